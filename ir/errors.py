@@ -1,0 +1,60 @@
+"""The errors qc raises for its users: one sentence that names the culprit and how to mend it.
+
+Every class carries the exit code of the command line, so that a script can tell bad input from a bad
+pipeline. A Python traceback never reaches a user for these.
+
+====  ==================================================================
+code  meaning
+====  ==================================================================
+0     success
+2     usage: a wrong option, pass, pipeline or configuration
+3     the model cannot be read, is invalid, or is not supported
+4     the data does not fit the model (names, dtypes, shapes, NaN, empty)
+5     the result breaks a demand (``--fail-if-unquantized`` and the like)
+6     qc itself is at fault: a pass left the model in a broken state
+====  ==================================================================
+"""
+
+
+class QcError(Exception):
+    """Base of all errors that are meant to be read by a user."""
+
+    exit_code = 2
+
+
+class UsageError(QcError):
+    """A pass, option, pipeline, target or configuration that does not exist or does not fit."""
+
+    exit_code = 2
+
+
+class ModelError(QcError):
+    """A model that cannot be read, fails the ONNX checker, or holds something qc cannot handle."""
+
+    exit_code = 3
+
+
+class DataError(QcError):
+    """Calibration or evaluation data that does not fit the model."""
+
+    exit_code = 4
+
+
+class DemandError(QcError):
+    """A result that is valid but breaks a demand of the caller."""
+
+    exit_code = 5
+
+
+class VerificationError(QcError):
+    """A pass broke an invariant of the IR. This is a defect of the pass, never of the user."""
+
+    exit_code = 6
+
+
+def nearest(word: str, choices: "list[str]") -> str:
+    """Returns `` (did you mean 'x'?)`` for the most similar choice, or an empty string."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, choices, n=1, cutoff=0.5)
+    return f" (did you mean '{close[0]}'?)" if close else ""

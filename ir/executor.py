@@ -1,0 +1,123 @@
+"""What a pass may ask of a runtime: run the model on feeds, and summarize its tensors.
+
+Passes never import a runtime. They are handed an :class:`Executor` and get back :class:`Statistics`; which
+runtime computed them, and on which device, is no concern of theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, Self, runtime_checkable
+
+import numpy as np
+import onnx
+
+Feed = Mapping[str, np.ndarray]
+"""One run's worth of inputs: an array for every graph input, by name."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What to collect of one tensor.
+
+    Attributes:
+        histogram: also count how often each value occurs (see :meth:`Statistics.histogram`).
+        axis: collect minimum and maximum for each index along this axis, counted from 0; None for one pair
+            over the whole tensor. A histogram is always of the whole tensor.
+    """
+
+    histogram: bool = False
+    axis: int | None = None
+
+
+@runtime_checkable
+class Statistics(Protocol):
+    """A summary of all the values one tensor took; summaries of parts merge to that of the whole."""
+
+    @property
+    def minimum(self) -> np.ndarray:
+        """The smallest finite value, float32; shape ``()`` per tensor, ``(channels,)`` per channel.
+
+        Plus infinity where no value was seen.
+        """
+
+    @property
+    def maximum(self) -> np.ndarray:
+        """The largest finite value, float32, same shape; minus infinity where no value was seen."""
+
+    @property
+    def count(self) -> int:
+        """How many finite elements were seen, over all channels; 0 if the tensor was always empty."""
+
+    def histogram(self) -> tuple[np.ndarray, np.ndarray]:
+        """Edges (float64, shape ``(n + 1,)``, not decreasing) and counts (int64, shape ``(n,)``).
+
+        The bins are in increasing order, not of equal width, and span minimum to maximum. Summing the counts
+        gives ``count``. ``n`` is 0 if no value was seen.
+
+        Raises:
+            UsageError: no histogram was asked for when the values were observed.
+        """
+
+    def merge(self, other: Self) -> Self:
+        """The statistics of both together; exact, commutative and associative."""
+
+
+class Executor(Protocol):
+    """Runs ONNX models. Everything is streamed: memory does not grow with the number of feeds."""
+
+    def observe(
+        self,
+        model: onnx.ModelProto,
+        requests: Mapping[str, Observation],
+        data: Iterable[Feed],
+        *,
+        base_dir: Path | None = None,
+    ) -> Mapping[str, Statistics]:
+        """Runs ``model`` on every feed and summarizes the requested tensors of its main graph.
+
+        Args:
+            model: the float model; it is not changed.
+            requests: what to collect, by tensor name.
+            data: the feeds; at least one.
+            base_dir: the folder that external data of ``model`` is relative to.
+
+        Returns:
+            Statistics in the order of ``requests``.
+
+        Raises:
+            UsageError: the model has no such tensor.
+            DataError: there is no feed, a feed does not fit the model, or an observed tensor became NaN or
+                infinite; the message names the tensor and the number of the feed, counted from 0.
+            ModelError: the runtime cannot load or run the model.
+        """
+
+    def run(
+        self,
+        model: onnx.ModelProto,
+        data: Iterable[Feed],
+        outputs: Sequence[str] | None = None,
+        *,
+        base_dir: Path | None = None,
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Runs ``model`` on one feed after the other, as the results are asked for.
+
+        Args:
+            outputs: names of tensors of the main graph, also inner ones; None for the graph's outputs.
+
+        Raises:
+            UsageError, DataError, ModelError: as for :meth:`observe`.
+        """
+
+    def element_types(
+        self, model: onnx.ModelProto, names: Sequence[str], *, base_dir: Path | None = None
+    ) -> dict[str, int]:
+        """Asks the runtime for the ``TensorProto.DataType`` of tensors that shape inference could not tell.
+
+        0 stands for a value that is not a tensor (a sequence, map or optional). Nothing is run.
+
+        Raises:
+            UsageError, ModelError: as for :meth:`observe`.
+        """

@@ -1,0 +1,298 @@
+"""The graph of the IR: Op and Value nodes in a bipartite networkx MultiDiGraph whose edge keys are ports.
+
+The edges are the only truth about what is connected: ``op -> value`` (definition) and ``value -> op``
+(use) carry the port number as their key. A value that an op reads only inside one of its subgraphs is a
+use with the key ``("capture", name)``. Reading is done through :class:`Graph`; every change goes through
+:class:`qc.ir.rewriter.Rewriter`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import networkx as nx
+import onnx
+from onnx import AttributeProto, TensorProto, helper
+
+from .tensor_ref import TensorRef
+
+if TYPE_CHECKING:
+    from .model import Model
+
+FLOAT_TYPES = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16})
+
+Port = int | tuple[str, str]
+
+
+class ValueType(NamedTuple):
+    """Element type (``TensorProto.DataType``; 0 unknown) and shape (None: unknown rank) of a value."""
+
+    elem_type: int = 0
+    shape: tuple[int | str | None, ...] | None = None
+
+    def __str__(self) -> str:
+        name = TensorProto.DataType.Name(self.elem_type).lower() if self.elem_type else "?"
+        if self.shape is None:
+            return name
+        return f"{name}[{','.join('?' if n is None else str(n) for n in self.shape)}]"
+
+
+class Value:
+    """A tensor of the graph. Identity is the object (and its integer ``id``); the name is an attribute.
+
+    Attributes:
+        const: the data, when the value is an initializer.
+        captured: the value of the enclosing graph that this one stands for inside a subgraph.
+    """
+
+    __slots__ = ("captured", "const", "graph", "id", "name", "type")
+
+    def __init__(self, graph: Graph, id: int, name: str) -> None:
+        self.graph = graph
+        self.id = id
+        self.name = name
+        self.type = ValueType()
+        self.const: TensorRef | None = None
+        self.captured: Value | None = None
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the element type is float32, float16 or bfloat16."""
+        return self.type.elem_type in FLOAT_TYPES
+
+    def __repr__(self) -> str:
+        return f"%{self.name}"
+
+
+class Op:
+    """An operator of the graph.
+
+    Attributes:
+        attributes: by name, in the order of the model; graph attributes are in ``subgraphs`` instead.
+        subgraphs: nested graphs by attribute name.
+        num_inputs, num_outputs: arity, counting inputs and outputs that are left out.
+        proto: the node as it stood in the model; None for an op that a pass made.
+        position: sort key that keeps the order of the model where the data flow leaves a choice.
+        provenance: the rewriting rule and the names of the ops that this op came from.
+    """
+
+    __slots__ = (
+        "attributes",
+        "domain",
+        "graph",
+        "id",
+        "name",
+        "num_inputs",
+        "num_outputs",
+        "op_type",
+        "overload",
+        "position",
+        "proto",
+        "provenance",
+        "subgraphs",
+    )
+
+    def __init__(self, graph: Graph, id: int, op_type: str, domain: str = "", name: str = "") -> None:
+        self.graph = graph
+        self.id = id
+        self.op_type = op_type
+        self.domain = "" if domain == "ai.onnx" else domain
+        self.overload = ""
+        self.name = name
+        self.attributes: dict[str, AttributeProto] = {}
+        self.subgraphs: dict[str, Graph] = {}
+        self.num_inputs = 0
+        self.num_outputs = 0
+        self.proto: onnx.NodeProto | None = None
+        self.position: tuple[int, ...] = ()
+        self.provenance: tuple[str, ...] = ()
+
+    def is_type(self, *op_types: str) -> bool:
+        """Whether this is one of the given ops of the standard ONNX domain."""
+        return not self.domain and self.op_type in op_types
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """The Python value of an attribute (str for strings, TensorProto for tensors), or ``default``."""
+        proto = self.attributes.get(name)
+        if proto is None:
+            return default
+        value = helper.get_attribute_value(proto)
+        if proto.type == AttributeProto.STRING:
+            return value.decode("utf-8", "replace")
+        if proto.type in (AttributeProto.INTS, AttributeProto.FLOATS):
+            return list(value)
+        if proto.type == AttributeProto.STRINGS:
+            return [text.decode("utf-8", "replace") for text in value]
+        return value
+
+    @property
+    def label(self) -> str:
+        """How messages name this op: its name, or its type and first output when it has none."""
+        if self.name:
+            return f"{self.op_type} '{self.name}'"
+        first = next((value for value in self.graph.op_outputs(self) if value is not None), None)
+        return f"{self.op_type} of '{first.name}'" if first is not None else self.op_type
+
+    def __repr__(self) -> str:
+        return f"<{self.label}>"
+
+
+class Use(NamedTuple):
+    """One reading of a value: input ``port`` of ``op``, or a capture by one of its subgraphs."""
+
+    op: Op
+    port: Port
+
+
+class Graph:
+    """One scope: a main graph, a subgraph of an op, or the body of a local function."""
+
+    def __init__(self, model: Model, name: str, parent: Op | None = None) -> None:
+        self.model = model
+        self.name = name
+        self.parent = parent
+        self.inputs: list[Value] = []
+        self.outputs: list[Value | None] = []
+        self.proto: onnx.GraphProto | onnx.FunctionProto | None = None
+        self._nx = nx.MultiDiGraph()
+        self._order: list[Op] | None = None
+
+    # -- reading ------------------------------------------------------------------------------------
+
+    @property
+    def nx(self) -> nx.MultiDiGraph:
+        """The networkx graph, to be read only: integer nodes, payloads under the key ``payload``."""
+        return self._nx
+
+    def values(self) -> list[Value]:
+        """All values, in the order in which they were made."""
+        return [payload for payload in self._payloads() if isinstance(payload, Value)]
+
+    def ops(self) -> list[Op]:
+        """All ops in topological order, as close to the model's order as the data flow allows."""
+        if self._order is None:
+            self._order = self._sorted_ops()
+        return list(self._order)
+
+    def op_inputs(self, op: Op) -> tuple[Value | None, ...]:
+        """The inputs by port; None for one that is left out. Captures are not among them."""
+        found: list[Value | None] = [None] * op.num_inputs
+        for value_id, ports in self._nx.pred[op.id].items():
+            for port in ports:
+                if isinstance(port, int):
+                    found[port] = self._nx.nodes[value_id]["payload"]
+        return tuple(found)
+
+    def op_outputs(self, op: Op) -> tuple[Value | None, ...]:
+        """The outputs by port; None for one that is left out."""
+        found: list[Value | None] = [None] * op.num_outputs
+        for value_id, ports in self._nx.succ[op.id].items():
+            for port in ports:
+                found[port] = self._nx.nodes[value_id]["payload"]
+        return tuple(found)
+
+    def captures(self, op: Op) -> list[Value]:
+        """The values that the subgraphs of ``op`` read from this graph, ordered by name."""
+        found = [
+            (port[1], self._nx.nodes[value_id]["payload"])
+            for value_id, ports in self._nx.pred[op.id].items()
+            for port in ports
+            if not isinstance(port, int)
+        ]
+        return [value for _, value in sorted(found, key=lambda pair: pair[0])]
+
+    def producer(self, value: Value) -> Op | None:
+        """The op that computes ``value``; None for inputs, initializers and captured values."""
+        for op_id in self._nx.pred[value.id]:
+            op: Op = self._nx.nodes[op_id]["payload"]
+            return op
+        return None
+
+    def uses(self, value: Value) -> list[Use]:
+        """All readings of ``value`` by ops, ordered by op and port. Graph outputs are not among them."""
+        found = [
+            Use(self._nx.nodes[op_id]["payload"], port)
+            for op_id, ports in self._nx.succ[value.id].items()
+            for port in ports
+        ]
+        return sorted(found, key=lambda use: (use.op.position, use.op.id, str(use.port)))
+
+    def is_output(self, value: Value) -> bool:
+        """Whether ``value`` is an output of this graph."""
+        return any(output is value for output in self.outputs)
+
+    def is_input(self, value: Value) -> bool:
+        """Whether ``value`` is an input of this graph."""
+        return any(given is value for given in self.inputs)
+
+    def value_named(self, name: str) -> Value | None:
+        """The value of that name in this scope."""
+        return next((value for value in self.values() if value.name == name), None)
+
+    def constant(self, value: Value | None) -> TensorRef | None:
+        """The data of ``value`` if it is an initializer (of this or an enclosing graph)."""
+        while value is not None and value.captured is not None:
+            value = value.captured
+        return value.const if value is not None else None
+
+    def walk(self) -> Iterator[Graph]:
+        """This graph and all graphs nested in it, outer before inner."""
+        pending = [self]
+        while pending:
+            graph = pending.pop()
+            yield graph
+            nested = [sub for op in graph.ops() for sub in op.subgraphs.values()]
+            pending.extend(reversed(nested))
+
+    # -- changing: for the lifter and the Rewriter only ------------------------------------------------
+
+    def _payloads(self) -> Iterator[Op | Value]:
+        return (data["payload"] for _, data in self._nx.nodes(data=True))
+
+    def _add_node(self, payload: Op | Value) -> None:
+        self._nx.add_node(payload.id, payload=payload)
+        self._order = None
+
+    def _remove_node(self, payload: Op | Value) -> None:
+        self._nx.remove_node(payload.id)
+        self._order = None
+
+    def _connect(self, source: Op | Value, sink: Op | Value, port: Port) -> None:
+        self._nx.add_edge(source.id, sink.id, key=port)
+        self._order = None
+
+    def _disconnect(self, source: Op | Value, sink: Op | Value, port: Port) -> None:
+        self._nx.remove_edge(source.id, sink.id, key=port)
+        self._order = None
+
+    def _sorted_ops(self) -> list[Op]:
+        waiting: dict[int, int] = {}
+        ready: list[tuple[tuple[int, ...], int]] = []
+        nodes = self._nx.nodes
+        for op in (payload for payload in self._payloads() if isinstance(payload, Op)):
+            waiting[op.id] = sum(1 for value_id in self._nx.pred[op.id] if self._nx.pred[value_id])
+            if not waiting[op.id]:
+                heapq.heappush(ready, (op.position, op.id))
+        order: list[Op] = []
+        while ready:
+            op = nodes[heapq.heappop(ready)[1]]["payload"]
+            order.append(op)
+            for value_id in self._nx.succ[op.id]:
+                for user_id in self._nx.succ[value_id]:
+                    waiting[user_id] -= 1
+                    if not waiting[user_id]:
+                        heapq.heappush(ready, (nodes[user_id]["payload"].position, user_id))
+        if len(order) != len(waiting):
+            stuck = next(nodes[op_id]["payload"] for op_id, count in waiting.items() if count)
+            raise CycleError(stuck)
+        return order
+
+
+class CycleError(Exception):
+    """The graph has a cycle through ``op``."""
+
+    def __init__(self, op: Op) -> None:
+        super().__init__(f"the graph has a cycle through {op.op_type} '{op.name}'")
+        self.op = op

@@ -1,0 +1,162 @@
+"""Lowering: the IR becomes an ONNX model again; what no pass touched comes out bit for bit as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
+
+from .graph import Graph, Op, Value
+from .model import Model
+from .types import declare
+
+
+def lower(model: Model) -> ModelProto:
+    """The ONNX model that the main graph and the functions stand for; quantizers are not part of it.
+
+    External data stays external and relative to ``model.base_dir``; see :func:`qc.ir.save.save_model`.
+    """
+    proto = ModelProto()
+    origin = model.origin
+    for field, value in origin.ListFields():
+        if field.name not in ("graph", "functions", "opset_import"):
+            _copy_field(proto, field, value)
+    for entry in origin.opset_import:
+        domain = "" if entry.domain == "ai.onnx" else entry.domain
+        proto.opset_import.add().CopyFrom(entry)
+        proto.opset_import[-1].version = model.opset_imports[domain]
+    present = {"" if entry.domain == "ai.onnx" else entry.domain for entry in origin.opset_import}
+    for domain, version in sorted(model.opset_imports.items()):
+        if domain not in present:
+            proto.opset_import.add(domain=domain, version=version)
+    _lower_graph(model.graph, proto.graph)
+    for body in model.functions.values():
+        _lower_function(body, proto.functions.add())
+    return proto
+
+
+def serialize(proto: ModelProto) -> bytes:
+    """Deterministic bytes of a model."""
+    return proto.SerializeToString(deterministic=True)
+
+
+def _copy_field(target: onnx.ModelProto | GraphProto, field: object, value: object) -> None:
+    name = field.name  # type: ignore[attr-defined]
+    if isinstance(value, (int, str, bytes, float)):
+        setattr(target, name, value)
+    elif hasattr(value, "CopyFrom"):
+        getattr(target, name).CopyFrom(value)
+    else:
+        getattr(target, name).extend(value)
+
+
+_REBUILT = frozenset({"node", "initializer", "sparse_initializer", "input", "output", "value_info"})
+
+
+def _lower_graph(graph: Graph, proto: GraphProto) -> None:
+    origin = graph.proto if isinstance(graph.proto, GraphProto) else GraphProto(name=graph.name)
+    for field, value in origin.ListFields():
+        if field.name not in _REBUILT:
+            _copy_field(proto, field, value)
+    values = graph.values()
+    consts = {value.name: value for value in values if value.const is not None}
+    local = {value.name for value in values}
+    proto.node.extend(_node(op) for op in graph.ops())
+    _lower_constants(origin, proto, consts)
+    proto.input.extend(_declared(graph.inputs, origin.input))
+    proto.output.extend(_declared([value for value in graph.outputs if value is not None], origin.output))
+    proto.value_info.extend(info for info in origin.value_info if info.name in local)
+
+
+def _lower_constants(origin: GraphProto, proto: GraphProto, consts: dict[str, Value]) -> None:
+    """Initializers in the order of the model, then the new ones."""
+    left = dict(consts)
+    for tensor in origin.initializer:
+        value = left.pop(tensor.name, None)
+        if value is not None and value.const is not None:
+            proto.initializer.append(value.const.renamed(value.name))
+    for sparse in origin.sparse_initializer:
+        if left.pop(sparse.values.name, None) is not None:
+            proto.sparse_initializer.append(sparse)
+    proto.initializer.extend(v.const.renamed(v.name) for v in left.values() if v.const is not None)
+
+
+def _declared(values: Iterable[Value], origin: Iterable[ValueInfoProto]) -> list[ValueInfoProto]:
+    known = {info.name: info for info in origin}
+    return [known.get(value.name) or declare(value) for value in values]
+
+
+def _node(op: Op) -> NodeProto:
+    graph = op.graph
+    inputs = [value.name if value is not None else "" for value in graph.op_inputs(op)]
+    outputs = [value.name if value is not None else "" for value in graph.op_outputs(op)]
+    node = NodeProto()
+    if op.proto is None:
+        node.op_type, node.name = op.op_type, op.name
+        if op.domain:
+            node.domain = op.domain
+        node.attribute.extend(op.attributes.values())
+    else:
+        node.CopyFrom(op.proto)
+        node.op_type = op.op_type
+        del node.input[:], node.output[:], node.attribute[:]
+        node.attribute.extend(_attributes(op, op.proto))
+    node.input.extend(inputs)
+    node.output.extend(outputs)
+    return node
+
+
+def _attributes(op: Op, origin: NodeProto) -> list[AttributeProto]:
+    """Attributes in the order of the model, graphs lowered anew, then the new ones."""
+    left = dict(op.attributes)
+    found = []
+    for attribute in origin.attribute:
+        if attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS):
+            found.append(_graph_attribute(op, attribute))
+        elif attribute.name in left:
+            found.append(left.pop(attribute.name))
+    return found + list(left.values())
+
+
+def _graph_attribute(op: Op, origin: AttributeProto) -> AttributeProto:
+    attribute = AttributeProto()
+    attribute.CopyFrom(origin)
+    if origin.type == AttributeProto.GRAPH:
+        attribute.g.Clear()
+        _lower_graph(op.subgraphs[origin.name], attribute.g)
+    else:
+        del attribute.graphs[:]
+        for index in range(len(origin.graphs)):
+            _lower_graph(op.subgraphs[f"{origin.name}:{index}"], attribute.graphs.add())
+    return attribute
+
+
+def _lower_function(body: Graph, proto: FunctionProto) -> None:
+    assert isinstance(body.proto, FunctionProto)
+    proto.CopyFrom(body.proto)
+    del proto.node[:]
+    proto.node.extend(_node(op) for op in body.ops())
+
+
+def lower_ops(graph: Graph, ops: Iterable[Op], outputs: Iterable[Value]) -> ModelProto:
+    """A model of some ops of a graph, with the initializers they read.
+
+    Args:
+        ops: in topological order; everything they read must come from each other or from initializers.
+        outputs: values that the ops make.
+    """
+    model = graph.model
+    proto = ModelProto(ir_version=max(model.origin.ir_version, 4))
+    for domain, version in sorted(model.opset_imports.items()):
+        proto.opset_import.add(domain=domain, version=version)
+    proto.graph.name = graph.name or "part"
+    read: dict[str, Value] = {}
+    for op in ops:
+        proto.graph.node.append(_node(op))
+        for value in (*graph.op_inputs(op), *graph.captures(op)):
+            if value is not None and value.const is not None:
+                read[value.name] = value
+    proto.graph.initializer.extend(v.const.renamed(v.name) for v in read.values() if v.const is not None)
+    proto.graph.output.extend(declare(value) for value in outputs)
+    return proto

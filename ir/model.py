@@ -1,0 +1,102 @@
+"""The model: all scopes, local functions, regions and the table of quantizers, with the proto it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from .graph import Graph, Op
+from .quant_table import QuantTable
+from .region import Region
+
+FunctionKey = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Action:
+    """One numbered change of the model: which pass and rule made it, and on what."""
+
+    number: int
+    pass_name: str
+    rule: str
+    subject: str
+
+    def __str__(self) -> str:
+        return f"action {self.number} ({self.pass_name}: {self.rule} on {self.subject})"
+
+
+class Model:
+    """A lifted model.
+
+    Attributes:
+        graph: the main graph.
+        functions: bodies of local functions by (domain, name, overload).
+        origin: the proto the model was lifted from; lowering starts from it, so nothing is lost.
+        base_dir: the folder of the model file, which external data is relative to.
+        opset_imports: version by domain ("" is the standard domain).
+        quant: which values and uses are quantized, and how.
+        regions: matched supergroups; each op belongs to at most one.
+        actions: every change so far, in order.
+    """
+
+    def __init__(self, origin: onnx.ModelProto, base_dir: Path | None) -> None:
+        self.origin = origin
+        self.base_dir = base_dir
+        self.graph = Graph(self, origin.graph.name)
+        self.functions: dict[FunctionKey, Graph] = {}
+        self.opset_imports = {
+            "" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in origin.opset_import
+        }
+        self.quant = QuantTable()
+        self.regions: list[Region] = []
+        self.actions: list[Action] = []
+        self._region_of_op: dict[Op, Region] = {}
+        self._last_id = 0
+        self._names: set[str] = set()
+
+    @property
+    def opset(self) -> int:
+        """The version of the standard ONNX operators."""
+        return self.opset_imports.get("", 1)
+
+    @property
+    def action_count(self) -> int:
+        """How many changes were made so far; a pass that changed nothing leaves it alone."""
+        return len(self.actions) + len(self.quant.decisions)
+
+    def graphs(self) -> Iterator[Graph]:
+        """The main graph with all nested graphs, then the function bodies."""
+        yield from self.graph.walk()
+        for body in self.functions.values():
+            yield from body.walk()
+
+    def add_region(self, region: Region, pass_name: str) -> None:
+        """Records a region; its ops must not belong to another one."""
+        self.regions.append(region)
+        self._region_of_op.update(dict.fromkeys(region.ops, region))
+        self.actions.append(Action(self.action_count + 1, pass_name, region.name, region.root.label))
+
+    def region_of(self, op: Op) -> Region | None:
+        """The region that claimed ``op``."""
+        return self._region_of_op.get(op)
+
+    def new_id(self) -> int:
+        """A fresh integer identity for an op or a value."""
+        self._last_id += 1
+        return self._last_id
+
+    def claim_name(self, name: str) -> None:
+        """Records a name as taken in some scope, so that no new value gets it."""
+        self._names.add(name)
+
+    def fresh_name(self, hint: str) -> str:
+        """A name that no value or op has, made from ``hint``; deterministic."""
+        name, count = hint, 0
+        while name in self._names:
+            count += 1
+            name = f"{hint}_{count}"
+        self._names.add(name)
+        return name

@@ -1,0 +1,169 @@
+"""Specifications, encodings and quantizers: what a tensor is rounded to, and the numbers of that grid."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from .errors import UsageError
+from .formats import Format, IntFormat, parse_format
+
+
+@dataclass(frozen=True)
+class PerTensor:
+    """One scale for the whole tensor."""
+
+    def __str__(self) -> str:
+        return "tensor"
+
+
+@dataclass(frozen=True)
+class PerChannel:
+    """One scale for each index along ``axis``."""
+
+    axis: int
+
+    def __str__(self) -> str:
+        return f"channel({self.axis})"
+
+
+@dataclass(frozen=True)
+class PerBlock:
+    """One scale for each run of ``size`` elements along ``axis``, at every index of the other axes."""
+
+    axis: int
+    size: int
+
+    def __str__(self) -> str:
+        return f"block({self.axis},{self.size})"
+
+
+Granularity = PerTensor | PerChannel | PerBlock
+
+
+@dataclass(frozen=True)
+class QuantSpec:
+    """A frozen description of how a tensor is to be quantized; the numbers are in :class:`Encoding`.
+
+    Attributes:
+        format: the number format of a code.
+        symmetric: real zero is code zero for signed, mid-range for unsigned formats.
+        narrow: leave out the lowest code, so that a symmetric grid has as many steps below as above zero.
+        granularity: per tensor, per channel or per block.
+        fixed_range: a (minimum, maximum) that overrides what calibration observes.
+        derived: the scale follows from other quantizers (a bias takes input scale times weight scale).
+    """
+
+    format: Format
+    symmetric: bool = False
+    narrow: bool = False
+    granularity: Granularity = PerTensor()
+    fixed_range: tuple[float, float] | None = None
+    derived: bool = False
+
+    @classmethod
+    def of(cls, format: str, **fields: object) -> QuantSpec:
+        """Builds a spec from the text of a format: ``QuantSpec.of("int8", symmetric=True)``."""
+        return cls(parse_format(format), **fields)  # type: ignore[arg-type]
+
+    @property
+    def code_range(self) -> tuple[int, int]:
+        """The lowest and highest code in use; raises UsageError for a float format."""
+        if not isinstance(self.format, IntFormat):
+            raise UsageError(f"{self.format} has no integer codes")
+        return self.format.lowest + (1 if self.narrow else 0), self.format.highest
+
+    def __str__(self) -> str:
+        words = [str(self.format)]
+        if isinstance(self.format, IntFormat):
+            words.append("symmetric" if self.symmetric else "asymmetric")
+        if self.narrow:
+            words.append("narrow")
+        if not isinstance(self.granularity, PerTensor):
+            words.append(str(self.granularity))
+        if self.fixed_range is not None:
+            words.append(f"range({self.fixed_range[0]:g},{self.fixed_range[1]:g})")
+        if self.derived:
+            words.append("derived")
+        return " ".join(words)
+
+    def with_granularity(self, granularity: Granularity) -> QuantSpec:
+        """The same spec with another granularity."""
+        return replace(self, granularity=granularity)
+
+
+@dataclass(frozen=True, eq=False)
+class Encoding:
+    """The numbers of one grid: a code ``q`` stands for ``(q - zero_point) * scale``.
+
+    Attributes:
+        spec: the spec these numbers realize.
+        scale: float32; shape ``()`` per tensor, ``(channels,)`` per channel, the tensor's shape with the
+            block axis divided (rounded up) by the block size per block. Ones for unscaled float formats.
+        zero_point: int32 of the same shape, in the convention of ``spec.format``; zeros for float formats.
+    """
+
+    spec: QuantSpec
+    scale: np.ndarray
+    zero_point: np.ndarray
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", np.asarray(self.scale, np.float32))
+        object.__setattr__(self, "zero_point", np.asarray(self.zero_point, np.int32))
+        if self.scale.shape != self.zero_point.shape:
+            raise UsageError(f"scale {self.scale.shape} and zero point {self.zero_point.shape} differ in shape")
+        if not (np.isfinite(self.scale).all() and (self.scale > 0).all()):
+            raise UsageError("every scale must be finite and above zero")
+
+    @property
+    def minimum(self) -> np.ndarray:
+        """The real value of the lowest code; float32, shape of ``scale``."""
+        return (self._limits()[0] - self.zero_point) * self.scale
+
+    @property
+    def maximum(self) -> np.ndarray:
+        """The real value of the highest code; float32, shape of ``scale``."""
+        return (self._limits()[1] - self.zero_point) * self.scale
+
+    def _limits(self) -> tuple[float, float]:
+        if isinstance(self.spec.format, IntFormat):
+            return self.spec.code_range
+        return -self.spec.format.highest, self.spec.format.highest
+
+    def equals(self, other: Encoding) -> bool:
+        """Same spec and, bit for bit, the same numbers."""
+        return (
+            self.spec == other.spec
+            and np.array_equal(self.scale, other.scale)
+            and np.array_equal(self.zero_point, other.zero_point)
+        )
+
+
+class QuantizerState(enum.Enum):
+    """Where a quantizer stands: its numbers are unknown, known, or known and not to be changed."""
+
+    OPEN = "open"
+    CALIBRATED = "calibrated"
+    FROZEN = "frozen"
+
+
+@dataclass(eq=False)
+class Quantizer:
+    """A spec, its numbers once known, and identity: sites are tied if and only if they hold the same one."""
+
+    id: int
+    spec: QuantSpec
+    encoding: Encoding | None = None
+    frozen: bool = field(default=False)
+
+    @property
+    def state(self) -> QuantizerState:
+        """Open until it has an encoding; frozen when that may not change any more."""
+        if self.frozen:
+            return QuantizerState.FROZEN
+        return QuantizerState.OPEN if self.encoding is None else QuantizerState.CALIBRATED
+
+    def __str__(self) -> str:
+        return f"q{self.id} {self.spec} {self.state.value}"

@@ -1,0 +1,188 @@
+"""The table of quantizers: which sites are quantized, by which quantizer, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .errors import UsageError
+from .graph import Op, Value
+from .quant import Encoding, Quantizer, QuantSpec
+
+
+class Site(NamedTuple):
+    """A place that can be quantized: a value for all its readers, or one reading of it.
+
+    ``op`` and ``port`` are None for a value site, and the reading op and its input port for a use site.
+    """
+
+    value: Value
+    op: Op | None = None
+    port: int | None = None
+
+    def __str__(self) -> str:
+        return f"'{self.value.name}'" if self.op is None else f"'{self.value.name}' into {self.op.label}"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One entry of the log: what was decided about a site, by which pass, and the reason."""
+
+    kind: str
+    site: Site
+    reason: str
+    quantizer: int | None = None
+
+    def __str__(self) -> str:
+        held = f" q{self.quantizer}" if self.quantizer is not None else ""
+        return f"{self.kind}{held} {self.site}: {self.reason}"
+
+
+class QuantTable:
+    """Site to quantizer, with a log of every decision. Two sites are tied if they hold the same object."""
+
+    def __init__(self) -> None:
+        self._by_site: dict[Site, Quantizer] = {}
+        self._sites: dict[int, list[Site]] = {}
+        self._skipped: dict[int, str] = {}
+        self._last_id = 0
+        self.decisions: list[Decision] = []
+
+    # -- reading ------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._by_site)
+
+    def get(self, site: Site) -> Quantizer | None:
+        """The quantizer at exactly this site."""
+        return self._by_site.get(site)
+
+    def of_value(self, value: Value) -> Quantizer | None:
+        """The quantizer that all readers of ``value`` see."""
+        return self._by_site.get(Site(value))
+
+    def of_use(self, value: Value, op: Op, port: int) -> Quantizer | None:
+        """The quantizer that input ``port`` of ``op`` sees: that of the use, else that of the value."""
+        return self._by_site.get(Site(value, op, port)) or self._by_site.get(Site(value))
+
+    def sites(self) -> list[Site]:
+        """All quantized sites in the order in which they were placed."""
+        return list(self._by_site)
+
+    def sites_of(self, quantizer: Quantizer) -> list[Site]:
+        """The sites that hold ``quantizer``."""
+        return list(self._sites.get(quantizer.id, ()))
+
+    def sites_on(self, value: Value) -> list[Site]:
+        """The quantized sites of ``value``: itself and its uses."""
+        uses = [Site(value, op, port) for op, port in value.graph.uses(value) if isinstance(port, int)]
+        return [site for site in (Site(value), *uses) if site in self._by_site]
+
+    def quantizers(self) -> list[Quantizer]:
+        """All quantizers in use, by id."""
+        return sorted({q.id: q for q in self._by_site.values()}.values(), key=lambda q: q.id)
+
+    def why_not(self, value: Value) -> str | None:
+        """Why ``value`` was left unquantized, if a pass said so."""
+        return self._skipped.get(value.id)
+
+    def copy(self) -> QuantTable:
+        """A table with the same quantizers at the same sites, to change without touching this one."""
+        other = QuantTable()
+        other._by_site = dict(self._by_site)
+        other._sites = {key: list(sites) for key, sites in self._sites.items()}
+        other._skipped = dict(self._skipped)
+        other._last_id = self._last_id
+        other.decisions = list(self.decisions)
+        return other
+
+    # -- deciding -----------------------------------------------------------------------------------
+
+    def place(self, site: Site, quantizer: QuantSpec | Quantizer, reason: str) -> Quantizer:
+        """Puts a new quantizer of a spec, or an existing quantizer, at a free site.
+
+        Raises:
+            UsageError: the site already holds another quantizer.
+        """
+        if site in self._by_site:
+            raise UsageError(f"{site} already holds {self._by_site[site]}")
+        if isinstance(quantizer, QuantSpec):
+            self._last_id += 1
+            quantizer = Quantizer(self._last_id, quantizer)
+        self._hold(site, quantizer)
+        self._skipped.pop(site.value.id, None)
+        self._log("place", site, reason, quantizer)
+        return quantizer
+
+    def remove(self, site: Site, reason: str) -> None:
+        """Takes the quantizer of a site away."""
+        quantizer = self._release(site)
+        self._log("remove", site, reason, quantizer)
+
+    def skip(self, value: Value, reason: str) -> None:
+        """Records why a value is left unquantized; the last reason stands."""
+        if self._skipped.get(value.id) == reason:
+            return
+        self._skipped[value.id] = reason
+        self._log("skip", Site(value), reason)
+
+    def tie(self, keep: Quantizer, others: Iterable[Quantizer], reason: str) -> None:
+        """Gives all sites of ``others`` the quantizer ``keep``.
+
+        Raises:
+            UsageError: one of the quantizers is frozen, or the formats or granularities differ.
+        """
+        for other in others:
+            if other is keep:
+                continue
+            if other.frozen or keep.frozen:
+                raise UsageError(f"{self.sites_of(other)[0]} cannot be tied: one of the quantizers is frozen")
+            if (other.spec.format, other.spec.granularity) != (keep.spec.format, keep.spec.granularity):
+                raise UsageError(f"'{other.spec}' cannot be tied to '{keep.spec}'")
+            for site in self.sites_of(other):
+                self._release(site)
+                self._hold(site, keep)
+                self._log("tie", site, reason, keep)
+
+    def respec(self, quantizer: Quantizer, spec: QuantSpec, reason: str) -> None:
+        """Changes the spec of a quantizer, which opens it again; a frozen one is left alone."""
+        if quantizer.frozen or quantizer.spec == spec:
+            return
+        quantizer.spec, quantizer.encoding = spec, None
+        for site in self.sites_of(quantizer):
+            self._log("respec", site, f"{spec}: {reason}", quantizer)
+
+    def calibrate(self, quantizer: Quantizer, encoding: Encoding, reason: str) -> None:
+        """Sets the numbers of a quantizer; a frozen one is left alone."""
+        if quantizer.frozen:
+            return
+        quantizer.encoding = encoding
+        self._log("calibrate", self.sites_of(quantizer)[0], reason, quantizer)
+
+    def move(self, old: Value, new: Value) -> None:
+        """Carries the value site of ``old`` over to ``new``, which takes its place in the graph."""
+        if Site(old) in self._by_site and Site(new) not in self._by_site:
+            quantizer = self._release(Site(old))
+            self._hold(Site(new), quantizer)
+
+    def forget(self, payload: Value | Op) -> None:
+        """Drops the sites of a value or an op that leaves the graph."""
+        if not self._by_site:
+            return
+        for site in [s for s in self._by_site if s.value is payload or s.op is payload]:
+            self._release(site)
+
+    # -- internals ----------------------------------------------------------------------------------
+
+    def _hold(self, site: Site, quantizer: Quantizer) -> None:
+        self._by_site[site] = quantizer
+        self._sites.setdefault(quantizer.id, []).append(site)
+
+    def _release(self, site: Site) -> Quantizer:
+        quantizer = self._by_site.pop(site)
+        self._sites[quantizer.id].remove(site)
+        return quantizer
+
+    def _log(self, kind: str, site: Site, reason: str, quantizer: Quantizer | None = None) -> None:
+        self.decisions.append(Decision(kind, site, reason, quantizer.id if quantizer else None))

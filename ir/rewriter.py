@@ -1,0 +1,269 @@
+"""The only way to change a graph: numbered actions made of primitive edits, each of which can be undone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from onnx import helper
+
+from .graph import Graph, Op, Port, Use, Value, ValueType
+from .model import Action, Model
+from .tensor_ref import TensorRef
+
+
+class Rewriter:
+    """Edits the graphs of one model on behalf of one pass.
+
+    Edits belong to an action: ``with rewriter.action("rule", op): ...`` numbers it, gives new ops their
+    provenance and position, and takes all its edits back when an exception leaves the block.
+    """
+
+    def __init__(self, model: Model, pass_name: str) -> None:
+        self.model = model
+        self.pass_name = pass_name
+        self._undo: list[Callable[[], None]] = []
+        self._open = False
+        self._action: Action | None = None
+        self._anchor: Op | None = None
+
+    @contextmanager
+    def action(self, rule: str, subject: Op | Value) -> Iterator[Action]:
+        """Opens an action named after a rewriting rule, on the op or value that it is about."""
+        if self._open:
+            raise RuntimeError("actions do not nest")
+        label = subject.label if isinstance(subject, Op) else f"'{subject.name}'"
+        action = Action(self.model.action_count + 1, self.pass_name, rule, label)
+        self._open, self._action, self._undo = True, action, []
+        self._anchor = subject if isinstance(subject, Op) else subject.graph.producer(subject)
+        try:
+            yield action
+        except BaseException:
+            for undo in reversed(self._undo):
+                undo()
+            raise
+        else:
+            self.model.actions.append(action)
+        finally:
+            self._open, self._action, self._anchor, self._undo = False, None, None, []
+
+    # -- new nodes ----------------------------------------------------------------------------------
+
+    def add_value(self, graph: Graph, name: str, type: ValueType = ValueType()) -> Value:
+        """A new value; its name is made unique from ``name``."""
+        value = Value(graph, self.model.new_id(), self.model.fresh_name(name))
+        value.type = type
+        graph._add_node(value)
+        self._record(lambda: graph._remove_node(value))
+        return value
+
+    def add_constant(self, graph: Graph, data: np.ndarray | TensorRef, name: str) -> Value:
+        """A new initializer."""
+        const = data if isinstance(data, TensorRef) else TensorRef.from_array(np.asarray(data))
+        value = self.add_value(graph, name, ValueType(const.data_type, const.shape))
+        value.const = const
+        return value
+
+    def add_default_input(self, graph: Graph, data: np.ndarray, name: str) -> Value:
+        """A new graph input with a default: an initializer that a caller may override by feeding it."""
+        value = self.add_constant(graph, data, name)
+        before = graph.inputs
+        graph.inputs = [*before, value]
+        self._record(lambda: setattr(graph, "inputs", before))
+        return value
+
+    def add_op(
+        self,
+        graph: Graph,
+        op_type: str,
+        inputs: Sequence[Value | None],
+        outputs: Sequence[Value | str],
+        attributes: Mapping[str, Any] | None = None,
+        domain: str = "",
+        name: str | None = None,
+    ) -> Op:
+        """A new op. Outputs are values without a producer, or name hints for new values.
+
+        Attribute values are what ``onnx.helper.make_attribute`` takes; None leaves an attribute out.
+        """
+        hint = name or (outputs[0] if isinstance(outputs[0], str) else outputs[0].name)
+        op = Op(graph, self.model.new_id(), op_type, domain, self.model.fresh_name(f"{hint}/{op_type}"))
+        op.attributes = {
+            key: helper.make_attribute(key, value) for key, value in (attributes or {}).items() if value is not None
+        }
+        op.num_inputs, op.num_outputs = len(inputs), len(outputs)
+        anchor = self._anchor or _first_producer(graph, inputs)
+        op.position = (*(anchor.position if anchor else (-1,)), op.id)
+        if self._action is not None:
+            op.provenance = (self._action.rule, self._action.subject)
+        graph._add_node(op)
+        self._record(lambda: graph._remove_node(op))
+        for port, value in enumerate(inputs):
+            if value is not None:
+                self._connect(value, op, port)
+        for port, output in enumerate(outputs):
+            made = self.add_value(graph, output) if isinstance(output, str) else output
+            self._connect(op, made, port)
+        return op
+
+    # -- edges --------------------------------------------------------------------------------------
+
+    def set_input(self, op: Op, port: int, value: Value | None) -> None:
+        """Makes ``value`` the input ``port`` of ``op``; None leaves the input out."""
+        graph = op.graph
+        if port >= op.num_inputs:
+            before = op.num_inputs
+            op.num_inputs = port + 1
+            self._record(lambda: setattr(op, "num_inputs", before))
+        old = graph.op_inputs(op)[port]
+        if old is not None:
+            self._disconnect(old, op, port)
+        if value is not None:
+            self._connect(value, op, port)
+
+    def replace_uses(
+        self,
+        old: Value,
+        new: Value,
+        where: Callable[[Use], bool] = lambda use: True,
+        outputs: bool = True,
+    ) -> None:
+        """Lets every reader of ``old`` that ``where`` accepts read ``new`` instead.
+
+        With ``outputs``, a graph output moves too and keeps its name (the two values swap names), and the
+        quantizer of ``old`` moves along.
+        """
+        graph = old.graph
+        for use in graph.uses(old):
+            if where(use):
+                self._move_use(old, new, use)
+        if outputs and graph.is_output(old):
+            before = list(graph.outputs)
+            graph.outputs = [new if output is old else output for output in before]
+            self._record(lambda: setattr(graph, "outputs", before))
+            self.swap_names(old, new)
+        if outputs:
+            self.model.quant.move(old, new)
+
+    def _move_use(self, old: Value, new: Value, use: Use) -> None:
+        self._disconnect(old, use.op, use.port)
+        self._connect(new, use.op, use.port)
+        if isinstance(use.port, int):
+            return
+        for nested in use.op.subgraphs.values():
+            for inner in nested.values():
+                if inner.captured is old:
+                    inner.captured = new
+                    self._record(lambda inner=inner: setattr(inner, "captured", old))  # type: ignore[misc]
+
+    def swap_names(self, a: Value, b: Value) -> None:
+        """Exchanges the names of two values of one graph."""
+        a.name, b.name = b.name, a.name
+
+        def undo() -> None:
+            a.name, b.name = b.name, a.name
+
+        self._record(undo)
+
+    # -- removal ------------------------------------------------------------------------------------
+
+    def erase_op(self, op: Op) -> None:
+        """Removes an op, its outputs, and the initializers that nothing else reads.
+
+        Raises:
+            ValueError: an output is still read or is a graph output.
+        """
+        graph = op.graph
+        inputs = [*graph.op_inputs(op), *graph.captures(op)]
+        for value in graph.op_outputs(op):
+            if value is not None and (graph.uses(value) or graph.is_output(value)):
+                raise ValueError(f"{op.label} cannot be erased: '{value.name}' is still read")
+        for port, value in enumerate(graph.op_outputs(op)):
+            if value is not None:
+                self._disconnect(op, value, port)
+                self._remove_value(value)
+        for source, _, edge_port in list(graph.nx.in_edges(op.id, keys=True)):
+            self._disconnect(graph.nx.nodes[source]["payload"], op, edge_port)
+        graph._remove_node(op)
+        self._record(lambda: graph._add_node(op))
+        self.model.quant.forget(op)
+        for value in inputs:
+            if value is not None:
+                self.drop_unread_constant(value)
+
+    def drop_unread_constant(self, value: Value) -> None:
+        """Removes an initializer that nothing reads; anything else is left alone."""
+        graph = value.graph
+        present = value.id in graph.nx and value.const is not None
+        if present and not graph.nx.succ[value.id] and not graph.is_output(value):
+            if graph.is_input(value):
+                before = list(graph.inputs)
+                graph.inputs = [given for given in before if given is not value]
+                self._record(lambda: setattr(graph, "inputs", before))
+            self._remove_value(value)
+
+    def _remove_value(self, value: Value) -> None:
+        graph = value.graph
+        graph._remove_node(value)
+        self._record(lambda: graph._add_node(value))
+        self.model.quant.forget(value)
+
+    # -- payloads -----------------------------------------------------------------------------------
+
+    def set_attribute(self, op: Op, name: str, value: Any) -> None:
+        """Sets an attribute of an op; None removes it."""
+        before = op.attributes
+        op.attributes = {key: proto for key, proto in before.items() if key != name}
+        if value is not None:
+            op.attributes[name] = helper.make_attribute(name, value)
+        self._record(lambda: setattr(op, "attributes", before))
+
+    def set_type(self, value: Value, type: ValueType) -> None:
+        """Sets the element type and shape of a value."""
+        before = value.type
+        value.type = type
+        self._record(lambda: setattr(value, "type", before))
+
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """A block whose edits are all taken back when it ends: lowering edits the graph, emits it, and leaves."""
+        model = self.model
+        before = (model.quant, list(model.actions), set(model._names))
+        model.quant = model.quant.copy()
+        self._open, self._undo = True, []
+        try:
+            yield
+        finally:
+            for undo in reversed(self._undo):
+                undo()
+            self._open, self._undo = False, []
+            model.quant, model.actions, model._names = before
+
+    def set_opset(self, domain: str, version: int) -> None:
+        """Imports a version of an operator domain."""
+        before = dict(self.model.opset_imports)
+        self.model.opset_imports[domain] = version
+        self._record(lambda: setattr(self.model, "opset_imports", before))
+
+    def _record(self, undo: Callable[[], None]) -> None:
+        if not self._open:
+            raise RuntimeError("edits belong into 'with rewriter.action(...)' or 'with rewriter.trial()'")
+        self._undo.append(undo)
+
+    # -- primitives ---------------------------------------------------------------------------------
+
+    def _connect(self, source: Op | Value, sink: Op | Value, port: Port) -> None:
+        graph = source.graph
+        graph._connect(source, sink, port)
+        self._record(lambda: graph._disconnect(source, sink, port))
+
+    def _disconnect(self, source: Op | Value, sink: Op | Value, port: Port) -> None:
+        graph = source.graph
+        graph._disconnect(source, sink, port)
+        self._record(lambda: graph._connect(source, sink, port))
+
+
+def _first_producer(graph: Graph, inputs: Sequence[Value | None]) -> Op | None:
+    return next((op for value in inputs if value is not None and (op := graph.producer(value))), None)

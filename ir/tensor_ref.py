@@ -1,0 +1,153 @@
+"""Constant data that is read only when asked for: kept as its original proto, memory-mapped when external."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from .errors import ModelError
+
+_SMALL = 1024
+
+
+class TensorRef:
+    """A constant of the graph: shape and type are known at once, the data is read on demand.
+
+    Args:
+        proto: the tensor as it stands in the model; its data may live in an external file.
+        base_dir: the folder that external locations are relative to; None when there is none.
+
+    Raises:
+        ModelError: on reading, when the data is shorter or longer than the shape says, or an external
+            file is missing, too short, or outside ``base_dir``.
+    """
+
+    __slots__ = ("base_dir", "proto")
+
+    def __init__(self, proto: TensorProto, base_dir: Path | None = None) -> None:
+        self.proto = proto
+        self.base_dir = base_dir
+
+    @classmethod
+    def from_array(cls, array: np.ndarray, data_type: int | None = None) -> TensorRef:
+        """Wraps an array; ``data_type`` packs integers into a sub-byte ONNX type (int4, uint2 and so on)."""
+        if data_type is not None:
+            array = array.astype(helper.tensor_dtype_to_np_dtype(data_type))
+        return cls(numpy_helper.from_array(np.asarray(array, order="C")))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The dimensions."""
+        return tuple(self.proto.dims)
+
+    @property
+    def data_type(self) -> int:
+        """The ONNX ``TensorProto.DataType``."""
+        return int(self.proto.data_type)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.proto.dims)
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes that the elements take in ONNX's packed layout."""
+        bits = storage_bits(self.data_type)
+        return (self.size * bits + 7) // 8
+
+    @property
+    def is_external(self) -> bool:
+        """Whether the data lies in a file beside the model."""
+        return self.proto.data_location == TensorProto.EXTERNAL
+
+    @property
+    def is_small(self) -> bool:
+        """Whether reading the data costs next to nothing, so that structure passes may look at it."""
+        return self.size <= _SMALL
+
+    def numpy(self) -> np.ndarray:
+        """The data; a read-only view of the file for external data of whole-byte types."""
+        if self.is_external:
+            return self._map_external()
+        self._check_inline_size()
+        try:
+            return numpy_helper.to_array(self.proto)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise ModelError(f"constant '{self.proto.name}' cannot be read: {error}") from error
+
+    def _check_inline_size(self) -> None:
+        proto = self.proto
+        if any(n < 0 for n in proto.dims):
+            raise ModelError(f"constant '{proto.name}' has a negative dimension: {list(proto.dims)}")
+        if proto.HasField("raw_data") and proto.data_type != TensorProto.STRING:
+            if len(proto.raw_data) != self.nbytes:
+                raise ModelError(
+                    f"constant '{proto.name}' has {len(proto.raw_data)} bytes where its shape "
+                    f"{list(proto.dims)} needs {self.nbytes}; the model is damaged"
+                )
+            return
+        stored = sum(
+            len(getattr(proto, field))
+            for field in ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
+        )
+        if stored == 0 and self.size > 0:
+            raise ModelError(f"constant '{proto.name}' has shape {list(proto.dims)} but no data; the model is damaged")
+
+    def external_range(self) -> tuple[Path, int, int]:
+        """File, offset and length in bytes of external data, checked against the folder and the file."""
+        fields = {entry.key: entry.value for entry in self.proto.external_data}
+        name = self.proto.name
+        if self.base_dir is None:
+            raise ModelError(f"constant '{name}' has external data; load the model from its file")
+        base = self.base_dir.resolve()
+        path = (base / fields.get("location", "")).resolve()
+        if not path.is_relative_to(base):
+            raise ModelError(f"constant '{name}' points outside the model's folder: '{fields.get('location')}'")
+        if not path.is_file():
+            raise ModelError(f"constant '{name}' needs the file '{path}', which does not exist")
+        try:
+            offset, length = int(fields.get("offset", 0)), int(fields.get("length", self.nbytes))
+        except ValueError as error:
+            raise ModelError(f"constant '{name}' has an unreadable offset or length of its external data") from error
+        if length != self.nbytes or offset < 0 or offset + length > path.stat().st_size:
+            raise ModelError(
+                f"constant '{name}' needs {self.nbytes} bytes at offset {offset} of '{path.name}', "
+                f"which has {path.stat().st_size}"
+            )
+        return path, offset, length
+
+    def _map_external(self) -> np.ndarray:
+        path, offset, length = self.external_range()
+        if length == 0:
+            return np.zeros(self.shape, helper.tensor_dtype_to_np_dtype(self.data_type))
+        data = np.memmap(path, np.uint8, mode="r", offset=offset, shape=(length,))
+        if storage_bits(self.data_type) >= 8:
+            return data.view(helper.tensor_dtype_to_np_dtype(self.data_type)).reshape(self.shape)
+        packed = TensorProto(data_type=self.data_type, dims=self.shape, raw_data=data.tobytes())
+        return numpy_helper.to_array(packed)
+
+    def renamed(self, name: str) -> TensorProto:
+        """The proto under ``name``: the original object when the name already fits."""
+        if self.proto.name == name:
+            return self.proto
+        proto = TensorProto()
+        proto.CopyFrom(self.proto)
+        proto.name = name
+        return proto
+
+
+@lru_cache(maxsize=None)
+def storage_bits(data_type: int) -> int:
+    """Bits per element of an ONNX data type in its packed layout."""
+    name = TensorProto.DataType.Name(data_type)
+    if name.endswith(("INT4", "FLOAT4E2M1")):
+        return 4
+    if name.endswith("INT2"):
+        return 2
+    return int(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(data_type)).itemsize) * 8

@@ -1,0 +1,113 @@
+"""The verifier: every invariant of the IR that a pass could break, checked after each pass."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from .arithmetic import spread
+from .errors import ModelError, UsageError, VerificationError
+from .graph import CycleError, Graph, Op, Value
+from .model import Model
+from .quant import Encoding, PerTensor
+
+
+def verify(model: Model) -> None:
+    """Checks structure, names, regions and quantizers.
+
+    Raises:
+        VerificationError: the first broken invariant, with the op or value that breaks it.
+    """
+    for problem in _problems(model):
+        raise VerificationError(problem)
+
+
+def verify_input(model: Model) -> None:
+    """Like :func:`verify`, for a model that comes from a user: what is wrong is the model's fault.
+
+    Raises:
+        ModelError: the first broken invariant.
+    """
+    for problem in _problems(model):
+        raise ModelError(f"the model is invalid: {problem}")
+
+
+def _problems(model: Model) -> Iterator[str]:
+    try:
+        graphs = list(model.graphs())
+    except CycleError as error:
+        yield str(error)
+        return
+    for graph in graphs:
+        yield from _structure_problems(graph)
+    yield from _region_problems(model)
+    yield from _quantizer_problems(model)
+
+
+def _structure_problems(graph: Graph) -> Iterator[str]:
+    names = Counter(value.name for value in graph.values())
+    for name, count in names.items():
+        if count > 1:
+            yield f"the name '{name}' stands for {count} values of graph '{graph.name}'"
+    given = {id(value) for value in graph.inputs}
+    for value in graph.values():
+        producers = graph.nx.in_degree(value.id)
+        sources = producers + (id(value) in given or value.const is not None) + (value.captured is not None)
+        if sources > 1:
+            yield f"'{value.name}' is defined {sources} times in graph '{graph.name}'"
+        if sources == 0 and (graph.uses(value) or graph.is_output(value)):
+            reader = graph.uses(value)
+            who = reader[0].op.label if reader else "a graph output"
+            yield f"{who} reads '{value.name}', which nothing defines"
+    for op in graph.ops():
+        yield from _op_problems(graph, op)
+
+
+def _op_problems(graph: Graph, op: Op) -> Iterator[str]:
+    ports = [port for _, _, port in graph.nx.in_edges(op.id, keys=True)]
+    repeated = [port for port, count in Counter(ports).items() if count > 1]
+    if repeated:
+        yield f"input {repeated[0]} of {op.label} is connected more than once"
+    if any(isinstance(port, int) and port >= op.num_inputs for port in ports):
+        yield f"{op.label} has an input beyond its {op.num_inputs}"
+
+
+def _region_problems(model: Model) -> Iterator[str]:
+    claimed: dict[int, str] = {}
+    for region in model.regions:
+        for op in region.ops:
+            if op.id not in region.graph.nx:
+                yield f"region {region.name} holds {op.op_type} '{op.name}', which is no longer in the graph"
+            elif op.id in claimed:
+                yield f"{op.label} belongs to both {claimed[op.id]} and {region.name}"
+            claimed[op.id] = region.name
+
+
+def _quantizer_problems(model: Model) -> Iterator[str]:
+    for site in model.quant.sites():
+        if site.value.id not in site.value.graph.nx:
+            yield f"a quantizer sits on '{site.value.name}', which is no longer in the graph"
+            continue
+        if site.op is not None and not _reads(site.op, site.port, site.value):
+            yield f"a quantizer sits on {site}, which is not an input of that op"
+        if site.value.type.elem_type and not site.value.is_float:
+            yield f"a quantizer sits on '{site.value.name}', which is not a float tensor"
+        quantizer = model.quant.get(site)
+        if quantizer is not None and quantizer.encoding is not None:
+            if quantizer.encoding.spec != quantizer.spec:
+                yield f"the encoding of {site} belongs to another spec than its quantizer"
+            yield from _encoding_problems(site.value, quantizer.encoding)
+
+
+def _encoding_problems(value: Value, encoding: Encoding) -> Iterator[str]:
+    if value.const is None or isinstance(encoding.spec.granularity, PerTensor):
+        return
+    try:
+        spread(encoding.scale, encoding, value.const.shape)
+    except UsageError as error:
+        yield f"the encoding of '{value.name}' does not fit: {error}"
+
+
+def _reads(op: Op, port: int | None, value: Value) -> bool:
+    return op.id in op.graph.nx and port is not None and op.graph.nx.has_edge(value.id, op.id, key=port)
+

@@ -1,0 +1,84 @@
+"""What a pass is: a frozen dataclass of options with a name, a stage and ``run``."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from .notation import format_options
+from .options import option, validate_options
+
+if TYPE_CHECKING:
+    from qc.ir.model import Model
+
+    from .context import PassContext
+
+__all__ = ["Pass", "Stage", "option"]
+
+
+class Stage(enum.IntEnum):
+    """What a pass does to a model; the stages of a pipeline never go back."""
+
+    FLOAT = 1
+    ANNOTATE = 2
+    LOWER = 3
+
+    @property
+    def deed(self) -> str:
+        """What a pass of this stage does, for use in a sentence."""
+        deeds = {
+            Stage.FLOAT: "rewrites the float graph",
+            Stage.ANNOTATE: "places or changes quantizers",
+            Stage.LOWER: "lowers the quantized model",
+        }
+        return deeds[self]
+
+
+@dataclass(frozen=True)
+class Pass(ABC):
+    """Base of all passes. A subclass is a frozen dataclass whose fields are its options.
+
+    ::
+
+        @dataclass(frozen=True)
+        class EliminateIdentity(Pass):
+            '''Removes Identity ops.'''
+
+            name = "eliminate-identity"
+            stage = Stage.FLOAT
+
+            keep: tuple[str, ...] = option((), "names of ops to keep")
+
+            def run(self, model: Model, context: PassContext) -> None: ...
+
+    Passes of stage LOWER leave the model as it is and put what they make into ``context.artifacts``, so
+    that one calibrated model is lowered to many targets.
+
+    A subclass that relates options to each other overrides ``__post_init__``, calls ``super()``'s first
+    and raises :class:`~qc.ir.errors.UsageError`.
+    """
+
+    kind: ClassVar[str] = "pass"
+    name: ClassVar[str]
+    stage: ClassVar[Stage]
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        validate_options(self)
+
+    @abstractmethod
+    def run(self, model: Model, context: PassContext) -> None:
+        """Does the work of the pass on ``model``, in place."""
+
+    @classmethod
+    def summary(cls) -> str:
+        """The first line of the docstring."""
+        return (inspect.getdoc(cls) or "").partition("\n")[0]
+
+    def __str__(self) -> str:
+        """The text form: the name, and in braces the options that are not at their default."""
+        options = format_options(self)
+        return f"{self.name}{{{options}}}" if options else self.name

@@ -1,0 +1,136 @@
+"""What a pass gets besides the model: data, an executor, the target, and a place for what it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from qc.ir.errors import UsageError
+
+if TYPE_CHECKING:
+    from qc.ir.executor import Executor, Feed
+    from qc.ir.model import Model
+
+    from .target import Target
+
+T = TypeVar("T")
+
+# What a pass can need, in words, and how a user gives it.
+NEEDS = {
+    "data": ("calibration data", "--data on the command line, or data= in Python"),
+    "executor": ("an executor", "PassContext(executor=...) in Python"),
+    "target": ("a target", "--target on the command line, or target= in Python"),
+}
+
+
+class Task(Protocol):
+    """One running piece of work that shows how far it is."""
+
+    def advance(self, steps: int = 1) -> None:
+        """Tells that ``steps`` more are done."""
+
+    def finish(self) -> None:
+        """Tells that the work ended, whether it was completed or not."""
+
+
+class Progress(Protocol):
+    """Shows progress to a user."""
+
+    def start(self, description: str, total: int | None) -> Task:
+        """Begins a task of ``total`` steps, None if the number is not known."""
+
+
+class NullTask:
+    """A task that nobody watches."""
+
+    def advance(self, steps: int = 1) -> None:
+        """Does nothing."""
+
+    def finish(self) -> None:
+        """Does nothing."""
+
+
+class NullProgress:
+    """Progress that nobody watches."""
+
+    def start(self, description: str, total: int | None) -> Task:
+        """A task that shows nothing."""
+        return NullTask()
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """What a lowering pass made.
+
+    Attributes:
+        kind: what it is, for a program: ``onnx``, ``encodings``.
+        payload: the thing itself, such as a ``ModelProto`` or the text of a file.
+        suffix: what to append to the stem of the output path, such as ``.onnx`` or ``.encodings``.
+    """
+
+    kind: str
+    payload: object
+    suffix: str
+
+
+@dataclass
+class PassContext:
+    """Services and results of one run of a pipeline.
+
+    Attributes:
+        data: feeds that can be iterated more than once.
+        executor: runs models; passes never create one.
+        target: what the device wants.
+        seed: seed of every random choice a pass makes.
+        verify: called with the model after every pass; raises when an invariant is broken. None: no check.
+        progress: where long work shows how far it is.
+        artifacts: what the lowering passes made, by name, in order.
+        notes: sentences for the user that are no errors.
+    """
+
+    data: Iterable[Feed] | None = None
+    executor: Executor | None = None
+    target: Target | None = None
+    seed: int = 0
+    verify: Callable[[Model], None] | None = None
+    progress: Progress = field(default_factory=NullProgress)
+    artifacts: dict[str, Artifact] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def required_data(self) -> Iterable[Feed]:
+        """The data; raises UsageError if there is none."""
+        return _required("data", self.data)
+
+    def required_executor(self) -> Executor:
+        """The executor; raises UsageError if there is none."""
+        return _required("executor", self.executor)
+
+    def required_target(self) -> Target:
+        """The target; raises UsageError if there is none."""
+        return _required("target", self.target)
+
+    def add_artifact(self, name: str, artifact: Artifact) -> None:
+        """Keeps what a lowering pass made; raises UsageError if the name is taken."""
+        if name in self.artifacts:
+            raise UsageError(
+                f"two passes of the pipeline make an artifact '{name}'; rename or drop one of them"
+            )
+        self.artifacts[name] = artifact
+
+    def track(self, items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:
+        """Yields the items and shows progress: one step for every item that was worked on."""
+        task = self.progress.start(description, total)
+        try:
+            for item in items:
+                yield item
+                task.advance()
+        finally:
+            task.finish()
+
+
+def _required(need: str, given: T | None) -> T:
+    if given is None:
+        what, how = NEEDS[need]
+        raise UsageError(f"this pass needs {what}; give it with {how}")
+    return given

@@ -1,0 +1,1 @@
+"""Passes that turn the annotated model into something that runs or can be handed on."""

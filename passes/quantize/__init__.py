@@ -1,0 +1,1 @@
+"""Passes that decide what is quantized, how, and with which numbers."""

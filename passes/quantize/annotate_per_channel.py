@@ -1,0 +1,62 @@
+"""Gives weights one scale per output channel, or per block of input channels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qc.ir.graph import Op
+from qc.ir.model import Model
+from qc.ir.op_traits import channel_axis, input_channel_axis, weight_port
+from qc.ir.formats import IntFormat
+from qc.ir.quant import Granularity, PerBlock, PerChannel
+from qc.ir.quant_table import Site
+
+from ..base import Pass, Stage, option
+from ..context import PassContext
+
+
+@dataclass(frozen=True)
+class AnnotatePerChannel(Pass):
+    """Changes every integer weight quantizer from one scale per tensor to one per output channel.
+
+    A weight that ops read along different axes keeps one scale per tensor. With ``block_size``, weights of
+    MatMul and Gemm get a scale for each block of input channels instead, where the size divides them.
+    """
+
+    name = "annotate-per-channel"
+    stage = Stage.ANNOTATE
+    needs = frozenset({"target"})
+
+    block_size: int | None = option(None, "input channels that share a scale in MatMul and Gemm weights")
+
+    def run(self, model: Model, context: PassContext) -> None:
+        target = context.required_target()
+        for quantizer in model.quant.quantizers():
+            sites = model.quant.sites_of(quantizer)
+            if not isinstance(quantizer.spec.format, IntFormat) or quantizer.spec.derived:
+                continue
+            readers = [site for site in sites if site.op is not None and site.port == weight_port(site.op)]
+            if len(readers) != len(sites) or any(site.value.const is None for site in sites):
+                continue
+            if all(target.rule_for(site.op.op_type, site.op.domain).per_channel for site in sites if site.op):
+                granularities = {self._granularity(site) for site in sites}
+                chosen = granularities.pop() if len(granularities) == 1 else None
+                if chosen is not None:
+                    model.quant.respec(
+                        quantizer, quantizer.spec.with_granularity(chosen), f"weight of {_label(sites[0].op)}"
+                    )
+
+    def _granularity(self, site: Site) -> Granularity | None:
+        assert site.op is not None
+        shape = site.value.type.shape or ()
+        block_axis = input_channel_axis(site.op, site.value)
+        if self.block_size and block_axis is not None and site.op.is_type("MatMul", "Gemm"):
+            length = shape[block_axis]
+            if isinstance(length, int) and length % self.block_size == 0:
+                return PerBlock(block_axis, self.block_size)
+        axis = channel_axis(site.op, site.value)
+        return PerChannel(axis) if axis is not None and len(shape) > axis else None
+
+
+def _label(op: Op | None) -> str:
+    return op.label if op is not None else "an op"

@@ -1,0 +1,92 @@
+"""Biases as 32-bit integers on the grid of the accumulator: scale of the input times scale of the weight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from qc.ir.graph import Op
+from qc.ir.model import Model
+from qc.ir.op_traits import weight_port
+from qc.ir.quant import Encoding, PerBlock, PerChannel, PerTensor, Quantizer
+from qc.ir.quant_table import Site
+
+# Leaves one bit of a 32-bit accumulator to the sum of products.
+_LARGEST_CODE = 2**30
+
+
+@dataclass(frozen=True)
+class _Bias:
+    site: Site
+    quantizer: Quantizer
+    array: np.ndarray
+    input: Encoding
+    weight: Quantizer
+
+
+def calibrate_biases(model: Model) -> None:
+    """Derives the encoding of every open bias quantizer.
+
+    Where a bias would not fit into 31 bits, the scale of that weight channel is made larger first. A bias
+    whose input or weight has no integer grid of one scale per channel loses its quantizer and stays float.
+    """
+    found = []
+    for quantizer in [q for q in model.quant.quantizers() if q.spec.derived and not q.frozen]:
+        for site in model.quant.sites_of(quantizer):
+            bias = _describe(model, site, quantizer)
+            if bias is None:
+                model.quant.remove(site, "its input and weight have no grids that a bias could share")
+                model.quant.skip(site.value, "a bias whose input and weight have no grids that it could share")
+            else:
+                found.append(bias)
+    for bias in found:
+        _enlarge_weight_scale(model, bias)
+    for bias in found:
+        model.quant.calibrate(bias.quantizer, _encoding(bias), "scale of input times scale of weight")
+
+
+def _describe(model: Model, site: Site, quantizer: Quantizer) -> _Bias | None:
+    op = _weighted_op(model, site.op)
+    if op is None or site.value.const is None:
+        return None
+    data, weight = op.graph.op_inputs(op)[:2]
+    if data is None or weight is None:
+        return None
+    of_data, of_weight = model.quant.of_use(data, op, 0), model.quant.of_use(weight, op, 1)
+    if of_data is None or of_weight is None or of_data.encoding is None or of_weight.encoding is None:
+        return None
+    array = site.value.const.numpy()
+    scales = of_weight.encoding.scale
+    if isinstance(of_weight.spec.granularity, PerBlock) or weight.const is None or not array.ndim:
+        return None
+    if isinstance(of_weight.spec.granularity, PerChannel) and (array.size, array.shape[-1]) != (scales.size,) * 2:
+        return None
+    return _Bias(site, quantizer, array, of_data.encoding, of_weight)
+
+
+def _weighted_op(model: Model, op: Op | None) -> Op | None:
+    """The op whose result the bias is added to: ``op`` itself, or the one in its region."""
+    if op is None or weight_port(op) is not None:
+        return op
+    region = model.region_of(op)
+    members = region.ops if region is not None else ()
+    return next((member for member in members if weight_port(member) is not None), None)
+
+
+def _enlarge_weight_scale(model: Model, bias: _Bias) -> None:
+    encoding = bias.weight.encoding
+    assert encoding is not None
+    needed = np.abs(bias.array.astype(np.float64)) / (float(bias.input.scale) * _LARGEST_CODE)
+    least = needed.reshape(encoding.scale.shape) if encoding.scale.ndim else needed.max(initial=0.0)
+    if np.any(least > encoding.scale):
+        larger = Encoding(encoding.spec, np.maximum(encoding.scale, least), encoding.zero_point)
+        model.quant.calibrate(bias.weight, larger, "larger scale, so that the bias fits into 32 bits")
+
+
+def _encoding(bias: _Bias) -> Encoding:
+    assert bias.weight.encoding is not None
+    scale = bias.input.scale * bias.weight.encoding.scale
+    granularity = PerChannel(bias.array.ndim - 1) if scale.ndim else PerTensor()
+    bias.quantizer.spec = bias.quantizer.spec.with_granularity(granularity)
+    return Encoding(bias.quantizer.spec, scale, np.zeros(scale.shape, np.int32))

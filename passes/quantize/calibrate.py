@@ -1,0 +1,135 @@
+"""Finds the numbers of all open quantizers from weights and from calibration data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from qc.ir.executor import Observation, Statistics
+from qc.ir.formats import IntFormat
+from qc.ir.graph import Graph, Value
+from qc.ir.lower import lower
+from qc.ir.model import Model
+from qc.ir.op_traits import is_grid_preserving
+from qc.ir.quant import Encoding, Quantizer, QuantizerState
+
+from ..base import Pass, Stage, option
+from ..context import PassContext
+from .bias import calibrate_biases
+from .ranges import encoding_of_range, mse_range, percentile_range, weight_encoding
+
+Method = Literal["min-max", "percentile", "mse"]
+
+
+@dataclass(frozen=True)
+class Calibrate(Pass):
+    """Gives every open quantizer an encoding.
+
+    Weights are read from the model. Activations are observed in one streamed pass over the data. A graph
+    output always keeps its full range, since clipping a score caps it. Biases follow from the scales of the
+    input and the weight. Frozen and already calibrated quantizers are left alone.
+    """
+
+    name = "calibrate"
+    stage = Stage.ANNOTATE
+    needs = frozenset({"executor"})
+
+    method: Method = option("min-max", "how the range of an activation is found")
+    percentile: float = option(99.999, "share of the values that the method percentile covers, in percent")
+    weights: Literal["min-max", "mse"] = option("min-max", "how the range of a weight is found")
+
+    def run(self, model: Model, context: PassContext) -> None:
+        unknown = [q for q in model.quant.quantizers() if q.state is QuantizerState.OPEN and not q.spec.derived]
+        observed: dict[Quantizer, list[Value]] = {}
+        for quantizer in unknown:
+            values = _values(model, quantizer)
+            if _needs_no_numbers(quantizer):
+                self._set(model, quantizer, encoding_of_range(quantizer.spec, np.zeros(()), np.zeros(())))
+            elif quantizer.spec.fixed_range is not None:
+                low, high = (np.asarray(end) for end in quantizer.spec.fixed_range)
+                self._set(model, quantizer, encoding_of_range(quantizer.spec, low, high), "fixed range")
+            elif len(values) == 1 and values[0].const is not None:
+                array = values[0].const.numpy()
+                self._set(model, quantizer, weight_encoding(quantizer.spec, array, self.weights == "mse"))
+            else:
+                observed[quantizer] = values
+        if observed:
+            statistics = self._observe(model, context, observed)
+            for quantizer, values in observed.items():
+                low, high = self._range(model, quantizer, values, statistics)
+                encoding = encoding_of_range(quantizer.spec, np.asarray(low), np.asarray(high))
+                self._set(model, quantizer, encoding, f"{self.method} gave [{low:.6g}, {high:.6g}]")
+        calibrate_biases(model)
+
+    def _observe(
+        self, model: Model, context: PassContext, observed: dict[Quantizer, list[Value]]
+    ) -> dict[Value, Statistics]:
+        """Statistics of every tensor that some quantizer has to cover, from one pass over the data."""
+        sources = {
+            value.name: value
+            for values in observed.values()
+            for value in values
+            if value.const is None and not _is_moved(model.graph, value, values)
+        }
+        request = Observation(histogram=self.method != "min-max")
+        data = context.required_data()
+        feeds = context.track(data, "calibrating", _length(data))
+        found = context.required_executor().observe(
+            lower(model), dict.fromkeys(sources, request), feeds, base_dir=model.base_dir
+        )
+        return {sources[name]: statistics for name, statistics in found.items()}
+
+    def _range(
+        self, model: Model, quantizer: Quantizer, values: list[Value], statistics: dict[Value, Statistics]
+    ) -> tuple[float, float]:
+        """The range that covers all values that hold the quantizer."""
+        ends = [_constant_range(value) for value in values if value.const is not None]
+        merged: Statistics | None = None
+        for value in values:
+            if value in statistics:
+                merged = statistics[value] if merged is None else merged.merge(statistics[value])
+        if merged is not None and merged.count:
+            exposed = any(model.graph.is_output(value) for value in values)
+            ends.append(self._estimate(quantizer, merged, exposed))
+        return min((low for low, _ in ends), default=0.0), max((high for _, high in ends), default=0.0)
+
+    def _estimate(self, quantizer: Quantizer, statistics: Statistics, exposed: bool) -> tuple[float, float]:
+        if self.method == "min-max" or exposed:
+            return float(statistics.minimum), float(statistics.maximum)
+        if self.method == "percentile":
+            return percentile_range(statistics, self.percentile)
+        return mse_range(statistics, quantizer.spec)
+
+    def _set(self, model: Model, quantizer: Quantizer, encoding: Encoding, reason: str = "") -> None:
+        model.quant.calibrate(quantizer, encoding, reason or f"from the constant, {self.weights}")
+
+
+def _needs_no_numbers(quantizer: Quantizer) -> bool:
+    """Whether the format has no scale (16-bit floats)."""
+    format = quantizer.spec.format
+    return not isinstance(format, IntFormat) and not format.scaled
+
+
+def _values(model: Model, quantizer: Quantizer) -> list[Value]:
+    return list(dict.fromkeys(site.value for site in model.quant.sites_of(quantizer)))
+
+
+def _is_moved(graph: Graph, value: Value, group: list[Value]) -> bool:
+    """Whether a data mover made ``value`` from another one of the group, whose statistics cover it."""
+    producer = graph.producer(value)
+    return producer is not None and is_grid_preserving(producer) and graph.op_inputs(producer)[0] in group
+
+
+def _constant_range(value: Value) -> tuple[float, float]:
+    assert value.const is not None
+    array = value.const.numpy()
+    return (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
+
+
+def _length(data: object) -> int | None:
+    try:
+        return len(data)  # type: ignore[arg-type]
+    except TypeError:
+        return None

@@ -1,0 +1,137 @@
+"""From statistics to ranges, and from ranges to encodings."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qc.ir.arithmetic import fake_quantize, reduce_groups
+from qc.ir.executor import Statistics
+from qc.ir.formats import IntFormat
+from qc.ir.quant import Encoding, QuantSpec
+
+# The smallest scale of an integer grid: finer steps would not survive float32 arithmetic around them.
+SMALLEST_SCALE = float(np.float32(2.0**-23))
+
+
+def encoding_of_range(spec: QuantSpec, low: np.ndarray, high: np.ndarray) -> Encoding:
+    """The grid of ``spec`` that covers ``[low, high]`` and zero.
+
+    Args:
+        spec: a spec with an integer or a small float format.
+        low, high: the range; any shape, one element per scale.
+
+    Returns:
+        An encoding whose scale has the shape of ``low``. Real zero is exactly a code. Symmetric integer
+        grids reach the larger of both ends; float8 maps the largest magnitude to the largest finite value.
+    """
+    low = np.minimum(np.asarray(low, np.float64), 0.0)
+    high = np.maximum(np.asarray(high, np.float64), 0.0)
+    if not isinstance(spec.format, IntFormat):
+        reach = np.maximum(-low, high) / spec.format.highest
+        scale = np.maximum(reach, np.finfo(np.float32).tiny) if spec.format.scaled else np.ones_like(reach)
+        return Encoding(spec, scale, np.zeros(scale.shape, np.int32))
+    first, last = spec.code_range
+    if spec.symmetric:
+        centre = 0 if spec.format.signed else (spec.format.highest + 1) // 2
+        scale = np.maximum(-low / (centre - first), high / (last - centre))
+        scale = np.maximum(scale, SMALLEST_SCALE)
+        return Encoding(spec, scale, np.full(scale.shape, centre, np.int32))
+    scale = np.maximum((high - low) / (last - first), SMALLEST_SCALE).astype(np.float32).astype(np.float64)
+    zero_point = np.clip(np.rint(first - low / scale), first, last)
+    return Encoding(spec, scale, zero_point)
+
+
+def percentile_range(statistics: Statistics, percentile: float) -> tuple[float, float]:
+    """The range that leaves out ``(100 - percentile) / 2`` percent of the values at either end.
+
+    Values count as spread evenly within a bin of the histogram.
+    """
+    edges, counts = statistics.histogram()
+    if not counts.size:
+        return 0.0, 0.0
+    share = np.concatenate([[0.0], np.cumsum(counts)]) / counts.sum()
+    tail = (100.0 - percentile) / 200.0
+    low, high = np.interp([tail, 1.0 - tail], share, edges)
+    return float(low), float(high)
+
+
+def mse_range(statistics: Statistics, spec: QuantSpec, steps: int = 48) -> tuple[float, float]:
+    """The range whose grid has the least expected squared error on the histogram.
+
+    Both ends are searched in turn over ``steps`` fractions of the observed end, spaced geometrically from 1
+    to 1/32, twice; the error of a candidate is integrated exactly for values spread evenly within bins.
+    """
+    edges, counts = statistics.histogram()
+    low, high = float(statistics.minimum), float(statistics.maximum)
+    if not counts.size or not isinstance(spec.format, IntFormat):
+        return low, high
+    fractions = np.geomspace(1.0, 1.0 / 32.0, steps)
+
+    def error(bottom: float, top: float) -> float:
+        return histogram_error(edges, counts, encoding_of_range(spec, np.asarray(bottom), np.asarray(top)))
+
+    if spec.symmetric:
+        reach = max(-low, high)
+        best = min(fractions, key=lambda f: error(-reach * f, reach * f))
+        return -reach * float(best), reach * float(best)
+    bottom, top = low, high
+    for _ in range(2):
+        top = high * float(min(fractions, key=lambda f: error(bottom, high * f)))
+        bottom = low * float(min(fractions, key=lambda f: error(low * f, top)))
+    return bottom, top
+
+
+def histogram_error(edges: np.ndarray, counts: np.ndarray, encoding: Encoding) -> float:
+    """The summed squared rounding and clipping error of a per-tensor integer grid on a histogram.
+
+    The distance to the grid is piecewise linear, so its square integrates to a cubic in each piece; bins much
+    narrower than a step count as points, where the difference of integrals would cancel.
+    """
+    first, last = encoding.spec.code_range
+    scale = float(encoding.scale)
+    origin = float(encoding.zero_point) - first
+    steps = float(last - first)
+    ends = edges / scale + origin
+    left, right = ends[:-1], ends[1:]
+    width = right - left
+    wide = width > 1e-3
+    centre = (left + right) / 2
+    point = centre - np.clip(np.rint(centre), 0.0, steps)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = (_integral(right, steps) - _integral(left, steps)) / width
+    return float(np.sum(counts * np.where(wide, mean, point * point)) * scale * scale)
+
+
+def _integral(u: np.ndarray, steps: float) -> np.ndarray:
+    """The integral from 0 to ``u`` of the squared distance to the nearest of the codes 0 to ``steps``."""
+    inside = np.clip(u, 0.0, steps)
+    nearest = np.rint(inside)
+    outside = u - inside
+    return nearest / 12.0 + (inside - nearest) ** 3 / 3.0 + outside**3 / 3.0
+
+
+def weight_encoding(spec: QuantSpec, weight: np.ndarray, search: bool) -> Encoding:
+    """The encoding of a weight.
+
+    Args:
+        spec: per tensor, per channel or per block.
+        weight: float array.
+        search: choose for every scale the fraction of the full range with the least squared error, instead
+            of the full range.
+    """
+    low = reduce_groups(weight, spec.granularity, np.min)
+    high = reduce_groups(weight, spec.granularity, np.max)
+    best = encoding_of_range(spec, low, high)
+    if not search or not isinstance(spec.format, IntFormat):
+        return best
+
+    def error(encoding: Encoding) -> np.ndarray:
+        return reduce_groups((weight - fake_quantize(weight, encoding)) ** 2, spec.granularity, np.sum)
+
+    least = error(best)
+    fraction = np.ones_like(low, np.float64)
+    for candidate in np.linspace(0.98, 0.4, 30):
+        cost = error(encoding_of_range(spec, low * candidate, high * candidate))
+        fraction = np.where(cost < least, candidate, fraction)
+        least = np.minimum(cost, least)
+    return encoding_of_range(spec, low * fraction, high * fraction)

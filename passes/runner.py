@@ -1,0 +1,157 @@
+"""Runs a pipeline on a model: checks first, then pass by pass with timing, verification and blame."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from qc.ir.errors import QcError, VerificationError
+
+from .base import Pass, Stage
+from .check import check_pipeline
+from .context import PassContext
+from .pipeline import Combinator, Pipeline, Step
+
+if TYPE_CHECKING:
+    from qc.ir.model import Model
+
+
+@dataclass
+class StepReport:
+    """One step as it was executed; a step within a loop has one report for each round.
+
+    Attributes:
+        name: name of the pass or combinator.
+        kind: ``pass`` or ``combinator``.
+        text: its text form with options; for a combinator without the steps inside.
+        depth: how many combinators it stands in.
+        seconds: wall time of everything it caused, verification and inner steps included.
+        self_seconds: wall time of its own work only.
+        verify_seconds: wall time of the verification after it; 0 for a combinator.
+        first_action: number of the first rewriting action that it could make.
+        actions: number of rewriting actions that it, or the steps inside it, made.
+    """
+
+    name: str
+    kind: str
+    text: str
+    depth: int
+    seconds: float = 0.0
+    self_seconds: float = 0.0
+    verify_seconds: float = 0.0
+    first_action: int = 0
+    actions: int = 0
+
+
+@dataclass
+class PipelineReport:
+    """What a run did: one entry per executed step, combinators before the steps inside them."""
+
+    steps: list[StepReport] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of all steps."""
+        return sum(step.seconds for step in self.steps if step.depth == 0)
+
+    @property
+    def actions(self) -> int:
+        """Number of rewriting actions of all steps."""
+        return sum(step.actions for step in self.steps if step.depth == 0)
+
+
+def run_pipeline(pipeline: Pipeline, model: Model, context: PassContext) -> PipelineReport:
+    """Runs every step on ``model`` in place; what lowering passes make is in ``context.artifacts``.
+
+    Raises:
+        UsageError: stages out of order, something needed is missing (both before anything runs), or a
+            fixpoint that does not settle.
+        VerificationError: a pass broke the model or failed with an unexpected exception.
+        QcError: whatever a pass has to say about the model or the data.
+    """
+    check_pipeline(pipeline, context)
+    run = _Run(model, context)
+    run.verify_input()
+    run.steps(pipeline.steps, depth=0)
+    return run.report
+
+
+@dataclass
+class _Run:
+    model: Model
+    context: PassContext
+    report: PipelineReport = field(default_factory=PipelineReport)
+
+    def verify_input(self) -> None:
+        """Verifies the model before the first pass, so that no pass is blamed for what it was given."""
+        try:
+            self._verify()
+        except Exception as error:
+            raise VerificationError(f"the model is broken before the first pass: {error}") from error
+
+    def steps(self, steps: Sequence[Step], depth: int) -> None:
+        for step in steps:
+            self._step(step, depth)
+
+    def _step(self, step: Step, depth: int) -> None:
+        text = str(step) if isinstance(step, Pass) else step.head()
+        entry = StepReport(step.name, step.kind, text, depth, first_action=self.model.action_count + 1)
+        self.report.steps.append(entry)
+        started = time.perf_counter()
+        if isinstance(step, Pass):
+            self._pass(step, entry)
+        else:
+            self._combinator(step, entry)
+        entry.seconds = time.perf_counter() - started
+        entry.actions = self._actions_since(entry)
+
+    def _combinator(self, step: Combinator, entry: StepReport) -> None:
+        begin = len(self.report.steps)
+
+        def run_round() -> list[str]:
+            start = len(self.report.steps)
+            self.steps(step.steps, entry.depth + 1)
+            done = self.report.steps[start:]
+            return [report.name for report in done if report.kind == Pass.kind and report.actions]
+
+        started = time.perf_counter()
+        step.drive(run_round)
+        inner = [report for report in self.report.steps[begin:] if report.depth == entry.depth + 1]
+        entry.self_seconds = time.perf_counter() - started - sum(report.seconds for report in inner)
+
+    def _pass(self, step: Pass, entry: StepReport) -> None:
+        started = time.perf_counter()
+        try:
+            step.run(self.model, self.context)
+        except QcError:
+            raise
+        except Exception as error:
+            raise self._blame(entry, f"failed with {type(error).__name__}: {error}") from error
+        entry.self_seconds = time.perf_counter() - started
+        if step.stage == Stage.LOWER and self._actions_since(entry):
+            raise self._blame(entry, "changed the model, which a lowering pass must leave alone")
+        started = time.perf_counter()
+        try:
+            self._verify()
+        except Exception as error:
+            raise self._blame(entry, f"left the model broken: {error}") from error
+        entry.verify_seconds = time.perf_counter() - started
+
+    def _verify(self) -> None:
+        if self.context.verify is not None:
+            self.context.verify(self.model)
+
+    def _blame(self, entry: StepReport, words: str) -> VerificationError:
+        """An error that names the pass and the rewriting actions it made."""
+        last = self.model.action_count
+        made = {0: "no action", 1: f"action {last}"}.get(
+            self._actions_since(entry), f"actions {entry.first_action} to {last}"
+        )
+        return VerificationError(
+            f"pass '{entry.name}' {words} (it made {made}); this is a defect of the pass"
+        )
+
+    def _actions_since(self, entry: StepReport) -> int:
+        return self.model.action_count + 1 - entry.first_action

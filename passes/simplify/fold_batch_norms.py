@@ -1,0 +1,171 @@
+"""Folds batch normalization, and its Mul and Add spellings, into the weights of the op before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from qc.ir.graph import Graph, Op, Value
+from qc.ir.model import Model
+from qc.ir.op_traits import bias_port, weight_port
+from qc.ir.rewriter import Rewriter
+from qc.ir.tensor_ref import TensorRef
+
+from ..base import Pass, Stage
+from ..context import PassContext
+
+
+@dataclass(frozen=True)
+class Affine:
+    """``y = x * scale + shift`` with one scale and shift (float64, shape ``(channels,)``) per channel."""
+
+    scale: np.ndarray
+    shift: np.ndarray
+
+
+@dataclass(frozen=True)
+class FoldBatchNorms(Pass):
+    """Folds a per-channel scale and shift into the weight and bias of the Conv, Gemm or MatMul before it.
+
+    The scale and shift may be a BatchNormalization, a Mul or an Add with a constant per channel (for a
+    Conv; Paddle and TensorFlow exporters write biases that way). An op whose result is read elsewhere or is
+    a graph output keeps it, so nothing is folded there.
+    """
+
+    name = "fold-batch-norms"
+    stage = Stage.FLOAT
+
+    def run(self, model: Model, context: PassContext) -> None:
+        rewriter = Rewriter(model, self.name)
+        for graph in model.graphs():
+            for op in graph.ops():
+                if op.id in graph.nx:
+                    _fold(rewriter, graph, op)
+
+
+def _fold(rewriter: Rewriter, graph: Graph, op: Op) -> None:
+    data = _data_input(graph, op)
+    producer = graph.producer(data) if data is not None else None
+    result = graph.op_outputs(op)[0]
+    if data is None or producer is None or result is None or len(graph.uses(data)) != 1 or graph.is_output(data):
+        return
+    channels = _channels(graph, producer)
+    affine = _affine(graph, op, data, producer, channels) if channels else None
+    if affine is None:
+        return
+    with rewriter.action("fold into weight", producer):
+        _apply(rewriter, graph, producer, affine)
+        rewriter.replace_uses(result, data)
+        rewriter.erase_op(op)
+
+
+def _data_input(graph: Graph, op: Op) -> Value | None:
+    """The input of an affine op that is not constant; None if this is no affine op."""
+    inputs = graph.op_inputs(op)
+    if op.is_type("BatchNormalization"):
+        return inputs[0]
+    if op.is_type("Mul", "Add"):
+        varying = [value for value in inputs if value is not None and value.const is None]
+        return varying[0] if len(varying) == 1 else None
+    return None
+
+
+def _channels(graph: Graph, op: Op) -> int | None:
+    """The number of output channels of an op whose weight and bias are constants; None for any other op."""
+    if not op.is_type("Conv", "ConvTranspose", "Gemm"):
+        return None
+    weight, bias = _constant(graph, op, weight_port(op)), _constant(graph, op, bias_port(op))
+    if weight is None or (bias is None and _is_given(graph, op, bias_port(op))):
+        return None
+    if op.is_type("Conv"):
+        return int(weight.shape[0])
+    if op.is_type("ConvTranspose"):
+        return int(weight.shape[1]) * int(op.attribute("group", 1))
+    return int(weight.shape[0 if op.attribute("transB", 0) else 1])
+
+
+def _is_given(graph: Graph, op: Op, port: int | None) -> bool:
+    return port is not None and port < op.num_inputs and graph.op_inputs(op)[port] is not None
+
+
+def _constant(graph: Graph, op: Op, port: int | None) -> TensorRef | None:
+    if port is None or not _is_given(graph, op, port):
+        return None
+    return graph.constant(graph.op_inputs(op)[port])
+
+
+def _affine(graph: Graph, op: Op, data: Value, producer: Op, channels: int) -> Affine | None:
+    if op.is_type("BatchNormalization"):
+        return _batch_norm(graph, op)
+    if producer.is_type("Gemm"):
+        return None
+    constant = next(value for value in graph.op_inputs(op) if value is not None and value is not data)
+    weight = _constant(graph, producer, weight_port(producer))
+    if constant.const is None or weight is None:
+        return None
+    numbers = _per_channel(constant.const, len(weight.shape), channels)
+    if numbers is None:
+        return None
+    if op.is_type("Add"):
+        return Affine(np.ones(channels), numbers)
+    return Affine(numbers, np.zeros(channels))
+
+
+def _batch_norm(graph: Graph, op: Op) -> Affine | None:
+    parameters = [graph.constant(value) for value in graph.op_inputs(op)[1:5]]
+    extra = [value for value in graph.op_outputs(op)[1:] if value is not None]
+    if op.attribute("training_mode", 0) or any(graph.uses(v) or graph.is_output(v) for v in extra):
+        return None
+    if any(parameter is None for parameter in parameters):
+        return None
+    gamma, beta, mean, variance = (p.numpy().astype(np.float64) for p in parameters if p is not None)
+    scale = gamma / np.sqrt(variance + op.attribute("epsilon", 1e-5))
+    return Affine(scale, beta - mean * scale)
+
+
+def _per_channel(constant: TensorRef, rank: int, channels: int) -> np.ndarray | None:
+    """The numbers of a constant that broadcasts over all axes but 1 of a tensor of ``rank``."""
+    shape = (1,) * (rank - len(constant.shape)) + constant.shape
+    if len(shape) != rank or any(size != 1 for axis, size in enumerate(shape) if axis != 1):
+        return None
+    if shape[1] not in (1, channels):
+        return None
+    return np.broadcast_to(constant.numpy().astype(np.float64).reshape(-1), (channels,))
+
+
+def _apply(rewriter: Rewriter, graph: Graph, op: Op, affine: Affine) -> None:
+    """Scales the weight and the bias of ``op`` and adds the shift to the bias; both become new constants."""
+    port, bias_at = weight_port(op), bias_port(op)
+    assert port is not None and bias_at is not None
+    weight, bias = _constant(graph, op, port), _constant(graph, op, bias_at)
+    assert weight is not None
+    array = weight.numpy()
+    scaled = array * _along_channels(op, affine.scale, array.shape)
+    beta = float(op.attribute("beta", 1.0)) if op.is_type("Gemm") else 1.0
+    old_bias = bias.numpy().astype(np.float64) * beta if bias is not None else 0.0
+    new_bias = (old_bias * affine.scale + affine.shift).astype(array.dtype)
+    _set_constant(rewriter, graph, op, port, scaled.astype(array.dtype))
+    _set_constant(rewriter, graph, op, bias_at, new_bias)
+    if beta != 1.0:
+        rewriter.set_attribute(op, "beta", 1.0)
+
+
+def _along_channels(op: Op, scale: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """``scale`` broadcast over a weight of ``shape``."""
+    if op.is_type("Gemm"):
+        return scale[:, None] if op.attribute("transB", 0) else scale[None, :]
+    spatial = (1,) * (len(shape) - 2)
+    if op.is_type("Conv"):
+        return scale.reshape(-1, 1, *spatial)
+    group = int(op.attribute("group", 1))
+    per_group = np.repeat(scale.reshape(group, shape[1]), shape[0] // group, axis=0)
+    return per_group.reshape(shape[0], shape[1], *spatial)
+
+
+def _set_constant(rewriter: Rewriter, graph: Graph, op: Op, port: int, array: np.ndarray) -> None:
+    old = graph.op_inputs(op)[port] if port < op.num_inputs else None
+    hint = old.name if old is not None else f"{op.name or op.op_type}.bias"
+    rewriter.set_input(op, port, rewriter.add_constant(graph, array, f"{hint}_folded"))
+    if old is not None:
+        rewriter.drop_unread_constant(old)

@@ -1,0 +1,109 @@
+"""Computes what depends on constants alone, once, with the runtime that would compute it at every run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import ModelProto
+
+from qc.ir.graph import Graph, Op, Value
+from qc.ir.lower import lower_ops
+from qc.ir.model import Model
+from qc.ir.rewriter import Rewriter
+from qc.ir.tensor_ref import TensorRef
+
+from ..base import Pass, Stage, option
+from ..context import PassContext
+
+_RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+_KEPT = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
+
+
+@dataclass(frozen=True)
+class FoldConstants(Pass):
+    """Replaces ops whose inputs are all constant by their result, and Constant ops by initializers.
+
+    Quantize and dequantize ops, random ops, and ops with subgraphs stay. The executor computes the results,
+    so they are those of the runtime.
+    """
+
+    name = "fold-constants"
+    stage = Stage.FLOAT
+    needs = frozenset({"executor"})
+
+    max_megabytes: float = option(64.0, "leave an op alone whose results are larger than this together")
+
+    def run(self, model: Model, context: PassContext) -> None:
+        rewriter = Rewriter(model, self.name)
+        for graph in model.graphs():
+            for op in graph.ops():
+                if op.is_type("Constant"):
+                    _lift_constant(rewriter, graph, op)
+        self._fold(rewriter, model.graph, context)
+
+    def _fold(self, rewriter: Rewriter, graph: Graph, context: PassContext) -> None:
+        foldable = _constant_ops(graph)
+        frontier = [
+            value
+            for op in foldable
+            for value in graph.op_outputs(op)
+            if value is not None and (graph.is_output(value) or any(u.op not in foldable for u in graph.uses(value)))
+        ]
+        if not frontier:
+            return
+        proto = lower_ops(graph, list(foldable), frontier)
+        results = _compute(context, proto, graph.model)
+        limit = self.max_megabytes * 1e6
+        for op in reversed(list(foldable)):
+            outputs = [value for value in graph.op_outputs(op) if value is not None]
+            wanted = [value for value in outputs if graph.uses(value) or graph.is_output(value)]
+            if all(v.name in results for v in wanted) and sum(results[v.name].nbytes for v in wanted) <= limit:
+                _replace(rewriter, graph, op, {value: results[value.name] for value in wanted})
+
+
+def _lift_constant(rewriter: Rewriter, graph: Graph, op: Op) -> None:
+    result = graph.op_outputs(op)[0]
+    tensor = op.attribute("value")
+    if result is None or tensor is None or graph.is_output(result):
+        return
+    with rewriter.action("constant to initializer", op):
+        name = result.name
+        const = rewriter.add_constant(graph, TensorRef(tensor, graph.model.base_dir), name)
+        rewriter.replace_uses(result, const)
+        rewriter.swap_names(result, const)
+        rewriter.erase_op(op)
+
+
+def _constant_ops(graph: Graph) -> dict[Op, None]:
+    """Ops that depend on nothing but constants, in topological order."""
+    found: dict[Op, None] = {}
+    for op in graph.ops():
+        if op.subgraphs or op.domain or op.op_type in _RANDOM | _KEPT or not op.num_inputs:
+            continue
+        inputs = [value for value in graph.op_inputs(op) if value is not None]
+        if inputs and all(_is_constant(graph, value, found) for value in inputs):
+            found[op] = None
+    return found
+
+
+def _is_constant(graph: Graph, value: Value, found: dict[Op, None]) -> bool:
+    if value.const is not None:
+        return True
+    producer = graph.producer(value)
+    return producer is not None and producer in found
+
+
+def _compute(context: PassContext, proto: ModelProto, model: Model) -> dict[str, np.ndarray]:
+    return next(iter(context.required_executor().run(proto, [{}], base_dir=model.base_dir)))
+
+
+def _replace(rewriter: Rewriter, graph: Graph, op: Op, results: dict[Value, np.ndarray]) -> None:
+    if any(graph.is_output(value) for value in results):
+        return
+    with rewriter.action("fold", op):
+        for value, array in results.items():
+            const = rewriter.add_constant(graph, array, value.name)
+            rewriter.replace_uses(value, const)
+            rewriter.swap_names(value, const)
+        rewriter.erase_op(op)

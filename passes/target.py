@@ -1,0 +1,129 @@
+"""Targets: data files that say what a device runs in integers, in which formats, and what shares a grid."""
+
+from __future__ import annotations
+
+import tomllib
+from fnmatch import fnmatchcase
+from importlib import resources
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from qc.ir.errors import UsageError, nearest
+from qc.ir.formats import parse_format
+from qc.ir.quant import QuantSpec
+
+Runs = Literal["integer", "between", "carry", "float"]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FormatRule(_Strict):
+    """The number format of one kind of tensor."""
+
+    dtype: str
+    symmetric: bool = False
+    narrow: bool = False
+
+    def spec(self) -> QuantSpec:
+        """The per-tensor spec of this rule."""
+        return QuantSpec(parse_format(self.dtype), self.symmetric, self.narrow)
+
+
+class OpRule(_Strict):
+    """How the target runs an op or a region.
+
+    Attributes:
+        runs: ``integer`` whenever its weight or inputs allow; ``between`` only between integer producers and
+            integer readers (where it saves conversions); ``carry``: moves data, so it runs in whatever grid
+            its input has; ``float``: never in integers.
+        output: whether the result is quantized ``always``, or only ``when-read`` by integer readers alone.
+        output_range: a fixed range for the result, for functions whose range is known.
+        share_grid: all data inputs and the output must have one grid.
+        per_channel: the weight has one scale per output channel.
+        why: the reason shown for a tensor that stays float because of this rule.
+    """
+
+    runs: Runs = "integer"
+    output: Literal["always", "when-read"] = "always"
+    output_range: tuple[float, float] | None = None
+    share_grid: bool = False
+    per_channel: bool = True
+    why: str | None = None
+
+
+class Target(_Strict):
+    """What a device wants. Every field comes from a TOML file.
+
+    Attributes:
+        activation, weight: formats where a pass does not ask for others.
+        quantize_bias: biases become 32-bit integers of scale input times weight.
+        extension_domain: operator domain for quantize ops of types that the model's opset does not have.
+        default: the rule for ops that ``ops`` does not list.
+        foreign: the rule for ops of other domains than ONNX's.
+        ops: rules by ONNX op type.
+        regions: rules by supergroup, or by a shell pattern such as ``conv_*``; the first that fits holds. A
+            supergroup that no rule fits counts as the ops it is made of.
+    """
+
+    name: str
+    summary: str
+    activation: FormatRule
+    weight: FormatRule
+    quantize_bias: bool = True
+    extension_domain: str = ""
+    default: OpRule
+    foreign: OpRule = OpRule(runs="float", why="an operator that ONNX does not define")
+    ops: dict[str, OpRule] = Field(default_factory=dict)
+    regions: dict[str, OpRule] = Field(default_factory=dict)
+
+    def rule_for(self, op_type: str, domain: str = "") -> OpRule:
+        """The rule of an op type."""
+        return self.foreign if domain else self.ops.get(op_type, self.default)
+
+
+    def region_rule(self, name: str) -> OpRule | None:
+        """The rule of a supergroup; None if the target does not know it."""
+        return next((rule for pattern, rule in self.regions.items() if fnmatchcase(name, pattern)), None)
+
+
+def target_names() -> list[str]:
+    """The targets that come with qc."""
+    return sorted(item.name.removesuffix(".toml") for item in _folder().iterdir() if item.name.endswith(".toml"))
+
+
+def load_target(name: str) -> Target:
+    """A target that comes with qc, or one from a TOML file of your own.
+
+    Args:
+        name: a name from :func:`target_names`, or a path that ends in ``.toml``.
+
+    Raises:
+        UsageError: no such target, or the file does not describe one.
+    """
+    if name.endswith(".toml"):
+        path = Path(name)
+        if not path.is_file():
+            raise UsageError(f"target file '{name}' does not exist")
+        return _parse(path.read_text(encoding="utf-8"), name)
+    if name not in target_names():
+        known = ", ".join(target_names())
+        raise UsageError(f"unknown target '{name}'{nearest(name, target_names())}; known: {known}, or a .toml file")
+    return _parse((_folder() / f"{name}.toml").read_text(encoding="utf-8"), name)
+
+
+def _folder() -> resources.abc.Traversable:
+    return resources.files(__package__ or "qc.passes") / "targets"
+
+
+def _parse(text: str, source: str) -> Target:
+    try:
+        return Target.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"target '{source}' is not valid TOML: {error}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise UsageError(f"target '{source}': '{where}': {first['msg'].lower()}") from error

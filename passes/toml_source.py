@@ -1,0 +1,58 @@
+"""Finds the line of a key in a TOML text, which Python's parser does not tell, for error messages."""
+
+from __future__ import annotations
+
+import re
+from typing import TypeAlias
+
+from qc.ir.errors import UsageError
+
+# A table: "" for the top of the file, the name of a [table], or the number of a step's table counted from 0
+# in the order of the file, those inside combinators included.
+Where: TypeAlias = str | int
+TOP: Where = ""
+
+_HEADER = re.compile(r"\s*\[\[?\s*([\w.\"'-]+)\s*\]\]?\s*(#.*)?")
+_STEP_HEADER = re.compile(r"\s*\[\[\s*pass(\.pass)*\s*\]\]\s*(#.*)?")
+
+
+class TomlSource:
+    """The text of a file and the name that errors call it by.
+
+    Steps' tables are located by counting their headers. If ``step_tables``, the number that the parser
+    found, is another, some are written inline, and lines are left out of the errors.
+    """
+
+    def __init__(self, text: str, name: str, step_tables: int) -> None:
+        self._name = name
+        self._lines = text.splitlines()
+        self._headers: dict[Where, int] = {TOP: 0}
+        steps = 0
+        for number, line in enumerate(self._lines, start=1):
+            header = _HEADER.fullmatch(line)
+            if _STEP_HEADER.fullmatch(line):
+                self._headers[steps] = number
+                steps += 1
+            elif header:
+                self._headers.setdefault(header[1], number)
+        self._reliable = steps == step_tables
+
+    def error(self, sentence: str, where: Where = TOP, key: str | None = None) -> UsageError:
+        """An error about a key of a table, or about the table itself."""
+        line = self._line(where, key)
+        place = f"{self._name}, line {line}" if line else self._name
+        return UsageError(f"{place}: {sentence}")
+
+    def _line(self, where: Where, key: str | None) -> int | None:
+        header = self._headers.get(where)
+        if header is None or (isinstance(where, int) and not self._reliable):
+            return None
+        if key is None:
+            return header or None
+        assignment = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[=.]")
+        for number, line in enumerate(self._lines[header:], start=header + 1):
+            if _HEADER.fullmatch(line):
+                break
+            if assignment.match(line):
+                return number
+        return self._headers.get(key) if where == TOP else None

@@ -1,0 +1,36 @@
+"""The catalogue of supergroups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from qc.ir.errors import UsageError, nearest
+
+from ..supergroup import Supergroup
+from .activations import activation_groups
+from .linear import linear_groups, linear_names
+from .normalizations import normalization_groups
+
+
+def supergroup_names() -> list[str]:
+    """The names of all matches that the catalogue can make, in catalogue order."""
+    return [group.name for group in (*normalization_groups(), *activation_groups())] + linear_names()
+
+
+def supergroups(names: Iterable[str] | None = None) -> tuple[Supergroup, ...]:
+    """The supergroups whose matches have the given names, in catalogue order.
+
+    Args:
+        names: names such as ``layer_norm``, ``conv_relu`` or ``matmul_bias_gelu``; None for all.
+
+    Raises:
+        UsageError: a name that the catalogue does not have.
+    """
+    alone = (*normalization_groups(), *activation_groups())
+    if names is None:
+        return (*alone, *linear_groups())
+    wanted, known = list(names), supergroup_names()
+    for name in wanted:
+        if name not in known:
+            raise UsageError(f"there is no supergroup '{name}'{nearest(name, known)}")
+    return (*(group for group in alone if group.name in wanted), *linear_groups(wanted))

@@ -1,0 +1,309 @@
+"""The pattern language: patterns are immutable values, built with Python operators and ``op.Name(...)``.
+
+A pattern describes one value of a graph and how it is computed::
+
+    x = value("x")
+    silu = x * op.Sigmoid(x)
+
+* **Sharing** is reusing the Python object: both ``x`` above must be the same value of the graph. Two
+  separate objects may match two values or the same one.
+* **Commutative** ops (Add, Mul, Max, ...) match in any operand order.
+* ``a | b`` tries alternatives in order, anywhere, also at the root; the earlier one is preferred.
+* Numbers stand for constants: ``x * 0.5`` accepts any one-element constant close to 0.5. They are
+  predicates, so reusing one does not tie two constants together.
+* Attributes are compared after the defaults of the model's opset are filled in. Parameters that were
+  attributes once and are inputs now (``axes``, ``min``, ``shape``...) are attributes in patterns, for
+  every opset. Axes are compared without regard to their sign when the rank is known.
+* A last argument ``...`` allows further inputs; ``optional(p)`` also accepts an input that is left out.
+
+``repr`` of a pattern is the text that builds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import EllipsisType
+from typing import TypeVar
+
+from qc.ir.errors import UsageError
+from qc.ir.graph import Value
+from qc.ir.tensor_ref import TensorRef
+
+from .attributes import known_attributes, nearest_op_type
+
+Number = int | float
+PatternLike = "Pattern | Number | None"
+AttributeLike = "Attribute | Number | str | Sequence[Number]"
+P = TypeVar("P", bound="Pattern")
+
+DEFAULT_TOLERANCE = 1e-3
+"""Relative tolerance of constants: wide enough for half precision and for 1.4142 in place of sqrt(2)."""
+
+
+class Pattern:
+    """Base of all patterns. Identity is the object: the same object means the same value of the graph."""
+
+    name: str
+
+    def __add__(self, other: Pattern | Number) -> OpPattern:
+        return op.Add(self, other)
+
+    def __radd__(self, other: Number) -> OpPattern:
+        return op.Add(other, self)
+
+    def __sub__(self, other: Pattern | Number) -> OpPattern:
+        return op.Sub(self, other)
+
+    def __rsub__(self, other: Number) -> OpPattern:
+        return op.Sub(other, self)
+
+    def __mul__(self, other: Pattern | Number) -> OpPattern:
+        return op.Mul(self, other)
+
+    def __rmul__(self, other: Number) -> OpPattern:
+        return op.Mul(other, self)
+
+    def __truediv__(self, other: Pattern | Number) -> OpPattern:
+        return op.Div(self, other)
+
+    def __rtruediv__(self, other: Number) -> OpPattern:
+        return op.Div(other, self)
+
+    def __pow__(self, other: Pattern | Number) -> OpPattern:
+        return op.Pow(self, other)
+
+    def __matmul__(self, other: Pattern | Number) -> OpPattern:
+        return op.MatMul(self, other)
+
+    def __neg__(self) -> OpPattern:
+        return op.Neg(self)
+
+    def __or__(self, other: Pattern | Number) -> Alternatives:
+        return Alternatives((self, as_pattern(other)))
+
+    def named(self: P, name: str) -> P:
+        """The same pattern whose value is captured as ``name``. It is a new object: name it where it is made."""
+        return replace(self, name=name)  # type: ignore[type-var]
+
+    @property
+    def children(self) -> tuple[Pattern, ...]:
+        """The patterns this one is made of, in order."""
+        return ()
+
+    def __repr__(self) -> str:
+        from .notation import text_of
+
+        return text_of(self)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AnyValue(Pattern):
+    """Any value at all, or any that ``where`` accepts."""
+
+    name: str = ""
+    where: Callable[[Value], bool] | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Absent(Pattern):
+    """An optional input that is left out."""
+
+    name: str = ""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Constant(Pattern):
+    """An initializer or the output of a Constant op.
+
+    Attributes:
+        number: what the only element must be close to; None accepts any data.
+        tolerance: allowed difference, relative to ``number``.
+        where: a further condition on the data; it should look at no more than shape and type unless
+            the tensor is small.
+    """
+
+    name: str = ""
+    number: Number | None = None
+    tolerance: float = DEFAULT_TOLERANCE
+    where: Callable[[TensorRef], bool] | None = None
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """A variable for an attribute: using the same object twice demands equal attributes.
+
+    Attributes:
+        name: the key under which a match reports it.
+        where: a condition on the (normalized) Python value.
+    """
+
+    name: str
+    where: Callable[[object], bool] | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+AttributeTest = Attribute | int | float | str | tuple[int | float, ...]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OpPattern(Pattern):
+    """The first output of an op.
+
+    Attributes:
+        op_types: the accepted types, all of one domain.
+        inputs: one pattern per input.
+        open_ended: whether the op may have inputs beyond these.
+        attributes: required attributes by name.
+    """
+
+    op_types: tuple[str, ...]
+    inputs: tuple[Pattern, ...] = ()
+    open_ended: bool = False
+    attributes: tuple[tuple[str, AttributeTest], ...] = ()
+    domain: str = ""
+    name: str = ""
+
+    @property
+    def children(self) -> tuple[Pattern, ...]:
+        return self.inputs
+
+    def __getitem__(self, index: int) -> Output:
+        """Another output of the same op."""
+        return Output(self, index)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Output(Pattern):
+    """Output ``index`` of the op that ``source`` describes; the same ``source`` means the same op."""
+
+    source: OpPattern
+    index: int
+    name: str = ""
+
+    @property
+    def children(self) -> tuple[Pattern, ...]:
+        return (self.source,)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Alternatives(Pattern):
+    """Any one of several patterns, tried in order.
+
+    Attributes:
+        labels: a word per option; a match reports the taken one under ``name`` in ``choices``.
+    """
+
+    options: tuple[Pattern, ...]
+    labels: tuple[str, ...] = ()
+    name: str = ""
+
+    @property
+    def children(self) -> tuple[Pattern, ...]:
+        return self.options
+
+
+def value(name: str = "", where: Callable[[Value], bool] | None = None) -> AnyValue:
+    """Any value; captured when it has a name."""
+    return AnyValue(name, where)
+
+
+def constant(
+    content: Number | str | None = None,
+    tolerance: float = DEFAULT_TOLERANCE,
+    where: Callable[[TensorRef], bool] | None = None,
+) -> Constant:
+    """A constant: with a number, one element close to it (of any rank); with a name, captured."""
+    if isinstance(content, str):
+        return Constant(content, None, tolerance, where)
+    return Constant("", content, tolerance, where)
+
+
+def optional(pattern: Pattern | Number) -> Alternatives:
+    """An input that matches ``pattern`` or is left out."""
+    return Alternatives((as_pattern(pattern), Absent()))
+
+
+def choice(name: str, options: Mapping[str, Pattern]) -> Alternatives:
+    """Alternatives with names: a match says under ``choices[name]`` which one it took."""
+    return Alternatives(tuple(options.values()), tuple(options), name)
+
+
+def attribute(name: str, where: Callable[[object], bool] | None = None) -> Attribute:
+    """A variable for an attribute, reported by the match under ``name``."""
+    return Attribute(name, where)
+
+
+def as_pattern(item: Pattern | Number | None) -> Pattern:
+    """A pattern as it is, a number as a constant, None as an input that is left out."""
+    if isinstance(item, Pattern):
+        return item
+    if item is None:
+        return Absent()
+    if isinstance(item, (int, float)):
+        return Constant("", item)
+    raise UsageError(f"a pattern, a number or None was expected in a pattern, not {item!r}")
+
+
+class Vocabulary:
+    """Makes op patterns: ``op.Relu(x)``, ``op["Conv", "ConvTranspose"](x, w, ...)``, ``op.of("com.microsoft")``.
+
+    Raises:
+        UsageError: ONNX has no op of that name, or the op no attribute of that name, in any version
+            (checked for the standard domain only).
+    """
+
+    def __init__(self, domain: str = "") -> None:
+        self._domain = domain
+
+    def of(self, domain: str) -> Vocabulary:
+        """The ops of another domain."""
+        return Vocabulary(domain)
+
+    def __getattr__(self, op_type: str) -> Callable[..., OpPattern]:
+        if op_type.startswith("__"):
+            raise AttributeError(op_type)
+        return self[op_type]
+
+    def __getitem__(self, op_types: str | tuple[str, ...]) -> Callable[..., OpPattern]:
+        types = (op_types,) if isinstance(op_types, str) else tuple(op_types)
+
+        def make(*inputs: Pattern | Number | None | EllipsisType, **attributes: AttributeTest) -> OpPattern:
+            return _make(types, self._domain, inputs, attributes)
+
+        return make
+
+
+def _make(
+    op_types: tuple[str, ...],
+    domain: str,
+    inputs: tuple[Pattern | Number | None | EllipsisType, ...],
+    attributes: Mapping[str, AttributeTest],
+) -> OpPattern:
+    open_ended = bool(inputs) and inputs[-1] is ...
+    given = inputs[:-1] if open_ended else inputs
+    for op_type in op_types if not domain else ():
+        known = known_attributes(op_type)
+        if known is None:
+            raise UsageError(f"a pattern names the op '{op_type}', which ONNX does not have{nearest_op_type(op_type)}")
+        for name in attributes:
+            if name not in known:
+                raise UsageError(f"a pattern names the attribute '{name}', which {op_type} does not have")
+    tests = tuple((name, _as_test(test)) for name, test in attributes.items())
+    patterns = tuple(as_pattern(item) for item in given if item is not ...)
+    if len(patterns) != len(given):
+        raise UsageError(f"'...' must be the last input of the pattern of {op_types[0]}")
+    return OpPattern(op_types, patterns, open_ended, tests, domain)
+
+
+def _as_test(test: AttributeTest | Sequence[Number]) -> AttributeTest:
+    return tuple(test) if isinstance(test, (list, tuple)) else test  # type: ignore[return-value]
+
+
+op = Vocabulary()
+"""The ops of the standard ONNX domain."""

@@ -1,0 +1,21 @@
+"""qc: a quantization compiler for ONNX.
+
+``qc.compile(model, "w8a8", data=feeds)`` does the whole job; the pieces below it are ``qc.ir`` (the graph),
+``qc.patterns`` (supergroups), ``qc.passes`` (the passes and pipelines) and ``qc.runtime`` (sessions, data,
+statistics, evaluation).
+"""
+
+from .compiler import Compiled, compile, read_model
+from .coverage import Coverage, UnquantizedTensor, coverage_of
+from .named_pipelines import pipeline_names, resolve_pipeline
+
+__all__ = [
+    "Compiled",
+    "Coverage",
+    "UnquantizedTensor",
+    "compile",
+    "coverage_of",
+    "pipeline_names",
+    "read_model",
+    "resolve_pipeline",
+]

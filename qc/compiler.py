@@ -1,0 +1,218 @@
+"""Compiling a model: lift, run a pipeline, lower."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import onnx
+from onnx import ModelProto
+
+from qc.ir.errors import DemandError, ModelError, UsageError
+from qc.ir.files import atomic_write
+from qc.ir.lift import lift, load_model
+from qc.ir.lower import lower
+from qc.ir.model import Model
+from qc.ir.save import save_model
+from qc.ir.verify import verify, verify_input
+from qc.passes import (
+    Artifact,
+    NullProgress,
+    PassContext,
+    Pipeline,
+    PipelineFile,
+    PipelineReport,
+    Progress,
+    Stage,
+    run_pipeline,
+)
+from qc.passes.lower.to_simulation import ToSimulation
+from qc.passes.target import Target, load_target
+from qc.runtime import Data, OrtExecutor, load_data, model_inputs
+
+from .coverage import Coverage, coverage_of
+from .named_pipelines import resolve_pipeline
+
+DEFAULT_TARGET = "ort-cpu"
+
+
+@dataclass
+class Compiled:
+    """What a pipeline made of a model.
+
+    Attributes:
+        ir: the model after all passes, quantizers included.
+        artifacts: what the lowering passes made, by name (``qdq``, ``simulation``, ``encodings``).
+        report: steps, times and numbers of actions.
+        coverage: what is quantized and what is not, and why.
+        target: the target that was compiled for.
+        notes: sentences for the user.
+    """
+
+    ir: Model
+    artifacts: dict[str, Artifact]
+    report: PipelineReport
+    coverage: Coverage
+    target: Target
+    notes: list[str] = field(default_factory=list)
+
+    @functools.cached_property
+    def float_model(self) -> ModelProto:
+        """The rewritten float model without quantizers."""
+        return lower(self.ir)
+
+    @property
+    def model(self) -> ModelProto:
+        """The main result: the QDQ model, else the simulation, else the rewritten float model."""
+        for name in ("qdq", "simulation"):
+            if name in self.artifacts:
+                return self._proto(name)
+        return self.float_model
+
+    @functools.cached_property
+    def simulation(self) -> ModelProto:
+        """The simulation model, made now if the pipeline did not."""
+        if "simulation" in self.artifacts:
+            return self._proto("simulation")
+        context = PassContext(target=self.target)
+        ToSimulation().run(self.ir, context)
+        payload = context.artifacts["simulation"].payload
+        assert isinstance(payload, ModelProto)
+        return payload
+
+    def save(self, path: str | Path) -> list[Path]:
+        """Writes the main result to ``path`` and every other artifact beside it, with its own suffix.
+
+        Each file is written completely or not at all.
+
+        Raises:
+            UsageError: the path is that of the source model, or cannot be written to.
+        """
+        path = Path(path)
+        main = self.model
+        written = save_model(main, path, self.ir.base_dir)
+        for artifact in self.artifacts.values():
+            beside = path.with_name(path.stem + artifact.suffix)
+            if artifact.payload is main:
+                continue
+            if isinstance(artifact.payload, ModelProto):
+                written += save_model(artifact.payload, beside, self.ir.base_dir)
+            else:
+                with atomic_write(beside) as file:
+                    file.write(str(artifact.payload).encode("utf-8"))
+                written.append(beside)
+        return written
+
+    def _proto(self, name: str) -> ModelProto:
+        payload = self.artifacts[name].payload
+        assert isinstance(payload, ModelProto)
+        return payload
+
+
+def compile(
+    model: ModelProto | str | Path,
+    pipeline: str | Path | Pipeline | PipelineFile = "w8a8",
+    *,
+    data: object = None,
+    target: str | Target | None = None,
+    allow_unquantized: bool = False,
+    fail_if_unquantized: bool = False,
+    verify_each: bool = True,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    seed: int = 0,
+) -> Compiled:
+    """Compiles a float model.
+
+    Args:
+        model: an ONNX model or the path of one; not changed.
+        pipeline: a name (``w8a8``), a path of a TOML file, pipeline text, or an object.
+        data: calibration data: anything :func:`qc.runtime.load_data` takes, such as a path, an iterable of
+            ``{input name: array}``, a function that returns one, or an ONNX Runtime CalibrationDataReader.
+        target: a target's name, a path of a TOML file, or an object; default: the pipeline's, else ort-cpu.
+        allow_unquantized: accept a result in which nothing is quantized.
+        fail_if_unquantized: refuse a result in which any float tensor is not quantized.
+        verify_each: verify the model after every pass.
+        threads: threads of the runtime; default: all cores.
+        progress: where long work shows how far it is.
+        seed: seed of every random choice.
+
+    Raises:
+        UsageError: a pipeline, pass, option or target that does not exist or does not fit.
+        ModelError: a model that cannot be read, is invalid, or cannot be run.
+        DataError: data that does not fit the model.
+        DemandError: nothing, or not everything, was quantized.
+    """
+    file = resolve_pipeline(pipeline)
+    ir = read_model(model)
+    chosen = target if target is not None else file.target or DEFAULT_TARGET
+    context = PassContext(
+        data=_as_data(data, ir),
+        executor=OrtExecutor(threads=threads),
+        target=load_target(chosen) if isinstance(chosen, str) else chosen,
+        seed=seed,
+        verify=verify if verify_each else None,
+        progress=progress or NullProgress(),
+    )
+    report = run_pipeline(file.pipeline, ir, context)
+    assert context.target is not None
+    coverage = coverage_of(ir)
+    quantizes = any(step.stage is not Stage.FLOAT for step in file.pipeline.passes())
+    if quantizes:
+        _check_demands(coverage, allow_unquantized, fail_if_unquantized)
+        if not context.artifacts:
+            context.notes.append("the pipeline has no lowering pass: the result is the float model; add 'insert-qdq'")
+    return Compiled(ir, context.artifacts, report, coverage, context.target, context.notes)
+
+
+def read_model(model: ModelProto | str | Path) -> Model:
+    """Reads, checks and lifts a model.
+
+    Raises:
+        ModelError: it cannot be read, fails the ONNX checker, or its graph is inconsistent.
+    """
+    if isinstance(model, ModelProto):
+        _check(model, "the model")
+        ir = lift(model)
+    else:
+        load_model(model)
+        _check(str(model), f"model '{model}'")
+        ir = lift(model)
+    verify_input(ir)
+    return ir
+
+
+def _check(model: ModelProto | str, label: str) -> None:
+    try:
+        onnx.checker.check_model(model)
+    except onnx.checker.ValidationError as error:
+        first = str(error).strip().splitlines()[0]
+        raise ModelError(f"{label} fails the ONNX checker: {first}") from error
+    except ValueError as error:  # the checker serializes a ModelProto, which cannot exceed 2 GiB
+        raise ModelError(f"{label} cannot be checked in memory: {error}; save it and give its path") from error
+
+
+def _as_data(data: object, ir: Model) -> Iterable | None:
+    if data is None or isinstance(data, Data):
+        return data
+    return load_data(data, model_inputs(ir.origin))
+
+
+def _check_demands(coverage: Coverage, allow: bool, strict: bool) -> None:
+    if not coverage.quantized and not allow:
+        why = coverage.unquantized[0] if coverage.unquantized else None
+        reason = f": '{why.name}' and others stay float ({why.reason})" if why else ""
+        raise DemandError(f"nothing was quantized{reason}; allow it with --allow-unquantized")
+    if strict and coverage.unquantized:
+        first = coverage.unquantized[0]
+        raise DemandError(
+            f"{len(coverage.unquantized)} float tensors are not quantized; the first is '{first.name}': {first.reason}"
+        )
+
+
+def refuse_overwrite(source: str | Path, output: str | Path) -> None:
+    """Raises UsageError if writing ``output`` would replace the model being read."""
+    if Path(output).exists() and Path(output).samefile(source):
+        raise UsageError(f"'{output}' is the input model; write to another file")

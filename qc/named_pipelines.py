@@ -1,0 +1,47 @@
+"""Pipelines that come with qc, as TOML files in ``qc/pipelines``."""
+
+from __future__ import annotations
+
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from qc.ir.errors import UsageError, nearest
+from qc.passes import Pipeline, PipelineFile, load_pipeline_file, loads, parse_pipeline
+
+
+def pipeline_names() -> list[str]:
+    """The pipelines that come with qc."""
+    return sorted(item.name.removesuffix(".toml") for item in _folder().iterdir() if item.name.endswith(".toml"))
+
+
+def resolve_pipeline(pipeline: str | Path | Pipeline | PipelineFile) -> PipelineFile:
+    """A pipeline from its name, its text, the path of a TOML file, or an object.
+
+    Text that ends in ``.toml`` is a path; a single word that names a pipeline of qc is that pipeline;
+    everything else is pipeline text such as ``fold-constants,calibrate{method=mse}``.
+
+    Raises:
+        UsageError: no such pipeline, pass or option, or a file that cannot be read.
+    """
+    if isinstance(pipeline, PipelineFile):
+        return pipeline
+    if isinstance(pipeline, Pipeline):
+        return PipelineFile(pipeline)
+    text = str(pipeline)
+    if text.endswith(".toml"):
+        return load_pipeline_file(Path(text))
+    if text in pipeline_names():
+        return loads((_folder() / f"{text}.toml").read_text(encoding="utf-8"), f"{text}.toml")
+    try:
+        return PipelineFile(parse_pipeline(text))
+    except UsageError as error:
+        hint = nearest(text, pipeline_names()) if text.isidentifier() else ""
+        if not hint:
+            raise
+        known = ", ".join(pipeline_names())
+        raise UsageError(f"'{text}' is neither a pipeline nor a pass{hint}; pipelines: {known}") from error
+
+
+def _folder() -> Traversable:
+    return resources.files("qc") / "pipelines"

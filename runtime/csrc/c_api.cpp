@@ -1,0 +1,94 @@
+// The kernels as plain C functions, for callers without ONNX Runtime (runtime/kernels.py through ctypes).
+// Functions return 0, or 1 after writing one sentence to error.
+#include <algorithm>
+#include <cstring>
+
+#include "fake_quantize.h"
+#include "observe.h"
+
+#if defined(_WIN32)
+#define QC_EXPORT extern "C" __declspec(dllexport)
+#else
+#define QC_EXPORT extern "C" __attribute__((visibility("default")))
+#endif
+
+extern "C" {
+
+struct QcTensor {
+  const void* data;
+  const std::int64_t* dims;
+  std::int64_t rank;
+};
+
+struct QcQuantizer {
+  const char* granularity;
+  std::int64_t axis;
+  std::int64_t block_size;
+  const char* rounding;
+  const char* format;
+};
+
+struct QcError {
+  char text[512];
+};
+}
+
+namespace {
+
+qc::Shape shape_of(const QcTensor& tensor) { return {tensor.dims, static_cast<std::size_t>(tensor.rank)}; }
+
+template <class Element>
+qc::Tensor<Element> tensor_of(const QcTensor& tensor) {
+  return {static_cast<const Element*>(tensor.data), shape_of(tensor)};
+}
+
+// The names are those of numpy and ml_dtypes.
+qc::FloatTensor floats_of(const QcTensor& tensor, const char* type) {
+  const std::string name = type;
+  if (name == "float32") return {tensor.data, shape_of(tensor), qc::ElementType::float32};
+  if (name == "float16") return {tensor.data, shape_of(tensor), qc::ElementType::float16};
+  if (name == "bfloat16") return {tensor.data, shape_of(tensor), qc::ElementType::bfloat16};
+  throw qc::InvalidArgument("Elements of type " + name + " are not supported: use float32, float16 or bfloat16.");
+}
+
+template <class Action>
+int guarded(QcError* error, const Action& action) {
+  try {
+    action();
+    return 0;
+  } catch (const std::exception& failure) {
+    const std::size_t length = std::min(std::strlen(failure.what()), sizeof error->text - 1);
+    std::memcpy(error->text, failure.what(), length);
+    error->text[length] = '\0';
+    return 1;
+  }
+}
+
+}  // namespace
+
+QC_EXPORT int qc_fake_quantize(const QcTensor* x, const char* type, const QcQuantizer* quantizer,
+                               const QcTensor* scale, const QcTensor* zero_point, const QcTensor* limits, void* y,
+                               QcError* error) {
+  return guarded(error, [&] {
+    const qc::QuantizerAttributes attributes(quantizer->granularity, quantizer->axis, quantizer->block_size,
+                                             quantizer->rounding, quantizer->format);
+    const qc::Grid grid = {tensor_of<float>(*scale), tensor_of<std::int32_t>(*zero_point),
+                           tensor_of<std::int32_t>(*limits)};
+    qc::fake_quantize(attributes, floats_of(*x, type), grid, y, qc::run_in_sequence);
+  });
+}
+
+// minimum and maximum have room for one element if axis is -1, else for the length of that axis; histogram is
+// null or has room for 65536 elements.
+QC_EXPORT int qc_observe(const QcTensor* x, const char* type, std::int64_t axis, float* minimum, float* maximum,
+                         std::int64_t* count, std::int64_t* nonfinite, std::int64_t* histogram, QcError* error) {
+  return guarded(error, [&] {
+    qc::observe(floats_of(*x, type), axis, {minimum, maximum, count, nonfinite, histogram}, qc::run_in_sequence);
+  });
+}
+
+// Names of the usable instruction sets, best first, separated by commas.
+QC_EXPORT const char* qc_instruction_sets() { return qc::instruction_sets(); }
+
+// Chooses one of them for the whole process; returns 1 if there is none of that name.
+QC_EXPORT int qc_use_instruction_set(const char* name) { return qc::use_instruction_set(name) ? 0 : 1; }

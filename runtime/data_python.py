@@ -1,0 +1,127 @@
+"""Data made in Python: iterables of feeds, ONNX Runtime's data readers, and functions that return them."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from qc.ir.errors import DataError, QcError, nearest
+
+from .source import Source
+
+
+def iterable_source(data: object, origin: str) -> Source:
+    """Feeds from an iterable, or from an object with ``get_next`` as ONNX Runtime's calibration has it.
+
+    Raises:
+        DataError: it is neither.
+    """
+    if hasattr(data, "get_next"):
+        return Source(origin, _Reader(data, origin), None)
+    if not isinstance(data, Iterable):
+        raise DataError(
+            f"{origin}: a '{type(data).__name__}' is no data; give a path, module:function, an iterable of "
+            "dictionaries or a CalibrationDataReader"
+        )
+    if hasattr(data, "__next__"):
+        return Source(origin, _Once(data, origin), None)
+    return Source(origin, lambda: _numbered(data, origin), _length(data))
+
+
+def callable_source(function: Callable[[], Any], origin: str) -> Source:
+    """Feeds from a function without arguments, which is called anew for every reading."""
+
+    def feeds() -> Iterator[tuple[str, object]]:
+        try:
+            yield from iterable_source(function(), origin).open()
+        except QcError:
+            raise
+        except Exception as error:
+            raise DataError(f"{origin} failed with {type(error).__name__}: {error}") from error
+
+    return Source(origin, feeds, None)
+
+
+def named_function(text: str) -> Callable[[], Any]:
+    """Imports the function that ``module:function`` or ``file.py:function`` names.
+
+    The current folder is put on the search path first, as ``python -m`` does it.
+
+    Raises:
+        DataError: the module cannot be imported or has no such function.
+    """
+    module_name, _, function_name = text.rpartition(":")
+    try:
+        module = _import(module_name)
+    except Exception as error:  # a module may raise anything while it is imported
+        raise DataError(f"cannot import '{module_name}' for data: {type(error).__name__}: {error}") from error
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        known = [name for name, value in vars(module).items() if callable(value)]
+        raise DataError(f"'{module_name}' has no function '{function_name}'{nearest(function_name, known)}")
+    return function  # type: ignore[no-any-return]
+
+
+def _import(name: str) -> ModuleType:
+    if not name.endswith(".py"):
+        here = str(Path.cwd())
+        if here not in sys.path:
+            sys.path.insert(0, here)
+        return importlib.import_module(name)
+    spec = importlib.util.spec_from_file_location(Path(name).stem, name)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"'{name}' is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class _Once:
+    """Opens an iterator, which can be done once."""
+
+    def __init__(self, iterator: Iterable[object], origin: str) -> None:
+        self._iterator, self._origin, self._opened = iterator, origin, False
+
+    def __call__(self) -> Iterator[tuple[str, object]]:
+        if self._opened:
+            raise DataError(
+                f"{self._origin}: a '{type(self._iterator).__name__}' can be read only once and is needed "
+                "again; give a list, or a function that makes a new one"
+            )
+        self._opened = True
+        return _numbered(self._iterator, self._origin)
+
+
+class _Reader:
+    """Opens an ONNX Runtime data reader: again only if it can be rewound."""
+
+    def __init__(self, reader: Any, origin: str) -> None:
+        self._reader, self._origin, self._opened = reader, origin, False
+
+    def __call__(self) -> Iterator[tuple[str, object]]:
+        if self._opened:
+            if not hasattr(self._reader, "rewind"):
+                raise DataError(
+                    f"{self._origin}: a '{type(self._reader).__name__}' can be read only once and is needed "
+                    "again; give it a rewind() method, or pass a function that makes a new one"
+                )
+            self._reader.rewind()
+        self._opened = True
+        return _numbered(iter(self._reader.get_next, None), self._origin)
+
+
+def _numbered(feeds: Iterable[object], origin: str) -> Iterator[tuple[str, object]]:
+    for index, feed in enumerate(feeds):
+        yield f"{origin}, feed {index}", feed
+
+
+def _length(data: Any) -> int | None:
+    try:
+        return len(data)
+    except (TypeError, NotImplementedError):
+        return None

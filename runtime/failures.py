@@ -1,0 +1,69 @@
+"""ONNX Runtime's error messages as one plain sentence that names the node, operator or constant at fault."""
+
+from __future__ import annotations
+
+import re
+
+_IN_NODE = r'In Node, \("(?P<node>.*?)", (?P<op>\S+), "(?P<domain>.*?)", .*Error '
+_EXPLANATIONS = (
+    (
+        _IN_NODE + r"No Op registered for .* with domain_version of (?P<version>\d+)",
+        "no runtime here knows the operator '{op}' of {domain} version {version}, used by {node}",
+    ),
+    (
+        _IN_NODE + r"No opset import for domain",
+        "the model uses the operator '{op}' of {domain} in {node} but imports no version of that domain",
+    ),
+    (
+        r"Fatal error: (?P<domain>.*?):(?P<op>.+)\(-?\d+\) is not a registered function/op",
+        "no runtime here knows the operator '{op}' of {domain}",
+    ),
+    (
+        r"Could not find an implementation for (?P<op>\S+)\((?P<version>\d+)\) node with name '(?P<node>.*)'",
+        "ONNX Runtime cannot run the operator '{op}' (version {version}) of {node} on the CPU with its types",
+    ),
+    (
+        r"Type Error: Type '(?P<type>.*)' of input parameter \((?P<tensor>.*)\) of operator \((?P<op>.*)\) "
+        r"in node \((?P<node>.*)\) is invalid",
+        "the operator '{op}' does not take {type}, which is the type of its input '{tensor}' in {node}",
+    ),
+    (
+        r"xternal data path validation failed for initializer: (?P<tensor>\S+?)\. ",
+        "the constant '{tensor}' lies in a file that is missing from the model's folder (base_dir)",
+    ),
+)
+
+
+def explain_load(message: str) -> str:
+    """The sentence for a failure while a session is made; ``message`` is the text of the exception."""
+    message = _plain(message)
+    for pattern, sentence in _EXPLANATIONS:
+        match = re.search(pattern, message)
+        if match:
+            words = match.groupdict()
+            words["domain"] = f"domain '{words.get('domain') or 'ai.onnx'}'"
+            words["node"] = f"node '{words['node']}'" if words.get("node") else "a node without a name"
+            return sentence.format_map(words)
+    return f"ONNX Runtime cannot load the model: {message}"
+
+
+def explain_run(message: str) -> str:
+    """The sentence for a failure while a session runs; ``message`` is the text of the exception."""
+    message = _plain(message)
+    match = re.search(
+        r"returned while running (?P<op>\S+) node\. Name:'(?P<node>.*?)' Status Message: (?P<cause>.*)",
+        message,
+    )
+    if match:
+        return f"ONNX Runtime failed in {match['op']} node '{match['node']}': {match['cause']}"
+    return f"ONNX Runtime failed to run the model: {message}"
+
+
+def _plain(message: str) -> str:
+    """ONNX Runtime's message on one line, without error codes and the places in its source."""
+    message = " ".join(message.split())
+    message = re.sub(r"\[ONNXRuntimeError\] : \d+ : \w+ : ", "", message)
+    message = re.sub(
+        r"/?\S+\.(?:h|cc|cpp|hpp):\d+ (?:[^()]*::[^()]*\([^()]*\) (?:const )?|\w+ )?", "", message
+    )
+    return message.removeprefix("This is an invalid model. Error: ").strip()

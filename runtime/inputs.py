@@ -1,0 +1,151 @@
+"""The inputs of a model, and whether a feed fits them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import ModelProto, TensorProto, ValueInfoProto, helper
+
+from qc.ir.errors import DataError, nearest
+from qc.ir.executor import Feed
+
+Dimension = int | str | None
+
+
+@dataclass(frozen=True)
+class InputInfo:
+    """What a model says of one of its inputs.
+
+    Attributes:
+        name: the name to feed it under.
+        elem_type: the ``TensorProto.DataType``; 0 for an input that is not a tensor, which is not checked.
+        shape: for each axis a number, or the name of a free dimension, or None; None if the rank is free.
+        optional: whether an initializer stands in when it is not fed.
+    """
+
+    name: str
+    elem_type: int
+    shape: tuple[Dimension, ...] | None
+    optional: bool = False
+
+    @property
+    def dtype(self) -> np.dtype | None:
+        """The dtype of an array for this input; None for strings and for what is not a tensor."""
+        if self.elem_type in (TensorProto.UNDEFINED, TensorProto.STRING):
+            return None
+        return np.dtype(helper.tensor_dtype_to_np_dtype(self.elem_type))
+
+    def __str__(self) -> str:
+        if self.elem_type == TensorProto.UNDEFINED:
+            return "not a tensor"
+        kind = str(self.dtype or "string")
+        if self.shape is None:
+            return f"{kind} of any shape"
+        return f"{kind} ({', '.join('?' if size is None else str(size) for size in self.shape)})"
+
+
+def model_inputs(model: ModelProto) -> tuple[InputInfo, ...]:
+    """The inputs of the main graph in its order.
+
+    An input that has an initializer is a default that may be overridden, hence optional.
+    """
+    defaults = {tensor.name for tensor in model.graph.initializer}
+    defaults.update(sparse.values.name for sparse in model.graph.sparse_initializer)
+    return tuple(_input_info(value, value.name in defaults) for value in model.graph.input)
+
+
+def _input_info(value: ValueInfoProto, optional: bool) -> InputInfo:
+    if not value.type.HasField("tensor_type"):
+        return InputInfo(value.name, TensorProto.UNDEFINED, None, optional)
+    tensor = value.type.tensor_type
+    shape: tuple[Dimension, ...] | None = None
+    if tensor.HasField("shape"):
+        shape = tuple(_dimension(axis) for axis in tensor.shape.dim)
+    return InputInfo(value.name, tensor.elem_type, shape, optional)
+
+
+def _dimension(axis: object) -> Dimension:
+    size, name = axis.dim_value, axis.dim_param  # type: ignore[attr-defined]
+    if axis.HasField("dim_value"):  # type: ignore[attr-defined]
+        return int(size) if size >= 0 else None
+    return str(name) or None
+
+
+def check_feed(feed: object, inputs: Sequence[InputInfo], place: str) -> Feed:
+    """Returns ``feed`` if it can be run; nothing is converted.
+
+    Args:
+        feed: an array for each input, by name; inputs with a default may be left out.
+        place: where the feed came from, for the message.
+
+    Raises:
+        DataError: it is no mapping, a name is unknown or missing, or an array has the wrong dtype, rank or
+            size, or holds NaN or infinity.
+    """
+    if not isinstance(feed, Mapping):
+        raise DataError(
+            f"{place}: expected a dictionary of arrays by input name, got a '{type(feed).__name__}'"
+        )
+    check_names(list(feed), inputs, place)
+    for info in inputs:
+        if info.name in feed:
+            _check_array(feed[info.name], info, f"{place}: input '{info.name}'")
+    return feed
+
+
+def check_names(names: Sequence[str], inputs: Sequence[InputInfo], place: str) -> None:
+    """Raises DataError if a name is not that of an input, or an input without default has no name."""
+    known = [info.name for info in inputs]
+    for name in names:
+        if name not in known:
+            raise DataError(
+                f"{place}: the model has no input '{name}'{nearest(str(name), known)}; "
+                f"its inputs are {_listed(known)}"
+            )
+    for info in inputs:
+        if info.name not in names and not info.optional:
+            raise DataError(f"{place}: no array for the input '{info.name}' ({info})")
+
+
+def the_only_input(inputs: Sequence[InputInfo], place: str) -> InputInfo:
+    """The one input that has to be fed; raises DataError if there are several or none."""
+    required = [info for info in inputs if not info.optional]
+    if len(required) != 1:
+        names = _listed([info.name for info in required])
+        raise DataError(f"{place}: arrays without names need a model with one input, this one has {names}")
+    return required[0]
+
+
+def _check_array(array: object, info: InputInfo, subject: str) -> None:
+    if info.elem_type == TensorProto.UNDEFINED:
+        return
+    if not isinstance(array, np.ndarray):
+        raise DataError(f"{subject} must be a numpy array, got a '{type(array).__name__}'")
+    expected = info.dtype
+    fits = array.dtype.kind in "OUS" if expected is None else array.dtype == expected
+    if not fits:
+        raise DataError(
+            f"{subject} has dtype {array.dtype}, the model takes {expected or 'strings'}; "
+            "qc never converts data, as that can hide a mistake in preprocessing"
+        )
+    _check_shape(array.shape, info, subject)
+    if expected is not None and array.dtype.kind not in "biu" and not np.isfinite(array).all():
+        raise DataError(f"{subject} holds NaN or infinity")
+
+
+def _check_shape(shape: tuple[int, ...], info: InputInfo, subject: str) -> None:
+    if info.shape is None:
+        return
+    if len(shape) != len(info.shape):
+        raise DataError(f"{subject} has rank {len(shape)}, shape {shape}; the model takes {info}")
+    for axis, (size, declared) in enumerate(zip(shape, info.shape, strict=True)):
+        if isinstance(declared, int) and size != declared:
+            raise DataError(
+                f"{subject} has size {size} on axis {axis}, shape {shape}; the model takes {info}"
+            )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names) or "none at all"

@@ -1,0 +1,187 @@
+"""The native kernels on numpy arrays, without ONNX Runtime: fake quantization and statistics.
+
+They are the kernels of the operators ``qc::FakeQuantize`` and ``qc::Observe``, called through ctypes on the
+calling thread. ctypes releases the interpreter lock, so several threads can use them at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import NamedTuple
+
+import numpy as np
+
+from qc.ir.arithmetic import Rounding
+from qc.ir.errors import UsageError
+from qc.ir.formats import IntFormat
+from qc.ir.quant import Encoding, PerBlock, PerChannel
+
+from .library import library_path
+
+HISTOGRAM_BINS = 1 << 16
+
+
+class Observed(NamedTuple):
+    """What one look at an array found.
+
+    Attributes:
+        minimum: float32, the smallest finite element; shape ``()``, or ``(channels,)`` if an axis was given;
+            infinity where there is none.
+        maximum: float32, likewise; minus infinity where there is none.
+        count: number of finite elements.
+        nonfinite: number of infinite and NaN elements.
+        histogram: int64 ``(65536,)``, the finite elements counted by the upper 16 bits of their float32
+            (sign, exponent and 7 bits of the mantissa); None if not asked for.
+    """
+
+    minimum: np.ndarray
+    maximum: np.ndarray
+    count: int
+    nonfinite: int
+    histogram: np.ndarray | None
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("dims", ctypes.POINTER(ctypes.c_int64)),
+        ("rank", ctypes.c_int64),
+    )
+
+
+class _Quantizer(ctypes.Structure):
+    _fields_ = (
+        ("granularity", ctypes.c_char_p),
+        ("axis", ctypes.c_int64),
+        ("block_size", ctypes.c_int64),
+        ("rounding", ctypes.c_char_p),
+        ("format", ctypes.c_char_p),
+    )
+
+
+class _Error(ctypes.Structure):
+    _fields_ = (("text", ctypes.c_char * 512),)
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    library = ctypes.CDLL(str(library_path()))
+    tensor, pointer = ctypes.POINTER(_Tensor), ctypes.c_void_p
+    error = ctypes.POINTER(_Error)
+    library.qc_fake_quantize.argtypes = [
+        tensor, ctypes.c_char_p, ctypes.POINTER(_Quantizer), tensor, tensor, tensor, pointer, error,
+    ]  # fmt: skip
+    library.qc_observe.argtypes = [
+        tensor, ctypes.c_char_p, ctypes.c_int64, pointer, pointer, pointer, pointer, pointer, error,
+    ]  # fmt: skip
+    library.qc_instruction_sets.restype = ctypes.c_char_p
+    library.qc_use_instruction_set.argtypes = [ctypes.c_char_p]
+    return library
+
+
+def fake_quantize(
+    array: np.ndarray, encoding: Encoding, rounding: Rounding = Rounding.HALF_EVEN
+) -> np.ndarray:
+    """Rounds ``array`` to the grid of ``encoding``.
+
+    Equals :func:`qc.ir.arithmetic.fake_quantize` bit for bit on float32 arrays (a NaN stays some NaN);
+    float16 and bfloat16 arrays are widened to float32 first and the result is rounded back.
+
+    Args:
+        array: float32, float16 or bfloat16, any shape.
+        encoding: the grid; integer formats of 2 to 16 bits or float formats.
+        rounding: how ties are rounded; float formats always round to even.
+
+    Returns:
+        A new array of the dtype and shape of ``array``.
+
+    Raises:
+        UsageError: the dtype is not supported, the encoding does not fit the shape, or the format has more
+            than 16 bits.
+    """
+    spec = encoding.spec
+    limits = np.zeros(2, np.int32)
+    if isinstance(spec.format, IntFormat):
+        if spec.format.bits > 16:
+            raise UsageError(f"fake quantization is exact for up to 16 bits, not for {spec.format}")
+        limits[:] = spec.code_range
+    x = np.ascontiguousarray(array).reshape(np.shape(array))
+    y = np.empty_like(x)
+    scale, zero_point = _contiguous(encoding.scale), _contiguous(encoding.zero_point)
+    quantizer = _quantizer(encoding, rounding)
+    error = _Error()
+    failed = _library().qc_fake_quantize(
+        _tensor(x), x.dtype.name.encode(), quantizer, _tensor(scale), _tensor(zero_point), _tensor(limits),
+        y.ctypes.data, error,
+    )  # fmt: skip
+    if failed:
+        raise UsageError(error.text.decode())
+    return y
+
+
+def observe(array: np.ndarray, histogram: bool = False, axis: int | None = None) -> Observed:
+    """Range, number and, if wanted, histogram of the finite elements of ``array``.
+
+    Args:
+        array: float32, float16 or bfloat16, any shape.
+        histogram: count the elements in 65536 bins as well.
+        axis: find a minimum and a maximum for each index of this axis (negative counts from the end);
+            None for the whole array.
+
+    Raises:
+        UsageError: the dtype is not supported or the array has no such axis.
+    """
+    x = np.ascontiguousarray(array).reshape(np.shape(array))
+    if axis is not None and not -x.ndim <= axis < x.ndim:
+        raise UsageError(f"axis {axis} is outside an array of shape {x.shape}")
+    shape = () if axis is None else (x.shape[axis],)
+    minimum, maximum = np.empty(shape, np.float32), np.empty(shape, np.float32)
+    counts = np.empty(2, np.int64)
+    bins = np.empty(HISTOGRAM_BINS, np.int64) if histogram else None
+    error = _Error()
+    failed = _library().qc_observe(
+        _tensor(x), x.dtype.name.encode(), -1 if axis is None else axis % x.ndim, minimum.ctypes.data,
+        maximum.ctypes.data, counts[:1].ctypes.data, counts[1:].ctypes.data,
+        None if bins is None else bins.ctypes.data, error,
+    )  # fmt: skip
+    if failed:
+        raise UsageError(error.text.decode())
+    return Observed(minimum, maximum, int(counts[0]), int(counts[1]), bins)
+
+
+def instruction_sets() -> tuple[str, ...]:
+    """The instruction sets that this processor can run the kernels with, best first."""
+    names: bytes = _library().qc_instruction_sets()
+    return tuple(names.decode().split(","))
+
+
+def use_instruction_set(name: str) -> None:
+    """Chooses one of :func:`instruction_sets` for the whole process; results do not depend on it.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    if _library().qc_use_instruction_set(name.encode()):
+        known = ", ".join(instruction_sets())
+        raise UsageError(f"instruction set '{name}' cannot be used here; known: {known}")
+
+
+def _contiguous(parameter: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(parameter).reshape(parameter.shape)
+
+
+def _tensor(array: np.ndarray) -> _Tensor:
+    return _Tensor(array.ctypes.data, array.ctypes.shape_as(ctypes.c_int64), array.ndim)
+
+
+def _quantizer(encoding: Encoding, rounding: Rounding) -> _Quantizer:
+    granularity = encoding.spec.granularity
+    name, axis, block_size = b"tensor", 0, 0
+    if isinstance(granularity, PerChannel):
+        name, axis = b"channel", granularity.axis
+    elif isinstance(granularity, PerBlock):
+        name, axis, block_size = b"block", granularity.axis, granularity.size
+    format = encoding.spec.format
+    format_name = "int" if isinstance(format, IntFormat) else format.name
+    return _Quantizer(name, axis, block_size, rounding.value.encode(), format_name.encode())

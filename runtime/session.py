@@ -1,0 +1,219 @@
+"""ONNX Runtime sessions: how a model is opened and run, and what its failures mean in plain words."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+from google.protobuf.message import Message
+from onnx import ModelProto, TensorProto, helper
+
+from qc.ir.errors import ModelError, QcError
+from qc.ir.executor import Feed
+from qc.ir.lift import load_model
+from qc.ir.tensor_ref import TensorRef
+
+from .failures import explain_load, explain_run
+from .library import library_path
+
+QC_DOMAIN = "qc"
+
+_EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
+_SILENT = 4
+_LARGE = 1 << 16
+_NATIVE = frozenset(
+    {
+        TensorProto.FLOAT16,
+        TensorProto.FLOAT,
+        TensorProto.DOUBLE,
+        TensorProto.INT8,
+        TensorProto.INT16,
+        TensorProto.INT32,
+        TensorProto.INT64,
+        TensorProto.UINT8,
+        TensorProto.UINT16,
+        TensorProto.UINT32,
+        TensorProto.UINT64,
+        TensorProto.BOOL,
+    }
+)
+
+
+def open_session(
+    model: ModelProto | str | Path,
+    *,
+    base_dir: Path | None = None,
+    weights: Mapping[str, np.ndarray] | None = None,
+    optimize: bool = True,
+    threads: int | None = None,
+    quiet: bool = True,
+) -> ort.InferenceSession:
+    """Opens a model for running on the CPU.
+
+    The large weights of a ``ModelProto`` are handed over as arrays and not serialized, so opening is quick
+    and the whole may be larger than protobuf's 2 GB. The library of qc's own ops is loaded if it is needed.
+
+    Args:
+        model: a model, or the path of one.
+        base_dir: the folder that external data is relative to; for a path, the folder of the file.
+        weights: data of initializers that were taken out of ``model`` by :func:`detach_weights`.
+        optimize: whether ONNX Runtime may rewrite the graph (fusion, layout, constant folding).
+        threads: threads within an op; None for one per physical core.
+        quiet: keep ONNX Runtime from writing warnings to the standard error stream.
+
+    Raises:
+        ModelError: the file is not a model, ONNX Runtime does not accept it, or an op is unknown to it.
+        QcError: the model holds ops of qc, whose library was not built.
+    """
+    options = _options(optimize, threads, quiet)
+    if not isinstance(model, ModelProto):
+        model, base_dir = load_model(model), Path(model).parent
+    if weights is None:
+        model, weights = detach_weights(model)
+    if base_dir is not None:
+        options.add_session_config_entry(_EXTERNAL_FOLDER, str(Path(base_dir).resolve()))
+    if any(entry.domain == QC_DOMAIN for entry in model.opset_import):
+        options.register_custom_ops_library(str(library_path()))
+    values = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in weights.items()}
+    if values:
+        options.add_external_initializers(list(values), list(values.values()))
+    try:
+        session = ort.InferenceSession(_serialize(model), options, providers=["CPUExecutionProvider"])
+    except QcError:
+        raise
+    except Exception as error:  # ONNX Runtime's exceptions have no base of their own
+        raise ModelError(explain_load(str(error))) from error
+    # ONNX Runtime reads these arrays for as long as the session lives, and keeps no reference to them.
+    session.qc_weights = values
+    return session
+
+
+def run_session(session: ort.InferenceSession, feed: Feed, outputs: Sequence[str] | None = None) -> list[Any]:
+    """Runs a session once; arrays in the order of ``outputs``, or of the graph's outputs.
+
+    numpy has no bfloat16 or float8 of its own; such tensors go in and come out as arrays of ml_dtypes.
+    An output that is a sequence comes back as a list of arrays, a map as a dictionary.
+
+    Raises:
+        ModelError: ONNX Runtime failed; the sentence names the node.
+    """
+    names = list(outputs) if outputs is not None else [output.name for output in session.get_outputs()]
+    options = ort.RunOptions()
+    options.log_severity_level = session.get_session_options().log_severity_level
+    try:
+        if not _needs_values(session, names):
+            return list(session.run(names, dict(feed), options))
+        values = {name: _to_value(array) for name, array in feed.items()}
+        return [_from_value(value) for value in session.run_with_ort_values(names, values, options)]
+    except QcError:
+        raise
+    except Exception as error:  # as above
+        raise ModelError(explain_run(str(error))) from error
+
+
+def detach_weights(model: ModelProto) -> tuple[ModelProto, dict[str, np.ndarray]]:
+    """Splits a model into a light proto and the arrays of its large initializers.
+
+    In the light proto those initializers keep type and shape and claim to lie in a file that nobody reads.
+    Only arrays that ONNX Runtime can take from numpy are detached; neither ``model`` nor its data is copied
+    more than once.
+
+    Raises:
+        ModelError: an initializer holds fewer or more bytes than its shape says.
+    """
+    light = ModelProto()
+    copy_fields(model, light, leave_out=("graph",))
+    copy_fields(model.graph, light.graph, leave_out=("initializer",))
+    weights: dict[str, np.ndarray] = {}
+    for tensor in model.graph.initializer:
+        reference = TensorRef(tensor)
+        if reference.is_external or tensor.data_type not in _NATIVE or reference.nbytes < _LARGE:
+            light.graph.initializer.append(tensor)
+            continue
+        weights[tensor.name] = np.ascontiguousarray(reference.numpy())
+        stub = light.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+        stub.data_location = TensorProto.EXTERNAL
+        stub.external_data.add(key="location", value="in memory")
+    return light, weights
+
+
+def copy_fields(source: Message, target: Message, leave_out: Sequence[str] = ()) -> None:
+    """Copies the set fields of a message, except those named, without touching the others."""
+    for descriptor, value in source.ListFields():
+        if descriptor.name in leave_out:
+            continue
+        if isinstance(value, Message):
+            getattr(target, descriptor.name).CopyFrom(value)
+        elif isinstance(value, (str, bytes, int, float)):
+            setattr(target, descriptor.name, value)
+        else:
+            getattr(target, descriptor.name).extend(value)
+
+
+def _options(optimize: bool, threads: int | None, quiet: bool) -> ort.SessionOptions:
+    options = ort.SessionOptions()
+    if quiet:
+        options.log_severity_level = _SILENT
+    if threads is not None:
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+    levels = ort.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimize else levels.ORT_DISABLE_ALL
+    return options
+
+
+def _serialize(model: ModelProto) -> bytes:
+    try:
+        return bytes(model.SerializeToString())
+    except Exception as error:  # EncodeError or ValueError, as the version of protobuf has it
+        raise ModelError(
+            "the model cannot be serialized, as what is not weights is larger than 2 GB; "
+            "turn its large Constant nodes into initializers"
+        ) from error
+
+
+def element_type(type_name: str) -> int:
+    """The ``TensorProto.DataType`` of ONNX Runtime's name of a type; 0 for what is no tensor.
+
+    >>> element_type("tensor(float16)")
+    10
+    """
+    match = re.fullmatch(r"tensor\((\w+)\)", type_name)
+    return int(TensorProto.DataType.Value(match[1].upper())) if match else TensorProto.UNDEFINED
+
+
+def _needs_values(session: ort.InferenceSession, outputs: Sequence[str]) -> bool:
+    """Whether a tensor goes in or out whose type numpy does not have."""
+    asked = [output for output in session.get_outputs() if output.name in outputs]
+    return any(_is_foreign(node.type) for node in (*session.get_inputs(), *asked))
+
+
+def _is_foreign(type_name: str) -> bool:
+    number = element_type(type_name)
+    return number not in _NATIVE and number not in (TensorProto.UNDEFINED, TensorProto.STRING)
+
+
+def _to_value(array: np.ndarray) -> ort.OrtValue:
+    number = helper.np_dtype_to_tensor_dtype(array.dtype)
+    if number in _NATIVE or number == TensorProto.STRING:
+        return ort.OrtValue.ortvalue_from_numpy(array)
+    codes = np.ascontiguousarray(array).view(f"uint{array.dtype.itemsize * 8}")
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(codes, number)
+
+
+def _from_value(value: ort.OrtValue) -> np.ndarray:
+    if not _is_foreign(value.data_type()):
+        return np.asarray(value.numpy())
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(element_type(value.data_type())))
+    shape = tuple(value.shape())
+    if value.tensor_size_in_bytes() != dtype.itemsize * int(np.prod(shape)):
+        raise ModelError(
+            f"an output of type {value.data_type()} cannot be read; cast it to int8 in the model"
+        )
+    memory = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
+    return np.frombuffer(memory, dtype).reshape(shape)

@@ -1,0 +1,292 @@
+"""The native kernels against their numpy definition, bit for bit, in every instruction set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from qc.ir import arithmetic
+from qc.ir.arithmetic import Rounding
+from qc.ir.errors import UsageError
+from qc.ir.formats import IntFormat
+from qc.ir.quant import Encoding, Granularity, PerBlock, PerChannel, PerTensor, QuantSpec
+from qc.runtime import kernels
+
+INTEGERS = [f"{sign}int{bits}" for bits in range(2, 17) for sign in ("", "u")]
+FLOATS = ["float16", "bfloat16", "float8e4m3fn", "float8e5m2"]
+SPECIAL = np.array(
+    [0, -0.0, np.nan, -np.nan, np.inf, -np.inf, 1e-45, -1e-45, 1.1754944e-38, 3.4028235e38, -3.4028235e38]
+    # the overflow thresholds of float16 and of the 8-bit floats, and their smallest subnormals
+    + [65504, 65519.996, 65520, 65536, 448, 464, 465, 480, 57344, 61440, 61441]
+    + [2**-24, 2**-25, 2**-25 * 1.0000001, 2**-14, 2**-9, 2**-10, 2**-16, 2**-17, 3 * 2**-17],
+    np.float32,
+)
+
+
+@pytest.fixture(params=kernels.instruction_sets())
+def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
+    kernels.use_instruction_set(request.param)
+    yield request.param
+    kernels.use_instruction_set(kernels.instruction_sets()[0])
+
+
+every_instruction_set = pytest.mark.usefixtures("instruction_set")
+examples = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+def assert_same_bits(actual: np.ndarray, expected: np.ndarray) -> None:
+    """Equal dtype, shape and bits; of a NaN only that it is one."""
+    assert actual.dtype == expected.dtype
+    assert actual.shape == expected.shape
+    kind = np.uint32 if actual.itemsize == 4 else np.uint16
+    same = np.asarray(actual).view(kind) == np.asarray(expected).view(kind)
+    same |= np.isnan(actual) & np.isnan(expected)
+    wrong = np.argwhere(~same)[:5]
+    assert same.all(), [(tuple(i), actual[tuple(i)], expected[tuple(i)]) for i in wrong]
+
+
+def reference(x: np.ndarray, encoding: Encoding, rounding: Rounding) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return arithmetic.fake_quantize(x, encoding, rounding).astype(x.dtype)
+
+
+def parameter_shape(shape: tuple[int, ...], granularity: Granularity) -> tuple[int, ...]:
+    if isinstance(granularity, PerChannel):
+        return (shape[granularity.axis],)
+    if isinstance(granularity, PerBlock):
+        axis = granularity.axis % len(shape)
+        return tuple(-(-n // granularity.size) if i == axis else n for i, n in enumerate(shape))
+    return ()
+
+
+def make_encoding(format: str, shape: tuple[int, ...], granularity: Granularity, seed: int) -> Encoding:
+    """An encoding with scales of many magnitudes."""
+    rng = np.random.default_rng(seed)
+    spec = QuantSpec.of(format, granularity=granularity, narrow=bool(seed % 2))
+    size = parameter_shape(shape, granularity)
+    scale = np.exp2(rng.uniform(-20, 5, size)).astype(np.float32)
+    if isinstance(spec.format, IntFormat):
+        zero_point = rng.integers(spec.format.lowest, spec.format.highest + 1, size)
+    else:
+        zero_point = np.zeros(size)
+        scale = scale if spec.format.scaled else np.ones_like(scale)
+    return Encoding(spec, scale, zero_point)
+
+
+def near_ties(encoding: Encoding, shape: tuple[int, ...], seed: int) -> np.ndarray:
+    """Float32 values on, just below and just above the borders between codes, and beyond the range."""
+    rng = np.random.default_rng(seed)
+    scale = arithmetic.spread(encoding.scale, encoding, shape)
+    reach = 1.5 * 2 ** min(encoding.spec.format.bits, 9)
+    x = (rng.integers(-reach, reach + 1, shape) / 2 * scale).astype(np.float32)
+    with np.errstate(all="ignore"):
+        moved = np.nextafter(x, np.where(rng.random(shape) < 0.5, np.inf, -np.inf).astype(np.float32))
+        x = np.where(rng.random(shape) < 0.6, moved, x)
+    special = rng.random(shape) < 0.15
+    return np.where(special, rng.choice(SPECIAL, shape), x).astype(np.float32)
+
+
+@st.composite
+def shapes_and_granularities(draw: st.DrawFn) -> tuple[tuple[int, ...], Granularity]:
+    shape = tuple(draw(st.lists(st.integers(0, 9), max_size=4)))
+    if draw(st.booleans()):
+        shape = (*shape[:2], draw(st.integers(0, 70)))
+    if not shape:
+        return shape, PerTensor()
+    axis = draw(st.integers(-len(shape), len(shape) - 1))
+    block = draw(st.integers(1, 12))
+    return shape, draw(st.sampled_from([PerTensor(), PerChannel(axis), PerBlock(axis, block)]))
+
+
+@every_instruction_set
+@pytest.mark.parametrize("rounding", Rounding)
+@pytest.mark.parametrize("format", [*INTEGERS, *FLOATS])
+def test_every_format_equals_the_definition(format: str, rounding: Rounding) -> None:
+    for granularity in (PerTensor(), PerChannel(0), PerChannel(-1), PerBlock(1, 5), PerBlock(-1, 16)):
+        shape = (3, 7, 41)
+        encoding = make_encoding(format, shape, granularity, seed=len(str(granularity)))
+        x = near_ties(encoding, shape, seed=1)
+        assert_same_bits(kernels.fake_quantize(x, encoding, rounding), reference(x, encoding, rounding))
+
+
+@every_instruction_set
+@examples
+@given(
+    st.sampled_from([*INTEGERS, *FLOATS]), shapes_and_granularities(), st.sampled_from(Rounding),
+    st.sampled_from([np.float32, np.float16, ml_dtypes.bfloat16]), st.integers(0, 2**32 - 1),
+)  # fmt: skip
+def test_any_shape_axis_and_dtype_equals_the_definition(
+    format: str, layout: tuple[tuple[int, ...], Granularity], rounding: Rounding, dtype: Any, seed: int
+) -> None:
+    shape, granularity = layout
+    encoding = make_encoding(format, shape, granularity, seed)
+    with np.errstate(all="ignore"):
+        x = near_ties(encoding, shape, seed).astype(dtype)
+    assert_same_bits(kernels.fake_quantize(x, encoding, rounding), reference(x, encoding, rounding))
+
+
+@every_instruction_set
+@examples
+@given(
+    st.sampled_from([*INTEGERS, "float8e4m3fn", "float8e5m2"]), st.sampled_from(Rounding),
+    st.integers(1, 0x7F7FFFFF), st.integers(0, 2**32 - 1),
+)  # fmt: skip
+def test_any_bits_with_any_scale_equal_the_definition(
+    format: str, rounding: Rounding, scale_bits: int, seed: int
+) -> None:
+    scale = np.uint32(scale_bits).view(np.float32)
+    spec = QuantSpec.of(format)
+    x = np.random.default_rng(seed).integers(0, 2**32, 999, np.uint32).view(np.float32)
+    with np.errstate(all="ignore"):
+        x[:200] = (np.arange(-100, 100) * np.float32(0.5)) * scale
+    encoding = Encoding(spec, scale, np.int32(seed % 7))
+    assume(np.isfinite(scale))
+    assert_same_bits(kernels.fake_quantize(x, encoding, rounding), reference(x, encoding, rounding))
+
+
+@every_instruction_set
+@pytest.mark.parametrize("format", FLOATS)
+def test_every_exponent_and_border_of_a_float_format(format: str) -> None:
+    bits = np.arange(0, 2**32, 2**12 - 1, dtype=np.uint64).astype(np.uint32)
+    halves = np.arange(2**16, dtype=np.uint32) << 16
+    x = np.concatenate([bits, halves, halves + 0x8000, halves + 0x7FFF, halves + 0x8001]).view(np.float32)
+    encoding = Encoding(QuantSpec.of(format), np.float32(1), np.int32(0))
+    assert_same_bits(
+        kernels.fake_quantize(x, encoding), reference(x, encoding, Rounding.HALF_EVEN)
+    )
+
+
+@every_instruction_set
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_every_sixteen_bit_float_is_widened_and_narrowed_exactly(dtype: Any) -> None:
+    x = np.arange(2**16, dtype=np.uint16).view(dtype)
+    for format in FLOATS:
+        encoding = Encoding(QuantSpec.of(format), np.float32(1), np.int32(0))
+        assert_same_bits(
+            kernels.fake_quantize(x, encoding), reference(x, encoding, Rounding.HALF_EVEN)
+        )
+
+
+def test_ties_go_to_even_or_away_from_zero() -> None:
+    x = np.array([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5], np.float32)
+    encoding = Encoding(QuantSpec.of("int8"), np.float32(1), np.int32(0))
+    assert kernels.fake_quantize(x, encoding).tolist() == [-2, -2, 0, 0, 2, 2]
+    assert kernels.fake_quantize(x, encoding, Rounding.HALF_AWAY).tolist() == [-3, -2, -1, 1, 2, 3]
+
+
+def test_not_a_number_becomes_the_lowest_code() -> None:
+    encoding = Encoding(QuantSpec.of("int4"), np.float32(0.5), np.int32(3))
+    assert kernels.fake_quantize(np.array([np.nan], np.float32), encoding).tolist() == [(-8 - 3) * 0.5]
+
+
+def test_arrays_that_are_not_contiguous_and_scalars() -> None:
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    encoding = Encoding(QuantSpec.of("int8", granularity=PerChannel(0)), np.full(6, 0.7), np.zeros(6))
+    assert_same_bits(kernels.fake_quantize(x.T, encoding), reference(x.T, encoding, Rounding.HALF_EVEN))
+    scalar = kernels.fake_quantize(np.float32(0.4), Encoding(QuantSpec.of("int8"), np.float32(1), np.int32(0)))
+    assert scalar.shape == ()
+
+
+@pytest.mark.parametrize(
+    ("array", "encoding", "message"),
+    [
+        (np.zeros(3), Encoding(QuantSpec.of("int8"), 1, 0), "float64 are not supported"),
+        (np.zeros(3, np.float32), Encoding(QuantSpec.of("int32"), 1, 0), "not for int32"),
+        (
+            np.zeros((2, 3), np.float32),
+            Encoding(QuantSpec.of("int8", granularity=PerChannel(1)), np.ones(2), np.zeros(2)),
+            r"scale has shape \(2,\) but axis 1 of a tensor of shape \(2, 3\) needs \(3,\)",
+        ),
+        (
+            np.zeros((2, 3), np.float32),
+            Encoding(QuantSpec.of("int8", granularity=PerBlock(1, 2)), np.ones((2, 1)), np.zeros((2, 1))),
+            "does not fit blocks of 2 along axis 1",
+        ),
+        (np.zeros(3, np.float32), Encoding(QuantSpec.of("int8"), np.ones(2), np.zeros(2)), "one for the tensor"),
+        (
+            np.zeros(3, np.float32),
+            Encoding(QuantSpec.of("int8", granularity=PerChannel(1)), np.ones(2), np.zeros(2)),
+            "axis is 1, outside",
+        ),
+        (np.zeros(3, np.float32), Encoding(QuantSpec.of("int8"), 1, 2**23), "which float32 cannot count"),
+    ],
+)
+def test_what_does_not_fit_is_one_sentence(array: np.ndarray, encoding: Encoding, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        kernels.fake_quantize(array, encoding)
+
+
+def test_an_unknown_instruction_set_is_refused() -> None:
+    with pytest.raises(UsageError, match="baseline"):
+        kernels.use_instruction_set("abacus")
+
+
+def expected_histogram(x: np.ndarray) -> np.ndarray:
+    finite = x.astype(np.float32)[np.isfinite(x)]
+    return np.bincount(finite.view(np.uint32) >> 16, minlength=kernels.HISTOGRAM_BINS)
+
+
+@every_instruction_set
+@examples
+@given(
+    shapes_and_granularities(), st.sampled_from([np.float32, np.float16, ml_dtypes.bfloat16]),
+    st.floats(0, 1), st.integers(0, 2**32 - 1),
+)  # fmt: skip
+def test_observed_statistics_equal_numpy(
+    layout: tuple[tuple[int, ...], Granularity], dtype: Any, dirt: float, seed: int
+) -> None:
+    shape, granularity = layout
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal(shape).astype(np.float32) * np.float32(10 ** rng.uniform(-3, 3))
+    with np.errstate(all="ignore"):
+        x = np.where(rng.random(shape) < dirt, rng.choice(SPECIAL, shape), x).astype(dtype)
+    axis = None if isinstance(granularity, PerTensor) else granularity.axis
+    seen = kernels.observe(x, histogram=True, axis=axis)
+    others = None if axis is None else tuple(i for i in range(x.ndim) if i != axis % x.ndim)
+    wide, finite = x.astype(np.float32), np.isfinite(x)
+    assert np.array_equal(seen.minimum, np.min(np.where(finite, wide, np.inf), others, initial=np.inf))
+    assert np.array_equal(seen.maximum, np.max(np.where(finite, wide, -np.inf), others, initial=-np.inf))
+    assert (seen.count, seen.nonfinite) == (finite.sum(), (~finite).sum())
+    assert seen.histogram is not None
+    assert np.array_equal(seen.histogram, expected_histogram(x))
+
+
+@every_instruction_set
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_observations_of_halves_merge_to_the_whole(axis: int | None) -> None:
+    x = np.random.default_rng(5).standard_normal((1001, 703)).astype(np.float32)
+    x[17, 5], x[1000, 702], x[600, 0] = np.nan, np.inf, -np.inf
+    whole = kernels.observe(x, histogram=True, axis=axis)
+    first, second = (kernels.observe(part, True, axis) for part in (x[:, :300], x[:, 300:]))
+    if axis == 1:
+        assert np.array_equal(np.concatenate([first.minimum, second.minimum]), whole.minimum)
+        assert np.array_equal(np.concatenate([first.maximum, second.maximum]), whole.maximum)
+    else:
+        assert np.array_equal(np.minimum(first.minimum, second.minimum), whole.minimum)
+        assert np.array_equal(np.maximum(first.maximum, second.maximum), whole.maximum)
+    assert first.count + second.count == whole.count == x.size - 3
+    assert first.nonfinite + second.nonfinite == whole.nonfinite == 3
+    assert first.histogram is not None and second.histogram is not None and whole.histogram is not None
+    assert np.array_equal(first.histogram + second.histogram, whole.histogram)
+    assert np.array_equal(whole.histogram, expected_histogram(x))
+
+
+def test_nothing_finite_has_an_empty_range() -> None:
+    seen = kernels.observe(np.array([np.nan, np.inf, -np.inf], np.float32))
+    assert (seen.minimum, seen.maximum, seen.count, seen.nonfinite) == (np.inf, -np.inf, 0, 3)
+    assert seen.histogram is None
+
+
+def test_observe_refuses_other_dtypes_and_axes() -> None:
+    with pytest.raises(UsageError, match="int32 are not supported"):
+        kernels.observe(np.zeros(3, np.int32))
+    with pytest.raises(UsageError, match="axis 1 is outside"):
+        kernels.observe(np.zeros(3, np.float32), axis=1)
