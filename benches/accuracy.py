@@ -37,6 +37,8 @@ from rich.table import Table
 HERE = Path(__file__).parent
 CACHE = HERE / "results" / "accuracy.json"
 SOME = ["Conv", "MatMul"]
+BASELINES = ("ORT all", "ORT some")
+COLUMNS = ("float", *BASELINES, "qc")
 
 # By the beginning of a task's name: what the choice of samples alone may change. The first three are given
 # with the models, the others are estimates from the number of samples.
@@ -164,36 +166,30 @@ def evaluate_qc(task: Any, model: Path) -> float | str:
     return evaluate(task, compiled.model)
 
 
-def verdict(task: str, baselines: list[float | str], ours: float | str) -> str:
-    """Whether ``ours`` is at least the best baseline, within the sampling error of the task."""
-    if isinstance(ours, str):
-        return "none"
-    best = max((score for score in baselines if isinstance(score, float)), default=None)
-    if best is None:
-        return "no baseline"
+def verdict(task: str, scores: dict[str, float | str]) -> str:
+    """Whether qc is at least as good as the best baseline, within the sampling error of the task."""
+    baselines = [score for column in BASELINES if isinstance(score := scores.get(column), float)]
+    ours = scores.get("qc")
+    if not baselines or not isinstance(ours, float):
+        return "-"
     margin = next(value for prefix, value in SAMPLING_ERROR.items() if task.startswith(prefix))
-    if ours > best + margin:
+    if ours > max(baselines) + margin:
         return "better"
-    return "equal" if ours >= best - margin else "worse"
+    return "equal" if ours >= max(baselines) - margin else "worse"
 
 
-def show(number: float | str) -> str:
-    """Four decimals, or the reason why there is no number."""
-    return f"{number:.4f}" if isinstance(number, float) else number
-
-
-def row(name: str, task: Any, folder: Path, cache: Cache) -> list[str]:
-    """The cells of one task: metric, four scores, verdict."""
-    model = folder / task.model
+def measure(name: str, task: Any, model: Path, cache: Cache) -> dict[str, float | str]:
+    """By column, the scores of one task, or sentences that say why there is none."""
     if not model.is_file():
-        return [task.metric, "-", "-", "-", "-", f"{model.name} is missing"]
+        return {"float": f"{model.name} is missing"}
     digest = hashlib.sha256(model.read_bytes()).hexdigest()[:16]
     key = f"{name} {digest} onnxruntime {onnxruntime.__version__}"
-    reference = cache.get(f"{key} float", lambda: evaluate(task, model))
-    every = cache.get(f"{key} all", lambda: evaluate_ort(task, model, None))
-    some = cache.get(f"{key} some", lambda: evaluate_ort(task, model, SOME))
-    ours = evaluate_qc(task, model)
-    return [task.metric, *map(show, (reference, every, some, ours)), verdict(name, [every, some], ours)]
+    return {
+        "float": cache.get(f"{key} float", lambda: evaluate(task, model)),
+        "ORT all": cache.get(f"{key} all", lambda: evaluate_ort(task, model, None)),
+        "ORT some": cache.get(f"{key} some", lambda: evaluate_ort(task, model, SOME)),
+        "qc": evaluate_qc(task, model),
+    }
 
 
 @click.command(help=(__doc__ or "").partition("\n")[0])
@@ -215,15 +211,21 @@ def main(names: tuple[str, ...], models: Path, fresh: bool) -> None:
         raise click.ClickException(f"unknown task '{unknown[0]}'; known: {', '.join(known)}")
     cache = Cache(CACHE, fresh)
     console = Console()
-    table = Table("task", "metric", "float", "ORT all", "ORT some", "qc", "verdict")
-    table.columns[0].no_wrap = True
+    table = Table("task", "metric", *COLUMNS, "verdict")
+    notes = []
     worse = False
     for name in names or known:
+        task = known[name]()
         with console.status(name):
-            cells = row(name, known[name](), models / "models", cache)
-        worse |= cells[-1] == "worse"
-        table.add_row(name, *cells)
+            scores = measure(name, task, models / "models" / task.model, cache)
+        outcome = verdict(name, scores)
+        worse |= outcome == "worse"
+        notes += [f"{name}, {column}: {text}" for column, text in scores.items() if isinstance(text, str)]
+        numbers = {column: f"{score:.4f}" for column, score in scores.items() if isinstance(score, float)}
+        table.add_row(name, task.metric, *(numbers.get(column, "-") for column in COLUMNS), outcome)
     console.print(table)
+    for note in notes:
+        console.print(note, highlight=False)
     sys.exit(1 if worse else 0)
 
 

@@ -2,7 +2,8 @@
 
     python benches/speed.py resnet50 mobilenetv2 vit
 
-One thread; the models run in turns, so that all see the same machine, and medians are compared. The networks
+One thread; the models run in turns, so that all see the same machine, and medians are compared. Time is the
+processor time of the process, which other programs on the machine disturb less than the clock. The networks
 have the shapes of the real ones and random weights (see networks.py). Ends with exit code 1 above a limit.
 """
 
@@ -31,15 +32,15 @@ CALIBRATION_SAMPLES = 8
 
 
 def interleaved(runs: Sequence[Callable[[], object]], rounds: int) -> list[float]:
-    """Median seconds of every function, called in turns after one warm-up each."""
+    """Median processor seconds of every function, called in turns after one warm-up each."""
     for run in runs:
         run()
     times: list[list[float]] = [[] for _ in runs]
     for _ in range(rounds):
         for run, record in zip(runs, times, strict=True):
-            start = time.perf_counter()
+            start = time.process_time()
             run()
-            record.append(time.perf_counter() - start)
+            record.append(time.process_time() - start)
     return [statistics.median(record) for record in times]
 
 
@@ -69,12 +70,12 @@ class Laps:
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
         for feed in feeds(self.count):
-            start = time.perf_counter()
+            start = time.process_time()
             self.float_run()
-            middle = time.perf_counter()
+            middle = time.process_time()
             self.float.append(middle - start)
             yield feed
-            self.reader.append(time.perf_counter() - middle)
+            self.reader.append(time.process_time() - middle)
 
     def ratio(self) -> float:
         """Median time per sample over the float model's, leaving out the first, which warms up."""

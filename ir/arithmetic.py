@@ -40,10 +40,10 @@ def spread(parameter: np.ndarray, encoding: Encoding, shape: tuple[int, ...]) ->
         axis = _checked_axis(granularity.axis, shape)
         expected = tuple(-(-n // granularity.size) if i == axis else n for i, n in enumerate(shape))
         if parameter.shape != expected:
-            raise UsageError(f"{parameter.shape} block scales do not fit a {shape} tensor ({expected} expected)")
-        return np.repeat(parameter, granularity.size, axis)[
-            tuple(slice(0, n) for n in shape)
-        ]
+            raise UsageError(
+                f"{parameter.shape} block scales do not fit a {shape} tensor ({expected} expected)"
+            )
+        return np.repeat(parameter, granularity.size, axis)[tuple(slice(0, n) for n in shape)]
     return parameter
 
 
@@ -77,7 +77,9 @@ def round_ties(x: np.ndarray, rounding: Rounding) -> np.ndarray:
     if rounding is Rounding.HALF_EVEN:
         return np.rint(x)
     whole = np.trunc(x)
-    return whole + np.where(np.abs(x - whole) >= np.float32(0.5), np.copysign(np.float32(1), x), np.float32(0))
+    return whole + np.where(
+        np.abs(x - whole) >= np.float32(0.5), np.copysign(np.float32(1), x), np.float32(0)
+    )
 
 
 def quantize(x: np.ndarray, encoding: Encoding, rounding: Rounding = Rounding.HALF_EVEN) -> np.ndarray:
@@ -87,13 +89,13 @@ def quantize(x: np.ndarray, encoding: Encoding, rounding: Rounding = Rounding.HA
     spec = encoding.spec
     if isinstance(spec.format, FloatFormat):
         return _to_float(x / scale if spec.format.scaled else x, spec.format)
-    wide = np.float64 if spec.format.bits == 32 else np.float32  # float32 cannot hold every 32-bit code
+    wide = np.dtype(np.float64 if spec.format.bits == 32 else np.float32)  # float32 misses 32-bit codes
     x, scale = x.astype(wide, copy=False), scale.astype(wide, copy=False)
     zero_point = spread(encoding.zero_point, encoding, x.shape).astype(wide)
-    lowest, highest = (wide(limit) for limit in spec.code_range)
+    lowest, highest = (np.asarray(limit, wide) - zero_point for limit in spec.code_range)
     with np.errstate(all="ignore"):
-        y = np.clip(x / scale, lowest - zero_point, highest - zero_point)
-    y = np.where(np.isnan(y), lowest - zero_point, y)
+        y = np.clip(x / scale, lowest, highest)
+    y = np.where(np.isnan(y), lowest, y)
     return (round_ties(y, rounding) + zero_point).astype(np.int32)
 
 
@@ -118,4 +120,3 @@ def dequantize(codes: np.ndarray, encoding: Encoding) -> np.ndarray:
 def fake_quantize(x: np.ndarray, encoding: Encoding, rounding: Rounding = Rounding.HALF_EVEN) -> np.ndarray:
     """Quantizes and dequantizes: ``x`` rounded to the grid of ``encoding``; float32."""
     return dequantize(quantize(x, encoding, rounding), encoding)
-

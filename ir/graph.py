@@ -39,6 +39,9 @@ class ValueType(NamedTuple):
         return f"{name}[{','.join('?' if n is None else str(n) for n in self.shape)}]"
 
 
+UNKNOWN = ValueType()
+
+
 class Value:
     """A tensor of the graph. Identity is the object (and its integer ``id``); the name is an attribute.
 
@@ -53,7 +56,7 @@ class Value:
         self.graph = graph
         self.id = id
         self.name = name
-        self.type = ValueType()
+        self.type = UNKNOWN
         self.const: TensorRef | None = None
         self.captured: Value | None = None
 

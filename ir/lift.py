@@ -86,7 +86,9 @@ def _skeleton(proto: GraphProto, depth: int) -> GraphProto:
     for node in proto.node:
         bare = NodeProto(op_type=node.op_type, name=node.name, input=node.input, output=node.output)
         for key, nested in _nested_graphs(node):
-            bare.attribute.append(AttributeProto(name=key, type=AttributeProto.GRAPH, g=_skeleton(nested, depth + 1)))
+            bare.attribute.append(
+                AttributeProto(name=key, type=AttributeProto.GRAPH, g=_skeleton(nested, depth + 1))
+            )
         nodes.append(bare)
     return GraphProto(
         name=proto.name,
@@ -107,7 +109,7 @@ def _nested_graphs(node: NodeProto) -> Iterable[tuple[str, GraphProto]]:
 
 
 def _given_names(proto: GraphProto) -> list[str]:
-    """Inputs and initializers, each once. Graphsurgeon drops inputs that are initializers, so it gets no initializers."""
+    """Inputs and initializers, each once; graphsurgeon would drop an input that is an initializer."""
     names = [info.name for info in proto.input]
     names += [tensor.name for tensor in proto.initializer]
     names += [sparse.values.name for sparse in proto.sparse_initializer]
@@ -219,7 +221,9 @@ class _Scope:
     def output(self, tensor: gs.Tensor) -> Value:
         """The value for a graph output; one that nothing here computes may be of an enclosing graph."""
         value = self.local(tensor)
-        defined = self.graph.producer(value) is not None or value.const is not None or self.graph.is_input(value)
+        defined = (
+            self.graph.producer(value) is not None or value.const is not None or self.graph.is_input(value)
+        )
         if not defined and self._outer is not None:
             value.captured = self._outer._named(tensor.name)
         return value

@@ -1,4 +1,4 @@
-"""The model: all scopes, local functions, regions and the table of quantizers, with the proto it came from."""
+"""The model: all scopes, local functions, regions, the table of quantizers, and the original proto."""
 
 from __future__ import annotations
 

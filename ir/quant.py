@@ -113,7 +113,9 @@ class Encoding:
         object.__setattr__(self, "scale", np.asarray(self.scale, np.float32))
         object.__setattr__(self, "zero_point", np.asarray(self.zero_point, np.int32))
         if self.scale.shape != self.zero_point.shape:
-            raise UsageError(f"scale {self.scale.shape} and zero point {self.zero_point.shape} differ in shape")
+            raise UsageError(
+                f"scale {self.scale.shape} and zero point {self.zero_point.shape} differ in shape"
+            )
         if not (np.isfinite(self.scale).all() and (self.scale > 0).all()):
             raise UsageError("every scale must be finite and above zero")
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
-from .graph import Graph, Op, Port, Use, Value, ValueType
+from .graph import UNKNOWN, Graph, Op, Port, Use, Value, ValueType
 from .model import Action, Model
 from .tensor_ref import TensorRef
 
@@ -51,7 +51,7 @@ class Rewriter:
 
     # -- new nodes ----------------------------------------------------------------------------------
 
-    def add_value(self, graph: Graph, name: str, type: ValueType = ValueType()) -> Value:
+    def add_value(self, graph: Graph, name: str, type: ValueType = UNKNOWN) -> Value:
         """A new value; its name is made unique from ``name``."""
         value = Value(graph, self.model.new_id(), self.model.fresh_name(name))
         value.type = type
@@ -91,7 +91,9 @@ class Rewriter:
         hint = name or (outputs[0] if isinstance(outputs[0], str) else outputs[0].name)
         op = Op(graph, self.model.new_id(), op_type, domain, self.model.fresh_name(f"{hint}/{op_type}"))
         op.attributes = {
-            key: helper.make_attribute(key, value) for key, value in (attributes or {}).items() if value is not None
+            key: helper.make_attribute(key, value)
+            for key, value in (attributes or {}).items()
+            if value is not None
         }
         op.num_inputs, op.num_outputs = len(inputs), len(outputs)
         anchor = self._anchor or _first_producer(graph, inputs)
@@ -228,7 +230,7 @@ class Rewriter:
 
     @contextmanager
     def trial(self) -> Iterator[None]:
-        """A block whose edits are all taken back when it ends: lowering edits the graph, emits it, and leaves."""
+        """A block whose edits are all taken back at its end: lowering edits, emits, and leaves no trace."""
         model = self.model
         before = (model.quant, list(model.actions), set(model._names))
         model.quant = model.quant.copy()

@@ -88,5 +88,3 @@ def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
                 if attribute.HasField("g"):
                     pending.append(attribute.g)
                 pending.extend(attribute.graphs)
-
-

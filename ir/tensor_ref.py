@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -94,10 +94,19 @@ class TensorRef:
             return
         stored = sum(
             len(getattr(proto, field))
-            for field in ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
+            for field in (
+                "float_data",
+                "int32_data",
+                "int64_data",
+                "double_data",
+                "uint64_data",
+                "string_data",
+            )
         )
         if stored == 0 and self.size > 0:
-            raise ModelError(f"constant '{proto.name}' has shape {list(proto.dims)} but no data; the model is damaged")
+            raise ModelError(
+                f"constant '{proto.name}' has shape {list(proto.dims)} but no data; the model is damaged"
+            )
 
     def external_range(self) -> tuple[Path, int, int]:
         """File, offset and length in bytes of external data, checked against the folder and the file."""
@@ -108,13 +117,17 @@ class TensorRef:
         base = self.base_dir.resolve()
         path = (base / fields.get("location", "")).resolve()
         if not path.is_relative_to(base):
-            raise ModelError(f"constant '{name}' points outside the model's folder: '{fields.get('location')}'")
+            raise ModelError(
+                f"constant '{name}' points outside the model's folder: '{fields.get('location')}'"
+            )
         if not path.is_file():
             raise ModelError(f"constant '{name}' needs the file '{path}', which does not exist")
         try:
             offset, length = int(fields.get("offset", 0)), int(fields.get("length", self.nbytes))
         except ValueError as error:
-            raise ModelError(f"constant '{name}' has an unreadable offset or length of its external data") from error
+            raise ModelError(
+                f"constant '{name}' has an unreadable offset or length of its external data"
+            ) from error
         if length != self.nbytes or offset < 0 or offset + length > path.stat().st_size:
             raise ModelError(
                 f"constant '{name}' needs {self.nbytes} bytes at offset {offset} of '{path.name}', "
@@ -142,7 +155,7 @@ class TensorRef:
         return proto
 
 
-@lru_cache(maxsize=None)
+@cache
 def storage_bits(data_type: int) -> int:
     """Bits per element of an ONNX data type in its packed layout."""
     name = TensorProto.DataType.Name(data_type)

@@ -1,7 +1,8 @@
-"""Element types and shapes of values, from ONNX shape inference on a copy of the model without its weights."""
+"""Element types and shapes of values, from ONNX shape inference on a copy without the weights."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 
 import onnx
@@ -11,16 +12,22 @@ from .graph import Graph, Value, ValueType
 from .model import Model
 from .tensor_ref import TensorRef
 
-_DATA_FIELDS = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
+_DATA_FIELDS = (
+    "raw_data",
+    "float_data",
+    "int32_data",
+    "int64_data",
+    "double_data",
+    "uint64_data",
+    "string_data",
+)
 
 
 def infer_types(model: Model) -> None:
     """Fills ``Value.type`` in all graphs as far as ONNX can tell; unknown stays unknown."""
     proto = _without_weights(model.origin)
-    try:
+    with contextlib.suppress(Exception):  # best effort: declared types remain, the runtime can tell the rest
         proto = onnx.shape_inference.infer_shapes(proto, data_prop=True)
-    except Exception:  # inference is best effort: declared types remain, and the runtime can tell the rest
-        pass
     _assign(model.graph, proto.graph)
 
 
@@ -59,7 +66,9 @@ def _copy_light_tensor(source: TensorProto, target: TensorProto) -> None:
     target.dims.extend(source.dims)
 
 
-def _copy_field(source: onnx.ModelProto | GraphProto, target: onnx.ModelProto | GraphProto, field: str) -> None:
+def _copy_field(
+    source: onnx.ModelProto | GraphProto, target: onnx.ModelProto | GraphProto, field: str
+) -> None:
     value = getattr(source, field)
     if isinstance(value, (int, str)):
         setattr(target, field, value)

@@ -110,4 +110,3 @@ def _encoding_problems(value: Value, encoding: Encoding) -> Iterator[str]:
 
 def _reads(op: Op, port: int | None, value: Value) -> bool:
     return op.id in op.graph.nx and port is not None and op.graph.nx.has_edge(value.id, op.id, key=port)
-

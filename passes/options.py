@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter
+
 from qc.ir.errors import UsageError, nearest
 
 from .option_types import choices, phrase

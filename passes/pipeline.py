@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, NamedTuple, TypeAlias, Union
 
 from annotated_types import Ge
+
 from qc.ir.errors import UsageError
 
 from .base import Pass

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
 from qc.ir.errors import UsageError, nearest
 from qc.ir.formats import parse_format
 from qc.ir.quant import QuantSpec
@@ -83,7 +84,6 @@ class Target(_Strict):
         """The rule of an op type."""
         return self.foreign if domain else self.ops.get(op_type, self.default)
 
-
     def region_rule(self, name: str) -> OpRule | None:
         """The rule of a supergroup; None if the target does not know it."""
         return next((rule for pattern, rule in self.regions.items() if fnmatchcase(name, pattern)), None)
@@ -91,7 +91,9 @@ class Target(_Strict):
 
 def target_names() -> list[str]:
     """The targets that come with qc."""
-    return sorted(item.name.removesuffix(".toml") for item in _folder().iterdir() if item.name.endswith(".toml"))
+    return sorted(
+        item.name.removesuffix(".toml") for item in _folder().iterdir() if item.name.endswith(".toml")
+    )
 
 
 def load_target(name: str) -> Target:
@@ -110,7 +112,9 @@ def load_target(name: str) -> Target:
         return _parse(path.read_text(encoding="utf-8"), name)
     if name not in target_names():
         known = ", ".join(target_names())
-        raise UsageError(f"unknown target '{name}'{nearest(name, target_names())}; known: {known}, or a .toml file")
+        raise UsageError(
+            f"unknown target '{name}'{nearest(name, target_names())}; known: {known}, or a .toml file"
+        )
     return _parse((_folder() / f"{name}.toml").read_text(encoding="utf-8"), name)
 
 

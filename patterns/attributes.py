@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import onnx
@@ -72,7 +72,12 @@ def attribute_of(op: Op, name: str, inputs: tuple[Value | None, ...]) -> Any:
         found = _parameter(constant_data(inputs[port]))
     elif found is None:
         found = _default(op, name)
-    if op.op_type in _REDUCTIONS and name == "axes" and found in (UNKNOWN, ()) and not _reads_axes(op, inputs):
+    if (
+        op.op_type in _REDUCTIONS
+        and name == "axes"
+        and found in (UNKNOWN, ())
+        and not _reads_axes(op, inputs)
+    ):
         found = _all_axes(op, inputs)
     return normalized(op, name, found, inputs)
 
@@ -108,7 +113,7 @@ def scalar_of(data: TensorRef) -> float | None:
     return float(data.numpy().reshape(-1)[0])
 
 
-@lru_cache(maxsize=None)
+@cache
 def known_attributes(op_type: str) -> frozenset[str] | None:
     """All names that any version of a standard op has as attribute or parameter; None: no such op."""
     return _vocabulary().get(op_type)

@@ -7,34 +7,31 @@ backtracking over operand orders and alternatives complete without growing expon
 remembered, and the two orders of a symmetric sub-pattern count once.
 
 A match is valid only if every value made inside, except the result, is used inside only and is not an
-output of the graph. This is part of matching: if one solution breaks it, the next one is tried.
+output of the graph. This is part of matching: if one solution breaks it, the next one is tried. (Keeping
+one solution per element would not be enough, because it may cover other ops than the next one does.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import permutations
 from typing import NamedTuple
 
 from qc.ir.graph import Graph, Op, Value
 
-from .attributes import PARAMETER_PORTS, UNKNOWN, attribute_of, constant_data, normalized, scalar_of
+from .attempt import FAILED, MATCHED, Attempt, Bindings, Solution, bind, held, merge
+from .attributes import PARAMETER_PORTS, UNKNOWN, attribute_of, normalized
+from .conditions import Operands, described, equal_attributes, operand_orders, refuse_any, refuse_constant
 from .mismatch import Failure
-from .pattern import DEFAULT_TOLERANCE, Absent, Alternatives, AnyValue, Attribute, Constant, OpPattern, Output, Pattern
-from .program import Program
-
-COMMUTATIVE = frozenset(
-    {"Add", "And", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Equal", "Max", "Mean", "Min", "Mul", "Or", "Sum", "Xor"}
-)
-
-Bindings = tuple[object, ...]
+from .pattern import Alternatives, AnyValue, Attribute, Constant, OpPattern, Output, Pattern
+from .program import NO_OP, Kind, Node, Program
 
 
-class Solution(NamedTuple):
-    """One way to match an element: what its slots hold, and the ops it covers."""
+class _Place(NamedTuple):
+    """An element that is being matched at a value, with the attempt that collects the outcome."""
 
-    bindings: Bindings
-    ops: frozenset[Op]
+    node: Node
+    value: Value | None
+    attempt: Attempt
 
 
 class Engine:
@@ -42,18 +39,21 @@ class Engine:
 
     Args:
         graph: the graph.
-        explain: whether to record why attempts fail; slower.
+        explain: whether to record why attempts fail. Without it, whole branches are skipped by looking
+            at what computes a value and its operands.
     """
 
     def __init__(self, graph: Graph, explain: bool = False) -> None:
         self.graph = graph
         self.explain = explain
-        self._memo: dict[tuple[object, ...], _Attempt] = {}
-        self._inputs: dict[int, tuple[Value | None, ...]] = {}
+        self._memo: dict[tuple[object, ...], Attempt] = {}
+        self._refusals: dict[tuple[Pattern, Value], str | None] = {}
+        self._inputs: dict[Op, Operands] = {}
+        self._producers: dict[Value, Op | None] = {}
         self._outputs = frozenset(id(value) for value in graph.outputs)
 
     def solutions(self, program: Program, op: Op) -> Iterator[tuple[Value, Solution]]:
-        """All distinct ways to match the pattern with a result computed by ``op``, interior uses checked."""
+        """All ways to match the pattern with a result computed by ``op``, the use of inner values checked."""
         for result in self.graph.op_outputs(op):
             if result is None:
                 continue
@@ -63,178 +63,178 @@ class Engine:
                 if leak is None:
                     yield result, solution
                 elif self.explain:
-                    attempt.fail(self._leak_failure(program, solution, leak))
+                    attempt.fail(_leak_failure(program, solution, *leak))
 
-    def attempt(self, program: Program, result: Value) -> _Attempt:
-        """The memoized attempt to match the whole pattern at a value."""
-        return self._solve(program, program.root, result, (None,) * program.width)
-
-    def inputs(self, op: Op) -> tuple[Value | None, ...]:
-        """The inputs of ``op`` by port, without the omitted ones at the end."""
-        found = self._inputs.get(op.id)
-        if found is None:
-            found = self.graph.op_inputs(op)
-            while found and found[-1] is None:
-                found = found[:-1]
-            self._inputs[op.id] = found
-        return found
+    def attempt(self, program: Program, result: Value) -> Attempt:
+        """The attempt to match the whole pattern at a value, before the use of inner values is checked."""
+        return self._solve(program.root, result, (None,) * program.width)
 
     # -- elements -----------------------------------------------------------------------------------
 
-    def _solve(self, program: Program, element: Pattern, value: Value | None, bound: Bindings) -> _Attempt:
-        """The ways to match ``element`` at ``value`` (None: an input that is left out)."""
-        slot = program.slots.get(element)
+    def _solve(self, node: Node, value: Value | None, bound: Bindings) -> Attempt:
+        """The ways to match an element at ``value`` (None: an input that is left out)."""
+        slot = node.slot
         if slot is not None and bound[slot] is not None:
-            return self._same(element, bound[slot], value)
-        if not element.children:
-            return self._leaf(program, element, value, slot)
-        if isinstance(element, OpPattern):
-            refused = self._refuse(element, value)
-            if refused is not None:
-                return refused
-        interface = program.interface[element]
-        key = (element, value, program, *[bound[index] for index in interface])
+            if bound[slot] is held(value):
+                return MATCHED
+            return self._refused(2, node, value, f"the same value as before, {bound[slot]}")
+        kind = self._kind(value)
+        if not node.accepts(kind):
+            return self._refused(0, node, value, _wanted(node))
+        if not node.children and not isinstance(node.element, OpPattern):
+            return self._leaf(node, value, bound)
+        if (
+            node.element.__class__ is Alternatives
+            and slot is None
+            and node.choice is None
+            and not self.explain
+        ):
+            options = node.options(kind)
+            if len(options) == 1:
+                return self._solve(options[0][1], value, bound)
+        elif node.element.__class__ is OpPattern and not self.explain and not self._orders(node, value):
+            return FAILED
+        key = (node, value, *[bound[index] for index in node.interface])
         attempt = self._memo.get(key)
         if attempt is None:
-            start: list[object] = [None] * program.width
-            for index in interface:
+            attempt = self._memo[key] = Attempt()
+            start: list[object] = [None] * len(bound)
+            for index in node.interface:
                 start[index] = bound[index]
-            attempt = self._memo[key] = _Attempt()
-            attempt.source = self._expand(program, element, value, tuple(start), slot, attempt)
+            attempt.source = self._expand(_Place(node, value, attempt), tuple(start))
         return attempt
 
-    def _same(self, element: Pattern, expected: object, value: Value | None) -> _Attempt:
-        if expected is value or (expected is ABSENT and value is None):
-            return _MATCHED
-        if not self.explain:
-            return _FAILED
-        return _failed(Failure(0, 2, element, value, f"the same value as before, {_show(expected)}", _show(value)))
-
-    def _leaf(self, program: Program, element: Pattern, value: Value | None, slot: int | None) -> _Attempt:
-        if isinstance(element, Absent):
-            expected = None if value is None else "no input"
-        elif value is None:
-            expected = "an input"
-        elif isinstance(element, Constant):
-            expected = _refuse_constant(element, value)
-        else:
-            assert isinstance(element, AnyValue)
-            accepted = element.where is None or element.where(value)
-            expected = None if accepted else f"a value with {getattr(element.where, '__name__', 'a condition')}"
-        if expected is not None:
-            rank = 2 if isinstance(element, Constant) and value is not None and constant_data(value) else 0
-            return _failed(Failure(0, rank, element, value, expected, _show(value))) if self.explain else _FAILED
-        if slot is None:
-            return _MATCHED
-        bindings = (None,) * slot + (value,) + (None,) * (program.width - slot - 1)
-        return _done([Solution(bindings, frozenset())])
-
-    def _refuse(self, element: OpPattern, value: Value | None) -> _Attempt | None:
-        """A failed attempt when ``value`` is not computed by an op of the right type."""
-        producer = self.graph.producer(value) if value is not None else None
-        if producer is not None and producer.op_type in element.op_types and producer.domain == element.domain:
+    def _kind(self, value: Value | None) -> Kind:
+        if value is None:
             return None
+        producer = self._producer(value)
+        return NO_OP if producer is None else (producer.domain, producer.op_type)
+
+    def _producer(self, value: Value) -> Op | None:
+        if value not in self._producers:
+            self._producers[value] = self.graph.producer(value)
+        return self._producers[value]
+
+    def _leaf(self, node: Node, value: Value | None, bound: Bindings) -> Attempt:
+        expected = self._refusal(node.element, value)
+        if expected is not None:
+            return self._refused(2 if expected != "a constant" else 0, node, value, expected)
+        if node.slot is None:
+            return MATCHED
+        return Attempt([Solution(bind((None,) * len(bound), node.slot, held(value)), frozenset())])
+
+    def _refusal(self, element: Pattern, value: Value | None) -> str | None:
+        """What was expected, if a leaf of the pattern does not accept the value."""
+        if value is None:
+            return None
+        if isinstance(element, AnyValue):
+            return refuse_any(element, value)
+        assert isinstance(element, Constant)
+        key = (element, value)
+        if key not in self._refusals:
+            self._refusals[key] = refuse_constant(element, value)
+        return self._refusals[key]
+
+    def _refused(
+        self, rank: int, node: Node, value: Value | None, expected: str, found: str | None = None
+    ) -> Attempt:
+        """A failed attempt; says why only when asked to explain."""
         if not self.explain:
-            return _FAILED
-        return _failed(Failure(0, 0, element, value, " or ".join(element.op_types), _show(value)))
+            return FAILED
+        return Attempt(failure=Failure(0, rank, node.element, value, expected, found or described(value)))
 
-    def _expand(
-        self,
-        program: Program,
-        element: Pattern,
-        value: Value | None,
-        bound: Bindings,
-        slot: int | None,
-        attempt: _Attempt,
-    ) -> Iterator[Solution]:
-        """The solutions of an element with parts, computed one after the other."""
-        found: Iterator[Solution]
+    def _expand(self, place: _Place, bound: Bindings) -> Iterator[Solution]:
+        """The solutions of an element with parts, one after the other."""
+        element, slot = place.node.element, place.node.slot
         if isinstance(element, Alternatives):
-            found = self._alternatives(program, element, value, bound, attempt)
+            found = self._alternatives(place, element, bound)
         elif isinstance(element, Output):
-            found = self._output(program, element, value, bound, attempt)
+            found = self._output(place, element, bound)
         else:
-            assert isinstance(element, OpPattern) and value is not None
-            found = self._op(program, element, value, bound, attempt)
-        held = ABSENT if value is None else value
+            assert isinstance(element, OpPattern) and place.value is not None
+            found = self._op(place, element, place.value, bound)
         for solution in found:
-            if slot is not None:
-                solution = Solution(_bind(solution.bindings, slot, held), solution.ops)
-            yield solution
+            if slot is None:
+                yield solution
+            else:
+                yield Solution(bind(solution.bindings, slot, held(place.value)), solution.ops)
 
-    def _alternatives(
-        self, program: Program, element: Alternatives, value: Value | None, bound: Bindings, attempt: _Attempt
-    ) -> Iterator[Solution]:
-        choice = program.choices.get(element)
-        for index, option in enumerate(element.options):
-            inner = self._solve(program, option, value, bound)
+    def _alternatives(self, place: _Place, element: Alternatives, bound: Bindings) -> Iterator[Solution]:
+        node = place.node
+        options = tuple(enumerate(node.children)) if self.explain else node.options(self._kind(place.value))
+        for index, option in options:
+            inner = self._solve(option, place.value, bound)
             for solution in inner:
-                merged = _merge(bound, solution.bindings)
-                if choice is not None:
-                    merged = _bind(merged, choice, element.labels[index])
+                merged = merge(bound, solution.bindings)
+                if node.choice is not None:
+                    merged = bind(merged, node.choice, element.labels[index])
                 yield Solution(merged, solution.ops)
             if self.explain:
-                attempt.inherit(inner, 0)
+                place.attempt.inherit(inner, 0)
 
-    def _output(
-        self, program: Program, element: Output, value: Value | None, bound: Bindings, attempt: _Attempt
-    ) -> Iterator[Solution]:
-        producer = self.graph.producer(value) if value is not None else None
+    def _output(self, place: _Place, element: Output, bound: Bindings) -> Iterator[Solution]:
+        producer = self._producer(place.value) if place.value is not None else None
         outputs = self.graph.op_outputs(producer) if producer is not None else ()
-        if element.index >= len(outputs) or outputs[element.index] is not value:
-            if self.explain:
-                attempt.fail(Failure(0, 1, element, value, f"output {element.index} of an op", _show(value)))
+        if element.index >= len(outputs) or outputs[element.index] is not place.value:
+            expected = f"output {element.index} of an op"
+            place.attempt.inherit(self._refused(1, place.node, place.value, expected), 0)
             return
-        inner = self._solve(program, element.source, outputs[0], bound)
+        inner = self._solve(place.node.children[0], outputs[0], bound)
         for solution in inner:
-            yield Solution(_merge(bound, solution.bindings), solution.ops)
+            yield Solution(merge(bound, solution.bindings), solution.ops)
         if self.explain:
-            attempt.inherit(inner, 0)
+            place.attempt.inherit(inner, 0)
 
-    def _op(
-        self, program: Program, element: OpPattern, value: Value, bound: Bindings, attempt: _Attempt
-    ) -> Iterator[Solution]:
-        op = self.graph.producer(value)
+    # -- ops ----------------------------------------------------------------------------------------
+
+    def _op(self, place: _Place, element: OpPattern, value: Value, bound: Bindings) -> Iterator[Solution]:
+        op = self._producer(value)
         assert op is not None
-        after = self._attributes(program, element, op, value, bound, attempt)
+        orders = self._orders(place.node, value)
+        if not orders:
+            expected = f"the first output of {op.op_type} with {len(element.inputs)} inputs"
+            place.attempt.inherit(self._refused(1, place.node, value, expected), 0)
+            return
+        after = self._attributes(place, op, bound)
         if after is None:
             return
-        given = self._positional(element, op)
-        if given is None or self.graph.op_outputs(op)[0] is not value:
-            if self.explain:
-                expected = f"{element.op_types[0]} with {len(element.inputs)} inputs, first output"
-                found = f"{_show(value)} with {len(self.inputs(op))} inputs"
-                attempt.fail(Failure(0, 1, element, value, expected, found))
-            return
         start = Solution(after, frozenset((op,)))
-        for order in _orders(element, given):
-            yield from self._join(program, element, order, 0, start, attempt)
+        for order in orders:
+            yield from self._join(place, order, 0, start)
 
-    def _join(
-        self,
-        program: Program,
-        element: OpPattern,
-        order: tuple[Value | None, ...],
-        port: int,
-        state: Solution,
-        attempt: _Attempt,
-    ) -> Iterator[Solution]:
+    def _orders(self, node: Node, value: Value | None) -> list[Operands]:
+        """The operand orders of the op behind ``value`` that are worth a try; none if it is the wrong op."""
+        op = self._producer(value) if value is not None else None
+        element = node.element
+        assert op is not None and isinstance(element, OpPattern)
+        operands = self._operands(element, op)
+        if operands is None or (op.num_outputs > 1 and self.graph.op_outputs(op)[0] is not value):
+            return []
+        orders = operand_orders(element, operands)
+        return orders if self.explain else [order for order in orders if self._plausible(node, order)]
+
+    def _plausible(self, node: Node, order: Operands) -> bool:
+        """Whether the operands are computed by something the patterns of the inputs accept."""
+        for child, value in zip(node.children, order, strict=True):
+            if not child.accepts(self._kind(value)):
+                return False
+        return True
+
+    def _join(self, place: _Place, order: Operands, port: int, state: Solution) -> Iterator[Solution]:
         """Matches the inputs from ``port`` on, under what the inputs before it have bound."""
         if port == len(order):
             yield state
             return
-        inner = self._solve(program, element.inputs[port], order[port], state.bindings)
+        inner = self._solve(place.node.children[port], order[port], state.bindings)
         for solution in inner:
-            merged = Solution(_merge(state.bindings, solution.bindings), state.ops | solution.ops)
-            yield from self._join(program, element, order, port + 1, merged, attempt)
+            merged = Solution(merge(state.bindings, solution.bindings), state.ops | solution.ops)
+            yield from self._join(place, order, port + 1, merged)
         if self.explain:
-            attempt.inherit(inner, len(state.ops))
+            place.attempt.inherit(inner, len(state.ops))
 
-    # -- ops ----------------------------------------------------------------------------------------
-
-    def _positional(self, element: OpPattern, op: Op) -> tuple[Value | None, ...] | None:
-        """The inputs to match by position, one per input of the pattern; None when the number does not fit."""
-        inputs, wanted = self.inputs(op), len(element.inputs)
+    def _operands(self, element: OpPattern, op: Op) -> Operands | None:
+        """The inputs to match by position, one per input of the pattern; None if the number does not fit."""
+        inputs, wanted = self._op_inputs(op), len(element.inputs)
         if len(inputs) < wanted:
             return inputs + (None,) * (wanted - len(inputs))
         if len(inputs) == wanted or element.open_ended:
@@ -243,168 +243,63 @@ class Engine:
         extra = (port for port in range(wanted, len(inputs)) if inputs[port] is not None)
         return inputs[:wanted] if all(port in parameters for port in extra) else None
 
-    def _attributes(
-        self, program: Program, element: OpPattern, op: Op, value: Value, bound: Bindings, attempt: _Attempt
-    ) -> Bindings | None:
+    def _op_inputs(self, op: Op) -> Operands:
+        """The inputs of ``op`` by port, without the omitted ones at the end."""
+        found = self._inputs.get(op)
+        if found is None:
+            found = self.graph.op_inputs(op)
+            while found and found[-1] is None:
+                found = found[:-1]
+            self._inputs[op] = found
+        return found
+
+    def _attributes(self, place: _Place, op: Op, bound: Bindings) -> Bindings | None:
         """The bindings after the attributes; None when one does not fit."""
-        inputs = self.inputs(op)
-        for name, test in element.attributes:
+        inputs = self._op_inputs(op)
+        for name, test, slot in place.node.tests:
             found = attribute_of(op, name, inputs)
             if isinstance(test, Attribute):
-                slot = program.slots[test]
-                held = bound[slot]
-                fits = found is not UNKNOWN and (test.where is None or test.where(found))
-                fits = fits and (held is None or held == (found,))
-                if fits:
-                    bound = _bind(bound, slot, (found,))
+                assert slot is not None
+                fits = found is not UNKNOWN and bound[slot] in (None, (found,))
+                fits = fits and (test.where is None or test.where(found))
+                bound = bind(bound, slot, (found,))
+                wanted = test.name
             else:
-                fits = _equal(normalized(op, name, test, inputs), found)
+                fits = equal_attributes(normalized(op, name, test, inputs), found)
+                wanted = repr(test)
             if not fits:
-                if self.explain:
-                    expected = f"{name}={test.name if isinstance(test, Attribute) else test!r}"
-                    attempt.fail(Failure(0, 2, element, value, expected, f"{name}={found!r} in {_show(value)}"))
+                seen = f"{name}={found!r} in {op.label}"
+                place.attempt.inherit(self._refused(2, place.node, place.value, f"{name}={wanted}", seen), 0)
                 return None
         return bound
 
     def _leak(self, ops: frozenset[Op], root: Op) -> tuple[Value, Op | None] | None:
         """A value made inside that is seen outside, with the op that reads it (None: a graph output)."""
         graph = self.graph.nx
-        ids = {op.id for op in ops}
-        for op in ops:
-            if op is root:
-                continue
-            for value_id in graph.succ[op.id]:
+        inside = {op.id for op in ops}
+        for op in sorted(ops, key=lambda op: op.id):
+            for value_id in graph.succ[op.id] if op is not root else ():
                 value: Value = graph.nodes[value_id]["payload"]
                 if id(value) in self._outputs:
                     return value, None
-                readers = graph.succ[value_id]
-                if len(readers) > len(ids) or any(reader not in ids for reader in readers):
-                    outside = next(reader for reader in readers if reader not in ids)
+                outside = next((reader for reader in graph.succ[value_id] if reader not in inside), None)
+                if outside is not None:
                     return value, graph.nodes[outside]["payload"]
         return None
 
-    def _leak_failure(self, program: Program, solution: Solution, leak: tuple[Value, Op | None]) -> Failure:
-        value, reader = leak
-        found = f"'{value.name}' is read by {reader.label}" if reader else f"'{value.name}' is an output of the graph"
-        return Failure(len(solution.ops), 3, program.root, value, "a value that only the match uses", found)
+
+def _wanted(node: Node) -> str:
+    """What an element expects, in words."""
+    if isinstance(node.element, OpPattern):
+        return " or ".join(node.element.op_types)
+    if isinstance(node.element, (Constant, AnyValue)):
+        return "a constant" if isinstance(node.element, Constant) else "an input"
+    return " or ".join(sorted(kind[1] for kind in node.kinds if kind is not None and kind[1])) or "no input"
 
 
-class _Attempt:
-    """The lazily computed solutions of one element at one value, and why the best failed try failed."""
-
-    __slots__ = ("_known", "failure", "found", "source")
-
-    def __init__(self) -> None:
-        self.found: list[Solution] = []
-        self._known: set[Solution] = set()
-        self.source: Iterator[Solution] | None = None
-        self.failure: Failure | None = None
-
-    def __iter__(self) -> Iterator[Solution]:
-        index = 0
-        while index < len(self.found) or self._advance():
-            yield self.found[index]
-            index += 1
-
-    def _advance(self) -> bool:
-        """Computes the next solution that is not equal to an earlier one."""
-        if self.source is None:
-            return False
-        for solution in self.source:
-            if solution not in self._known:
-                self._known.add(solution)
-                self.found.append(solution)
-                return True
-        self.source = None
-        return False
-
-    def fail(self, failure: Failure) -> None:
-        """Remembers the failure that got furthest."""
-        if self.failure is None or failure.score > self.failure.score:
-            self.failure = failure
-
-    def inherit(self, inner: _Attempt, before: int) -> None:
-        """Takes over the failure of a part that was tried after ``before`` ops had matched."""
-        if inner.failure is not None:
-            self.fail(inner.failure._replace(matched=inner.failure.matched + before))
-
-
-class _Absence:
-    """What a slot holds when its element matched an input that is left out."""
-
-
-ABSENT = _Absence()
-
-
-def _done(found: list[Solution]) -> _Attempt:
-    attempt = _Attempt()
-    attempt.found = found
-    return attempt
-
-
-def _failed(failure: Failure) -> _Attempt:
-    attempt = _Attempt()
-    attempt.failure = failure
-    return attempt
-
-
-_FAILED = _Attempt()
-_MATCHED = _done([Solution((), frozenset())])
-
-
-def _bind(bindings: Bindings, slot: int, held: object) -> Bindings:
-    return (*bindings[:slot], held, *bindings[slot + 1 :])
-
-
-def _merge(bound: Bindings, more: Bindings) -> Bindings:
-    if not more:
-        return bound
-    return tuple(old if new is None else new for old, new in zip(bound, more, strict=True))
-
-
-def _orders(element: OpPattern, inputs: tuple[Value | None, ...]) -> list[tuple[Value | None, ...]]:
-    """The operand orders to try: all distinct ones if every type of ``element`` is commutative."""
-    if len(inputs) < 2 or element.open_ended or not COMMUTATIVE.issuperset(element.op_types) or element.domain:
-        return [inputs]
-    return list(dict.fromkeys(permutations(inputs)))
-
-
-def _refuse_constant(element: Constant, value: Value) -> str | None:
-    """What was expected, if the value is not the constant that ``element`` describes."""
-    data = constant_data(value)
-    if data is None:
-        return "a constant"
-    if element.number is not None:
-        found = scalar_of(data)
-        if found is None or not _close(found, element.number, element.tolerance):
-            return f"the constant {element.number}"
-    if element.where is not None and not element.where(data):
-        return f"a constant with {getattr(element.where, '__name__', 'a condition')}"
-    return None
-
-
-def _close(found: float, expected: float, tolerance: float) -> bool:
-    return found == expected or abs(found - expected) <= tolerance * abs(expected)
-
-
-def _equal(expected: object, found: object) -> bool:
-    """Whether attributes agree; a one-element list counts as its element."""
-    if isinstance(found, tuple) and len(found) == 1 and not isinstance(expected, tuple):
-        found = found[0]
-    if isinstance(expected, float) and isinstance(found, (int, float)):
-        return _close(found, expected, DEFAULT_TOLERANCE)
-    return expected == found
-
-
-def _show(value: object) -> str:
-    """How a value is called in an explanation: by what computes it and by its name."""
-    if not isinstance(value, Value):
-        return "no input"
-    producer = value.graph.producer(value)
-    if producer is not None and not producer.is_type("Constant"):
-        return f"{producer.op_type} '{value.name}'"
-    data = constant_data(value)
-    if data is None:
-        return f"the input '{value.name}'"
-    content = scalar_of(data)
-    return f"the constant '{value.name}' = {content:.7g}" if content is not None else f"the constant '{value.name}'"
+def _leak_failure(program: Program, solution: Solution, value: Value, reader: Op | None) -> Failure:
+    seen = f"is read by {reader.label}" if reader is not None else "is an output of the graph"
+    found = f"'{value.name}', which {seen}"
+    return Failure(
+        len(solution.ops), 3, program.root.element, value, "a value that only the match uses", found
+    )

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.region import Region
 
+from .attempt import Solution
 from .attributes import constant_data
-from .engine import Engine, Solution
+from .engine import Engine
 from .mismatch import Mismatch
 from .pattern import Attribute, Pattern
 from .program import Program, program_of
@@ -48,7 +49,7 @@ class Match:
 
     @property
     def inner(self) -> tuple[Value, ...]:
-        """The values that need no quantizer: made inside (but for the result), or constants of the formula."""
+        """The values that need no quantizer: made inside (except the result), or constants of the formula."""
         parameters = set(self.captures.values()) - self._inner_captures()
         found: dict[Value, None] = {}
         for op in self.ops:
@@ -134,7 +135,7 @@ def _explain(pattern: Pattern | Supergroup, op: Op) -> Mismatch:
     failures = [finder.engine.attempt(program, value).failure for value in outputs]
     best = max((failure for failure in failures if failure is not None), key=lambda f: f.score, default=None)
     if best is None:
-        return Mismatch(name, op, 0, program.root, None, "an op with an output", op.label)
+        return Mismatch(name, op, 0, program.root.element, None, "an op with an output", op.label)
     return Mismatch(name, op, best.matched, best.element, best.value, best.expected, best.found)
 
 
@@ -172,7 +173,13 @@ class _Finder:
         seen: set[tuple[object, ...]] = set()
         for result, solution in self.engine.solutions(program, op):
             match = self._match(pattern, program, op, result, solution)
-            key = (result, solution.ops, *match.captures.items(), *match.attributes.items(), *match.choices.items())
+            key = (
+                result,
+                solution.ops,
+                *match.captures.items(),
+                *match.attributes.items(),
+                *match.choices.items(),
+            )
             if key not in seen:
                 seen.add(key)
                 yield match, check(match) if check is not None else None

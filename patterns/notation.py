@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from .pattern import Absent, Alternatives, AnyValue, Attribute, Constant, DEFAULT_TOLERANCE, OpPattern, Output, Pattern
+from .pattern import (
+    DEFAULT_TOLERANCE,
+    Absent,
+    Alternatives,
+    AnyValue,
+    Attribute,
+    Constant,
+    OpPattern,
+    Output,
+    Pattern,
+)
 
 _INFIX = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Pow": "**", "MatMul": "@"}
 _STRENGTH = {"|": 0, "+": 1, "-": 1, "*": 2, "/": 2, "@": 2, "**": 4}
@@ -77,7 +87,9 @@ class _Writer:
         return self._with_name(element, " | ".join(operands), _STRENGTH["|"])
 
     def _op(self, element: OpPattern) -> tuple[str, int]:
-        symbol = _INFIX.get(element.op_types[0]) if len(element.op_types) == 1 and not element.domain else None
+        symbol = (
+            _INFIX.get(element.op_types[0]) if len(element.op_types) == 1 and not element.domain else None
+        )
         plain = len(element.inputs) == 2 and not element.attributes and not element.open_ended
         if symbol and plain and not all(_is_number(item) for item in element.inputs):
             strength = _STRENGTH[symbol]

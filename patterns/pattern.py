@@ -33,8 +33,6 @@ from qc.ir.tensor_ref import TensorRef
 from .attributes import known_attributes, nearest_op_type
 
 Number = int | float
-PatternLike = "Pattern | Number | None"
-AttributeLike = "Attribute | Number | str | Sequence[Number]"
 P = TypeVar("P", bound="Pattern")
 
 DEFAULT_TOLERANCE = 1e-3
@@ -83,7 +81,7 @@ class Pattern:
         return Alternatives((self, as_pattern(other)))
 
     def named(self: P, name: str) -> P:
-        """The same pattern whose value is captured as ``name``. It is a new object: name it where it is made."""
+        """The same pattern with its value captured as ``name``. A new object: name it where it is made."""
         return replace(self, name=name)  # type: ignore[type-var]
 
     @property
@@ -251,7 +249,9 @@ def as_pattern(item: Pattern | Number | None) -> Pattern:
 
 
 class Vocabulary:
-    """Makes op patterns: ``op.Relu(x)``, ``op["Conv", "ConvTranspose"](x, w, ...)``, ``op.of("com.microsoft")``.
+    """Makes op patterns: ``op.Relu(x)``, ``op["Conv", "ConvTranspose"](x, w, ...)``.
+
+    ``op.of("com.microsoft")`` is the vocabulary of another domain.
 
     Raises:
         UsageError: ONNX has no op of that name, or the op no attribute of that name, in any version
@@ -273,7 +273,7 @@ class Vocabulary:
     def __getitem__(self, op_types: str | tuple[str, ...]) -> Callable[..., OpPattern]:
         types = (op_types,) if isinstance(op_types, str) else tuple(op_types)
 
-        def make(*inputs: Pattern | Number | None | EllipsisType, **attributes: AttributeTest) -> OpPattern:
+        def make(*inputs: Pattern | Number | EllipsisType | None, **attributes: AttributeTest) -> OpPattern:
             return _make(types, self._domain, inputs, attributes)
 
         return make
@@ -282,7 +282,7 @@ class Vocabulary:
 def _make(
     op_types: tuple[str, ...],
     domain: str,
-    inputs: tuple[Pattern | Number | None | EllipsisType, ...],
+    inputs: tuple[Pattern | Number | EllipsisType | None, ...],
     attributes: Mapping[str, AttributeTest],
 ) -> OpPattern:
     open_ended = bool(inputs) and inputs[-1] is ...
@@ -290,7 +290,9 @@ def _make(
     for op_type in op_types if not domain else ():
         known = known_attributes(op_type)
         if known is None:
-            raise UsageError(f"a pattern names the op '{op_type}', which ONNX does not have{nearest_op_type(op_type)}")
+            raise UsageError(
+                f"a pattern names the op '{op_type}', which ONNX does not have{nearest_op_type(op_type)}"
+            )
         for name in attributes:
             if name not in known:
                 raise UsageError(f"a pattern names the attribute '{name}', which {op_type} does not have")

@@ -1,4 +1,4 @@
-"""What the matcher needs to know about a pattern beforehand: which elements carry a binding, and who sees it."""
+"""Patterns prepared for matching: what carries a binding, who sees it, what can compute a value."""
 
 from __future__ import annotations
 
@@ -6,62 +6,136 @@ from functools import lru_cache
 
 from qc.ir.errors import UsageError
 
-from .pattern import Absent, Alternatives, Attribute, Constant, OpPattern, Output, Pattern
+from .pattern import (
+    Absent,
+    Alternatives,
+    AnyValue,
+    Attribute,
+    AttributeTest,
+    Constant,
+    OpPattern,
+    Output,
+    Pattern,
+)
+
+Kind = tuple[str, str] | None
+"""What a value is computed by: (domain, op type), NO_OP, or None for an input that is left out."""
+
+NO_OP = ("", "")
+_CONSTANT_KINDS = frozenset((NO_OP, ("", "Constant")))
+
+
+class Node:
+    """One element of a pattern, prepared.
+
+    Attributes:
+        element: the element.
+        children: the prepared children.
+        slot: where the matched value is remembered: for elements that are named or occur more than once.
+        choice: where the label of the taken option is remembered.
+        tests: the attributes to test, each with the slot of its variable.
+        interface: the slots inside that are visible outside. Given what they hold, what this element
+            matches depends on nothing else.
+        kinds: what a matching value can be computed by.
+        anything: whether it can be computed by anything.
+    """
+
+    __slots__ = (
+        "_options",
+        "anything",
+        "children",
+        "choice",
+        "element",
+        "interface",
+        "kinds",
+        "slot",
+        "tests",
+    )
+
+    def __init__(self, element: Pattern) -> None:
+        self.element = element
+        self.children: tuple[Node, ...] = ()
+        self.slot: int | None = None
+        self.choice: int | None = None
+        self.tests: tuple[tuple[str, AttributeTest, int | None], ...] = ()
+        self.interface: tuple[int, ...] = ()
+        self.kinds: frozenset[Kind] = frozenset()
+        self.anything = False
+        self._options: dict[Kind, tuple[tuple[int, Node], ...]] = {}
+
+    def accepts(self, kind: Kind) -> bool:
+        """Whether a value computed so can match at all."""
+        return kind in self.kinds or (self.anything and kind is not None)
+
+    def options(self, kind: Kind) -> tuple[tuple[int, Node], ...]:
+        """The alternatives that a value computed so can match, with their places."""
+        found = self._options.get(kind)
+        if found is None:
+            found = tuple((index, child) for index, child in enumerate(self.children) if child.accepts(kind))
+            self._options[kind] = found
+        return found
 
 
 class Program:
     """A pattern with a slot for each thing that has to be remembered while it is matched.
 
-    Slots belong to elements that are named or occur more than once, to attribute variables, and to
-    alternatives with labels. Numbers need none, because they are predicates.
-
     Attributes:
-        root: the pattern.
+        root: the prepared pattern.
         width: the number of slots.
-        slots: slot by element (or attribute variable) identity.
-        choices: slot for the taken label by alternatives.
-        interface: for an element, the slots inside it that are visible outside: given their bindings,
-            what the element matches depends on nothing else.
+        slots: slot by element or attribute variable.
+        choices: slot of the taken label by alternatives.
         roots: the (domain, op type) pairs that the result can be computed by.
 
     Raises:
         UsageError: the root accepts values that no op computes.
     """
 
-    def __init__(self, root: Pattern) -> None:
-        self.root = root
-        self.elements = _elements(root)
+    def __init__(self, pattern: Pattern) -> None:
+        self._elements = _elements(pattern)
+        self._nodes = {element: Node(element) for element in self._elements}
+        self.root = self._nodes[pattern]
+        self.roots = root_types(pattern)
         self.slots: dict[Pattern | Attribute, int] = {}
-        self.choices: dict[Pattern, int] = {}
+        self.choices: dict[Alternatives, int] = {}
+        for element in reversed(self._elements):
+            self._nodes[element].children = tuple(self._nodes[child] for child in element.children)
         self._assign_slots()
         self.width = len(self.slots) + len(self.choices)
-        self.interface = {element: self._interface(element) for element in self.elements if element.children}
-        self.roots = root_types(root)
+        known: dict[Pattern, tuple[frozenset[Kind], bool]] = {}
+        for element, node in self._nodes.items():
+            node.kinds, node.anything = _kinds(element, known)
+            if element.children or node.tests:
+                node.interface = self._interface(element)
 
     def _assign_slots(self) -> None:
-        occurrences: dict[Pattern | Attribute, int] = {}
-        for element in self.elements:
-            for child in element.children:
-                occurrences[child] = occurrences.get(child, 0) + 1
-            for variable in _variables(element):
-                occurrences[variable] = occurrences.get(variable, 0) + 1
-        for element in self.elements:
+        parents = _parent_counts(self._elements)
+        for element in self._elements:
             for variable in _variables(element):
                 self.slots.setdefault(variable, len(self.slots))
-            if element.name or (occurrences.get(element, 0) > 1 and _can_bind(element)):
+            if element.name or (parents.get(element, 0) > 1 and _can_bind(element)):
                 self.slots[element] = len(self.slots)
-        labelled = [e for e in self.elements if isinstance(e, Alternatives) and e.labels]
+        labelled = [each for each in self._elements if isinstance(each, Alternatives) and each.labels]
         self.choices = {element: len(self.slots) + index for index, element in enumerate(labelled)}
+        for element, node in self._nodes.items():
+            node.slot = self.slots.get(element)
+            if isinstance(element, Alternatives):
+                node.choice = self.choices.get(element)
+            if isinstance(element, OpPattern):
+                node.tests = tuple((name, test, self._slot_of(test)) for name, test in element.attributes)
+
+    def _slot_of(self, test: AttributeTest) -> int | None:
+        return self.slots[test] if isinstance(test, Attribute) else None
 
     def _interface(self, element: Pattern) -> tuple[int, ...]:
-        if element is self.root:
+        """The slots inside ``element`` that can also be filled on a way that does not pass it."""
+        inside = self._slots_in(_elements(element)) - {self.slots.get(element, -1)}
+        if element is self.root.element or not inside:
             return ()
-        outside = _elements(self.root, skip=element)
-        visible = {self.slots[e] for e in outside if e in self.slots}
-        visible.update(self.slots[v] for e in outside for v in _variables(e))
-        inside = {self.slots[e] for e in _elements(element)[1:] if e in self.slots}
-        inside.update(self.slots[v] for e in _elements(element) for v in _variables(e))
-        return tuple(sorted(visible & inside))
+        return tuple(sorted(inside & self._slots_in(_elements(self.root.element, skip=element))))
+
+    def _slots_in(self, elements: list[Pattern]) -> set[int]:
+        found = {self.slots[element] for element in elements if element in self.slots}
+        return found | {self.slots[variable] for element in elements for variable in _variables(element)}
 
 
 @lru_cache(maxsize=1024)
@@ -81,17 +155,43 @@ def root_types(pattern: Pattern) -> tuple[tuple[str, str], ...]:
     raise UsageError(f"the root of a pattern must be an op, not {pattern!r}")
 
 
+def _kinds(
+    element: Pattern, known: dict[Pattern, tuple[frozenset[Kind], bool]]
+) -> tuple[frozenset[Kind], bool]:
+    """What a value that matches ``element`` can be computed by, and whether that can be anything."""
+    if isinstance(element, (OpPattern, Output)):
+        return frozenset(root_types(element)), False
+    if isinstance(element, Absent):
+        return frozenset((None,)), False
+    if isinstance(element, Constant):
+        return _CONSTANT_KINDS, False
+    if isinstance(element, AnyValue):
+        return frozenset(), True
+    if element not in known:
+        options = [_kinds(option, known) for option in element.children]
+        kinds = frozenset(kind for option, _ in options for kind in option)
+        known[element] = kinds, any(anything for _, anything in options)
+    return known[element]
+
+
 def _elements(root: Pattern, skip: Pattern | None = None) -> list[Pattern]:
-    """All elements reachable from ``root`` (not through ``skip``), each once, parents first."""
+    """All elements reachable from ``root`` (not through ``skip``), each once."""
     found: dict[Pattern, None] = {}
     pending = [root]
     while pending:
         element = pending.pop()
-        if element is skip or element in found:
-            continue
-        found[element] = None
-        pending.extend(reversed(element.children))
+        if element is not skip and element not in found:
+            found[element] = None
+            pending.extend(reversed(element.children))
     return list(found)
+
+
+def _parent_counts(elements: list[Pattern]) -> dict[Pattern, int]:
+    counts: dict[Pattern, int] = {}
+    for element in elements:
+        for child in element.children:
+            counts[child] = counts.get(child, 0) + 1
+    return counts
 
 
 def _variables(element: Pattern) -> list[Attribute]:

@@ -163,7 +163,9 @@ def compile(
     if quantizes:
         _check_demands(coverage, allow_unquantized, fail_if_unquantized)
         if not context.artifacts:
-            context.notes.append("the pipeline has no lowering pass: the result is the float model; add 'insert-qdq'")
+            context.notes.append(
+                "the pipeline has no lowering pass: the result is the float model; add 'insert-qdq'"
+            )
     return Compiled(ir, context.artifacts, report, coverage, context.target, context.notes)
 
 
@@ -191,7 +193,9 @@ def _check(model: ModelProto | str, label: str) -> None:
         first = str(error).strip().splitlines()[0]
         raise ModelError(f"{label} fails the ONNX checker: {first}") from error
     except ValueError as error:  # the checker serializes a ModelProto, which cannot exceed 2 GiB
-        raise ModelError(f"{label} cannot be checked in memory: {error}; save it and give its path") from error
+        raise ModelError(
+            f"{label} cannot be checked in memory: {error}; save it and give its path"
+        ) from error
 
 
 def _as_data(data: object, ir: Model) -> Iterable | None:
@@ -207,8 +211,9 @@ def _check_demands(coverage: Coverage, allow: bool, strict: bool) -> None:
         raise DemandError(f"nothing was quantized{reason}; allow it with --allow-unquantized")
     if strict and coverage.unquantized:
         first = coverage.unquantized[0]
+        count = len(coverage.unquantized)
         raise DemandError(
-            f"{len(coverage.unquantized)} float tensors are not quantized; the first is '{first.name}': {first.reason}"
+            f"{count} float tensors are not quantized; the first is '{first.name}': {first.reason}"
         )
 
 

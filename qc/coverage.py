@@ -73,7 +73,7 @@ def coverage_of(model: Model) -> Coverage:
                     unquantized.append(UnquantizedTensor(value.name, model.quant.why_not(value) or NO_REASON))
         for op in graph.ops():
             reads = _float_reads(model, graph, op)
-            if reads:
+            if reads and not op.is_type("Shape", "Size"):
                 total[op.op_type] += 1
                 done[op.op_type] += all(reads)
     ops = {op_type: (done[op_type], total[op_type]) for op_type in sorted(total)}

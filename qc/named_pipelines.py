@@ -12,7 +12,9 @@ from qc.passes import Pipeline, PipelineFile, load_pipeline_file, loads, parse_p
 
 def pipeline_names() -> list[str]:
     """The pipelines that come with qc."""
-    return sorted(item.name.removesuffix(".toml") for item in _folder().iterdir() if item.name.endswith(".toml"))
+    return sorted(
+        item.name.removesuffix(".toml") for item in _folder().iterdir() if item.name.endswith(".toml")
+    )
 
 
 def resolve_pipeline(pipeline: str | Path | Pipeline | PipelineFile) -> PipelineFile:

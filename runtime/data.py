@@ -125,7 +125,8 @@ def random_data(
         inputs: the inputs of the model.
         samples: the number of feeds, at least 1.
         seed: of numpy's default generator.
-        sizes: lengths of named free dimensions; a free first dimension that is not named here has length 1.
+        sizes: lengths of free dimensions, by their name or as ``input[axis]``; a free first dimension that is
+            not among them has length 1.
 
     Raises:
         DataError: ``samples`` is below 1, the length of a free dimension is not known, or an input takes
@@ -152,17 +153,16 @@ def _random_shape(info: InputInfo, sizes: Mapping[str, int]) -> tuple[int, ...]:
         raise DataError(f"cannot make random data for the input '{info.name}' ({info}); give real data")
     shape = []
     for axis, size in enumerate(info.shape):
-        if isinstance(size, str) and size in sizes:
-            shape.append(sizes[size])
-        elif isinstance(size, int):
-            shape.append(size)
-        elif axis == 0:
-            shape.append(1)
-        else:
+        place = f"{info.name}[{axis}]"
+        length = (
+            size if isinstance(size, int) else sizes.get(place, sizes.get(size or "", 1 if axis == 0 else -1))
+        )
+        if length < 0:
             raise DataError(
                 f"cannot make random data for the input '{info.name}' ({info}): "
-                f"the length of axis {axis} is not known; give its size or real data"
+                f"the length of axis {axis} is free; give a size for '{size or place}', or real data"
             )
+        shape.append(length)
     return tuple(shape)
 
 

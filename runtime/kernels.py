@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,7 +22,8 @@ from .library import library_path
 HISTOGRAM_BINS = 1 << 16
 
 
-class Observed(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Observed:
     """What one look at an array found.
 
     Attributes:
@@ -70,11 +71,26 @@ def _library() -> ctypes.CDLL:
     tensor, pointer = ctypes.POINTER(_Tensor), ctypes.c_void_p
     error = ctypes.POINTER(_Error)
     library.qc_fake_quantize.argtypes = [
-        tensor, ctypes.c_char_p, ctypes.POINTER(_Quantizer), tensor, tensor, tensor, pointer, error,
-    ]  # fmt: skip
+        tensor,
+        ctypes.c_char_p,
+        ctypes.POINTER(_Quantizer),
+        tensor,
+        tensor,
+        tensor,
+        pointer,
+        error,
+    ]
     library.qc_observe.argtypes = [
-        tensor, ctypes.c_char_p, ctypes.c_int64, pointer, pointer, pointer, pointer, pointer, error,
-    ]  # fmt: skip
+        tensor,
+        ctypes.c_char_p,
+        ctypes.c_int64,
+        pointer,
+        pointer,
+        pointer,
+        pointer,
+        pointer,
+        error,
+    ]
     library.qc_instruction_sets.restype = ctypes.c_char_p
     library.qc_use_instruction_set.argtypes = [ctypes.c_char_p]
     return library
@@ -112,9 +128,15 @@ def fake_quantize(
     quantizer = _quantizer(encoding, rounding)
     error = _Error()
     failed = _library().qc_fake_quantize(
-        _tensor(x), x.dtype.name.encode(), quantizer, _tensor(scale), _tensor(zero_point), _tensor(limits),
-        y.ctypes.data, error,
-    )  # fmt: skip
+        _tensor(x),
+        x.dtype.name.encode(),
+        quantizer,
+        _tensor(scale),
+        _tensor(zero_point),
+        _tensor(limits),
+        y.ctypes.data,
+        error,
+    )
     if failed:
         raise UsageError(error.text.decode())
     return y
@@ -141,10 +163,16 @@ def observe(array: np.ndarray, histogram: bool = False, axis: int | None = None)
     bins = np.empty(HISTOGRAM_BINS, np.int64) if histogram else None
     error = _Error()
     failed = _library().qc_observe(
-        _tensor(x), x.dtype.name.encode(), -1 if axis is None else axis % x.ndim, minimum.ctypes.data,
-        maximum.ctypes.data, counts[:1].ctypes.data, counts[1:].ctypes.data,
-        None if bins is None else bins.ctypes.data, error,
-    )  # fmt: skip
+        _tensor(x),
+        x.dtype.name.encode(),
+        -1 if axis is None else axis % x.ndim,
+        minimum.ctypes.data,
+        maximum.ctypes.data,
+        counts[:1].ctypes.data,
+        counts[1:].ctypes.data,
+        None if bins is None else bins.ctypes.data,
+        error,
+    )
     if failed:
         raise UsageError(error.text.decode())
     return Observed(minimum, maximum, int(counts[0]), int(counts[1]), bins)

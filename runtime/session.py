@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +78,12 @@ def open_session(
         model, weights = detach_weights(model)
     if base_dir is not None:
         options.add_session_config_entry(_EXTERNAL_FOLDER, str(Path(base_dir).resolve()))
-    if any(entry.domain == QC_DOMAIN for entry in model.opset_import):
-        options.register_custom_ops_library(str(library_path()))
     values = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in weights.items()}
     if values:
         options.add_external_initializers(list(values), list(values.values()))
     try:
+        if any(entry.domain == QC_DOMAIN for entry in model.opset_import):
+            options.register_custom_ops_library(str(library_path()))
         session = ort.InferenceSession(_serialize(model), options, providers=["CPUExecutionProvider"])
     except QcError:
         raise
@@ -189,10 +190,12 @@ def element_type(type_name: str) -> int:
 
 def _needs_values(session: ort.InferenceSession, outputs: Sequence[str]) -> bool:
     """Whether a tensor goes in or out whose type numpy does not have."""
-    asked = [output for output in session.get_outputs() if output.name in outputs]
+    names = frozenset(outputs)
+    asked = [output for output in session.get_outputs() if output.name in names]
     return any(_is_foreign(node.type) for node in (*session.get_inputs(), *asked))
 
 
+@cache
 def _is_foreign(type_name: str) -> bool:
     number = element_type(type_name)
     return number not in _NATIVE and number not in (TensorProto.UNDEFINED, TensorProto.STRING)

@@ -102,7 +102,9 @@ class _Emitter:
         tensor = TensorRef.from_array(codes, encoding.spec.format.onnx_type)
         return self._rewriter.add_constant(value.graph, tensor, f"{value.name}_quantized")
 
-    def _scale_and_zero_point(self, value: Value, quantizer: Quantizer, encoding: Encoding) -> tuple[Value, Value]:
+    def _scale_and_zero_point(
+        self, value: Value, quantizer: Quantizer, encoding: Encoding
+    ) -> tuple[Value, Value]:
         if quantizer not in self._parameters:
             zero_point = TensorRef.from_array(encoding.zero_point, encoding.spec.format.onnx_type)
             self._parameters[quantizer] = (

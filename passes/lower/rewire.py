@@ -28,7 +28,9 @@ def rewire(model: Model, rewriter: Rewriter, round_value: Round) -> None:
     by_value: dict[Value, list[Site]] = {}
     for site in model.quant.sites():
         by_value.setdefault(site.value, []).append(site)
-    table = {site: quantizer for site in model.quant.sites() if (quantizer := model.quant.get(site)) is not None}
+    table = {
+        site: quantizer for site in model.quant.sites() if (quantizer := model.quant.get(site)) is not None
+    }
     for value, sites in by_value.items():
         source = value
         if Site(value) in table:
@@ -65,4 +67,3 @@ def numbers(quantizer: Quantizer, value: Value) -> Encoding:
     if quantizer.encoding is None:
         raise UsageError(f"'{value.name}' has no encoding yet; run 'calibrate' before lowering")
     return quantizer.encoding
-

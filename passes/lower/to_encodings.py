@@ -37,7 +37,9 @@ class ToEncodings(Pass):
         for value, (site, quantizer) in _by_tensor(model, context).items():
             entry = _entry(value, site, numbers(quantizer, value))
             if entry is None:
-                context.notes.append(f"'{value.name}' has a format that encodings 1.0.0 does not know; left out")
+                context.notes.append(
+                    f"'{value.name}' has a format that encodings 1.0.0 does not know; left out"
+                )
             elif value.const is not None:
                 parameters.append(entry)
             else:
@@ -62,7 +64,9 @@ def _by_tensor(model: Model, context: PassContext) -> dict[Value, tuple[Site, Qu
             continue
         known = found.setdefault(site.value, (site, quantizer))
         if known[1] is not quantizer:
-            context.notes.append(f"'{site.value.name}' has several grids; the encodings file holds that of {known[0]}")
+            context.notes.append(
+                f"'{site.value.name}' has several grids; the encodings file holds that of {known[0]}"
+            )
     return found
 
 
@@ -73,7 +77,12 @@ def _entry(value: Value, site: Site, encoding: Encoding) -> dict[str, object] | 
             return None
         return {"name": value.name, "enc_type": "PER_TENSOR", "dtype": "FLOAT", "bw": format.bits}
     scale, offset = encoding.scale, format.lowest - encoding.zero_point.astype(np.float64)
-    entry: dict[str, object] = {"name": value.name, "dtype": "INT", "bw": format.bits, "is_sym": encoding.spec.symmetric}
+    entry: dict[str, object] = {
+        "name": value.name,
+        "dtype": "INT",
+        "bw": format.bits,
+        "is_sym": encoding.spec.symmetric,
+    }
     entry["enc_type"] = "PER_TENSOR"
     if isinstance(granularity, PerChannel):
         entry["enc_type"] = "PER_CHANNEL"
@@ -88,8 +97,10 @@ def _entry(value: Value, site: Site, encoding: Encoding) -> dict[str, object] | 
 
 def _is_output_last(op: Op | None) -> bool:
     """Whether the weight stores output channels last; the format lists blocks output channel by channel."""
-    return op is not None and weight_port(op) is not None and (
-        op.is_type("MatMul") or (op.is_type("Gemm") and not op.attribute("transB", 0))
+    return (
+        op is not None
+        and weight_port(op) is not None
+        and (op.is_type("MatMul") or (op.is_type("Gemm") and not op.attribute("transB", 0)))
     )
 
 
@@ -98,7 +109,8 @@ def _arguments(model: Model) -> dict[str, object]:
     weights = [
         quantizer.spec
         for quantizer in model.quant.quantizers()
-        if not quantizer.spec.derived and all(site.value.const is not None for site in model.quant.sites_of(quantizer))
+        if not quantizer.spec.derived
+        and all(site.value.const is not None for site in model.quant.sites_of(quantizer))
     ]
     activations = [spec for spec in specs if spec not in weights] or specs
     integer = all(isinstance(spec.format, IntFormat) for spec in specs)

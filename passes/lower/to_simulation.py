@@ -34,7 +34,9 @@ class ToSimulation(Pass):
     name = "to-simulation"
     stage = Stage.LOWER
 
-    rounding: Rounding = option(Rounding.HALF_EVEN, "how ties are rounded: half-even as in ONNX, or half-away")
+    rounding: Rounding = option(
+        Rounding.HALF_EVEN, "how ties are rounded: half-even as in ONNX, or half-away"
+    )
 
     def run(self, model: Model, context: PassContext) -> None:
         rewriter = Rewriter(model, self.name)

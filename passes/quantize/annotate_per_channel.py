@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from qc.ir.formats import IntFormat
 from qc.ir.graph import Op
 from qc.ir.model import Model
 from qc.ir.op_traits import channel_axis, input_channel_axis, weight_port
-from qc.ir.formats import IntFormat
 from qc.ir.quant import Granularity, PerBlock, PerChannel
 from qc.ir.quant_table import Site
 

@@ -37,7 +37,9 @@ def calibrate_biases(model: Model) -> None:
             bias = _describe(model, site, quantizer)
             if bias is None:
                 model.quant.remove(site, "its input and weight have no grids that a bias could share")
-                model.quant.skip(site.value, "a bias whose input and weight have no grids that it could share")
+                model.quant.skip(
+                    site.value, "a bias whose input and weight have no grids that it could share"
+                )
             else:
                 found.append(bias)
     for bias in found:
@@ -60,7 +62,10 @@ def _describe(model: Model, site: Site, quantizer: Quantizer) -> _Bias | None:
     scales = of_weight.encoding.scale
     if isinstance(of_weight.spec.granularity, PerBlock) or weight.const is None or not array.ndim:
         return None
-    if isinstance(of_weight.spec.granularity, PerChannel) and (array.size, array.shape[-1]) != (scales.size,) * 2:
+    if (
+        isinstance(of_weight.spec.granularity, PerChannel)
+        and (array.size, array.shape[-1]) != (scales.size,) * 2
+    ):
         return None
     return _Bias(site, quantizer, array, of_data.encoding, of_weight)
 

@@ -41,15 +41,17 @@ class Calibrate(Pass):
     weights: Literal["min-max", "mse"] = option("min-max", "how the range of a weight is found")
 
     def run(self, model: Model, context: PassContext) -> None:
-        unknown = [q for q in model.quant.quantizers() if q.state is QuantizerState.OPEN and not q.spec.derived]
+        unknown = [
+            q for q in model.quant.quantizers() if q.state is QuantizerState.OPEN and not q.spec.derived
+        ]
         observed: dict[Quantizer, list[Value]] = {}
         for quantizer in unknown:
             values = _values(model, quantizer)
             if _needs_no_numbers(quantizer):
                 self._set(model, quantizer, encoding_of_range(quantizer.spec, np.zeros(()), np.zeros(())))
             elif quantizer.spec.fixed_range is not None:
-                low, high = (np.asarray(end) for end in quantizer.spec.fixed_range)
-                self._set(model, quantizer, encoding_of_range(quantizer.spec, low, high), "fixed range")
+                ends = np.asarray(quantizer.spec.fixed_range)
+                self._set(model, quantizer, encoding_of_range(quantizer.spec, *ends), "fixed range")
             elif len(values) == 1 and values[0].const is not None:
                 array = values[0].const.numpy()
                 self._set(model, quantizer, weight_encoding(quantizer.spec, array, self.weights == "mse"))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from qc.ir.errors import UsageError, nearest
+from qc.ir.formats import IntFormat, parse_format
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.lower import lower
 from qc.ir.model import Model
 from qc.ir.op_traits import bias_port, weight_port
-from qc.ir.formats import IntFormat, parse_format
 from qc.ir.quant import Quantizer, QuantSpec
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
@@ -22,7 +22,7 @@ from .units import Unit, UnitMap, is_plain_float
 
 @dataclass(frozen=True)
 class InsertQuantizers(Pass):
-    """Places open quantizers on the weights, biases and activations of everything the target runs in integers.
+    """Places open quantizers on the weights, biases and activations of all that the target runs in integers.
 
     A tensor that an integer op makes is quantized for all its readers. A tensor that a float op makes is
     quantized only where an integer op reads it, so that float readers keep the float numbers. A value inside
@@ -34,7 +34,9 @@ class InsertQuantizers(Pass):
     stage = Stage.ANNOTATE
     needs = frozenset({"target"})
 
-    activation: str | None = option(None, "format of activations, such as uint8 or int16; default: the target's")
+    activation: str | None = option(
+        None, "format of activations, such as uint8 or int16; default: the target's"
+    )
     weight: str | None = option(None, "format of weights, such as int8 or int4; default: the target's")
     skip_ops: tuple[str, ...] = option((), "op types to leave in float")
     skip_nodes: tuple[str, ...] = option((), "names of ops to leave in float")
@@ -113,7 +115,7 @@ class _Placement:
         return port == bias_port(op) or (in_region and op.is_type("Add"))
 
     def _inherit(self, value: Value) -> bool:
-        """Whether ``value`` is quantized already, if need be by carrying on the grid of what it was moved from."""
+        """Whether ``value`` is quantized already, or can carry on the grid of what it was moved from."""
         chain = []
         current: Value | None = value
         while current is not None and self.quant.of_value(current) is None:
@@ -142,7 +144,12 @@ class _Placement:
         if self.quant.get(site) is not None:
             return
         shared: Quantizer | None = next(
-            (q for other in self.quant.sites_on(site.value) if (q := self.quant.get(other)) and q.spec == spec), None
+            (
+                q
+                for other in self.quant.sites_on(site.value)
+                if (q := self.quant.get(other)) and q.spec == spec
+            ),
+            None,
         )
         self.quant.place(site, shared or spec, reason)
 
@@ -205,12 +212,16 @@ def _excluded(graph: Graph, names: tuple[str, ...]) -> set[Op]:
     by_name = {op.name: op for op in graph.ops()}
     missing = [name for name in names if name not in by_name]
     if missing:
-        raise UsageError(f"skip_nodes names '{missing[0]}', which no op has{nearest(missing[0], list(by_name))}")
+        raise UsageError(
+            f"skip_nodes names '{missing[0]}', which no op has{nearest(missing[0], list(by_name))}"
+        )
     return {by_name[name] for name in names}
 
 
 def _skip_nested(model: Model, graph: Graph) -> None:
-    where = f"the body of {graph.parent.label}" if graph.parent is not None else f"the function '{graph.name}'"
+    where = (
+        f"the body of {graph.parent.label}" if graph.parent is not None else f"the function '{graph.name}'"
+    )
     for value in graph.values():
         if is_plain_float(value) and value.captured is None:
             model.quant.skip(value, f"inside {where}; qc quantizes the main graph only")

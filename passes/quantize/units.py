@@ -47,7 +47,9 @@ class UnitMap:
             self._of_op.update(dict.fromkeys(unit.ops, unit))
         self.units = list(dict.fromkeys(self._of_op[op] for op in _by_root(graph, self._of_op)))
         self.integer = {
-            unit: None for unit in self.units if unit.rule.runs in ("integer", "between") and self._is_eligible(unit)
+            unit: None
+            for unit in self.units
+            if unit.rule.runs in ("integer", "between") and self._is_eligible(unit)
         }
         self._settle_between()
 
@@ -82,7 +84,7 @@ class UnitMap:
         ]
 
     def all_readers_integer(self, value: Value) -> bool:
-        """Whether somebody reads ``value``, and every reader runs in integers (looking through data movers)."""
+        """Whether ``value`` is read, and every reader runs in integers (looking through data movers)."""
         pending, seen = [value], False
         while pending:
             current = pending.pop()

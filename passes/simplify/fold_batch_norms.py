@@ -48,7 +48,13 @@ def _fold(rewriter: Rewriter, graph: Graph, op: Op) -> None:
     data = _data_input(graph, op)
     producer = graph.producer(data) if data is not None else None
     result = graph.op_outputs(op)[0]
-    if data is None or producer is None or result is None or len(graph.uses(data)) != 1 or graph.is_output(data):
+    if (
+        data is None
+        or producer is None
+        or result is None
+        or len(graph.uses(data)) != 1
+        or graph.is_output(data)
+    ):
         return
     channels = _channels(graph, producer)
     affine = _affine(graph, op, data, producer, channels) if channels else None

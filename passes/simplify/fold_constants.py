@@ -16,7 +16,14 @@ from qc.ir.tensor_ref import TensorRef
 from ..base import Pass, Stage, option
 from ..context import PassContext
 
-_RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+_RANDOM = {
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+    "Multinomial",
+    "Bernoulli",
+}
 _KEPT = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
 
 
@@ -48,7 +55,8 @@ class FoldConstants(Pass):
             value
             for op in foldable
             for value in graph.op_outputs(op)
-            if value is not None and (graph.is_output(value) or any(u.op not in foldable for u in graph.uses(value)))
+            if value is not None
+            and (graph.is_output(value) or any(u.op not in foldable for u in graph.uses(value)))
         ]
         if not frontier:
             return
@@ -58,7 +66,10 @@ class FoldConstants(Pass):
         for op in reversed(list(foldable)):
             outputs = [value for value in graph.op_outputs(op) if value is not None]
             wanted = [value for value in outputs if graph.uses(value) or graph.is_output(value)]
-            if all(v.name in results for v in wanted) and sum(results[v.name].nbytes for v in wanted) <= limit:
+            if (
+                all(v.name in results for v in wanted)
+                and sum(results[v.name].nbytes for v in wanted) <= limit
+            ):
                 _replace(rewriter, graph, op, {value: results[value.name] for value in wanted})
 
 

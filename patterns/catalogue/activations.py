@@ -114,5 +114,6 @@ _WRITTEN_OUT = {
 def activation_groups() -> tuple[Supergroup, ...]:
     """Activations on their own, for those that are often written out."""
     return tuple(
-        Supergroup(name, ACTIVATIONS[name](value("x")), doc, "activation") for name, doc in _WRITTEN_OUT.items()
+        Supergroup(name, ACTIVATIONS[name](value("x")), doc, "activation")
+        for name, doc in _WRITTEN_OUT.items()
     )

@@ -67,16 +67,22 @@ def linear_groups(wanted: Collection[str] | None = None) -> tuple[Supergroup, ..
     groups = []
     for activation in ACTIVATIONS:
         for kind, make in _KINDS.items():
-            heads = {head: p for head, p in make().items() if wanted is None or f"{head}_{activation}" in wanted}
+            heads = {
+                head: p for head, p in make().items() if wanted is None or f"{head}_{activation}" in wanted
+            }
             if heads:
                 pattern = ACTIVATIONS[activation](choice("head", heads))
                 doc = f"an op followed by {activation}: {', '.join(heads)}"
-                groups.append(Supergroup(f"{{head}}_{activation}", pattern, doc, kind, check=bias_is_per_channel))
+                groups.append(
+                    Supergroup(f"{{head}}_{activation}", pattern, doc, kind, check=bias_is_per_channel)
+                )
     composite = {head: p for head, p in weighted_heads().items() if head not in _OPS}
     composite = {head: p for head, p in composite.items() if wanted is None or head in wanted}
     if composite:
         doc = "a weighted op followed by a bias or a batch norm"
-        groups.append(Supergroup("{head}", choice("head", composite), doc, "weighted", check=bias_is_per_channel))
+        groups.append(
+            Supergroup("{head}", choice("head", composite), doc, "weighted", check=bias_is_per_channel)
+        )
     return tuple(groups)
 
 

@@ -41,7 +41,9 @@ def layer_norm() -> Pattern:
     folded = x * shift + (bias - average * shift)
     written_out = either(folded, widened(affine) + bias, widened(plain) * scale + bias, widened(plain) + bias)
     return either(
-        op.LayerNormalization(value("x"), constant("scale"), optional(constant("bias")), axis=attribute("axis")),
+        op.LayerNormalization(
+            value("x"), constant("scale"), optional(constant("bias")), axis=attribute("axis")
+        ),
         written_out,
         affine,
         widened(plain) * scale,

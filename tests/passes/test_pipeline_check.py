@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import pytest
+
 from qc.ir.errors import UsageError
 from qc.passes import Pass, PassContext, Registry, Stage, check_needs, check_stages
 from qc.passes import parse_pipeline as parse

@@ -7,6 +7,7 @@ import pytest
 from annotated_types import Ge, Le
 from hypothesis import given
 from hypothesis import strategies as st
+
 from qc.ir.errors import UsageError
 from qc.passes import Pass, Registry, Stage, option
 from qc.passes import parse_pipeline as parse

@@ -8,6 +8,7 @@ import pytest
 from annotated_types import Ge
 from hypothesis import given
 from hypothesis import strategies as st
+
 from qc.passes import Fixpoint, Pass, Pipeline, PipelineFile, Registry, Repeat, Stage, dumps, loads, option
 from qc.passes import parse_pipeline as parse
 

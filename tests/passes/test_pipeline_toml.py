@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import pytest
+
 from qc.ir.errors import UsageError
 from qc.passes import (
     Fixpoint,

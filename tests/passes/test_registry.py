@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
-import qc.passes
 from annotated_types import Ge
+
+import qc.passes
 from qc.ir.errors import UsageError
 from qc.passes import Pass, Registry, Stage, describe, option, registry
 from qc.passes.registry import passes_below, plugin_passes

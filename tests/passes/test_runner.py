@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 import pytest
+
 from qc.ir.errors import DataError, UsageError, VerificationError
 from qc.passes import Artifact, Fixpoint, Pass, PassContext, Pipeline, Repeat, Stage, option, run_pipeline
 

@@ -455,18 +455,22 @@ def test_feeds_of_all_kinds_that_fit() -> None:
 def test_random_data_fits_and_repeats(samples: int, seed: int) -> None:
     half = InputInfo("half", TensorProto.FLOAT16, (None, "time"))
     inputs = [IMAGE, LENGTH, MASK, half, DEFAULT]
-    data = random_data(inputs, samples, seed, sizes={"time": 5})
+    data = random_data(inputs, samples, seed, sizes={"time": 5, "half[0]": 2})
     first, second = list(data), list(data)
     assert len(first) == samples == data.length
-    assert shapes(data)[0] == {"image": (1, 3, 2), "length": (), "mask": (2, 2), "half": (1, 5)}
+    assert shapes(data)[0] == {"image": (1, 3, 2), "length": (), "mask": (2, 2), "half": (2, 5)}
     assert all(np.array_equal(a[name], b[name]) for a, b in zip(first, second, strict=True) for name in a)
     assert all(0 <= feed["length"].item() <= 1 for feed in first)
 
 
 def test_random_data_that_cannot_be_made() -> None:
     free = InputInfo("x", TensorProto.FLOAT, ("n", "time"))
-    with pytest.raises(DataError, match=r"'x' \(float32 \(n, time\)\): the length of axis 1 is not known"):
+    with pytest.raises(
+        DataError, match=r"'x' \(float32 \(n, time\)\): .* axis 1 is free; give a size for 'time'"
+    ):
         random_data([free], 1)
+    with pytest.raises(DataError, match=r"give a size for 'x\[2\]', or real data"):
+        random_data([InputInfo("x", TensorProto.FLOAT, (None, 1, None))], 1)
     for info in (ANYTHING, STATE, InputInfo("text", TensorProto.STRING, (1,))):
         with pytest.raises(DataError, match=f"cannot make random data for the input '{info.name}'"):
             random_data([info], 1)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat
 from pathlib import Path
 
 import ml_dtypes
@@ -15,13 +17,22 @@ from hypothesis import strategies as st
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from qc.ir.errors import DataError, ModelError, UsageError
-from qc.ir.executor import Feed, Observation
-from qc.runtime import OrtExecutor, TensorStatistics, add_observers, load_data, model_inputs, open_session
+from qc.ir.executor import Executor, Feed, Observation
+from qc.runtime import (
+    OrtExecutor,
+    TensorStatistics,
+    add_observers,
+    load_data,
+    model_inputs,
+    open_session,
+    random_data,
+)
 from qc.runtime.session import detach_weights, run_session
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 BACKEND = Path(onnx.__file__).parent / "backend" / "test" / "data"
 SINGLE = OrtExecutor(threads=1)
+AS_PASSES_SEE_IT: Executor = SINGLE  # mypy checks the protocol here
 
 
 def f32(values: object) -> np.ndarray:
@@ -188,6 +199,22 @@ def test_feeds_are_read_one_at_a_time_and_let_go() -> None:
     assert steps == [(done, None) for done in range(1, 21)]
     executor.observe(relu(), {"y": Observation()}, [{"x": np.ones((1, 2), np.float32)}])
     assert steps[-1] == (1, 1)
+
+
+def test_memory_does_not_grow_with_the_number_of_samples(digits: ModelProto) -> None:
+    data = random_data(model_inputs(digits), 16)
+    requests = dict.fromkeys(inner_tensors(digits), Observation(histogram=True))
+
+    def peak(feeds: Iterable[Feed]) -> int:
+        tracemalloc.start()
+        SINGLE.observe(digits, requests, feeds)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    peak(data)
+    few, many = peak(data), peak(chain.from_iterable(repeat(data, 8)))
+    assert many < few * 1.05
 
 
 def test_results_are_computed_when_they_are_asked_for() -> None:

@@ -14,7 +14,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
@@ -28,7 +27,7 @@ API_VERSION = int(re.findall(r"kApiVersion = (\d+)", HEADER)[0])
 FAIL, INVALID_ARGUMENT = 1, 2
 
 GetApi = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32)
-GetVersionString = ctypes.CFUNCTYPE(ctypes.c_char_p)
+GetVersionString = ctypes.CFUNCTYPE(ctypes.c_void_p)
 
 
 class ApiBase(ctypes.Structure):
@@ -64,7 +63,7 @@ def described(table: int, status: int) -> tuple[int, str]:
 
 
 def test_the_version_is_offered(base: ApiBase) -> None:
-    assert base.get_version_string().decode() == onnxruntime.__version__
+    assert ctypes.string_at(base.get_version_string()).decode() == onnxruntime.__version__
     assert base.get_api(API_VERSION)
 
 
@@ -77,9 +76,7 @@ def test_statuses_keep_code_and_message(base: ApiBase) -> None:
 
 def test_domains_can_be_created_and_released(base: ApiBase) -> None:
     table, domain = base.get_api(API_VERSION), ctypes.c_void_p()
-    create = entry(
-        table, POSITION["CreateCustomOpDomain"], ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p
-    )
+    create = entry(table, POSITION["CreateCustomOpDomain"], ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
     assert create(b"test", ctypes.byref(domain)) is None
     assert domain.value
     entry(table, 101, None, ctypes.c_void_p)(domain)
@@ -100,7 +97,8 @@ def test_an_older_runtime_is_refused_in_one_sentence(base: ApiBase) -> None:
     def old_api(version: int) -> int | None:
         return base.get_api(version) if version < API_VERSION else None
 
-    old = ApiBase(GetApi(old_api), GetVersionString(lambda: b"1.2.3"))
+    version = ctypes.create_string_buffer(b"1.2.3")
+    old = ApiBase(GetApi(old_api), GetVersionString(lambda: ctypes.addressof(version)))
     register = ctypes.CDLL(str(library_path())).RegisterCustomOps
     register.restype, register.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.POINTER(ApiBase)]
     code, message = described(base.get_api(1), register(None, ctypes.byref(old)))
@@ -120,7 +118,7 @@ def test_an_older_runtime_is_refused_in_one_sentence(base: ApiBase) -> None:
         (None, None),  # nor an unknown rank from a scalar
     ],
 )
-def test_the_shape_of_a_quantized_tensor_is_inferred(shape: Any, inferred: Any, tmp_path: Path) -> None:
+def test_the_shape_of_a_quantized_tensor_is_inferred(shape: Any, inferred: Any) -> None:
     node = helper.make_node("FakeQuantize", ["x", "s", "z", "l"], ["y"], domain="qc")
     last = helper.make_node("Identity", ["y"], ["out"])
     graph = helper.make_graph(
@@ -140,7 +138,7 @@ def test_the_shape_of_a_quantized_tensor_is_inferred(shape: Any, inferred: Any, 
     options.register_custom_ops_library(str(library_path()))
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(
-        onnx.ModelProto.SerializeToString(model), options, providers=["CPUExecutionProvider"]
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
     assert (session.get_outputs()[0].shape or None) == inferred
 
@@ -149,10 +147,14 @@ def test_the_shape_of_a_quantized_tensor_is_inferred(shape: Any, inferred: Any, 
     "QC_ORT_INCLUDE_DIR" not in os.environ or not shutil.which("c++"),
     reason="set QC_ORT_INCLUDE_DIR to a folder with the official onnxruntime_c_api.h",
 )
-def test_the_official_header_agrees(tmp_path: Path) -> None:
+def test_the_official_header_agrees() -> None:
     compiler = [
-        "c++", "-std=c++17", "-fsyntax-only", "-DQC_OFFICIAL_ORT_HEADERS",
-        f"-I{os.environ['QC_ORT_INCLUDE_DIR']}", str(SOURCES / "custom_ops.cpp"),
-    ]  # fmt: skip
+        "c++",
+        "-std=c++17",
+        "-fsyntax-only",
+        "-DQC_OFFICIAL_ORT_HEADERS",
+        f"-I{os.environ['QC_ORT_INCLUDE_DIR']}",
+        str(SOURCES / "custom_ops.cpp"),
+    ]
     done = subprocess.run(compiler, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,0 +1,48 @@
+# Everything a newcomer needs. `make demo` shows what qc does; `make test` checks all of it.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+MODEL  ?= magika
+
+.PHONY: demo test lint docs clean
+
+demo: $(VENV)/.demo-$(MODEL)
+	$(BIN)/python examples/demo/demo.py --model $(MODEL) --output demo-output
+
+test: $(VENV)/.dev lint
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	rm -rf build/typecheck && mkdir -p build/typecheck/qc
+	ln -s $(CURDIR)/qc/* build/typecheck/qc/
+	for room in ir patterns passes runtime; do ln -s $(CURDIR)/$$room build/typecheck/qc/$$room; done
+	cd build/typecheck && $(abspath $(BIN))/mypy --config-file $(CURDIR)/pyproject.toml -p qc
+
+docs: $(VENV)/.dev
+	$(BIN)/python docs/generate.py
+
+$(VENV)/pyvenv.cfg:
+	$(PYTHON) -m venv $(VENV)
+
+# The package is installed again when its build description or its C++ sources change.
+NATIVE := pyproject.toml CMakeLists.txt $(wildcard runtime/csrc/*)
+
+$(VENV)/.dev: $(VENV)/pyvenv.cfg $(NATIVE)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+$(VENV)/.demo-magika: $(VENV)/pyvenv.cfg $(NATIVE)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps magika==1.0.3
+	touch $@
+
+$(VENV)/.demo-ocr: $(VENV)/pyvenv.cfg $(NATIVE)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps rapidocr-onnxruntime==1.4.4
+	$(BIN)/pip install --quiet --disable-pip-version-check 'pillow>=10.1'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build demo-output

@@ -1,0 +1,90 @@
+"""Solutions of a part of a pattern at one value, computed one by one and remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from qc.ir.graph import Op, Value
+
+from .mismatch import Failure
+
+Bindings = tuple[object, ...]
+"""What each slot holds: None, a Value, ABSENT, a label, or a one-element tuple around an attribute."""
+
+
+class Solution(NamedTuple):
+    """One way to match an element: what its slots hold, and the ops it covers."""
+
+    bindings: Bindings
+    ops: frozenset[Op]
+
+
+class Attempt:
+    """The distinct solutions of one element at one value, computed on demand, and the best failed try.
+
+    It can be iterated many times and by several readers at once; each solution is computed once.
+    """
+
+    __slots__ = ("_known", "failure", "found", "source")
+
+    def __init__(self, found: list[Solution] | None = None, failure: Failure | None = None) -> None:
+        self.found = found if found is not None else []
+        self.failure = failure
+        self.source: Iterator[Solution] | None = None
+        self._known: set[Solution] = set()
+
+    def __iter__(self) -> Iterator[Solution]:
+        index = 0
+        while index < len(self.found) or self._advance():
+            yield self.found[index]
+            index += 1
+
+    def _advance(self) -> bool:
+        """Computes the next solution that is not equal to an earlier one."""
+        if self.source is None:
+            return False
+        for solution in self.source:
+            if solution not in self._known:
+                self._known.add(solution)
+                self.found.append(solution)
+                return True
+        self.source = None
+        return False
+
+    def fail(self, failure: Failure) -> None:
+        """Remembers the failure that got furthest."""
+        if self.failure is None or failure.score > self.failure.score:
+            self.failure = failure
+
+    def inherit(self, inner: Attempt, before: int) -> None:
+        """Takes over the failure of a part that was tried after ``before`` ops had matched."""
+        if inner.failure is not None:
+            self.fail(inner.failure._replace(matched=inner.failure.matched + before))
+
+
+class _Absence:
+    """What a slot holds when its element matched an input that is left out."""
+
+
+ABSENT = _Absence()
+FAILED = Attempt()
+MATCHED = Attempt([Solution((), frozenset())])
+"""Success that binds nothing: the empty bindings merge with any."""
+
+
+def held(value: Value | None) -> object:
+    """What a slot holds for a matched value."""
+    return ABSENT if value is None else value
+
+
+def bind(bindings: Bindings, slot: int, content: object) -> Bindings:
+    """The bindings with one more slot filled."""
+    return (*bindings[:slot], content, *bindings[slot + 1 :])
+
+
+def merge(bindings: Bindings, more: Bindings) -> Bindings:
+    """The bindings with those of a part added; where both hold something it is the same."""
+    if not more:
+        return bindings
+    return tuple(old if new is None else new for old, new in zip(bindings, more, strict=True))

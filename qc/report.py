@@ -1,0 +1,255 @@
+"""What qc tells about its work: coverage, timing and evaluation, as tables for a terminal and as JSON."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.columns import Columns
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from qc.passes import PipelineReport
+from qc.runtime import Evaluation, OutputScore
+
+from .coverage import Coverage, UnquantizedTensor
+
+Fact = tuple[str, RenderableType]
+
+# How much of a summary is shown: all of it fits on a screen of 24 lines.
+_OP_TYPES = 20
+_REASONS = 4
+_NAMES = 3
+
+# How passes name an op within a reason: "Conv 'conv_1'", "Conv of 'x'", "layer_norm at Add 'y'".
+_LABEL = re.compile(r"(?:(\w+) at )?(\w+) (?:of )?'[^']*'")
+
+
+@dataclass(frozen=True)
+class ReasonGroup:
+    """Float tensors that stay float for the same reason on different ops.
+
+    Attributes:
+        reason: the reason, with the types of the ops in place of their names.
+        names: the tensors in graph order.
+    """
+
+    reason: str
+    names: tuple[str, ...]
+
+
+def group_by_reason(tensors: Iterable[UnquantizedTensor]) -> list[ReasonGroup]:
+    """Groups tensors whose reasons differ only in the op they name; the largest group first."""
+    groups: dict[str, tuple[list[str], dict[str, None]]] = {}
+    for tensor in tensors:
+        names, subjects = groups.setdefault(_LABEL.sub("\0", tensor.reason), ([], {}))
+        names.append(tensor.name)
+        subjects.update((match[1] or match[2], None) for match in _LABEL.finditer(tensor.reason))
+    found = [
+        ReasonGroup(key.replace("\0", _some(list(subjects), _NAMES)), tuple(names))
+        for key, (names, subjects) in groups.items()
+    ]
+    return sorted(found, key=lambda group: -len(group.names))
+
+
+def coverage_summary(coverage: Coverage) -> list[Fact]:
+    """The coverage on one screen: tensors by format, ops by type, and why the rest stays float."""
+    tensors = coverage.quantized + len(coverage.unquantized)
+    facts: list[Fact] = [
+        (
+            "quantized",
+            f"{coverage.quantized} of {tensors} float tensors, "
+            f"{coverage.quantized_ops} of {coverage.total_ops} ops",
+        )
+    ]
+    if coverage.formats:
+        facts.append(("formats", _formats(coverage)))
+    if coverage.ops:
+        facts.append(("ops", _ops(coverage)))
+    if coverage.unquantized:
+        facts.append(("float", _reasons(coverage)))
+    if coverage.inner:
+        facts.append(
+            ("inside", f"{count(coverage.inner, 'float tensor')} within fused ops, not counted above")
+        )
+    return facts
+
+
+def unquantized_table(coverage: Coverage) -> RenderableType:
+    """Every float tensor that stayed float, with the reason."""
+    if not coverage.unquantized:
+        return Text("every float tensor is quantized")
+    lines = []
+    for tensor in coverage.unquantized:
+        lines += [Text(printable(tensor.name)), Text(f"  {printable(tensor.reason)}", style="dim")]
+    return Group(*lines)
+
+
+def coverage_document(coverage: Coverage) -> dict[str, Any]:
+    """The whole coverage as plain values for JSON."""
+    return {
+        "quantized_tensors": coverage.quantized,
+        "formats": coverage.formats,
+        "ops": {
+            op_type: {"quantized": done, "total": total} for op_type, (done, total) in coverage.ops.items()
+        },
+        "tensors_inside_fused_ops": coverage.inner,
+        "float_tensors": [asdict(tensor) for tensor in coverage.unquantized],
+    }
+
+
+def timing_table(report: PipelineReport) -> Table:
+    """The time of each step; the steps of a loop are listed once for every round."""
+    table = _table(("pass", "seconds", "share", "verify", "actions"))
+    total = report.seconds
+    for step in report.steps:
+        share = f"{step.seconds / total:.0%}" if total and not step.depth else ""
+        table.add_row(
+            "  " * step.depth + step.text,
+            f"{step.seconds:.3f}",
+            share,
+            f"{step.verify_seconds:.3f}" if step.verify_seconds else "",
+            str(step.actions or ""),
+        )
+    verify = sum(step.verify_seconds for step in report.steps)
+    table.add_section()
+    table.add_row("all", f"{total:.3f}", "", f"{verify:.3f}", str(report.actions))
+    return table
+
+
+def accuracy_table(evaluation: Evaluation) -> Table:
+    """How far every output of every candidate is from the reference."""
+    table = _table(("output", "model", "SQNR", "cosine", "max error", "equal"), text_columns=2)
+    for index, first in enumerate(evaluation.candidates[0].outputs):
+        for candidate in evaluation.candidates:
+            score = candidate.outputs[index]
+            name = printable(first.output) if candidate is evaluation.candidates[0] else ""
+            table.add_row(name, candidate.name, *_scores(score))
+    return table
+
+
+def latency_table(evaluation: Evaluation) -> Table:
+    """The time per run of the reference and the candidates."""
+    table = _table(("model", "latency", "to float"))
+    rows = [("float", evaluation.reference)]
+    rows += [(candidate.name, candidate.latency) for candidate in evaluation.candidates]
+    for name, latency in rows:
+        if latency is not None:
+            table.add_row(name, _milliseconds(latency.seconds), f"{latency.ratio:.2f} x")
+    return table
+
+
+def evaluation_document(evaluation: Evaluation) -> dict[str, Any]:
+    """The evaluation as plain values for JSON, which has no infinity: those are ``"inf"``, ``"-inf"``, ``"nan"``."""
+    document: dict[str, Any] = _finite(asdict(evaluation))
+    return document
+
+
+def facts_grid(facts: Iterable[Fact]) -> Table:
+    """Labels on the left, what they stand for on the right."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, content in facts:
+        grid.add_row(label, printable(content) if isinstance(content, str) else content)
+    return grid
+
+
+def count(number: int, noun: str) -> str:
+    """``1 op``, ``2 ops``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def file_size(size: int) -> str:
+    """A number of bytes in words, in steps of 1000."""
+    value, unit = float(size), "B"
+    for unit in ("B", "KB", "MB", "GB"):
+        if value < 1000 or unit == "GB":
+            break
+        value /= 1000
+    return f"{size} B" if unit == "B" else f"{value:.3g} {unit}" if value < 100 else f"{value:.0f} {unit}"
+
+
+def printable(text: str) -> str:
+    """Text from a model or a file, with every control character escaped: a name must not steer the terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+def _formats(coverage: Coverage) -> Table:
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(justify="right")
+    grid.add_column()
+    for name, number in sorted(coverage.formats.items(), key=lambda item: -item[1]):
+        grid.add_row(str(number), name)
+    return grid
+
+
+def _ops(coverage: Coverage) -> RenderableType:
+    """``Conv 52/52`` for each op type: those that run quantized first, then those that do not."""
+    ordered = sorted(coverage.ops.items(), key=lambda item: (not item[1][0], -item[1][1], item[0]))
+    items = []
+    for op_type, (done, total) in ordered[:_OP_TYPES]:
+        style = "green" if done == total else "yellow" if done else "dim"
+        items.append(Text(f"{op_type} {done}/{total}", style=style))
+    columns = Columns(items, padding=(0, 2))
+    if len(ordered) <= _OP_TYPES:
+        return columns
+    return Group(columns, Text(f"and {count(len(ordered) - _OP_TYPES, 'other type')}", style="dim"))
+
+
+def _reasons(coverage: Coverage) -> Table:
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(justify="right")
+    grid.add_column(overflow="fold")
+    groups = group_by_reason(coverage.unquantized)
+    for group in groups[:_REASONS]:
+        names = Text(printable(_some(group.names, _NAMES)), style="dim", no_wrap=True, overflow="ellipsis")
+        grid.add_row(str(len(group.names)), Group(Text(printable(group.reason)), names))
+    rest = groups[_REASONS:]
+    if rest:
+        number = sum(len(group.names) for group in rest)
+        grid.add_row(str(number), f"for {count(len(rest), 'other reason')}")
+    return grid
+
+
+def _some(names: Sequence[str], limit: int) -> str:
+    """The first names, and how many more there are."""
+    shown = ", ".join(_short(name) for name in names[:limit])
+    return f"{shown} and {len(names) - limit} more" if len(names) > limit else shown
+
+
+def _short(name: str, width: int = 24) -> str:
+    """The end of a long name, where names of one model differ."""
+    return name if len(name) <= width else f"...{name[-width + 3 :]}"
+
+
+def _table(columns: Sequence[str], text_columns: int = 1) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
+    for index, column in enumerate(columns):
+        is_text = index < text_columns
+        table.add_column(column, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
+    return table
+
+
+def _scores(score: OutputScore) -> tuple[str, str, str, str]:
+    equal = f"{score.equal:.1%}"
+    if score.sqnr_db is None or score.cosine is None or score.max_abs_error is None:
+        return "", "", "", equal
+    sqnr = "equal" if math.isinf(score.sqnr_db) and score.sqnr_db > 0 else f"{score.sqnr_db:.1f} dB"
+    return sqnr, f"{score.cosine:.6f}", f"{score.max_abs_error:.3g}", equal
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds * 1000:.0f} ms"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
