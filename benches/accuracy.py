@@ -47,7 +47,7 @@ SAMPLING_ERROR = {
     "cifar": 0.007,
     "magika": 0.005,
     "silero": 0.005,
-    "ocr_rec": 0.005,
+    "ocr_rec": 0.003,
     "ocr_det": 0.015,
     "minilm": 0.02,
 }
@@ -212,6 +212,7 @@ def main(names: tuple[str, ...], models: Path, fresh: bool) -> None:
     cache = Cache(CACHE, fresh)
     console = Console()
     table = Table("task", "metric", *COLUMNS, "verdict")
+    table.columns[0].no_wrap = True
     notes = []
     worse = False
     for name in names or known:

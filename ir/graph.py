@@ -50,15 +50,24 @@ class Value:
         captured: the value of the enclosing graph that this one stands for inside a subgraph.
     """
 
-    __slots__ = ("captured", "const", "graph", "id", "name", "type")
+    __slots__ = ("_name", "captured", "const", "graph", "id", "type")
 
     def __init__(self, graph: Graph, id: int, name: str) -> None:
         self.graph = graph
         self.id = id
-        self.name = name
+        self._name = name
         self.type = UNKNOWN
         self.const: TensorRef | None = None
         self.captured: Value | None = None
+
+    @property
+    def name(self) -> str:
+        """The name; that of the captured value for a stand-in, since ONNX captures by name."""
+        return self._name if self.captured is None else self.captured.name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self._name = name
 
     @property
     def is_float(self) -> bool:
@@ -171,7 +180,8 @@ class Graph:
 
     def values(self) -> list[Value]:
         """All values, in the order in which they were made."""
-        return [payload for payload in self._payloads() if isinstance(payload, Value)]
+        found = [payload for payload in self._payloads() if isinstance(payload, Value)]
+        return sorted(found, key=lambda value: value.id)  # a rollback puts nodes back at the end
 
     def ops(self) -> list[Op]:
         """All ops in topological order, as close to the model's order as the data flow allows."""
@@ -220,7 +230,9 @@ class Graph:
             for op_id, ports in self._nx.succ[value.id].items()
             for port in ports
         ]
-        return sorted(found, key=lambda use: (use.op.position, use.op.id, str(use.port)))
+        return sorted(
+            found, key=lambda use: (use.op.position, use.op.id, not isinstance(use.port, int), use.port)
+        )
 
     def is_output(self, value: Value) -> bool:
         """Whether ``value`` is an output of this graph."""

@@ -44,7 +44,8 @@ class QuantTable:
 
     def __init__(self) -> None:
         self._by_site: dict[Site, Quantizer] = {}
-        self._sites: dict[int, list[Site]] = {}
+        self._sites: dict[int, dict[Site, None]] = {}
+        self._touching: dict[Value | Op, dict[Site, None]] = {}
         self._skipped: dict[int, str] = {}
         self._last_id = 0
         self.decisions: list[Decision] = []
@@ -75,9 +76,8 @@ class QuantTable:
         return list(self._sites.get(quantizer.id, ()))
 
     def sites_on(self, value: Value) -> list[Site]:
-        """The quantized sites of ``value``: itself and its uses."""
-        uses = [Site(value, op, port) for op, port in value.graph.uses(value) if isinstance(port, int)]
-        return [site for site in (Site(value), *uses) if site in self._by_site]
+        """The quantized sites of ``value``: itself and its uses, in the order in which they were placed."""
+        return list(self._touching.get(value, ()))
 
     def quantizers(self) -> list[Quantizer]:
         """All quantizers in use, by id."""
@@ -91,7 +91,8 @@ class QuantTable:
         """A table with the same quantizers at the same sites, to change without touching this one."""
         other = QuantTable()
         other._by_site = dict(self._by_site)
-        other._sites = {key: list(sites) for key, sites in self._sites.items()}
+        other._sites = {key: dict(sites) for key, sites in self._sites.items()}
+        other._touching = {key: dict(sites) for key, sites in self._touching.items()}
         other._skipped = dict(self._skipped)
         other._last_id = self._last_id
         other.decisions = list(self.decisions)
@@ -168,21 +169,27 @@ class QuantTable:
 
     def forget(self, payload: Value | Op) -> None:
         """Drops the sites of a value or an op that leaves the graph."""
-        if not self._by_site:
-            return
-        for site in [s for s in self._by_site if s.value is payload or s.op is payload]:
+        for site in list(self._touching.get(payload, ())):
             self._release(site)
 
     # -- internals ----------------------------------------------------------------------------------
 
     def _hold(self, site: Site, quantizer: Quantizer) -> None:
         self._by_site[site] = quantizer
-        self._sites.setdefault(quantizer.id, []).append(site)
+        self._sites.setdefault(quantizer.id, {})[site] = None
+        for payload in _touched(site):
+            self._touching.setdefault(payload, {})[site] = None
 
     def _release(self, site: Site) -> Quantizer:
         quantizer = self._by_site.pop(site)
-        self._sites[quantizer.id].remove(site)
+        del self._sites[quantizer.id][site]
+        for payload in _touched(site):
+            del self._touching[payload][site]
         return quantizer
 
     def _log(self, kind: str, site: Site, reason: str, quantizer: Quantizer | None = None) -> None:
         self.decisions.append(Decision(kind, site, reason, quantizer.id if quantizer else None))
+
+
+def _touched(site: Site) -> tuple[Value | Op, ...]:
+    return (site.value,) if site.op is None else (site.value, site.op)

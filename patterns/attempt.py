@@ -87,4 +87,4 @@ def merge(bindings: Bindings, more: Bindings) -> Bindings:
     """The bindings with those of a part added; where both hold something it is the same."""
     if not more:
         return bindings
-    return tuple(old if new is None else new for old, new in zip(bindings, more, strict=True))
+    return tuple([old if new is None else new for old, new in zip(bindings, more, strict=True)])

@@ -1,13 +1,11 @@
-"""What single elements demand of constants, attributes and operands, and how values are called."""
+"""What single elements demand of constants and attributes, and how values are called."""
 
 from __future__ import annotations
-
-from itertools import permutations
 
 from qc.ir.graph import Value
 
 from .attributes import constant_data, scalar_of
-from .pattern import DEFAULT_TOLERANCE, AnyValue, Constant, OpPattern
+from .pattern import DEFAULT_TOLERANCE, AnyValue, Constant
 
 COMMUTATIVE = frozenset(
     (
@@ -27,16 +25,6 @@ COMMUTATIVE = frozenset(
     )
 )
 """Ops of the standard domain whose inputs may be in any order."""
-
-Operands = tuple[Value | None, ...]
-
-
-def operand_orders(element: OpPattern, inputs: Operands) -> list[Operands]:
-    """The orders of the inputs to try: all distinct ones if every type of ``element`` is commutative."""
-    fixed = element.open_ended or bool(element.domain) or not COMMUTATIVE.issuperset(element.op_types)
-    if fixed or len(inputs) < 2:
-        return [inputs]
-    return list(dict.fromkeys(permutations(inputs)))
 
 
 def refuse_any(element: AnyValue, value: Value) -> str | None:

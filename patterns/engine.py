@@ -19,11 +19,12 @@ from typing import NamedTuple
 from qc.ir.graph import Graph, Op, Value
 
 from .attempt import FAILED, MATCHED, Attempt, Bindings, Solution, bind, held, merge
-from .attributes import PARAMETER_PORTS, UNKNOWN, attribute_of, normalized
-from .conditions import Operands, described, equal_attributes, operand_orders, refuse_any, refuse_constant
+from .attributes import UNKNOWN, attribute_of, normalized
+from .conditions import described, equal_attributes, refuse_any, refuse_constant
+from .lookahead import Lookahead, Operands
 from .mismatch import Failure
 from .pattern import Alternatives, AnyValue, Attribute, Constant, OpPattern, Output, Pattern
-from .program import NO_OP, Kind, Node, Program
+from .program import Node, Program
 
 
 class _Place(NamedTuple):
@@ -48,22 +49,19 @@ class Engine:
         self.explain = explain
         self._memo: dict[tuple[object, ...], Attempt] = {}
         self._refusals: dict[tuple[Pattern, Value], str | None] = {}
-        self._inputs: dict[Op, Operands] = {}
-        self._producers: dict[Value, Op | None] = {}
+        self.look = Lookahead(graph, explain)
         self._outputs = frozenset(id(value) for value in graph.outputs)
 
-    def solutions(self, program: Program, op: Op) -> Iterator[tuple[Value, Solution]]:
-        """All ways to match the pattern with a result computed by ``op``, the use of inner values checked."""
-        for result in self.graph.op_outputs(op):
-            if result is None:
-                continue
-            attempt = self.attempt(program, result)
-            for solution in attempt:
-                leak = self._leak(solution.ops, op)
-                if leak is None:
-                    yield result, solution
-                elif self.explain:
-                    attempt.fail(_leak_failure(program, solution, *leak))
+    def solutions(self, program: Program, result: Value) -> Iterator[Solution]:
+        """All ways to match the pattern with this result, the use of inner values checked."""
+        attempt = self.attempt(program, result)
+        root = self.look.producer(result)
+        for solution in attempt:
+            leak = self._leak(solution.ops, root)
+            if leak is None:
+                yield solution
+            elif self.explain:
+                attempt.fail(_leak_failure(program, solution, *leak))
 
     def attempt(self, program: Program, result: Value) -> Attempt:
         """The attempt to match the whole pattern at a value, before the use of inner values is checked."""
@@ -78,22 +76,15 @@ class Engine:
             if bound[slot] is held(value):
                 return MATCHED
             return self._refused(2, node, value, f"the same value as before, {bound[slot]}")
-        kind = self._kind(value)
-        if not node.accepts(kind):
+        signature = self.look.signature(value)
+        if not self.look.plausible(node, signature):
             return self._refused(0, node, value, _wanted(node))
         if not node.children and not isinstance(node.element, OpPattern):
             return self._leaf(node, value, bound)
-        if (
-            node.element.__class__ is Alternatives
-            and slot is None
-            and node.choice is None
-            and not self.explain
-        ):
-            options = node.options(kind)
+        if isinstance(node.element, Alternatives) and slot is None and node.choice is None:
+            options = self.look.options(node, signature)
             if len(options) == 1:
                 return self._solve(options[0][1], value, bound)
-        elif node.element.__class__ is OpPattern and not self.explain and not self._orders(node, value):
-            return FAILED
         key = (node, value, *[bound[index] for index in node.interface])
         attempt = self._memo.get(key)
         if attempt is None:
@@ -103,17 +94,6 @@ class Engine:
                 start[index] = bound[index]
             attempt.source = self._expand(_Place(node, value, attempt), tuple(start))
         return attempt
-
-    def _kind(self, value: Value | None) -> Kind:
-        if value is None:
-            return None
-        producer = self._producer(value)
-        return NO_OP if producer is None else (producer.domain, producer.op_type)
-
-    def _producer(self, value: Value) -> Op | None:
-        if value not in self._producers:
-            self._producers[value] = self.graph.producer(value)
-        return self._producers[value]
 
     def _leaf(self, node: Node, value: Value | None, bound: Bindings) -> Attempt:
         expected = self._refusal(node.element, value)
@@ -161,8 +141,7 @@ class Engine:
 
     def _alternatives(self, place: _Place, element: Alternatives, bound: Bindings) -> Iterator[Solution]:
         node = place.node
-        options = tuple(enumerate(node.children)) if self.explain else node.options(self._kind(place.value))
-        for index, option in options:
+        for index, option in self.look.options(node, self.look.signature(place.value)):
             inner = self._solve(option, place.value, bound)
             for solution in inner:
                 merged = merge(bound, solution.bindings)
@@ -173,7 +152,7 @@ class Engine:
                 place.attempt.inherit(inner, 0)
 
     def _output(self, place: _Place, element: Output, bound: Bindings) -> Iterator[Solution]:
-        producer = self._producer(place.value) if place.value is not None else None
+        producer = self.look.producer(place.value) if place.value is not None else None
         outputs = self.graph.op_outputs(producer) if producer is not None else ()
         if element.index >= len(outputs) or outputs[element.index] is not place.value:
             expected = f"output {element.index} of an op"
@@ -188,9 +167,9 @@ class Engine:
     # -- ops ----------------------------------------------------------------------------------------
 
     def _op(self, place: _Place, element: OpPattern, value: Value, bound: Bindings) -> Iterator[Solution]:
-        op = self._producer(value)
+        op = self.look.producer(value)
         assert op is not None
-        orders = self._orders(place.node, value)
+        orders = self._orders(place.node, value, op)
         if not orders:
             expected = f"the first output of {op.op_type} with {len(element.inputs)} inputs"
             place.attempt.inherit(self._refused(1, place.node, value, expected), 0)
@@ -202,23 +181,14 @@ class Engine:
         for order in orders:
             yield from self._join(place, order, 0, start)
 
-    def _orders(self, node: Node, value: Value | None) -> list[Operands]:
-        """The operand orders of the op behind ``value`` that are worth a try; none if it is the wrong op."""
-        op = self._producer(value) if value is not None else None
-        element = node.element
-        assert op is not None and isinstance(element, OpPattern)
-        operands = self._operands(element, op)
-        if operands is None or (op.num_outputs > 1 and self.graph.op_outputs(op)[0] is not value):
+    def _orders(self, node: Node, value: Value, op: Op) -> list[Operands]:
+        """The operand orders to try, each once; none if ``value`` is another output or the number is wrong."""
+        if op.num_outputs > 1 and self.graph.op_outputs(op)[0] is not value:
             return []
-        orders = operand_orders(element, operands)
-        return orders if self.explain else [order for order in orders if self._plausible(node, order)]
-
-    def _plausible(self, node: Node, order: Operands) -> bool:
-        """Whether the operands are computed by something the patterns of the inputs accept."""
-        for child, value in zip(node.children, order, strict=True):
-            if not child.accepts(self._kind(value)):
-                return False
-        return True
+        inputs = self.look.inputs(op)
+        orders = self.look.orders(node, self.look.signature(value))
+        found = [tuple(inputs[port] if port < len(inputs) else None for port in order) for order in orders]
+        return list(dict.fromkeys(found))
 
     def _join(self, place: _Place, order: Operands, port: int, state: Solution) -> Iterator[Solution]:
         """Matches the inputs from ``port`` on, under what the inputs before it have bound."""
@@ -232,30 +202,9 @@ class Engine:
         if self.explain:
             place.attempt.inherit(inner, len(state.ops))
 
-    def _operands(self, element: OpPattern, op: Op) -> Operands | None:
-        """The inputs to match by position, one per input of the pattern; None if the number does not fit."""
-        inputs, wanted = self._op_inputs(op), len(element.inputs)
-        if len(inputs) < wanted:
-            return inputs + (None,) * (wanted - len(inputs))
-        if len(inputs) == wanted or element.open_ended:
-            return inputs[:wanted]
-        parameters = PARAMETER_PORTS.get(op.op_type, {}).values() if not op.domain else ()
-        extra = (port for port in range(wanted, len(inputs)) if inputs[port] is not None)
-        return inputs[:wanted] if all(port in parameters for port in extra) else None
-
-    def _op_inputs(self, op: Op) -> Operands:
-        """The inputs of ``op`` by port, without the omitted ones at the end."""
-        found = self._inputs.get(op)
-        if found is None:
-            found = self.graph.op_inputs(op)
-            while found and found[-1] is None:
-                found = found[:-1]
-            self._inputs[op] = found
-        return found
-
     def _attributes(self, place: _Place, op: Op, bound: Bindings) -> Bindings | None:
         """The bindings after the attributes; None when one does not fit."""
-        inputs = self._op_inputs(op)
+        inputs = self.look.inputs(op)
         for name, test, slot in place.node.tests:
             found = attribute_of(op, name, inputs)
             if isinstance(test, Attribute):
@@ -273,7 +222,7 @@ class Engine:
                 return None
         return bound
 
-    def _leak(self, ops: frozenset[Op], root: Op) -> tuple[Value, Op | None] | None:
+    def _leak(self, ops: frozenset[Op], root: Op | None) -> tuple[Value, Op | None] | None:
         """A value made inside that is seen outside, with the op that reads it (None: a graph output)."""
         graph = self.graph.nx
         inside = {op.id for op in ops}

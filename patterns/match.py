@@ -12,6 +12,7 @@ from qc.ir.region import Region
 from .attempt import Solution
 from .attributes import constant_data
 from .engine import Engine
+from .lookahead import Signature
 from .mismatch import Mismatch
 from .pattern import Attribute, Pattern
 from .program import Program, program_of
@@ -85,7 +86,10 @@ def match_at(pattern: Pattern | Supergroup, op: Op) -> Match | Mismatch:
 
 def matches_at(pattern: Pattern | Supergroup, op: Op) -> Iterator[Match]:
     """All distinct matches (by ops, captures, attributes and choices) whose result is computed by ``op``."""
-    return (match for match, reason in _Finder(op.graph).matches(pattern, op) if reason is None)
+    finder = _Finder(op.graph)
+    for result in op.graph.op_outputs(op):
+        if result is not None:
+            yield from finder.valid(pattern, result)
 
 
 def find_all(graph: Graph, patterns: Sequence[Pattern | Supergroup]) -> list[Match]:
@@ -128,11 +132,14 @@ def _explain(pattern: Pattern | Supergroup, op: Op) -> Mismatch:
     name = pattern.name if isinstance(pattern, Supergroup) else ""
     program = _program(pattern)
     finder = _Finder(op.graph, explain=True)
-    for match, reason in finder.matches(pattern, op):
-        if reason is not None:
-            return Mismatch(name, op, len(match.ops), None, match.result, f"what {name} demands", reason)
-    outputs = [value for value in op.graph.op_outputs(op) if value is not None]
-    failures = [finder.engine.attempt(program, value).failure for value in outputs]
+    failures = []
+    for result in op.graph.op_outputs(op):
+        if result is None:
+            continue
+        for match, reason in finder.matches(pattern, result):
+            if reason is not None:
+                return Mismatch(name, op, len(match.ops), None, result, f"what {name} demands", reason)
+        failures.append(finder.engine.attempt(program, result).failure)
     best = max((failure for failure in failures if failure is not None), key=lambda f: f.score, default=None)
     if best is None:
         return Mismatch(name, op, 0, program.root.element, None, "an op with an output", op.label)
@@ -154,54 +161,51 @@ class _Finder:
         return self._positions[op]
 
     def candidates(self, patterns: Sequence[Pattern | Supergroup]) -> Iterator[tuple[int, Iterator[Match]]]:
-        """For each op and each pattern that could end there: the rank of the pattern and its matches."""
-        by_type: dict[tuple[str, str], list[int]] = {}
-        for rank, pattern in enumerate(patterns):
-            for pair in _program(pattern).roots:
-                by_type.setdefault(pair, []).append(rank)
-        for op in self.graph.ops():
-            for rank in by_type.get((op.domain, op.op_type), ()):
-                yield rank, self._valid(patterns[rank], op)
+        """For each value and each pattern that could end there: the rank of the pattern and its matches."""
+        roots = [_program(pattern).root for pattern in patterns]
+        look = self.engine.look
+        promising: dict[Signature, list[int]] = {}
+        for result in (value for op in self.graph.ops() for value in self.graph.op_outputs(op) if value):
+            signature = look.signature(result)
+            if signature not in promising:
+                promising[signature] = [r for r, root in enumerate(roots) if look.plausible(root, signature)]
+            for rank in promising[signature]:
+                yield rank, self.valid(patterns[rank], result)
 
-    def _valid(self, pattern: Pattern | Supergroup, op: Op) -> Iterator[Match]:
-        return (match for match, reason in self.matches(pattern, op) if reason is None)
+    def valid(self, pattern: Pattern | Supergroup, result: Value) -> Iterator[Match]:
+        """All distinct matches with this result."""
+        return (match for match, reason in self.matches(pattern, result) if reason is None)
 
-    def matches(self, pattern: Pattern | Supergroup, op: Op) -> Iterator[tuple[Match, str | None]]:
-        """All distinct matches at ``op``, each with the reason why the supergroup's check rejects it."""
+    def matches(self, pattern: Pattern | Supergroup, result: Value) -> Iterator[tuple[Match, str | None]]:
+        """All distinct solutions with this result, each with the reason why the supergroup rejects it."""
         program = _program(pattern)
         check = pattern.check if isinstance(pattern, Supergroup) else None
         seen: set[tuple[object, ...]] = set()
-        for result, solution in self.engine.solutions(program, op):
-            match = self._match(pattern, program, op, result, solution)
-            key = (
-                result,
-                solution.ops,
-                *match.captures.items(),
-                *match.attributes.items(),
-                *match.choices.items(),
-            )
+        for solution in self.engine.solutions(program, result):
+            match = self._match(pattern, program, result, solution)
+            meaning = (match.captures, match.attributes, match.choices)
+            key = (solution.ops, *(tuple(each.items()) for each in meaning))
             if key not in seen:
                 seen.add(key)
                 yield match, check(match) if check is not None else None
 
     def _match(
-        self, pattern: Pattern | Supergroup, program: Program, op: Op, result: Value, solution: Solution
+        self, pattern: Pattern | Supergroup, program: Program, result: Value, solution: Solution
     ) -> Match:
         held = solution.bindings
-        captures, attributes = {}, {}
+        captures: dict[str, Value] = {}
+        attributes: dict[str, object] = {}
         for element, slot in program.slots.items():
             found = held[slot]
             if isinstance(element, Attribute) and isinstance(found, tuple):
                 attributes[element.name] = found[0]
-            elif element.name and isinstance(found, Value):
+            elif element.name and isinstance(found, Value) and element not in program.choices:
                 captures[element.name] = found
         choices = {e.name: str(held[slot]) for e, slot in program.choices.items() if held[slot] is not None}
-        for name in choices:
-            captures.pop(name, None)
         ops = tuple(sorted(solution.ops, key=self.position))
         supergroup = pattern if isinstance(pattern, Supergroup) else None
         name = supergroup.name_of(choices) if supergroup else ""
-        return Match(name, supergroup, self.graph, op, result, ops, captures, attributes, choices)
+        return Match(name, supergroup, self.graph, ops[-1], result, ops, captures, attributes, choices)
 
 
 def _program(pattern: Pattern | Supergroup) -> Program:

@@ -61,19 +61,10 @@ class Node:
         self.interface: tuple[int, ...] = ()
         self.kinds: frozenset[Kind] = frozenset()
         self.anything = False
-        self._options: dict[Kind, tuple[tuple[int, Node], ...]] = {}
 
     def accepts(self, kind: Kind) -> bool:
         """Whether a value computed so can match at all."""
         return kind in self.kinds or (self.anything and kind is not None)
-
-    def options(self, kind: Kind) -> tuple[tuple[int, Node], ...]:
-        """The alternatives that a value computed so can match, with their places."""
-        found = self._options.get(kind)
-        if found is None:
-            found = tuple((index, child) for index, child in enumerate(self.children) if child.accepts(kind))
-            self._options[kind] = found
-        return found
 
 
 class Program:
@@ -96,7 +87,7 @@ class Program:
         self.root = self._nodes[pattern]
         self.roots = root_types(pattern)
         self.slots: dict[Pattern | Attribute, int] = {}
-        self.choices: dict[Alternatives, int] = {}
+        self.choices: dict[Pattern | Attribute, int] = {}
         for element in reversed(self._elements):
             self._nodes[element].children = tuple(self._nodes[child] for child in element.children)
         self._assign_slots()
@@ -108,20 +99,37 @@ class Program:
                 node.interface = self._interface(element)
 
     def _assign_slots(self) -> None:
+        bottom_up = _children_first(self.root.element)
         parents = _parent_counts(self._elements)
-        for element in self._elements:
+        for element in reversed(bottom_up):
             for variable in _variables(element):
                 self.slots.setdefault(variable, len(self.slots))
-            if element.name or (parents.get(element, 0) > 1 and _can_bind(element)):
+            if element.name or (parents.get(element, 0) > 1 and self._meets_again(element, bottom_up)):
                 self.slots[element] = len(self.slots)
         labelled = [each for each in self._elements if isinstance(each, Alternatives) and each.labels]
         self.choices = {element: len(self.slots) + index for index, element in enumerate(labelled)}
         for element, node in self._nodes.items():
             node.slot = self.slots.get(element)
-            if isinstance(element, Alternatives):
-                node.choice = self.choices.get(element)
+            node.choice = self.choices.get(element)
             if isinstance(element, OpPattern):
                 node.tests = tuple((name, test, self._slot_of(test)) for name, test in element.attributes)
+
+    def _meets_again(self, shared: Pattern, bottom_up: list[Pattern]) -> bool:
+        """Whether one match can come to an element twice.
+
+        Inputs of an op add up, of alternatives only one counts, and an element with a slot is entered
+        only once however often it is met.
+        """
+        if isinstance(shared, Absent) or (isinstance(shared, Constant) and shared.number is not None):
+            return False
+        counts: dict[Pattern, int] = {}
+        for element in bottom_up:
+            below = [
+                1 if child is shared else 0 if child in self.slots else counts[child]
+                for child in element.children
+            ]
+            counts[element] = max(below, default=0) if isinstance(element, Alternatives) else sum(below)
+        return counts[self.root.element] + sum(counts[each] for each in counts if each in self.slots) > 1
 
     def _slot_of(self, test: AttributeTest) -> int | None:
         return self.slots[test] if isinstance(test, Attribute) else None
@@ -186,6 +194,20 @@ def _elements(root: Pattern, skip: Pattern | None = None) -> list[Pattern]:
     return list(found)
 
 
+def _children_first(root: Pattern) -> list[Pattern]:
+    """All elements reachable from ``root``, each after its children."""
+    found: dict[Pattern, None] = {}
+    pending = [(root, False)]
+    while pending:
+        element, ready = pending.pop()
+        if ready:
+            found[element] = None
+        elif element not in found:
+            pending.append((element, True))
+            pending.extend((child, False) for child in element.children)
+    return list(found)
+
+
 def _parent_counts(elements: list[Pattern]) -> dict[Pattern, int]:
     counts: dict[Pattern, int] = {}
     for element in elements:
@@ -198,9 +220,3 @@ def _variables(element: Pattern) -> list[Attribute]:
     if not isinstance(element, OpPattern):
         return []
     return [test for _, test in element.attributes if isinstance(test, Attribute)]
-
-
-def _can_bind(element: Pattern) -> bool:
-    if isinstance(element, Constant):
-        return element.number is None
-    return not isinstance(element, Absent)

@@ -50,7 +50,7 @@ def group_by_reason(tensors: Iterable[UnquantizedTensor]) -> list[ReasonGroup]:
         names.append(tensor.name)
         subjects.update((match[1] or match[2], None) for match in _LABEL.finditer(tensor.reason))
     found = [
-        ReasonGroup(key.replace("\0", _some(list(subjects), _NAMES)), tuple(names))
+        ReasonGroup(key.replace("\0", _types(list(subjects))), tuple(names))
         for key, (names, subjects) in groups.items()
     ]
     return sorted(found, key=lambda group: -len(group.names))
@@ -144,7 +144,7 @@ def latency_table(evaluation: Evaluation) -> Table:
 
 
 def evaluation_document(evaluation: Evaluation) -> dict[str, Any]:
-    """The evaluation as plain values for JSON, which has no infinity: those are ``"inf"``, ``"-inf"``, ``"nan"``."""
+    """The evaluation as plain values for JSON; infinite numbers and NaN, which it lacks, are text."""
     document: dict[str, Any] = _finite(asdict(evaluation))
     return document
 
@@ -166,16 +166,15 @@ def count(number: int, noun: str) -> str:
 
 def file_size(size: int) -> str:
     """A number of bytes in words, in steps of 1000."""
-    value, unit = float(size), "B"
-    for unit in ("B", "KB", "MB", "GB"):
-        if value < 1000 or unit == "GB":
-            break
-        value /= 1000
-    return f"{size} B" if unit == "B" else f"{value:.3g} {unit}" if value < 100 else f"{value:.0f} {unit}"
+    value, units = float(size), ["B", "KB", "MB", "GB"]
+    while value >= 999.5 and len(units) > 1:
+        value, units = value / 1000, units[1:]
+    digits = 1 if value < 99.95 and units[0] != "B" else 0
+    return f"{value:.{digits}f} {units[0]}"
 
 
 def printable(text: str) -> str:
-    """Text from a model or a file, with every control character escaped: a name must not steer the terminal."""
+    """Text with its control characters escaped: the name of a tensor must not steer the terminal."""
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -214,6 +213,11 @@ def _reasons(coverage: Coverage) -> Table:
         number = sum(len(group.names) for group in rest)
         grid.add_row(str(number), f"for {count(len(rest), 'other reason')}")
     return grid
+
+
+def _types(op_types: Sequence[str]) -> str:
+    shown = "/".join(op_types[:_NAMES])
+    return f"{shown}/..." if len(op_types) > _NAMES else shown
 
 
 def _some(names: Sequence[str], limit: int) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from qc.ir.errors import UsageError, nearest
 from qc.ir.formats import IntFormat, parse_format
 from qc.ir.graph import Graph, Op, Value
@@ -94,7 +96,7 @@ class _Placement:
                 if unit.rule.output == "always" or self.units.all_readers_integer(value):
                     self._place(Site(value), self._activation_spec(value), f"made by {unit.label}")
         for value in self.graph.values():
-            if is_plain_float(value) and not self.quant.sites_on(value):
+            if is_plain_float(value) and not self.quant.sites_on(value) and not self.quant.why_not(value):
                 self.quant.skip(value, self._why_float(value))
 
     # -- inputs -------------------------------------------------------------------------------------
@@ -105,6 +107,8 @@ class _Placement:
         elif value.const is not None and self._is_bias(unit, value, op, port):
             if self.target.quantize_bias and isinstance(self.weight.format, IntFormat):
                 self._place(Site(value, op, port), _BIAS, f"bias of {op.label}")
+        elif value.const is not None and not np.isfinite(value.const.numpy()).all():
+            self.quant.skip(value, "a constant that holds infinity or NaN, which no grid has")
         elif value.const is not None:
             self._place_shared(Site(value, op, port), self.activation, f"constant read by {unit.label}")
         elif not self._inherit(value):

@@ -6,7 +6,7 @@ an activation (``relu``, ``gelu``), so that a target can choose them one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from ..attributes import constant_data
 from ..match import Match
@@ -14,48 +14,40 @@ from ..pattern import Pattern, choice, constant, op, optional, value
 from ..supergroup import Supergroup
 from .activations import ACTIVATIONS
 
-Head = Callable[[], Pattern]
-
-
-def _plain(op_type: str) -> Pattern:
-    if op_type == "MatMul":
-        return op.MatMul(value("x"), value("weight"))
-    return op[op_type](value("x"), value("weight"), optional(value("bias")))
-
-
-def _biased(op_type: str) -> Pattern:
-    return op[op_type](value("x"), constant("weight")) + constant("bias")
-
-
-def _normalized(weighted: Pattern) -> Pattern:
-    parameters = (constant(f"bn_{name}") for name in ("scale", "bias", "mean", "variance"))
-    return op.BatchNormalization(weighted, *parameters)
-
-
 _OPS = {"conv": "Conv", "conv_transpose": "ConvTranspose", "gemm": "Gemm", "matmul": "MatMul"}
 
 
 def weighted_heads() -> dict[str, Pattern]:
     """A weighted op alone, with a bias added after it, with a batch norm, with both; longest first."""
+    x, weight, bias = value("x"), value("weight"), value("bias")
+    fixed_weight, fixed_bias = constant("weight"), constant("bias")
+    parameters = _batch_norm_parameters()
     heads: dict[str, Pattern] = {}
     for name, op_type in _OPS.items():
-        heads[f"{name}_bias_bn"] = _normalized(_biased(op_type))
-        heads[f"{name}_bn"] = _normalized(_plain(op_type))
-        heads[f"{name}_bias"] = _biased(op_type)
-        heads[name] = _plain(op_type)
+        plain = op.MatMul(x, weight) if op_type == "MatMul" else op[op_type](x, weight, optional(bias))
+        biased = op[op_type](x, fixed_weight) + fixed_bias
+        heads[f"{name}_bias_bn"] = op.BatchNormalization(biased, *parameters)
+        heads[f"{name}_bn"] = op.BatchNormalization(plain, *parameters)
+        heads[f"{name}_bias"] = biased
+        heads[name] = plain
     return heads
 
 
 def elementwise_heads() -> dict[str, Pattern]:
     """Unweighted ops that some targets compute together with an activation."""
+    a, b, x = value("a"), value("b"), value("x")
     return {
-        "add": op.Add(value("a"), value("b")),
-        "sub": op.Sub(value("a"), value("b")),
-        "mul": op.Mul(value("a"), value("b")),
-        "bn": _normalized(value("x")),
-        "average_pool": op.AveragePool(value("x")),
-        "max_pool": op.MaxPool(value("x")),
+        "add": op.Add(a, b),
+        "sub": op.Sub(a, b),
+        "mul": op.Mul(a, b),
+        "bn": op.BatchNormalization(x, *_batch_norm_parameters()),
+        "average_pool": op.AveragePool(x),
+        "max_pool": op.MaxPool(x),
     }
+
+
+def _batch_norm_parameters() -> list[Pattern]:
+    return [constant(f"bn_{name}") for name in ("scale", "bias", "mean", "variance")]
 
 
 def linear_groups(wanted: Collection[str] | None = None) -> tuple[Supergroup, ...]:

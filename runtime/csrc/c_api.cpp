@@ -6,12 +6,6 @@
 #include "fake_quantize.h"
 #include "observe.h"
 
-#if defined(_WIN32)
-#define QC_EXPORT extern "C" __declspec(dllexport)
-#else
-#define QC_EXPORT extern "C" __attribute__((visibility("default")))
-#endif
-
 extern "C" {
 
 struct QcTensor {

@@ -9,12 +9,6 @@
 #include "observe.h"
 #include "ort_abi.h"
 
-#if defined(_WIN32)
-#define QC_EXPORT extern "C" __declspec(dllexport)
-#else
-#define QC_EXPORT extern "C" __attribute__((visibility("default")))
-#endif
-
 namespace qc {
 namespace {
 

@@ -203,7 +203,7 @@ std::int64_t extend(const float* x, std::size_t count, Extremes& extremes) {
 }
 
 std::int64_t extend_each(const float* x, std::size_t count, std::int32_t* lowest, std::int32_t* highest) {
-  std::int64_t nonfinite = 0;
+  std::int32_t nonfinite = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const std::int32_t mask = nonfinite_mask(x[i]);
     const std::int32_t low = choose(mask, kKeyOfInfinity, key_of(x[i]));

@@ -9,6 +9,9 @@
 
 #include "element_loops.h"
 
+// Marks the functions that the library offers to others.
+#define QC_EXPORT extern "C" __attribute__((visibility("default")))
+
 namespace qc {
 
 // An input that does not fit; the text is one sentence for the user.

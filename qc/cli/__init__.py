@@ -1,0 +1,85 @@
+"""The command ``qc``.
+
+What was asked for goes to standard output, everything told about the work goes to standard error. The exit
+codes are those of :mod:`qc.ir.errors`, and 130 after an interrupt, 141 after a closed pipe.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import click
+
+from qc.ir.errors import QcError
+
+from .compilation import compile_command
+from .evaluation import eval_command
+from .group import CommandGroup
+from .inspection import inspect_command
+from .listing import help_command, list_passes, list_pipelines, list_targets
+from .output import print_error, print_traceback, silence_closed_pipe
+
+__all__ = ["cli", "main"]
+
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+DEFECT = 6
+
+cli = CommandGroup(
+    "qc",
+    help="qc is a quantization compiler for ONNX: it takes a float model and gives back a quantized one.",
+    default=compile_command,
+    commands=[
+        eval_command,
+        inspect_command,
+        list_passes,
+        list_pipelines,
+        list_targets,
+        help_command,
+    ],
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit code; ``arguments`` default to those of the process.
+
+    Every failure is one sentence on standard error. With ``QC_TRACEBACK=1`` in the environment the Python
+    traceback comes before it.
+    """
+    try:
+        code = cli.main(arguments, "qc", standalone_mode=False)
+    except BrokenPipeError:
+        silence_closed_pipe()
+        return PIPE_CLOSED
+    except (click.Abort, KeyboardInterrupt):
+        print_error("interrupted; nothing was written")
+        return INTERRUPTED
+    except Exception as error:
+        if os.environ.get("QC_TRACEBACK"):
+            print_traceback()
+        sentence, code = _explain(error)
+        print_error(sentence)
+    return code if isinstance(code, int) else 0
+
+
+def _explain(error: Exception) -> tuple[str, int]:
+    """The sentence for an error and its exit code."""
+    if isinstance(error, QcError):
+        return str(error), error.exit_code
+    if isinstance(error, click.ClickException):
+        return _usage_sentence(error), QcError.exit_code
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"cannot access '{error.filename}': {error.strerror}", QcError.exit_code
+    detail = " ".join(str(error).split())
+    return (
+        f"qc failed with {type(error).__name__}{': ' if detail else ''}{detail}; this is a defect of qc, "
+        "please report it with the command and what it prints with QC_TRACEBACK=1 in the environment"
+    ), DEFECT
+
+
+def _usage_sentence(error: click.ClickException) -> str:
+    """Click's message in the form of qc's own: one sentence that begins small and ends without a period."""
+    message = " ".join(error.format_message().split()).rstrip(".")
+    path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "qc"
+    return f"{message[:1].lower()}{message[1:]}; '{path} --help' shows how it is used"

@@ -1,0 +1,153 @@
+"""``qc MODEL.onnx``: quantizes a model."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.text import Text
+
+import qc
+from qc.compiler import Compiled, refuse_overwrite
+from qc.ir.errors import UsageError
+from qc.ir.files import atomic_write
+from qc.passes import PipelineFile
+from qc.progress import RichProgress
+from qc.report import (
+    Fact,
+    coverage_document,
+    coverage_summary,
+    facts_grid,
+    file_size,
+    printable,
+    timing_table,
+    unquantized_table,
+)
+from qc.runtime import Data
+
+from .options import Job, JobCommand, job_options
+from .output import ReportConsole, check_output, model_bytes, print_note, print_warning, standard_error
+from .version import version_option
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What is wanted of the result, besides the job itself."""
+
+    output: Path | None
+    coverage: Path | None
+    verbose: bool
+    time: bool
+    verify_each: bool
+    allow_unquantized: bool
+    fail_if_unquantized: bool
+
+
+@click.command("compile", cls=JobCommand, short_help="Quantize a model; the command when none is named.")
+@job_options
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Where to write the result.  [default: MODEL.q.onnx in the current folder]",
+)
+@click.option("-v", "--verbose", is_flag=True, help="List every tensor that stays float, and why.")
+@click.option(
+    "--coverage", metavar="FILE", type=click.Path(path_type=Path), help="Write the whole coverage as JSON."
+)
+@click.option("--time", is_flag=True, help="Show the time of every pass.")
+@click.option(
+    "--no-verify-each", "verify_each", flag_value=False, default=True, help="Do not verify after every pass."
+)
+@click.option("--fail-if-unquantized", is_flag=True, help="Fail if any float tensor stays unquantized.")
+@click.option("--allow-unquantized", is_flag=True, help="Accept a result in which nothing is quantized.")
+@version_option
+def compile_command(**given: Any) -> None:
+    """Quantizes MODEL.onnx. Files are written only when everything went well."""
+    job = Job(**{field.name: given[field.name] for field in fields(Job)})
+    wishes = Wishes(**{field.name: given[field.name] for field in fields(Wishes)})
+    output = wishes.output or Path(f"{Path(job.model).stem}.q.onnx")
+    _check_files(job, wishes, output)
+    pipeline = job.chosen_pipeline()
+    console = standard_error()
+    data = job.feeds()
+    _warn_of_unused(data, pipeline)
+    with RichProgress(console) as progress:
+        compiled = qc.compile(
+            job.model,
+            pipeline,
+            data=data,
+            target=job.target,
+            allow_unquantized=wishes.allow_unquantized,
+            fail_if_unquantized=wishes.fail_if_unquantized,
+            verify_each=wishes.verify_each,
+            threads=job.threads,
+            progress=progress,
+            seed=job.seed,
+        )
+    written = _write(compiled, output, wishes.coverage)
+    if not job.quiet:
+        _report(console, job, wishes, pipeline, compiled, written)
+
+
+def _check_files(job: Job, wishes: Wishes, output: Path) -> None:
+    """Refuses, before any work, files that cannot be written or must not be."""
+    for path in (output, wishes.coverage):
+        if path is not None:
+            check_output(path)
+            if Path(job.model).exists():
+                refuse_overwrite(job.model, path)
+    if wishes.coverage is not None and wishes.coverage.resolve() == output.resolve():
+        raise UsageError(f"'{output}' cannot be both the model and the coverage; rename one of them")
+
+
+def _warn_of_unused(data: Data | None, pipeline: PipelineFile) -> None:
+    needs = {need for step in pipeline.pipeline.passes() for need in step.needs}
+    if data is not None and needs.isdisjoint({"data", "executor"}):
+        print_warning("no pass of the pipeline reads data: what was given is not used")
+
+
+def _write(compiled: Compiled, output: Path, coverage: Path | None) -> list[Path]:
+    """Writes the result and, if it is wanted, the coverage: both or neither."""
+    if coverage is None:
+        return compiled.save(output)
+    text = json.dumps(coverage_document(compiled.coverage), indent=2, ensure_ascii=False)
+    with atomic_write(coverage) as file:
+        file.write(f"{text}\n".encode())
+        written = compiled.save(output)
+    return [*written, coverage]
+
+
+def _report(
+    console: ReportConsole,
+    job: Job,
+    wishes: Wishes,
+    pipeline: PipelineFile,
+    compiled: Compiled,
+    written: list[Path],
+) -> None:
+    """The summary of the work, on one screen but for what is asked for in addition."""
+    if wishes.verbose:
+        console.show(Text("tensors that stay float", style="bold"))
+        console.show(unquantized_table(compiled.coverage), "", wrap=False)
+    if wishes.time:
+        console.show(timing_table(compiled.report), "")
+    facts: list[Fact] = [
+        ("model", f"{job.label}, {file_size(model_bytes(Path(job.model), compiled.ir.origin))}"),
+        ("pipeline", f"{pipeline.name} for {compiled.target.name}, {compiled.report.seconds:.1f} s"),
+        *coverage_summary(compiled.coverage),
+    ]
+    if compiled.coverage.unquantized and not wishes.verbose:
+        facts.append(("", Text("-v lists every float tensor with its reason", style="dim")))
+    console.show(facts_grid(facts))
+    for path in written:
+        line = Text.assemble(
+            ("wrote", "bold"), f"      {printable(str(path))}, {file_size(path.stat().st_size)}"
+        )
+        console.show(line, wrap=False)
+    for note in compiled.notes:
+        print_note(note)

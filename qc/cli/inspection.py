@@ -1,0 +1,139 @@
+"""``qc inspect MODEL.onnx``: what is in a model."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import click
+from onnx import TensorProto, helper
+from rich.columns import Columns
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+import qc
+from qc.ir.graph import Op, Value
+from qc.ir.model import Model
+from qc.ir.text import print_model
+from qc.patterns import find_all, supergroups
+from qc.report import Fact, count, facts_grid, file_size, printable
+
+from .output import model_bytes, standard_output
+
+_QUANTIZE_PREFIXES = ("Quantize", "Dequantize", "DynamicQuantize", "QLinear", "QGemm", "QAttention")
+_QUANTIZE_SUFFIXES = ("Integer", "NBits")
+
+
+@click.command("inspect", short_help="Show what is in a model.")
+@click.argument("model", metavar="MODEL.onnx")
+@click.option("--ir", "as_text", is_flag=True, help="Print the whole model as text instead.")
+def inspect_command(model: str, as_text: bool) -> None:
+    """Shows the interface, ops and weights of MODEL.onnx, its supergroups, and what is quantized."""
+    ir = qc.read_model(model)
+    if as_text:
+        sys.stdout.write(print_model(ir))
+        return
+    standard_output().show(facts_grid(_facts(Path(model), ir)))
+
+
+def _facts(path: Path, model: Model) -> Iterator[Fact]:
+    ops = [op for graph in model.graphs() for op in graph.ops()]
+    yield "model", _header(path, model)
+    yield "inputs", _interface(value for value in model.graph.inputs if value.const is None)
+    if any(value.const is not None for value in model.graph.inputs):
+        yield "defaults", _interface(value for value in model.graph.inputs if value.const is not None)
+    yield "outputs", _interface(value for value in model.graph.outputs if value is not None)
+    yield "ops", Group(count(len(ops), "op"), _counts(Counter(_kind(op) for op in ops)))
+    yield "parameters", _parameters(model)
+    nested = [op for op in ops if op.subgraphs]
+    if nested:
+        yield "subgraphs", _counts(Counter(_kind(op) for op in nested))
+    if model.functions:
+        yield "functions", ", ".join(f"{domain}::{name}" for domain, name, _ in model.functions)
+    done = [op for op in ops if _is_quantization(op)]
+    yield "quantized", _counts(Counter(_kind(op) for op in done)) if done else "no op is"
+    yield from _supergroup_facts(model)
+    values = [value for graph in model.graphs() for value in graph.values() if value.captured is None]
+    unknown = [value.name for value in values if not value.type.elem_type]
+    if unknown:
+        yield "unknown", f"{count(len(unknown), 'tensor')} whose type ONNX cannot tell"
+
+
+def _header(path: Path, model: Model) -> str:
+    origin = model.origin
+    imports = sorted(model.opset_imports.items())
+    opsets = ", ".join(f"{domain or 'opset'} {version}" for domain, version in imports)
+    maker = " ".join(word for word in (origin.producer_name, origin.producer_version) if word)
+    words = [path.name, file_size(model_bytes(path, origin)), f"IR {origin.ir_version}", opsets]
+    return ", ".join([*words, f"made by {maker}"] if maker else words)
+
+
+def _interface(values: Iterable[Value]) -> RenderableType:
+    lines = [f"{value.name}  {_type(value)}" for value in values]
+    return Group(*(Text(printable(line)) for line in lines)) if lines else "none"
+
+
+def _type(value: Value) -> str:
+    elem_type, shape = value.type
+    name = _element(elem_type)
+    if shape is None:
+        return f"{name} of unknown rank" if elem_type else name
+    return f"{name} ({', '.join('?' if size is None else str(size) for size in shape)})"
+
+
+def _element(elem_type: int) -> str:
+    """The name that numpy has for an element type, as data must have it."""
+    if not elem_type:
+        return "unknown type"
+    if elem_type == TensorProto.STRING:
+        return "string"
+    return str(helper.tensor_dtype_to_np_dtype(elem_type))
+
+
+def _kind(op: Op) -> str:
+    return f"{op.domain}::{op.op_type}" if op.domain else op.op_type
+
+
+def _counts(counter: Counter[str]) -> RenderableType:
+    """``Conv 52  Relu 49 ...``, the most frequent first."""
+    ordered = sorted(counter.items(), key=lambda item: (-item[1], item[0]))
+    return Columns([Text(printable(f"{name} {number}")) for name, number in ordered], padding=(0, 2))
+
+
+def _parameters(model: Model) -> str:
+    values = [value for graph in model.graphs() for value in graph.values()]
+    constants = [value.const for value in values if value.const is not None]
+    elements: Counter[str] = Counter()
+    for const in constants:
+        elements[_element(const.data_type)] += math.prod(const.shape)
+    if not constants:
+        return "no initializers"
+    kinds = ", ".join(f"{number:,} {name}" for name, number in elements.most_common())
+    total = file_size(sum(const.nbytes for const in constants))
+    return f"{kinds} in {count(len(constants), 'initializer')}, {total}"
+
+
+def _is_quantization(op: Op) -> bool:
+    return (
+        op.domain == "qc"
+        or op.op_type.startswith(_QUANTIZE_PREFIXES)
+        or op.op_type.endswith(_QUANTIZE_SUFFIXES)
+    )
+
+
+def _supergroup_facts(model: Model) -> Iterator[Fact]:
+    """The supergroups, and the ops outside of them that read float data."""
+    matches = [match for graph in model.graphs() for match in find_all(graph, supergroups())]
+    yield "supergroups", _counts(Counter(match.name for match in matches)) if matches else "none found"
+    claimed = {op for match in matches for op in match.ops}
+    alone = Counter(
+        _kind(op)
+        for graph in model.graphs()
+        for op in graph.ops()
+        if op not in claimed and any(value is not None and value.is_float for value in graph.op_inputs(op))
+    )
+    if alone:
+        yield "outside", _counts(alone)

@@ -1,0 +1,156 @@
+"""``qc list-passes``, ``list-pipelines``, ``list-targets`` and ``qc help``."""
+
+from __future__ import annotations
+
+import click
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from qc import pipeline_names, resolve_pipeline
+from qc.ir.errors import UsageError, nearest
+from qc.passes import PassDescription, PipelineFile, Stage, describe, registry
+from qc.passes.context import NEEDS
+from qc.passes.pipeline import COMBINATORS
+from qc.passes.target import load_target, target_names
+
+from .combinators import CombinatorDescription, describe_combinator
+from .docstrings import paragraphs, plain
+from .output import ReportConsole, standard_output
+
+_TITLES = {
+    Stage.FLOAT: "rewrite the float graph",
+    Stage.ANNOTATE: "place and calibrate quantizers",
+    Stage.LOWER: "lower the quantized model",
+}
+
+
+@click.command("list-passes", short_help="List the passes.")
+def list_passes() -> None:
+    """Lists the passes by stage; a pipeline never goes back to an earlier stage."""
+    table = _listing()
+    descriptions = [describe(cls) for cls in registry()]
+    for stage, title in _TITLES.items():
+        table.add_row(Text(title, style="bold"), "")
+        for description in descriptions:
+            if description.stage is stage:
+                table.add_row(f"  {description.name}", _line(description.summary))
+        table.add_row("", "")
+    table.add_row(Text("run other passes", style="bold"), "")
+    for cls in COMBINATORS.values():
+        combinator = describe_combinator(cls)
+        table.add_row(f"  {combinator.name}", _line(combinator.summary))
+    standard_output().show(table)
+
+
+@click.command("list-pipelines", short_help="List the pipelines that come with qc.")
+def list_pipelines() -> None:
+    """Lists the pipelines that come with qc; 'qc help NAME' shows what is in one."""
+    table = _listing()
+    for name in pipeline_names():
+        file = resolve_pipeline(name)
+        table.add_row(name, f"{file.description}; for {file.target}" if file.target else file.description)
+    standard_output().show(table)
+
+
+@click.command("list-targets", short_help="List the targets that come with qc.")
+def list_targets() -> None:
+    """Lists the targets that come with qc."""
+    table = _listing()
+    for name in target_names():
+        table.add_row(name, load_target(name).summary)
+    standard_output().show(table)
+
+
+@click.command("help", short_help="Explain a pass, a pipeline or a command.")
+@click.argument("name", metavar="[PASS|PIPELINE|COMMAND]", required=False)
+@click.pass_context
+def help_command(context: click.Context, name: str | None) -> None:
+    """Explains a pass with its options, a pipeline, or a command."""
+    group = context.parent.command if context.parent is not None else None
+    assert isinstance(group, click.Group) and context.parent is not None
+    console = standard_output()
+    if name is None:
+        click.echo(context.parent.get_help())
+    elif name in registry():
+        _show_pass(console, describe(registry().get(name)))
+    elif name in COMBINATORS:
+        _show_combinator(console, describe_combinator(COMBINATORS[name]))
+    elif name in pipeline_names():
+        _show_pipeline(console, resolve_pipeline(name))
+    elif name in group.commands:
+        command = group.commands[name]
+        click.echo(command.get_help(click.Context(command, info_name=name, parent=context.parent)))
+    else:
+        known = [*registry().names(), *COMBINATORS, *pipeline_names(), *group.commands]
+        raise UsageError(f"there is no pass, pipeline or command '{name}'{nearest(name, known)}")
+
+
+def _show_pass(console: ReportConsole, description: PassDescription) -> None:
+    _show_head(console, description.name, description.docstring)
+    facts = _facts(("stage", description.stage.deed))
+    for need in description.needs:
+        what, how = NEEDS[need]
+        facts.add_row("needs", what if need == "executor" else f"{what}: {how}")
+    console.show(facts)
+    _show_options(console, description, f"{description.name}{{%s}}")
+
+
+def _show_combinator(console: ReportConsole, description: CombinatorDescription) -> None:
+    _show_head(console, f"{description.name}<...>(passes)", description.docstring)
+    _show_options(console, description, f"{description.name}<%s>(...)")
+
+
+def _show_head(console: ReportConsole, name: str, docstring: str) -> None:
+    console.show(Text(name, style="bold"), "")
+    for text, keeps_lines in paragraphs(docstring):
+        console.show(Padding(plain(text), (0, 0, 0, 2)), "", wrap=not keeps_lines)
+
+
+def _show_options(
+    console: ReportConsole, description: PassDescription | CombinatorDescription, form: str
+) -> None:
+    if not description.options:
+        return
+    example = description.options[0]
+    written = form % f"{example.name}={_example(example.default)}"
+    console.show("", Text.assemble(("options", "bold"), f", written {written}"))
+    for option in description.options:
+        console.show(
+            "",
+            Text.assemble("  ", (option.name, "bold"), f"  default {option.default}"),
+            Padding(option.help, (0, 0, 0, 4)),
+            Padding(Text(option.type, style="dim"), (0, 0, 0, 4)),
+        )
+
+
+def _example(default: str) -> str:
+    return "..." if default in ("none", "[]") else default
+
+
+def _show_pipeline(console: ReportConsole, file: PipelineFile) -> None:
+    console.show(Text(file.name, style="bold"), "", Padding(file.description, (0, 0, 0, 2)), "")
+    facts = _facts(("target", file.target or "any"))
+    for index, step in enumerate(file.pipeline.steps):
+        facts.add_row("" if index else "passes", str(step))
+    console.show(facts)
+
+
+def _line(summary: str) -> str:
+    return plain(summary).removesuffix(".")
+
+
+def _listing() -> Table:
+    table = Table.grid(padding=(0, 3, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column()
+    return table
+
+
+def _facts(first: tuple[str, RenderableType]) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column()
+    grid.add_row(*first)
+    return grid

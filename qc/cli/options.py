@@ -1,0 +1,174 @@
+"""The options that the commands share, and what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from qc import pipeline_names, resolve_pipeline
+from qc.ir.errors import UsageError, nearest
+from qc.ir.lift import load_model
+from qc.passes import PipelineFile, parse_pipeline
+from qc.runtime import Data, load_data, model_inputs, random_data
+
+from .output import print_warning
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULT_PIPELINE = "w8a8"
+DEFAULT_RANDOM_SAMPLES = 16
+
+
+class CountType(click.ParamType):
+    """A number of at least 1."""
+
+    name = "N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number."""
+        if not str(value).isdecimal() or int(value) < 1:
+            self.fail(f"{value!r} is not a number of at least 1", param, ctx)
+        return int(value)
+
+
+class SizeType(click.ParamType):
+    """``NAME=N``: the length of a free dimension."""
+
+    name = "NAME=N"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        """The name and the length."""
+        name, _, number = str(value).partition("=")
+        if not name or not number.isdecimal() or int(number) < 1:
+            self.fail(f"{value!r} is not of the form NAME=N with N at least 1", param, ctx)
+        return name, int(number)
+
+
+class JobCommand(click.Command):
+    """A command whose option ``--random-data`` takes a number or none.
+
+    Click would take any word that follows for the number, the model included.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Writes the default number where none is given."""
+        followers = [*args[1:], ""]
+        given = [_with_number(word, next_word) for word, next_word in zip(args, followers, strict=True)]
+        return super().parse_args(ctx, given)
+
+
+def _with_number(word: str, next_word: str) -> str:
+    lacks_number = word == "--random-data" and not next_word.removeprefix("-").isdecimal()
+    return f"{word}={DEFAULT_RANDOM_SAMPLES}" if lacks_number else word
+
+
+_JOB_OPTIONS = (
+    click.argument("model", metavar="MODEL.onnx"),
+    click.option(
+        "--passes", metavar="TEXT", help="Passes to run, such as 'fold-constants,eliminate-identity'."
+    ),
+    click.option(
+        "--pipeline",
+        metavar="NAME|FILE",
+        help=f"A pipeline of qc, or a .toml file with one.  [default: {DEFAULT_PIPELINE}]",
+    ),
+    click.option(
+        "--data",
+        metavar="SRC",
+        help="Data: an .npz or .npy file, a folder of them, a folder of test_data_set_*, or module:function.",
+    ),
+    click.option(
+        "--random-data",
+        metavar="[N]",
+        type=CountType(),
+        help=f"N random samples (default {DEFAULT_RANDOM_SAMPLES}) instead of data, for trying out only.",
+    ),
+    click.option(
+        "--size",
+        "sizes",
+        type=SizeType(),
+        multiple=True,
+        help="Length of a free dimension of random data, such as sequence=128; may be repeated.",
+    ),
+    click.option(
+        "--target",
+        metavar="NAME|FILE",
+        help="What to compile for.  [default: the pipeline's, else ort-cpu]",
+    ),
+    click.option("--threads", metavar="N", type=CountType(), help="Threads of the runtime."),
+    click.option(
+        "--seed", metavar="N", type=int, default=0, show_default=True, help="Seed of every random choice."
+    ),
+    click.option("-q", "--quiet", is_flag=True, help="Tell nothing but warnings and errors."),
+)
+
+
+def job_options(function: F) -> F:
+    """Adds the options of :class:`Job` to a command."""
+    for option in reversed(_JOB_OPTIONS):
+        function = option(function)
+    return function
+
+
+@dataclass(frozen=True)
+class Job:
+    """A model, a pipeline, data and a target, as they were given on the command line."""
+
+    model: str
+    passes: str | None
+    pipeline: str | None
+    data: str | None
+    random_data: int | None
+    sizes: tuple[tuple[str, int], ...]
+    target: str | None
+    threads: int | None
+    seed: int
+    quiet: bool
+
+    def chosen_pipeline(self) -> PipelineFile:
+        """The pipeline; raises UsageError if there is no such pipeline, pass or option."""
+        if self.passes is not None and self.pipeline is not None:
+            raise UsageError("give --passes or --pipeline, not both")
+        if self.passes is not None:
+            return PipelineFile(parse_pipeline(self.passes), "--passes")
+        name = self.pipeline or DEFAULT_PIPELINE
+        if not name.endswith(".toml") and name not in pipeline_names():
+            known = pipeline_names()
+            raise UsageError(
+                f"unknown pipeline '{name}'{nearest(name, known)}; known: {', '.join(known)}, or a file "
+                "(passes are given with --passes)"
+            )
+        return resolve_pipeline(name)
+
+    def feeds(self) -> Data | None:
+        """The data for the model, if any is given; warns of random data.
+
+        Raises:
+            UsageError: options that contradict each other.
+            ModelError: the model cannot be read.
+            DataError: there is no such data.
+        """
+        if self.data is not None and self.random_data is not None:
+            raise UsageError("give --data or --random-data, not both")
+        if self.sizes and self.random_data is None:
+            raise UsageError("--size is for --random-data, which is not given")
+        inputs = model_inputs(load_model(self.model))
+        if self.data is not None:
+            return load_data(self.data, inputs)
+        if self.random_data is None:
+            return None
+        print_warning(
+            "--random-data makes meaningless ranges: the result is good for trying out and timing only"
+        )
+        return random_data(inputs, self.random_data, self.seed, dict(self.sizes))
+
+    @property
+    def label(self) -> str:
+        """The file name of the model."""
+        return Path(self.model).name

@@ -1,0 +1,107 @@
+"""The two streams of the command line, and the one form of its errors, warnings and notes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import NoReturn
+
+from onnx import ModelProto, TensorProto
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from qc.ir.errors import UsageError
+from qc.report import printable
+
+
+class ReportConsole(Console):
+    """A console that shows text as it is, without blanks at line ends, and reports a closed pipe."""
+
+    def __init__(self, stderr: bool) -> None:
+        super().__init__(stderr=stderr, markup=False, highlight=False, emoji=False)
+
+    def show(self, *items: RenderableType, wrap: bool = True) -> None:
+        """Prints one item below the other."""
+        with self.capture() as capture:
+            for item in items:
+                self.print(item, soft_wrap=not wrap)
+        text = capture.get()
+        if not self.is_terminal:
+            text = "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+        self.file.write(text)
+        self.file.flush()
+
+    def on_broken_pipe(self) -> NoReturn:
+        """Rich would end the process; ``main`` does that with the proper exit code."""
+        raise BrokenPipeError
+
+
+def standard_output() -> ReportConsole:
+    """For what was asked for: listings, tables, the text of a model."""
+    return ReportConsole(stderr=False)
+
+
+def standard_error() -> ReportConsole:
+    """For what is told about the work: progress, reports, warnings, errors."""
+    return ReportConsole(stderr=True)
+
+
+def print_error(sentence: str) -> None:
+    """Ends the story: ``qc: error: ...``."""
+    _print_labelled("error", "bold red", sentence)
+
+
+def print_warning(sentence: str) -> None:
+    """``qc: warning: ...``."""
+    _print_labelled("warning", "bold yellow", sentence)
+
+
+def print_note(sentence: str) -> None:
+    """``qc: note: ...``."""
+    _print_labelled("note", "bold", sentence)
+
+
+def print_traceback() -> None:
+    """The traceback of the exception being handled, for who looks for a defect of qc."""
+    sys.stderr.write(traceback.format_exc())
+
+
+def silence_closed_pipe() -> None:
+    """Keeps Python from complaining at exit that it cannot flush what nobody reads."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(devnull, stream.fileno())
+
+
+def check_output(path: Path) -> None:
+    """Checks before long work that a file can be written; raises UsageError that says why not."""
+    folder = path.parent
+    if path.is_dir():
+        raise UsageError(f"cannot write '{path}': it is a folder; name a file in it")
+    if not folder.is_dir():
+        raise UsageError(f"cannot write '{path}': the folder '{folder}' does not exist")
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"cannot write '{path}': the folder '{folder}' is not writable")
+
+
+def model_bytes(path: Path, proto: ModelProto) -> int:
+    """The size of a model file together with the files of its external data."""
+    locations = {
+        entry.value: None
+        for tensor in proto.graph.initializer
+        if tensor.data_location == TensorProto.EXTERNAL
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    files = [path, *(path.parent / location for location in locations)]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def _print_labelled(label: str, style: str, sentence: str) -> None:
+    text = Text.assemble("qc: ", (f"{label}:", style), f" {printable(sentence)}")
+    standard_error().print(text, soft_wrap=True)
