@@ -82,6 +82,7 @@ def round_ties(x: np.ndarray, rounding: Rounding) -> np.ndarray:
     )
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def quantize(x: np.ndarray, encoding: Encoding, rounding: Rounding = Rounding.HALF_EVEN) -> np.ndarray:
     """Codes of ``x``: int32 for integer formats, an array of the small float type otherwise."""
     x = np.asarray(x).astype(np.float32, copy=False)
@@ -93,8 +94,7 @@ def quantize(x: np.ndarray, encoding: Encoding, rounding: Rounding = Rounding.HA
     x, scale = x.astype(wide, copy=False), scale.astype(wide, copy=False)
     zero_point = spread(encoding.zero_point, encoding, x.shape).astype(wide)
     lowest, highest = (np.asarray(limit, wide) - zero_point for limit in spec.code_range)
-    with np.errstate(all="ignore"):
-        y = np.clip(x / scale, lowest, highest)
+    y = np.clip(x / scale, lowest, highest)
     y = np.where(np.isnan(y), lowest, y)
     return (round_ties(y, rounding) + zero_point).astype(np.int32)
 
@@ -102,10 +102,10 @@ def quantize(x: np.ndarray, encoding: Encoding, rounding: Rounding = Rounding.HA
 def _to_float(x: np.ndarray, format: FloatFormat) -> np.ndarray:
     if format.scaled:
         x = np.clip(x, -format.highest, format.highest)
-    with np.errstate(all="ignore"):
-        return x.astype(format.dtype)
+    return x.astype(format.dtype)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def dequantize(codes: np.ndarray, encoding: Encoding) -> np.ndarray:
     """The float32 values that ``codes`` (as returned by :func:`quantize`) stand for."""
     codes = np.asarray(codes)

@@ -70,6 +70,14 @@ class Value:
         self._name = name
 
     @property
+    def original(self) -> Value:
+        """The value that a stand-in in a subgraph stands for, of whichever enclosing graph; else itself."""
+        found = self
+        while found.captured is not None:
+            found = found.captured
+        return found
+
+    @property
     def is_float(self) -> bool:
         """Whether the element type is float32, float16 or bfloat16."""
         return self.type.elem_type in FLOAT_TYPES

@@ -33,7 +33,17 @@ def lower(model: Model) -> ModelProto:
     _lower_graph(model.graph, proto.graph)
     for body in model.functions.values():
         _lower_function(body, proto.functions.add())
+    if proto.ir_version < _FREE_INITIALIZERS and _has_new_constant(proto.graph, origin.graph):
+        proto.ir_version = _FREE_INITIALIZERS
     return proto
+
+
+_FREE_INITIALIZERS = 4  # before this version of ONNX every initializer had to be a graph input as well
+
+
+def _has_new_constant(graph: GraphProto, origin: GraphProto) -> bool:
+    known = {tensor.name for tensor in origin.initializer} | {info.name for info in graph.input}
+    return any(tensor.name not in known for tensor in graph.initializer)
 
 
 def serialize(proto: ModelProto) -> bytes:
@@ -61,12 +71,18 @@ def _lower_graph(graph: Graph, proto: GraphProto) -> None:
             _copy_field(proto, field, value)
     values = graph.values()
     consts = {value.name: value for value in values if value.const is not None}
-    local = {value.name for value in values}
+    gone = _defined(origin) - {value.name for value in values}
     proto.node.extend(_node(op) for op in graph.ops())
     _lower_constants(origin, proto, consts)
     proto.input.extend(_declared(graph.inputs, origin.input))
     proto.output.extend(_declared([value for value in graph.outputs if value is not None], origin.output))
-    proto.value_info.extend(info for info in origin.value_info if info.name in local)
+    proto.value_info.extend(info for info in origin.value_info if info.name not in gone)
+
+
+def _defined(graph: GraphProto) -> set[str]:
+    """The names that the graph gives to something; a declaration of any other name is left as it is."""
+    names = {name for node in graph.node for name in (*node.input, *node.output)}
+    return names | {tensor.name for tensor in graph.initializer}
 
 
 def _lower_constants(origin: GraphProto, proto: GraphProto, consts: dict[str, Value]) -> None:

@@ -98,6 +98,14 @@ class QuantTable:
         other.decisions = list(self.decisions)
         return other
 
+    def restore(self, other: QuantTable) -> None:
+        """Takes over what a copy made earlier holds."""
+        vars(self).update(vars(other.copy()))
+
+    def touches(self, payload: Value | Op) -> bool:
+        """Whether a site is on this value or on an input of this op."""
+        return bool(self._touching.get(payload))
+
     # -- deciding -----------------------------------------------------------------------------------
 
     def place(self, site: Site, quantizer: QuantSpec | Quantizer, reason: str) -> Quantizer:

@@ -11,6 +11,7 @@ from onnx import helper
 
 from .graph import UNKNOWN, Graph, Op, Port, Use, Value, ValueType
 from .model import Action, Model
+from .quant_table import QuantTable
 from .tensor_ref import TensorRef
 
 
@@ -28,6 +29,7 @@ class Rewriter:
         self._open = False
         self._action: Action | None = None
         self._anchor: Op | None = None
+        self._kept_table: QuantTable | None = None
 
     @contextmanager
     def action(self, rule: str, subject: Op | Value) -> Iterator[Action]:
@@ -48,15 +50,15 @@ class Rewriter:
             self.model.actions.append(action)
         finally:
             self._open, self._action, self._anchor, self._undo = False, None, None, []
+            self._kept_table = None
 
     # -- new nodes ----------------------------------------------------------------------------------
 
     def add_value(self, graph: Graph, name: str, type: ValueType = UNKNOWN) -> Value:
         """A new value; its name is made unique from ``name``."""
-        value = Value(graph, self.model.new_id(), self.model.fresh_name(name))
+        value = Value(graph, self.model.new_id(), self._fresh_name(name))
         value.type = type
-        graph._add_node(value)
-        self._record(lambda: graph._remove_node(value))
+        self._edit(lambda: graph._add_node(value), lambda: graph._remove_node(value))
         return value
 
     def add_constant(self, graph: Graph, data: np.ndarray | TensorRef, name: str) -> Value:
@@ -69,9 +71,7 @@ class Rewriter:
     def add_default_input(self, graph: Graph, data: np.ndarray, name: str) -> Value:
         """A new graph input with a default: an initializer that a caller may override by feeding it."""
         value = self.add_constant(graph, data, name)
-        before = graph.inputs
-        graph.inputs = [*before, value]
-        self._record(lambda: setattr(graph, "inputs", before))
+        self._set(graph, "inputs", [*graph.inputs, value])
         return value
 
     def add_op(
@@ -89,7 +89,7 @@ class Rewriter:
         Attribute values are what ``onnx.helper.make_attribute`` takes; None leaves an attribute out.
         """
         hint = name or (outputs[0] if isinstance(outputs[0], str) else outputs[0].name)
-        op = Op(graph, self.model.new_id(), op_type, domain, self.model.fresh_name(f"{hint}/{op_type}"))
+        op = Op(graph, self.model.new_id(), op_type, domain, self._fresh_name(f"{hint}/{op_type}"))
         op.attributes = {
             key: helper.make_attribute(key, value)
             for key, value in (attributes or {}).items()
@@ -100,8 +100,7 @@ class Rewriter:
         op.position = (*(anchor.position if anchor else (-1,)), op.id)
         if self._action is not None:
             op.provenance = (self._action.rule, self._action.subject)
-        graph._add_node(op)
-        self._record(lambda: graph._remove_node(op))
+        self._edit(lambda: graph._add_node(op), lambda: graph._remove_node(op))
         for port, value in enumerate(inputs):
             if value is not None:
                 self._connect(value, op, port)
@@ -116,9 +115,7 @@ class Rewriter:
         """Makes ``value`` the input ``port`` of ``op``; None leaves the input out."""
         graph = op.graph
         if port >= op.num_inputs:
-            before = op.num_inputs
-            op.num_inputs = port + 1
-            self._record(lambda: setattr(op, "num_inputs", before))
+            self._set(op, "num_inputs", port + 1)
         old = graph.op_inputs(op)[port]
         if old is not None:
             self._disconnect(old, op, port)
@@ -142,11 +139,11 @@ class Rewriter:
             if where(use):
                 self._move_use(old, new, use)
         if outputs and graph.is_output(old):
-            before = list(graph.outputs)
-            graph.outputs = [new if output is old else output for output in before]
-            self._record(lambda: setattr(graph, "outputs", before))
+            self._set(graph, "outputs", [new if output is old else output for output in graph.outputs])
             self.swap_names(old, new)
+        self._unhide(new)
         if outputs:
+            self._keep_quantizers(old)
             self.model.quant.move(old, new)
 
     def _move_use(self, old: Value, new: Value, use: Use) -> None:
@@ -157,17 +154,33 @@ class Rewriter:
         for nested in use.op.subgraphs.values():
             for inner in nested.values():
                 if inner.captured is old:
-                    inner.captured = new
-                    self._record(lambda inner=inner: setattr(inner, "captured", old))  # type: ignore[misc]
+                    self._set(inner, "captured", new)
 
     def swap_names(self, a: Value, b: Value) -> None:
-        """Exchanges the names of two values of one graph."""
-        a.name, b.name = b.name, a.name
+        """Exchanges the names of two values of one graph.
 
-        def undo() -> None:
-            a.name, b.name = b.name, a.name
+        Raises:
+            ValueError: one of them is captured from an enclosing graph, where its name is given.
+        """
+        for value in (a, b):
+            if value.captured is not None:
+                raise ValueError(f"'{value.name}' has its name from an enclosing graph")
+        first, second = a.name, b.name
+        self._set(a, "name", second)
+        self._set(b, "name", first)
+        self._unhide(a)
+        self._unhide(b)
 
-        self._record(undo)
+    def _unhide(self, value: Value) -> None:
+        """Renames the values of subgraphs that have the name of ``value`` where it is captured."""
+        capturing = [use.op for use in value.graph.uses(value) if not isinstance(use.port, int)]
+        for op in dict.fromkeys(capturing):
+            for graph in (inner for nested in op.subgraphs.values() for inner in nested.walk()):
+                values = graph.values()
+                if any(other.original is value.original for other in values):
+                    for other in values:
+                        if other.captured is None and other.name == value.name:
+                            self._set(other, "name", self._fresh_name(other.name))
 
     # -- removal ------------------------------------------------------------------------------------
 
@@ -188,9 +201,8 @@ class Rewriter:
                 self._remove_value(value)
         for source, _, edge_port in list(graph.nx.in_edges(op.id, keys=True)):
             self._disconnect(graph.nx.nodes[source]["payload"], op, edge_port)
-        graph._remove_node(op)
-        self._record(lambda: graph._add_node(op))
-        self.model.quant.forget(op)
+        self._edit(lambda: graph._remove_node(op), lambda: graph._add_node(op))
+        self._forget_quantizers(op)
         for value in inputs:
             if value is not None:
                 self.drop_unread_constant(value)
@@ -201,32 +213,26 @@ class Rewriter:
         present = value.id in graph.nx and value.const is not None
         if present and not graph.nx.succ[value.id] and not graph.is_output(value):
             if graph.is_input(value):
-                before = list(graph.inputs)
-                graph.inputs = [given for given in before if given is not value]
-                self._record(lambda: setattr(graph, "inputs", before))
+                self._set(graph, "inputs", [given for given in graph.inputs if given is not value])
             self._remove_value(value)
 
     def _remove_value(self, value: Value) -> None:
         graph = value.graph
-        graph._remove_node(value)
-        self._record(lambda: graph._add_node(value))
-        self.model.quant.forget(value)
+        self._edit(lambda: graph._remove_node(value), lambda: graph._add_node(value))
+        self._forget_quantizers(value)
 
     # -- payloads -----------------------------------------------------------------------------------
 
     def set_attribute(self, op: Op, name: str, value: Any) -> None:
         """Sets an attribute of an op; None removes it."""
-        before = op.attributes
-        op.attributes = {key: proto for key, proto in before.items() if key != name}
+        attributes = {key: proto for key, proto in op.attributes.items() if key != name}
         if value is not None:
-            op.attributes[name] = helper.make_attribute(name, value)
-        self._record(lambda: setattr(op, "attributes", before))
+            attributes[name] = helper.make_attribute(name, value)
+        self._set(op, "attributes", attributes)
 
     def set_type(self, value: Value, type: ValueType) -> None:
         """Sets the element type and shape of a value."""
-        before = value.type
-        value.type = type
-        self._record(lambda: setattr(value, "type", before))
+        self._set(value, "type", type)
 
     @contextmanager
     def trial(self) -> Iterator[None]:
@@ -245,26 +251,47 @@ class Rewriter:
 
     def set_opset(self, domain: str, version: int) -> None:
         """Imports a version of an operator domain."""
-        before = dict(self.model.opset_imports)
-        self.model.opset_imports[domain] = version
-        self._record(lambda: setattr(self.model, "opset_imports", before))
-
-    def _record(self, undo: Callable[[], None]) -> None:
-        if not self._open:
-            raise RuntimeError("edits belong into 'with rewriter.action(...)' or 'with rewriter.trial()'")
-        self._undo.append(undo)
+        self._set(self.model, "opset_imports", {**self.model.opset_imports, domain: version})
 
     # -- primitives ---------------------------------------------------------------------------------
 
+    def _edit(self, do: Callable[[], object], undo: Callable[[], object]) -> None:
+        if not self._open:
+            raise RuntimeError("edits belong into 'with rewriter.action(...)' or 'with rewriter.trial()'")
+        do()
+        self._undo.append(undo)
+
+    def _set(self, owner: object, field: str, new: object) -> None:
+        old = getattr(owner, field)
+        self._edit(lambda: setattr(owner, field, new), lambda: setattr(owner, field, old))
+
+    def _fresh_name(self, hint: str) -> str:
+        name = self.model.fresh_name(hint)
+        self._edit(lambda: None, lambda: self.model._names.discard(name))
+        return name
+
     def _connect(self, source: Op | Value, sink: Op | Value, port: Port) -> None:
         graph = source.graph
-        graph._connect(source, sink, port)
-        self._record(lambda: graph._disconnect(source, sink, port))
+        self._edit(
+            lambda: graph._connect(source, sink, port), lambda: graph._disconnect(source, sink, port)
+        )
 
     def _disconnect(self, source: Op | Value, sink: Op | Value, port: Port) -> None:
         graph = source.graph
-        graph._disconnect(source, sink, port)
-        self._record(lambda: graph._connect(source, sink, port))
+        self._edit(
+            lambda: graph._disconnect(source, sink, port), lambda: graph._connect(source, sink, port)
+        )
+
+    def _forget_quantizers(self, payload: Op | Value) -> None:
+        self._keep_quantizers(payload)
+        self.model.quant.forget(payload)
+
+    def _keep_quantizers(self, payload: Op | Value) -> None:
+        """Keeps the table as it was, once for an action and only if the quantizers of ``payload`` matter."""
+        table = self.model.quant
+        if self._kept_table is None and self._action is not None and table.touches(payload):
+            self._kept_table = before = table.copy()
+            self._undo.append(lambda: table.restore(before))
 
 
 def _first_producer(graph: Graph, inputs: Sequence[Value | None]) -> Op | None:

@@ -45,7 +45,7 @@ def _problems(model: Model) -> Iterator[str]:
 
 
 def _structure_problems(graph: Graph) -> Iterator[str]:
-    names = Counter(value.name for value in graph.values())
+    names = Counter(value.name for value in dict.fromkeys(value.original for value in graph.values()))
     for name, count in names.items():
         if count > 1:
             yield f"the name '{name}' stands for {count} values of graph '{graph.name}'"

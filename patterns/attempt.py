@@ -32,7 +32,7 @@ class Attempt:
         self.found = found if found is not None else []
         self.failure = failure
         self.source: Iterator[Solution] | None = None
-        self._known: set[Solution] = set()
+        self._known: set[Solution] | None = None
 
     def __iter__(self) -> Iterator[Solution]:
         index = 0
@@ -40,17 +40,30 @@ class Attempt:
             yield self.found[index]
             index += 1
 
+    @property
+    def is_single(self) -> bool:
+        """Whether it is known that there is exactly one solution."""
+        return self.source is None and len(self.found) == 1
+
     def _advance(self) -> bool:
         """Computes the next solution that is not equal to an earlier one."""
         if self.source is None:
             return False
         for solution in self.source:
-            if solution not in self._known:
-                self._known.add(solution)
+            if self._is_new(solution):
                 self.found.append(solution)
                 return True
         self.source = None
         return False
+
+    def _is_new(self, solution: Solution) -> bool:
+        if not self.found:
+            return True
+        if self._known is None:
+            self._known = set(self.found)
+        count = len(self._known)
+        self._known.add(solution)
+        return len(self._known) > count
 
     def fail(self, failure: Failure) -> None:
         """Remembers the failure that got furthest."""
@@ -69,7 +82,8 @@ class _Absence:
 
 ABSENT = _Absence()
 FAILED = Attempt()
-MATCHED = Attempt([Solution((), frozenset())])
+NO_OPS: frozenset[Op] = frozenset()
+MATCHED = Attempt([Solution((), NO_OPS)])
 """Success that binds nothing: the empty bindings merge with any."""
 
 
@@ -88,3 +102,9 @@ def merge(bindings: Bindings, more: Bindings) -> Bindings:
     if not more:
         return bindings
     return tuple([old if new is None else new for old, new in zip(bindings, more, strict=True)])
+
+
+def extended(state: Solution, part: Solution) -> Solution:
+    """A partial solution with that of a further part."""
+    ops = state.ops | part.ops if part.ops else state.ops
+    return Solution(merge(state.bindings, part.bindings), ops)

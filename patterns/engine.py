@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from qc.ir.graph import Graph, Op, Value
 
-from .attempt import FAILED, MATCHED, Attempt, Bindings, Solution, bind, held, merge
+from .attempt import FAILED, MATCHED, NO_OPS, Attempt, Bindings, Solution, bind, extended, held, merge
 from .attributes import UNKNOWN, attribute_of, normalized
 from .conditions import described, equal_attributes, refuse_any, refuse_constant
 from .lookahead import Lookahead, Operands
@@ -67,6 +67,12 @@ class Engine:
         """The attempt to match the whole pattern at a value, before the use of inner values is checked."""
         return self._solve(program.root, result, (None,) * program.width)
 
+    def forget(self) -> None:
+        """Drops what was remembered, which is of little use at another result and would crowd the memory."""
+        for attempt in self._memo.values():
+            attempt.source = None
+        self._memo.clear()
+
     # -- elements -----------------------------------------------------------------------------------
 
     def _solve(self, node: Node, value: Value | None, bound: Bindings) -> Attempt:
@@ -79,9 +85,9 @@ class Engine:
         signature = self.look.signature(value)
         if not self.look.plausible(node, signature):
             return self._refused(0, node, value, _wanted(node))
-        if not node.children and not isinstance(node.element, OpPattern):
+        if node.is_leaf:
             return self._leaf(node, value, bound)
-        if isinstance(node.element, Alternatives) and slot is None and node.choice is None:
+        if node.is_transparent:
             options = self.look.options(node, signature)
             if len(options) == 1:
                 return self._solve(options[0][1], value, bound)
@@ -101,7 +107,7 @@ class Engine:
             return self._refused(2 if expected != "a constant" else 0, node, value, expected)
         if node.slot is None:
             return MATCHED
-        return Attempt([Solution(bind((None,) * len(bound), node.slot, held(value)), frozenset())])
+        return Attempt([Solution(bind((None,) * len(bound), node.slot, held(value)), NO_OPS)])
 
     def _refusal(self, element: Pattern, value: Value | None) -> str | None:
         """What was expected, if a leaf of the pattern does not accept the value."""
@@ -182,7 +188,7 @@ class Engine:
             yield from self._join(place, order, 0, start)
 
     def _orders(self, node: Node, value: Value, op: Op) -> list[Operands]:
-        """The operand orders to try, each once; none if ``value`` is another output or the number is wrong."""
+        """The operand orders to try, each once; none if ``value`` or the number of inputs is wrong."""
         if op.num_outputs > 1 and self.graph.op_outputs(op)[0] is not value:
             return []
         inputs = self.look.inputs(op)
@@ -192,15 +198,20 @@ class Engine:
 
     def _join(self, place: _Place, order: Operands, port: int, state: Solution) -> Iterator[Solution]:
         """Matches the inputs from ``port`` on, under what the inputs before it have bound."""
-        if port == len(order):
-            yield state
-            return
-        inner = self._solve(place.node.children[port], order[port], state.bindings)
-        for solution in inner:
-            merged = Solution(merge(state.bindings, solution.bindings), state.ops | solution.ops)
-            yield from self._join(place, order, port + 1, merged)
-        if self.explain:
-            place.attempt.inherit(inner, len(state.ops))
+        children = place.node.children
+        while port < len(order):
+            inner = self._solve(children[port], order[port], state.bindings)
+            port += 1
+            if not inner.is_single:
+                for solution in inner:
+                    yield from self._join(place, order, port, extended(state, solution))
+                if self.explain:
+                    place.attempt.inherit(inner, len(state.ops))
+                return
+            if self.explain:
+                place.attempt.inherit(inner, len(state.ops))
+            state = extended(state, inner.found[0])
+        yield state
 
     def _attributes(self, place: _Place, op: Op, bound: Bindings) -> Bindings | None:
         """The bindings after the attributes; None when one does not fit."""

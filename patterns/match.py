@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.region import Region
@@ -105,27 +106,35 @@ def find_all(graph: Graph, patterns: Sequence[Pattern | Supergroup]) -> list[Mat
         UsageError: a pattern whose root is not an op.
     """
     finder = _Finder(graph)
-    queue: list[tuple[int, int, int, Match, Iterator[Match]]] = []
-    for place, (rank, candidates) in enumerate(finder.candidates(patterns)):
-        _push(queue, rank, place, candidates)
+    queue: list[tuple[int, int, int, Match, int]] = []
+    for place, (rank, result) in enumerate(finder.candidates(patterns)):
+        _push(queue, finder, patterns, rank, place, result, 0)
     claimed: set[Op] = set()
     taken: list[Match] = []
     while queue:
-        _, rank, place, match, rest = heapq.heappop(queue)
+        _, rank, place, match, tried = heapq.heappop(queue)
         if claimed.isdisjoint(match.ops):
             claimed.update(match.ops)
             taken.append(match)
         else:
-            _push(queue, rank, place, rest)
+            _push(queue, finder, patterns, rank, place, match.result, tried)
     return sorted(taken, key=lambda match: finder.position(match.root))
 
 
 def _push(
-    queue: list[tuple[int, int, int, Match, Iterator[Match]]], rank: int, place: int, rest: Iterator[Match]
+    queue: list[tuple[int, int, int, Match, int]],
+    finder: _Finder,
+    patterns: Sequence[Pattern | Supergroup],
+    rank: int,
+    place: int,
+    result: Value,
+    tried: int,
 ) -> None:
-    match = next(rest, None)
+    """Queues the match with this result that comes after the ``tried`` first ones, if there is one."""
+    match = next(islice(finder.valid(patterns[rank], result), tried, None), None)
+    finder.engine.forget()
     if match is not None:
-        heapq.heappush(queue, (-len(match.ops), rank, place, match, rest))
+        heapq.heappush(queue, (-len(match.ops), rank, place, match, tried + 1))
 
 
 def _explain(pattern: Pattern | Supergroup, op: Op) -> Mismatch:
@@ -160,8 +169,8 @@ class _Finder:
             self._positions = {each: index for index, each in enumerate(self.graph.ops())}
         return self._positions[op]
 
-    def candidates(self, patterns: Sequence[Pattern | Supergroup]) -> Iterator[tuple[int, Iterator[Match]]]:
-        """For each value and each pattern that could end there: the rank of the pattern and its matches."""
+    def candidates(self, patterns: Sequence[Pattern | Supergroup]) -> Iterator[tuple[int, Value]]:
+        """The patterns, by rank, and the values that they could have as results."""
         roots = [_program(pattern).root for pattern in patterns]
         look = self.engine.look
         promising: dict[Signature, list[int]] = {}
@@ -170,7 +179,7 @@ class _Finder:
             if signature not in promising:
                 promising[signature] = [r for r, root in enumerate(roots) if look.plausible(root, signature)]
             for rank in promising[signature]:
-                yield rank, self.valid(patterns[rank], result)
+                yield rank, result
 
     def valid(self, pattern: Pattern | Supergroup, result: Value) -> Iterator[Match]:
         """All distinct matches with this result."""

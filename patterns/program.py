@@ -38,15 +38,18 @@ class Node:
             matches depends on nothing else.
         kinds: what a matching value can be computed by.
         anything: whether it can be computed by anything.
+        is_leaf: whether it has no parts: any value, a constant, or an input that is left out.
+        is_transparent: whether it is nothing but its options.
     """
 
     __slots__ = (
-        "_options",
         "anything",
         "children",
         "choice",
         "element",
         "interface",
+        "is_leaf",
+        "is_transparent",
         "kinds",
         "slot",
         "tests",
@@ -61,6 +64,8 @@ class Node:
         self.interface: tuple[int, ...] = ()
         self.kinds: frozenset[Kind] = frozenset()
         self.anything = False
+        self.is_leaf = not isinstance(element, (OpPattern, Output, Alternatives))
+        self.is_transparent = False
 
     def accepts(self, kind: Kind) -> bool:
         """Whether a value computed so can match at all."""
@@ -111,6 +116,8 @@ class Program:
         for element, node in self._nodes.items():
             node.slot = self.slots.get(element)
             node.choice = self.choices.get(element)
+            bare = node.slot is None and node.choice is None
+            node.is_transparent = isinstance(element, Alternatives) and bare
             if isinstance(element, OpPattern):
                 node.tests = tuple((name, test, self._slot_of(test)) for name, test in element.attributes)
 
@@ -129,6 +136,8 @@ class Program:
                 for child in element.children
             ]
             counts[element] = max(below, default=0) if isinstance(element, Alternatives) else sum(below)
+            if element is shared:
+                counts[element] = 1
         return counts[self.root.element] + sum(counts[each] for each in counts if each in self.slots) > 1
 
     def _slot_of(self, test: AttributeTest) -> int | None:

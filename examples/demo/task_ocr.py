@@ -35,6 +35,14 @@ def model_path(name: str) -> Path:
     return path
 
 
+def load_font(size: int) -> ImageFont.FreeTypeFont:
+    """The font that Pillow carries."""
+    font = ImageFont.load_default(size)
+    if not isinstance(font, ImageFont.FreeTypeFont):
+        raise DemoError("this build of Pillow cannot draw fonts: install Pillow 10.1 or newer, with FreeType")
+    return font
+
+
 class Writer:
     """Draws random English text; the same seed gives the same drawings."""
 
@@ -53,12 +61,13 @@ class Writer:
         return line
 
     def draw(self, image: Image.Image, at: tuple[int, int], text: str, size: int, ink: int) -> Box:
-        """Writes ``text`` and returns the box of its ink."""
-        font = ImageFont.load_default(size)
+        """Writes ``text`` and returns the box of its line, from the font's ascent to its descent."""
+        font = load_font(size)
         bold = 1 if self.random.random() < 0.2 else 0
         pen = ImageDraw.Draw(image)
         pen.text(at, text, fill=ink, font=font, stroke_width=bold)
-        return pen.textbbox(at, text, font=font, stroke_width=bold)
+        left, _, right, _ = pen.textbbox(at, text, font=font, stroke_width=bold)
+        return left, at[1], right, at[1] + sum(font.getmetrics())
 
     def degrade(self, image: Image.Image) -> np.ndarray:
         """Blurs and adds noise; uint8 (height, width)."""
@@ -76,7 +85,7 @@ class Writer:
         text = self.text(int(self.random.integers(1, 6)))
         paper, ink = self.shades()
         size = int(self.random.integers(height // 2, height * 3 // 4))
-        _, top, right, bottom = ImageFont.load_default(size).getbbox(text)
+        _, top, right, bottom = load_font(size).getbbox(text)
         image = Image.new("L", (int(right) + 16, height), paper)
         middle = (height - (bottom - top)) // 2 - top
         self.draw(image, (8, int(middle + self.random.integers(-2, 3))), text, size, ink)
@@ -95,7 +104,7 @@ class Writer:
                 return self.degrade(image), boxes
             x = int(self.random.integers(8, width // 3))
             text = self.text(int(self.random.integers(1, 5)))
-            while ImageFont.load_default(size).getlength(text) > width - x - 8:
+            while load_font(size).getlength(text) > width - x - 8:
                 text = text[:-1].rstrip()
             boxes.append(self.draw(image, (x, y), text, size, ink))
             y += int(size * self.random.uniform(1.5, 2.5))

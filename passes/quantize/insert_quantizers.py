@@ -44,20 +44,10 @@ class InsertQuantizers(Pass):
     skip_nodes: tuple[str, ...] = option((), "names of ops to leave in float")
 
     def run(self, model: Model, context: PassContext) -> None:
-        target = _without(context.required_target(), self.skip_ops)
         _complete_types(model, context)
-        _Placement(model, target, self).run()
+        _Placement(model, context.required_target(), self).run()
         for graph in list(model.graphs())[1:]:
             _skip_nested(model, graph)
-
-
-def _without(target: Target, op_types: tuple[str, ...]) -> Target:
-    """The target with some op types made float."""
-    stay = {op_type: target.rule_for(op_type).model_copy(update=_STAY_FLOAT) for op_type in op_types}
-    return target.model_copy(update={"ops": {**target.ops, **stay}})
-
-
-_STAY_FLOAT = {"runs": "float", "why": "left in float because skip_ops names its type"}
 
 
 def _complete_types(model: Model, context: PassContext) -> None:
@@ -80,15 +70,11 @@ class _Placement:
         self.quant = model.quant
         self.graph = model.graph
         self.target = target
-        self.units = UnitMap(model, model.graph, target)
-        self.excluded = _excluded(model.graph, options.skip_nodes)
+        self.units = UnitMap(model, model.graph, target, _left_float(model.graph, options))
         self.activation = _spec(target.activation, options.activation)
         self.weight = _spec(target.weight, options.weight)
 
     def run(self) -> None:
-        for unit in list(self.units.integer):
-            if self.excluded.intersection(unit.ops):
-                del self.units.integer[unit]
         for unit in self.units.integer:
             for value, op, port in self.units.inputs(unit):
                 self._place_input(unit, value, op, port)
@@ -169,8 +155,6 @@ class _Placement:
         if producer is None:
             return self._why_unread(value)
         unit = self.units.unit_of(producer)
-        if self.excluded.intersection(unit.ops):
-            return f"{unit.label} is left in float because skip_nodes names it"
         if unit.region is not None and unit.region.is_inner(value):
             return f"inside {unit.label}, which runs as one operator"
         if value not in self.units.data:
@@ -212,14 +196,17 @@ def _spec(rule: FormatRule, format: str | None) -> QuantSpec:
     return QuantSpec(chosen, symmetric=symmetric, narrow=rule.narrow and symmetric)
 
 
-def _excluded(graph: Graph, names: tuple[str, ...]) -> set[Op]:
-    by_name = {op.name: op for op in graph.ops()}
-    missing = [name for name in names if name not in by_name]
-    if missing:
-        raise UsageError(
-            f"skip_nodes names '{missing[0]}', which no op has{nearest(missing[0], list(by_name))}"
-        )
-    return {by_name[name] for name in names}
+def _left_float(graph: Graph, options: InsertQuantizers) -> dict[Op, str]:
+    """The ops that the options leave in float, with the reason."""
+    found: dict[Op, str] = {}
+    for field, kind in (("skip_ops", "op_type"), ("skip_nodes", "name")):
+        chosen = getattr(options, field)
+        known = dict.fromkeys(getattr(op, kind) for op in graph.ops())
+        for word in chosen:
+            if word not in known:
+                raise UsageError(f"{field} names '{word}', which no op has{nearest(word, list(known))}")
+        found.update({op: f"{field} names it" for op in graph.ops() if getattr(op, kind) in chosen})
+    return found
 
 
 def _skip_nested(model: Model, graph: Graph) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from onnx import TensorProto
 
@@ -39,11 +40,14 @@ class Unit:
 class UnitMap:
     """The units of one graph, who makes and reads each value, and which units run in integers."""
 
-    def __init__(self, model: Model, graph: Graph, target: Target) -> None:
+    def __init__(
+        self, model: Model, graph: Graph, target: Target, left_float: Mapping[Op, str] = MappingProxyType({})
+    ) -> None:
+        """Args: left_float: ops that run in float whatever the target says, with the reason."""
         self.graph = graph
         self._of_op: dict[Op, Unit] = {}
         self.data = _data_values(graph)
-        for unit in _units(model, graph, target):
+        for unit in _units(model, graph, target, left_float):
             self._of_op.update(dict.fromkeys(unit.ops, unit))
         self.units = list(dict.fromkeys(self._of_op[op] for op in _by_root(graph, self._of_op)))
         self.integer = {
@@ -148,11 +152,16 @@ def is_plain_float(value: Value) -> bool:
     return value.type.elem_type == TensorProto.FLOAT
 
 
-def _units(model: Model, graph: Graph, target: Target) -> Iterator[Unit]:
+def _units(model: Model, graph: Graph, target: Target, left_float: Mapping[Op, str]) -> Iterator[Unit]:
+    def chosen(rule: OpRule, ops: tuple[Op, ...]) -> OpRule:
+        why = next((left_float[op] for op in ops if op in left_float), None)
+        return rule if why is None else rule.model_copy(update={"runs": "float", "why": why})
+
     claimed: set[Op] = set()
     for region in model.regions:
-        rule = target.region_rule(region.name)
-        if region.graph is graph and rule is not None:
+        known = target.region_rule(region.name)
+        if region.graph is graph and known is not None:
+            rule = chosen(known, region.ops)
             claimed.update(region.ops)
             if rule.runs == "float":
                 yield from (Unit((op,), rule) for op in region.ops)
@@ -160,7 +169,7 @@ def _units(model: Model, graph: Graph, target: Target) -> Iterator[Unit]:
                 yield Unit(region.ops, rule, region)
     for op in graph.ops():
         if op not in claimed:
-            yield Unit((op,), target.rule_for(op.op_type, op.domain))
+            yield Unit((op,), chosen(target.rule_for(op.op_type, op.domain), (op,)))
 
 
 def _by_root(graph: Graph, of_op: dict[Op, Unit]) -> list[Op]:

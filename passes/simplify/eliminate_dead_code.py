@@ -24,7 +24,8 @@ class EliminateDeadCode(Pass):
         for graph in reversed(list(model.graphs())):
             _remove_unread_ops(rewriter, graph)
             for value in graph.values():
-                if value.const is not None and not graph.is_input(value) and not graph.uses(value):
+                read = graph.is_input(value) or graph.is_output(value) or graph.uses(value)
+                if value.const is not None and not read:
                     with rewriter.action("drop constant", value):
                         rewriter.drop_unread_constant(value)
 

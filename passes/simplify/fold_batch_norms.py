@@ -26,7 +26,9 @@ class Affine:
 
 @dataclass(frozen=True)
 class FoldBatchNorms(Pass):
-    """Folds a per-channel scale and shift into the weight and bias of the Conv, Gemm or MatMul before it.
+    """Folds a per-channel scale and shift into the weight and bias of the op before it.
+
+    That op is a Conv, a ConvTranspose or, for a BatchNormalization only, a Gemm.
 
     The scale and shift may be a BatchNormalization, a Mul or an Add with a constant per channel (for a
     Conv; Paddle and TensorFlow exporters write biases that way). An op whose result is read elsewhere or is

@@ -24,6 +24,15 @@ _RANDOM = {
     "Multinomial",
     "Bernoulli",
 }
+# The attributes of Constant that hold a scalar or a list, with the type that they make.
+_NUMBERS = {
+    "value_float": np.float32,
+    "value_floats": np.float32,
+    "value_int": np.int64,
+    "value_ints": np.int64,
+    "value_string": object,
+    "value_strings": object,
+}
 _KEPT = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
 
 
@@ -43,7 +52,7 @@ class FoldConstants(Pass):
 
     def run(self, model: Model, context: PassContext) -> None:
         rewriter = Rewriter(model, self.name)
-        for graph in model.graphs():
+        for graph in model.graph.walk():  # not function bodies, which have no initializers
             for op in graph.ops():
                 if op.is_type("Constant"):
                     _lift_constant(rewriter, graph, op)
@@ -66,24 +75,36 @@ class FoldConstants(Pass):
         for op in reversed(list(foldable)):
             outputs = [value for value in graph.op_outputs(op) if value is not None]
             wanted = [value for value in outputs if graph.uses(value) or graph.is_output(value)]
+            arrays = [results.get(value.name) for value in wanted]
             if (
-                all(v.name in results for v in wanted)
-                and sum(results[v.name].nbytes for v in wanted) <= limit
+                all(isinstance(array, np.ndarray) for array in arrays)  # a sequence is no initializer
+                and sum(array.nbytes for array in arrays if array is not None) <= limit
             ):
                 _replace(rewriter, graph, op, {value: results[value.name] for value in wanted})
 
 
 def _lift_constant(rewriter: Rewriter, graph: Graph, op: Op) -> None:
     result = graph.op_outputs(op)[0]
-    tensor = op.attribute("value")
-    if result is None or tensor is None or graph.is_output(result):
+    data = _data(op)
+    if result is None or data is None or graph.is_output(result):
         return
     with rewriter.action("constant to initializer", op):
-        name = result.name
-        const = rewriter.add_constant(graph, TensorRef(tensor, graph.model.base_dir), name)
+        const = rewriter.add_constant(graph, data, result.name)
         rewriter.replace_uses(result, const)
         rewriter.swap_names(result, const)
         rewriter.erase_op(op)
+
+
+def _data(op: Op) -> TensorRef | np.ndarray | None:
+    """The data of a Constant op; None for a sparse tensor."""
+    tensor = op.attribute("value")
+    if tensor is not None:
+        return TensorRef(tensor, op.graph.model.base_dir)
+    for name, dtype in _NUMBERS.items():
+        numbers = op.attribute(name)
+        if numbers is not None:
+            return np.asarray(numbers, dtype)
+    return None
 
 
 def _constant_ops(graph: Graph) -> dict[Op, None]:

@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         silence_closed_pipe()
         return PIPE_CLOSED
     except (click.Abort, KeyboardInterrupt):
-        print_error("interrupted; nothing was written")
+        print_error("interrupted")
         return INTERRUPTED
     except Exception as error:
         if os.environ.get("QC_TRACEBACK"):
@@ -80,6 +80,8 @@ def _explain(error: Exception) -> tuple[str, int]:
 
 def _usage_sentence(error: click.ClickException) -> str:
     """Click's message in the form of qc's own: one sentence that begins small and ends without a period."""
-    message = " ".join(error.format_message().split()).rstrip(".")
+    message = " ".join(error.format_message().split()).rstrip(".").replace(". (Did", " (did")
     path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "qc"
+    if path == f"qc {cli.default.name}":
+        path = "qc"
     return f"{message[:1].lower()}{message[1:]}; '{path} --help' shows how it is used"

@@ -17,6 +17,7 @@ from rich.text import Text
 import qc
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
+from qc.ir.tensor_ref import TensorRef
 from qc.ir.text import print_model
 from qc.patterns import find_all, supergroups
 from qc.report import Fact, count, facts_grid, file_size, printable
@@ -104,16 +105,25 @@ def _counts(counter: Counter[str]) -> RenderableType:
 
 
 def _parameters(model: Model) -> str:
-    values = [value for graph in model.graphs() for value in graph.values()]
-    constants = [value.const for value in values if value.const is not None]
+    constants = list(_constants(model))
     elements: Counter[str] = Counter()
     for const in constants:
         elements[_element(const.data_type)] += math.prod(const.shape)
     if not constants:
-        return "no initializers"
+        return "none"
     kinds = ", ".join(f"{number:,} {name}" for name, number in elements.most_common())
     total = file_size(sum(const.nbytes for const in constants))
-    return f"{kinds} in {count(len(constants), 'initializer')}, {total}"
+    return f"{kinds} in {count(len(constants), 'constant')}, {total}"
+
+
+def _constants(model: Model) -> Iterator[TensorRef]:
+    """The data of initializers and of Constant ops."""
+    for graph in model.graphs():
+        yield from (value.const for value in graph.values() if value.const is not None)
+        for op in graph.ops():
+            tensor = op.attribute("value") if op.is_type("Constant") else None
+            if isinstance(tensor, TensorProto):
+                yield TensorRef(tensor, model.base_dir)
 
 
 def _is_quantization(op: Op) -> bool:

@@ -58,17 +58,17 @@ void check_block_scale(const Shape& scale, const Shape& x, std::size_t axis, std
 }
 
 Layout layout_of(const QuantizerAttributes& attributes, const Shape& x, const Shape& scale) {
+  const Layout whole = {x.count(), x.count(), true, 1, 0};
   if (attributes.granularity == Granularity::tensor) {
-    const std::size_t count = x.count();
-    if (scale.count() != 1)
-      throw InvalidArgument("FakeQuantize: scale has shape " + scale.text() + " but one for the tensor is needed.");
-    return {count, count, true, 1, 0};
+    if (scale.count() == 1) return whole;
+    throw InvalidArgument("FakeQuantize: scale has shape " + scale.text() + " but one for the tensor is needed.");
   }
   const std::size_t axis = checked_axis(attributes.axis, x);
   const std::size_t inner = x.count(axis + 1, x.rank);
   const auto length = static_cast<std::size_t>(x.dims[axis]);
   if (attributes.granularity == Granularity::channel) {
     check_channel_scale(scale, x, axis);
+    if (length == 1) return whole;
     if (inner == 1) return {length, length, false, 1, 0};
     return {length * inner, inner, true, 1, 0};
   }

@@ -123,7 +123,7 @@ void for_each_run(const Channels& channels, std::size_t begin, std::size_t end, 
 void add_slice(Summary& summary, const FloatTensor& x, const Channels& channels, std::size_t begin, std::size_t end) {
   const ElementLoops& loops = element_loops();
   const auto add = [&](const float* data, std::size_t length, std::size_t channel) {
-    if (channels.run == 1 && channels.number > 1)
+    if (channels.run == 1)
       summary.add_one_each(data, length, channel);
     else
       summary.add(data, length, channel);
@@ -152,8 +152,8 @@ std::size_t observed_channels(const Shape& x, std::int64_t axis) {
 void observe(const FloatTensor& x, std::int64_t axis, const Observation& result, const TaskRunner& run) {
   const std::size_t count = x.shape.count();
   const std::size_t number = observed_channels(x.shape, axis);
-  const Channels channels = {number, axis == -1 ? std::max<std::size_t>(count, 1)
-                                                : x.shape.count(static_cast<std::size_t>(axis) + 1, x.shape.rank)};
+  const Channels channels = {
+      number, number == 1 ? count : x.shape.count(static_cast<std::size_t>(axis) + 1, x.shape.rank)};
   std::int64_t* const histogram = result.histogram;
   if (histogram != nullptr) std::fill_n(histogram, kHistogramBins, 0);
 

@@ -1,0 +1,23 @@
+"""What all tests share: helpers that can be imported, the hypothesis profile, and the golden files' option."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+sys.path.insert(0, str(Path(__file__).parent))  # for `from support.models import ...`
+
+# The same examples on every machine; HYPOTHESIS_PROFILE=search looks for new ones.
+settings.register_profile("fixed", deadline=None, derandomize=True)
+settings.register_profile("search", deadline=None, max_examples=500)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="rewrite the expected parts of all golden files that run"
+    )
