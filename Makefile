@@ -34,13 +34,14 @@ $(VENV)/.dev: $(VENV)/pyvenv.cfg $(NATIVE)
 	touch $@
 
 $(VENV)/.demo-magika: $(VENV)/pyvenv.cfg $(NATIVE)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps magika==1.0.3
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[demo]'
 	touch $@
 
+# The package is wanted for its models only, not for the image libraries that it depends on.
 $(VENV)/.demo-ocr: $(VENV)/pyvenv.cfg $(NATIVE)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps rapidocr-onnxruntime==1.4.4
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python \
+		rapidocr-onnxruntime==1.4.4
 	$(BIN)/pip install --quiet --disable-pip-version-check 'pillow>=10.1'
 	touch $@
 

@@ -317,5 +317,5 @@ class CycleError(Exception):
     """The graph has a cycle through ``op``."""
 
     def __init__(self, op: Op) -> None:
-        super().__init__(f"the graph has a cycle through {op.op_type} '{op.name}'")
+        super().__init__(f"the graph has a cycle through {op.label}")
         self.op = op

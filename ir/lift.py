@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from .errors import ModelError
-from .graph import Graph, Op, Value
+from .graph import CycleError, Graph, Op, Value
 from .model import Model
 from .tensor_ref import TensorRef
 from .types import infer_types
@@ -74,7 +74,10 @@ def lift(source: ModelProto | str | Path, base_dir: str | Path | None = None) ->
         _lift_graph(body, proto, _import(_skeleton(proto, 0)), None)
         body.proto = function
         model.functions[key] = body
-    infer_types(model)
+    try:
+        infer_types(model)
+    except CycleError as error:
+        raise ModelError(f"the model is invalid: {error}") from error
     return model
 
 

@@ -266,9 +266,12 @@ class Rewriter:
         self._edit(lambda: setattr(owner, field, new), lambda: setattr(owner, field, old))
 
     def _fresh_name(self, hint: str) -> str:
-        name = self.model.fresh_name(hint)
-        self._edit(lambda: None, lambda: self.model._names.discard(name))
-        return name
+        made: list[str] = []
+        self._edit(
+            lambda: made.append(self.model.fresh_name(hint)),
+            lambda: self.model._names.discard(made[0]),
+        )
+        return made[0]
 
     def _connect(self, source: Op | Value, sink: Op | Value, port: Port) -> None:
         graph = source.graph

@@ -22,7 +22,7 @@ from .attempt import FAILED, MATCHED, NO_OPS, Attempt, Bindings, Solution, bind,
 from .attributes import UNKNOWN, attribute_of, normalized
 from .conditions import described, equal_attributes, refuse_any, refuse_constant
 from .lookahead import Lookahead, Operands
-from .mismatch import Failure
+from .mismatch import NOT_CONSTANT, WRONG_CONTENT, WRONG_OP, WRONG_PORTS, Failure
 from .pattern import Alternatives, AnyValue, Attribute, Constant, OpPattern, Output, Pattern
 from .program import Node, Program
 
@@ -81,10 +81,11 @@ class Engine:
         if slot is not None and bound[slot] is not None:
             if bound[slot] is held(value):
                 return MATCHED
-            return self._refused(2, node, value, f"the same value as before, {bound[slot]}")
+            return self._refused(WRONG_CONTENT, node, value, f"the same value as before, {bound[slot]}")
         signature = self.look.signature(value)
         if not self.look.plausible(node, signature):
-            return self._refused(0, node, value, _wanted(node))
+            rank = NOT_CONSTANT if node.is_leaf else WRONG_OP
+            return self._refused(rank, node, value, _wanted(node))
         if node.is_leaf:
             return self._leaf(node, value, bound)
         if node.is_transparent:
@@ -104,7 +105,9 @@ class Engine:
     def _leaf(self, node: Node, value: Value | None, bound: Bindings) -> Attempt:
         expected = self._refusal(node.element, value)
         if expected is not None:
-            return self._refused(2 if expected != "a constant" else 0, node, value, expected)
+            return self._refused(
+                WRONG_CONTENT if expected != "a constant" else NOT_CONSTANT, node, value, expected
+            )
         if node.slot is None:
             return MATCHED
         return Attempt([Solution(bind((None,) * len(bound), node.slot, held(value)), NO_OPS)])
@@ -162,9 +165,10 @@ class Engine:
         outputs = self.graph.op_outputs(producer) if producer is not None else ()
         if element.index >= len(outputs) or outputs[element.index] is not place.value:
             expected = f"output {element.index} of an op"
-            place.attempt.inherit(self._refused(1, place.node, place.value, expected), 0)
+            place.attempt.inherit(self._refused(WRONG_PORTS, place.node, place.value, expected), 0)
             return
-        inner = self._solve(place.node.children[0], outputs[0], bound)
+        first = next(value for value in outputs if value is not None)
+        inner = self._solve(place.node.children[0], first, bound)
         for solution in inner:
             yield Solution(merge(bound, solution.bindings), solution.ops)
         if self.explain:
@@ -178,7 +182,7 @@ class Engine:
         orders = self._orders(place.node, value, op)
         if not orders:
             expected = f"the first output of {op.op_type} with {len(element.inputs)} inputs"
-            place.attempt.inherit(self._refused(1, place.node, value, expected), 0)
+            place.attempt.inherit(self._refused(WRONG_PORTS, place.node, value, expected), 0)
             return
         after = self._attributes(place, op, bound)
         if after is None:
@@ -189,7 +193,7 @@ class Engine:
 
     def _orders(self, node: Node, value: Value, op: Op) -> list[Operands]:
         """The operand orders to try, each once; none if ``value`` or the number of inputs is wrong."""
-        if op.num_outputs > 1 and self.graph.op_outputs(op)[0] is not value:
+        if op.num_outputs > 1 and value is not next(each for each in self.graph.op_outputs(op) if each):
             return []
         inputs = self.look.inputs(op)
         orders = self.look.orders(node, self.look.signature(value))
@@ -229,7 +233,8 @@ class Engine:
                 wanted = repr(test)
             if not fits:
                 seen = f"{name}={found!r} in {op.label}"
-                place.attempt.inherit(self._refused(2, place.node, place.value, f"{name}={wanted}", seen), 0)
+                refused = self._refused(WRONG_CONTENT, place.node, place.value, f"{name}={wanted}", seen)
+                place.attempt.inherit(refused, 0)
                 return None
         return bound
 

@@ -9,14 +9,17 @@ from qc.ir.graph import Op, Value
 
 from .pattern import Pattern
 
+NOT_CONSTANT, WRONG_OP, WRONG_PORTS, WRONG_CONTENT, USED_OUTSIDE = range(5)
+"""Ranks of failures: no constant; another op; number of inputs or index of the output; wrong constant,
+attribute or sharing; all fits, but an inner value is used outside."""
+
 
 class Failure(NamedTuple):
     """One failed try.
 
     Attributes:
         matched: ops that had matched before.
-        rank: which kind of failure is nearer to success among equals: 0 wrong op, 1 wrong number of
-            inputs or wrong output, 2 wrong constant, attribute or sharing, 3 used outside.
+        rank: which kind of failure is nearer to success among equals, see the constants below.
         element: the part of the pattern that was tried.
         value: where it was tried; None for an input that is left out.
     """

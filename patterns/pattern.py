@@ -151,7 +151,7 @@ AttributeTest = Attribute | int | float | str | tuple[int | float, ...]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OpPattern(Pattern):
-    """The first output of an op.
+    """The first output of an op, of those that are not left out; ``pattern[k]`` is output ``k``.
 
     Attributes:
         op_types: the accepted types, all of one domain.
@@ -172,7 +172,7 @@ class OpPattern(Pattern):
         return self.inputs
 
     def __getitem__(self, index: int) -> Output:
-        """Another output of the same op."""
+        """Output ``index`` of the same op."""
         return Output(self, index)
 
 

@@ -52,6 +52,12 @@ class Coverage:
         """Number of ops that read float data."""
         return sum(total for _, total in self.ops.values())
 
+    @property
+    def weighted_ops(self) -> tuple[int, int]:
+        """Of the ops that do nearly all of the arithmetic: how many are quantized, and how many there are."""
+        found = [self.ops.get(op_type, (0, 0)) for op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul")]
+        return sum(done for done, _ in found), sum(total for _, total in found)
+
 
 def coverage_of(model: Model) -> Coverage:
     """Reads the coverage off the quantizers and the recorded decisions."""

@@ -62,8 +62,8 @@ def coverage_summary(coverage: Coverage) -> list[Fact]:
     facts: list[Fact] = [
         (
             "quantized",
-            f"{coverage.quantized} of {tensors} float tensors, "
-            f"{coverage.quantized_ops} of {coverage.total_ops} ops",
+            f"{coverage.quantized:,} of {tensors:,} float tensors, "
+            f"{coverage.quantized_ops:,} of {coverage.total_ops:,} ops",
         )
     ]
     if coverage.formats:

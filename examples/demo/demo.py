@@ -67,8 +67,8 @@ def measure(task: Task, output: Path, console: Console) -> list[Row]:
             scores.append(task.score(runner(model)))
     with console.status("timing"):
         seconds = latencies(list(labels.values()), task.timing_feed())
-    done = compiled.coverage
-    coverage = ("", "", f"{done.quantized_ops} of {done.total_ops} ops")
+    done, total = compiled.coverage.weighted_ops
+    coverage = ("", "", f"{done} of {total} weighted ops")
     return [
         Row(label, model, score, seconds[0] / taken, covered)
         for (label, model), score, taken, covered in zip(

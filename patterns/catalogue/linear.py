@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..attributes import constant_data
+from ..fragments import floating
 from ..match import Match
 from ..pattern import Pattern, choice, constant, op, optional, value
 from ..supergroup import Supergroup
@@ -19,7 +20,7 @@ _OPS = {"conv": "Conv", "conv_transpose": "ConvTranspose", "gemm": "Gemm", "matm
 
 def weighted_heads() -> dict[str, Pattern]:
     """A weighted op alone, with a bias added after it, with a batch norm, with both; longest first."""
-    x, weight, bias = value("x"), value("weight"), value("bias")
+    x, weight, bias = value("x", where=floating), value("weight"), value("bias")
     fixed_weight, fixed_bias = constant("weight"), constant("bias")
     parameters = _batch_norm_parameters()
     heads: dict[str, Pattern] = {}
@@ -35,7 +36,7 @@ def weighted_heads() -> dict[str, Pattern]:
 
 def elementwise_heads() -> dict[str, Pattern]:
     """Unweighted ops that some targets compute together with an activation."""
-    a, b, x = value("a"), value("b"), value("x")
+    a, b, x = (value(name, where=floating) for name in ("a", "b", "x"))
     return {
         "add": op.Add(a, b),
         "sub": op.Sub(a, b),

@@ -53,8 +53,9 @@ def layer_norm() -> Pattern:
 
 def rms_norm() -> Pattern:
     """``x / sqrt(mean(x^2) + epsilon)``, then a scale if it is constant."""
-    x, axes, scale = widened(value("x", where=floating)), attribute("axes"), constant("scale")
-    std, rstd = _spread(mean(square(x), axes))
+    source, axes, scale = value("x", where=floating), attribute("axes"), constant("scale")
+    x = widened(source)
+    std, rstd = _spread(mean(square(widened(source)), axes))
     plain = x / std | x * rstd
     return either(
         *in_newer_onnx("RMSNormalization", value("x"), constant("scale")),

@@ -7,6 +7,7 @@ codes are those of :mod:`qc.ir.errors`, and 130 after an interrupt, 141 after a 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 
 import click
@@ -15,7 +16,7 @@ from qc.ir.errors import QcError
 
 from .compilation import compile_command
 from .evaluation import eval_command
-from .group import CommandGroup
+from .group import CommandGroup, PipeClosedError
 from .inspection import inspect_command
 from .listing import help_command, list_passes, list_pipelines, list_targets
 from .output import print_error, print_traceback, silence_closed_pipe
@@ -25,6 +26,8 @@ __all__ = ["cli", "main"]
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 DEFECT = 6
+
+_SUGGESTION = re.compile(r"\. \(?Did you mean (?:one of: )?(.*?)\?\)?$")
 
 cli = CommandGroup(
     "qc",
@@ -49,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         code = cli.main(arguments, "qc", standalone_mode=False)
-    except BrokenPipeError:
+    except PipeClosedError:
         silence_closed_pipe()
         return PIPE_CLOSED
     except (click.Abort, KeyboardInterrupt):
@@ -80,7 +83,8 @@ def _explain(error: Exception) -> tuple[str, int]:
 
 def _usage_sentence(error: click.ClickException) -> str:
     """Click's message in the form of qc's own: one sentence that begins small and ends without a period."""
-    message = " ".join(error.format_message().split()).rstrip(".").replace(". (Did", " (did")
+    message = " ".join(error.format_message().split()).rstrip(".")
+    message = _SUGGESTION.sub(r" (did you mean \1?)", message)
     path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "qc"
     if path == f"qc {cli.default.name}":
         path = "qc"

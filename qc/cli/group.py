@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from qc.ir.errors import UsageError, nearest
+
+
+class PipeClosedError(Exception):
+    """Nobody reads the output any more. Click would turn a BrokenPipeError into exit code 1."""
 
 
 class CommandGroup(click.Group):
@@ -30,6 +35,13 @@ class CommandGroup(click.Group):
             self._refuse_misspelt(first)
             args = [str(self.default.name), *args]
         return super().parse_args(ctx, args or ["--help"])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command; raises PipeClosedError if the reader of its output went away."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise PipeClosedError from error
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Both forms."""

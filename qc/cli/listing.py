@@ -29,19 +29,19 @@ _TITLES = {
 @click.command("list-passes", short_help="List the passes.")
 def list_passes() -> None:
     """Lists the passes by stage; a pipeline never goes back to an earlier stage."""
-    table = _listing()
-    descriptions = [describe(cls) for cls in registry()]
-    for stage, title in _TITLES.items():
-        table.add_row(Text(title, style="bold"), "")
-        for description in descriptions:
-            if description.stage is stage:
-                table.add_row(f"  {description.name}", _line(description.summary))
-        table.add_row("", "")
-    table.add_row(Text("run other passes", style="bold"), "")
-    for cls in COMBINATORS.values():
-        combinator = describe_combinator(cls)
-        table.add_row(f"  {combinator.name}", _line(combinator.summary))
-    standard_output().show(table)
+    groups = {
+        title: [(cls.name, cls.summary()) for cls in registry() if cls.stage is stage]
+        for stage, title in _TITLES.items()
+    }
+    combinators = map(describe_combinator, COMBINATORS.values())
+    groups["run other passes"] = [(combinator.name, combinator.summary) for combinator in combinators]
+    width = max(len(name) for rows in groups.values() for name, _ in rows)
+    console = standard_output()
+    for index, (title, rows) in enumerate(groups.items()):
+        table = _listing(width)
+        for name, summary in rows:
+            table.add_row(name, plain(summary).removesuffix("."))
+        console.show(*([""] if index else []), Text(title, style="bold"), Padding(table, (0, 0, 0, 2)))
 
 
 @click.command("list-pipelines", short_help="List the pipelines that come with qc.")
@@ -137,13 +137,9 @@ def _show_pipeline(console: ReportConsole, file: PipelineFile) -> None:
     console.show(facts)
 
 
-def _line(summary: str) -> str:
-    return plain(summary).removesuffix(".")
-
-
-def _listing() -> Table:
+def _listing(width: int | None = None) -> Table:
     table = Table.grid(padding=(0, 3, 0, 0))
-    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, min_width=width)
     table.add_column()
     return table
 

@@ -18,7 +18,7 @@ from qc.ir.lower import lower, serialize
 from qc.ir.verify import verify
 
 BACKEND = Path(onnx.__file__).parent / "backend" / "test" / "data"
-MORE_MODELS = Path(os.environ.get("QC_MODELS", "../shared/models"))
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 def is_unharmed(model: ModelProto) -> bool:
@@ -62,9 +62,11 @@ def test_all_models_that_come_with_onnx() -> None:
     assert not bad
 
 
-@pytest.mark.skipif(not MORE_MODELS.is_dir(), reason="no folder of real models here; QC_MODELS names one")
-def test_real_models() -> None:
-    count, bad = harmed(file_models(MORE_MODELS))
+@pytest.mark.parametrize("folder", [FIXTURES, os.environ.get("QC_MODELS")])
+def test_real_models(folder: str | Path | None) -> None:
+    if folder is None:
+        pytest.skip("QC_MODELS names no folder of models")
+    count, bad = harmed(file_models(Path(folder)))
     assert count
     assert not bad
 

@@ -44,9 +44,7 @@ class Workplace:
 
 
 @pytest.fixture
-def qc(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Workplace:
+def qc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Workplace:
     """The command ``qc``, run in an empty folder with ``model.onnx`` and ``calibration.npz``."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")

@@ -1,0 +1,364 @@
+"""Edits through the rewriter: what each does, and that all of them can be taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto
+from support.models import parse
+from support.pipelines import check, run_model
+
+from qc.ir.graph import Graph, Op, Value, ValueType
+from qc.ir.lift import lift
+from qc.ir.lower import lower, serialize
+from qc.ir.model import Model
+from qc.ir.quant import QuantSpec
+from qc.ir.quant_table import Site
+from qc.ir.rewriter import Rewriter
+from qc.ir.text import print_model
+from qc.ir.verify import verify
+
+MODEL = """g (float[2] x, bool c, float[2] d) => (float[2] y, float[2] a, float[2] z)
+<float[2] w = {1, 2}, float[2] v = {3, 4}, float[2] d = {5, 6}> {
+    a = Add(x, w)
+    b = Mul(a, v)
+    e = Identity(b)
+    y = If(c) <
+        then_branch = t () => (float[2] r) { k = Neg(e) r = Add(k, w) },
+        else_branch = e () => (float[2] u) { u = Abs(x) }
+    >
+    z = Add(e, d)
+}"""
+SPEC = QuantSpec.of("uint8")
+
+
+def sample() -> Model:
+    """A model with a subgraph, shared constants, a default input, exposed values and quantizers."""
+    model = lift(parse(MODEL))
+    for name in ("b", "e", "x"):
+        model.quant.place(Site(named(model, name)), SPEC, "for the test")
+    add = producer(model, "z")
+    model.quant.place(Site(named(model, "d"), add, 1), SPEC, "for the test")
+    model.quant.tie(
+        model.quant.quantizers()[0], [model.quant.quantizers()[2]], "for the test"
+    )
+    return model
+
+
+def named(model: Model, name: str) -> Value:
+    value = model.graph.value_named(name)
+    assert value is not None
+    return value
+
+
+def producer(model: Model, name: str) -> Op:
+    op = model.graph.producer(named(model, name))
+    assert op is not None
+    return op
+
+
+def snapshot(model: Model) -> tuple[object, ...]:
+    """All that can be seen of a model."""
+    readers = [[str(use) for use in graph.uses(value)] for graph in model.graphs() for value in graph.values()]
+    names = [value.name for graph in model.graphs() for value in graph.values()]
+    return (
+        print_model(model),
+        serialize(lower(model)),
+        readers,
+        names,
+        sorted(model._names),
+        [(str(site), str(model.quant.get(site))) for site in model.quant.sites()],
+        [str(decision) for decision in model.quant.decisions],
+        [str(action) for action in model.actions],
+    )
+
+
+class Random:
+    """Random edits, drawn from hypothesis; those that the rewriter refuses are left out."""
+
+    def __init__(self, model: Model, rewriter: Rewriter, draw: Callable[..., Any]) -> None:
+        self.rewriter = rewriter
+        self.draw = draw
+        self.graph: Graph = draw(st.sampled_from(list(model.graphs())))
+
+    def value(self) -> Value:
+        found: Value = self.draw(st.sampled_from(self.graph.values()))
+        return found
+
+    def op(self) -> Op:
+        found: Op = self.draw(st.sampled_from(self.graph.ops()))
+        return found
+
+    def edit(self) -> None:
+        kinds = [name for name in vars(type(self)) if name.startswith("edit_")]
+        getattr(self, self.draw(st.sampled_from(kinds)))()
+
+    def edit_add_value(self) -> None:
+        self.rewriter.add_value(self.graph, "a", ValueType(TensorProto.FLOAT, (2,)))
+
+    def edit_add_constant(self) -> None:
+        self.rewriter.add_constant(self.graph, np.ones(2, np.float32), "w")
+
+    def edit_add_default_input(self) -> None:
+        self.rewriter.add_default_input(self.graph, np.ones(2, np.float32), "given")
+
+    def edit_add_op(self) -> None:
+        self.rewriter.add_op(self.graph, "Sum", [self.value(), None, self.value()], ["sum"], {"k": 1})
+
+    def edit_set_input(self) -> None:
+        port = self.draw(st.integers(0, 3))
+        self.rewriter.set_input(self.op(), port, self.draw(st.sampled_from([None, self.value()])))
+
+    def edit_replace_uses(self) -> None:
+        odd = self.draw(st.booleans())
+        self.rewriter.replace_uses(
+            self.value(),
+            self.value(),
+            where=lambda use: not odd or use.op.id % 2 == 1,
+            outputs=self.draw(st.booleans()),
+        )
+
+    def edit_erase_op(self) -> None:
+        self.rewriter.erase_op(self.op())
+
+    def edit_drop_unread_constant(self) -> None:
+        self.rewriter.drop_unread_constant(self.value())
+
+    def edit_set_attribute(self) -> None:
+        self.rewriter.set_attribute(self.op(), "k", self.draw(st.sampled_from([None, 1, "word", [1.0]])))
+
+    def edit_set_type(self) -> None:
+        self.rewriter.set_type(self.value(), ValueType())
+
+    def edit_swap_names(self) -> None:
+        self.rewriter.swap_names(self.value(), self.value())
+
+    def edit_set_opset(self) -> None:
+        self.rewriter.set_opset(self.draw(st.sampled_from(["", "new"])), 5)
+
+
+class Stop(Exception):
+    """Ends an action."""
+
+
+def random_edits(model: Model, rewriter: Rewriter, draw: Callable[..., Any], count: int) -> int:
+    done = 0
+    for _ in range(count):
+        try:
+            Random(model, rewriter, draw).edit()
+            done += 1
+        except Exception:  # refused, as the edits are random; what was done of it must be undone as well
+            continue
+    return done
+
+
+@given(data=st.data(), count=st.integers(1, 12))
+def test_an_exception_takes_all_edits_back(data: st.DataObject, count: int) -> None:
+    model = sample()
+    rewriter = Rewriter(model, "test")
+    before = snapshot(model)
+    with pytest.raises(Stop), rewriter.action("try", producer(model, "b")):
+        random_edits(model, rewriter, data.draw, count)
+        raise Stop
+    assert snapshot(model) == before
+
+
+@given(data=st.data(), count=st.integers(1, 12))
+def test_a_trial_leaves_nothing_behind(data: st.DataObject, count: int) -> None:
+    model = sample()
+    rewriter, c = Rewriter(model, "test"), named(model, "c")
+    before = snapshot(model)
+    with rewriter.trial():
+        random_edits(model, rewriter, data.draw, count)
+        model.quant.skip(c, "within the trial")
+    assert snapshot(model) == before
+
+
+def test_a_trial_ends_well_after_an_exception() -> None:
+    model = sample()
+    rewriter = Rewriter(model, "test")
+    before = snapshot(model)
+    with pytest.raises(Stop), rewriter.trial():
+        rewriter.set_opset("qc", 1)
+        raise Stop
+    assert snapshot(model) == before
+
+
+def test_actions_are_numbered_and_name_their_subject() -> None:
+    model = lift(parse(MODEL))
+    rewriter = Rewriter(model, "some-pass")
+    with rewriter.action("rule", producer(model, "a")) as first:
+        rewriter.set_attribute(producer(model, "a"), "k", 1)
+    with rewriter.action("other", named(model, "w")) as second:
+        pass
+    assert [str(action) for action in model.actions] == [
+        "action 1 (some-pass: rule on Add of 'a')",
+        "action 2 (some-pass: other on 'w')",
+    ]
+    assert (first.number, second.number) == (1, 2)
+
+
+def test_a_failed_action_is_not_counted() -> None:
+    model = lift(parse(MODEL))
+    with pytest.raises(Stop), Rewriter(model, "test").action("rule", producer(model, "a")):
+        raise Stop
+    assert model.action_count == 0
+
+
+def test_edits_need_an_action_and_do_nothing_without() -> None:
+    model = sample()
+    rewriter, before = Rewriter(model, "test"), snapshot(model)
+    a, add = named(model, "a"), producer(model, "a")
+    edits: list[Callable[[], object]] = [
+        lambda: rewriter.add_value(model.graph, "n"),
+        lambda: rewriter.add_constant(model.graph, np.ones(2), "n"),
+        lambda: rewriter.add_default_input(model.graph, np.ones(2), "n"),
+        lambda: rewriter.add_op(model.graph, "Neg", [a], ["n"]),
+        lambda: rewriter.set_input(add, 0, None),
+        lambda: rewriter.set_input(add, 5, None),
+        lambda: rewriter.replace_uses(a, named(model, "x")),
+        lambda: rewriter.set_attribute(add, "k", 1),
+        lambda: rewriter.set_type(a, ValueType()),
+        lambda: rewriter.swap_names(a, named(model, "x")),
+        lambda: rewriter.set_opset("qc", 1),
+    ]
+    for edit in edits:
+        with pytest.raises(RuntimeError, match="edits belong into"):
+            edit()
+    assert snapshot(model) == before
+
+
+def test_actions_do_not_nest() -> None:
+    model = lift(parse(MODEL))
+    rewriter = Rewriter(model, "test")
+    with (
+        rewriter.action("outer", producer(model, "a")),
+        pytest.raises(RuntimeError, match="do not nest"),
+        rewriter.action("inner", producer(model, "a")),
+    ):
+        pass
+
+
+def test_a_replaced_output_keeps_its_name_and_its_quantizer() -> None:
+    model = sample()
+    rewriter = Rewriter(model, "test")
+    a, quantizer = named(model, "a"), model.quant.of_value(named(model, "b"))
+    model.quant.place(Site(a), quantizer or SPEC, "for the test")
+    with rewriter.action("negate", a):
+        op = rewriter.add_op(model.graph, "Neg", [a], ["a_negated"])
+        result = model.graph.op_outputs(op)[0]
+        assert result is not None
+        rewriter.replace_uses(a, result, where=lambda use: use.op is not op)
+    assert [value.name for value in model.graph.outputs if value] == ["y", "a", "z"]
+    assert result.name == "a" and a.name == "a_negated"
+    assert model.quant.of_value(result) is quantizer and model.quant.of_value(a) is None
+    verify(model)
+    lowered = lower(model)
+    check(lowered)
+    feed = {"x": np.ones(2, np.float32), "c": np.asarray(True)}
+    np.testing.assert_array_equal(run_model(lowered, feed)["a"], [-2, -3])
+
+
+def test_a_value_that_a_subgraph_captures_can_be_replaced() -> None:
+    model = lift(parse(MODEL))
+    rewriter = Rewriter(model, "test")
+    with rewriter.action("bypass", producer(model, "e")):
+        rewriter.replace_uses(named(model, "e"), named(model, "b"))
+        rewriter.erase_op(producer(model, "e"))
+    verify(model)
+    check(lower(model))
+    branch = producer(model, "y").subgraphs["then_branch"]
+    assert [value.name for value in branch.op_inputs(branch.ops()[0]) if value] == ["b"]
+
+
+def test_a_captured_value_that_gets_a_name_from_the_subgraph() -> None:
+    text = """g (float[2] x, bool c) => (float[2] r, float[2] y) {
+        a = Abs(x)
+        y = If(c) <
+            then_branch = t () => (float[2] r) { r = Neg(a) },
+            else_branch = e () => (float[2] u) { r = Exp(x) u = Add(r, a) }
+        >
+        r = Identity(a)
+    }"""
+    model = lift(parse(text))
+    rewriter = Rewriter(model, "test")
+    with rewriter.action("bypass", producer(model, "r")):
+        identity = producer(model, "r")
+        rewriter.replace_uses(named(model, "r"), named(model, "a"))
+        rewriter.erase_op(identity)
+    verify(model)
+    lowered = lower(model)
+    check(lowered)
+    x = np.asarray([-2, 3], np.float32)  # ONNX Runtime refuses the original because of the repeated name
+    for condition, y in ((True, -np.abs(x)), (False, np.exp(x) + np.abs(x))):
+        results = run_model(lowered, {"x": x, "c": np.asarray(condition)})
+        np.testing.assert_array_equal(results["r"], np.abs(x))
+        np.testing.assert_allclose(results["y"], y, rtol=1e-6)
+
+
+def test_names_of_captured_values_are_given_outside() -> None:
+    model = lift(parse(MODEL))
+    branch = producer(model, "y").subgraphs["then_branch"]
+    captured = branch.value_named("e")
+    other = branch.value_named("k")
+    assert captured is not None and other is not None
+    with (
+        pytest.raises(ValueError, match="has its name from an enclosing graph"),
+        Rewriter(model, "test").action("swap", other),
+    ):
+        Rewriter(model, "test").swap_names(captured, other)
+
+
+def test_an_op_that_is_still_read_is_not_erased() -> None:
+    model = lift(parse(MODEL))
+    rewriter = Rewriter(model, "test")
+    with pytest.raises(ValueError, match="'e' is still read"), rewriter.action("erase", producer(model, "e")):
+        rewriter.erase_op(producer(model, "e"))
+    with pytest.raises(ValueError, match="'y' is still read"), rewriter.action("erase", producer(model, "y")):
+        rewriter.erase_op(producer(model, "y"))
+
+
+def test_erasing_takes_along_the_constants_that_nothing_else_reads() -> None:
+    model = lift(parse(MODEL))
+    rewriter = Rewriter(model, "test")
+    with rewriter.action("erase", producer(model, "b")):
+        rewriter.replace_uses(named(model, "b"), named(model, "x"))
+        rewriter.erase_op(producer(model, "b"))
+    assert model.graph.value_named("v") is None
+    assert model.graph.value_named("w") is not None
+
+
+def test_a_default_input_can_be_fed() -> None:
+    model = lift(parse("g (float[2] x) => (float[2] y) { y = Neg(x) }"))
+    rewriter = Rewriter(model, "test")
+    with rewriter.action("add", producer(model, "y")):
+        given = rewriter.add_default_input(model.graph, np.asarray([3, 4], np.float32), "extra")
+        op = rewriter.add_op(model.graph, "Add", [named(model, "y"), given], ["sum"])
+        total = model.graph.op_outputs(op)[0]
+        assert total is not None
+        rewriter.replace_uses(named(model, "y"), total, where=lambda use: use.op is not op)
+    lowered, x = lower(model), np.asarray([1, 2], np.float32)
+    np.testing.assert_array_equal(run_model(lowered, {"x": x})["y"], [2, 2])
+    np.testing.assert_array_equal(run_model(lowered, {"x": x, "extra": x})["y"], [0, 0])
+
+
+def test_new_names_are_unique_in_all_scopes() -> None:
+    model = lift(parse(MODEL))
+    rewriter = Rewriter(model, "test")
+    with rewriter.action("add", producer(model, "b")):
+        names = [rewriter.add_value(model.graph, hint).name for hint in ("k", "k", "w", "new", "new")]
+    assert names == ["k_1", "k_2", "w_1", "new", "new_1"]
+
+
+def test_new_ops_stand_beside_what_they_came_from() -> None:
+    model = lift(parse("g (float[2] x) => (float[2] a, float[2] b, float[2] c) { a = Neg(x) b = Abs(x) c = Exp(x) }"))
+    rewriter = Rewriter(model, "test")
+    with rewriter.action("double", producer(model, "a")):
+        new = rewriter.add_op(model.graph, "Log", [named(model, "x")], ["n"])
+    assert [op.op_type for op in model.graph.ops()] == ["Neg", "Log", "Abs", "Exp"]
+    assert new.provenance == ("double", "Neg of 'a'")
