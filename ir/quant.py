@@ -122,12 +122,15 @@ class Encoding:
     @property
     def minimum(self) -> np.ndarray:
         """The real value of the lowest code; float32, shape of ``scale``."""
-        return (self._limits()[0] - self.zero_point) * self.scale
+        return self._value_of(self._limits()[0])
 
     @property
     def maximum(self) -> np.ndarray:
         """The real value of the highest code; float32, shape of ``scale``."""
-        return (self._limits()[1] - self.zero_point) * self.scale
+        return self._value_of(self._limits()[1])
+
+    def _value_of(self, code: float) -> np.ndarray:
+        return np.asarray(np.asarray(code - self.zero_point, np.float32) * self.scale)
 
     def _limits(self) -> tuple[float, float]:
         if isinstance(self.spec.format, IntFormat):

@@ -275,15 +275,11 @@ class Rewriter:
 
     def _connect(self, source: Op | Value, sink: Op | Value, port: Port) -> None:
         graph = source.graph
-        self._edit(
-            lambda: graph._connect(source, sink, port), lambda: graph._disconnect(source, sink, port)
-        )
+        self._edit(lambda: graph._connect(source, sink, port), lambda: graph._disconnect(source, sink, port))
 
     def _disconnect(self, source: Op | Value, sink: Op | Value, port: Port) -> None:
         graph = source.graph
-        self._edit(
-            lambda: graph._disconnect(source, sink, port), lambda: graph._connect(source, sink, port)
-        )
+        self._edit(lambda: graph._disconnect(source, sink, port), lambda: graph._connect(source, sink, port))
 
     def _forget_quantizers(self, payload: Op | Value) -> None:
         self._keep_quantizers(payload)

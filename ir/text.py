@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import numpy as np
@@ -65,7 +66,7 @@ def _attribute(proto: AttributeProto) -> str:
     if isinstance(value, TensorProto):
         return f"tensor<{TensorProto.DataType.Name(value.data_type).lower()}{list(value.dims)}>"
     if isinstance(value, bytes):
-        return f'"{value.decode("utf-8", "backslashreplace")}"'
+        return _quoted(value)
     if isinstance(value, float):
         return f"{value:.9g}"
     if proto.type in (AttributeProto.INTS, AttributeProto.FLOATS, AttributeProto.STRINGS):
@@ -73,9 +74,14 @@ def _attribute(proto: AttributeProto) -> str:
     return str(value)
 
 
+def _quoted(text: bytes) -> str:
+    """The text on one line, with quotes around and escapes within."""
+    return json.dumps(text.decode("utf-8", "backslashreplace"), ensure_ascii=False)
+
+
 def _element(item: object) -> str:
     if isinstance(item, bytes):
-        return f'"{item.decode("utf-8", "backslashreplace")}"'
+        return _quoted(item)
     return f"{item:.9g}" if isinstance(item, float) else str(item)
 
 

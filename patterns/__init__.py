@@ -1,6 +1,7 @@
 """Patterns: the language, the matcher and the catalogue of supergroups."""
 
 from .catalogue import supergroup_names, supergroups
+from .fragments import chain
 from .match import Match, find_all, match_at, matches_at
 from .mismatch import Mismatch
 from .pattern import Pattern, attribute, choice, constant, op, optional, value
@@ -12,6 +13,7 @@ __all__ = [
     "Pattern",
     "Supergroup",
     "attribute",
+    "chain",
     "choice",
     "constant",
     "find_all",

@@ -6,7 +6,8 @@ from qc.ir.graph import Value
 from qc.ir.tensor_ref import TensorRef
 
 from .attributes import known_attributes, scalar_of
-from .pattern import Attribute, Number, Pattern, as_pattern, constant, op
+from .conditions import COMMUTATIVE
+from .pattern import Attribute, Number, Pattern, as_pattern, constant, op, value
 
 _Sides = tuple[tuple[Pattern, ...], tuple[Pattern, ...]]
 
@@ -16,6 +17,17 @@ def either(first: Pattern, *others: Pattern) -> Pattern:
     for other in others:
         first = first | other
     return first
+
+
+def chain(*op_types: str) -> Pattern:
+    """Ops that follow each other: ``chain("Conv", "BatchNormalization", "Relu")``.
+
+    Each op reads the one before as its first input, or as either input if they can be swapped.
+    """
+    pattern: Pattern = op[op_types[0]](...)
+    for op_type in op_types[1:]:
+        pattern = op[op_type](pattern, value()) if op_type in COMMUTATIVE else op[op_type](pattern, ...)
+    return pattern
 
 
 def product(*factors: Pattern | Number) -> Pattern:
@@ -116,6 +128,6 @@ def is_epsilon(data: TensorRef) -> bool:
     return number is not None and 0 <= number < 0.1
 
 
-def floating(value: Value) -> bool:
+def floating(candidate: Value) -> bool:
     """A float value, or one whose type is not known."""
-    return value.is_float or value.type.elem_type == 0
+    return candidate.is_float or candidate.type.elem_type == 0

@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.region import Region
@@ -191,30 +192,45 @@ class _Finder:
         check = pattern.check if isinstance(pattern, Supergroup) else None
         seen: set[tuple[object, ...]] = set()
         for solution in self.engine.solutions(program, result):
-            match = self._match(pattern, program, result, solution)
+            match, clash = self._match(pattern, program, result, solution)
             meaning = (match.captures, match.attributes, match.choices)
-            key = (solution.ops, *(tuple(each.items()) for each in meaning))
+            key = (solution.ops, clash, *(tuple(each.items()) for each in meaning))
             if key not in seen:
                 seen.add(key)
-                yield match, check(match) if check is not None else None
+                yield match, clash or (check(match) if check is not None else None)
 
     def _match(
         self, pattern: Pattern | Supergroup, program: Program, result: Value, solution: Solution
-    ) -> Match:
-        held = solution.bindings
-        captures: dict[str, Value] = {}
-        attributes: dict[str, object] = {}
-        for element, slot in program.slots.items():
-            found = held[slot]
-            if isinstance(element, Attribute) and isinstance(found, tuple):
-                attributes[element.name] = found[0]
-            elif element.name and isinstance(found, Value) and element not in program.choices:
-                captures[element.name] = found
-        choices = {e.name: str(held[slot]) for e, slot in program.choices.items() if held[slot] is not None}
+    ) -> tuple[Match, str | None]:
+        """A solution as a match; with the reason if a name would stand for two things."""
+        meaning: tuple[dict[str, Value], dict[str, object], dict[str, str]] = ({}, {}, {})
+        captures, attributes, choices = meaning
+        clash = None
+        for names, name, held in _named(program, solution, meaning):
+            if names.setdefault(name, held) != held:
+                clash = f"two things named '{name}': {names[name]} and {held}"
         ops = tuple(sorted(solution.ops, key=self.position))
         supergroup = pattern if isinstance(pattern, Supergroup) else None
-        name = supergroup.name_of(choices) if supergroup else ""
-        return Match(name, supergroup, self.graph, ops[-1], result, ops, captures, attributes, choices)
+        title = supergroup.name_of(choices) if supergroup else ""
+        match = Match(title, supergroup, self.graph, ops[-1], result, ops, captures, attributes, choices)
+        return match, clash
+
+
+def _named(
+    program: Program, solution: Solution, meaning: tuple[dict[str, Any], ...]
+) -> Iterator[tuple[dict[str, Any], str, Any]]:
+    """What the slots of a solution hold under which names: captured values, attributes, choices."""
+    captures, attributes, choices = meaning
+    for element, slot in program.slots.items():
+        found = solution.bindings[slot]
+        if isinstance(element, Attribute):
+            if isinstance(found, tuple):
+                yield attributes, element.name, found[0]
+        elif element.name and isinstance(found, Value) and element not in program.choices:
+            yield captures, element.name, found
+    for element, slot in program.choices.items():
+        if solution.bindings[slot] is not None:
+            yield choices, element.name, solution.bindings[slot]
 
 
 def _program(pattern: Pattern | Supergroup) -> Program:

@@ -7,6 +7,7 @@ A pattern describes one value of a graph and how it is computed::
 
 * **Sharing** is reusing the Python object: both ``x`` above must be the same value of the graph. Two
   separate objects may match two values or the same one.
+* A name stands for one value: two parts of the same name must match the same value.
 * **Commutative** ops (Add, Mul, Max, ...) match in any operand order.
 * ``a | b`` tries alternatives in order, anywhere, also at the root; the earlier one is preferred.
 * Numbers stand for constants: ``x * 0.5`` accepts any one-element constant close to 0.5. They are
@@ -127,7 +128,7 @@ class Constant(Pattern):
     where: Callable[[TensorRef], bool] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Attribute:
     """A variable for an attribute: using the same object twice demands equal attributes.
 
@@ -138,12 +139,6 @@ class Attribute:
 
     name: str
     where: Callable[[object], bool] | None = None
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __hash__(self) -> int:
-        return id(self)
 
 
 AttributeTest = Attribute | int | float | str | tuple[int | float, ...]

@@ -22,8 +22,8 @@ class Supergroup:
         name: the name of its matches; ``{key}`` stands for the taken option of the pattern's choice ``key``.
         pattern: what it looks like.
         doc: one line for people.
-        kind: what it is to a target: ``weighted``, ``weighted_activation``, ``elementwise_activation``,
-            ``normalization``, ``activation`` or ``softmax``.
+        kind: what it is to a target: ``weighted``, ``weighted_activation``, ``elementwise``,
+            ``elementwise_activation``, ``normalization``, ``activation`` or ``softmax``.
         inner: captured constants that need no quantizer (an epsilon). Constants that no capture names,
             and values made inside, never need one.
         check: a last condition on a match; returns what is wrong, or None.

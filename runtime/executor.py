@@ -16,9 +16,9 @@ from qc.ir.executor import Feed, Observation
 
 from .data import load_data
 from .inputs import model_inputs
-from .observe import ObserverOutputs, add_observers, expose_tensors
+from .observe import ObserverOutputs, RangeOutputs, add_observers, expose_tensors
 from .session import detach_weights, element_type, open_session, run_session
-from .statistics import Accumulator, TensorStatistics
+from .statistics import Ranges, TensorStatistics
 
 OnStep = Callable[[int, int | None], None]
 
@@ -54,14 +54,12 @@ class OrtExecutor:
         if not requests:
             return {}
         light, weights = detach_weights(model)
-        observed, places = add_observers(light, requests)
+        observed, outputs = add_observers(light, requests)
         session = self._open(observed, weights, base_dir)
-        names = [name for group in places.values() for name in group.names()]
-        sums = {tensor: Accumulator() for tensor in places}
-        for index, results in enumerate(self._results(session, self._feeds(model, data), names)):
-            for tensor, outputs in places.items():
-                self._add(sums[tensor], outputs, results, tensor, index, requests[tensor])
-        return {tensor: sums[tensor].result() for tensor in requests}
+        sums = _Sums(outputs, strict=not self.allow_nonfinite)
+        for index, results in enumerate(self._results(session, self._feeds(model, data), outputs.names())):
+            sums.add(results, index)
+        return {tensor: sums.result(tensor) for tensor in requests}
 
     def run(
         self,
@@ -120,27 +118,53 @@ class OrtExecutor:
             accepted = {name: array for name, array in feed.items() if name in known}
             yield dict(zip(names, run_session(session, accepted, names), strict=True))
 
+
+class _Sums:
+    """Adds up what the outputs of :func:`add_observers` say on each feed."""
+
+    def __init__(self, outputs: ObserverOutputs, strict: bool) -> None:
+        self._outputs = outputs
+        self._strict = strict
+        self._place = {tensor: place for place, tensor in enumerate(outputs.tensors)}
+        self._packed = Ranges()
+        self._channels = {tensor: Ranges() for tensor in outputs.channels}
+        self._histograms: dict[str, np.ndarray] = {}
+
+    def add(self, results: Mapping[str, np.ndarray], feed: int) -> None:
+        """Adds the results of feed number ``feed``; raises DataError for NaN or infinity if strict."""
+        if self._outputs.tensors:
+            self._add(self._packed, self._outputs.packed, results, self._outputs.tensors, feed)
+        for tensor, names in self._outputs.channels.items():
+            self._add(self._channels[tensor], names, results, (tensor,), feed)
+        for tensor, name in self._outputs.histograms.items():
+            if tensor in self._histograms:
+                self._histograms[tensor] += results[name]
+            else:
+                self._histograms[tensor] = results[name].copy()
+
     def _add(
         self,
-        total: Accumulator,
-        outputs: ObserverOutputs,
+        ranges: Ranges,
+        names: RangeOutputs,
         results: Mapping[str, Any],
-        tensor: str,
-        index: int,
-        request: Observation,
+        tensors: Sequence[str],
+        feed: int,
     ) -> None:
-        nonfinite = int(results[outputs.nonfinite][0])
-        if nonfinite and not self.allow_nonfinite:
+        nonfinite = results[names.nonfinite]
+        if self._strict and nonfinite.any():
+            first = int(np.flatnonzero(nonfinite)[0])
             raise DataError(
-                f"tensor '{tensor}' holds {nonfinite} NaN or infinite values on feed {index}; "
+                f"tensor '{tensors[first]}' holds {nonfinite[first]} NaN or infinite values on feed {feed}; "
                 "remove that sample or mend the model"
             )
-        shape = (-1,) if request.axis is not None else ()
-        minimum = results[outputs.minimum].reshape(shape)
-        maximum = results[outputs.maximum].reshape(shape)
-        total.add_range(minimum, maximum, int(results[outputs.count][0]), nonfinite)
-        if outputs.histogram is not None:
-            total.add_bins(results[outputs.histogram])
+        ranges.add(results[names.minimum], results[names.maximum], results[names.count], nonfinite)
+
+    def result(self, tensor: str) -> TensorStatistics:
+        """The statistics of one tensor over all feeds."""
+        bins = self._histograms.get(tensor)
+        if tensor in self._place:
+            return self._packed.statistics(bins, self._place[tensor])
+        return self._channels[tensor].statistics(bins)
 
 
 def _present(model: ModelProto, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, helper
 
@@ -13,25 +14,41 @@ from qc.ir.executor import Observation
 from .session import QC_DOMAIN, copy_fields
 
 
-@dataclass(frozen=True)
-class ObserverOutputs:
-    """Names of the graph outputs that hold the statistics of one tensor (see the op ``qc::Observe``)."""
+class RangeOutputs(NamedTuple):
+    """Names of the graph outputs that hold ranges and counts (see the op ``qc::Observe``)."""
 
     minimum: str
     maximum: str
     count: str
     nonfinite: str
-    histogram: str | None
+
+
+@dataclass(frozen=True)
+class ObserverOutputs:
+    """Where a model made by :func:`add_observers` leaves what it saw.
+
+    Attributes:
+        tensors: the tensors observed as a whole. Their statistics are packed, one element each in this order,
+            since fetching hundreds of single numbers would cost more than computing them.
+        packed: the outputs with the packed statistics, each of shape ``(len(tensors),)``.
+        channels: the outputs of tensors observed channel by channel.
+        histograms: the output with the histogram, of the tensors that have one.
+    """
+
+    tensors: tuple[str, ...]
+    packed: RangeOutputs
+    channels: dict[str, RangeOutputs]
+    histograms: dict[str, str]
 
     def names(self) -> list[str]:
-        """The names in the order of the op's outputs, without a histogram that was not asked for."""
-        always = [self.minimum, self.maximum, self.count, self.nonfinite]
-        return always if self.histogram is None else [*always, self.histogram]
+        """All outputs."""
+        groups = ([self.packed] if self.tensors else []) + list(self.channels.values())
+        return [name for group in groups for name in group] + list(self.histograms.values())
 
 
 def add_observers(
     model: ModelProto, requests: Mapping[str, Observation]
-) -> tuple[ModelProto, dict[str, ObserverOutputs]]:
+) -> tuple[ModelProto, ObserverOutputs]:
     """A model whose only outputs are statistics of tensors of the main graph of ``model``.
 
     Nodes and initializers that no requested tensor needs are left out, so that calibration computes only
@@ -41,7 +58,7 @@ def add_observers(
         requests: what to collect, by the name of a graph input, initializer or output of a node.
 
     Returns:
-        The new model, and where to find the statistics of each tensor, in the order of the graph.
+        The new model, and where to find the statistics of each tensor.
 
     Raises:
         UsageError: the main graph has no such tensor.
@@ -49,37 +66,56 @@ def add_observers(
     ordered = _in_graph_order(model.graph, requests)
     result = _needed_part(model, ordered)
     prefix = _unused_prefix(model.graph)
-    outputs: dict[str, ObserverOutputs] = {}
-    observers = []
-    for number, name in enumerate(ordered):
-        stem, request = f"{prefix}{number}", requests[name]
-        outputs[name] = ObserverOutputs(
-            f"{stem}.minimum",
-            f"{stem}.maximum",
-            f"{stem}.count",
-            f"{stem}.nonfinite",
-            f"{stem}.histogram" if request.histogram else None,
-        )
-        observers.append(
-            helper.make_node(
-                "Observe",
-                [name],
-                outputs[name].names(),
-                name=stem,
-                domain=QC_DOMAIN,
-                axis=-1 if request.axis is None else request.axis,
-                histogram=int(request.histogram),
-            )
-        )
-    # ONNX Runtime sorts the nodes depth first, from the last leaf to the first. Observers are leaves: listed
-    # backwards, each runs as soon as its tensor is there, and the tensor's memory is free again. Listed
-    # forwards, all of them would run at the end, when every observed tensor is still alive.
-    result.graph.node.extend(reversed(observers))
-    for name in (output for group in outputs.values() for output in group.names()):
+    ranges = {name: _range_outputs(f"{prefix}{number}") for number, name in enumerate(ordered)}
+    outputs = ObserverOutputs(
+        tensors=tuple(name for name in ordered if requests[name].axis is None),
+        packed=_range_outputs(f"{prefix}all"),
+        channels={name: ranges[name] for name in ordered if requests[name].axis is not None},
+        histograms={
+            name: f"{ranges[name].minimum}.histogram" for name in ordered if requests[name].histogram
+        },
+    )
+    # ONNX Runtime sorts the nodes depth first, from the last leaf to the first. Observers that come first in
+    # what the leaf reads run as soon as their tensor is there, and the tensor's memory is free again.
+    nodes = [_observer(name, requests[name], ranges[name], outputs.histograms.get(name)) for name in ordered]
+    result.graph.node.extend(reversed(nodes))
+    if outputs.tensors:
+        result.graph.node.extend(_packers(outputs, ranges))
+    for name in outputs.names():
         result.graph.output.add(name=name)
     if all(entry.domain != QC_DOMAIN for entry in result.opset_import):
         result.opset_import.append(helper.make_opsetid(QC_DOMAIN, 1))
     return result, outputs
+
+
+def _range_outputs(stem: str) -> RangeOutputs:
+    return RangeOutputs(f"{stem}.minimum", f"{stem}.maximum", f"{stem}.count", f"{stem}.nonfinite")
+
+
+def _observer(name: str, request: Observation, outputs: RangeOutputs, histogram: str | None) -> NodeProto:
+    return helper.make_node(
+        "Observe",
+        [name],
+        [*outputs, *([histogram] if histogram is not None else [])],
+        name=f"{outputs.minimum}.observer",
+        domain=QC_DOMAIN,
+        axis=-1 if request.axis is None else request.axis,
+        histogram=int(histogram is not None),
+    )
+
+
+def _packers(outputs: ObserverOutputs, ranges: Mapping[str, RangeOutputs]) -> list[NodeProto]:
+    """One Concat for each kind of number."""
+    return [
+        helper.make_node(
+            "Concat",
+            [ranges[name][kind] for name in outputs.tensors],
+            [packed],
+            name=f"{packed}.packer",
+            axis=0,
+        )
+        for kind, packed in enumerate(outputs.packed)
+    ]
 
 
 def expose_tensors(model: ModelProto, names: Sequence[str]) -> ModelProto:

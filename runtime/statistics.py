@@ -10,7 +10,7 @@ by their *rank*: the 15 magnitude bits, negated for negative values. Ranks incre
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -104,10 +104,19 @@ class TensorStatistics:
             raise UsageError(
                 f"statistics of {self.describe()} cannot be merged with statistics of {other.describe()}"
             )
-        merged = Accumulator()
-        merged.add(self)
-        merged.add(other)
-        return merged.result()
+        ranges = Ranges()
+        for part in (self, other):
+            ranges.add(part.minimum, part.maximum, np.array(part.count), np.array(part.nonfinite))
+        if not self.has_histogram:
+            return ranges.statistics(None)
+        return ranges.statistics(self._dense() + other._dense())
+
+    def _dense(self) -> np.ndarray:
+        """The histogram over all bit patterns, int64 ``(65536,)``."""
+        bins = np.zeros(BINS, np.int64)
+        if self.ranks is not None and self.counts is not None:
+            bins[np.where(self.ranks < 0, _SIGN - self.ranks, self.ranks)] = self.counts
+        return bins
 
     def describe(self) -> str:
         """The kind of summary in words, for messages."""
@@ -146,48 +155,34 @@ class TensorStatistics:
             raise DataError(f"stored statistics lack the field {error}; collect them again") from error
 
 
-@dataclass(eq=False)
-class Accumulator:
-    """Adds up statistics in place, so that streaming costs one dense histogram and no copies."""
+class Ranges:
+    """Running minima, maxima and counts, element by element: of many tensors, or of the channels of one."""
 
-    _minimum: np.ndarray | None = field(default=None, init=False)
-    _maximum: np.ndarray | None = field(default=None, init=False)
-    _count: int = field(default=0, init=False)
-    _nonfinite: int = field(default=0, init=False)
-    _bins: np.ndarray | None = field(default=None, init=False)
+    def __init__(self) -> None:
+        self._minimum = np.array(np.inf, np.float32)
+        self._maximum = np.array(-np.inf, np.float32)
+        self._count = np.array(0, np.int64)
+        self._nonfinite = np.array(0, np.int64)
 
-    def add_range(self, minimum: np.ndarray, maximum: np.ndarray, count: int, nonfinite: int) -> None:
-        """Adds what is known of one part; ``minimum`` and ``maximum`` are float32 of one common shape."""
-        if self._minimum is None or self._maximum is None:
-            self._minimum, self._maximum = np.array(minimum, np.float32), np.array(maximum, np.float32)
-        else:
-            np.minimum(self._minimum, minimum, out=self._minimum)
-            np.maximum(self._maximum, maximum, out=self._maximum)
-        self._count += count
-        self._nonfinite += nonfinite
+    def add(self, minimum: np.ndarray, maximum: np.ndarray, count: np.ndarray, nonfinite: np.ndarray) -> None:
+        """Adds one part; the ranges (float32) and the counts (int64) each have one common shape."""
+        self._minimum = np.minimum(self._minimum, minimum)
+        self._maximum = np.maximum(self._maximum, maximum)
+        self._count = self._count + count
+        self._nonfinite = self._nonfinite + nonfinite
 
-    def add_bins(self, counts: np.ndarray) -> None:
-        """Adds a dense histogram: int64 ``(65536,)``, indexed by the top 16 bits of the float32 pattern."""
-        if self._bins is None:
-            self._bins = counts.copy()
-        else:
-            self._bins += counts
+    def statistics(self, bins: np.ndarray | None, place: int | None = None) -> TensorStatistics:
+        """The statistics of the element at ``place``, or of the channels of one tensor if that is None.
 
-    def add(self, statistics: TensorStatistics) -> None:
-        """Adds finished statistics of the same kind."""
-        self.add_range(statistics.minimum, statistics.maximum, statistics.count, statistics.nonfinite)
-        if statistics.ranks is not None and statistics.counts is not None:
-            if self._bins is None:
-                self._bins = np.zeros(BINS, np.int64)
-            patterns = np.where(statistics.ranks < 0, _SIGN - statistics.ranks, statistics.ranks)
-            self._bins[patterns] += statistics.counts
-
-    def result(self) -> TensorStatistics:
-        """The sum of everything added; statistics of no element at all if nothing was."""
-        if self._minimum is None or self._maximum is None:
-            return TensorStatistics(np.array(np.inf), np.array(-np.inf))
-        sparse = (None, None) if self._bins is None else _sparse(self._bins)
-        return TensorStatistics(self._minimum, self._maximum, self._count, self._nonfinite, *sparse)
+        Args:
+            bins: the dense histogram, int64 ``(65536,)``, indexed by the top 16 bits of the float32 pattern.
+        """
+        low, high = self._minimum, self._maximum
+        counts = [self._count.reshape(-1), self._nonfinite.reshape(-1)]
+        if place is not None and low.ndim:
+            low, high, counts = low[place], high[place], [count[place:] for count in counts]
+        sparse = (None, None) if bins is None else _sparse(bins)
+        return TensorStatistics(np.array(low), np.array(high), int(counts[0][0]), int(counts[1][0]), *sparse)
 
 
 def _sparse(bins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""What all tests share: helpers that can be imported, the hypothesis profile, and the golden files' option."""
+"""What all tests share: importable helpers, the hypothesis profile, and the option of the golden files."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ class ToEncodings(Pass):
     """Makes an encodings file in the AIMET format 1.0.0, to go with the float model.
 
     Offsets follow the unsigned convention of that format: the code of real zero counted from the lowest code
-    of the type, negated. The format has one entry per tensor, so a tensor whose readers hold different grids
-    is an error; 8-bit floats are not part of the format.
+    of the type, negated. The format has one entry per tensor: of a tensor whose readers hold different grids
+    the first is written, with a note. 8-bit floats are not part of the format and are left out, with a note.
     """
 
     name = "to-encodings"

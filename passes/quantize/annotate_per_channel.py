@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge
 
 from qc.ir.formats import IntFormat
 from qc.ir.graph import Op
@@ -27,7 +30,9 @@ class AnnotatePerChannel(Pass):
     stage = Stage.ANNOTATE
     needs = frozenset({"target"})
 
-    block_size: int | None = option(None, "input channels that share a scale in MatMul and Gemm weights")
+    block_size: Annotated[int, Ge(1)] | None = option(
+        None, "input channels that share a scale in MatMul and Gemm weights"
+    )
 
     def run(self, model: Model, context: PassContext) -> None:
         target = context.required_target()

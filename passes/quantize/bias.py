@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qc.ir.formats import IntFormat
 from qc.ir.graph import Op
 from qc.ir.model import Model
 from qc.ir.op_traits import weight_port
@@ -57,6 +58,9 @@ def _describe(model: Model, site: Site, quantizer: Quantizer) -> _Bias | None:
         return None
     of_data, of_weight = model.quant.of_use(data, op, 0), model.quant.of_use(weight, op, 1)
     if of_data is None or of_weight is None or of_data.encoding is None or of_weight.encoding is None:
+        return None
+    integer = isinstance(of_data.spec.format, IntFormat) and isinstance(of_weight.spec.format, IntFormat)
+    if not integer or not isinstance(of_data.spec.granularity, PerTensor):
         return None
     array = site.value.const.numpy()
     scales = of_weight.encoding.scale

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
+from annotated_types import Gt, Le
 
 from qc.ir.executor import Observation, Statistics
 from qc.ir.formats import IntFormat
@@ -37,7 +38,9 @@ class Calibrate(Pass):
     needs = frozenset({"executor"})
 
     method: Method = option("min-max", "how the range of an activation is found")
-    percentile: float = option(99.999, "share of the values that the method percentile covers, in percent")
+    percentile: Annotated[float, Gt(0), Le(100)] = option(
+        99.999, "share of the values that the method percentile covers, in percent"
+    )
     weights: Literal["min-max", "mse"] = option("min-max", "how the range of a weight is found")
 
     def run(self, model: Model, context: PassContext) -> None:
@@ -48,7 +51,8 @@ class Calibrate(Pass):
         for quantizer in unknown:
             values = _values(model, quantizer)
             if _needs_no_numbers(quantizer):
-                self._set(model, quantizer, encoding_of_range(quantizer.spec, np.zeros(()), np.zeros(())))
+                encoding = encoding_of_range(quantizer.spec, np.zeros(()), np.zeros(()))
+                self._set(model, quantizer, encoding, "a format that needs no scale")
             elif quantizer.spec.fixed_range is not None:
                 ends = np.asarray(quantizer.spec.fixed_range)
                 self._set(model, quantizer, encoding_of_range(quantizer.spec, *ends), "fixed range")

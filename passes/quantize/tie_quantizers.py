@@ -23,7 +23,7 @@ class TieQuantizers(Pass):
     that joins tensors (Concat) on a target that wants one grid there, every input takes the quantizer of
     the output. An input that somebody else reads too keeps its own grid for that reader and is requantized
     on its way into the join. Nothing is looked for beyond the op that made an input: a tensor that nothing
-    quantized stays so.
+    quantized stays so, and so does a frozen quantizer.
     """
 
     name = "tie-quantizers"
@@ -36,9 +36,15 @@ class TieQuantizers(Pass):
         for op in model.graph.ops():
             if units.is_carry(op):
                 _tie_moved(model, op)
-        for op in reversed(model.graph.ops()):
-            if units.unit_of(op).rule.share_grid and op.op_type in GRID_JOINING and units.runs_integer(op):
-                _tie_joined(model, op)
+        joins = [
+            op
+            for op in model.graph.ops()
+            if units.unit_of(op).rule.share_grid and op.op_type in GRID_JOINING and units.runs_integer(op)
+        ]
+        for op in joins:
+            _inherit_range(model, op)
+        for op in reversed(joins):
+            _tie_joined(model, op)
 
 
 def _tie_moved(model: Model, op: Op) -> None:
@@ -48,8 +54,22 @@ def _tie_moved(model: Model, op: Op) -> None:
         return
     for value in model.graph.op_outputs(op):
         other = model.quant.of_value(value) if value is not None else None
-        if other is not None and other.spec.format == quantizer.spec.format:
+        if other is None or other.frozen or quantizer.frozen:
+            continue
+        if other.spec.format == quantizer.spec.format:
             model.quant.tie(quantizer, [other], f"{op.label} moves data and keeps its grid")
+
+
+def _inherit_range(model: Model, op: Op) -> None:
+    """Fixes the range of a join's result if all its inputs are fixed to the same one."""
+    output = model.graph.op_outputs(op)[0]
+    shared = model.quant.of_value(output) if output is not None else None
+    inputs = [(port, v) for port, v in enumerate(model.graph.op_inputs(op)) if v is not None and v.is_float]
+    held = [model.quant.of_use(value, op, port) for port, value in inputs]
+    ranges = {quantizer.spec.fixed_range if quantizer is not None else None for quantizer in held}
+    if shared is not None and len(ranges) == 1 and None not in ranges:
+        spec = replace(shared.spec, fixed_range=ranges.pop())
+        model.quant.respec(shared, spec, f"{op.label} joins tensors of that range")
 
 
 def _tie_joined(model: Model, op: Op) -> None:
@@ -65,11 +85,12 @@ def _tie_joined(model: Model, op: Op) -> None:
         own = quant.of_use(value, op, port)
         if own is None or own is shared:
             continue
-        if _only_flows_into(graph, model, own, op):
+        frozen = own.frozen or shared.frozen
+        if not frozen and _only_flows_into(graph, model, own, op):
             if own.spec.fixed_range is not None or shared.spec.fixed_range is not None:
                 quant.respec(shared, replace(shared.spec, fixed_range=_common_range(own, shared)), reason)
             quant.tie(shared, [own], reason)
-        else:
+        elif not (own.frozen and quant.get(Site(value, op, port)) is own):
             _requantize(model, value, op, port, shared, reason)
 
 
@@ -80,8 +101,11 @@ def _common_range(a: Quantizer, b: Quantizer) -> tuple[float, float] | None:
 
 def _only_flows_into(graph: Graph, model: Model, quantizer: Quantizer, op: Op) -> bool:
     """Whether no one but ``op`` sees the grid of ``quantizer``: changing it changes nothing else."""
-    held = {site.value for site in model.quant.sites_of(quantizer)}
-    return all(_is_private(graph, value, held, op) for value in held)
+    sites = model.quant.sites_of(quantizer)
+    held = {site.value for site in sites}
+    return all(site.op is None or site.op is op for site in sites) and all(
+        _is_private(graph, value, held, op) for value in held
+    )
 
 
 def _is_private(graph: Graph, value: Value, held: set[Value], op: Op) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Ge
 from onnx import ModelProto
 
 from qc.ir.graph import Graph, Op, Value
@@ -48,7 +50,9 @@ class FoldConstants(Pass):
     stage = Stage.FLOAT
     needs = frozenset({"executor"})
 
-    max_megabytes: float = option(64.0, "leave an op alone whose results are larger than this together")
+    max_megabytes: Annotated[float, Ge(0)] = option(
+        64.0, "leave an op alone whose results are larger than this together"
+    )
 
     def run(self, model: Model, context: PassContext) -> None:
         rewriter = Rewriter(model, self.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from qc.ir.errors import UsageError, nearest
 
@@ -26,11 +27,18 @@ def supergroups(names: Iterable[str] | None = None) -> tuple[Supergroup, ...]:
     Raises:
         UsageError: a name that the catalogue does not have.
     """
-    alone = (*normalization_groups(), *activation_groups())
     if names is None:
-        return (*alone, *linear_groups())
+        return _all_groups(None)
     wanted, known = list(names), supergroup_names()
     for name in wanted:
         if name not in known:
             raise UsageError(f"there is no supergroup '{name}'{nearest(name, known)}")
-    return (*(group for group in alone if group.name in wanted), *linear_groups(wanted))
+    return _all_groups(frozenset(wanted))
+
+
+@lru_cache(maxsize=64)
+def _all_groups(wanted: frozenset[str] | None) -> tuple[Supergroup, ...]:
+    """The groups of these names. Patterns never change, so everybody may have the same ones."""
+    alone = (*normalization_groups(), *activation_groups())
+    chosen = tuple(group for group in alone if wanted is None or group.name in wanted)
+    return (*chosen, *linear_groups(wanted))

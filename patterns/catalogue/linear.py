@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from qc.ir.tensor_ref import TensorRef
+
 from ..attributes import constant_data
 from ..fragments import floating
 from ..match import Match
@@ -19,7 +21,7 @@ _OPS = {"conv": "Conv", "conv_transpose": "ConvTranspose", "gemm": "Gemm", "matm
 
 
 def weighted_heads() -> dict[str, Pattern]:
-    """A weighted op alone, with a bias added after it, with a batch norm, with both; longest first."""
+    """A weighted op alone, or followed by a bias, a batch norm, both, or a constant scale and shift."""
     x, weight, bias = value("x", where=floating), value("weight"), value("bias")
     fixed_weight, fixed_bias = constant("weight"), constant("bias")
     parameters = _batch_norm_parameters()
@@ -28,6 +30,7 @@ def weighted_heads() -> dict[str, Pattern]:
         plain = op.MatMul(x, weight) if op_type == "MatMul" else op[op_type](x, weight, optional(bias))
         biased = op[op_type](x, fixed_weight) + fixed_bias
         heads[f"{name}_bias_bn"] = op.BatchNormalization(biased, *parameters)
+        heads[f"{name}_affine"] = _affine(plain)
         heads[f"{name}_bn"] = op.BatchNormalization(plain, *parameters)
         heads[f"{name}_bias"] = biased
         heads[name] = plain
@@ -41,10 +44,15 @@ def elementwise_heads() -> dict[str, Pattern]:
         "add": op.Add(a, b),
         "sub": op.Sub(a, b),
         "mul": op.Mul(a, b),
+        "affine": _affine(x),
         "bn": op.BatchNormalization(x, *_batch_norm_parameters()),
         "average_pool": op.AveragePool(x),
         "max_pool": op.MaxPool(x),
     }
+
+
+def _affine(x: Pattern) -> Pattern:
+    return x * constant("scale") + constant("shift")
 
 
 def _batch_norm_parameters() -> list[Pattern]:
@@ -66,17 +74,19 @@ def linear_groups(wanted: Collection[str] | None = None) -> tuple[Supergroup, ..
             if heads:
                 pattern = ACTIVATIONS[activation](choice("head", heads))
                 doc = f"an op followed by {activation}: {', '.join(heads)}"
-                groups.append(
-                    Supergroup(f"{{head}}_{activation}", pattern, doc, kind, check=bias_is_per_channel)
-                )
-    composite = {head: p for head, p in weighted_heads().items() if head not in _OPS}
-    composite = {head: p for head, p in composite.items() if wanted is None or head in wanted}
-    if composite:
-        doc = "a weighted op followed by a bias or a batch norm"
-        groups.append(
-            Supergroup("{head}", choice("head", composite), doc, "weighted", check=bias_is_per_channel)
-        )
+                groups.append(Supergroup(f"{{head}}_{activation}", pattern, doc, kind, check=is_per_channel))
+    for kind, composite in _composite_heads().items():
+        heads = {head: p for head, p in composite.items() if wanted is None or head in wanted}
+        if heads:
+            doc = f"an op followed by constant arithmetic: {', '.join(heads)}"
+            groups.append(Supergroup("{head}", choice("head", heads), doc, kind, check=is_per_channel))
     return tuple(groups)
+
+
+def _composite_heads() -> dict[str, dict[str, Pattern]]:
+    """By kind, the heads that are worth a name without an activation, longest first."""
+    weighted = {head: pattern for head, pattern in weighted_heads().items() if head not in _OPS}
+    return {"weighted": weighted, "elementwise": {"affine": elementwise_heads()["affine"]}}
 
 
 _KINDS = {"weighted_activation": weighted_heads, "elementwise_activation": elementwise_heads}
@@ -85,19 +95,30 @@ _KINDS = {"weighted_activation": weighted_heads, "elementwise_activation": eleme
 def linear_names() -> list[str]:
     """All names of matches that :func:`linear_groups` can make."""
     heads = [*weighted_heads(), *elementwise_heads()]
-    with_activation = [f"{head}_{activation}" for activation in ACTIVATIONS for head in heads]
-    return with_activation + [head for head in weighted_heads() if head not in _OPS]
+    names = [f"{head}_{activation}" for activation in ACTIVATIONS for head in heads]
+    return names + [head for composite in _composite_heads().values() for head in composite]
 
 
-def bias_is_per_channel(match: Match) -> str | None:
-    """Whether a bias that is added after the weighted op has one element per output channel."""
+def is_per_channel(match: Match) -> str | None:
+    """Whether what is multiplied and added after the op has one element, or one per output channel."""
     head = match.choices["head"]
-    weight, bias = constant_data(match.captures.get("weight")), constant_data(match.captures.get("bias"))
-    if "_bias" not in head or weight is None or bias is None:
-        return None
-    convolution = head.startswith("conv")
-    channel = 1 - len(weight.shape) if convolution else -1
-    varying = {index - len(bias.shape) for index, size in enumerate(bias.shape) if size != 1}
-    if varying <= {channel}:
-        return None
-    return f"a bias of shape {list(bias.shape)} that is not one value per output channel"
+    names = {"bias": "_bias" in head, "scale": "affine" in head, "shift": "affine" in head}
+    weight = constant_data(match.captures.get("weight"))
+    for name in (name for name, applies in names.items() if applies):
+        data = constant_data(match.captures.get(name))
+        if data is not None and not _varies_along(data.shape, _channel_axis(head, weight)):
+            return f"a {name} of shape {list(data.shape)} that is not one value per output channel"
+    return None
+
+
+def _channel_axis(head: str, weight: TensorRef | None) -> int | None:
+    """The axis of the output channels, counted from the end; None when it cannot be told."""
+    if head.startswith("conv"):
+        return 1 - len(weight.shape) if weight is not None else None
+    return -1 if head.startswith(("gemm", "matmul")) else None
+
+
+def _varies_along(shape: tuple[int, ...], axis: int | None) -> bool:
+    """Whether a constant varies along this axis only; along one at most when the axis is not known."""
+    varying = {index - len(shape) for index, size in enumerate(shape) if size != 1}
+    return len(varying) <= 1 if axis is None else varying <= {axis}

@@ -33,7 +33,7 @@ def layer_norm() -> Pattern:
     average = mean(x, axes)
     d = x - average
     again = d | x - mean(x, axes)
-    variance = mean(square(again), axes) | restored(_difference_of_means(x, axes))
+    variance = mean(square(again), axes) | _difference_of_means(x, axes)
     std, rstd = _spread(variance)
     plain = d / std | d * rstd
     affine = _with_scale(d, std, rstd, scale)
@@ -89,9 +89,14 @@ def softmax() -> Pattern:
 
 
 def _difference_of_means(x: Pattern, axes: Attribute) -> Pattern:
-    """The variance as ``mean(x^2) - mean(x)^2``, kept from going below zero: the JAX way."""
-    difference = dropped_mean(square(x), axes) - square(dropped_mean(x, axes))
-    return op.Max(difference, 0) | op.Relu(difference) | difference
+    """The variance as ``mean(x^2) - mean(x)^2``, with the reduced dimensions kept or put back after it."""
+    kept = mean(square(x), axes) - square(mean(x, axes))
+    dropped = dropped_mean(square(x), axes) - square(dropped_mean(x, axes))
+    return _not_negative(kept) | restored(_not_negative(dropped))
+
+
+def _not_negative(x: Pattern) -> Pattern:
+    return op.Max(x, 0) | op.Relu(x) | x
 
 
 def _spread(variance: Pattern) -> tuple[Pattern, Pattern]:

@@ -7,12 +7,11 @@ codes are those of :mod:`qc.ir.errors`, and 130 after an interrupt, 141 after a 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 
 import click
 
-from qc.ir.errors import QcError
+from qc.ir.errors import QcError, nearest
 
 from .compilation import compile_command
 from .evaluation import eval_command
@@ -26,8 +25,6 @@ __all__ = ["cli", "main"]
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 DEFECT = 6
-
-_SUGGESTION = re.compile(r"\. \(?Did you mean (?:one of: )?(.*?)\?\)?$")
 
 cli = CommandGroup(
     "qc",
@@ -72,8 +69,9 @@ def _explain(error: Exception) -> tuple[str, int]:
         return str(error), error.exit_code
     if isinstance(error, click.ClickException):
         return _usage_sentence(error), QcError.exit_code
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"cannot access '{error.filename}': {error.strerror}", QcError.exit_code
+    if isinstance(error, OSError) and error.strerror:
+        place = f" at '{error.filename}'" if error.filename is not None else ""
+        return f"the operating system refused{place}: {error.strerror}", QcError.exit_code
     detail = " ".join(str(error).split())
     return (
         f"qc failed with {type(error).__name__}{': ' if detail else ''}{detail}; this is a defect of qc, "
@@ -84,7 +82,9 @@ def _explain(error: Exception) -> tuple[str, int]:
 def _usage_sentence(error: click.ClickException) -> str:
     """Click's message in the form of qc's own: one sentence that begins small and ends without a period."""
     message = " ".join(error.format_message().split()).rstrip(".")
-    message = _SUGGESTION.sub(r" (did you mean \1?)", message)
+    if isinstance(error, click.NoSuchOption):  # worded differently by every version of click
+        name = error.option_name
+        message = f"no such option '{name}'{nearest(name, list(error.possibilities or []))}"
     path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "qc"
     if path == f"qc {cli.default.name}":
         path = "qc"

@@ -60,9 +60,7 @@ class Wishes:
     "--coverage", metavar="FILE", type=click.Path(path_type=Path), help="Write the whole coverage as JSON."
 )
 @click.option("--time", is_flag=True, help="Show the time of every pass.")
-@click.option(
-    "--no-verify-each", "verify_each", flag_value=False, default=True, help="Do not verify after every pass."
-)
+@click.option("--verify-each/--no-verify-each", default=True, help="Verify the model after every pass.")
 @click.option("--fail-if-unquantized", is_flag=True, help="Fail if any float tensor stays unquantized.")
 @click.option("--allow-unquantized", is_flag=True, help="Accept a result in which nothing is quantized.")
 @version_option

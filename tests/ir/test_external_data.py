@@ -68,7 +68,9 @@ def test_a_proto_finds_it_with_a_folder(tmp_path: Path) -> None:
         constant(external()).numpy()
 
 
-@pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.UINT2, TensorProto.BFLOAT16, TensorProto.BOOL])
+@pytest.mark.parametrize(
+    "kind", [TensorProto.INT4, TensorProto.UINT2, TensorProto.BFLOAT16, TensorProto.BOOL]
+)
 def test_other_types(tmp_path: Path, kind: int) -> None:
     inline = onnx.numpy_helper.from_array(
         np.asarray([1, 0, 1, 1, 0]).astype(helper.tensor_dtype_to_np_dtype(kind)), "w"
@@ -91,7 +93,10 @@ REFUSED = {
     "an absolute path": (external("/etc/hostname"), "points outside the model's folder"),
     "a missing file": (external("nowhere.bin"), "does not exist"),
     "no location": (external(""), "does not exist"),
-    "a file that is too short": (external(offset=8), "needs 8192 bytes at offset 8 of 'weights.bin', which has 8192"),
+    "a file that is too short": (
+        external(offset=8),
+        "8192 bytes at offset 8 of 'weights.bin', which has 8192",
+    ),
     "a length that is too small": (external(length=100), "needs 8192 bytes"),
     "a length that is too large": (external(length=8196), "needs 8192 bytes"),
     "a negative offset": (external(offset=-4), "needs 8192 bytes"),

@@ -104,7 +104,11 @@ def test_attributes_as_python_values() -> None:
     )
     op = lift(model_of([node], [floats("x")], ["y"], domains=["vendor"])).graph.ops()[0]
     assert (op.attribute("number"), op.attribute("real"), op.attribute("word")) == (3, 0.5, "ü")
-    assert (op.attribute("numbers"), op.attribute("reals"), op.attribute("words")) == ([1, 2], [0.5], ["a", "b"])
+    assert (op.attribute("numbers"), op.attribute("reals"), op.attribute("words")) == (
+        [1, 2],
+        [0.5],
+        ["a", "b"],
+    )
     assert op.attribute("table").float_data == [2.0]
     assert op.attribute("missing") is None and op.attribute("missing", 7) == 7
     assert not op.is_type("Magic")

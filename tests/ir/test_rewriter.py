@@ -44,9 +44,7 @@ def sample() -> Model:
         model.quant.place(Site(named(model, name)), SPEC, "for the test")
     add = producer(model, "z")
     model.quant.place(Site(named(model, "d"), add, 1), SPEC, "for the test")
-    model.quant.tie(
-        model.quant.quantizers()[0], [model.quant.quantizers()[2]], "for the test"
-    )
+    model.quant.tie(model.quant.quantizers()[0], [model.quant.quantizers()[2]], "for the test")
     return model
 
 
@@ -64,7 +62,9 @@ def producer(model: Model, name: str) -> Op:
 
 def snapshot(model: Model) -> tuple[object, ...]:
     """All that can be seen of a model."""
-    readers = [[str(use) for use in graph.uses(value)] for graph in model.graphs() for value in graph.values()]
+    readers = [
+        [str(use) for use in graph.uses(value)] for graph in model.graphs() for value in graph.values()
+    ]
     names = [value.name for graph in model.graphs() for value in graph.values()]
     return (
         print_model(model),
@@ -356,7 +356,8 @@ def test_new_names_are_unique_in_all_scopes() -> None:
 
 
 def test_new_ops_stand_beside_what_they_came_from() -> None:
-    model = lift(parse("g (float[2] x) => (float[2] a, float[2] b, float[2] c) { a = Neg(x) b = Abs(x) c = Exp(x) }"))
+    text = "g (float[2] x) => (float[2] a, float[2] b, float[2] c) { a = Neg(x) b = Abs(x) c = Exp(x) }"
+    model = lift(parse(text))
     rewriter = Rewriter(model, "test")
     with rewriter.action("double", producer(model, "a")):
         new = rewriter.add_op(model.graph, "Log", [named(model, "x")], ["n"])

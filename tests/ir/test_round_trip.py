@@ -77,11 +77,16 @@ TEXTS = {
     "an input that is an output": "g (float[2] x) => (float[2] x, float[2] y) { y = Neg(x) }",
     "a constant that is an output": "g (float[2] x) => (float[2] w) <float[2] w = {1, 2}> { y = Neg(x) }",
     "dead nodes and constants": "g (float[2] x) => (float[2] y) <int64 u = {1}> { a = Abs(x) y = Neg(x) }",
-    "an input with a default": "g (float[2] x, float[2] w) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }",
+    "an input with a default": """g (float[2] x, float[2] w) => (float[2] y) <float[2] w = {1, 2}> {
+        y = Add(x, w)
+    }""",
     "an unused input": "g (float[2] x, int64 unused) => (float[2] y) { y = Neg(x) }",
     "no inputs": "g () => (float[2] y) <float[2] w = {1, 2}> { y = Neg(w) }",
     "no nodes": "g (float[2] x) => (float[2] x) { }",
-    "symbolic dimensions": "g (float[N, 3, M] x) => (float[N, 3, M] y) <float[N, 3, M] a> { a = Abs(x) y = Neg(a) }",
+    "symbolic dimensions": """g (float[N, 3, M] x) => (float[N, 3, M] y) <float[N, 3, M] a> {
+        a = Abs(x)
+        y = Neg(a)
+    }""",
     "unknown shapes": "g (float[] s, float x) => (float y) { y = Add(x, s) }",
     "values captured at several levels": """g (float[2] x, bool c) => (float[2] y) {
         a = Abs(x)
@@ -154,10 +159,9 @@ def test_left_out_inputs_and_outputs() -> None:
 def test_every_element_type() -> None:
     kinds = [kind for name, kind in TensorProto.DataType.items() if name not in ("UNDEFINED", "STRING")]
     assert TensorProto.INT4 in kinds and TensorProto.FLOAT8E4M3FN in kinds
-    raw = [
-        numpy_helper.from_array(np.asarray([[1, 0, 1]]).astype(helper.tensor_dtype_to_np_dtype(kind)), f"w{kind}")
-        for kind in kinds
-    ]
+    dtypes = {kind: helper.tensor_dtype_to_np_dtype(kind) for kind in kinds}
+    ones = np.asarray([[1, 0, 1]])
+    raw = [numpy_helper.from_array(ones.astype(dtype), f"w{kind}") for kind, dtype in dtypes.items()]
     listed = [
         helper.make_tensor("floats", TensorProto.FLOAT, [2], [1.0, 2.0]),
         helper.make_tensor("halves", TensorProto.FLOAT16, [2], [1.0, 2.0]),
@@ -224,7 +228,8 @@ def test_metadata_documentation_and_training() -> None:
     model.graph.metadata_props.add(key="author", value="me")
     model.graph.input[0].doc_string = "the input"
     model.graph.value_info.append(helper.make_tensor_value_info("nowhere", TensorProto.FLOAT, [1]))
-    model.graph.quantization_annotation.add(tensor_name="a").quant_parameter_tensor_names.add(key="k", value="v")
+    annotation = model.graph.quantization_annotation.add(tensor_name="a")
+    annotation.quant_parameter_tensor_names.add(key="k", value="v")
     model.training_info.add().algorithm.name = "sgd"
     assert is_unharmed(model)
 

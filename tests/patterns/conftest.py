@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -26,7 +27,7 @@ def build(
 
     Args:
         body: the nodes in ONNX's text form, separated by semicolons; the name ``none`` is left out.
-        constants: the initializers.
+        constants: what the initializers may be; those that the nodes do not read are left out.
     """
     declared = ", ".join(f"float {name}" for name in outputs.split())
     body = body.replace(";", "\n")
@@ -37,7 +38,10 @@ def build(
     for node in proto.graph.node:
         for names in (node.input, node.output):
             names[:] = ["" if name == "none" else name for name in names]
+    words = re.findall(r"\w+", body)
     for name, content in (constants or {}).items():
+        if name not in words:
+            continue
         array = np.asarray(content)
         array = array.astype(np.float32) if array.dtype == np.float64 else array
         proto.graph.initializer.append(numpy_helper.from_array(array, name))

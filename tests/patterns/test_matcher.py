@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from qc.ir.lift import lift
-from qc.patterns import Supergroup, constant, find_all, match_at, matches_at, op, value
+from qc.patterns import Supergroup, chain, constant, find_all, match_at, matches_at, op, value
 
 
 def names(match):
@@ -164,6 +164,15 @@ def test_the_solution_of_a_part_is_not_final_before_the_uses_are_known(graph_of)
     assert names(match_at(pattern, graph.ops()[-1])) == ["Add", "Mul", "Neg", "Relu"]
 
 
+def test_a_chain_of_op_types_is_a_pattern(graph_of):
+    pattern = chain("Conv", "Add", "Relu")
+    constants = {"w": [[[1.0]] * 4] * 4, "b": [[1.0]] * 4}
+    linked = graph_of("a = Conv(x, w); b2 = Add(b, a); y = Relu(b2)", constants=constants)
+    assert names(match_at(pattern, linked.ops()[-1])) == ["Add", "Conv", "Relu"]
+    forked = graph_of("a = Conv(x, w); b2 = Add(b, a); r = Relu(b2); y = Mul(r, a)", constants=constants)
+    assert not match_at(pattern, forked.ops()[2])
+
+
 # -- ranking and claims ------------------------------------------------------------------------------
 
 
@@ -279,14 +288,14 @@ def test_a_mismatch_is_false_and_a_match_is_true(graph_of):
 # -- scale -------------------------------------------------------------------------------------------
 
 
-def chain(length):
+def deep_chain(length):
     nodes = [helper.make_node("Relu" if i % 2 else "Neg", [f"v{i}"], [f"v{i + 1}"]) for i in range(length)]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in ("v0", f"v{length}")]
     return lift(helper.make_model(helper.make_graph(nodes, "chain", ends[:1], ends[1:]))).graph
 
 
 def test_a_deep_chain_needs_no_recursion():
-    found = find_all(chain(6000), [group("pair", op.Relu(op.Neg(value("x"))))])
+    found = find_all(deep_chain(6000), [group("pair", op.Relu(op.Neg(value("x"))))])
     assert len(found) == 3000
 
 

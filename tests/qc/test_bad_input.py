@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -288,6 +290,16 @@ def test_the_input_is_never_overwritten(qc, option: str) -> None:
 def test_eval_checks_its_file_first(qc) -> None:
     assert_refused(qc("eval", MODEL, "--data", DATA, "--json", "absent/x.json"), USAGE, "'absent'")
     assert_refused(qc("eval", MODEL, "--data", DATA, "--json", MODEL), USAGE, MODEL)
+
+
+def test_a_full_disk_is_no_defect_of_qc(qc, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.replace", fail)
+    assert_refused(qc(MODEL, "--data", DATA), USAGE, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr("qc.compiler.save_model", fail)
+    assert_refused(qc(MODEL, "--data", DATA), USAGE, os.strerror(errno.ENOSPC))
 
 
 # -- demands --------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from support.models import parse
 
 from qc.ir.lift import lift
 from qc.ir.text import print_model
@@ -347,12 +348,8 @@ def test_the_pass_in_the_guide_works(tmp_path: Path, monkeypatch: pytest.MonkeyP
     spec.loader.exec_module(module)
     cls = module.EliminateDoubleNeg
     check_definition(cls)
-    model = lift(
-        onnx.parser.parse_model(
-            """<ir_version: 10, opset_import: ["" : 21]>
-            negations (float[2] x) => (float[2] y) { a = Neg(x) b = Neg(a) y = Relu(b) }"""
-        )
-    )
+    golden = textwrap.dedent(re.findall(r" *```\n( *--- run\n.*?)```", guide, re.DOTALL)[0])
+    model = lift(parse(golden.partition("--- model\n")[2]))
     run_pipeline(Pipeline([cls()]), model, PassContext(verify=verify))
     relu = model.graph.ops()[-1]
     assert model.graph.op_inputs(relu)[0] is model.graph.inputs[0]

@@ -141,15 +141,17 @@ def test_channels_are_observed_along_the_axis() -> None:
 def test_only_what_is_observed_is_computed(digits: ModelProto) -> None:
     before = digits.SerializeToString()
     model, places = add_observers(digits, {"relu_1": Observation()})
-    assert [node.op_type for node in model.graph.node] == ["Conv", "BatchNormalization", "Relu", "Observe"]
+    kinds = [node.op_type for node in model.graph.node if node.op_type != "Concat"]
+    assert kinds == ["Conv", "BatchNormalization", "Relu", "Observe"]
     assert len(model.graph.initializer) == 5 and len(digits.graph.initializer) > 40
-    assert [output.name for output in model.graph.output] == places["relu_1"].names()
+    assert [output.name for output in model.graph.output] == list(places.packed)
     assert digits.SerializeToString() == before
 
 
 def test_what_a_branch_captures_is_kept() -> None:
     model, _ = add_observers(branches(), {"y": Observation()})
-    assert [node.op_type for node in model.graph.node] == ["Add", "If", "Observe"]
+    kinds = [node.op_type for node in model.graph.node if node.op_type != "Concat"]
+    assert kinds == ["Add", "If", "Observe"]
     assert [tensor.name for tensor in model.graph.initializer] == ["w"]
     feeds = [{"x": f32([[1, 2]]), "c": np.array(flag)} for flag in (True, False)]
     observed = SINGLE.observe(branches(), {"y": Observation()}, feeds)["y"]

@@ -37,17 +37,25 @@ def _add_weights(graph: GraphProto) -> None:
 
 
 def weight(info: ValueInfoProto) -> np.ndarray:
-    """Numbers around zero with different magnitudes per first index; variances of batch norms are positive."""
+    """Random multiples of 1/8, which depend on the name; positive ones if the name contains ``var``.
+
+    Sums of products of such numbers are exact in float32, so they are the same on every machine.
+    """
     tensor = info.type.tensor_type
     shape = [dim.dim_value for dim in tensor.shape.dim]
-    rng = np.random.default_rng(zlib.crc32(info.name.encode()))
-    array = rng.normal(size=shape)
+    array = _eighths(np.random.default_rng(zlib.crc32(info.name.encode())), shape)
     if "var" in info.name:
         array = np.abs(array) + 0.5
     return array.astype(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
 
 
-def random_feeds(model: ModelProto, count: int = 2, seed: int = 0, size: int = 2) -> list[dict[str, np.ndarray]]:
+def _eighths(rng: np.random.Generator, shape: Sequence[int]) -> np.ndarray:
+    return np.rint(rng.normal(size=shape) * 8) / 8 + 0.0  # no negative zeros
+
+
+def random_feeds(
+    model: ModelProto, count: int = 2, seed: int = 0, size: int = 2
+) -> list[dict[str, np.ndarray]]:
     """Feeds for the inputs that have no default; ``size`` stands for symbolic dimensions."""
     rng = np.random.default_rng(seed)
     defaults = {tensor.name for tensor in model.graph.initializer}
@@ -63,7 +71,7 @@ def _random(rng: np.random.Generator, info: ValueInfoProto, size: int) -> np.nda
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
     if dtype.kind in "iu":
         return rng.integers(0, 2, shape).astype(dtype)
-    return rng.normal(size=shape).astype(dtype)
+    return _eighths(rng, shape).astype(dtype)
 
 
 def model_of(

@@ -44,7 +44,9 @@ def artifact(context: PassContext, name: str) -> ModelProto:
     return payload
 
 
-def run_model(model: ModelProto, feed: Mapping[str, np.ndarray], optimize: bool = False) -> dict[str, np.ndarray]:
+def run_model(
+    model: ModelProto, feed: Mapping[str, np.ndarray], optimize: bool = False
+) -> dict[str, np.ndarray]:
     """The outputs by name; ONNX Runtime runs every node as it is written unless ``optimize``."""
     session = open_session(model, optimize=optimize, threads=1)
     names = [output.name for output in model.graph.output]

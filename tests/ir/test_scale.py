@@ -1,0 +1,56 @@
+"""Large graphs: nothing recurses over depth, and nothing takes quadratic time."""
+
+from __future__ import annotations
+
+import onnx
+from onnx import ModelProto, helper
+from support.models import floats, model_of
+from support.pipelines import PLACE, PREPARE, apply
+
+from qc.ir.lift import lift
+from qc.ir.lower import lower, serialize
+from qc.ir.text import print_model
+from qc.ir.verify import verify
+
+
+def chain(length: int) -> ModelProto:
+    names = ["x", *(f"v{i}" for i in range(length - 1)), "y"]
+    kinds = ("Relu", "Neg", "Identity")
+    nodes = [helper.make_node(kinds[i % 3], [names[i]], [names[i + 1]]) for i in range(length)]
+    return model_of(nodes, [floats("x", 4)], [floats("y", 4)])
+
+
+def star(readers: int) -> ModelProto:
+    """One value that many read."""
+    nodes = [helper.make_node("Neg", ["x"], ["a"])]
+    nodes += [helper.make_node("Relu", ["a"], [f"y{i}"]) for i in range(readers)]
+    return model_of(nodes, [floats("x", 4)], [floats(f"y{i}", 4) for i in range(readers)])
+
+
+def test_a_chain_of_50000_ops() -> None:
+    model = chain(50_000)
+    lifted = lift(model)
+    assert serialize(lower(lifted)) == serialize(model)
+    assert len(print_model(lifted).splitlines()) == 50_004
+    verify(lifted)
+    assert lifted.graph.values()[-1].type.shape == (4,)
+
+
+def test_a_value_with_20000_readers() -> None:
+    model = star(20_000)
+    lifted = lift(model)
+    assert serialize(lower(lifted)) == serialize(model)
+    assert len(lifted.graph.uses(lifted.graph.values()[1])) == 20_000
+    verify(lifted)
+
+
+def test_passes_on_a_chain() -> None:
+    ir, _, _ = apply(f"{PREPARE},{PLACE}", chain(3_000), target="npu")
+    assert len(ir.graph.ops()) == 2_000
+    assert len(ir.quant) == 2_001
+    assert onnx.checker.check_model(lower(ir)) is None
+
+
+def test_passes_on_a_star() -> None:
+    ir, _, _ = apply(f"{PREPARE},{PLACE}", star(2_000), target="npu")
+    assert len(ir.quant) == 2_002

@@ -1,0 +1,140 @@
+"""Weighted and element-wise ops with bias, batch norm and activation, and the choice of names."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from qc.ir.errors import UsageError
+from qc.patterns import find_all, supergroup_names, supergroups
+
+GROUPS = supergroups()
+CONSTANTS = {
+    "w": np.ones((4, 4, 1)),
+    "w2": np.ones((8, 8)),
+    "cb": np.ones(4),
+    "channel_bias": np.ones((1, 4, 1)),
+    "row_bias": np.ones(8),
+    "factor": 2.0,
+    "grid": np.ones((4, 8)),
+    "slope": np.ones((4, 1)),
+    "low": 0.0,
+    "high": 6.0,
+    "g": np.ones(4),
+    "r2": 1.41421356,
+    "one": 1.0,
+    "point5": 0.5,
+}
+BN = "BatchNormalization({}, g, g, g, g)"
+
+
+def found(graph_of, body, **options):
+    graph = graph_of(body, constants=CONSTANTS, **options)
+    return [(match.name, len(match.ops)) for match in find_all(graph, GROUPS)]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("a = Conv(x, w); y = Relu(a)", ("conv_relu", 2)),
+        ("a = Conv(x, w, cb); y = Relu(a)", ("conv_relu", 2)),
+        ("a = ConvTranspose(x, w, cb); y = LeakyRelu(a)", ("conv_transpose_leaky_relu", 2)),
+        ("a = Conv(x, w); y = Clip(a, low, high)", ("conv_clip", 2)),
+        ("a = Conv(x, w); y = PRelu(a, slope)", ("conv_prelu", 2)),
+        ("a = Conv(x, w); y = HardSwish(a)", ("conv_hard_swish", 2)),
+        ("a = Conv(x, w); y = Sigmoid(a)", ("conv_sigmoid", 2)),
+        ("a = Conv(x, w); s = Sigmoid(a); y = Mul(a, s)", ("conv_silu", 3)),
+        ("a = Conv(x, w); y = Add(a, channel_bias)", ("conv_bias", 2)),
+        ("a = Conv(x, w); b = Add(channel_bias, a); y = Relu(b)", ("conv_bias_relu", 3)),
+        (f"a = Conv(x, w); y = {BN.format('a')}", ("conv_bn", 2)),
+        (f"a = Conv(x, w, cb); b = {BN.format('a')}; y = Relu(b)", ("conv_bn_relu", 3)),
+        (
+            f"a = Conv(x, w); b = Add(a, channel_bias); c = {BN.format('b')}; y = Tanh(c)",
+            ("conv_bias_bn_tanh", 4),
+        ),
+        (f"b = {BN.format('x')}; y = Relu(b)", ("bn_relu", 2)),
+        ("a = MatMul(x, w2); y = Add(a, row_bias)", ("matmul_bias", 2)),
+        ("a = MatMul(x, w2); y = Add(row_bias, a)", ("matmul_bias", 2)),
+        ("a = MatMul(x, w2); b = Add(a, row_bias); y = Relu(b)", ("matmul_bias_relu", 3)),
+        ("a = MatMul(x, w2); y = Relu(a)", ("matmul_relu", 2)),
+        (
+            "a = MatMul(x, w2); b = Add(a, row_bias); d = Div(b, r2); e = Erf(d); g1 = Add(e, one);"
+            "m = Mul(b, g1); y = Mul(m, point5)",
+            ("matmul_bias_gelu", 7),
+        ),
+        ("a = Conv(x, w); b = Mul(factor, a); y = Add(b, channel_bias)", ("conv_affine", 3)),
+        (
+            "a = Conv(x, w); b = Mul(factor, a); c = Add(b, factor); y = HardSwish(c)",
+            ("conv_affine_hard_swish", 4),
+        ),
+        ("a = Mul(x, factor); y = Add(channel_bias, a)", ("affine", 2)),
+        ("a = MaxPool<kernel_shape = [1]>(x); y = Relu(a)", ("max_pool_relu", 2)),
+        ("a = Add(x, x); y = Relu(a)", ("add_relu", 2)),
+    ],
+)
+def test_name_and_extent(graph_of, body, expected):
+    assert found(graph_of, body) == [expected]
+
+
+def test_gemm(graph_of):
+    assert found(graph_of, "a = Gemm(x, w2, row_bias); y = Relu(a)", inputs="float[2,8] x") == [
+        ("gemm_relu", 2)
+    ]
+
+
+def test_an_add_that_is_no_bias_stays_outside(graph_of):
+    assert found(graph_of, "a = MatMul(x, w2); y = Add(a, grid)") == []
+    assert found(graph_of, "a = MatMul(x, w2); y = Add(a, x)") == []
+    assert (
+        found(graph_of, "a = MatMul(x, x2); y = Add(a, row_bias)", inputs="float[2,8,8] x, float[2,8,8] x2")
+        == []
+    )
+    assert found(graph_of, "a = Conv(x, w); y = Add(a, row_bias)") == []
+    assert found(graph_of, "a = Mul(x, factor); y = Add(a, grid)") == []
+    assert found(graph_of, "a = MatMul(x, w2); b = Add(a, x); y = Relu(b)") == [("add_relu", 2)]
+
+
+def test_a_shared_or_exposed_result_of_the_weighted_op_stays_outside(graph_of):
+    assert found(graph_of, "a = Conv(x, w); b = Relu(a); y = Add(a, b)") == []
+    assert found(graph_of, "a = Conv(x, w); y = Relu(a)", outputs="y a") == []
+    body = f"a = Conv(x, w); b = {BN.format('a')}; y = Relu(b)"
+    assert found(graph_of, body, outputs="y b") == [("conv_bn", 2)]
+
+
+def test_integer_arithmetic_is_left_alone(graph_of):
+    assert found(graph_of, "a = Add(x, x); y = Relu(a)", inputs="int32[4] x", opset=14) == []
+
+
+def test_kinds_and_choices(graph_of):
+    graph = graph_of("a = Conv(x, w); y = Relu(a)", constants=CONSTANTS)
+    (match,) = find_all(graph, GROUPS)
+    assert match.supergroup.kind == "weighted_activation"
+    assert match.choices == {"head": "conv"}
+    assert [each.name for each in match.inner] == ["a"]
+    assert match["weight"].name == "w"
+
+
+def test_a_target_chooses_by_name(graph_of):
+    body = "a = Conv(x, w); b = Relu(a); c = Add(b, x); y = Relu(c)"
+    graph = graph_of(body, constants=CONSTANTS)
+
+    def names(wanted):
+        return [match.name for match in find_all(graph, supergroups(wanted))]
+
+    assert names(["conv_relu"]) == ["conv_relu"]
+    assert names(["add_relu", "layer_norm"]) == ["add_relu"]
+    assert names([]) == []
+    assert names(None) == ["conv_relu", "add_relu"]
+
+
+def test_every_name_can_be_asked_for():
+    names = supergroup_names()
+    assert len(names) == len(set(names))
+    assert {"layer_norm", "conv_bn_relu", "matmul_bias", "gelu", "add_relu"} <= set(names)
+    for name in names:
+        assert len(supergroups([name])) == 1, name
+
+
+def test_an_unknown_name_is_refused_with_a_suggestion():
+    with pytest.raises(UsageError, match=r"no supergroup 'conv_rleu'.*did you mean 'conv_relu'"):
+        supergroups(["conv_rleu"])
