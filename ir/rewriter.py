@@ -25,7 +25,7 @@ class Rewriter:
     def __init__(self, model: Model, pass_name: str) -> None:
         self.model = model
         self.pass_name = pass_name
-        self._undo: list[Callable[[], None]] = []
+        self._undo: list[Callable[[], object]] = []
         self._open = False
         self._action: Action | None = None
         self._anchor: Op | None = None

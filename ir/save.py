@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
@@ -18,9 +19,19 @@ _COPY_CHUNK = 1 << 24
 
 
 def save_model(proto: ModelProto, path: str | Path, base_dir: Path | None = None) -> list[Path]:
+    """Writes a model; see :func:`stage_model`."""
+    with ExitStack() as stack:
+        return stage_model(stack, proto, path, base_dir)
+
+
+def stage_model(
+    stack: ExitStack, proto: ModelProto, path: str | Path, base_dir: Path | None = None
+) -> list[Path]:
     """Writes a model, and a ``.data`` file beside it when it has external data or is too large without.
 
     Args:
+        stack: the files take their places when it is closed, and vanish if an exception closes it; several
+            files staged on one stack appear together.
         proto: the model; not changed.
         path: where to write.
         base_dir: the folder that the external data of ``proto`` is relative to.
@@ -36,17 +47,15 @@ def save_model(proto: ModelProto, path: str | Path, base_dir: Path | None = None
     tensors = list(_tensors(proto.graph))
     large = sum(len(tensor.raw_data) for tensor in tensors) > _INLINE_LIMIT
     if not large and not any(t.data_location == TensorProto.EXTERNAL for t in tensors):
-        with atomic_write(path) as file:
-            file.write(serialize(proto))
+        stack.enter_context(atomic_write(path)).write(serialize(proto))
         return [path]
     copy = ModelProto()
     copy.CopyFrom(proto)
     data_path = path.with_name(path.name + ".data")
-    with atomic_write(path) as file:
-        with atomic_write(data_path) as data:
-            for tensor in _tensors(copy.graph):
-                _externalize(tensor, data, data_path.name, base_dir)
-        file.write(serialize(copy))
+    file, data = stack.enter_context(atomic_write(path)), stack.enter_context(atomic_write(data_path))
+    for tensor in _tensors(copy.graph):
+        _externalize(tensor, data, data_path.name, base_dir)
+    file.write(serialize(copy))
     return [path, data_path]
 
 

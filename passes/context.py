@@ -98,9 +98,9 @@ class PassContext:
     artifacts: dict[str, Artifact] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def required_data(self) -> Iterable[Feed]:
-        """The data; raises UsageError if there is none."""
-        return _required("data", self.data)
+    def required_data(self, who: str = "this pass") -> Iterable[Feed]:
+        """The data; raises UsageError, which says that ``who`` needs it, if there is none."""
+        return _required("data", self.data, who)
 
     def required_executor(self) -> Executor:
         """The executor; raises UsageError if there is none."""
@@ -129,8 +129,8 @@ class PassContext:
             task.finish()
 
 
-def _required(need: str, given: T | None) -> T:
+def _required(need: str, given: T | None, who: str = "this pass") -> T:
     if given is None:
         what, how = NEEDS[need]
-        raise UsageError(f"this pass needs {what}; give it with {how}")
+        raise UsageError(f"{who} needs {what}; give it with {how}")
     return given

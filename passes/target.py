@@ -106,10 +106,10 @@ def load_target(name: str) -> Target:
         UsageError: no such target, or the file does not describe one.
     """
     if name.endswith(".toml"):
-        path = Path(name)
-        if not path.is_file():
-            raise UsageError(f"target file '{name}' does not exist")
-        return _parse(path.read_text(encoding="utf-8"), name)
+        try:
+            return _parse(Path(name).read_text(encoding="utf-8"), name)
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"target file '{name}' cannot be read: {error}") from error
     if name not in target_names():
         known = ", ".join(target_names())
         raise UsageError(

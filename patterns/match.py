@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -94,11 +94,16 @@ def matches_at(pattern: Pattern | Supergroup, op: Op) -> Iterator[Match]:
             yield from finder.valid(pattern, result)
 
 
-def find_all(graph: Graph, patterns: Sequence[Pattern | Supergroup]) -> list[Match]:
+def find_all(graph: Graph, patterns: Sequence[Pattern | Supergroup], taken: Iterable[Op] = ()) -> list[Match]:
     """All matches in a graph, none sharing an op with another.
 
     Matches with more ops come first, then the order of ``patterns``, then the order of the graph; a match
     whose ops are taken gives way to the next one of the same pattern at the same op.
+
+    Args:
+        graph: the graph, without the graphs nested in it.
+        patterns: patterns and supergroups; the earlier one wins among matches of equal size.
+        taken: ops that no match may use.
 
     Returns:
         The matches in the order of their results in the graph.
@@ -110,16 +115,16 @@ def find_all(graph: Graph, patterns: Sequence[Pattern | Supergroup]) -> list[Mat
     queue: list[tuple[int, int, int, Match, int]] = []
     for place, (rank, result) in enumerate(finder.candidates(patterns)):
         _push(queue, finder, patterns, rank, place, result, 0)
-    claimed: set[Op] = set()
-    taken: list[Match] = []
+    claimed = set(taken)
+    found: list[Match] = []
     while queue:
         _, rank, place, match, tried = heapq.heappop(queue)
         if claimed.isdisjoint(match.ops):
             claimed.update(match.ops)
-            taken.append(match)
+            found.append(match)
         else:
             _push(queue, finder, patterns, rank, place, match.result, tried)
-    return sorted(taken, key=lambda match: finder.position(match.root))
+    return sorted(found, key=lambda match: finder.position(match.root))
 
 
 def _push(
@@ -139,7 +144,7 @@ def _push(
 
 
 def _explain(pattern: Pattern | Supergroup, op: Op) -> Mismatch:
-    name = pattern.name if isinstance(pattern, Supergroup) else ""
+    name = pattern.title if isinstance(pattern, Supergroup) else ""
     program = _program(pattern)
     finder = _Finder(op.graph, explain=True)
     failures = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -35,6 +36,11 @@ class Supergroup:
     kind: str
     inner: frozenset[str] = field(default_factory=frozenset)
     check: Check | None = None
+
+    @property
+    def title(self) -> str:
+        """The name with ``*`` for what only a match can tell."""
+        return re.sub(r"\{\w+\}", "*", self.name)
 
     def name_of(self, choices: Mapping[str, str]) -> str:
         """The name of a match that took these options."""

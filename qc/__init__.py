@@ -6,12 +6,13 @@ statistics, evaluation).
 """
 
 from .compiler import Compiled, compile, read_model
-from .coverage import Coverage, UnquantizedTensor, coverage_of
+from .coverage import Coverage, CoverageError, UnquantizedTensor, coverage_of
 from .named_pipelines import pipeline_names, resolve_pipeline
 
 __all__ = [
     "Compiled",
     "Coverage",
+    "CoverageError",
     "UnquantizedTensor",
     "compile",
     "coverage_of",

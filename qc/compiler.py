@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx
 from onnx import ModelProto
 
-from qc.ir.errors import DemandError, ModelError, UsageError
+from qc.ir.errors import ModelError, UsageError
 from qc.ir.files import atomic_write
 from qc.ir.lift import lift, load_model
 from qc.ir.lower import lower
 from qc.ir.model import Model
-from qc.ir.save import save_model
+from qc.ir.save import stage_model
 from qc.ir.verify import verify, verify_input
 from qc.passes import (
     Artifact,
@@ -32,7 +33,7 @@ from qc.passes.lower.to_simulation import ToSimulation
 from qc.passes.target import Target, load_target
 from qc.runtime import Data, OrtExecutor, load_data, model_inputs
 
-from .coverage import Coverage, coverage_of
+from .coverage import Coverage, CoverageError, coverage_of
 from .named_pipelines import resolve_pipeline
 
 DEFAULT_TARGET = "ort-cpu"
@@ -48,6 +49,7 @@ class Compiled:
         report: steps, times and numbers of actions.
         coverage: what is quantized and what is not, and why.
         target: the target that was compiled for.
+        source: the file that the model was read from, if any.
         notes: sentences for the user.
     """
 
@@ -56,6 +58,7 @@ class Compiled:
     report: PipelineReport
     coverage: Coverage
     target: Target
+    source: Path | None = None
     notes: list[str] = field(default_factory=list)
 
     @functools.cached_property
@@ -85,24 +88,27 @@ class Compiled:
     def save(self, path: str | Path) -> list[Path]:
         """Writes the main result to ``path`` and every other artifact beside it, with its own suffix.
 
-        Each file is written completely or not at all.
+        Either all files are written or none.
 
         Raises:
-            UsageError: the path is that of the source model, or cannot be written to.
+            UsageError: a path is that of the source model, or cannot be written to.
         """
         path = Path(path)
         main = self.model
-        written = save_model(main, path, self.ir.base_dir)
+        payloads: dict[Path, object] = {path: main}
         for artifact in self.artifacts.values():
-            beside = path.with_name(path.stem + artifact.suffix)
-            if artifact.payload is main:
-                continue
-            if isinstance(artifact.payload, ModelProto):
-                written += save_model(artifact.payload, beside, self.ir.base_dir)
-            else:
-                with atomic_write(beside) as file:
-                    file.write(str(artifact.payload).encode("utf-8"))
-                written.append(beside)
+            if artifact.payload is not main:
+                payloads[path.with_name(path.stem + artifact.suffix)] = artifact.payload
+        written = []
+        with ExitStack() as stack:
+            for place, payload in payloads.items():
+                if self.source is not None:
+                    refuse_overwrite(self.source, place)
+                if isinstance(payload, ModelProto):
+                    written += stage_model(stack, payload, place, self.ir.base_dir)
+                else:
+                    stack.enter_context(atomic_write(place)).write(str(payload).encode("utf-8"))
+                    written.append(place)
         return written
 
     def _proto(self, name: str) -> ModelProto:
@@ -143,7 +149,7 @@ def compile(
         UsageError: a pipeline, pass, option or target that does not exist or does not fit.
         ModelError: a model that cannot be read, is invalid, or cannot be run.
         DataError: data that does not fit the model.
-        DemandError: nothing, or not everything, was quantized.
+        CoverageError: nothing, or not everything, was quantized.
     """
     file = resolve_pipeline(pipeline)
     ir = read_model(model)
@@ -166,7 +172,8 @@ def compile(
             context.notes.append(
                 "the pipeline has no lowering pass: the result is the float model; add 'insert-qdq'"
             )
-    return Compiled(ir, context.artifacts, report, coverage, context.target, context.notes)
+    source = None if isinstance(model, ModelProto) else Path(model)
+    return Compiled(ir, context.artifacts, report, coverage, context.target, source, context.notes)
 
 
 def read_model(model: ModelProto | str | Path) -> Model:
@@ -190,8 +197,8 @@ def _check(model: ModelProto | str, label: str) -> None:
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
-        first = str(error).strip().splitlines()[0]
-        raise ModelError(f"{label} fails the ONNX checker: {first}") from error
+        reason = " ".join(str(error).partition("==> Context")[0].split())
+        raise ModelError(f"{label} fails the ONNX checker: {reason}") from error
     except ValueError as error:  # the checker serializes a ModelProto, which cannot exceed 2 GiB
         raise ModelError(
             f"{label} cannot be checked in memory: {error}; save it and give its path"
@@ -208,13 +215,13 @@ def _check_demands(coverage: Coverage, allow: bool, strict: bool) -> None:
     if not coverage.quantized and not allow:
         why = coverage.unquantized[0] if coverage.unquantized else None
         reason = f": '{why.name}' and others stay float ({why.reason})" if why else ""
-        raise DemandError(f"nothing was quantized{reason}; allow it with --allow-unquantized")
+        raise CoverageError(f"nothing was quantized{reason}; allow it with --allow-unquantized", coverage)
     if strict and coverage.unquantized:
         first = coverage.unquantized[0]
         count = len(coverage.unquantized)
-        raise DemandError(
-            f"{count} float tensors are not quantized; the first is '{first.name}': {first.reason}"
-        )
+        kind = "float tensor is" if count == 1 else "float tensors are"
+        sentence = f"{count} {kind} not quantized; the first is '{first.name}': {first.reason}"
+        raise CoverageError(sentence, coverage)
 
 
 def refuse_overwrite(source: str | Path, output: str | Path) -> None:

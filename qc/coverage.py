@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from qc.ir.errors import DemandError
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
 from qc.ir.op_traits import is_parameter
@@ -59,6 +60,14 @@ class Coverage:
         return sum(done for done, _ in found), sum(total for _, total in found)
 
 
+class CoverageError(DemandError):
+    """Nothing, or not everything, was quantized; ``coverage`` tells what."""
+
+    def __init__(self, sentence: str, coverage: Coverage) -> None:
+        super().__init__(sentence)
+        self.coverage = coverage
+
+
 def coverage_of(model: Model) -> Coverage:
     """Reads the coverage off the quantizers and the recorded decisions."""
     formats: Counter[str] = Counter()
@@ -87,10 +96,13 @@ def coverage_of(model: Model) -> Coverage:
 
 
 def _is_visible_float(value: Value) -> bool:
-    """Whether the value is a float tensor of its own: no stand-in of an outer one, and read by somebody."""
+    """Whether the value is a float tensor of its own: no stand-in of an outer one, and read as data."""
     if not value.is_float or value.captured is not None:
         return False
-    return bool(value.graph.uses(value)) or value.graph.is_output(value)
+    read_as_data = any(
+        not isinstance(port, int) or not is_parameter(op, port) for op, port in value.graph.uses(value)
+    )
+    return read_as_data or value.graph.is_output(value)
 
 
 def _is_inner(model: Model, graph: Graph, value: Value) -> bool:

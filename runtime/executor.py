@@ -157,7 +157,7 @@ class _Sums:
                 f"tensor '{tensors[first]}' holds {nonfinite[first]} NaN or infinite values on feed {feed}; "
                 "remove that sample or mend the model"
             )
-        ranges.add(results[names.minimum], results[names.maximum], results[names.count], nonfinite)
+        ranges.add(results[names.minimum], results[names.maximum], results[names.finite], nonfinite)
 
     def result(self, tensor: str) -> TensorStatistics:
         """The statistics of one tensor over all feeds."""

@@ -19,7 +19,7 @@ class RangeOutputs(NamedTuple):
 
     minimum: str
     maximum: str
-    count: str
+    finite: str
     nonfinite: str
 
 

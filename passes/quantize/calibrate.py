@@ -80,8 +80,8 @@ class Calibrate(Pass):
             if value.const is None and not _is_moved(model.graph, value, values)
         }
         request = Observation(histogram=self.method != "min-max")
-        data = context.required_data()
-        feeds = context.track(data, "calibrating", _length(data))
+        data = context.required_data(f"pass '{self.name}'")
+        feeds = context.track(data, "calibrating", getattr(data, "length", None))
         found = context.required_executor().observe(
             lower(model), dict.fromkeys(sources, request), feeds, base_dir=model.base_dir
         )
@@ -132,10 +132,3 @@ def _constant_range(value: Value) -> tuple[float, float]:
     assert value.const is not None
     array = value.const.numpy()
     return (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
-
-
-def _length(data: object) -> int | None:
-    try:
-        return len(data)  # type: ignore[arg-type]
-    except TypeError:
-        return None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qc.ir.errors import UsageError, nearest
+from qc.ir.errors import ModelError, UsageError, nearest
 from qc.ir.formats import IntFormat, parse_format
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.lower import lower
@@ -43,11 +43,34 @@ class InsertQuantizers(Pass):
     skip_ops: tuple[str, ...] = option((), "op types to leave in float")
     skip_nodes: tuple[str, ...] = option((), "names of ops to leave in float")
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("activation", "weight"):
+            given = getattr(self, name)
+            if given is not None:
+                _checked_format(name, given)
+
     def run(self, model: Model, context: PassContext) -> None:
+        _refuse_quantized(model)
         _complete_types(model, context)
         _Placement(model, context.required_target(), self).run()
         for graph in list(model.graphs())[1:]:
             _skip_nested(model, graph)
+
+
+def _checked_format(option_name: str, text: str) -> None:
+    """Raises UsageError, naming the option, if ``text`` is no format."""
+    try:
+        parse_format(text)
+    except UsageError as error:
+        raise UsageError(f"option '{option_name}' of pass '{InsertQuantizers.name}': {error}") from error
+
+
+def _refuse_quantized(model: Model) -> None:
+    """Raises ModelError if the model came with quantize ops: a second grid on top would only add error."""
+    for op in model.graph.ops():
+        if op.op_type in ("QuantizeLinear", "DequantizeLinear") or op.op_type.startswith("QLinear"):
+            raise ModelError(f"the model is quantized already ({op.label}); start from the float model")
 
 
 def _complete_types(model: Model, context: PassContext) -> None:

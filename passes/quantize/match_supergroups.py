@@ -27,8 +27,5 @@ class MatchSupergroups(Pass):
         known = supergroups(name for name in supergroup_names() if target.region_rule(name) is not None)
         claimed = {op for region in model.regions for op in region.ops}
         for graph in model.graphs():
-            for match in find_all(graph, known):
-                region = match.region()
-                if not claimed.intersection(region.ops):
-                    claimed.update(region.ops)
-                    model.add_region(region, self.name)
+            for match in find_all(graph, known, taken=claimed):
+                model.add_region(match.region(), self.name)

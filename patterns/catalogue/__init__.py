@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from qc.ir.errors import UsageError, nearest
 
@@ -13,9 +13,15 @@ from .linear import linear_groups, linear_names
 from .normalizations import normalization_groups
 
 
+@cache
+def _names() -> tuple[str, ...]:
+    alone = (*normalization_groups(), *activation_groups())
+    return (*(group.name for group in alone), *linear_names())
+
+
 def supergroup_names() -> list[str]:
     """The names of all matches that the catalogue can make, in catalogue order."""
-    return [group.name for group in (*normalization_groups(), *activation_groups())] + linear_names()
+    return list(_names())
 
 
 def supergroups(names: Iterable[str] | None = None) -> tuple[Supergroup, ...]:

@@ -11,14 +11,16 @@ from collections.abc import Sequence
 
 import click
 
+from qc.coverage import CoverageError
 from qc.ir.errors import QcError, nearest
+from qc.report import coverage_summary, facts_grid
 
 from .compilation import compile_command
 from .evaluation import eval_command
 from .group import CommandGroup, PipeClosedError
 from .inspection import inspect_command
 from .listing import help_command, list_passes, list_pipelines, list_targets
-from .output import print_error, print_traceback, silence_closed_pipe
+from .output import print_error, print_traceback, silence_closed_pipe, standard_error
 
 __all__ = ["cli", "main"]
 
@@ -58,6 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("QC_TRACEBACK"):
             print_traceback()
+        if isinstance(error, CoverageError):
+            standard_error().show(facts_grid(coverage_summary(error.coverage)))
         sentence, code = _explain(error)
         print_error(sentence)
     return code if isinstance(code, int) else 0

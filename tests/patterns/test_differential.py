@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from qc.ir.lift import lift
-from qc.patterns import attribute, choice, constant, matches_at, op, optional, value
+from qc.patterns import attribute, choice, constant, find_all, matches_at, op, optional, value
 from qc.patterns.pattern import Absent, Alternatives, AnyValue, Attribute, Constant, OpPattern, Output
 
 BINARY = ("Add", "Mul", "Sub")
@@ -211,3 +211,15 @@ def test_same_matches_as_brute_force(drawn):
             for match in matches_at(pattern, each)
         }
         assert found == expected
+
+
+@settings(max_examples=100, deadline=None)
+@given(graphs_and_patterns())
+def test_find_all_claims_each_op_once_and_leaves_no_free_match(drawn):
+    graph, pattern = drawn
+    matches = find_all(graph, [pattern])
+    claimed = [each for match in matches for each in match.ops]
+    assert len(claimed) == len(set(claimed))
+    for each in graph.ops():
+        for match in matches_at(pattern, each):
+            assert not set(claimed).isdisjoint(match.ops)

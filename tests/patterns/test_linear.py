@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qc.ir.errors import UsageError
-from qc.patterns import find_all, supergroup_names, supergroups
+from qc.patterns import find_all, match_at, supergroup_names, supergroups
 
 GROUPS = supergroups()
 CONSTANTS = {
@@ -112,6 +112,14 @@ def test_kinds_and_choices(graph_of):
     assert match.choices == {"head": "conv"}
     assert [each.name for each in match.inner] == ["a"]
     assert match["weight"].name == "w"
+
+
+def test_a_mismatch_of_a_family_has_a_name(graph_of):
+    (group,) = supergroups(["conv_relu"])
+    (relu,) = graph_of("y = Relu(x)").ops()
+    assert str(match_at(group, relu)) == (
+        "*_relu does not match at Relu of 'y': after 1 op, expected Conv, found the input 'x'"
+    )
 
 
 def test_a_target_chooses_by_name(graph_of):

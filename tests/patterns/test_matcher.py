@@ -208,6 +208,14 @@ def test_a_match_gives_way_to_its_next_solution_when_ops_are_taken(graph_of):
     ]
 
 
+def test_ops_that_are_taken_before_stay_so(graph_of):
+    graph = graph_of("a = Neg(x); b = Relu(a); y = Abs(b)")
+    flexible = group("flexible", op.Abs(op.Relu(value("x")) | value("x")))
+    (found,) = find_all(graph, [flexible], taken=graph.ops()[:2])
+    assert names(found) == ["Abs"]
+    assert find_all(graph, [flexible], taken=graph.ops()) == []
+
+
 def test_the_check_of_a_supergroup_rejects_one_solution_not_all(graph_of):
     graph = graph_of("a = Relu(x); b = Relu(z); y = Add(a, b)", inputs="float[8] x, float[8] z")
 

@@ -298,7 +298,7 @@ def test_a_full_disk_is_no_defect_of_qc(qc, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr("os.replace", fail)
     assert_refused(qc(MODEL, "--data", DATA), USAGE, os.strerror(errno.ENOSPC))
-    monkeypatch.setattr("qc.compiler.save_model", fail)
+    monkeypatch.setattr("qc.compiler.stage_model", fail)
     assert_refused(qc(MODEL, "--data", DATA), USAGE, os.strerror(errno.ENOSPC))
 
 
