@@ -132,13 +132,13 @@ class Rewriter:
         """Lets every reader of ``old`` that ``where`` accepts read ``new`` instead.
 
         With ``outputs``, a graph output moves too and keeps its name (the two values swap names), and the
-        quantizer of ``old`` moves along.
+        quantizer of ``old`` moves along. An output that is a graph input stays: it cannot give its name away.
         """
         graph = old.graph
         for use in graph.uses(old):
             if where(use):
                 self._move_use(old, new, use)
-        if outputs and graph.is_output(old):
+        if outputs and graph.is_output(old) and not graph.is_input(old):
             self._set(graph, "outputs", [new if output is old else output for output in graph.outputs])
             self.swap_names(old, new)
         self._unhide(new)

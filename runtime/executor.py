@@ -17,7 +17,8 @@ from qc.ir.executor import Feed, Observation
 from .data import load_data
 from .inputs import model_inputs
 from .observe import ObserverOutputs, RangeOutputs, add_observers, expose_tensors
-from .session import detach_weights, element_type, open_session, run_session
+from .protos import detach_weights
+from .session import element_type, open_session, run_session
 from .statistics import Ranges, TensorStatistics
 
 OnStep = Callable[[int, int | None], None]

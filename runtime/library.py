@@ -9,6 +9,9 @@ from pathlib import Path
 
 from qc.ir.errors import QcError
 
+# The domain of qc's operators.
+QC_DOMAIN = "qc"
+
 _DISTRIBUTION = "qc-onnx"
 _NAME = f"libqc_runtime.{'dylib' if sys.platform == 'darwin' else 'so'}"
 

@@ -11,7 +11,8 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, helper
 from qc.ir.errors import UsageError, nearest
 from qc.ir.executor import Observation
 
-from .session import QC_DOMAIN, copy_fields
+from .library import QC_DOMAIN
+from .protos import copy_fields
 
 
 class RangeOutputs(NamedTuple):
@@ -75,17 +76,29 @@ def add_observers(
             name: f"{ranges[name].minimum}.histogram" for name in ordered if requests[name].histogram
         },
     )
-    # ONNX Runtime sorts the nodes depth first, from the last leaf to the first. Observers that come first in
-    # what the leaf reads run as soon as their tensor is there, and the tensor's memory is free again.
     nodes = [_observer(name, requests[name], ranges[name], outputs.histograms.get(name)) for name in ordered]
-    result.graph.node.extend(reversed(nodes))
     if outputs.tensors:
-        result.graph.node.extend(_packers(outputs, ranges))
+        nodes += _packers(outputs, ranges)
+    result.graph.node.extend(observers_backwards(nodes))
     for name in outputs.names():
         result.graph.output.add(name=name)
     if all(entry.domain != QC_DOMAIN for entry in result.opset_import):
         result.opset_import.append(helper.make_opsetid(QC_DOMAIN, 1))
     return result, outputs
+
+
+def observers_backwards(nodes: Sequence[NodeProto]) -> list[NodeProto]:
+    """Topologically ordered nodes in the order that lets ONNX Runtime run each observer early.
+
+    ONNX Runtime sorts nodes depth first, from the last leaf to the first. Observers are leaves, or next to
+    them: listed backwards and last, each runs as soon as its tensor is there, while it is in the cache, and
+    the tensor's memory is free again. Otherwise all of them run at the end, when all tensors are alive.
+    """
+    observers = [node for node in nodes if node.domain == QC_DOMAIN and node.op_type == "Observe"]
+    statistics = {name for node in observers for name in node.output}
+    packers = [node for node in nodes if not statistics.isdisjoint(node.input)]
+    last = {id(node) for node in (*observers, *packers)}
+    return [node for node in nodes if id(node) not in last] + observers[::-1] + packers
 
 
 def _range_outputs(stem: str) -> RangeOutputs:

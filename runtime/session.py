@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -11,38 +12,20 @@ from typing import Any
 
 import numpy as np
 import onnxruntime as ort
-from google.protobuf.message import Message
 from onnx import ModelProto, TensorProto, helper
 
 from qc.ir.errors import ModelError, QcError
 from qc.ir.executor import Feed
 from qc.ir.lift import load_model
-from qc.ir.tensor_ref import TensorRef
 
+from .blocked_layout import keep_blocked
 from .failures import explain_load, explain_run
-from .library import library_path
-
-QC_DOMAIN = "qc"
+from .library import QC_DOMAIN, library_path
+from .protos import NATIVE_TYPES, detach_weights
 
 _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 _SILENT = 4
-_LARGE = 1 << 16
-_NATIVE = frozenset(
-    {
-        TensorProto.FLOAT16,
-        TensorProto.FLOAT,
-        TensorProto.DOUBLE,
-        TensorProto.INT8,
-        TensorProto.INT16,
-        TensorProto.INT32,
-        TensorProto.INT64,
-        TensorProto.UINT8,
-        TensorProto.UINT16,
-        TensorProto.UINT32,
-        TensorProto.UINT64,
-        TensorProto.BOOL,
-    }
-)
+_SINGLE_FILE = 3 << 29
 
 
 def open_session(
@@ -71,11 +54,32 @@ def open_session(
         ModelError: the file is not a model, ONNX Runtime does not accept it, or an op is unknown to it.
         QcError: the model holds ops of qc, whose library was not built.
     """
-    options = _options(optimize, threads, quiet)
     if not isinstance(model, ModelProto):
         model, base_dir = load_model(model), Path(model).parent
     if weights is None:
         model, weights = detach_weights(model)
+    options = _options(optimize, threads, quiet)
+    if not (optimize and _may_be_blocked(model, weights)):
+        return _create(model, weights, base_dir, options)
+    with tempfile.TemporaryDirectory() as folder:
+        options.optimized_model_filepath = str(Path(folder) / "optimized.onnx")
+        session = _create(model, weights, base_dir, options)
+        blocked = keep_blocked(load_model(options.optimized_model_filepath))
+    if blocked is None:
+        return session
+    return _create(*detach_weights(blocked), None, _options(False, threads, quiet))
+
+
+def _may_be_blocked(model: ModelProto, weights: Mapping[str, np.ndarray]) -> bool:
+    """Whether the blocked layout may reach over ops of qc, and the optimized model fits into one file."""
+    convolves = any(node.op_type == "Conv" for node in model.graph.node)
+    small = sum(array.nbytes for array in weights.values()) < _SINGLE_FILE
+    return convolves and small and any(entry.domain == QC_DOMAIN for entry in model.opset_import)
+
+
+def _create(
+    model: ModelProto, weights: Mapping[str, np.ndarray], base_dir: Path | None, options: ort.SessionOptions
+) -> ort.InferenceSession:
     if base_dir is not None:
         options.add_session_config_entry(_EXTERNAL_FOLDER, str(Path(base_dir).resolve()))
     values = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in weights.items()}
@@ -115,45 +119,6 @@ def run_session(session: ort.InferenceSession, feed: Feed, outputs: Sequence[str
         raise
     except Exception as error:  # as above
         raise ModelError(explain_run(str(error))) from error
-
-
-def detach_weights(model: ModelProto) -> tuple[ModelProto, dict[str, np.ndarray]]:
-    """Splits a model into a light proto and the arrays of its large initializers.
-
-    In the light proto those initializers keep type and shape and claim to lie in a file that nobody reads.
-    Only arrays that ONNX Runtime can take from numpy are detached; neither ``model`` nor its data is copied
-    more than once.
-
-    Raises:
-        ModelError: an initializer holds fewer or more bytes than its shape says.
-    """
-    light = ModelProto()
-    copy_fields(model, light, leave_out=("graph",))
-    copy_fields(model.graph, light.graph, leave_out=("initializer",))
-    weights: dict[str, np.ndarray] = {}
-    for tensor in model.graph.initializer:
-        reference = TensorRef(tensor)
-        if reference.is_external or tensor.data_type not in _NATIVE or reference.nbytes < _LARGE:
-            light.graph.initializer.append(tensor)
-            continue
-        weights[tensor.name] = np.ascontiguousarray(reference.numpy())
-        stub = light.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-        stub.data_location = TensorProto.EXTERNAL
-        stub.external_data.add(key="location", value="in memory")
-    return light, weights
-
-
-def copy_fields(source: Message, target: Message, leave_out: Sequence[str] = ()) -> None:
-    """Copies the set fields of a message, except those named, without touching the others."""
-    for descriptor, value in source.ListFields():
-        if descriptor.name in leave_out:
-            continue
-        if isinstance(value, Message):
-            getattr(target, descriptor.name).CopyFrom(value)
-        elif isinstance(value, (str, bytes, int, float)):
-            setattr(target, descriptor.name, value)
-        else:
-            getattr(target, descriptor.name).extend(value)
 
 
 def _options(optimize: bool, threads: int | None, quiet: bool) -> ort.SessionOptions:
@@ -198,12 +163,12 @@ def _needs_values(session: ort.InferenceSession, outputs: Sequence[str]) -> bool
 @cache
 def _is_foreign(type_name: str) -> bool:
     number = element_type(type_name)
-    return number not in _NATIVE and number not in (TensorProto.UNDEFINED, TensorProto.STRING)
+    return number not in NATIVE_TYPES and number not in (TensorProto.UNDEFINED, TensorProto.STRING)
 
 
 def _to_value(array: np.ndarray) -> ort.OrtValue:
     number = helper.np_dtype_to_tensor_dtype(array.dtype)
-    if number in _NATIVE or number == TensorProto.STRING:
+    if number in NATIVE_TYPES or number == TensorProto.STRING:
         return ort.OrtValue.ortvalue_from_numpy(array)
     codes = np.ascontiguousarray(array).view(f"uint{array.dtype.itemsize * 8}")
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(codes, number)

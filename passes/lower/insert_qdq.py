@@ -118,7 +118,7 @@ class _Emitter:
         needed = _opset_needed(encoding)
         if self._model.opset >= needed:
             return ""
-        if not self._extension:
+        if not self._extension or not _extension_knows(encoding):
             raise UsageError(
                 f"'{value.name}' is quantized to {encoding.spec}, which needs opset {needed}; "
                 f"the model has {self._model.opset}: convert it first"
@@ -126,6 +126,13 @@ class _Emitter:
         if self._extension not in self._model.opset_imports:
             self._rewriter.set_opset(self._extension, 1)
         return self._extension
+
+
+def _extension_knows(encoding: Encoding) -> bool:
+    """Whether the ops of ONNX Runtime's domain ``com.microsoft`` know the type and the granularity."""
+    format = encoding.spec.format
+    integer = isinstance(format, IntFormat) and format.storage_bits >= 4
+    return integer and not isinstance(encoding.spec.granularity, PerBlock)
 
 
 def _opset_needed(encoding: Encoding) -> int:

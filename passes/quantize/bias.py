@@ -13,6 +13,8 @@ from qc.ir.op_traits import weight_port
 from qc.ir.quant import Encoding, PerBlock, PerChannel, PerTensor, Quantizer
 from qc.ir.quant_table import Site
 
+from .ranges import finite_data
+
 # Leaves one bit of a 32-bit accumulator to the sum of products.
 _LARGEST_CODE = 2**30
 
@@ -62,7 +64,7 @@ def _describe(model: Model, site: Site, quantizer: Quantizer) -> _Bias | None:
     integer = isinstance(of_data.spec.format, IntFormat) and isinstance(of_weight.spec.format, IntFormat)
     if not integer or not isinstance(of_data.spec.granularity, PerTensor):
         return None
-    array = site.value.const.numpy()
+    array = finite_data(site.value.const)
     scales = of_weight.encoding.scale
     if isinstance(of_weight.spec.granularity, PerBlock) or weight.const is None or not array.ndim:
         return None

@@ -19,7 +19,7 @@ from qc.ir.quant import Encoding, Quantizer, QuantizerState
 from ..base import Pass, Stage, option
 from ..context import PassContext
 from .bias import calibrate_biases
-from .ranges import encoding_of_range, mse_range, percentile_range, weight_encoding
+from .ranges import encoding_of_range, finite_data, mse_range, percentile_range, weight_encoding
 
 Method = Literal["min-max", "percentile", "mse"]
 
@@ -57,7 +57,7 @@ class Calibrate(Pass):
                 ends = np.asarray(quantizer.spec.fixed_range)
                 self._set(model, quantizer, encoding_of_range(quantizer.spec, *ends), "fixed range")
             elif len(values) == 1 and values[0].const is not None:
-                array = values[0].const.numpy()
+                array = finite_data(values[0].const)
                 self._set(model, quantizer, weight_encoding(quantizer.spec, array, self.weights == "mse"))
             else:
                 observed[quantizer] = values
@@ -130,5 +130,5 @@ def _is_moved(graph: Graph, value: Value, group: list[Value]) -> bool:
 
 def _constant_range(value: Value) -> tuple[float, float]:
     assert value.const is not None
-    array = value.const.numpy()
+    array = finite_data(value.const)
     return (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from qc.ir.arithmetic import fake_quantize, reduce_groups
+from qc.ir.errors import ModelError
 from qc.ir.executor import Statistics
 from qc.ir.formats import IntFormat
 from qc.ir.quant import Encoding, QuantSpec
+from qc.ir.tensor_ref import TensorRef
 
 # The smallest scale of an integer grid: finer steps would not survive float32 arithmetic around them.
 SMALLEST_SCALE = float(np.float32(2.0**-23))
@@ -71,9 +73,8 @@ def mse_range(statistics: Statistics, spec: QuantSpec, steps: int = 48) -> tuple
         return histogram_error(edges, counts, encoding_of_range(spec, np.asarray(bottom), np.asarray(top)))
 
     if spec.symmetric:
-        reach = max(-low, high)
-        best = min(fractions, key=lambda f: error(-reach * f, reach * f))
-        return -reach * float(best), reach * float(best)
+        best = float(min(fractions, key=lambda f: error(low * f, high * f)))
+        return low * best, high * best
     bottom, top = low, high
     for _ in range(2):
         top = high * float(min(fractions, key=lambda f: error(bottom, high * f)))
@@ -108,6 +109,16 @@ def _integral(u: np.ndarray, steps: float) -> np.ndarray:
     nearest = np.rint(inside)
     outside = u - inside
     return nearest / 12.0 + (inside - nearest) ** 3 / 3.0 + outside**3 / 3.0
+
+
+def finite_data(const: TensorRef) -> np.ndarray:
+    """The data of a constant; raises ModelError if NaN or infinity is in it, which no grid has."""
+    array = const.numpy()
+    if not np.isfinite(array).all():
+        raise ModelError(
+            f"the constant '{const.proto.name}' holds NaN or infinity; mend the model or skip its op"
+        )
+    return array
 
 
 def weight_encoding(spec: QuantSpec, weight: np.ndarray, search: bool) -> Encoding:

@@ -105,7 +105,8 @@ def _constant(graph: Graph, op: Op, port: int | None) -> TensorRef | None:
 
 def _affine(graph: Graph, op: Op, data: Value, producer: Op, channels: int) -> Affine | None:
     if op.is_type("BatchNormalization"):
-        return _batch_norm(graph, op)
+        affine = _batch_norm(graph, op)
+        return affine if affine is not None and affine.scale.shape == (channels,) else None
     if producer.is_type("Gemm"):
         return None
     constant = next(value for value in graph.op_inputs(op) if value is not None and value is not data)

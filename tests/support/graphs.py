@@ -16,10 +16,10 @@ IMAGE, ROWS = (2, 3, 4, 4), (2, 6)
 
 
 @st.composite
-def float_models(draw: st.DrawFn, max_ops: int = 10) -> ModelProto:
+def float_models(draw: st.DrawFn, max_steps: int = 10) -> ModelProto:
     """Checked models of two inputs: convolutions, matrix products, norms, joins and what exporters leave."""
     builder = _Builder(draw)
-    for _ in range(draw(st.integers(1, max_ops))):
+    for _ in range(draw(st.integers(2, max_steps))):
         builder.step()
     return builder.model()
 
@@ -49,7 +49,8 @@ class _Builder:
 
     def step(self) -> None:
         """Adds one op, or a few that belong together, behind a value."""
-        x = self.draw(st.sampled_from(list(self.shapes)))
+        names = list(self.shapes)
+        x = names[-1] if self.draw(st.booleans()) else self.draw(st.sampled_from(names))
         own = self.of_image if len(self.shapes[x]) == 4 else self.of_rows
         steps: list[Callable[[str], str]] = [*own(), *self.of_any()]
         self.draw(st.sampled_from(steps))(x)
@@ -57,16 +58,17 @@ class _Builder:
     def of_image(self) -> list[Callable[[str], str]]:
         return [
             self.conv,
-            self.conv,
-            self.conv_transpose,
+            lambda x: self.batch_norm(self.conv(x)),
+            lambda x: self.channels(self.conv(x)),
+            lambda x: self.batch_norm(self.conv_transpose(x)),
             self.batch_norm,
-            self.channels,
             self.pool,
             self.flatten,
         ]
 
     def of_rows(self) -> list[Callable[[str], str]]:
-        return [self.gemm, self.gemm, self.matmul, self.matmul_add, self.layer_norm]
+        normalized = [lambda x: self.batch_norm(self.gemm(x)), lambda x: self.batch_norm(self.matmul(x))]
+        return [self.gemm, *normalized, self.matmul, self.matmul_add, self.layer_norm]
 
     def of_any(self) -> list[Callable[[str], str]]:
         bare = [self.relu, self.relu, self.clip, self.sigmoid, self.identity, self.cast, self.dropout]

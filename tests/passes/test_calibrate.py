@@ -1,0 +1,148 @@
+"""Calibration: what is observed, what is left alone, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from onnx import helper, numpy_helper
+from support.models import floats, model_of, parse, random_feeds
+from support.pipelines import PLACE, apply
+from support.placement import of_value, of_weight, value
+
+from qc.ir.errors import DataError, ModelError, UsageError
+from qc.ir.model import Model
+from qc.ir.quant import Encoding, QuantSpec
+from qc.ir.verify import verify
+from qc.passes import PassContext, parse_pipeline, run_pipeline
+from qc.passes.target import load_target
+from qc.runtime import OrtExecutor
+
+TWO_OUTPUTS = """g (float[1, 2000] x) => (float[1, 2000] y) {
+    a = Neg(x)
+    y = Neg(a)
+}"""
+
+
+def outliers(count: int = 3) -> list[dict[str, np.ndarray]]:
+    """Feeds of normal numbers with one number in each that is far outside."""
+    rng = np.random.default_rng(0)
+    feeds = [{"x": rng.normal(size=(1, 2000)).astype(np.float32)} for _ in range(count)]
+    for feed in feeds:
+        feed["x"][0, 0] = 50
+    return feeds
+
+
+def numbers(model: Model, name: str) -> Encoding:
+    quantizer = of_value(model, name)
+    assert quantizer is not None and quantizer.encoding is not None
+    return quantizer.encoding
+
+
+@pytest.mark.parametrize("method", ["percentile", "mse"])
+def test_an_output_keeps_its_full_range(method: str) -> None:
+    pipeline = f"{PLACE.replace('insert-quantizers', 'insert-quantizers{activation=uint4}')},calibrate"
+    options = "{method=percentile percentile=99.0}" if method == "percentile" else "{method=mse}"
+    model = apply(pipeline + options, parse(TWO_OUTPUTS), "npu", outliers())[0]
+    assert float(numbers(model, "y").maximum) > 45
+    assert abs(float(numbers(model, "a").minimum)) < 35
+    assert float(numbers(model, "x").maximum) < 35
+
+
+def test_the_range_is_that_of_all_feeds() -> None:
+    feeds = [{"x": np.full((1, 2000), number, np.float32)} for number in (-3, 1, 7)]
+    model = apply(f"{PLACE},calibrate", parse(TWO_OUTPUTS), "npu", feeds)[0]
+    step = float(numbers(model, "x").scale)
+    assert float(numbers(model, "x").minimum) == pytest.approx(-3, abs=step)
+    assert float(numbers(model, "x").maximum) == pytest.approx(7, abs=step)
+
+
+def test_the_data_is_read_once() -> None:
+    reads = 0
+
+    class Feeds:
+        def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
+            nonlocal reads
+            reads += 1
+            yield from outliers(5)
+
+    ir = apply(PLACE, parse(TWO_OUTPUTS), "npu")[0]
+    context = PassContext(
+        data=Feeds(), executor=OrtExecutor(threads=1), target=load_target("npu"), verify=verify
+    )
+    run_pipeline(parse_pipeline("calibrate{method=mse}"), ir, context)
+    assert reads == 1
+
+
+def test_what_is_calibrated_is_left_alone() -> None:
+    model = apply(f"{PLACE},calibrate", parse(TWO_OUTPUTS), "npu", outliers())[0]
+    before = {quantizer: quantizer.encoding for quantizer in model.quant.quantizers()}
+    _, _, report = apply("calibrate", model, "npu", [{"x": np.zeros((1, 2000), np.float32)}])
+    assert report.actions == 0
+    assert all(quantizer.encoding is encoding for quantizer, encoding in before.items())
+
+
+def test_weights_need_no_data() -> None:
+    text = "g (float[1, 4] x) => (float[1, 2] y) <float[4, 2] w> { y = MatMul(x, w) }"
+    model = apply("insert-quantizers{activation=float16},calibrate", parse(text))[0]
+    weight = of_weight(model, "y")
+    assert weight is not None and weight.encoding is not None
+
+
+def test_tied_tensors_share_a_range_that_covers_all() -> None:
+    text = """g (float[1, 4] x, float[1, 4] v) => (float[1, 12] y) <float[1, 4] k = {-9, 0, 0, 0}> {
+        a = Neg(x)
+        b = Abs(v)
+        y = Concat<axis = 1>(a, b, k)
+    }"""
+    feeds = [{"x": np.full((1, 4), -2, np.float32), "v": np.full((1, 4), 5, np.float32)}]
+    model = apply(f"{PLACE},calibrate", parse(text), "npu", feeds)[0]
+    encoding = numbers(model, "y")
+    assert of_value(model, "a") is of_value(model, "y")
+    assert float(encoding.minimum) == pytest.approx(-9, abs=0.06)
+    assert float(encoding.maximum) == pytest.approx(5, abs=0.06)
+
+
+def test_tensors_that_were_always_empty_get_a_grid() -> None:
+    text = "g (float[N, 4] x) => (float[N, 2] y) <float[4, 2] w> { y = MatMul(x, w) }"
+    feeds = [{"x": np.zeros((0, 4), np.float32)}]
+    model = apply(f"{PLACE},calibrate,insert-qdq", parse(text), "npu", feeds)[0]
+    assert numbers(model, "x").scale > 0
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_data_that_is_no_number(bad: float) -> None:
+    feeds = outliers()
+    feeds[1]["x"][0, 5] = bad
+    with pytest.raises(DataError, match="'x'"):
+        apply(f"{PLACE},calibrate", parse(TWO_OUTPUTS), "npu", feeds)
+
+
+def test_no_data() -> None:
+    with pytest.raises(DataError):
+        apply(f"{PLACE},calibrate", parse(TWO_OUTPUTS), "npu", [])
+    with pytest.raises(UsageError, match="calibration data"):
+        apply(f"{PLACE},calibrate", parse(TWO_OUTPUTS), "npu")
+
+
+@pytest.mark.parametrize("name", ["w", "b"])
+@pytest.mark.parametrize("bad", [np.nan, -np.inf])
+def test_weights_that_are_no_numbers(name: str, bad: float) -> None:
+    weights = {"w": np.ones((4, 2), np.float32), "b": np.ones(2, np.float32)}
+    weights[name].flat[1] = bad
+    node = helper.make_node("Gemm", ["x", "w", "b"], ["y"])
+    constants = [numpy_helper.from_array(array, key) for key, array in weights.items()]
+    proto = model_of([node], [floats("x", 1, 4)], [floats("y", 1, 2)], constants)
+    with pytest.raises(ModelError, match=f"'{name}' holds NaN or infinity"):
+        apply(f"{PLACE},calibrate", proto, "ort-cpu", random_feeds(proto))
+
+
+def test_a_fixed_range_needs_no_observation() -> None:
+    model = apply(PLACE, parse(TWO_OUTPUTS), "npu")[0]
+    quantizer = of_value(model, "a")
+    assert quantizer is not None
+    model.quant.respec(quantizer, QuantSpec.of("uint8", fixed_range=(-1.0, 1.0)), "by hand")
+    apply("calibrate", model, "npu", outliers())
+    assert float(numbers(model, "a").maximum) == pytest.approx(1, abs=0.01)
+    assert value(model, "a").type.shape == (1, 2000)
