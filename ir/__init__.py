@@ -1,1 +1,48 @@
+"""The graph IR: lift a model, look at it, change it with a Rewriter, and lower it again."""
 
+from .arithmetic import Rounding, dequantize, fake_quantize, quantize
+from .formats import FloatFormat, IntFormat, parse_format
+from .graph import Graph, Op, Use, Value, ValueType
+from .lift import lift, load_model
+from .lower import lower, serialize
+from .model import Model
+from .quant import Encoding, PerBlock, PerChannel, PerTensor, Quantizer, QuantSpec
+from .quant_table import QuantTable, Site
+from .region import Region
+from .rewriter import Rewriter
+from .save import save_model
+from .text import print_model
+from .verify import verify
+
+__all__ = [
+    "Encoding",
+    "FloatFormat",
+    "Graph",
+    "IntFormat",
+    "Model",
+    "Op",
+    "PerBlock",
+    "PerChannel",
+    "PerTensor",
+    "QuantSpec",
+    "QuantTable",
+    "Quantizer",
+    "Region",
+    "Rewriter",
+    "Rounding",
+    "Site",
+    "Use",
+    "Value",
+    "ValueType",
+    "dequantize",
+    "fake_quantize",
+    "lift",
+    "load_model",
+    "lower",
+    "parse_format",
+    "print_model",
+    "quantize",
+    "save_model",
+    "serialize",
+    "verify",
+]

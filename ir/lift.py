@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 from google.protobuf.message import DecodeError
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto
 
 from .errors import ModelError
 from .graph import CycleError, Graph, Op, Value
@@ -147,8 +148,23 @@ def _constants(model: Model, proto: GraphProto) -> Iterable[tuple[str, TensorRef
     for tensor in proto.initializer:
         yield tensor.name, TensorRef(tensor, model.base_dir)
     for sparse in proto.sparse_initializer:
-        dense = TensorProto(name=sparse.values.name, data_type=sparse.values.data_type, dims=sparse.dims)
-        yield sparse.values.name, TensorRef(dense)
+        yield sparse.values.name, _densified(sparse, model.base_dir)
+
+
+def _densified(sparse: SparseTensorProto, base_dir: Path | None) -> TensorRef:
+    """The dense form of a sparse constant, whose indices count elements or are one row for each."""
+    name, kind = sparse.values.name, sparse.values.data_type
+    values = TensorRef(sparse.values, base_dir).numpy()
+    indices = TensorRef(sparse.indices, base_dir).numpy()
+    try:
+        dense = np.zeros(tuple(sparse.dims), values.dtype)
+        places = np.unravel_index(indices, dense.shape) if indices.ndim == 1 else tuple(indices.T)
+        dense[places] = values
+    except (ValueError, IndexError) as error:
+        raise ModelError(f"the sparse constant '{name}' cannot be read: {error}") from error
+    ref = TensorRef.from_array(dense, kind)
+    ref.proto.name = name
+    return ref
 
 
 def _lift_op(scope: _Scope, node: NodeProto, bare: gs.Node, index: int) -> None:

@@ -33,17 +33,40 @@ def lower(model: Model) -> ModelProto:
     _lower_graph(model.graph, proto.graph)
     for body in model.functions.values():
         _lower_function(body, proto.functions.add())
-    if proto.ir_version < _FREE_INITIALIZERS and _has_new_constant(proto.graph, origin.graph):
-        proto.ir_version = _FREE_INITIALIZERS
+    if proto.ir_version < FREE_INITIALIZERS and _has_new_constant(model):
+        _free_initializers(proto, origin)
     return proto
 
 
-_FREE_INITIALIZERS = 4  # before this version of ONNX every initializer had to be a graph input as well
+# Before this version of the ONNX format, every initializer had to be a graph input as well.
+FREE_INITIALIZERS = 4
 
 
-def _has_new_constant(graph: GraphProto, origin: GraphProto) -> bool:
-    known = {tensor.name for tensor in origin.initializer} | {info.name for info in graph.input}
-    return any(tensor.name not in known for tensor in graph.initializer)
+def _has_new_constant(model: Model) -> bool:
+    return any(_constant_names(graph) - _original_constant_names(graph) for graph in model.graphs())
+
+
+def _constant_names(graph: Graph) -> set[str]:
+    return {value.name for value in graph.values() if value.const is not None}
+
+
+def _original_constant_names(graph: Graph) -> set[str]:
+    return (
+        {tensor.name for tensor in graph.proto.initializer} if isinstance(graph.proto, GraphProto) else set()
+    )
+
+
+def _free_initializers(proto: ModelProto, origin: ModelProto) -> None:
+    """Moves to the first version in which initializers need not be inputs.
+
+    There an input with an initializer is a default that may be overridden, which before it could not be. So
+    the inputs of the original initializers go: they would keep runtimes from treating them as constants.
+    """
+    proto.ir_version = FREE_INITIALIZERS
+    fixed = {tensor.name for tensor in origin.graph.initializer}
+    kept = [info for info in proto.graph.input if info.name not in fixed]
+    del proto.graph.input[:]
+    proto.graph.input.extend(kept)
 
 
 def serialize(proto: ModelProto) -> bytes:

@@ -22,7 +22,6 @@ _WEIGHTED = {
 GRID_PRESERVING = frozenset(
     {
         "BatchToSpace",
-        "Col2Im",
         "Compress",
         "DepthToSpace",
         "Dropout",
@@ -101,8 +100,8 @@ def channel_axis(op: Op, weight: Value) -> int | None:
         return 1 if op.attribute("group", 1) == 1 else None
     if op.is_type("Gemm"):
         return 0 if op.attribute("transB", 0) else 1
-    if op.is_type("MatMul") and rank is not None and rank >= 2:
-        return rank - 1
+    if op.is_type("MatMul") and rank == 2:  # no device takes scales per channel of a stack of matrices
+        return 1
     return None
 
 

@@ -74,6 +74,11 @@ class Rewriter:
         self._set(graph, "inputs", [*graph.inputs, value])
         return value
 
+    def fix_default(self, value: Value) -> None:
+        """Makes an input with a default a plain constant, which nobody can override any more."""
+        graph = value.graph
+        self._set(graph, "inputs", [given for given in graph.inputs if given is not value])
+
     def add_op(
         self,
         graph: Graph,
@@ -213,7 +218,7 @@ class Rewriter:
         present = value.id in graph.nx and value.const is not None
         if present and not graph.nx.succ[value.id] and not graph.is_output(value):
             if graph.is_input(value):
-                self._set(graph, "inputs", [given for given in graph.inputs if given is not value])
+                self.fix_default(value)
             self._remove_value(value)
 
     def _remove_value(self, value: Value) -> None:

@@ -12,16 +12,6 @@ from .graph import Graph, Value, ValueType
 from .model import Model
 from .tensor_ref import TensorRef
 
-_DATA_FIELDS = (
-    "raw_data",
-    "float_data",
-    "int32_data",
-    "int64_data",
-    "double_data",
-    "uint64_data",
-    "string_data",
-)
-
 
 def infer_types(model: Model) -> None:
     """Fills ``Value.type`` in all graphs as far as ONNX can tell; unknown stays unknown."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx
-from onnx import ModelProto
+from onnx import ModelProto, version_converter
 
 from qc.ir.errors import ModelError, UsageError
 from qc.ir.files import atomic_write
@@ -29,6 +29,7 @@ from qc.passes import (
     Stage,
     run_pipeline,
 )
+from qc.passes.lower.insert_qdq import OLDEST_OPSET
 from qc.passes.lower.to_simulation import ToSimulation
 from qc.passes.target import Target, load_target
 from qc.runtime import Data, OrtExecutor, load_data, model_inputs
@@ -152,7 +153,11 @@ def compile(
         CoverageError: nothing, or not everything, was quantized.
     """
     file = resolve_pipeline(pipeline)
+    quantizes = any(step.stage is not Stage.FLOAT for step in file.pipeline.passes())
     ir = read_model(model)
+    opset = ir.opset
+    if quantizes and opset < OLDEST_OPSET:
+        ir = _converted(ir)
     chosen = target if target is not None else file.target or DEFAULT_TARGET
     context = PassContext(
         data=_as_data(data, ir),
@@ -165,13 +170,17 @@ def compile(
     report = run_pipeline(file.pipeline, ir, context)
     assert context.target is not None
     coverage = coverage_of(ir)
-    quantizes = any(step.stage is not Stage.FLOAT for step in file.pipeline.passes())
+    if ir.opset != opset:
+        context.notes.append(
+            f"the model was converted from opset {opset} to {ir.opset}, the first that can say it"
+        )
     if quantizes:
         _check_demands(coverage, allow_unquantized, fail_if_unquantized)
         if not context.artifacts:
             context.notes.append(
                 "the pipeline has no lowering pass: the result is the float model; add 'insert-qdq'"
             )
+    context.notes += _lost_inputs(ir)
     source = None if isinstance(model, ModelProto) else Path(model)
     return Compiled(ir, context.artifacts, report, coverage, context.target, source, context.notes)
 
@@ -193,6 +202,24 @@ def read_model(model: ModelProto | str | Path) -> Model:
     return ir
 
 
+def _converted(ir: Model) -> Model:
+    """The model with the first opset that has quantize ops.
+
+    Raises:
+        ModelError: ONNX cannot convert it.
+    """
+    try:
+        proto = version_converter.convert_version(ir.origin, OLDEST_OPSET)
+        onnx.checker.check_model(proto)
+    except Exception as error:  # the converter raises bare exceptions of its C++ library
+        reason = " ".join(str(error).split())
+        raise ModelError(
+            f"the model has opset {ir.opset}, quantized models need {OLDEST_OPSET}, and ONNX cannot convert it "
+            f"({reason}): convert it first"
+        ) from error
+    return lift(proto, ir.base_dir)
+
+
 def _check(model: ModelProto | str, label: str) -> None:
     try:
         onnx.checker.check_model(model)
@@ -203,6 +230,15 @@ def _check(model: ModelProto | str, label: str) -> None:
         raise ModelError(
             f"{label} cannot be checked in memory: {error}; save it and give its path"
         ) from error
+
+
+def _lost_inputs(ir: Model) -> list[str]:
+    """A note on inputs that had a default and were compiled as constants."""
+    left = {value.name for value in ir.graph.inputs}
+    lost = [info.name for info in ir.origin.graph.input if info.name not in left]
+    if not lost or ir.origin.ir_version < 4:  # before version 4 every initializer was listed as an input
+        return []
+    return [f"{len(lost)} inputs with a default value, such as '{lost[0]}', were compiled as constants"]
 
 
 def _as_data(data: object, ir: Model) -> Iterable | None:

@@ -21,6 +21,10 @@ from ..base import Pass, Stage
 from ..context import Artifact, PassContext
 from .rewire import numbers, rewire
 
+# The first opset with QuantizeLinear. Below it ONNX Runtime takes its own version of the operator, but fuses it
+# to operators that only later opsets have.
+OLDEST_OPSET = 10
+
 
 @dataclass(frozen=True)
 class InsertQdq(Pass):
@@ -118,7 +122,7 @@ class _Emitter:
         needed = _opset_needed(encoding)
         if self._model.opset >= needed:
             return ""
-        if not self._extension or not _extension_knows(encoding):
+        if not self._extension or self._model.opset < OLDEST_OPSET or not _extension_knows(encoding):
             raise UsageError(
                 f"'{value.name}' is quantized to {encoding.spec}, which needs opset {needed}; "
                 f"the model has {self._model.opset}: convert it first"
@@ -141,8 +145,8 @@ def _opset_needed(encoding: Encoding) -> int:
     if not isinstance(spec.format, IntFormat):
         by_type = 19
     else:
-        by_type = {2: 25, 4: 21, 8: 10, 16: 21, 32: 10}[spec.format.storage_bits]
-    by_granularity = {PerChannel: 13, PerBlock: 21}.get(type(spec.granularity), 10)
+        by_type = {2: 25, 4: 21, 8: OLDEST_OPSET, 16: 21, 32: OLDEST_OPSET}[spec.format.storage_bits]
+    by_granularity = {PerChannel: 13, PerBlock: 21}.get(type(spec.granularity), OLDEST_OPSET)
     return max(by_type, by_granularity)
 
 

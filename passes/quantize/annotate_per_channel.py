@@ -57,7 +57,7 @@ class AnnotatePerChannel(Pass):
         block_axis = input_channel_axis(site.op, site.value)
         if self.block_size and block_axis is not None and site.op.is_type("MatMul", "Gemm"):
             length = shape[block_axis]
-            if isinstance(length, int) and length % self.block_size == 0:
+            if isinstance(length, int) and length and length % self.block_size == 0:
                 return PerBlock(block_axis, self.block_size)
         axis = channel_axis(site.op, site.value)
         return PerChannel(axis) if axis is not None and len(shape) > axis else None

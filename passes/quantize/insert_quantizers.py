@@ -15,6 +15,7 @@ from qc.ir.op_traits import bias_port, weight_port
 from qc.ir.quant import Quantizer, QuantSpec
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
+from qc.ir.tensor_ref import TensorRef
 
 from ..base import Pass, Stage, option
 from ..context import PassContext
@@ -105,7 +106,7 @@ class _Placement:
                 if unit.rule.output == "always" or self.units.all_readers_integer(value):
                     self._place(Site(value), self._activation_spec(value), f"made by {unit.label}")
         for value in self.graph.values():
-            if is_plain_float(value) and not self.quant.sites_on(value) and not self.quant.why_not(value):
+            if value.is_float and not self.quant.sites_on(value) and not self.quant.why_not(value):
                 self.quant.skip(value, self._why_float(value))
 
     # -- inputs -------------------------------------------------------------------------------------
@@ -116,8 +117,8 @@ class _Placement:
         elif value.const is not None and self._is_bias(unit, value, op, port):
             if self.target.quantize_bias and isinstance(self.weight.format, IntFormat):
                 self._place(Site(value, op, port), _BIAS, f"bias of {op.label}")
-        elif value.const is not None and not np.isfinite(value.const.numpy()).all():
-            self.quant.skip(value, "a constant that holds infinity or NaN, which no grid has")
+        elif value.const is not None and not self._fits(value.const):
+            self.quant.skip(value, f"a constant that holds numbers {self.activation.format} does not have")
         elif value.const is not None:
             self._place_shared(Site(value, op, port), self.activation, f"constant read by {unit.label}")
         elif not self._inherit(value):
@@ -126,6 +127,12 @@ class _Placement:
     def _is_bias(self, unit: Unit, value: Value, op: Op, port: int) -> bool:
         in_region = unit.region is not None and unit.region.captures.get("bias") is value
         return port == bias_port(op) or (in_region and op.is_type("Add"))
+
+    def _fits(self, const: TensorRef) -> bool:
+        """Whether a constant is finite, and stays so in the format of activations (no grid has infinity)."""
+        format, array = self.activation.format, const.numpy()
+        highest = np.inf if isinstance(format, IntFormat) or format.scaled else format.highest
+        return bool(np.isfinite(array).all() and np.max(np.abs(array), initial=0.0) <= highest)
 
     def _inherit(self, value: Value) -> bool:
         """Whether ``value`` is quantized already, or can carry on the grid of what it was moved from."""
@@ -174,6 +181,8 @@ class _Placement:
     # -- reasons ------------------------------------------------------------------------------------
 
     def _why_float(self, value: Value) -> str:
+        if not is_plain_float(value):
+            return "a tensor of 16-bit floats; qc quantizes float32"
         producer = self.graph.producer(value)
         if producer is None:
             return self._why_unread(value)
@@ -183,7 +192,8 @@ class _Placement:
         if value not in self.units.data:
             return f"{unit.label} computes it from shapes or constants alone"
         if unit in self.units.integer:
-            return f"{unit.label} gives a float result, and not every reader runs in integers"
+            reader = "it is a graph output" if self.graph.is_output(value) else "a reader runs in float"
+            return f"{unit.label} can give a float result, and {reader}"
         if unit.rule.runs == "between":
             return f"{unit.label} runs in integers only between integer ops, and is not between such"
         if unit.rule.runs == "carry":
@@ -237,5 +247,5 @@ def _skip_nested(model: Model, graph: Graph) -> None:
         f"the body of {graph.parent.label}" if graph.parent is not None else f"the function '{graph.name}'"
     )
     for value in graph.values():
-        if is_plain_float(value) and value.captured is None:
+        if value.is_float and value.captured is None:
             model.quant.skip(value, f"inside {where}; qc quantizes the main graph only")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from qc.ir.arithmetic import fake_quantize, reduce_groups
@@ -11,8 +13,8 @@ from qc.ir.formats import IntFormat
 from qc.ir.quant import Encoding, QuantSpec
 from qc.ir.tensor_ref import TensorRef
 
-# The smallest scale of an integer grid: finer steps would not survive float32 arithmetic around them.
-SMALLEST_SCALE = float(np.float32(2.0**-23))
+# The smallest scale of an integer grid: the product of two is still a normal float32, as biases need it.
+SMALLEST_SCALE = 2.0**-60
 
 
 def encoding_of_range(spec: QuantSpec, low: np.ndarray, high: np.ndarray) -> Encoding:
@@ -130,8 +132,8 @@ def weight_encoding(spec: QuantSpec, weight: np.ndarray, search: bool) -> Encodi
         search: choose for every scale the fraction of the full range with the least squared error, instead
             of the full range.
     """
-    low = reduce_groups(weight, spec.granularity, np.min)
-    high = reduce_groups(weight, spec.granularity, np.max)
+    low = reduce_groups(weight, spec.granularity, partial(np.min, initial=0.0))
+    high = reduce_groups(weight, spec.granularity, partial(np.max, initial=0.0))
     best = encoding_of_range(spec, low, high)
     if not search or not isinstance(spec.format, IntFormat):
         return best

@@ -49,7 +49,7 @@ class FoldBatchNorms(Pass):
 def _fold(rewriter: Rewriter, graph: Graph, op: Op) -> None:
     data = _data_input(graph, op)
     producer = graph.producer(data) if data is not None else None
-    result = graph.op_outputs(op)[0]
+    result = graph.op_outputs(op)[0] if data is not None else None
     if (
         data is None
         or producer is None
@@ -123,9 +123,8 @@ def _affine(graph: Graph, op: Op, data: Value, producer: Op, channels: int) -> A
 
 def _batch_norm(graph: Graph, op: Op) -> Affine | None:
     parameters = [graph.constant(value) for value in graph.op_inputs(op)[1:5]]
-    extra = [value for value in graph.op_outputs(op)[1:] if value is not None]
-    if op.attribute("training_mode", 0) or any(graph.uses(v) or graph.is_output(v) for v in extra):
-        return None
+    if op.attribute("training_mode", 0) or any(value is not None for value in graph.op_outputs(op)[1:]):
+        return None  # before opset 14, having the running mean as an output is what says training
     if any(parameter is None for parameter in parameters):
         return None
     gamma, beta, mean, variance = (p.numpy().astype(np.float64) for p in parameters if p is not None)

@@ -10,7 +10,7 @@ from annotated_types import Ge
 from onnx import ModelProto
 
 from qc.ir.graph import Graph, Op, Value
-from qc.ir.lower import lower_ops
+from qc.ir.lower import FREE_INITIALIZERS, lower_ops
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
 from qc.ir.tensor_ref import TensorRef
@@ -43,7 +43,8 @@ class FoldConstants(Pass):
     """Replaces ops whose inputs are all constant by their result, and Constant ops by initializers.
 
     Quantize and dequantize ops, random ops, and ops with subgraphs stay. The executor computes the results,
-    so they are those of the runtime.
+    so they are those of the runtime. An input with a default, which a caller could override, is taken as a
+    constant and stops being an input, with a note.
     """
 
     name = "fold-constants"
@@ -56,6 +57,7 @@ class FoldConstants(Pass):
 
     def run(self, model: Model, context: PassContext) -> None:
         rewriter = Rewriter(model, self.name)
+        _fix_defaults(rewriter, model, context)
         for graph in model.graph.walk():  # not function bodies, which have no initializers
             for op in graph.ops():
                 if op.is_type("Constant"):
@@ -85,6 +87,20 @@ class FoldConstants(Pass):
                 and sum(array.nbytes for array in arrays if array is not None) <= limit
             ):
                 _replace(rewriter, graph, op, {value: results[value.name] for value in wanted})
+
+
+def _fix_defaults(rewriter: Rewriter, model: Model, context: PassContext) -> None:
+    if model.origin.ir_version < FREE_INITIALIZERS:
+        return  # there every constant is listed as an input, and none can be overridden
+    defaults = [value for value in model.graph.inputs if value.const is not None]
+    for value in defaults:
+        with rewriter.action("default to constant", value):
+            rewriter.fix_default(value)
+    if defaults:
+        names = ", ".join(f"'{value.name}'" for value in defaults[:3]) + (", ..." if len(defaults) > 3 else "")
+        context.notes.append(
+            f"inputs with a default are taken as constants and can no longer be fed: {names} ({len(defaults)})"
+        )
 
 
 def _lift_constant(rewriter: Rewriter, graph: Graph, op: Op) -> None:

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 from support.models import floats, model_of, parse, random_feeds
 from support.pipelines import PLACE, QUANTIZE, apply, artifact, check, run_model
 from support.placement import axis, of_value, of_weight, op, placed, reason, value
@@ -274,8 +274,23 @@ def test_the_residual_stream_of_a_transformer_stays_float_on_cpu() -> None:
     model = placed(text)
     assert "is not between such" in reason(model, "s")
     assert "is not between such" in reason(model, "y")
-    assert "not every reader runs in integers" in reason(model, "a")
+    assert "a reader runs in float" in reason(model, "a")
     assert of_value(model, "n") and of_value(model, "m")
     assert "which runs in float" in reason(model, "g1")
     everywhere = placed(text, "npu")
     assert of_value(everywhere, "s") and of_value(everywhere, "a") and of_value(everywhere, "y")
+
+
+@TARGETS
+def test_a_recurrent_op_without_its_first_output(target: str) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "k"], ["a"]),
+        helper.make_node("LSTM", ["a", "w", "r"], ["", "h", ""], hidden_size=2),
+    ]
+    shapes = {"k": (3, 4), "w": (1, 8, 4), "r": (1, 8, 2)}
+    weights = [numpy_helper.from_array(np.ones(shape, np.float32), name) for name, shape in shapes.items()]
+    proto = model_of(nodes, [floats("x", 5, 1, 3)], [floats("h", 1, 1, 2)], weights)
+    model, context, _ = apply(f"{QUANTIZE},insert-qdq", proto, target, random_feeds(proto))
+    assert "recurrent" in reason(model, "h") or "no integer kernel" in reason(model, "h")
+    assert of_weight(model, "a") and not model.quant.sites_on(value(model, "w"))
+    check(artifact(context, "qdq"))

@@ -50,7 +50,7 @@ def test_the_channel_axis_of_a_weight(line: str, shape: str, expected: int | Non
 
 def test_a_matmul_weight_of_three_dimensions() -> None:
     model = placed("g (float[2, 5, 4] x) => (float[2, 5, 3] y) <float[2, 4, 3] w> { y = MatMul(x, w) }")
-    assert axis(of_weight(model, "y")) == 2
+    assert axis(of_weight(model, "y")) is None  # ONNX Runtime refuses scales per channel of a stack
 
 
 def test_a_matmul_weight_of_one_dimension() -> None:

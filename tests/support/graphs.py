@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -76,7 +77,7 @@ class _Builder:
 
     # -- pieces -------------------------------------------------------------------------------------
 
-    def node(self, op_type: str, inputs: list[str], shape: Shape, **attributes: object) -> str:
+    def node(self, op_type: str, inputs: list[str], shape: Shape, **attributes: Any) -> str:
         name = f"{op_type.lower()}{len(self.nodes)}"
         self.nodes.append(helper.make_node(op_type, inputs, [name], name=f"n{len(self.nodes)}", **attributes))
         self.shapes[name] = shape
@@ -86,7 +87,7 @@ class _Builder:
         """A new constant, or one of that shape that another op reads already."""
         floats = {name: array for name, array in self.weights.items() if array.dtype == np.float32}
         known = [name for name, array in floats.items() if array.shape == shape and not positive]
-        if known and self.draw(st.booleans()):
+        if known and bool(self.draw(st.booleans())):
             return self.draw(st.sampled_from(known))
         name = f"w{len(self.weights)}"
         array = self.rng.normal(size=shape)
