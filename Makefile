@@ -9,8 +9,9 @@ MODEL  ?= magika
 demo: $(VENV)/.demo-$(MODEL)
 	$(BIN)/python examples/demo/demo.py --model $(MODEL) --output demo-output
 
-test: $(VENV)/.dev lint
+test: $(VENV)/.dev
 	$(BIN)/python -m pytest
+	$(MAKE) lint
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -23,11 +24,17 @@ lint: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(BIN)/python docs/generate.py
 
+OLD_PYTHON := qc needs Python 3.11 or newer; choose one with: make PYTHON=python3.12
+
 $(VENV)/pyvenv.cfg:
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit("$(OLD_PYTHON)" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 # The package is installed again when its build description or its C++ sources change.
 NATIVE := pyproject.toml CMakeLists.txt $(wildcard runtime/csrc/*)
+
+$(VENV)/.demo-%:
+	@echo "there is no demo of '$*'; choose MODEL=magika or MODEL=ocr" >&2; exit 1
 
 $(VENV)/.dev: $(VENV)/pyvenv.cfg $(NATIVE)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
@@ -40,9 +47,9 @@ $(VENV)/.demo-magika: $(VENV)/pyvenv.cfg $(NATIVE)
 # The package is wanted for its models only, not for the image libraries that it depends on.
 $(VENV)/.demo-ocr: $(VENV)/pyvenv.cfg $(NATIVE)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	$(BIN)/pip install --quiet --disable-pip-version-check 'pillow>=10.1'
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python \
 		rapidocr-onnxruntime==1.4.4
-	$(BIN)/pip install --quiet --disable-pip-version-check 'pillow>=10.1'
 	touch $@
 
 clean:

@@ -7,6 +7,7 @@ can say; all of that is taken from the original protos, walked in step with the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from .tensor_ref import TensorRef
 from .types import infer_types
 
 MAX_NESTING = 32
+_LARGEST_DENSE = 1 << 30  # bytes: a few indices can claim any size
 
 
 def load_model(path: str | Path) -> ModelProto:
@@ -36,9 +38,13 @@ def load_model(path: str | Path) -> ModelProto:
         raise ModelError(f"model '{path}' does not exist")
     if path.is_dir():
         raise ModelError(f"model '{path}' is a folder; name the .onnx file in it")
+    if not path.is_file():
+        raise ModelError(f"model '{path}' is not a regular file")
     try:
         proto = onnx.load(str(path), format="protobuf", load_external_data=False)
-    except (DecodeError, OSError, ValueError) as error:
+    except OSError as error:
+        raise ModelError(f"model '{path}' cannot be read: {error.strerror or error}") from error
+    except (DecodeError, ValueError) as error:
         raise ModelError(f"model '{path}' cannot be read: it is truncated or not an ONNX file") from error
     if not proto.opset_import or not proto.HasField("graph"):
         raise ModelError(f"model '{path}' is not an ONNX model: it has no graph or no opset")
@@ -156,6 +162,8 @@ def _densified(sparse: SparseTensorProto, base_dir: Path | None) -> TensorRef:
     name, kind = sparse.values.name, sparse.values.data_type
     values = TensorRef(sparse.values, base_dir).numpy()
     indices = TensorRef(sparse.indices, base_dir).numpy()
+    if math.prod(sparse.dims) * values.itemsize > _LARGEST_DENSE:
+        raise ModelError(f"the sparse constant '{name}' is too large to be made dense: {list(sparse.dims)}")
     try:
         dense = np.zeros(tuple(sparse.dims), values.dtype)
         places = np.unravel_index(indices, dense.shape) if indices.ndim == 1 else tuple(indices.T)

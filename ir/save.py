@@ -59,6 +59,13 @@ def stage_model(
     return [path, data_path]
 
 
+def external_files(proto: ModelProto, base_dir: Path | None) -> list[Path]:
+    """The files that hold external data of a model, whether they exist or not; none without ``base_dir``."""
+    external = (t for t in _tensors(proto.graph) if t.data_location == TensorProto.EXTERNAL)
+    places = (entry.value for tensor in external for entry in tensor.external_data if entry.key == "location")
+    return [base_dir / place for place in dict.fromkeys(places)] if base_dir is not None else []
+
+
 def _externalize(tensor: TensorProto, data: IO[bytes], location: str, base_dir: Path | None) -> None:
     offset = data.tell()
     if tensor.data_location == TensorProto.EXTERNAL:

@@ -8,11 +8,14 @@ from importlib import resources
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import onnx.defs
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import ErrorDetails
 
 from qc.ir.errors import UsageError, nearest
 from qc.ir.formats import parse_format
 from qc.ir.quant import QuantSpec
+from qc.patterns import supergroup_names
 
 Runs = Literal["integer", "between", "carry", "float"]
 
@@ -27,6 +30,15 @@ class FormatRule(_Strict):
     dtype: str
     symmetric: bool = False
     narrow: bool = False
+
+    @field_validator("dtype")
+    @classmethod
+    def _is_known(cls, dtype: str) -> str:
+        try:
+            parse_format(dtype)
+        except UsageError as error:
+            raise ValueError(str(error)) from error
+        return dtype
 
     def spec(self) -> QuantSpec:
         """The per-tensor spec of this rule."""
@@ -80,6 +92,24 @@ class Target(_Strict):
     ops: dict[str, OpRule] = Field(default_factory=dict)
     regions: dict[str, OpRule] = Field(default_factory=dict)
 
+    @field_validator("ops")
+    @classmethod
+    def _are_ops(cls, ops: dict[str, OpRule]) -> dict[str, OpRule]:
+        known = sorted({s.name for s in onnx.defs.get_all_schemas_with_history() if s.domain == ""})
+        for name in ops:
+            if name not in known:
+                raise ValueError(f"ONNX has no op '{name}'{nearest(name, known)}")
+        return ops
+
+    @field_validator("regions")
+    @classmethod
+    def _are_supergroups(cls, regions: dict[str, OpRule]) -> dict[str, OpRule]:
+        known = supergroup_names()
+        for pattern in regions:
+            if not any(fnmatchcase(name, pattern) for name in known):
+                raise ValueError(f"'{pattern}' fits no supergroup{nearest(pattern, list(known))}")
+        return regions
+
     def rule_for(self, op_type: str, domain: str = "") -> OpRule:
         """The rule of an op type."""
         return self.foreign if domain else self.ops.get(op_type, self.default)
@@ -128,6 +158,27 @@ def _parse(text: str, source: str) -> Target:
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"target '{source}' is not valid TOML: {error}") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise UsageError(f"target '{source}': '{where}': {first['msg'].lower()}") from error
+        # A misspelt key is unknown, and the right one is missing: the former says more.
+        first = min(error.errors(), key=lambda problem: problem["type"] == "missing")
+        raise UsageError(f"target '{source}': {_sentence(first)}") from error
+
+
+def _sentence(problem: ErrorDetails) -> str:
+    *table, key = (str(part) for part in problem["loc"])
+    place = f" in [{'.'.join(table)}]" if table else ""
+    if problem["type"] == "missing":
+        return f"'{key}' is missing{place}"
+    if problem["type"] == "extra_forbidden":
+        known = list(_class_of(table).model_fields)
+        return f"there is no '{key}'{place}{nearest(key, known)}; known here: {', '.join(known)}"
+    if problem["type"] in ("model_type", "dict_type"):
+        return f"'{key}'{place} must be a table"
+    said = problem["msg"].removeprefix("Value error, ")
+    return f"'{key}'{place}: {said[:1].lower() + said[1:] if not said.startswith('ONNX') else said}"
+
+
+def _class_of(table: list[str]) -> type[_Strict]:
+    """The class that holds the keys of a table of a target file."""
+    if not table:
+        return Target
+    return FormatRule if table[0] in ("activation", "weight") else OpRule

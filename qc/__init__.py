@@ -5,15 +5,23 @@
 statistics, evaluation).
 """
 
+from . import _installation  # noqa: F401
 from .compiler import Compiled, compile, read_model
 from .coverage import Coverage, CoverageError, UnquantizedTensor, coverage_of
+from .ir.errors import DataError, DemandError, ModelError, QcError, UsageError, VerificationError
 from .named_pipelines import pipeline_names, resolve_pipeline
 
 __all__ = [
     "Compiled",
     "Coverage",
     "CoverageError",
+    "DataError",
+    "DemandError",
+    "ModelError",
+    "QcError",
     "UnquantizedTensor",
+    "UsageError",
+    "VerificationError",
     "compile",
     "coverage_of",
     "pipeline_names",

@@ -14,9 +14,9 @@ from onnx import ModelProto, version_converter
 from qc.ir.errors import ModelError, UsageError
 from qc.ir.files import atomic_write
 from qc.ir.lift import lift, load_model
-from qc.ir.lower import lower
+from qc.ir.lower import FREE_INITIALIZERS, lower
 from qc.ir.model import Model
-from qc.ir.save import stage_model
+from qc.ir.save import external_files, stage_model
 from qc.ir.verify import verify, verify_input
 from qc.passes import (
     Artifact,
@@ -40,7 +40,7 @@ from .named_pipelines import resolve_pipeline
 DEFAULT_TARGET = "ort-cpu"
 
 
-@dataclass
+@dataclass(repr=False)
 class Compiled:
     """What a pipeline made of a model.
 
@@ -61,6 +61,10 @@ class Compiled:
     target: Target
     source: Path | None = None
     notes: list[str] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        of = self.coverage.quantized + len(self.coverage.unquantized)
+        return f"<Compiled for {self.target.name}: {self.coverage.quantized} of {of} float tensors quantized>"
 
     @functools.cached_property
     def float_model(self) -> ModelProto:
@@ -92,7 +96,7 @@ class Compiled:
         Either all files are written or none.
 
         Raises:
-            UsageError: a path is that of the source model, or cannot be written to.
+            UsageError: a path is that of the source model or of its data, or cannot be written to.
         """
         path = Path(path)
         main = self.model
@@ -103,14 +107,23 @@ class Compiled:
         written = []
         with ExitStack() as stack:
             for place, payload in payloads.items():
-                if self.source is not None:
-                    refuse_overwrite(self.source, place)
                 if isinstance(payload, ModelProto):
                     written += stage_model(stack, payload, place, self.ir.base_dir)
                 else:
                     stack.enter_context(atomic_write(place)).write(str(payload).encode("utf-8"))
                     written.append(place)
+            self._refuse_sources(written)
         return written
+
+    def _refuse_sources(self, files: list[Path]) -> None:
+        """Raises UsageError if one of the files is the source model, or holds data of it."""
+        if self.source is not None:
+            for file in files:
+                refuse_overwrite(self.source, file)
+        for data in external_files(self.ir.origin, self.ir.base_dir):
+            for file in files:
+                if file.exists() and data.exists() and file.samefile(data):
+                    raise UsageError(f"'{file}' holds data of the input model; write under another name")
 
     def _proto(self, name: str) -> ModelProto:
         payload = self.artifacts[name].payload
@@ -123,7 +136,7 @@ def compile(
     pipeline: str | Path | Pipeline | PipelineFile = "w8a8",
     *,
     data: object = None,
-    target: str | Target | None = None,
+    target: str | Path | Target | None = None,
     allow_unquantized: bool = False,
     fail_if_unquantized: bool = False,
     verify_each: bool = True,
@@ -156,13 +169,13 @@ def compile(
     quantizes = any(step.stage is not Stage.FLOAT for step in file.pipeline.passes())
     ir = read_model(model)
     opset = ir.opset
-    if quantizes and opset < OLDEST_OPSET:
+    if quantizes and "" in ir.opset_imports and opset < OLDEST_OPSET:
         ir = _converted(ir)
     chosen = target if target is not None else file.target or DEFAULT_TARGET
     context = PassContext(
         data=_as_data(data, ir),
         executor=OrtExecutor(threads=threads),
-        target=load_target(chosen) if isinstance(chosen, str) else chosen,
+        target=chosen if isinstance(chosen, Target) else load_target(str(chosen)),
         seed=seed,
         verify=verify if verify_each else None,
         progress=progress or NullProgress(),
@@ -172,7 +185,7 @@ def compile(
     coverage = coverage_of(ir)
     if ir.opset != opset:
         context.notes.append(
-            f"the model was converted from opset {opset} to {ir.opset}, the first that can say it"
+            f"the model was converted from opset {opset} to {ir.opset}, the first with quantize ops"
         )
     if quantizes:
         _check_demands(coverage, allow_unquantized, fail_if_unquantized)
@@ -189,8 +202,11 @@ def read_model(model: ModelProto | str | Path) -> Model:
     """Reads, checks and lifts a model.
 
     Raises:
+        UsageError: it is neither a model nor a path.
         ModelError: it cannot be read, fails the ONNX checker, or its graph is inconsistent.
     """
+    if not isinstance(model, ModelProto | str | Path):
+        raise UsageError(f"a model is an onnx.ModelProto or the path of a file, not {type(model).__name__}")
     if isinstance(model, ModelProto):
         _check(model, "the model")
         ir = lift(model)
@@ -211,13 +227,19 @@ def _converted(ir: Model) -> Model:
     try:
         proto = version_converter.convert_version(ir.origin, OLDEST_OPSET)
         onnx.checker.check_model(proto)
+        reason = "" if _interface(proto) == _interface(ir.origin) else "its inputs or outputs would change"
     except Exception as error:  # the converter raises bare exceptions of its C++ library
         reason = " ".join(str(error).split())
+    if reason:
         raise ModelError(
-            f"the model has opset {ir.opset}, quantized models need {OLDEST_OPSET}, and ONNX cannot convert it "
-            f"({reason}): convert it first"
-        ) from error
+            f"the model has opset {ir.opset}, quantized models need {OLDEST_OPSET}, and ONNX cannot convert "
+            f"it ({reason}): convert it first"
+        )
     return lift(proto, ir.base_dir)
+
+
+def _interface(proto: ModelProto) -> list[tuple[str, onnx.TypeProto]]:
+    return [(value.name, value.type) for value in (*proto.graph.input, *proto.graph.output)]
 
 
 def _check(model: ModelProto | str, label: str) -> None:
@@ -236,9 +258,9 @@ def _lost_inputs(ir: Model) -> list[str]:
     """A note on inputs that had a default and were compiled as constants."""
     left = {value.name for value in ir.graph.inputs}
     lost = [info.name for info in ir.origin.graph.input if info.name not in left]
-    if not lost or ir.origin.ir_version < 4:  # before version 4 every initializer was listed as an input
+    if not lost or ir.origin.ir_version < FREE_INITIALIZERS:
         return []
-    return [f"{len(lost)} inputs with a default value, such as '{lost[0]}', were compiled as constants"]
+    return [f"inputs with a default, such as '{lost[0]}', were compiled as constants ({len(lost)} in all)"]
 
 
 def _as_data(data: object, ir: Model) -> Iterable | None:

@@ -10,6 +10,7 @@ from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
 from qc.ir.op_traits import is_parameter
 
+_SHOWN = 12
 NO_REASON = "no pass placed a quantizer"
 
 
@@ -37,6 +38,17 @@ class Coverage:
     unquantized: tuple[UnquantizedTensor, ...] = ()
     inner: int = 0
     ops: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.quantized} of {self.quantized + len(self.unquantized)} float tensors are quantized, "
+            f"{self.quantized_ops} of {self.total_ops} ops read quantized numbers only"
+        ]
+        lines += [f"{number:6} {format}" for format, number in self.formats.items()]
+        lines += [f"stays float: '{tensor.name}': {tensor.reason}" for tensor in self.unquantized[:_SHOWN]]
+        if len(self.unquantized) > _SHOWN:
+            lines.append(f"... and {len(self.unquantized) - _SHOWN} more, in Coverage.unquantized")
+        return "\n".join(lines)
 
     @property
     def quantized(self) -> int:

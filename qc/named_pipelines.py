@@ -30,6 +30,11 @@ def resolve_pipeline(pipeline: str | Path | Pipeline | PipelineFile) -> Pipeline
         return pipeline
     if isinstance(pipeline, Pipeline):
         return PipelineFile(pipeline)
+    if not isinstance(pipeline, str | Path):
+        raise UsageError(
+            f"a pipeline is a name, text such as 'fold-constants,calibrate', the path of a .toml file, or "
+            f"a Pipeline object, not {type(pipeline).__name__}"
+        )
     text = str(pipeline)
     if text.endswith(".toml"):
         return load_pipeline_file(Path(text))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rich.cells import cell_len
 from rich.columns import Columns
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -179,12 +182,35 @@ def printable(text: str) -> str:
 
 
 def _formats(coverage: Coverage) -> Table:
+    numbers: Counter[str] = Counter()
+    for spec, number in coverage.formats.items():
+        numbers[_in_words(spec)] += number
     grid = Table.grid(padding=(0, 1))
     grid.add_column(justify="right")
     grid.add_column()
-    for name, number in sorted(coverage.formats.items(), key=lambda item: -item[1]):
-        grid.add_row(str(number), name)
+    for words, number in sorted(numbers.items(), key=lambda item: (-item[1], item[0])):
+        grid.add_row(str(number), words)
     return grid
+
+
+def _in_words(spec: str) -> str:
+    """The text of a spec for readers: ``int8 symmetric, per channel`` for ``int8 ... narrow channel(0)``.
+
+    Whether the lowest code is left out, and which axis holds the channels, is for the coverage in JSON.
+    """
+    number_format, *words = spec.split()
+    if "derived" in words:  # only a bias takes its scale from others
+        return f"{number_format} biases"
+    parts = [" ".join([number_format, *(word for word in words if word.endswith("symmetric"))])]
+    for word in words:
+        kind, _, values = word.rstrip(")").partition("(")
+        if kind == "channel":
+            parts.append("per channel")
+        elif kind == "block":
+            parts.append(f"in blocks of {values.rpartition(',')[2]}")
+        elif kind == "range":
+            parts.append(f"range {values.replace(',', ' to ')}")
+    return ", ".join(parts)
 
 
 def _ops(coverage: Coverage) -> RenderableType:
@@ -206,12 +232,12 @@ def _reasons(coverage: Coverage) -> Table:
     grid.add_column(overflow="fold")
     groups = group_by_reason(coverage.unquantized)
     for group in groups[:_REASONS]:
-        names = Text(printable(_some(group.names, _NAMES)), style="dim", no_wrap=True, overflow="ellipsis")
+        names = _Names([printable(name) for name in group.names])
         grid.add_row(str(len(group.names)), Group(Text(printable(group.reason)), names))
     rest = groups[_REASONS:]
     if rest:
         number = sum(len(group.names) for group in rest)
-        grid.add_row(str(number), f"for {count(len(rest), 'other reason')}")
+        grid.add_row(str(number), f"more, for {count(len(rest), 'other reason')}")
     return grid
 
 
@@ -220,13 +246,30 @@ def _types(op_types: Sequence[str]) -> str:
     return f"{shown}/..." if len(op_types) > _NAMES else shown
 
 
-def _some(names: Sequence[str], limit: int) -> str:
+class _Names:
+    """The first names, as many as fit on one line, and how many more there are."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        last = min(len(names), _NAMES)
+        self._forms = [_some(names, shown) for shown in range(last, 0, -1)]
+        self._forms.append(_some(names, 1, width=10))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        fitting = (form for form in self._forms if cell_len(form) <= options.max_width)
+        yield Text(next(fitting, self._forms[-1]), style="dim", overflow="fold")
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        widths = [cell_len(form) for form in self._forms]
+        return Measurement(min(*widths, options.max_width), min(max(widths), options.max_width))
+
+
+def _some(names: Sequence[str], limit: int, width: int = 24) -> str:
     """The first names, and how many more there are."""
-    shown = ", ".join(_short(name) for name in names[:limit])
-    return f"{shown} and {len(names) - limit} more" if len(names) > limit else shown
+    shown = ", ".join(_short(name, width) for name in names[:limit])
+    return f"{shown} and {len(names) - limit:,} more" if len(names) > limit else shown
 
 
-def _short(name: str, width: int = 24) -> str:
+def _short(name: str, width: int) -> str:
     """The end of a long name, where names of one model differ."""
     return name if len(name) <= width else f"...{name[-width + 3 :]}"
 

@@ -30,18 +30,19 @@ piece, so that memory does not grow with the number of samples.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from qc.ir.errors import DataError
+from qc.ir.errors import DataError, nearest
 from qc.ir.executor import Feed
 
 from .data_files import file_source
 from .data_python import callable_source, iterable_source, named_function
-from .inputs import InputInfo, check_feed
+from .inputs import InputInfo, check_feed, free_dimensions
 from .source import Source, stacked_source
 
 
@@ -129,12 +130,14 @@ def random_data(
             not among them has length 1.
 
     Raises:
-        DataError: ``samples`` is below 1, the length of a free dimension is not known, or an input takes
-            something else than numbers.
+        DataError: ``samples`` is below 1, lengths of free dimensions are not known, ``sizes`` names what is
+            none, or an input takes something else than numbers.
     """
     if samples < 1:
         raise DataError(f"random data needs at least 1 sample, not {samples}")
-    shapes = {info.name: _random_shape(info, sizes or {}) for info in inputs if not info.optional}
+    fed = [info for info in inputs if not info.optional]
+    lengths = _free_lengths(fed, sizes or {})
+    shapes = {info.name: _random_shape(info, lengths) for info in fed}
     dtypes = {info.name: info.dtype for info in inputs}
 
     def feeds() -> Iterator[tuple[str, Feed]]:
@@ -148,22 +151,37 @@ def random_data(
     return Data(inputs, Source("random data", feeds, samples))
 
 
-def _random_shape(info: InputInfo, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    if info.dtype is None or info.shape is None:
-        raise DataError(f"cannot make random data for the input '{info.name}' ({info}); give real data")
-    shape = []
-    for axis, size in enumerate(info.shape):
-        place = f"{info.name}[{axis}]"
-        length = (
-            size if isinstance(size, int) else sizes.get(place, sizes.get(size or "", 1 if axis == 0 else -1))
-        )
-        if length < 0:
+def _free_lengths(inputs: Sequence[InputInfo], sizes: Mapping[str, int]) -> dict[str, int]:
+    """The length of each free dimension, by ``input[axis]``."""
+    for info in inputs:
+        if info.dtype is None or info.shape is None:
+            raise DataError(f"cannot make random data for the input '{info.name}' ({info}); give real data")
+    free = free_dimensions(inputs)
+    names = list(dict.fromkeys(free.values()))
+    for size in sizes:
+        if size not in free and size not in names:
             raise DataError(
-                f"cannot make random data for the input '{info.name}' ({info}): "
-                f"the length of axis {axis} is free; give a size for '{size or place}', or real data"
+                f"sizes names '{size}', which no input has{nearest(size, names)}; "
+                f"free dimensions: {', '.join(names) or 'none'}"
             )
-        shape.append(length)
-    return tuple(shape)
+    defaults = {place: 1 for place in free if place.endswith("[0]")}
+    lengths = {place: sizes.get(place, sizes.get(name, defaults.get(place))) for place, name in free.items()}
+    missing = list(dict.fromkeys(free[place] for place, length in lengths.items() if length is None))
+    if missing:
+        flags = " ".join(f"--size {shlex.quote(f'{name}=N')}" for name in missing)
+        python = ", ".join(f'"{name}": N' for name in missing)
+        raise DataError(
+            f"cannot make random data, as the model leaves lengths free: give {flags}, in Python "
+            f"sizes={{{python}}}, or real data"
+        )
+    return {place: length for place, length in lengths.items() if length is not None}
+
+
+def _random_shape(info: InputInfo, lengths: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(
+        size if isinstance(size, int) else lengths[f"{info.name}[{axis}]"]
+        for axis, size in enumerate(info.shape or ())
+    )
 
 
 def _random_array(

@@ -22,6 +22,8 @@ from qc.ir.errors import DataError
 from .inputs import InputInfo, the_only_input
 from .source import Rows, Source, lacks_batch_axis, stacked_source
 
+_ZIP_START = b"PK"
+
 
 def file_source(path: Path, inputs: Sequence[InputInfo]) -> Source:
     """A source that reads a file or folder; the forms are listed in :mod:`qc.runtime.data`.
@@ -31,10 +33,14 @@ def file_source(path: Path, inputs: Sequence[InputInfo]) -> Source:
     """
     if path.is_dir():
         return _folder_source(path, inputs)
+    if not path.is_file():
+        raise DataError(f"data '{path}' is not a regular file")
     if path.suffix == ".npz":
         return stacked_source(f"'{path}'", _npz_rows(path), inputs)
     if path.suffix == ".npy":
         return stacked_source(f"'{path}'", _load_npy(path, mapped=True), inputs)
+    if path.suffix == ".py":
+        raise DataError(f"data '{path}' is a Python file; name the function in it: {path}:FUNCTION")
     raise DataError(f"data '{path}' is neither a folder nor an .npz or .npy file")
 
 
@@ -111,26 +117,29 @@ def _natural(path: Path) -> list[tuple[bool, int, str]]:
 def _reading(path: Path) -> Iterator[None]:
     try:
         yield
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"cannot read data from '{path}': {error}") from error
 
 
+def _check_format(path: Path, start: bytes) -> None:
+    """Raises DataError if the file does not begin as one of its suffix does."""
+    with _reading(path), path.open("rb") as file:
+        found = file.read(len(start))
+    if found != start:
+        raise DataError(f"cannot read data from '{path}': it is not an {path.suffix} file")
+
+
 def _load_npy(path: Path, mapped: bool = False) -> np.ndarray:
+    _check_format(path, npy.MAGIC_PREFIX)
     with _reading(path):
-        array = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
-    if not isinstance(array, np.ndarray):
-        raise DataError(f"cannot read data from '{path}': it is not an .npy file")
-    return array
+        return np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)  # type: ignore[no-any-return]
 
 
 def _npz_feed(path: Path, inputs: Sequence[InputInfo]) -> dict[str, np.ndarray]:
     infos = {info.name: info for info in inputs}
-    with _reading(path):
-        archive = np.load(path, allow_pickle=False)
-        if isinstance(archive, np.ndarray):
-            raise DataError(f"cannot read data from '{path}': it is not an .npz file")
-        with archive:
-            arrays = {name: archive[name] for name in archive.files}
+    _check_format(path, _ZIP_START)
+    with _reading(path), np.load(path, allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files}
     return {
         name: _with_batch_axis(array, infos[name]) if name in infos else array
         for name, array in arrays.items()
@@ -169,6 +178,7 @@ class _NpzRows:
 
 def _npz_rows(path: Path) -> dict[str, Rows]:
     rows: dict[str, Rows] = {}
+    _check_format(path, _ZIP_START)
     with _reading(path), zipfile.ZipFile(path) as archive:
         for member in archive.namelist():
             with archive.open(member) as file:

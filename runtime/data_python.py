@@ -56,6 +56,10 @@ def named_function(text: str) -> Callable[[], Any]:
         DataError: the module cannot be imported or has no such function.
     """
     module_name, _, function_name = text.rpartition(":")
+    if not function_name:
+        raise DataError(f"data '{text}' names no function; give it as {module_name}:FUNCTION")
+    if module_name.endswith(".py") and not Path(module_name).is_file():
+        raise DataError(f"the Python file '{module_name}' for data does not exist")
     try:
         module = _import(module_name)
     except Exception as error:  # a module may raise anything while it is imported

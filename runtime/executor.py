@@ -19,7 +19,7 @@ from .inputs import model_inputs
 from .observe import ObserverOutputs, RangeOutputs, add_observers, expose_tensors
 from .protos import detach_weights
 from .session import element_type, open_session, run_session
-from .statistics import Ranges, TensorStatistics
+from .statistics import BINS, Ranges, TensorStatistics
 
 OnStep = Callable[[int, int | None], None]
 
@@ -120,6 +120,9 @@ class OrtExecutor:
             yield dict(zip(names, run_session(session, accepted, names), strict=True))
 
 
+_NO_BINS = (np.zeros(0, np.uint16), np.zeros(0, np.int64))
+
+
 class _Sums:
     """Adds up what the outputs of :func:`add_observers` say on each feed."""
 
@@ -129,19 +132,24 @@ class _Sums:
         self._place = {tensor: place for place, tensor in enumerate(outputs.tensors)}
         self._packed = Ranges()
         self._channels = {tensor: Ranges() for tensor in outputs.channels}
-        self._histograms: dict[str, np.ndarray] = {}
+        self._bins: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # only the used ones, and their counts
 
-    def add(self, results: Mapping[str, np.ndarray], feed: int) -> None:
-        """Adds the results of feed number ``feed``; raises DataError for NaN or infinity if strict."""
+    def add(self, results: dict[str, np.ndarray], feed: int) -> None:
+        """Adds the results of feed number ``feed``, and takes the histograms out of them, which are large.
+
+        Raises:
+            DataError: NaN or infinity, if strict.
+        """
         if self._outputs.tensors:
             self._add(self._packed, self._outputs.packed, results, self._outputs.tensors, feed)
         for tensor, names in self._outputs.channels.items():
             self._add(self._channels[tensor], names, results, (tensor,), feed)
         for tensor, name in self._outputs.histograms.items():
-            if tensor in self._histograms:
-                self._histograms[tensor] += results[name]
-            else:
-                self._histograms[tensor] = results[name].copy()
+            histogram = results.pop(name)
+            used, counts = self._bins.get(tensor, _NO_BINS)
+            histogram[used] += counts
+            used = np.flatnonzero(histogram).astype(np.uint16)
+            self._bins[tensor] = used, histogram[used]
 
     def _add(
         self,
@@ -162,7 +170,11 @@ class _Sums:
 
     def result(self, tensor: str) -> TensorStatistics:
         """The statistics of one tensor over all feeds."""
-        bins = self._histograms.get(tensor)
+        bins = None
+        if tensor in self._bins:
+            used, counts = self._bins[tensor]
+            bins = np.zeros(BINS, np.int64)
+            bins[used] = counts
         if tensor in self._place:
             return self._packed.statistics(bins, self._place[tensor])
         return self._channels[tensor].statistics(bins)

@@ -56,6 +56,20 @@ def model_inputs(model: ModelProto) -> tuple[InputInfo, ...]:
     return tuple(_input_info(value, value.name in defaults) for value in model.graph.input)
 
 
+def free_dimensions(inputs: Sequence[InputInfo]) -> dict[str, str]:
+    """The dimensions without a length: ``input[axis]``, and the name, which without one is the same.
+
+    Inputs with a default are left out; they need not be fed.
+    """
+    return {
+        f"{info.name}[{axis}]": str(size or f"{info.name}[{axis}]")
+        for info in inputs
+        if not info.optional
+        for axis, size in enumerate(info.shape or ())
+        if not isinstance(size, int)
+    }
+
+
 def _input_info(value: ValueInfoProto, optional: bool) -> InputInfo:
     if not value.type.HasField("tensor_type"):
         return InputInfo(value.name, TensorProto.UNDEFINED, None, optional)

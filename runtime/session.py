@@ -17,6 +17,7 @@ from onnx import ModelProto, TensorProto, helper
 from qc.ir.errors import ModelError, QcError
 from qc.ir.executor import Feed
 from qc.ir.lift import load_model
+from qc.ir.tensor_ref import TensorRef
 
 from .blocked_layout import keep_blocked
 from .failures import explain_load, explain_run
@@ -59,7 +60,7 @@ def open_session(
     if weights is None:
         model, weights = detach_weights(model)
     options = _options(optimize, threads, quiet)
-    if not (optimize and _may_be_blocked(model, weights)):
+    if not (optimize and _may_be_blocked(model)):
         return _create(model, weights, base_dir, options)
     with tempfile.TemporaryDirectory() as folder:
         options.optimized_model_filepath = str(Path(folder) / "optimized.onnx")
@@ -67,13 +68,13 @@ def open_session(
         blocked = keep_blocked(load_model(options.optimized_model_filepath))
     if blocked is None:
         return session
-    return _create(*detach_weights(blocked), None, _options(False, threads, quiet))
+    return _create(*detach_weights(blocked), base_dir, _options(False, threads, quiet))
 
 
-def _may_be_blocked(model: ModelProto, weights: Mapping[str, np.ndarray]) -> bool:
+def _may_be_blocked(model: ModelProto) -> bool:
     """Whether the blocked layout may reach over ops of qc, and the optimized model fits into one file."""
     convolves = any(node.op_type == "Conv" for node in model.graph.node)
-    small = sum(array.nbytes for array in weights.values()) < _SINGLE_FILE
+    small = sum(TensorRef(tensor).nbytes for tensor in model.graph.initializer) < _SINGLE_FILE
     return convolves and small and any(entry.domain == QC_DOMAIN for entry in model.opset_import)
 
 

@@ -21,8 +21,8 @@ from ..base import Pass, Stage
 from ..context import Artifact, PassContext
 from .rewire import numbers, rewire
 
-# The first opset with QuantizeLinear. Below it ONNX Runtime takes its own version of the operator, but fuses it
-# to operators that only later opsets have.
+# The first opset with QuantizeLinear. Below it ONNX Runtime takes its own version of that operator, and fuses
+# it to operators that only later opsets have.
 OLDEST_OPSET = 10
 
 

@@ -115,14 +115,21 @@ class _Placement:
         if value.const is not None and port == weight_port(op):
             self._place_shared(Site(value, op, port), self.weight, f"weight of {op.label}")
         elif value.const is not None and self._is_bias(unit, value, op, port):
-            if self.target.quantize_bias and isinstance(self.weight.format, IntFormat):
-                self._place(Site(value, op, port), _BIAS, f"bias of {op.label}")
+            self._place_bias(Site(value, op, port), f"bias of {op.label}")
         elif value.const is not None and not self._fits(value.const):
             self.quant.skip(value, f"a constant that holds numbers {self.activation.format} does not have")
         elif value.const is not None:
             self._place_shared(Site(value, op, port), self.activation, f"constant read by {unit.label}")
         elif not self._inherit(value):
             self._place_read(value, op, port, f"read by {unit.label}")
+
+    def _place_bias(self, site: Site, reason: str) -> None:
+        format = self.weight.format
+        if isinstance(format, IntFormat):
+            if self.target.quantize_bias:
+                self._place(site, _BIAS, reason)
+        elif not format.scaled:
+            self._place_shared(site, self.weight, reason)
 
     def _is_bias(self, unit: Unit, value: Value, op: Op, port: int) -> bool:
         in_region = unit.region is not None and unit.region.captures.get("bias") is value
@@ -183,6 +190,8 @@ class _Placement:
     def _why_float(self, value: Value) -> str:
         if not is_plain_float(value):
             return "a tensor of 16-bit floats; qc quantizes float32"
+        if value in self.units.infinite:
+            return "it can hold infinity, or a number as large, of a constant: no grid reaches there"
         producer = self.graph.producer(value)
         if producer is None:
             return self._why_unread(value)

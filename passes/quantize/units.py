@@ -6,16 +6,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import numpy as np
 from onnx import TensorProto
 
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
-from qc.ir.op_traits import is_parameter
+from qc.ir.op_traits import is_grid_preserving, is_parameter
 from qc.ir.region import Region
 
 from ..target import OpRule, Target
 
 _NUMBER_BLIND = ("Shape", "Size")  # ops that read a tensor's shape and not its numbers
+# Numbers from here on stand for infinity, as in masks of attention: next to them float32 has no fractions.
+_AS_INFINITE = 2.0**24
+# Ops whose result can hold an infinity of any input; those that only move data take it from the first.
+_PASSING = ("Add", "Cast", "CastLike", "Concat", "Mul", "Sub", "Sum", "Trilu", "Where")
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +52,7 @@ class UnitMap:
         self.graph = graph
         self._of_op: dict[Op, Unit] = {}
         self.data = _data_values(graph)
+        self.infinite = _infinite_values(graph)
         for unit in _units(model, graph, target, left_float):
             self._of_op.update(dict.fromkeys(unit.ops, unit))
         self.units = list(dict.fromkeys(self._of_op[op] for op in _by_root(graph, self._of_op)))
@@ -70,21 +76,24 @@ class UnitMap:
         return op is not None and self._of_op[op].rule.runs == "carry"
 
     def inputs(self, unit: Unit) -> Iterator[tuple[Value, Op, int]]:
-        """The float32 data that the unit reads from outside: (value, reading op, port). No parameters."""
+        """The float32 data that the unit reads from outside: (value, reading op, port).
+
+        Neither parameters nor what can hold infinity are among them.
+        """
         for op in unit.ops:
             for port, value in enumerate(self.graph.op_inputs(op)):
-                if value is None or not is_plain_float(value) or is_parameter(op, port):
+                if value is None or not self._has_grid(value) or is_parameter(op, port):
                     continue
                 if self.graph.producer(value) not in unit.ops:
                     yield value, op, port
 
     def outputs(self, unit: Unit) -> list[Value]:
-        """The float32 values that the unit makes and shows to others."""
+        """The float32 values that the unit makes and shows to others, without those that can be infinite."""
         made = [value for op in unit.ops for value in self.graph.op_outputs(op) if value is not None]
         return [
             value
             for value in made
-            if is_plain_float(value) and not (unit.region is not None and unit.region.is_inner(value))
+            if self._has_grid(value) and not (unit.region is not None and unit.region.is_inner(value))
         ]
 
     def all_readers_integer(self, value: Value) -> bool:
@@ -105,6 +114,9 @@ class UnitMap:
         return seen
 
     # -- internals ----------------------------------------------------------------------------------
+
+    def _has_grid(self, value: Value) -> bool:
+        return is_plain_float(value) and value not in self.infinite
 
     def _is_eligible(self, unit: Unit) -> bool:
         """Whether the unit computes float32 data from float32 data."""
@@ -186,3 +198,24 @@ def _data_values(graph: Graph) -> set[Value]:
         if not op.is_type(*_NUMBER_BLIND) and any(value in data for value in read):
             data.update(value for value in graph.op_outputs(op) if value is not None)
     return data
+
+
+def _infinite_values(graph: Graph) -> set[Value]:
+    """Values that can hold an infinity of a constant, or what stands for it: scores behind a mask."""
+    found: set[Value] = set()
+    for op in graph.ops():
+        inputs = graph.op_inputs(op)
+        if is_grid_preserving(op):
+            inputs = inputs[:1]
+        elif not op.is_type(*_PASSING):
+            continue
+        if any(value in found or _holds_infinity(value) for value in inputs if value is not None):
+            found.update(value for value in graph.op_outputs(op) if value is not None and value.is_float)
+    return found
+
+
+def _holds_infinity(value: Value) -> bool:
+    if value.const is None or not is_plain_float(value):
+        return False
+    array = value.const.numpy()
+    return bool(array.size and max(np.max(array), -np.min(array)) >= _AS_INFINITE)

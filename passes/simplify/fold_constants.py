@@ -44,7 +44,7 @@ class FoldConstants(Pass):
 
     Quantize and dequantize ops, random ops, and ops with subgraphs stay. The executor computes the results,
     so they are those of the runtime. An input with a default, which a caller could override, is taken as a
-    constant and stops being an input, with a note.
+    constant and stops being an input.
     """
 
     name = "fold-constants"
@@ -57,7 +57,7 @@ class FoldConstants(Pass):
 
     def run(self, model: Model, context: PassContext) -> None:
         rewriter = Rewriter(model, self.name)
-        _fix_defaults(rewriter, model, context)
+        _fix_defaults(rewriter, model)
         for graph in model.graph.walk():  # not function bodies, which have no initializers
             for op in graph.ops():
                 if op.is_type("Constant"):
@@ -89,18 +89,12 @@ class FoldConstants(Pass):
                 _replace(rewriter, graph, op, {value: results[value.name] for value in wanted})
 
 
-def _fix_defaults(rewriter: Rewriter, model: Model, context: PassContext) -> None:
+def _fix_defaults(rewriter: Rewriter, model: Model) -> None:
     if model.origin.ir_version < FREE_INITIALIZERS:
         return  # there every constant is listed as an input, and none can be overridden
-    defaults = [value for value in model.graph.inputs if value.const is not None]
-    for value in defaults:
+    for value in [value for value in model.graph.inputs if value.const is not None]:
         with rewriter.action("default to constant", value):
             rewriter.fix_default(value)
-    if defaults:
-        names = ", ".join(f"'{value.name}'" for value in defaults[:3]) + (", ..." if len(defaults) > 3 else "")
-        context.notes.append(
-            f"inputs with a default are taken as constants and can no longer be fed: {names} ({len(defaults)})"
-        )
 
 
 def _lift_constant(rewriter: Rewriter, graph: Graph, op: Op) -> None:

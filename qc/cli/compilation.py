@@ -11,7 +11,7 @@ import click
 from rich.text import Text
 
 import qc
-from qc.compiler import Compiled, refuse_overwrite
+from qc.compiler import Compiled
 from qc.ir.errors import UsageError
 from qc.ir.files import atomic_write
 from qc.passes import PipelineFile
@@ -28,8 +28,9 @@ from qc.report import (
 )
 from qc.runtime import Data
 
+from .files import FileType, check_outputs, writing
 from .options import Job, JobCommand, job_options
-from .output import ReportConsole, check_output, model_bytes, print_note, print_warning, standard_error
+from .output import ReportConsole, model_bytes, print_note, print_warning, standard_error
 from .version import version_option
 
 
@@ -52,13 +53,11 @@ class Wishes:
     "-o",
     "--output",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=FileType(),
     help="Where to write the result.  [default: MODEL.q.onnx in the current folder]",
 )
 @click.option("-v", "--verbose", is_flag=True, help="List every tensor that stays float, and why.")
-@click.option(
-    "--coverage", metavar="FILE", type=click.Path(path_type=Path), help="Write the whole coverage as JSON."
-)
+@click.option("--coverage", metavar="FILE", type=FileType(), help="Write the whole coverage as JSON.")
 @click.option("--time", is_flag=True, help="Show the time of every pass.")
 @click.option("--verify-each/--no-verify-each", default=True, help="Verify the model after every pass.")
 @click.option("--fail-if-unquantized", is_flag=True, help="Fail if any float tensor stays unquantized.")
@@ -69,11 +68,9 @@ def compile_command(**given: Any) -> None:
     job = Job(**{field.name: given[field.name] for field in fields(Job)})
     wishes = Wishes(**{field.name: given[field.name] for field in fields(Wishes)})
     output = wishes.output or Path(f"{Path(job.model).stem}.q.onnx")
-    _check_files(job, wishes, output)
     pipeline = job.chosen_pipeline()
+    data = _checked_data(job, wishes, output, pipeline)
     console = standard_error()
-    data = job.feeds()
-    _warn_of_unused(data, pipeline)
     with RichProgress(console) as progress:
         compiled = qc.compile(
             job.model,
@@ -92,31 +89,30 @@ def compile_command(**given: Any) -> None:
         _report(console, job, wishes, pipeline, compiled, written)
 
 
-def _check_files(job: Job, wishes: Wishes, output: Path) -> None:
-    """Refuses, before any work, files that cannot be written or must not be."""
-    for path in (output, wishes.coverage):
-        if path is not None:
-            check_output(path)
-            if Path(job.model).exists():
-                refuse_overwrite(job.model, path)
+def _checked_data(job: Job, wishes: Wishes, output: Path, pipeline: PipelineFile) -> Data | None:
+    """The data, after refusing, before any work, files that cannot be written or must not be."""
+    proto = job.read()
+    outputs = (output, wishes.coverage)
+    check_outputs(outputs, job.inputs(proto, pipeline, "the calibration data"))
     if wishes.coverage is not None and wishes.coverage.resolve() == output.resolve():
         raise UsageError(f"'{output}' cannot be both the model and the coverage; rename one of them")
-
-
-def _warn_of_unused(data: Data | None, pipeline: PipelineFile) -> None:
+    data = job.feeds(proto)
     needs = {need for step in pipeline.pipeline.passes() for need in step.needs}
     if data is not None and needs.isdisjoint({"data", "executor"}):
         print_warning("no pass of the pipeline reads data: what was given is not used")
+    return data
 
 
 def _write(compiled: Compiled, output: Path, coverage: Path | None) -> list[Path]:
     """Writes the result and, if it is wanted, the coverage: both or neither."""
     if coverage is None:
-        return compiled.save(output)
+        with writing(output):
+            return compiled.save(output)
     text = json.dumps(coverage_document(compiled.coverage), indent=2, ensure_ascii=False)
-    with atomic_write(coverage) as file:
+    with writing(coverage), atomic_write(coverage) as file:
         file.write(f"{text}\n".encode())
-        written = compiled.save(output)
+        with writing(output):
+            written = compiled.save(output)
     return [*written, coverage]
 
 

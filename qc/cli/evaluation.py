@@ -12,16 +12,17 @@ import click
 from onnx import ModelProto
 
 import qc
-from qc.compiler import refuse_overwrite
 from qc.ir.errors import UsageError
 from qc.ir.files import atomic_write
-from qc.passes import PassContext
+from qc.ir.lift import load_model
+from qc.passes import PassContext, PipelineFile
 from qc.progress import RichProgress
 from qc.report import accuracy_table, count, evaluation_document, latency_table
 from qc.runtime import Data, Evaluation, evaluate, load_data
 
+from .files import FileType, WordType, check_outputs, data_files, model_files, writing
 from .options import Job, JobCommand, job_options
-from .output import check_output, standard_error, standard_output
+from .output import standard_error, standard_output
 
 DEFAULT_THREADS = 1
 
@@ -41,10 +42,12 @@ class Questions:
 @click.option(
     "--quantized",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=FileType(),
     help="Compare with this model instead of compiling MODEL.onnx.",
 )
-@click.option("--calibration", metavar="SRC", help="Data to calibrate on, if that is not --data.")
+@click.option(
+    "--calibration", metavar="SRC", type=WordType(), help="Data to calibrate on, if that is not --data."
+)
 @click.option(
     "--latency-seconds",
     metavar="S",
@@ -57,7 +60,7 @@ class Questions:
     "--json",
     "json_file",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=FileType(),
     help="Write the numbers as JSON, too.",
 )
 def eval_command(**given: Any) -> None:
@@ -69,12 +72,13 @@ def eval_command(**given: Any) -> None:
     job = Job(**{field.name: given[field.name] for field in fields(Job)})
     questions = Questions(**{field.name: given[field.name] for field in fields(Questions)})
     _check_questions(job, questions)
-    data = job.feeds()
+    pipeline = job.chosen_pipeline() if questions.quantized is None else None
+    data = _checked_data(job, questions, pipeline)
     if data is None:
         raise UsageError("there is no data to compare on; give it with --data, or --random-data to try out")
     with RichProgress(standard_error()) as progress:
         context = PassContext(progress=progress)
-        candidates, base_dir = _candidates(job, questions, data, progress)
+        candidates, base_dir = _candidates(job, questions, pipeline, data, progress)
         result = evaluate(
             job.model,
             candidates,
@@ -84,17 +88,12 @@ def eval_command(**given: Any) -> None:
             latency_seconds=questions.latency_seconds,
         )
     if questions.json_file is not None:
-        with atomic_write(questions.json_file) as file:
+        with writing(questions.json_file), atomic_write(questions.json_file) as file:
             file.write(f"{json.dumps(evaluation_document(result), indent=2, allow_nan=False)}\n".encode())
     _show(job, result)
 
 
 def _check_questions(job: Job, questions: Questions) -> None:
-    if questions.json_file is not None:
-        check_output(questions.json_file)
-        for model in (job.model, questions.quantized):
-            if model is not None and Path(model).exists():
-                refuse_overwrite(model, questions.json_file)
     for_compiling = {
         "--passes": job.passes,
         "--pipeline": job.pipeline,
@@ -106,16 +105,38 @@ def _check_questions(job: Job, questions: Questions) -> None:
             raise UsageError(f"{option} is for compiling, which --quantized leaves out; give one of them")
 
 
-def _candidates(
-    job: Job, questions: Questions, data: Data, progress: RichProgress
-) -> tuple[Mapping[str, ModelProto | Path], Path | None]:
-    """The models to compare with, by name, and the folder that their external data is relative to."""
+def _checked_data(job: Job, questions: Questions, pipeline: PipelineFile | None) -> Data | None:
+    """The data, after refusing, before any work, a file that cannot be written or must not be."""
+    proto = job.read()
+    inputs = [
+        *job.inputs(proto, pipeline, "the data to compare on"),
+        *data_files(questions.calibration, "the calibration data"),
+    ]
     if questions.quantized is not None:
+        quantized = load_model(questions.quantized)
+        inputs += model_files(questions.quantized, quantized, "the quantized model")
+    check_outputs([questions.json_file], inputs)
+    return job.feeds(proto)
+
+
+def _candidates(
+    job: Job,
+    questions: Questions,
+    pipeline: PipelineFile | None,
+    data: Data,
+    progress: RichProgress,
+) -> tuple[Mapping[str, ModelProto | Path], Path | None]:
+    """The models to compare with, by name, and the folder that their external data is relative to.
+
+    Without a pipeline there is a model that is quantized already.
+    """
+    if pipeline is None:
+        assert questions.quantized is not None
         return {"quantized": questions.quantized}, None
     calibration = load_data(questions.calibration, data.inputs) if questions.calibration is not None else data
     compiled = qc.compile(
         job.model,
-        job.chosen_pipeline(),
+        pipeline,
         data=calibration,
         target=job.target,
         threads=job.threads,

@@ -22,14 +22,16 @@ from qc.ir.text import print_model
 from qc.patterns import find_all, supergroups
 from qc.report import Fact, count, facts_grid, file_size, printable
 
+from .files import WordType
 from .output import model_bytes, standard_output
 
 _QUANTIZE_PREFIXES = ("Quantize", "Dequantize", "DynamicQuantize", "QLinear", "QGemm", "QAttention")
+_LISTED_DEFAULTS = 8
 _QUANTIZE_SUFFIXES = ("Integer", "NBits")
 
 
 @click.command("inspect", short_help="Show what is in a model.")
-@click.argument("model", metavar="MODEL.onnx")
+@click.argument("model", metavar="MODEL.onnx", type=WordType())
 @click.option("--ir", "as_text", is_flag=True, help="Print the whole model as text instead.")
 def inspect_command(model: str, as_text: bool) -> None:
     """Shows the interface, ops and weights of MODEL.onnx, its supergroups, and what is quantized."""
@@ -44,8 +46,11 @@ def _facts(path: Path, model: Model) -> Iterator[Fact]:
     ops = [op for graph in model.graphs() for op in graph.ops()]
     yield "model", _header(path, model)
     yield "inputs", _interface(value for value in model.graph.inputs if value.const is None)
-    if any(value.const is not None for value in model.graph.inputs):
-        yield "defaults", _interface(value for value in model.graph.inputs if value.const is not None)
+    defaults = [value for value in model.graph.inputs if value.const is not None]
+    if len(defaults) > _LISTED_DEFAULTS:
+        yield "defaults", f"{len(defaults):,} inputs with defaults"
+    elif defaults:
+        yield "defaults", _interface(defaults)
     yield "outputs", _interface(value for value in model.graph.outputs if value is not None)
     yield "ops", Group(count(len(ops), "op"), _counts(Counter(_kind(op) for op in ops)))
     yield "parameters", _parameters(model)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -13,16 +15,25 @@ from qc.ir.errors import UsageError, nearest
 from qc.passes import PassDescription, PipelineFile, Stage, describe, registry
 from qc.passes.context import NEEDS
 from qc.passes.pipeline import COMBINATORS
-from qc.passes.target import load_target, target_names
+from qc.passes.target import Target, load_target, target_names
 
 from .combinators import CombinatorDescription, describe_combinator
 from .docstrings import paragraphs, plain
+from .files import WordType
 from .output import ReportConsole, standard_output
 
 _TITLES = {
     Stage.FLOAT: "rewrite the float graph",
     Stage.ANNOTATE: "place and calibrate quantizers",
     Stage.LOWER: "lower the quantized model",
+}
+
+# How a target can run an op, in words.
+_RUNS = {
+    "integer": "run in integers",
+    "between": "run in integers between integer ops only, where that saves conversions",
+    "carry": "move data, in integers where their input is",
+    "float": "run in float",
 }
 
 
@@ -63,11 +74,11 @@ def list_targets() -> None:
     standard_output().show(table)
 
 
-@click.command("help", short_help="Explain a pass, a pipeline or a command.")
-@click.argument("name", metavar="[PASS|PIPELINE|COMMAND]", required=False)
+@click.command("help", short_help="Explain a pass, a pipeline, a target or a command.")
+@click.argument("name", metavar="[PASS|PIPELINE|TARGET|COMMAND]", type=WordType(), required=False)
 @click.pass_context
 def help_command(context: click.Context, name: str | None) -> None:
-    """Explains a pass with its options, a pipeline, or a command."""
+    """Explains a pass with its options, a pipeline, a target, or a command."""
     group = context.parent.command if context.parent is not None else None
     assert isinstance(group, click.Group) and context.parent is not None
     console = standard_output()
@@ -79,20 +90,24 @@ def help_command(context: click.Context, name: str | None) -> None:
         _show_combinator(console, describe_combinator(COMBINATORS[name]))
     elif name in pipeline_names():
         _show_pipeline(console, resolve_pipeline(name))
+    elif name in target_names() or (name.endswith(".toml") and Path(name).is_file()):
+        _show_target(console, load_target(name))
     elif name in group.commands:
         command = group.commands[name]
         click.echo(command.get_help(click.Context(command, info_name=name, parent=context.parent)))
     else:
-        known = [*registry().names(), *COMBINATORS, *pipeline_names(), *group.commands]
-        raise UsageError(f"there is no pass, pipeline or command '{name}'{nearest(name, known)}")
+        known = [*registry().names(), *COMBINATORS, *pipeline_names(), *target_names(), *group.commands]
+        raise UsageError(f"there is no pass, pipeline, target or command '{name}'{nearest(name, known)}")
 
 
 def _show_pass(console: ReportConsole, description: PassDescription) -> None:
     _show_head(console, description.name, description.docstring)
     facts = _facts(("stage", description.stage.deed))
     for need in description.needs:
-        what, how = NEEDS[need]
-        facts.add_row("needs", what if need == "executor" else f"{what}: {how}")
+        if need != "executor":
+            facts.add_row("needs", ": ".join(NEEDS[need]))
+        elif description.stage is Stage.ANNOTATE:  # what it runs the model on
+            facts.add_row("needs", f"{': '.join(NEEDS['data'])}; not if only weights are quantized")
     console.show(facts)
     _show_options(console, description, f"{description.name}{{%s}}")
 
@@ -137,6 +152,28 @@ def _show_pipeline(console: ReportConsole, file: PipelineFile) -> None:
     console.show(facts)
 
 
+def _show_target(console: ReportConsole, target: Target) -> None:
+    _show_head(console, target.name, target.summary)
+    facts = _facts(("activations", str(target.activation.spec())))
+    facts.add_row("weights", str(target.weight.spec()))
+    facts.add_row("biases", "int32, scaled as input times weight" if target.quantize_bias else "float")
+    console.show(facts)
+    for title, rules, others in (
+        ("ops", target.ops, target.default),
+        ("supergroups", target.regions, None),
+    ):
+        console.show("", Text(title, style="bold"))
+        grid = _facts()
+        for runs, meaning in _RUNS.items():
+            names = ", ".join(name for name, rule in rules.items() if rule.runs == runs)
+            if names:
+                grid.add_row(f"  {runs}", Group(Text(meaning, style="dim"), names))
+        if others is not None:
+            why = f": {others.why}" if others.why else ""
+            grid.add_row("  others", f"{others.runs}{why}")
+        console.show(grid)
+
+
 def _listing(width: int | None = None) -> Table:
     table = Table.grid(padding=(0, 3, 0, 0))
     table.add_column(no_wrap=True, min_width=width)
@@ -144,9 +181,10 @@ def _listing(width: int | None = None) -> Table:
     return table
 
 
-def _facts(first: tuple[str, RenderableType]) -> Table:
+def _facts(*first: tuple[str, RenderableType]) -> Table:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column()
-    grid.add_row(*first)
+    for row in first:
+        grid.add_row(*row)
     return grid

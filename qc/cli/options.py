@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from onnx import ModelProto
 
 from qc import pipeline_names, resolve_pipeline
 from qc.ir.errors import UsageError, nearest
 from qc.ir.lift import load_model
 from qc.passes import PipelineFile, parse_pipeline
-from qc.runtime import Data, load_data, model_inputs, random_data
+from qc.runtime import Data, InputInfo, load_data, model_inputs, random_data
+from qc.runtime.inputs import free_dimensions
 
+from .files import InputFile, WordType, data_files, model_files, toml_files
 from .output import print_warning
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -69,18 +72,20 @@ def _with_number(word: str, next_word: str) -> str:
 
 
 _JOB_OPTIONS = (
-    click.argument("model", metavar="MODEL.onnx"),
+    click.argument("model", metavar="MODEL.onnx", type=WordType()),
     click.option(
         "--passes", metavar="TEXT", help="Passes to run, such as 'fold-constants,eliminate-identity'."
     ),
     click.option(
         "--pipeline",
         metavar="NAME|FILE",
+        type=WordType(),
         help=f"A pipeline of qc, or a .toml file with one.  [default: {DEFAULT_PIPELINE}]",
     ),
     click.option(
         "--data",
         metavar="SRC",
+        type=WordType(),
         help="Data: an .npz or .npy file, a folder of them, a folder of test_data_set_*, or module:function.",
     ),
     click.option(
@@ -99,6 +104,7 @@ _JOB_OPTIONS = (
     click.option(
         "--target",
         metavar="NAME|FILE",
+        type=WordType(),
         help="What to compile for.  [default: the pipeline's, else ort-cpu]",
     ),
     click.option("--threads", metavar="N", type=CountType(), help="Threads of the runtime."),
@@ -136,6 +142,10 @@ class Job:
         if self.passes is not None and self.pipeline is not None:
             raise UsageError("give --passes or --pipeline, not both")
         if self.passes is not None:
+            if self.passes.strip() in pipeline_names() or self.passes.endswith(".toml"):
+                raise UsageError(
+                    f"'{self.passes}' is a pipeline, not a pass; give it as --pipeline {self.passes.strip()}"
+                )
             return PipelineFile(parse_pipeline(self.passes), "--passes")
         name = self.pipeline or DEFAULT_PIPELINE
         if not name.endswith(".toml") and name not in pipeline_names():
@@ -146,27 +156,53 @@ class Job:
             )
         return resolve_pipeline(name)
 
-    def feeds(self) -> Data | None:
+    def read(self) -> ModelProto:
+        """The model, without its external data; raises ModelError if it cannot be read."""
+        return load_model(self.model)
+
+    def inputs(self, proto: ModelProto, pipeline: PipelineFile | None, data_role: str) -> list[InputFile]:
+        """The files that the job reads: model, data, pipeline and target."""
+        target = self.target or (pipeline.target if pipeline is not None else None)
+        return [
+            *model_files(self.model, proto, "the input model"),
+            *data_files(self.data, data_role),
+            *toml_files(self.pipeline, "the pipeline"),
+            *toml_files(target, "the target"),
+        ]
+
+    def feeds(self, proto: ModelProto) -> Data | None:
         """The data for the model, if any is given; warns of random data.
 
         Raises:
-            UsageError: options that contradict each other.
-            ModelError: the model cannot be read.
+            UsageError: options that contradict each other or the model.
             DataError: there is no such data.
         """
         if self.data is not None and self.random_data is not None:
             raise UsageError("give --data or --random-data, not both")
         if self.sizes and self.random_data is None:
             raise UsageError("--size is for --random-data, which is not given")
-        inputs = model_inputs(load_model(self.model))
+        inputs = model_inputs(proto)
         if self.data is not None:
             return load_data(self.data, inputs)
         if self.random_data is None:
             return None
+        self._check_sizes(inputs)
+        data = random_data(inputs, self.random_data, self.seed, dict(self.sizes))
         print_warning(
             "--random-data makes meaningless ranges: the result is good for trying out and timing only"
         )
-        return random_data(inputs, self.random_data, self.seed, dict(self.sizes))
+        return data
+
+    def _check_sizes(self, inputs: Sequence[InputInfo]) -> None:
+        """Raises UsageError if --size names what is no free dimension."""
+        free = free_dimensions(inputs)
+        listed = ", ".join(dict.fromkeys(free.values())) or "none"
+        for name, _ in self.sizes:
+            if name not in free and name not in free.values():
+                raise UsageError(
+                    f"--size names '{name}', which no input has{nearest(name, list(free.values()))}; "
+                    f"free dimensions: {listed}"
+                )
 
     @property
     def label(self) -> str:

@@ -12,7 +12,6 @@ from onnx import ModelProto, TensorProto
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from qc.ir.errors import UsageError
 from qc.report import printable
 
 
@@ -76,17 +75,6 @@ def silence_closed_pipe() -> None:
             stream.flush()
         except BrokenPipeError:
             os.dup2(devnull, stream.fileno())
-
-
-def check_output(path: Path) -> None:
-    """Checks before long work that a file can be written; raises UsageError that says why not."""
-    folder = path.parent
-    if path.is_dir():
-        raise UsageError(f"cannot write '{path}': it is a folder; name a file in it")
-    if not folder.is_dir():
-        raise UsageError(f"cannot write '{path}': the folder '{folder}' does not exist")
-    if not os.access(folder, os.W_OK):
-        raise UsageError(f"cannot write '{path}': the folder '{folder}' is not writable")
 
 
 def model_bytes(path: Path, proto: ModelProto) -> int:

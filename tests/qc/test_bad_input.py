@@ -264,7 +264,8 @@ def test_random_data_for_an_unknown_size(qc) -> None:
         model.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "height"
 
     model = spoilt(change)
-    assert_refused(qc(model, "--random-data"), BAD_DATA, "axis 2")
+    assert_refused(qc(model, "--random-data"), BAD_DATA, "give --size height=N")
+    assert_refused(qc(model, "--random-data", "--size", "heigth=4"), USAGE, "did you mean 'height'?")
     assert qc(model, "--random-data", "--size", "height=8").code == 0
 
 

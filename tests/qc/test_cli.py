@@ -361,12 +361,18 @@ def documented_commands() -> list[str]:
     return [command for block in blocks for command in re.split(r"\n(?=qc )", block)]
 
 
+def documented_files() -> dict[str, str]:
+    page = (ROOT / "docs/command-line.md").read_text(encoding="utf-8")
+    return dict(re.findall(r"A file `(\w+\.toml)`.*?```toml\n(.*?)```", page, re.DOTALL))
+
+
 def test_the_documented_commands_run(qc) -> None:
     shutil.copy(DATA, "test.npz")
     Path("samples.py").write_text(
         "import numpy\n\ndef feeds():\n    yield {'image': numpy.load('test.npz')['image']}\n"
     )
-    Path("mine.toml").write_text('[pipeline]\npasses = "fold-batch-norms"\n')
+    for name, text in documented_files().items():
+        Path(name).write_text(text)
     commands = documented_commands()
     assert len(commands) > 10
     for command in commands:

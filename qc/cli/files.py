@@ -1,0 +1,129 @@
+"""The files that a command reads and writes: what it reads is never what it writes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+from onnx import ModelProto
+
+from qc.ir.errors import UsageError
+from qc.ir.save import external_files
+
+_DATA_SUFFIXES = (".npz", ".npy", ".pb")
+
+
+class InputFile(NamedTuple):
+    """A file that is read, or a folder of data, and what it is, in words."""
+
+    path: Path
+    role: str
+
+
+class WordType(click.ParamType):
+    """Text that is not empty."""
+
+    name = "TEXT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The text."""
+        if not value:
+            self.fail("it is empty", param, ctx)
+        return str(value)
+
+
+class FileType(WordType):
+    """The path of a file."""
+
+    name = "FILE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:  # type: ignore[override]
+        """The path."""
+        return Path(super().convert(value, param, ctx))
+
+
+def model_files(model: str | Path, proto: ModelProto, role: str) -> list[InputFile]:
+    """The file of a model and those of its external data."""
+    path = Path(model)
+    data = external_files(proto, path.resolve().parent)
+    return [InputFile(path, role), *(InputFile(file, f"data of {role}") for file in data)]
+
+
+def data_files(source: str | None, role: str) -> list[InputFile]:
+    """The file or folder of a source of data; for a function, the file that defines it."""
+    if source is None:
+        return []
+    module, colon, _ = source.rpartition(":")
+    if not colon or Path(source).exists():
+        return [InputFile(Path(source), role)]
+    file = module if module.endswith(".py") else f"{module.replace('.', '/')}.py"
+    return [InputFile(Path(file), f"the Python file of {role}")]
+
+
+def toml_files(name: str | None, role: str) -> list[InputFile]:
+    """The TOML file of a pipeline or target, if it is not one of qc's own.
+
+    Raises:
+        UsageError: it is a pipe or a device, which could block.
+    """
+    if name is None or not name.endswith(".toml"):
+        return []
+    path = Path(name)
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{role.removeprefix('the ')} file '{name}' is not a regular file")
+    return [InputFile(path, role)]
+
+
+def check_outputs(outputs: Sequence[Path | None], inputs: Sequence[InputFile]) -> None:
+    """Checks before long work that files can be written and that none of them is read.
+
+    Raises:
+        UsageError: saying why a file cannot or must not be written.
+    """
+    for output in outputs:
+        if output is not None:
+            _check_writable(output)
+            for file in inputs:
+                if _is_same(output, file.path):
+                    raise UsageError(f"'{output}' is {file.role}; write to another file")
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Gives an error of the operating system that names no file, such as that of a full disk, this one.
+
+    Raises:
+        UsageError: in place of such an error.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or not error.strerror:
+            raise
+        raise UsageError(f"cannot write '{path}': {error.strerror}") from error
+
+
+def _check_writable(path: Path) -> None:
+    if path.is_dir():
+        raise UsageError(f"cannot write '{path}': it is a folder; name a file in it")
+    if path.exists() and not path.is_file():
+        raise UsageError(f"cannot write '{path}': it is not a regular file")
+    folder = path.resolve().parent if path.is_symlink() else path.parent
+    if not folder.is_dir():
+        raise UsageError(f"cannot write '{path}': the folder '{folder}' does not exist")
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"cannot write '{path}': the folder '{folder}' is not writable")
+
+
+def _is_same(output: Path, source: Path) -> bool:
+    """Whether writing ``output`` would replace ``source``, or a file of data in it if that is a folder."""
+    if not (output.exists() and source.exists()):
+        return False
+    if source.is_dir():
+        within = output.resolve().is_relative_to(source.resolve())
+        return within and output.suffix in _DATA_SUFFIXES
+    return output.samefile(source)
