@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 
 from .graph import Graph, Op
+from .journal import MATCH, Journal
 from .quant_table import QuantTable
 from .region import Region
 
 FunctionKey = tuple[str, str, str]
-
-
-@dataclass(frozen=True)
-class Action:
-    """One numbered change of the model: which pass and rule made it, and on what."""
-
-    number: int
-    pass_name: str
-    rule: str
-    subject: str
-
-    def __str__(self) -> str:
-        return f"action {self.number} ({self.pass_name}: {self.rule} on {self.subject})"
 
 
 class Model:
@@ -39,7 +26,7 @@ class Model:
         opset_imports: version by domain ("" is the standard domain).
         quant: which values and uses are quantized, and how.
         regions: matched supergroups; each op belongs to at most one.
-        actions: every change so far, in order.
+        journal: every change and decision so far, in order.
     """
 
     def __init__(self, origin: onnx.ModelProto, base_dir: Path | None) -> None:
@@ -50,9 +37,9 @@ class Model:
         self.opset_imports = {
             "" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in origin.opset_import
         }
-        self.quant = QuantTable()
+        self.journal = Journal()
+        self.quant = QuantTable(self.journal)
         self.regions: list[Region] = []
-        self.actions: list[Action] = []
         self._region_of_op: dict[Op, Region] = {}
         self._last_id = 0
         self._names: set[str] = set()
@@ -64,8 +51,8 @@ class Model:
 
     @property
     def action_count(self) -> int:
-        """How many changes were made so far; a pass that changed nothing leaves it alone."""
-        return len(self.actions) + len(self.quant.decisions)
+        """How many actions there were so far; a pass that changed nothing leaves it alone."""
+        return self.journal.action_count
 
     def graphs(self) -> Iterator[Graph]:
         """The main graph with all nested graphs, then the function bodies."""
@@ -73,11 +60,17 @@ class Model:
         for body in self.functions.values():
             yield from body.walk()
 
-    def add_region(self, region: Region, pass_name: str) -> None:
-        """Records a region; its ops must not belong to another one."""
+    def add_region(self, region: Region, reason: str, asked_by: str = "") -> None:
+        """Records a region; its ops must not belong to another one.
+
+        Args:
+            reason: what was found.
+            asked_by: the line of configuration that wants it as one operator.
+        """
+        root = region.root
+        self.journal.act(MATCH, root, root.label, reason, asked_by=asked_by)
         self.regions.append(region)
         self._region_of_op.update(dict.fromkeys(region.ops, region))
-        self.actions.append(Action(self.action_count + 1, pass_name, region.name, region.root.label))
 
     def region_of(self, op: Op) -> Region | None:
         """The region that claimed ``op``."""

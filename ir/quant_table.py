@@ -1,13 +1,13 @@
-"""The table of quantizers: which sites are quantized, by which quantizer, and why."""
+"""The table of quantizers: which sites are quantized, and by which quantizer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from .errors import UsageError
 from .graph import Op, Value
+from .journal import CALIBRATE, PLACE, REMOVE, RESPEC, SKIP, TIE, Journal
 from .quant import Encoding, Quantizer, QuantSpec
 
 
@@ -25,30 +25,19 @@ class Site(NamedTuple):
         return f"'{self.value.name}'" if self.op is None else f"'{self.value.name}' into {self.op.label}"
 
 
-@dataclass(frozen=True)
-class Decision:
-    """One entry of the log: what was decided about a site, by which pass, and the reason."""
-
-    kind: str
-    site: Site
-    reason: str
-    quantizer: int | None = None
-
-    def __str__(self) -> str:
-        held = f" q{self.quantizer}" if self.quantizer is not None else ""
-        return f"{self.kind}{held} {self.site}: {self.reason}"
-
-
 class QuantTable:
-    """Site to quantizer, with a log of every decision. Two sites are tied if they hold the same object."""
+    """Site to quantizer. Two sites are tied if they hold the same object. Decisions go to the journal.
 
-    def __init__(self) -> None:
+    Every method that decides may raise LimitReached instead, see :class:`qc.ir.journal.Journal`.
+    """
+
+    def __init__(self, journal: Journal | None = None) -> None:
+        self._journal = journal or Journal()
         self._by_site: dict[Site, Quantizer] = {}
         self._sites: dict[int, dict[Site, None]] = {}
         self._touching: dict[Value | Op, dict[Site, None]] = {}
         self._skipped: dict[int, str] = {}
         self._last_id = 0
-        self.decisions: list[Decision] = []
 
     # -- reading ------------------------------------------------------------------------------------
 
@@ -89,13 +78,12 @@ class QuantTable:
 
     def copy(self) -> QuantTable:
         """A table with the same quantizers at the same sites, to change without touching this one."""
-        other = QuantTable()
+        other = QuantTable(self._journal)
         other._by_site = dict(self._by_site)
         other._sites = {key: dict(sites) for key, sites in self._sites.items()}
         other._touching = {key: dict(sites) for key, sites in self._touching.items()}
         other._skipped = dict(self._skipped)
         other._last_id = self._last_id
-        other.decisions = list(self.decisions)
         return other
 
     def restore(self, other: QuantTable) -> None:
@@ -108,35 +96,41 @@ class QuantTable:
 
     # -- deciding -----------------------------------------------------------------------------------
 
-    def place(self, site: Site, quantizer: QuantSpec | Quantizer, reason: str) -> Quantizer:
+    def place(
+        self, site: Site, quantizer: QuantSpec | Quantizer, reason: str, asked_by: str = ""
+    ) -> Quantizer:
         """Puts a new quantizer of a spec, or an existing quantizer, at a free site.
+
+        Args:
+            asked_by: the line of configuration that asked for it.
 
         Raises:
             UsageError: the site already holds another quantizer.
         """
         if site in self._by_site:
             raise UsageError(f"{site} already holds {self._by_site[site]}")
+        id = self._last_id + 1 if isinstance(quantizer, QuantSpec) else quantizer.id
+        self._act(PLACE, site, reason, id, asked_by)
         if isinstance(quantizer, QuantSpec):
-            self._last_id += 1
-            quantizer = Quantizer(self._last_id, quantizer)
+            self._last_id = id
+            quantizer = Quantizer(id, quantizer)
         self._hold(site, quantizer)
         self._skipped.pop(site.value.id, None)
-        self._log("place", site, reason, quantizer)
         return quantizer
 
-    def remove(self, site: Site, reason: str) -> None:
+    def remove(self, site: Site, reason: str, asked_by: str = "") -> None:
         """Takes the quantizer of a site away."""
-        quantizer = self._release(site)
-        self._log("remove", site, reason, quantizer)
+        self._act(REMOVE, site, reason, self._by_site[site].id, asked_by)
+        self._release(site)
 
-    def skip(self, value: Value, reason: str) -> None:
+    def skip(self, value: Value, reason: str, asked_by: str = "", suggestion: str = "") -> None:
         """Records why a value is left unquantized; the last reason stands."""
         if self._skipped.get(value.id) == reason:
             return
         self._skipped[value.id] = reason
-        self._log("skip", Site(value), reason)
+        self._journal.note(SKIP, value, str(Site(value)), reason, asked_by, suggestion)
 
-    def tie(self, keep: Quantizer, others: Iterable[Quantizer], reason: str) -> None:
+    def tie(self, keep: Quantizer, others: Iterable[Quantizer], reason: str, asked_by: str = "") -> None:
         """Gives all sites of ``others`` the quantizer ``keep``.
 
         Raises:
@@ -150,24 +144,30 @@ class QuantTable:
             if (other.spec.format, other.spec.granularity) != (keep.spec.format, keep.spec.granularity):
                 raise UsageError(f"'{other.spec}' cannot be tied to '{keep.spec}'")
             for site in self.sites_of(other):
+                self._act(TIE, site, reason, keep.id, asked_by)
                 self._release(site)
                 self._hold(site, keep)
-                self._log("tie", site, reason, keep)
 
-    def respec(self, quantizer: Quantizer, spec: QuantSpec, reason: str) -> None:
+    def respec(self, quantizer: Quantizer, spec: QuantSpec, reason: str, asked_by: str = "") -> None:
         """Changes the spec of a quantizer, which opens it again; a frozen one is left alone."""
         if quantizer.frozen or quantizer.spec == spec:
             return
+        self._act(RESPEC, self._named_site(quantizer), f"{spec}: {reason}", quantizer.id, asked_by)
         quantizer.spec, quantizer.encoding = spec, None
-        for site in self.sites_of(quantizer):
-            self._log("respec", site, f"{spec}: {reason}", quantizer)
 
     def calibrate(self, quantizer: Quantizer, encoding: Encoding, reason: str) -> None:
         """Sets the numbers of a quantizer; a frozen one is left alone."""
         if quantizer.frozen:
             return
+        self._act(CALIBRATE, self._named_site(quantizer), reason, quantizer.id)
         quantizer.encoding = encoding
-        self._log("calibrate", self.sites_of(quantizer)[0], reason, quantizer)
+
+    def drop_open(self) -> None:
+        """Takes away, without a remark, the quantizers without numbers, which a limit left open."""
+        for quantizer in self.quantizers():
+            if quantizer.encoding is None:
+                for site in self.sites_of(quantizer):
+                    self._release(site)
 
     def move(self, old: Value, new: Value) -> None:
         """Carries the value site of ``old`` over to ``new``, which takes its place in the graph."""
@@ -195,8 +195,12 @@ class QuantTable:
             del self._touching[payload][site]
         return quantizer
 
-    def _log(self, kind: str, site: Site, reason: str, quantizer: Quantizer | None = None) -> None:
-        self.decisions.append(Decision(kind, site, reason, quantizer.id if quantizer else None))
+    def _named_site(self, quantizer: Quantizer) -> Site:
+        """The site that stands for all that hold ``quantizer``."""
+        return next(iter(self._sites[quantizer.id]))
+
+    def _act(self, kind: str, site: Site, reason: str, quantizer: int, asked_by: str = "") -> None:
+        self._journal.act(kind, site.value, str(site), reason, quantizer, asked_by)
 
 
 def _touched(site: Site) -> tuple[Value | Op, ...]:

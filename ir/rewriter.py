@@ -10,44 +10,45 @@ import numpy as np
 from onnx import helper
 
 from .graph import UNKNOWN, Graph, Op, Port, Use, Value, ValueType
-from .model import Action, Model
+from .journal import REWRITE, Remark
+from .model import Model
 from .quant_table import QuantTable
 from .tensor_ref import TensorRef
 
 
 class Rewriter:
-    """Edits the graphs of one model on behalf of one pass.
+    """Edits the graphs of one model.
 
     Edits belong to an action: ``with rewriter.action("rule", op): ...`` numbers it, gives new ops their
     provenance and position, and takes all its edits back when an exception leaves the block.
     """
 
-    def __init__(self, model: Model, pass_name: str) -> None:
+    def __init__(self, model: Model) -> None:
         self.model = model
-        self.pass_name = pass_name
         self._undo: list[Callable[[], object]] = []
         self._open = False
-        self._action: Action | None = None
+        self._action: Remark | None = None
         self._anchor: Op | None = None
         self._kept_table: QuantTable | None = None
 
     @contextmanager
-    def action(self, rule: str, subject: Op | Value) -> Iterator[Action]:
+    def action(self, rule: str, subject: Op | Value) -> Iterator[Remark]:
         """Opens an action named after a rewriting rule, on the op or value that it is about."""
         if self._open:
             raise RuntimeError("actions do not nest")
+        journal = self.model.journal
+        before = len(journal.remarks), journal.action_count
         label = subject.label if isinstance(subject, Op) else f"'{subject.name}'"
-        action = Action(self.model.action_count + 1, self.pass_name, rule, label)
-        self._open, self._action, self._undo = True, action, []
+        self._action = journal.act(REWRITE, subject, label, rule)
+        self._open, self._undo = True, []
         self._anchor = subject if isinstance(subject, Op) else subject.graph.producer(subject)
         try:
-            yield action
+            yield self._action
         except BaseException:
             for undo in reversed(self._undo):
                 undo()
+            journal.take_back(*before)
             raise
-        else:
-            self.model.actions.append(action)
         finally:
             self._open, self._action, self._anchor, self._undo = False, None, None, []
             self._kept_table = None
@@ -104,7 +105,7 @@ class Rewriter:
         anchor = self._anchor or _first_producer(graph, inputs)
         op.position = (*(anchor.position if anchor else (-1,)), op.id)
         if self._action is not None:
-            op.provenance = (self._action.rule, self._action.subject)
+            op.provenance = (self._action.reason, self._action.subject)
         self._edit(lambda: graph._add_node(op), lambda: graph._remove_node(op))
         for port, value in enumerate(inputs):
             if value is not None:
@@ -243,16 +244,17 @@ class Rewriter:
     def trial(self) -> Iterator[None]:
         """A block whose edits are all taken back at its end: lowering edits, emits, and leaves no trace."""
         model = self.model
-        before = (model.quant, list(model.actions), set(model._names))
+        before = (model.quant, set(model._names))
         model.quant = model.quant.copy()
         self._open, self._undo = True, []
         try:
-            yield
+            with model.journal.aside():
+                yield
         finally:
             for undo in reversed(self._undo):
                 undo()
             self._open, self._undo = False, []
-            model.quant, model.actions, model._names = before
+            model.quant, model._names = before
 
     def set_opset(self, domain: str, version: int) -> None:
         """Imports a version of an operator domain."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from qc.ir.executor import Executor, Feed
     from qc.ir.model import Model
 
+    from .instruments import Instrument
     from .target import Target
 
 T = TypeVar("T")
@@ -85,6 +86,7 @@ class PassContext:
         seed: seed of every random choice a pass makes.
         verify: called with the model after every pass; raises when an invariant is broken. None: no check.
         progress: where long work shows how far it is.
+        instruments: what watches the passes.
         artifacts: what the lowering passes made, by name, in order.
         notes: sentences for the user that are no errors.
     """
@@ -95,6 +97,7 @@ class PassContext:
     seed: int = 0
     verify: Callable[[Model], None] | None = None
     progress: Progress = field(default_factory=NullProgress)
+    instruments: Sequence[Instrument] = ()
     artifacts: dict[str, Artifact] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 

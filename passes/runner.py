@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from qc.ir.errors import QcError, VerificationError
+from qc.ir.journal import LimitReached
 
 from .base import Pass, Stage
 from .check import check_pipeline
 from .context import PassContext
+from .memory import resident_bytes
 from .pipeline import Combinator, Pipeline, Step
 
 if TYPE_CHECKING:
@@ -30,8 +32,9 @@ class StepReport:
         seconds: wall time of everything it caused, verification and inner steps included.
         self_seconds: wall time of its own work only.
         verify_seconds: wall time of the verification after it; 0 for a combinator.
-        first_action: number of the first rewriting action that it could make.
-        actions: number of rewriting actions that it, or the steps inside it, made.
+        first_action: number of the first action that it could make.
+        actions: number of actions that it, or the steps inside it, made.
+        memory: bytes by which the memory of the process grew; 0 where the system does not tell.
     """
 
     name: str
@@ -43,6 +46,7 @@ class StepReport:
     verify_seconds: float = 0.0
     first_action: int = 0
     actions: int = 0
+    memory: int = 0
 
 
 @dataclass
@@ -58,7 +62,7 @@ class PipelineReport:
 
     @property
     def actions(self) -> int:
-        """Number of rewriting actions of all steps."""
+        """Number of actions of all steps."""
         return sum(step.actions for step in self.steps if step.depth == 0)
 
 
@@ -99,12 +103,13 @@ class _Run:
         text = str(step) if isinstance(step, Pass) else step.head()
         entry = StepReport(step.name, step.kind, text, depth, first_action=self.model.action_count + 1)
         self.report.steps.append(entry)
-        started = time.perf_counter()
+        started, memory = time.perf_counter(), resident_bytes()
         if isinstance(step, Pass):
             self._pass(step, entry)
         else:
             self._combinator(step, entry)
         entry.seconds = time.perf_counter() - started
+        entry.memory = resident_bytes() - memory
         entry.actions = self._actions_since(entry)
 
     def _combinator(self, step: Combinator, entry: StepReport) -> None:
@@ -122,14 +127,37 @@ class _Run:
         entry.self_seconds = time.perf_counter() - started - sum(report.seconds for report in inner)
 
     def _pass(self, step: Pass, entry: StepReport) -> None:
+        for instrument in self.context.instruments:
+            instrument.before_pass(step, self.model)
         started = time.perf_counter()
         try:
+            self._execute(step, entry)
+            entry.self_seconds = time.perf_counter() - started
+            self._verify_after(step, entry)
+        except Exception as error:
+            for instrument in self.context.instruments:
+                instrument.failed(step, self.model, error)
+            raise
+        for instrument in self.context.instruments:
+            instrument.after_pass(step, self.model)
+
+    def _execute(self, step: Pass, entry: StepReport) -> None:
+        journal = self.model.journal
+        journal.pass_name = step.name
+        if step.stage == Stage.LOWER and journal.stopped:
+            self.model.quant.drop_open()
+        try:
             step.run(self.model, self.context)
+        except LimitReached:
+            return
         except QcError:
             raise
         except Exception as error:
             raise self._blame(entry, f"failed with {type(error).__name__}: {error}") from error
-        entry.self_seconds = time.perf_counter() - started
+        finally:
+            journal.pass_name = ""
+
+    def _verify_after(self, step: Pass, entry: StepReport) -> None:
         if step.stage == Stage.LOWER and self._actions_since(entry):
             raise self._blame(entry, "changed the model, which a lowering pass must leave alone")
         started = time.perf_counter()
@@ -144,7 +172,7 @@ class _Run:
             self.context.verify(self.model)
 
     def _blame(self, entry: StepReport, words: str) -> VerificationError:
-        """An error that names the pass and the rewriting actions it made."""
+        """An error that names the pass and the actions it made."""
         last = self.model.action_count
         made = {0: "no action", 1: f"action {last}"}.get(
             self._actions_since(entry), f"actions {entry.first_action} to {last}"

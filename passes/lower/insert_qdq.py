@@ -39,7 +39,7 @@ class InsertQdq(Pass):
 
     def run(self, model: Model, context: PassContext) -> None:
         extension = context.target.extension_domain if context.target is not None else ""
-        rewriter = Rewriter(model, self.name)
+        rewriter = Rewriter(model)
         with rewriter.trial():
             emitter = _Emitter(model, rewriter, extension)
             rewire(model, rewriter, emitter.round_value)

@@ -39,7 +39,7 @@ class ToSimulation(Pass):
     )
 
     def run(self, model: Model, context: PassContext) -> None:
-        rewriter = Rewriter(model, self.name)
+        rewriter = Rewriter(model)
         with rewriter.trial():
             rewriter.set_opset(DOMAIN, 1)
             rewire(model, rewriter, _Emitter(rewriter, self.rounding).round_value)

@@ -79,7 +79,7 @@ def _complete_types(model: Model, context: PassContext) -> None:
     unknown = {value.name: value for value in model.graph.values() if not value.type.elem_type}
     made = {name: value for name, value in unknown.items() if model.graph.producer(value) is not None}
     if made and context.executor is not None:
-        rewriter = Rewriter(model, InsertQuantizers.name)
+        rewriter = Rewriter(model)
         types = context.executor.element_types(lower(model), list(made), base_dir=model.base_dir)
         for name, elem_type in types.items():
             if elem_type:

@@ -20,7 +20,7 @@ class EliminateDeadCode(Pass):
     stage = Stage.FLOAT
 
     def run(self, model: Model, context: PassContext) -> None:
-        rewriter = Rewriter(model, self.name)
+        rewriter = Rewriter(model)
         for graph in reversed(list(model.graphs())):
             _remove_unread_ops(rewriter, graph)
             for value in graph.values():

@@ -24,7 +24,7 @@ class EliminateIdentity(Pass):
     stage = Stage.FLOAT
 
     def run(self, model: Model, context: PassContext) -> None:
-        rewriter = Rewriter(model, self.name)
+        rewriter = Rewriter(model)
         for graph in model.graphs():
             for op in graph.ops():
                 if _is_identity(graph, op):

@@ -39,7 +39,7 @@ class FoldBatchNorms(Pass):
     stage = Stage.FLOAT
 
     def run(self, model: Model, context: PassContext) -> None:
-        rewriter = Rewriter(model, self.name)
+        rewriter = Rewriter(model)
         for graph in model.graphs():
             for op in graph.ops():
                 if op.id in graph.nx:

@@ -56,7 +56,7 @@ class FoldConstants(Pass):
     )
 
     def run(self, model: Model, context: PassContext) -> None:
-        rewriter = Rewriter(model, self.name)
+        rewriter = Rewriter(model)
         _fix_defaults(rewriter, model)
         for graph in model.graph.walk():  # not function bodies, which have no initializers
             for op in graph.ops():

@@ -158,7 +158,7 @@ def test_reading_types_does_not_read_large_constants() -> None:
 
 def test_ops_are_sorted_by_data_flow_after_edits() -> None:
     model = lift(parse("g (float[2] x) => (float[2] y) { a = Neg(x) b = Abs(x) y = Add(a, b) }"))
-    graph, rewriter = model.graph, Rewriter(model, "test")
+    graph, rewriter = model.graph, Rewriter(model)
     with rewriter.action("cross", producer(graph, "a")):
         rewriter.set_input(producer(graph, "a"), 0, named(graph, "b"))
     assert [op.op_type for op in graph.ops()] == ["Abs", "Neg", "Add"]

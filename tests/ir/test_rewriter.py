@@ -73,8 +73,7 @@ def snapshot(model: Model) -> tuple[object, ...]:
         names,
         sorted(model._names),
         [(str(site), str(model.quant.get(site))) for site in model.quant.sites()],
-        [str(decision) for decision in model.quant.decisions],
-        [str(action) for action in model.actions],
+        [str(remark) for remark in model.journal.remarks],
     )
 
 
@@ -160,7 +159,7 @@ def random_edits(model: Model, rewriter: Rewriter, draw: Callable[..., Any], cou
 @given(data=st.data(), count=st.integers(1, 12))
 def test_an_exception_takes_all_edits_back(data: st.DataObject, count: int) -> None:
     model = sample()
-    rewriter = Rewriter(model, "test")
+    rewriter = Rewriter(model)
     before = snapshot(model)
     with pytest.raises(Stop), rewriter.action("try", producer(model, "b")):
         random_edits(model, rewriter, data.draw, count)
@@ -171,7 +170,7 @@ def test_an_exception_takes_all_edits_back(data: st.DataObject, count: int) -> N
 @given(data=st.data(), count=st.integers(1, 12))
 def test_a_trial_leaves_nothing_behind(data: st.DataObject, count: int) -> None:
     model = sample()
-    rewriter, c = Rewriter(model, "test"), named(model, "c")
+    rewriter, c = Rewriter(model), named(model, "c")
     before = snapshot(model)
     with rewriter.trial():
         random_edits(model, rewriter, data.draw, count)
@@ -181,7 +180,7 @@ def test_a_trial_leaves_nothing_behind(data: st.DataObject, count: int) -> None:
 
 def test_a_trial_ends_well_after_an_exception() -> None:
     model = sample()
-    rewriter = Rewriter(model, "test")
+    rewriter = Rewriter(model)
     before = snapshot(model)
     with pytest.raises(Stop), rewriter.trial():
         rewriter.set_opset("qc", 1)
@@ -191,12 +190,12 @@ def test_a_trial_ends_well_after_an_exception() -> None:
 
 def test_actions_are_numbered_and_name_their_subject() -> None:
     model = lift(parse(MODEL))
-    rewriter = Rewriter(model, "some-pass")
+    rewriter, model.journal.pass_name = Rewriter(model), "some-pass"
     with rewriter.action("rule", producer(model, "a")) as first:
         rewriter.set_attribute(producer(model, "a"), "k", 1)
     with rewriter.action("other", named(model, "w")) as second:
         pass
-    assert [str(action) for action in model.actions] == [
+    assert [action.title for action in model.journal.actions()] == [
         "action 1 (some-pass: rule on Add of 'a')",
         "action 2 (some-pass: other on 'w')",
     ]
@@ -205,14 +204,14 @@ def test_actions_are_numbered_and_name_their_subject() -> None:
 
 def test_a_failed_action_is_not_counted() -> None:
     model = lift(parse(MODEL))
-    with pytest.raises(Stop), Rewriter(model, "test").action("rule", producer(model, "a")):
+    with pytest.raises(Stop), Rewriter(model).action("rule", producer(model, "a")):
         raise Stop
     assert model.action_count == 0
 
 
 def test_edits_need_an_action_and_do_nothing_without() -> None:
     model = sample()
-    rewriter, before = Rewriter(model, "test"), snapshot(model)
+    rewriter, before = Rewriter(model), snapshot(model)
     a, add = named(model, "a"), producer(model, "a")
     edits: list[Callable[[], object]] = [
         lambda: rewriter.add_value(model.graph, "n"),
@@ -235,7 +234,7 @@ def test_edits_need_an_action_and_do_nothing_without() -> None:
 
 def test_actions_do_not_nest() -> None:
     model = lift(parse(MODEL))
-    rewriter = Rewriter(model, "test")
+    rewriter = Rewriter(model)
     with (
         rewriter.action("outer", producer(model, "a")),
         pytest.raises(RuntimeError, match="do not nest"),
@@ -246,7 +245,7 @@ def test_actions_do_not_nest() -> None:
 
 def test_a_replaced_output_keeps_its_name_and_its_quantizer() -> None:
     model = sample()
-    rewriter = Rewriter(model, "test")
+    rewriter = Rewriter(model)
     a, quantizer = named(model, "a"), model.quant.of_value(named(model, "b"))
     model.quant.place(Site(a), quantizer or SPEC, "for the test")
     with rewriter.action("negate", a):
@@ -266,7 +265,7 @@ def test_a_replaced_output_keeps_its_name_and_its_quantizer() -> None:
 
 def test_a_value_that_a_subgraph_captures_can_be_replaced() -> None:
     model = lift(parse(MODEL))
-    rewriter = Rewriter(model, "test")
+    rewriter = Rewriter(model)
     with rewriter.action("bypass", producer(model, "e")):
         rewriter.replace_uses(named(model, "e"), named(model, "b"))
         rewriter.erase_op(producer(model, "e"))
@@ -286,7 +285,7 @@ def test_a_captured_value_that_gets_a_name_from_the_subgraph() -> None:
         r = Identity(a)
     }"""
     model = lift(parse(text))
-    rewriter = Rewriter(model, "test")
+    rewriter = Rewriter(model)
     with rewriter.action("bypass", producer(model, "r")):
         identity = producer(model, "r")
         rewriter.replace_uses(named(model, "r"), named(model, "a"))
@@ -309,14 +308,14 @@ def test_names_of_captured_values_are_given_outside() -> None:
     assert captured is not None and other is not None
     with (
         pytest.raises(ValueError, match="has its name from an enclosing graph"),
-        Rewriter(model, "test").action("swap", other),
+        Rewriter(model).action("swap", other),
     ):
-        Rewriter(model, "test").swap_names(captured, other)
+        Rewriter(model).swap_names(captured, other)
 
 
 def test_an_op_that_is_still_read_is_not_erased() -> None:
     model = lift(parse(MODEL))
-    rewriter = Rewriter(model, "test")
+    rewriter = Rewriter(model)
     with pytest.raises(ValueError, match="'e' is still read"), rewriter.action("erase", producer(model, "e")):
         rewriter.erase_op(producer(model, "e"))
     with pytest.raises(ValueError, match="'y' is still read"), rewriter.action("erase", producer(model, "y")):
@@ -325,7 +324,7 @@ def test_an_op_that_is_still_read_is_not_erased() -> None:
 
 def test_erasing_takes_along_the_constants_that_nothing_else_reads() -> None:
     model = lift(parse(MODEL))
-    rewriter = Rewriter(model, "test")
+    rewriter = Rewriter(model)
     with rewriter.action("erase", producer(model, "b")):
         rewriter.replace_uses(named(model, "b"), named(model, "x"))
         rewriter.erase_op(producer(model, "b"))
@@ -335,7 +334,7 @@ def test_erasing_takes_along_the_constants_that_nothing_else_reads() -> None:
 
 def test_a_default_input_can_be_fed() -> None:
     model = lift(parse("g (float[2] x) => (float[2] y) { y = Neg(x) }"))
-    rewriter = Rewriter(model, "test")
+    rewriter = Rewriter(model)
     with rewriter.action("add", producer(model, "y")):
         given = rewriter.add_default_input(model.graph, np.asarray([3, 4], np.float32), "extra")
         op = rewriter.add_op(model.graph, "Add", [named(model, "y"), given], ["sum"])
@@ -349,7 +348,7 @@ def test_a_default_input_can_be_fed() -> None:
 
 def test_new_names_are_unique_in_all_scopes() -> None:
     model = lift(parse(MODEL))
-    rewriter = Rewriter(model, "test")
+    rewriter = Rewriter(model)
     with rewriter.action("add", producer(model, "b")):
         names = [rewriter.add_value(model.graph, hint).name for hint in ("k", "k", "w", "new", "new")]
     assert names == ["k_1", "k_2", "w_1", "new", "new_1"]
@@ -358,7 +357,7 @@ def test_new_names_are_unique_in_all_scopes() -> None:
 def test_new_ops_stand_beside_what_they_came_from() -> None:
     text = "g (float[2] x) => (float[2] a, float[2] b, float[2] c) { a = Neg(x) b = Abs(x) c = Exp(x) }"
     model = lift(parse(text))
-    rewriter = Rewriter(model, "test")
+    rewriter = Rewriter(model)
     with rewriter.action("double", producer(model, "a")):
         new = rewriter.add_op(model.graph, "Log", [named(model, "x")], ["n"])
     assert [op.op_type for op in model.graph.ops()] == ["Neg", "Log", "Abs", "Exp"]

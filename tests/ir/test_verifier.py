@@ -91,12 +91,12 @@ def nothing_in_a_subgraph(model: Model) -> None:
 
 
 def a_cycle(model: Model) -> None:
-    with Rewriter(model, "test").action("cross", op(model.graph, "a")):
+    with Rewriter(model).action("cross", op(model.graph, "a")):
         Rewriter.set_input(_open(model), op(model.graph, "b"), 0, value(model.graph, "y"))
 
 
 def _open(model: Model) -> Rewriter:
-    rewriter = Rewriter(model, "test")
+    rewriter = Rewriter(model)
     rewriter._open = True
     return rewriter
 
@@ -110,7 +110,7 @@ def an_input_too_many(model: Model) -> None:
 
 
 def a_region_of_an_erased_op(model: Model) -> None:
-    rewriter = Rewriter(model, "test")
+    rewriter = Rewriter(model)
     with rewriter.action("add", op(model.graph, "a")):
         stray = rewriter.add_op(model.graph, "Neg", [value(model.graph, "x")], ["stray"])
     model.add_region(Region("gone", model.graph, (stray,)), "test")
@@ -123,7 +123,7 @@ def overlapping_regions(model: Model) -> None:
 
 
 def a_quantizer_on_an_erased_value(model: Model) -> None:
-    rewriter = Rewriter(model, "test")
+    rewriter = Rewriter(model)
     with rewriter.action("add", op(model.graph, "a")):
         stray = rewriter.add_value(model.graph, "stray")
     model.quant.place(Site(stray), QuantSpec.of("uint8"), "test")

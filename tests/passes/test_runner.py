@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from qc.ir.errors import DataError, UsageError, VerificationError
+from qc.ir.journal import Journal
 from qc.passes import Artifact, Fixpoint, Pass, PassContext, Pipeline, Repeat, Stage, option, run_pipeline
 
 
@@ -12,9 +13,13 @@ from qc.passes import Artifact, Fixpoint, Pass, PassContext, Pipeline, Repeat, S
 class Model:
     """Counts actions as the real one does, and remembers what ran."""
 
-    action_count: int = 0
+    journal: Journal = field(default_factory=Journal)
     trace: list[str] = field(default_factory=list)
     broken: bool = False
+
+    @property
+    def action_count(self) -> int:
+        return self.journal.action_count
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,7 @@ class Count(Pass):
     def run(self, model, context):
         model.trace.append(str(self))
         if model.action_count < self.up_to:
-            model.action_count += self.step
+            model.journal.action_count += self.step
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class Fail(Pass):
     how: str = option("crash", "in which way")
 
     def run(self, model, context):
-        model.action_count += 2
+        model.journal.action_count += 2
         model.broken = self.how == "break"
         if self.how == "crash":
             raise KeyError("weight")
@@ -62,7 +67,7 @@ class Lower(Pass):
     meddle: bool = option(False, "change the model, which is forbidden")
 
     def run(self, model, context):
-        model.action_count += self.meddle
+        model.journal.action_count += self.meddle
         context.add_artifact(self.artifact, Artifact("onnx", b"", ".onnx"))
 
 

@@ -97,8 +97,7 @@ def _results(file: GoldenFile) -> Iterator[tuple[str, str]]:
         return
     yield "ir", print_model(ir)
     yield from _listed("constants", _constants(ir))
-    yield from _listed("actions", ir.actions)
-    yield from _listed("decisions", ir.quant.decisions)
+    yield from _listed("remarks", ir.journal.remarks)
     yield from _listed("notes", context.notes)
     for name, artifact in context.artifacts.items():
         if isinstance(artifact.payload, ModelProto):
