@@ -83,6 +83,7 @@ class Journal:
         pass_name: the pass that runs.
         limit: number of the last action that may happen; None for no limit.
         stopped: whether the limit has stopped an action.
+        removed: the action that removed a value, by the name of the value.
     """
 
     def __init__(self) -> None:
@@ -91,6 +92,7 @@ class Journal:
         self.pass_name = ""
         self.limit: int | None = None
         self.stopped = False
+        self.removed: dict[str, Remark] = {}
 
     def act(
         self,

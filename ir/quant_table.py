@@ -168,6 +168,7 @@ class QuantTable:
             if quantizer.encoding is None:
                 for site in self.sites_of(quantizer):
                     self._release(site)
+                    self._skipped[site.value.id] = "an action limit kept its quantizer from getting numbers"
 
     def move(self, old: Value, new: Value) -> None:
         """Carries the value site of ``old`` over to ``new``, which takes its place in the graph."""

@@ -30,6 +30,7 @@ class Rewriter:
         self._action: Remark | None = None
         self._anchor: Op | None = None
         self._kept_table: QuantTable | None = None
+        self._removed: list[str] = []
 
     @contextmanager
     def action(self, rule: str, subject: Op | Value) -> Iterator[Remark]:
@@ -40,7 +41,7 @@ class Rewriter:
         before = len(journal.remarks), journal.action_count
         label = subject.label if isinstance(subject, Op) else f"'{subject.name}'"
         self._action = journal.act(REWRITE, subject, label, rule)
-        self._open, self._undo = True, []
+        self._open, self._undo, self._removed = True, [], []
         self._anchor = subject if isinstance(subject, Op) else subject.graph.producer(subject)
         try:
             yield self._action
@@ -49,6 +50,8 @@ class Rewriter:
                 undo()
             journal.take_back(*before)
             raise
+        else:
+            journal.removed.update(dict.fromkeys(self._removed, self._action))
         finally:
             self._open, self._action, self._anchor, self._undo = False, None, None, []
             self._kept_table = None
@@ -225,6 +228,7 @@ class Rewriter:
     def _remove_value(self, value: Value) -> None:
         graph = value.graph
         self._edit(lambda: graph._remove_node(value), lambda: graph._add_node(value))
+        self._removed.append(value.name)
         self._forget_quantizers(value)
 
     # -- payloads -----------------------------------------------------------------------------------

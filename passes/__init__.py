@@ -4,6 +4,7 @@ from .base import Pass, Stage, option
 from .check import check_needs, check_pipeline, check_stages
 from .context import Artifact, NullProgress, PassContext, Progress, Task
 from .describe import OptionDescription, PassDescription, describe
+from .instruments import DumpModel, Instrument, PrintModel
 from .pipeline import Combinator, Fixpoint, Pipeline, Repeat
 from .pipeline_text import parse_pipeline
 from .pipeline_toml import PipelineFile, dumps, load_pipeline_file, loads
@@ -13,7 +14,9 @@ from .runner import PipelineReport, StepReport, run_pipeline
 __all__ = [
     "Artifact",
     "Combinator",
+    "DumpModel",
     "Fixpoint",
+    "Instrument",
     "NullProgress",
     "OptionDescription",
     "Pass",
@@ -22,6 +25,7 @@ __all__ = [
     "Pipeline",
     "PipelineFile",
     "PipelineReport",
+    "PrintModel",
     "Progress",
     "Registry",
     "Repeat",

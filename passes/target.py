@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Literal
 
 import onnx.defs
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
 from pydantic_core import ErrorDetails
 
 from qc.ir.errors import UsageError, nearest
 from qc.ir.formats import parse_format
 from qc.ir.quant import QuantSpec
 from qc.patterns import supergroup_names
+
+from .toml_source import TomlSource
 
 Runs = Literal["integer", "between", "carry", "float"]
 
@@ -65,6 +67,12 @@ class OpRule(_Strict):
     share_grid: bool = False
     per_channel: bool = True
     why: str | None = None
+    _asked_by: str = PrivateAttr("")
+
+    @property
+    def asked_by(self) -> str:
+        """Where it stands: ``ort-cpu.toml, line 25``; empty for a rule that comes from no file."""
+        return self._asked_by
 
 
 class Target(_Strict):
@@ -154,13 +162,26 @@ def _folder() -> resources.abc.Traversable:
 
 def _parse(text: str, source: str) -> Target:
     try:
-        return Target.model_validate(tomllib.loads(text))
+        target = Target.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"target '{source}' is not valid TOML: {error}") from error
     except ValidationError as error:
         # A misspelt key is unknown, and the right one is missing: the former says more.
         first = min(error.errors(), key=lambda problem: problem["type"] == "missing")
         raise UsageError(f"target '{source}': {_sentence(first)}") from error
+    _locate_rules(target, TomlSource(text, source, 0), source)
+    return target
+
+
+def _locate_rules(target: Target, text: TomlSource, source: str) -> None:
+    """Tells every rule where it stands."""
+    file = source if source.endswith(".toml") else f"{source}.toml"
+    places = [("default", None, target.default), ("foreign", None, target.foreign)]
+    places += [("ops", name, rule) for name, rule in target.ops.items()]
+    places += [("regions", name, rule) for name, rule in target.regions.items()]
+    for table, name, rule in places:
+        line = text.line(table, name) or text.line(f"{table}.{name}") or text.line(f'{table}."{name}"')
+        rule._asked_by = f"{file}, line {line}" if line else ""
 
 
 def _sentence(problem: ErrorDetails) -> str:

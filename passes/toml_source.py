@@ -39,11 +39,12 @@ class TomlSource:
 
     def error(self, sentence: str, where: Where = TOP, key: str | None = None) -> UsageError:
         """An error about a key of a table, or about the table itself."""
-        line = self._line(where, key)
+        line = self.line(where, key)
         place = f"{self._name}, line {line}" if line else self._name
         return UsageError(f"{place}: {sentence}")
 
-    def _line(self, where: Where, key: str | None) -> int | None:
+    def line(self, where: Where = TOP, key: str | None = None) -> int | None:
+        """The line of a key of a table, or of the header of the table; None if it cannot be told."""
         header = self._headers.get(where)
         if header is None or (isinstance(where, int) and not self._reliable):
             return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,7 @@ from qc.ir.save import external_files, stage_model
 from qc.ir.verify import verify, verify_input
 from qc.passes import (
     Artifact,
+    Instrument,
     NullProgress,
     PassContext,
     Pipeline,
@@ -142,6 +143,8 @@ def compile(
     verify_each: bool = True,
     threads: int | None = None,
     progress: Progress | None = None,
+    instruments: Sequence[Instrument] = (),
+    action_limit: int | None = None,
     seed: int = 0,
 ) -> Compiled:
     """Compiles a float model.
@@ -157,6 +160,9 @@ def compile(
         verify_each: verify the model after every pass.
         threads: threads of the runtime; default: all cores.
         progress: where long work shows how far it is.
+        instruments: what watches the passes, such as :class:`qc.passes.PrintModel`.
+        action_limit: number of the last rewrite, match or decision about a quantizer that may happen.
+            Quantizers without numbers are left out then. Any limit gives a valid model.
         seed: seed of every random choice.
 
     Raises:
@@ -179,7 +185,9 @@ def compile(
         seed=seed,
         verify=verify if verify_each else None,
         progress=progress or NullProgress(),
+        instruments=instruments,
     )
+    ir.journal.limit = action_limit
     report = run_pipeline(file.pipeline, ir, context)
     assert context.target is not None
     coverage = coverage_of(ir)
@@ -193,6 +201,8 @@ def compile(
             context.notes.append(
                 "the pipeline has no lowering pass: the result is the float model; add 'insert-qdq'"
             )
+    if ir.journal.stopped:
+        context.notes.append(f"stopped after action {action_limit}, as asked: the result is not complete")
     context.notes += _lost_inputs(ir)
     source = None if isinstance(model, ModelProto) else Path(model)
     return Compiled(ir, context.artifacts, report, coverage, context.target, source, context.notes)

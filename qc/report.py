@@ -16,10 +16,12 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from qc.ir.journal import Remark
 from qc.passes import PipelineReport
 from qc.runtime import Evaluation, OutputScore
 
 from .coverage import Coverage, UnquantizedTensor
+from .remarks import count_by_rule
 
 Fact = tuple[str, RenderableType]
 
@@ -106,21 +108,31 @@ def coverage_document(coverage: Coverage) -> dict[str, Any]:
 
 
 def timing_table(report: PipelineReport) -> Table:
-    """The time of each step; the steps of a loop are listed once for every round."""
-    table = _table(("pass", "seconds", "share", "verify", "actions"))
+    """Time and memory of each step; the steps of a loop are listed once for every round."""
+    table = _table(("pass", "seconds", "self", "verify", "share", "memory", "actions"))
     total = report.seconds
     for step in report.steps:
-        share = f"{step.seconds / total:.0%}" if total and not step.depth else ""
         table.add_row(
             "  " * step.depth + step.text,
             f"{step.seconds:.3f}",
-            share,
+            f"{step.self_seconds:.3f}",
             f"{step.verify_seconds:.3f}" if step.verify_seconds else "",
+            f"{step.seconds / total:.0%}" if total and not step.depth else "",
+            f"{step.memory / 2**20:+.1f} MB" if step.memory else "",
             str(step.actions or ""),
         )
+    own = sum(step.self_seconds for step in report.steps)
     verify = sum(step.verify_seconds for step in report.steps)
     table.add_section()
-    table.add_row("all", f"{total:.3f}", "", f"{verify:.3f}", str(report.actions))
+    table.add_row("all", f"{total:.3f}", f"{own:.3f}", f"{verify:.3f}", "", "", str(report.actions))
+    return table
+
+
+def statistics_table(remarks: Iterable[Remark]) -> Table:
+    """How many remarks each pass made, by kind and, for rewrites and matches, by rule."""
+    table = _table(("pass", "what", "rule", "number"), text_columns=3)
+    for (pass_name, kind, rule), number in count_by_rule(remarks).items():
+        table.add_row(pass_name, kind, printable(rule), f"{number:,}")
     return table
 
 

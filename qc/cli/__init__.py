@@ -21,6 +21,7 @@ from .group import CommandGroup, PipeClosedError
 from .inspection import inspect_command
 from .listing import help_command, list_passes, list_pipelines, list_targets
 from .output import print_error, print_traceback, silence_closed_pipe, standard_error
+from .why import why_command
 
 __all__ = ["cli", "main"]
 
@@ -35,6 +36,7 @@ cli = CommandGroup(
     commands=[
         eval_command,
         inspect_command,
+        why_command,
         list_passes,
         list_pipelines,
         list_targets,

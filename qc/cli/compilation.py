@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -23,12 +25,12 @@ from qc.report import (
     facts_grid,
     file_size,
     printable,
-    timing_table,
     unquantized_table,
 )
 from qc.runtime import Data
 
 from .files import FileType, check_outputs, writing
+from .instrumentation import Instrumentation, instrumentation_options
 from .options import Job, JobCommand, job_options
 from .output import ReportConsole, model_bytes, print_note, print_warning, standard_error
 from .version import version_option
@@ -41,8 +43,6 @@ class Wishes:
     output: Path | None
     coverage: Path | None
     verbose: bool
-    time: bool
-    verify_each: bool
     allow_unquantized: bool
     fail_if_unquantized: bool
 
@@ -58,19 +58,20 @@ class Wishes:
 )
 @click.option("-v", "--verbose", is_flag=True, help="List every tensor that stays float, and why.")
 @click.option("--coverage", metavar="FILE", type=FileType(), help="Write the whole coverage as JSON.")
-@click.option("--time", is_flag=True, help="Show the time of every pass.")
-@click.option("--verify-each/--no-verify-each", default=True, help="Verify the model after every pass.")
 @click.option("--fail-if-unquantized", is_flag=True, help="Fail if any float tensor stays unquantized.")
 @click.option("--allow-unquantized", is_flag=True, help="Accept a result in which nothing is quantized.")
+@instrumentation_options
 @version_option
 def compile_command(**given: Any) -> None:
     """Quantizes MODEL.onnx. Files are written only when everything went well."""
     job = Job(**{field.name: given[field.name] for field in fields(Job)})
     wishes = Wishes(**{field.name: given[field.name] for field in fields(Wishes)})
+    watch = Instrumentation(**{field.name: given[field.name] for field in fields(Instrumentation)})
     output = wishes.output or Path(f"{Path(job.model).stem}.q.onnx")
     pipeline = job.chosen_pipeline()
-    data = _checked_data(job, wishes, output, pipeline)
     console = standard_error()
+    instruments = watch.instruments(pipeline.pipeline, console)
+    data = _checked_data(job, pipeline, [output, wishes.coverage, watch.remarks_out])
     with RichProgress(console) as progress:
         compiled = qc.compile(
             job.model,
@@ -79,23 +80,33 @@ def compile_command(**given: Any) -> None:
             target=job.target,
             allow_unquantized=wishes.allow_unquantized,
             fail_if_unquantized=wishes.fail_if_unquantized,
-            verify_each=wishes.verify_each,
+            verify_each=watch.verify_each,
             threads=job.threads,
             progress=progress,
+            instruments=instruments,
+            action_limit=watch.bisect_limit,
             seed=job.seed,
         )
-    written = _write(compiled, output, wishes.coverage)
+    documents = watch.documents(compiled)
+    if wishes.coverage is not None:
+        text = json.dumps(coverage_document(compiled.coverage), indent=2, ensure_ascii=False)
+        documents[wishes.coverage] = f"{text}\n"
+    written = _write(compiled, output, documents)
+    watch.show(console, compiled)
     if not job.quiet:
         _report(console, job, wishes, pipeline, compiled, written)
 
 
-def _checked_data(job: Job, wishes: Wishes, output: Path, pipeline: PipelineFile) -> Data | None:
+def _checked_data(job: Job, pipeline: PipelineFile, outputs: Sequence[Path | None]) -> Data | None:
     """The data, after refusing, before any work, files that cannot be written or must not be."""
     proto = job.read()
-    outputs = (output, wishes.coverage)
     check_outputs(outputs, job.inputs(proto, pipeline, "the calibration data"))
-    if wishes.coverage is not None and wishes.coverage.resolve() == output.resolve():
-        raise UsageError(f"'{output}' cannot be both the model and the coverage; rename one of them")
+    distinct: set[Path] = set()
+    for path in outputs:
+        if path is not None and path.resolve() in distinct:
+            raise UsageError(f"'{path}' cannot be two results at once; rename one of them")
+        if path is not None:
+            distinct.add(path.resolve())
     data = job.feeds(proto)
     needs = {need for step in pipeline.pipeline.passes() for need in step.needs}
     if data is not None and needs.isdisjoint({"data", "executor"}):
@@ -103,17 +114,15 @@ def _checked_data(job: Job, wishes: Wishes, output: Path, pipeline: PipelineFile
     return data
 
 
-def _write(compiled: Compiled, output: Path, coverage: Path | None) -> list[Path]:
-    """Writes the result and, if it is wanted, the coverage: both or neither."""
-    if coverage is None:
-        with writing(output):
-            return compiled.save(output)
-    text = json.dumps(coverage_document(compiled.coverage), indent=2, ensure_ascii=False)
-    with writing(coverage), atomic_write(coverage) as file:
-        file.write(f"{text}\n".encode())
+def _write(compiled: Compiled, output: Path, documents: dict[Path, str]) -> list[Path]:
+    """Writes the result and the documents about it: all of them or none."""
+    with ExitStack() as stack:
+        for path, text in documents.items():
+            stack.enter_context(writing(path))
+            stack.enter_context(atomic_write(path)).write(text.encode())
         with writing(output):
             written = compiled.save(output)
-    return [*written, coverage]
+    return [*written, *documents]
 
 
 def _report(
@@ -128,8 +137,6 @@ def _report(
     if wishes.verbose:
         console.show(Text("tensors that stay float", style="bold"))
         console.show(unquantized_table(compiled.coverage), "", wrap=False)
-    if wishes.time:
-        console.show(timing_table(compiled.report), "")
     facts: list[Fact] = [
         ("model", f"{job.label}, {file_size(model_bytes(Path(job.model), compiled.ir.origin))}"),
         ("pipeline", f"{pipeline.name} for {compiled.target.name}, {compiled.report.seconds:.1f} s"),

@@ -38,6 +38,18 @@ class CountType(click.ParamType):
         return int(value)
 
 
+class NumberType(click.ParamType):
+    """A number of at least 0."""
+
+    name = "N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number."""
+        if not str(value).isdecimal():
+            self.fail(f"{value!r} is not a number of at least 0", param, ctx)
+        return int(value)
+
+
 class SizeType(click.ParamType):
     """``NAME=N``: the length of a free dimension."""
 
@@ -54,19 +66,21 @@ class SizeType(click.ParamType):
 
 
 class JobCommand(click.Command):
-    """A command whose option ``--random-data`` takes a number or none.
+    """A command with options that take a value or none: ``--random-data`` and ``--remarks``.
 
-    Click would take any word that follows for the number, the model included.
+    Click would take any word that follows for the value, the model included.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Writes the default number where none is given."""
+        """Writes the default where no value is given."""
         followers = [*args[1:], ""]
-        given = [_with_number(word, next_word) for word, next_word in zip(args, followers, strict=True)]
+        given = [_with_value(word, next_word) for word, next_word in zip(args, followers, strict=True)]
         return super().parse_args(ctx, given)
 
 
-def _with_number(word: str, next_word: str) -> str:
+def _with_value(word: str, next_word: str) -> str:
+    if word == "--remarks":
+        return "--remarks="  # fits everything
     lacks_number = word == "--random-data" and not next_word.removeprefix("-").isdecimal()
     return f"{word}={DEFAULT_RANDOM_SAMPLES}" if lacks_number else word
 

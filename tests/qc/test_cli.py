@@ -158,12 +158,11 @@ def test_the_whole_coverage_can_be_had(qc) -> None:
         assert listed[listed.index(tensor["name"]) + 1].strip() == tensor["reason"]
 
 
-def test_the_time_of_every_pass(qc) -> None:
+def test_the_time_of_steps_in_a_loop(qc) -> None:
     err = qc(
         MODEL, "--data", DATA, "--time", "--passes", "fixpoint<max=3>(fold-constants),fold-batch-norms"
     ).err
     rows = [line.split() for line in err.splitlines()]
-    assert ["pass", "seconds", "share", "verify", "actions"] in rows
     assert [row[0] for row in rows if row and row[0].startswith("fold")] == [
         "fold-constants",
         "fold-batch-norms",

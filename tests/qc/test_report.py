@@ -116,17 +116,17 @@ def test_the_document_holds_everything() -> None:
 def test_the_timing_table_indents_what_a_loop_runs() -> None:
     report = PipelineReport(
         [
-            StepReport("fixpoint", "combinator", "fixpoint<max=4>", 0, seconds=3.0, actions=5),
-            StepReport("fold", "pass", "fold{x=1}", 1, seconds=2.5, verify_seconds=0.5, actions=5),
-            StepReport("lower", "pass", "lower", 0, seconds=1.0),
+            StepReport("fixpoint", "combinator", "fixpoint<max=4>", 0, 3.0, 0.5, actions=5),
+            StepReport("fold", "pass", "fold{x=1}", 1, 2.5, 2.0, 0.5, actions=5, memory=3 << 20),
+            StepReport("lower", "pass", "lower", 0, 1.0, 1.0),
         ]
     )
     assert text(timing_table(report)).splitlines() == [
-        "pass             seconds  share  verify  actions",
-        "fixpoint<max=4>    3.000    75%                5",
-        "  fold{x=1}        2.500          0.500        5",
-        "lower              1.000    25%",
-        "all                4.000          0.500        5",
+        "pass             seconds   self  verify  share   memory  actions",
+        "fixpoint<max=4>    3.000  0.500            75%                 5",
+        "  fold{x=1}        2.500  2.000   0.500         +3.0 MB        5",
+        "lower              1.000  1.000            25%",
+        "all                4.000  3.500   0.500                        5",
     ]
 
 

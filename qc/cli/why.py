@@ -1,0 +1,135 @@
+"""``qc why MODEL.onnx TENSOR``: why a tensor is quantized as it is, or stays float."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+import click
+import numpy as np
+from rich.console import Group
+from rich.text import Text
+
+import qc
+from qc.ir.graph import Value
+from qc.ir.journal import Remark
+from qc.ir.quant import Encoding, Quantizer
+from qc.passes import Pass, Pipeline, Stage
+from qc.passes.pipeline import Step
+from qc.progress import RichProgress
+from qc.report import Fact, facts_grid, printable
+from qc.why import Story, story_of
+
+from .files import WordType
+from .options import Job, JobCommand, job_options
+from .output import standard_error, standard_output
+
+_READERS = 6
+
+
+@click.command("why", cls=JobCommand, short_help="Tell why a tensor is quantized as it is, or stays float.")
+@job_options
+@click.argument("tensor", metavar="TENSOR", type=WordType())
+def why_command(tensor: str, **given: Any) -> None:
+    """Tells everything that was done and decided about TENSOR of MODEL.onnx, and why.
+
+    Without data the passes that need it are left out, and quantizers have no numbers.
+    """
+    job = Job(**{field.name: given[field.name] for field in fields(Job)})
+    pipeline = job.chosen_pipeline()
+    data = job.feeds(job.read())
+    steps = _deciding(pipeline.pipeline.steps, has_data=data is not None)
+    with RichProgress(standard_error()) as progress:
+        compiled = qc.compile(
+            job.model,
+            replace(pipeline, pipeline=Pipeline(steps)),
+            data=data,
+            target=job.target,
+            allow_unquantized=True,
+            threads=job.threads,
+            progress=progress,
+            seed=job.seed,
+        )
+    standard_output().show(facts_grid(_facts(story_of(compiled.ir, tensor))))
+
+
+def _deciding(steps: tuple[Step, ...], has_data: bool) -> list[Step]:
+    """The steps without those that lower, and without those that need data if there is none."""
+    kept: list[Step] = []
+    for step in steps:
+        if not isinstance(step, Pass):
+            inner = _deciding(tuple(step.steps), has_data)
+            kept += [replace(step, steps=inner)] if inner else []
+        elif step.stage != Stage.LOWER and (has_data or step.needs.isdisjoint({"data", "executor"})):
+            kept.append(step)
+    return kept
+
+
+def _facts(story: Story) -> Iterator[Fact]:
+    if story.removed_by is not None:
+        yield "tensor", printable(f"'{story.tensor}', which is not in the compiled model any more")
+        yield "removed", printable(f"by {story.removed_by.title}")
+    for value in story.values:
+        yield "tensor", printable(f"'{value.name}': {value.type}, {_place(value)}")
+        region = _region(value)
+        if region is not None:
+            yield "region", printable(region)
+    for site, quantizer in story.sites:
+        where = "for all readers" if site.op is None else f"into {site.op.label}"
+        yield "quantizer", printable(f"q{quantizer.id} {where}: {_quantizer(quantizer)}")
+    if story.tied:
+        yield "tied to", printable(", ".join(str(site) for site in story.tied))
+    for reason in story.why_not:
+        yield "float", printable(reason)
+    if story.remarks:
+        yield "history", Group(*(_remark(remark) for remark in story.remarks))
+
+
+def _place(value: Value) -> str:
+    graph = value.graph
+    producer = graph.producer(value)
+    if producer is not None:
+        made = f"made by {producer.label}"
+    else:
+        made = "a constant" if value.const is not None else "an input"
+    readers = [use.op.label for use in graph.uses(value)]
+    shown = ", ".join(readers[:_READERS]) + (
+        f" and {len(readers) - _READERS} more" if len(readers) > _READERS else ""
+    )
+    read = f"read by {shown}" if readers else "read by no op"
+    return f"{made}, {read}" + (", a graph output" if graph.is_output(value) else "")
+
+
+def _region(value: Value) -> str | None:
+    producer = value.graph.producer(value)
+    region = value.graph.model.region_of(producer) if producer is not None else None
+    if region is None:
+        return None
+    return f"{'inside' if region.is_inner(value) else 'the result of'} {region}"
+
+
+def _quantizer(quantizer: Quantizer) -> str:
+    if quantizer.encoding is None:
+        return f"{quantizer.spec}, not calibrated"
+    return f"{quantizer.spec}, {_numbers(quantizer.encoding)}"
+
+
+def _numbers(encoding: Encoding) -> str:
+    low, high = float(np.min(encoding.minimum)), float(np.max(encoding.maximum))
+    if encoding.scale.ndim == 0:
+        grid = f"scale {float(encoding.scale):.6g}, zero point {int(encoding.zero_point)}"
+    else:
+        smallest, largest = float(encoding.scale.min()), float(encoding.scale.max())
+        grid = f"{encoding.scale.size} scales from {smallest:.6g} to {largest:.6g}"
+    return f"{grid}, range {low:.6g} to {high:.6g}"
+
+
+def _remark(remark: Remark) -> Text:
+    number = f"{remark.number} " if remark.number else ""
+    text = Text(printable(f"{number}{remark.pass_name}: {remark.kind} {remark.subject}: {remark.reason}"))
+    if remark.asked_by:
+        text.append(printable(f"\n  asked by {remark.asked_by}"), "dim")
+    if remark.suggestion:
+        text.append(printable(f"\n  {remark.suggestion}"), "dim")
+    return text
