@@ -1,7 +1,7 @@
 """Finds every pass: those in the modules of this package, and those that installed plugins bring.
 
-Nothing is registered by hand: a new file below ``passes/`` with a subclass of ``Pass`` is enough. A plugin
-is a distribution with an entry point of the group ``qc.plugins`` that names a module or a pass class.
+Nothing is registered by hand: a new file below ``passes/`` with a subclass of ``Pass`` is enough, and so is
+one below the module of a plugin (see :mod:`qc.ir.plugins`).
 """
 
 from __future__ import annotations
@@ -11,16 +11,14 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Iterable, Iterator
-from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 
 from qc.ir.errors import UsageError, nearest
+from qc.ir.plugins import plugins
 
 from .base import Pass
 from .definition import check_definition
 from .pipeline import COMBINATORS
-
-PLUGIN_GROUP = "qc.plugins"
 
 
 class Registry:
@@ -64,7 +62,8 @@ class Registry:
 def registry() -> Registry:
     """All passes of qc and of the installed plugins, found once per process."""
     package = importlib.import_module(__package__ or "qc.passes")
-    return Registry([*passes_below(package), *plugin_passes(entry_points(group=PLUGIN_GROUP))])
+    modules = [package, *(plugin.module for plugin in plugins())]
+    return Registry(cls for module in modules for cls in passes_below(module))
 
 
 def passes_below(module: ModuleType) -> list[type[Pass]]:
@@ -86,29 +85,6 @@ def passes_in(module: ModuleType) -> list[type[Pass]]:
         and not inspect.isabstract(item)
         and not name.startswith("_")
     ]
-
-
-def plugin_passes(points: Iterable[EntryPoint]) -> list[type[Pass]]:
-    """The passes that entry points name.
-
-    Raises:
-        UsageError: an entry point cannot be imported, or is neither a module nor a pass.
-    """
-    found: list[type[Pass]] = []
-    for point in sorted(points, key=lambda point: (point.name, point.value)):
-        try:
-            loaded = point.load()
-        except Exception as error:
-            raise UsageError(
-                f"plugin '{point.name}' ({point.value}) cannot be imported: {error}; mend or uninstall it"
-            ) from error
-        if isinstance(loaded, ModuleType):
-            found += passes_below(loaded)
-        elif isinstance(loaded, type) and issubclass(loaded, Pass):
-            found.append(loaded)
-        else:
-            raise UsageError(f"plugin '{point.name}' ({point.value}) is neither a module nor a Pass class")
-    return found
 
 
 def _path(cls: type[Pass]) -> str:

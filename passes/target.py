@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import tomllib
 from fnmatch import fnmatchcase
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +16,7 @@ from pydantic_core import ErrorDetails
 
 from qc.ir.errors import UsageError, nearest
 from qc.ir.formats import parse_format
+from qc.ir.plugins import plugins
 from qc.ir.quant import QuantSpec
 from qc.patterns import supergroup_names
 
@@ -128,14 +131,12 @@ class Target(_Strict):
 
 
 def target_names() -> list[str]:
-    """The targets that come with qc."""
-    return sorted(
-        item.name.removesuffix(".toml") for item in _folder().iterdir() if item.name.endswith(".toml")
-    )
+    """The targets that come with qc and with plugins."""
+    return sorted(_files())
 
 
 def load_target(name: str) -> Target:
-    """A target that comes with qc, or one from a TOML file of your own.
+    """A target that comes with qc or a plugin, or one from a TOML file of your own.
 
     Args:
         name: a name from :func:`target_names`, or a path that ends in ``.toml``.
@@ -148,16 +149,39 @@ def load_target(name: str) -> Target:
             return _parse(Path(name).read_text(encoding="utf-8"), name)
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"target file '{name}' cannot be read: {error}") from error
-    if name not in target_names():
-        known = ", ".join(target_names())
+    files = _files()
+    if name not in files:
+        known = ", ".join(sorted(files))
         raise UsageError(
-            f"unknown target '{name}'{nearest(name, target_names())}; known: {known}, or a .toml file"
+            f"unknown target '{name}'{nearest(name, list(files))}; known: {known}, or a .toml file"
         )
-    return _parse((_folder() / f"{name}.toml").read_text(encoding="utf-8"), name)
+    return _parse(files[name].read_text(encoding="utf-8"), name)
 
 
-def _folder() -> resources.abc.Traversable:
-    return resources.files(__package__ or "qc.passes") / "targets"
+@functools.cache
+def _files() -> dict[str, Traversable]:
+    """The target files of qc and of the folders ``targets`` beside the modules of plugins, by name.
+
+    Raises:
+        UsageError: two of them have the same name.
+    """
+    owners: dict[str, str] = {}
+    files: dict[str, Traversable] = {}
+    packages = [("qc", "qc.passes")]
+    packages += [(p.name, p.module.__name__) for p in plugins() if hasattr(p.module, "__path__")]
+    for owner, package in packages:
+        folder = resources.files(package) / "targets"
+        for item in folder.iterdir() if folder.is_dir() else ():
+            name, dot, suffix = item.name.rpartition(".")
+            if (dot, suffix) != (".", "toml"):
+                continue
+            if name in files:
+                raise UsageError(
+                    f"{owners[name]} and plugin '{owner}' both have a target '{name}'; rename one of them"
+                )
+            owners[name] = owner if owner == "qc" else f"plugin '{owner}'"
+            files[name] = item
+    return files
 
 
 def _parse(text: str, source: str) -> Target:

@@ -28,4 +28,5 @@ class MatchSupergroups(Pass):
         claimed = {op for region in model.regions for op in region.ops}
         for graph in model.graphs():
             for match in find_all(graph, known, taken=claimed):
-                model.add_region(match.region(), match.name)
+                rule = target.region_rule(match.name)
+                model.add_region(match.region(), match.name, rule.asked_by if rule is not None else "")

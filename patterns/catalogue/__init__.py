@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from functools import cache, lru_cache
 
 from qc.ir.errors import UsageError, nearest
+from qc.ir.plugins import plugins
 
 from ..supergroup import Supergroup
 from .activations import activation_groups
@@ -14,9 +15,38 @@ from .normalizations import normalization_groups
 
 
 @cache
+def _plugin_groups() -> tuple[Supergroup, ...]:
+    """The supergroups that plugins define at the top of their modules.
+
+    Raises:
+        UsageError: one has the name of another, or of one of qc's.
+    """
+    own = (*normalization_groups(), *activation_groups())
+    owners = dict.fromkeys((*(group.name for group in own), *linear_names()), "qc")
+    found = []
+    for plugin in plugins():
+        for _, group in sorted(vars(plugin.module).items()):
+            if not isinstance(group, Supergroup):
+                continue
+            if group.name in owners:
+                raise UsageError(
+                    f"{owners[group.name]} and plugin '{plugin.name}' both have a supergroup "
+                    f"'{group.name}'; rename one of them"
+                )
+            owners[group.name] = f"plugin '{plugin.name}'"
+            found.append(group)
+    return tuple(found)
+
+
+@cache
+def _alone() -> tuple[Supergroup, ...]:
+    """The supergroups with one name each."""
+    return (*normalization_groups(), *activation_groups(), *_plugin_groups())
+
+
+@cache
 def _names() -> tuple[str, ...]:
-    alone = (*normalization_groups(), *activation_groups())
-    return (*(group.name for group in alone), *linear_names())
+    return (*(group.name for group in _alone()), *linear_names())
 
 
 def supergroup_names() -> list[str]:
@@ -45,6 +75,5 @@ def supergroups(names: Iterable[str] | None = None) -> tuple[Supergroup, ...]:
 @lru_cache(maxsize=64)
 def _all_groups(wanted: frozenset[str] | None) -> tuple[Supergroup, ...]:
     """The groups of these names. Patterns never change, so everybody may have the same ones."""
-    alone = (*normalization_groups(), *activation_groups())
-    chosen = tuple(group for group in alone if wanted is None or group.name in wanted)
+    chosen = tuple(group for group in _alone() if wanted is None or group.name in wanted)
     return (*chosen, *linear_groups(wanted))

@@ -2,7 +2,6 @@
 
 import sys
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,7 +11,7 @@ from annotated_types import Ge
 import qc.passes
 from qc.ir.errors import UsageError
 from qc.passes import Pass, Registry, Stage, describe, option, registry
-from qc.passes.registry import passes_below, plugin_passes
+from qc.passes.registry import passes_below
 
 
 def make(name="toy", body="", decorator="@dataclass(frozen=True)", doc='"""Does a thing."""'):
@@ -117,30 +116,6 @@ def test_a_package_is_searched_with_its_folders(package):
     import toy_plugin
 
     assert [cls.name for cls in passes_below(toy_plugin)] == ["alpha", "zeta"]
-
-
-def test_plugins_are_modules_or_classes(package):
-    points = [
-        EntryPoint("two", "toy_plugin.zeta:Zeta", "qc.plugins"),
-        EntryPoint("one", "toy_plugin", "qc.plugins"),
-    ]
-    assert Registry(plugin_passes(points)).names() == ["alpha", "zeta"]
-
-
-@pytest.mark.parametrize(
-    ("value", "fault"),
-    [
-        (
-            "toy_plugin.zeta:MISSING",
-            r"plugin 'bad' \(toy_plugin.zeta:MISSING\) cannot be imported",
-        ),
-        ("no_such_module", "plugin 'bad' .no_such_module. cannot be imported: No module named"),
-        ("toy_plugin.zeta:Stage", "plugin 'bad' .* is neither a module nor a Pass class"),
-    ],
-)
-def test_a_broken_plugin_is_named(package, value, fault):
-    with pytest.raises(UsageError, match=fault):
-        plugin_passes([EntryPoint("bad", value, "qc.plugins")])
 
 
 def test_every_folder_of_passes_is_searched():
