@@ -200,7 +200,10 @@ def _parse(text: str, source: str) -> Target:
 def _locate_rules(target: Target, text: TomlSource, source: str) -> None:
     """Tells every rule where it stands."""
     file = source if source.endswith(".toml") else f"{source}.toml"
-    places = [("default", None, target.default), ("foreign", None, target.foreign)]
+    places: list[tuple[str, str | None, OpRule]] = [
+        ("default", None, target.default),
+        ("foreign", None, target.foreign),
+    ]
     places += [("ops", name, rule) for name, rule in target.ops.items()]
     places += [("regions", name, rule) for name, rule in target.regions.items()]
     for table, name, rule in places:

@@ -16,6 +16,7 @@ from qc.ir.errors import QcError, nearest
 from qc.report import coverage_summary, facts_grid
 
 from .compilation import compile_command
+from .encodings import encodings_group
 from .evaluation import eval_command
 from .group import CommandGroup, PipeClosedError
 from .inspection import inspect_command
@@ -37,6 +38,7 @@ cli = CommandGroup(
         eval_command,
         inspect_command,
         why_command,
+        encodings_group,
         list_passes,
         list_pipelines,
         list_targets,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -54,12 +54,12 @@ def why_command(tensor: str, **given: Any) -> None:
     standard_output().show(facts_grid(_facts(story_of(compiled.ir, tensor))))
 
 
-def _deciding(steps: tuple[Step, ...], has_data: bool) -> list[Step]:
+def _deciding(steps: Sequence[Step], has_data: bool) -> list[Step]:
     """The steps without those that lower, and without those that need data if there is none."""
     kept: list[Step] = []
     for step in steps:
         if not isinstance(step, Pass):
-            inner = _deciding(tuple(step.steps), has_data)
+            inner = _deciding(step.steps, has_data)
             kept += [replace(step, steps=inner)] if inner else []
         elif step.stage != Stage.LOWER and (has_data or step.needs.isdisjoint({"data", "executor"})):
             kept.append(step)

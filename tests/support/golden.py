@@ -20,6 +20,7 @@ out. The model is in ONNX's text syntax; see :func:`support.models.parse` for it
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ from .models import parse, random_feeds
 from .pipelines import apply
 
 WRITTEN = ("run", "model")
+_ROOT = Path(__file__).parents[2]  # what paths of files in pipelines are relative to
 _LINE = re.compile(r"(?<=\.toml), line \d+")  # would change with every edit of a target
 _SHOWN = 12  # constants of more elements are not shown
 
@@ -93,7 +95,8 @@ def _results(file: GoldenFile) -> Iterator[tuple[str, str]]:
     count = int(file.run.get("data", "0"))
     feeds = random_feeds(model, count) if count else None
     try:
-        ir, context, _ = apply(file.run["pipeline"], model, file.run.get("target", "ort-cpu"), feeds)
+        with contextlib.chdir(_ROOT):
+            ir, context, _ = apply(file.run["pipeline"], model, file.run.get("target", "ort-cpu"), feeds)
     except QcError as error:
         yield "error", f"{type(error).__name__}: {error}\n"
         return

@@ -1,0 +1,107 @@
+"""Loading grids from encodings files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import ModelProto
+from support.models import parse, random_feeds
+
+import qc
+from qc.ir.encodings import VERSIONS
+from qc.ir.errors import UsageError
+from qc.runtime import open_session, run_session
+
+AIMET = Path(__file__).parents[1] / "fixtures/aimet"
+PLACE = "insert-quantizers,annotate-per-channel,tie-quantizers"
+MODEL = """g (float[2, 3, 5, 5] x) => (float[2, 6] y)
+<float[4, 3, 3, 3] w1, float[4] b1, float[4, 6] w2, float[6] b2> {
+    c = Conv(x, w1, b1)
+    r = Relu(c)
+    p = GlobalAveragePool(r)
+    f = Flatten(p)
+    y = Gemm(f, w2, b2)
+}"""
+
+
+@pytest.fixture(scope="module")
+def model() -> ModelProto:
+    return parse(MODEL)
+
+
+def compiled(model: ModelProto, passes: str, **options: object) -> qc.Compiled:
+    return qc.compile(model, passes, data=random_feeds(model, 4), threads=1, **options)
+
+
+def saved(model: ModelProto, folder: Path, version: str, target: str = "npu") -> qc.Compiled:
+    """A calibrated model whose encodings are in ``folder/f.encodings``."""
+    passes = f"{PLACE},calibrate,insert-qdq,to-encodings{{version={version}}}"
+    result = compiled(model, passes, target=target)
+    (folder / "f.encodings").write_text(str(result.artifacts["encodings"].payload))
+    return result
+
+
+def outputs(model: ModelProto, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
+    return run_session(open_session(model, optimize=False, threads=1), feed)
+
+
+@pytest.mark.parametrize("target", ["npu", "ort-cpu"])
+@pytest.mark.parametrize("version", ["2.0.0", "2.1.0"])
+def test_a_file_alone_makes_the_same_model(
+    model: ModelProto, tmp_path: Path, version: str, target: str
+) -> None:
+    first = saved(model, tmp_path, version, target)
+    load = f"load-encodings{{file={tmp_path}/f.encodings}}"
+    again = compiled(model, f"{load},insert-qdq,to-encodings{{version={version}}}", target=target)
+    assert again.artifacts["encodings"].payload == first.artifacts["encodings"].payload
+    feed = random_feeds(model, 1)[0]
+    for a, b in zip(outputs(first.model, feed), outputs(again.model, feed), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_loaded_grids_are_frozen(model: ModelProto, tmp_path: Path, version: str) -> None:
+    first = saved(model, tmp_path, version)
+    load = f"load-encodings{{file={tmp_path}/f.encodings only=parameters}}"
+    again = compiled(model, f"{PLACE},{load},calibrate{{weights=mse}},insert-qdq", target="npu")
+    for name in ("w1", "w2"):
+        before, after = (_quantizer(result, name) for result in (first, again))
+        assert after.frozen and not before.frozen
+        assert before.encoding is not None and after.encoding is not None
+        np.testing.assert_array_equal(after.encoding.scale, before.encoding.scale)
+    assert not _quantizer(again, "y").frozen and _quantizer(again, "y").encoding is not None
+
+
+def _quantizer(result: qc.Compiled, name: str):
+    value = result.ir.graph.value_named(name)
+    assert value is not None
+    quantizer = result.ir.quant.get(result.ir.quant.sites_on(value)[0])
+    assert quantizer is not None
+    return quantizer
+
+
+def test_tensors_that_the_file_does_not_list(model: ModelProto) -> None:
+    load = f"load-encodings{{file={AIMET}/channel_1.0.0.encodings others=remove}}"
+    aimets = qc.compile(str(AIMET / "model.onnx"), f"{PLACE},{load},insert-qdq", target="npu", threads=1)
+    quantized = {site.value.name for site in aimets.ir.quant.sites()}
+    assert quantized == {"x", "r", "y", "w1", "w2"}
+    assert {tensor.name for tensor in aimets.coverage.unquantized} == {"c", "f", "b1"}
+    with pytest.raises(UsageError, match=r"has a grid for 'r', which the model lacks"):
+        compiled(parse(MODEL.replace("r = ", "q = ").replace("(r)", "(q)")), load, target="npu")
+
+
+def test_two_level_blocks_become_blocks() -> None:
+    load = f"load-encodings{{file={AIMET}/lpbq_1.0.0.encodings}}"
+    result = qc.compile(str(AIMET / "model.onnx"), f"{load},to-simulation", target="npu", threads=1)
+    encoding = _quantizer(result, "w2").encoding
+    assert encoding is not None and str(encoding.spec) == "int4 symmetric block(0,4)"
+    np.testing.assert_allclose(encoding.scale[0, 0], 15 * 0.017579227685928345, rtol=1e-6)
+
+
+def test_a_file_is_needed(model: ModelProto, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="'load-encodings' needs a file"):
+        compiled(model, "load-encodings")
+    with pytest.raises(UsageError, match="there is no encodings file"):
+        compiled(model, f"load-encodings{{file={tmp_path}/absent}}")

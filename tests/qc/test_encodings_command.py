@@ -1,0 +1,66 @@
+"""``qc encodings``: converting, comparing and checking files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+AIMET = Path(__file__).parents[1] / "fixtures/aimet"
+
+
+@pytest.fixture
+def files(qc) -> None:
+    """AIMET's files and their model as ``aimet.onnx``."""
+    for path in AIMET.glob("*.encodings"):
+        shutil.copy(path, path.name)
+    shutil.copy(AIMET / "model.onnx", "aimet.onnx")
+
+
+def test_converting(qc, files) -> None:
+    model = ("--model", "aimet.onnx")
+    result = qc(
+        "encodings", "convert", "lpbq_2.0.0.encodings", "--version", "1.0.0", "-o", "new.encodings", *model
+    )
+    assert (result.code, result.made, result.err) == (0, ["new.encodings"], "")
+    made, wanted = (json.loads(Path(name).read_text()) for name in ("new.encodings", "lpbq_1.0.0.encodings"))
+    entries = {entry["name"]: entry for entry in made["param_encodings"]}
+    assert [entries[entry["name"]] for entry in wanted["param_encodings"]] == wanted["param_encodings"]
+
+
+def test_what_cannot_be_converted(qc, files) -> None:
+    to_2 = ("--version", "2.0.0", "-o", "new.encodings")
+    result = qc("encodings", "convert", "channel_1.0.0.encodings", *to_2)
+    assert (result.code, result.made) == (2, []) and "'w1': version 2.0.0 needs the axis" in result.err
+    result = qc("encodings", "convert", "channel_1.0.0.encodings", "--version", "3", "-o", "new.encodings")
+    assert result.code == 2 and "there is no version '3'" in result.err
+    result = qc("encodings", "convert", "block_0.6.1.encodings", *to_2[:2], "-o", "block_0.6.1.encodings")
+    assert result.code == 2 and "is an input" in result.err
+
+
+def test_without_a_model_several_scales_are_channels(qc, files) -> None:
+    result = qc("encodings", "convert", "block_0.6.1.encodings", "--version", "1.0.0", "-o", "new.encodings")
+    assert result.code == 0 and "several scales of a tensor count as those of its channels" in result.err
+
+
+def test_comparing(qc, files) -> None:
+    pair = ("channel_1.0.0.encodings", "channel_0.6.1.encodings")
+    same = qc("encodings", "diff", *pair)
+    assert (same.code, same.out) == (0, "5 equal, 0 different, 0 in one file only\n")
+    other = qc("encodings", "diff", "channel_1.0.0.encodings", "block_2.0.0.encodings")
+    assert other.code == 1 and "only in block_2.0.0.encodings\nb1\nf\n" in other.out
+    assert other.out.endswith("1 equal, 4 different, 2 in one file only\n")
+    document = json.loads(qc("encodings", "diff", *pair, "--json").out)
+    assert document["equal"] == ["x", "r", "y", "w1", "w2"]
+
+
+def test_checking_against_a_model(qc, files) -> None:
+    good = qc("encodings", "check", "lpbq_2.0.0.encodings", "aimet.onnx")
+    assert (good.code, good.out) == (0, "7 encodings, all of them fit the model\n")
+    bad = qc("encodings", "check", "lpbq_2.0.0.encodings", "model.onnx")
+    assert bad.code == 5 and "'w1': the model has no such tensor\n" in bad.out
+    assert (
+        bad.err == "qc: error: 'lpbq_2.0.0.encodings' does not belong to 'model.onnx': 7 tensors at fault\n"
+    )
