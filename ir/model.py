@@ -85,6 +85,11 @@ class Model:
         """Records a name as taken in some scope, so that no new value gets it."""
         self._names.add(name)
 
+    def release_names(self) -> None:
+        """Lets new values have the names of values and ops that are gone."""
+        self._names = {op.name for graph in self.graphs() for op in graph.ops()}
+        self._names.update(value.name for graph in self.graphs() for value in graph.values())
+
     def fresh_name(self, hint: str) -> str:
         """A name that no value or op has, made from ``hint``; deterministic."""
         name, count = hint, 0

@@ -71,7 +71,10 @@ def _refuse_quantized(model: Model) -> None:
     """Raises ModelError if the model came with quantize ops: a second grid on top would only add error."""
     for op in model.graph.ops():
         if op.op_type in ("QuantizeLinear", "DequantizeLinear") or op.op_type.startswith("QLinear"):
-            raise ModelError(f"the model is quantized already ({op.label}); start from the float model")
+            raise ModelError(
+                f"the model is quantized already ({op.label}); start from the float model, or take the grids "
+                "it has with 'import-qdq'"
+            )
 
 
 def _complete_types(model: Model, context: PassContext) -> None:

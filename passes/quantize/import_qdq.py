@@ -1,0 +1,187 @@
+"""Turns the quantize and dequantize ops of a QDQ model back into quantizers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import TensorProto
+
+from qc.ir.arithmetic import dequantize, quantize
+from qc.ir.errors import UsageError
+from qc.ir.formats import Format, IntFormat, parse_format
+from qc.ir.graph import Graph, Op, Use, Value
+from qc.ir.model import Model
+from qc.ir.quant import Encoding, Granularity, PerBlock, PerChannel, PerTensor, Quantizer, QuantSpec
+from qc.ir.quant_table import Site
+from qc.ir.rewriter import Rewriter
+
+from ..base import Pass, Stage
+from ..context import PassContext
+
+_DOMAINS = ("", "com.microsoft")
+_SUFFIXES = ("_quantized", "_q", "_DequantizeLinear_Output", "_dequantized")  # of qc, ONNX Runtime, AIMET
+
+
+@dataclass(frozen=True)
+class ImportQdq(Pass):
+    """Takes the grids of a QDQ model, whoever made it, and leaves the float model with frozen quantizers.
+
+    A QuantizeLinear followed by DequantizeLinear ops of the same grid becomes a quantizer on the tensor; a
+    DequantizeLinear of a constant becomes a float constant on a grid. What does not come in such pairs stays
+    as it is: grids that are computed, codes that other ops read, constants that float32 cannot hold.
+    """
+
+    name = "import-qdq"
+    stage = Stage.ANNOTATE
+
+    def run(self, model: Model, context: PassContext) -> None:
+        for graph in model.graphs():
+            _Import(model, graph).run()
+        model.release_names()
+
+
+class _Import:
+    """The import of one graph; ops that share scale and zero point share a quantizer."""
+
+    def __init__(self, model: Model, graph: Graph) -> None:
+        self._model = model
+        self._graph = graph
+        self._rewriter = Rewriter(model)
+        self._shared: dict[tuple[object, ...], Quantizer] = {}
+
+    def run(self) -> None:
+        for op in self._graph.ops():
+            if op.id not in self._graph.nx or op.domain not in _DOMAINS:
+                continue
+            if op.op_type == "DequantizeLinear":
+                self._constant(op)
+            elif op.op_type == "QuantizeLinear":
+                self._pair(op)
+
+    def _constant(self, op: Op) -> None:
+        codes = self._graph.op_inputs(op)[0]
+        encoding = self._encoding(op)
+        if codes is None or codes.const is None or encoding is None:
+            return
+        array = codes.const.numpy()
+        numbers = dequantize(array, encoding)
+        if not np.array_equal(np.asarray(quantize(numbers, encoding)), array.astype(np.int32)):
+            return
+        result = self._result(op)
+        with self._rewriter.action("dequantize constant", op):
+            name = _float_name(codes.name, result.name)
+            constant = self._rewriter.add_constant(self._graph, numbers, name)
+            if name == result.name and not self._graph.is_output(result):
+                self._rewriter.swap_names(constant, result)
+            self._take(op, result, constant, [], encoding)
+
+    def _pair(self, op: Op) -> None:
+        source = self._graph.op_inputs(op)[0]
+        encoding = self._encoding(op)
+        readers = [use.op for use in self._graph.uses(self._result(op))]
+        if source is None or encoding is None or not readers:
+            return
+        if not all(self._restores(reader, encoding) for reader in readers):
+            return
+        results = [self._result(reader) for reader in readers]
+        alone = (
+            len(self._graph.uses(source)) == 1 and source.const is None and not self._graph.is_output(source)
+        )
+        if not alone and any(self._graph.is_output(result) for result in results):
+            return
+        for reader, result in zip(readers, results, strict=True):
+            with self._rewriter.action("pair to quantizer", reader):
+                self._take(reader, result, source, [Site(source)] if alone else [], encoding)
+        with self._rewriter.action("pair to quantizer", op):
+            self._rewriter.erase_op(op)
+
+    def _take(self, op: Op, result: Value, new: Value, sites: list[Site], encoding: Encoding) -> None:
+        """Lets the readers of ``result`` read ``new``, with a quantizer at ``sites`` or at each reading."""
+        quantizer = self._quantizer(op, encoding)
+        uses = self._graph.uses(result)
+        self._rewriter.replace_uses(result, new)
+        self._rewriter.erase_op(op)
+        for site in sites or [_site(new, use) for use in uses]:
+            if self._model.quant.get(site) is None:
+                placed = self._model.quant.place(site, quantizer or encoding.spec, "the model came with it")
+                quantizer = self._shared[self._key] = placed
+        if quantizer is not None and quantizer.encoding is None:
+            self._model.quant.calibrate(quantizer, encoding, "the model came with it")
+            quantizer.frozen = True
+
+    def _quantizer(self, op: Op, encoding: Encoding) -> Quantizer | None:
+        scale, zero_point = (*self._graph.op_inputs(op), None, None)[1:3]
+        self._key = (scale, zero_point, str(encoding.spec))
+        return self._shared.get(self._key)
+
+    def _restores(self, op: Op, encoding: Encoding) -> bool:
+        """Whether ``op`` is a DequantizeLinear of the same grid."""
+        if op.op_type != "DequantizeLinear" or op.domain not in _DOMAINS:
+            return False
+        other = self._encoding(op)
+        return other is not None and other.equals(encoding)
+
+    def _result(self, op: Op) -> Value:
+        result = self._graph.op_outputs(op)[0]
+        assert result is not None
+        return result
+
+    def _encoding(self, op: Op) -> Encoding | None:
+        """The grid of a quantize or dequantize op; None if it is computed or of an unknown type."""
+        inputs = (*self._graph.op_inputs(op), None)
+        scale, zero_point = (self._graph.constant(value) for value in inputs[1:3])
+        if scale is None or (inputs[2] is not None and zero_point is None):
+            return None
+        format = self._format(op, zero_point.data_type if zero_point is not None else 0)
+        scales = scale.numpy()
+        if format is None or scales.dtype != np.float32:
+            return None
+        codes = zero_point.numpy().astype(np.int32) if zero_point is not None else np.zeros(scales.shape, int)
+        if scales.shape == (1,) and (codes.ndim == 0 or not _is_single_channel(op)):
+            scales, codes = scales.reshape(()), codes.reshape(())  # ONNX Runtime writes one scale as a list
+        symmetric = isinstance(format, IntFormat) and format.signed and not codes.any()
+        spec = QuantSpec(format, symmetric, granularity=_granularity(op, scales.ndim))
+        try:
+            return Encoding(spec, scales, codes)
+        except UsageError:
+            return None
+
+    def _format(self, op: Op, data_type: int) -> Format | None:
+        if not data_type and op.op_type == "DequantizeLinear":
+            value = self._graph.op_inputs(op)[0]
+            data_type = value.type.elem_type if value is not None else 0
+        data_type = data_type or op.attribute("output_dtype", 0) or TensorProto.UINT8
+        name = TensorProto.DataType.Name(data_type).lower()
+        try:
+            return IntFormat(32, signed=True) if name == "int32" else parse_format(name)
+        except UsageError:
+            return None
+
+
+def _granularity(op: Op, rank: int) -> Granularity:
+    axis = op.attribute("axis", 1)
+    if op.attribute("block_size", 0):
+        return PerBlock(axis, op.attribute("block_size"))
+    return PerChannel(axis) if rank else PerTensor()
+
+
+def _is_single_channel(op: Op) -> bool:
+    """Whether the axis of the channels has length 1, so that a list of one scale is meant."""
+    data = op.graph.op_inputs(op)[0]
+    shape, axis = (data.type.shape if data is not None else None), op.attribute("axis", 1)
+    return shape is not None and -len(shape) <= axis < len(shape) and shape[axis] == 1
+
+
+def _site(value: Value, use: Use) -> Site:
+    assert isinstance(use.port, int)
+    return Site(value, use.op, use.port)
+
+
+def _float_name(codes: str, result: str) -> str:
+    """The name that the float constant probably had."""
+    for name in (codes, result):
+        for suffix in _SUFFIXES:
+            if name.endswith(suffix) and name != suffix:
+                return name.removesuffix(suffix)
+    return result

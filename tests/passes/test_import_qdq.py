@@ -1,0 +1,147 @@
+"""QDQ models come in and go out again: ours, ONNX Runtime's, and odd ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import ModelProto
+from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
+from support.models import parse, random_feeds
+from support.placement import of_value
+
+import qc
+from qc.ir.save import serialize
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+MODEL, DATA = FIXTURES / "digits_cnn.onnx", FIXTURES / "digits_calibration.npz"
+IN_AND_OUT = "import-qdq,insert-qdq"
+
+
+def again(model: ModelProto | Path, target: str = "ort-cpu") -> qc.Compiled:
+    return qc.compile(model, IN_AND_OUT, target=target, threads=1, allow_unquantized=True)
+
+
+def run(model: ModelProto, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    found: list[np.ndarray] = session.run(None, feed)
+    return found
+
+
+def quantize_ops(model: ModelProto) -> list[str]:
+    return [node.op_type for node in model.graph.node if "uantizeLinear" in node.op_type]
+
+
+@pytest.mark.parametrize("target", ["ort-cpu", "npu"])
+@pytest.mark.parametrize("pipeline", ["w8a8", "w8a16", "w4a8"])
+def test_what_qc_wrote_comes_out_as_the_same_bytes(pipeline: str, target: str) -> None:
+    first = qc.compile(MODEL, pipeline, data=DATA, target=target, threads=1)
+    second = again(first.model, target)
+    assert serialize(second.model) == serialize(first.model)
+    assert quantize_ops(second.float_model) == []
+    names = {tensor.name for tensor in first.float_model.graph.initializer}
+    assert {tensor.name for tensor in second.float_model.graph.initializer} == names
+
+
+class Reader(CalibrationDataReader):
+    """Some images for ONNX Runtime's own quantizer."""
+
+    def __init__(self) -> None:
+        images = np.load(DATA)["image"]
+        self._feeds: Iterator[dict[str, np.ndarray]] = iter(
+            [{"image": images[i : i + 8]} for i in range(0, 32, 8)]
+        )
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        return next(self._feeds, None)
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("dedicated", [False, True])
+def test_what_onnx_runtime_wrote(tmp_path: Path, per_channel: bool, dedicated: bool) -> None:
+    path = tmp_path / "ort.onnx"
+    options = {"DedicatedQDQPair": dedicated}
+    kinds = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
+    quantize_static(MODEL, path, Reader(), per_channel=per_channel, extra_options=options, **kinds)
+    theirs, ours = onnx.load(path), again(path)
+    feed = {"image": np.load(DATA)["image"][:8]}
+    np.testing.assert_array_equal(run(theirs, feed)[0], run(ours.model, feed)[0])
+    assert quantize_ops(ours.float_model) == []
+    assert serialize(again(ours.model).model) == serialize(ours.model)
+    assert all(quantizer.frozen for quantizer in ours.ir.quant.quantizers())
+
+
+QDQ = """g (float[2, 4] x) => (float[2, 3] y, float[2, 4] z)
+<int8[4, 3] w_q = {1,-2,3,-4,5,-6,7,-8,9,-10,11,-12}, float ws = {0.5}, float s = {0.25}, uint8 o = {7},
+ float t = {0.125}, int8 zero = {0}> {
+    xq = QuantizeLinear(x, s, o)
+    xd = DequantizeLinear(xq, s, o)
+    w = DequantizeLinear(w_q, ws, zero)
+    y = MatMul(xd, w)
+    zq = QuantizeLinear(x, t, o)
+    zd = DequantizeLinear(zq, t, o)
+    z = Relu(zd)
+}"""
+
+
+def test_two_readers_with_grids_of_their_own() -> None:
+    model = parse(QDQ)
+    result = again(model)
+    assert [op.op_type for op in result.ir.graph.ops()] == ["MatMul", "Relu"]
+    assert of_value(result.ir, "x") is None and len(result.ir.quant) == 3
+    feed = random_feeds(model, 1)[0]
+    for a, b in zip(run(model, feed), run(result.model, feed), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("xd = DequantizeLinear(xq, s, o)", "xd = DequantizeLinear(xq, t, o)"),  # another grid
+        ("y = MatMul(xd, w)", "y = MatMul(xd, w) c = Cast<to = 6>(xq)"),  # somebody else reads the codes
+        (
+            "xq = QuantizeLinear(x, s, o)",
+            "sc = Abs(s) xq = QuantizeLinear(x, sc, o)",
+        ),  # a grid that is computed
+    ],
+)
+def test_what_is_no_pair_stays(old: str, new: str) -> None:
+    model = parse(QDQ.replace(old, new))
+    result = again(model)
+    assert sorted(quantize_ops(result.float_model)) == ["DequantizeLinear", "QuantizeLinear"]
+    feed = random_feeds(model, 1)[0]
+    for a, b in zip(run(model, feed), run(result.model, feed), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_float_weights_behind_a_pair_are_stored_as_codes() -> None:
+    text = QDQ.replace("int8[4, 3] w_q = {1,-2,3,-4,5,-6,7,-8,9,-10,11,-12}", "float[4, 3] w_f").replace(
+        "w = DequantizeLinear(w_q, ws, zero)",
+        "w_q = QuantizeLinear(w_f, ws, zero) w = DequantizeLinear(w_q, ws, zero)",
+    )
+    model = parse(text)
+    result = again(model)
+    assert len(result.model.graph.node) == len(model.graph.node) - 1
+    feed = random_feeds(model, 1)[0]
+    for a, b in zip(run(model, feed), run(result.model, feed), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_quantized_output_keeps_its_name() -> None:
+    text = QDQ.replace("z = Relu(zd)", "").replace("zd = ", "z = ").replace("float[2, 3] y, ", "")
+    for part in ("xq = QuantizeLinear(x, s, o)", "xd = DequantizeLinear(xq, s, o)", "y = MatMul(xd, w)"):
+        text = text.replace(part, "")
+    model = parse(
+        text.replace("QuantizeLinear(x, t, o)", "QuantizeLinear(r, t, o)", 1).replace(
+            "{\n", "{ r = Relu(x)\n", 1
+        )
+    )
+    result = again(model)
+    assert [value.name for value in result.float_model.graph.output] == ["z"]
+    assert of_value(result.ir, "z") is not None
