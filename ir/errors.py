@@ -7,6 +7,7 @@ pipeline. A Python traceback never reaches a user for these.
 code  meaning
 ====  ==================================================================
 0     success
+1     ``diff`` found a difference, which is no error
 2     usage: a wrong option, pass, pipeline or configuration
 3     the model cannot be read, is invalid, or is not supported
 4     the data does not fit the model (names, dtypes, shapes, NaN, empty)

@@ -84,6 +84,7 @@ class Journal:
         limit: number of the last action that may happen; None for no limit.
         stopped: whether the limit has stopped an action.
         removed: the action that removed a value, by the name of the value.
+        latest: the last action that began, even if an exception took it back.
     """
 
     def __init__(self) -> None:
@@ -93,6 +94,7 @@ class Journal:
         self.limit: int | None = None
         self.stopped = False
         self.removed: dict[str, Remark] = {}
+        self.latest: Remark | None = None
 
     def act(
         self,
@@ -117,6 +119,7 @@ class Journal:
             kind, about, subject, reason, self.pass_name, self.action_count, quantizer, asked_by, suggestion
         )
         self.remarks.append(remark)
+        self.latest = remark
         return remark
 
     def note(
@@ -146,9 +149,9 @@ class Journal:
     def aside(self) -> Iterator[None]:
         """A block in which nothing is limited and whose remarks are forgotten at its end."""
         length, count, limit = len(self.remarks), self.action_count, self.limit
-        self.limit = None
+        latest, self.limit = self.latest, None
         try:
             yield
         finally:
-            self.limit = limit
+            self.limit, self.latest = limit, latest
             self.take_back(length, count)

@@ -44,7 +44,7 @@ def stage_model(
         UsageError: the folder cannot be written to.
     """
     path = Path(path)
-    tensors = list(_tensors(proto.graph))
+    tensors = list(model_tensors(proto.graph))
     large = sum(len(tensor.raw_data) for tensor in tensors) > _INLINE_LIMIT
     if not large and not any(t.data_location == TensorProto.EXTERNAL for t in tensors):
         stack.enter_context(atomic_write(path)).write(serialize(proto))
@@ -53,7 +53,7 @@ def stage_model(
     copy.CopyFrom(proto)
     data_path = path.with_name(path.name + ".data")
     file, data = stack.enter_context(atomic_write(path)), stack.enter_context(atomic_write(data_path))
-    for tensor in _tensors(copy.graph):
+    for tensor in model_tensors(copy.graph):
         _externalize(tensor, data, data_path.name, base_dir)
     file.write(serialize(copy))
     return [path, data_path]
@@ -61,7 +61,7 @@ def stage_model(
 
 def external_files(proto: ModelProto, base_dir: Path | None) -> list[Path]:
     """The files that hold external data of a model, whether they exist or not; none without ``base_dir``."""
-    external = (t for t in _tensors(proto.graph) if t.data_location == TensorProto.EXTERNAL)
+    external = (t for t in model_tensors(proto.graph) if t.data_location == TensorProto.EXTERNAL)
     places = (entry.value for tensor in external for entry in tensor.external_data if entry.key == "location")
     return [base_dir / place for place in dict.fromkeys(places)] if base_dir is not None else []
 
@@ -91,7 +91,7 @@ def _copy_range(source: Path, start: int, length: int, target: IO[bytes]) -> Non
             length -= len(chunk)
 
 
-def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
+def model_tensors(graph: GraphProto) -> Iterator[TensorProto]:
     """All initializers and tensor attributes, nested graphs included."""
     pending = [graph]
     while pending:

@@ -37,6 +37,7 @@ from qc.runtime import Data, OrtExecutor, load_data, model_inputs
 
 from .coverage import Coverage, CoverageError, coverage_of
 from .named_pipelines import resolve_pipeline
+from .view import Crop, html_page
 
 DEFAULT_TARGET = "ort-cpu"
 
@@ -90,6 +91,22 @@ class Compiled:
         payload = context.artifacts["simulation"].payload
         assert isinstance(payload, ModelProto)
         return payload
+
+    def view(self, path: str | Path, around: str | None = None, radius: int = 6) -> None:
+        """Writes a page for the browser that shows the model with its quantizers and their reasons.
+
+        Args:
+            path: the file, ``.html``.
+            around: a tensor, to show only the ops that are at most ``radius`` ops away from it.
+
+        Raises:
+            UsageError: there are too many ops for a page, no such tensor, or the file cannot be written.
+        """
+        title = self.source.name if self.source is not None else self.ir.graph.name
+        page = html_page(self.ir, title, Crop(around, radius) if around is not None else None)
+        self._refuse_sources([Path(path)])
+        with atomic_write(path) as file:
+            file.write(page.encode())
 
     def save(self, path: str | Path) -> list[Path]:
         """Writes the main result to ``path`` and every other artifact beside it, with its own suffix.
@@ -177,11 +194,10 @@ def compile(
     opset = ir.opset
     if quantizes and "" in ir.opset_imports and opset < OLDEST_OPSET:
         ir = _converted(ir)
-    chosen = target if target is not None else file.target or DEFAULT_TARGET
     context = PassContext(
         data=_as_data(data, ir),
         executor=OrtExecutor(threads=threads),
-        target=chosen if isinstance(chosen, Target) else load_target(str(chosen)),
+        target=chosen_target(target, file),
         seed=seed,
         verify=verify if verify_each else None,
         progress=progress or NullProgress(),
@@ -206,6 +222,16 @@ def compile(
     context.notes += _lost_inputs(ir)
     source = None if isinstance(model, ModelProto) else Path(model)
     return Compiled(ir, context.artifacts, report, coverage, context.target, source, context.notes)
+
+
+def chosen_target(target: str | Path | Target | None, file: PipelineFile) -> Target:
+    """The target of a compilation: the one that is given, else the pipeline's, else ort-cpu.
+
+    Raises:
+        UsageError: there is no such target.
+    """
+    chosen = target if target is not None else file.target or DEFAULT_TARGET
+    return chosen if isinstance(chosen, Target) else load_target(str(chosen))
 
 
 def read_model(model: ModelProto | str | Path) -> Model:
@@ -262,6 +288,8 @@ def _check(model: ModelProto | str, label: str) -> None:
         raise ModelError(
             f"{label} cannot be checked in memory: {error}; save it and give its path"
         ) from error
+    except Exception as error:  # its C++ library raises what the file system or protobuf say, as it is
+        raise ModelError(f"{label} cannot be checked: {' '.join(str(error).split())}") from error
 
 
 def _lost_inputs(ir: Model) -> list[str]:

@@ -7,6 +7,7 @@ codes are those of :mod:`qc.ir.errors`, and 130 after an interrupt, 141 after a 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 
 import click
@@ -16,12 +17,16 @@ from qc.ir.errors import QcError, nearest
 from qc.report import coverage_summary, facts_grid
 
 from .compilation import compile_command
+from .diffing import diff_command
 from .encodings import encodings_group
 from .evaluation import eval_command
 from .group import CommandGroup, PipeClosedError
 from .inspection import inspect_command
 from .listing import help_command, list_passes, list_pipelines, list_targets
-from .output import print_error, print_traceback, silence_closed_pipe, standard_error
+from .output import print_error, print_note, print_traceback, silence_closed_pipe, standard_error
+from .reproducing import repro_command
+from .searching import bisect_command, reduce_command
+from .viewing import view_command
 from .why import why_command
 
 __all__ = ["cli", "main"]
@@ -37,8 +42,13 @@ cli = CommandGroup(
     commands=[
         eval_command,
         inspect_command,
+        view_command,
+        diff_command,
         why_command,
         encodings_group,
+        bisect_command,
+        reduce_command,
+        repro_command,
         list_passes,
         list_pipelines,
         list_targets,
@@ -54,7 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     traceback comes before it.
     """
     try:
-        code = cli.main(arguments, "qc", standalone_mode=False)
+        given = sys.argv[1:] if arguments is None else list(arguments)
+        code = cli.main(given, "qc", standalone_mode=False, obj=given)
     except PipeClosedError:
         silence_closed_pipe()
         return PIPE_CLOSED
@@ -68,6 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             standard_error().show(facts_grid(coverage_summary(error.coverage)))
         sentence, code = _explain(error)
         print_error(sentence)
+        for note in getattr(error, "__notes__", ()):
+            print_note(note)
     return code if isinstance(code, int) else 0
 
 

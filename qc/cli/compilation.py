@@ -12,7 +12,6 @@ from typing import Any
 import click
 from rich.text import Text
 
-import qc
 from qc.compiler import Compiled
 from qc.ir.errors import UsageError
 from qc.ir.files import atomic_write
@@ -28,11 +27,13 @@ from qc.report import (
     unquantized_table,
 )
 from qc.runtime import Data
+from qc.search import Compilation
 
 from .files import FileType, check_outputs, writing
 from .instrumentation import Instrumentation, instrumentation_options
 from .options import Job, JobCommand, job_options
 from .output import ReportConsole, model_bytes, print_note, print_warning, standard_error
+from .reproducing import reproducer_folder, reproducer_options, reproducing
 from .version import version_option
 
 
@@ -45,6 +46,8 @@ class Wishes:
     verbose: bool
     allow_unquantized: bool
     fail_if_unquantized: bool
+    reproducer: Path | None
+    no_reproducer: bool
 
 
 @click.command("compile", cls=JobCommand, short_help="Quantize a model; the command when none is named.")
@@ -60,6 +63,7 @@ class Wishes:
 @click.option("--coverage", metavar="FILE", type=FileType(), help="Write the whole coverage as JSON.")
 @click.option("--fail-if-unquantized", is_flag=True, help="Fail if any float tensor stays unquantized.")
 @click.option("--allow-unquantized", is_flag=True, help="Accept a result in which nothing is quantized.")
+@reproducer_options
 @instrumentation_options
 @version_option
 def compile_command(**given: Any) -> None:
@@ -72,26 +76,27 @@ def compile_command(**given: Any) -> None:
     console = standard_error()
     instruments = watch.instruments(pipeline.pipeline, console)
     data = _checked_data(job, pipeline, [output, wishes.coverage, watch.remarks_out])
-    with RichProgress(console) as progress:
-        compiled = qc.compile(
-            job.model,
-            pipeline,
-            data=data,
-            target=job.target,
-            allow_unquantized=wishes.allow_unquantized,
-            fail_if_unquantized=wishes.fail_if_unquantized,
-            verify_each=watch.verify_each,
-            threads=job.threads,
-            progress=progress,
-            instruments=instruments,
-            action_limit=watch.bisect_limit,
-            seed=job.seed,
-        )
-    documents = watch.documents(compiled)
-    if wishes.coverage is not None:
-        text = json.dumps(coverage_document(compiled.coverage), indent=2, ensure_ascii=False)
-        documents[wishes.coverage] = f"{text}\n"
-    written = _write(compiled, output, documents)
+    folder = reproducer_folder(job.model, wishes.reproducer, wishes.no_reproducer)
+    compilation = Compilation(
+        job.model,
+        pipeline,
+        data=data,
+        target=job.target,
+        allow_unquantized=wishes.allow_unquantized,
+        fail_if_unquantized=wishes.fail_if_unquantized,
+        verify_each=watch.verify_each,
+        threads=job.threads,
+        action_limit=watch.bisect_limit,
+        seed=job.seed,
+    )
+    with reproducing(compilation, folder):
+        with RichProgress(console) as progress:
+            compiled = compilation.compile(None, instruments, progress)
+        documents = watch.documents(compiled)
+        if wishes.coverage is not None:
+            text = json.dumps(coverage_document(compiled.coverage), indent=2, ensure_ascii=False)
+            documents[wishes.coverage] = f"{text}\n"
+        written = _write(compiled, output, documents)
     watch.show(console, compiled)
     if not job.quiet:
         _report(console, job, wishes, pipeline, compiled, written)

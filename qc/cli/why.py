@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
+from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any
 
 import click
@@ -11,19 +11,16 @@ import numpy as np
 from rich.console import Group
 from rich.text import Text
 
-import qc
 from qc.ir.graph import Value
 from qc.ir.journal import Remark
 from qc.ir.quant import Encoding, Quantizer
-from qc.passes import Pass, Pipeline, Stage
-from qc.passes.pipeline import Step
-from qc.progress import RichProgress
 from qc.report import Fact, facts_grid, printable
 from qc.why import Story, story_of
 
+from .deciding import compile_decisions
 from .files import WordType
 from .options import Job, JobCommand, job_options
-from .output import standard_error, standard_output
+from .output import standard_output
 
 _READERS = 6
 
@@ -37,33 +34,8 @@ def why_command(tensor: str, **given: Any) -> None:
     Without data the passes that need it are left out, and quantizers have no numbers.
     """
     job = Job(**{field.name: given[field.name] for field in fields(Job)})
-    pipeline = job.chosen_pipeline()
-    data = job.feeds(job.read())
-    steps = _deciding(pipeline.pipeline.steps, has_data=data is not None)
-    with RichProgress(standard_error()) as progress:
-        compiled = qc.compile(
-            job.model,
-            replace(pipeline, pipeline=Pipeline(steps)),
-            data=data,
-            target=job.target,
-            allow_unquantized=True,
-            threads=job.threads,
-            progress=progress,
-            seed=job.seed,
-        )
+    compiled = compile_decisions(job, job.chosen_pipeline())
     standard_output().show(facts_grid(_facts(story_of(compiled.ir, tensor))))
-
-
-def _deciding(steps: Sequence[Step], has_data: bool) -> list[Step]:
-    """The steps without those that lower, and without those that need data if there is none."""
-    kept: list[Step] = []
-    for step in steps:
-        if not isinstance(step, Pass):
-            inner = _deciding(step.steps, has_data)
-            kept += [replace(step, steps=inner)] if inner else []
-        elif step.stage != Stage.LOWER and (has_data or step.needs.isdisjoint({"data", "executor"})):
-            kept.append(step)
-    return kept
 
 
 def _facts(story: Story) -> Iterator[Fact]:

@@ -320,7 +320,7 @@ def test_an_interrupt(qc, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("qc.compile", interrupt)
+    monkeypatch.setattr("qc.search.compilation.compile", interrupt)
     result = qc(MODEL, "--data", DATA)
     assert (result.code, result.made) == (130, [])
     assert result.err.endswith("qc: error: interrupted\n")
@@ -376,4 +376,5 @@ def test_the_documented_commands_run(qc) -> None:
     assert len(commands) > 10
     for command in commands:
         result = qc(*shlex.split(command, comments=True)[1:])
-        assert result.code == 0, f"{command}: {result.err}"
+        different = command.startswith("qc diff") and result.code == 1
+        assert result.code == 0 or different, f"{command}: {result.err}"

@@ -1,0 +1,47 @@
+"""Compiling a model only to see what is decided about it: no file comes out, and data may be missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import qc
+from qc.compiler import Compiled
+from qc.passes import Pass, Pipeline, PipelineFile, Stage
+from qc.passes.pipeline import Step
+from qc.progress import RichProgress
+
+from .options import Job
+from .output import standard_error
+
+
+def compile_decisions(job: Job, pipeline: PipelineFile) -> Compiled:
+    """Compiles without the passes that lower and, if there is no data, without those that need it.
+
+    Quantizers have no numbers then.
+    """
+    data = job.feeds(job.read())
+    steps = _deciding(pipeline.pipeline.steps, has_data=data is not None)
+    with RichProgress(standard_error()) as progress:
+        return qc.compile(
+            job.model,
+            replace(pipeline, pipeline=Pipeline(steps)),
+            data=data,
+            target=job.target,
+            allow_unquantized=True,
+            threads=job.threads,
+            progress=progress,
+            seed=job.seed,
+        )
+
+
+def _deciding(steps: Sequence[Step], has_data: bool) -> list[Step]:
+    """The steps without those that lower, and without those that need data if there is none."""
+    kept: list[Step] = []
+    for step in steps:
+        if not isinstance(step, Pass):
+            inner = _deciding(step.steps, has_data)
+            kept += [replace(step, steps=inner)] if inner else []
+        elif step.stage != Stage.LOWER and (has_data or step.needs.isdisjoint({"data", "executor"})):
+            kept.append(step)
+    return kept

@@ -1,0 +1,92 @@
+"""``qc diff A.onnx B.onnx``: what differs between two models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+from rich.text import Text
+
+import qc
+from qc.ir.diff import Count, Difference, ModelDiff, diff_models
+from qc.ir.files import atomic_write
+from qc.report import facts_grid, printable
+
+from .files import FileType, WordType, check_outputs, model_files, writing
+from .output import ReportConsole, standard_output
+
+DIFFERENT = 1
+_SHOWN = 12
+_COLOURS = {"+": "green", "-": "red", "~": "yellow"}
+
+
+@click.command("diff", short_help="Show how two models differ.")
+@click.argument("first", metavar="A.onnx", type=WordType())
+@click.argument("second", metavar="B.onnx", type=WordType())
+@click.option("-v", "--verbose", is_flag=True, help="Show all differences, not only the first of each kind.")
+@click.option("-q", "--quiet", is_flag=True, help="Tell the result by the exit code alone.")
+@click.option(
+    "--json", "json_file", metavar="FILE", type=FileType(), help="Write all differences as JSON, too."
+)
+def diff_command(first: str, second: str, verbose: bool, quiet: bool, json_file: Path | None) -> int:
+    """Shows how model B differs from model A: + added, - removed, ~ changed.
+
+    Ops and tensors are recognized by name or by their place in the graph. A tensor that is quantized and
+    dequantized again is shown as quantized, and a folded batch normalization as folded. The exit code is 0
+    if the models are equal and 1 if they differ.
+    """
+    a, b = qc.read_model(first), qc.read_model(second)
+    if json_file is not None:
+        inputs = (
+            *model_files(first, a.origin, "the first model"),
+            *model_files(second, b.origin, "the second model"),
+        )
+        check_outputs([json_file], inputs)
+    found = diff_models(a, b)
+    if json_file is not None:
+        text = json.dumps(found.document(), indent=2, ensure_ascii=False, allow_nan=False)
+        with writing(json_file), atomic_write(json_file) as file:
+            file.write(f"{text}\n".encode())
+    if not quiet:
+        _show(standard_output(), first, second, found, None if verbose else _SHOWN)
+    return 0 if found.equal else DIFFERENT
+
+
+def _show(console: ReportConsole, first: str, second: str, found: ModelDiff, limit: int | None) -> None:
+    if found.equal:
+        console.show(printable(f"{first} and {second} are equal"))
+        return
+    console.show(
+        Text(printable(f"- {first}"), "red"), Text(printable(f"+ {second}"), "green"), "", wrap=False
+    )
+    console.show(facts_grid((group, _counted(found.count(group))) for group, _ in found.groups()))
+    hidden = 0
+    for group, differences in found.groups():
+        shown = differences[:limit]
+        hidden += len(differences) - len(shown)
+        console.show("", Text(group, style="bold"), *_lines(shown), wrap=False)
+        if len(shown) < len(differences):
+            console.show(Text(f"  and {len(differences) - len(shown):,} more", "dim"))
+    if hidden:
+        console.show("", Text("-v shows all differences", "dim"))
+
+
+def _counted(number: Count) -> str:
+    """``3 added, 1 changed``."""
+    return ", ".join(f"{value:,} {word}" for word, value in vars(number).items() if value)
+
+
+def _lines(differences: list[Difference]) -> Iterator[Text]:
+    """The differences; the subgraph they are in is told once."""
+    scope = ""
+    for difference in differences:
+        if difference.scope != scope:
+            scope = difference.scope
+            yield Text(f"  in {printable(scope)}" if scope else "  in the main graph", "dim")
+        detail = f": {difference.detail}" if difference.detail else ""
+        yield Text.assemble(
+            (f"{difference.sign} {printable(difference.subject)}", _COLOURS[difference.sign]),
+            printable(detail),
+        )

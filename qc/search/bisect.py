@@ -1,0 +1,187 @@
+"""Finds the action, and the quantizer, that makes a result bad.
+
+The actions of a compilation are numbered, and any limit gives a valid model. So the first bad one is found
+by halving, as in LLVM's ``-opt-bisect-limit``: after it the result is bad, one before it the result is good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from qc.compiler import Compiled
+from qc.ir.errors import DemandError, ModelError
+from qc.ir.journal import Remark
+from qc.passes import NullProgress, Progress
+from qc.runtime import Data, load_data, model_inputs
+
+from .compilation import Compilation, Watch, is_defect
+from .oracle import MetricOracle, Oracle, Outcome, Verdict
+from .quantizers import QuantizerFacts, Removal, Removals
+
+MOST_REMOVALS = 50
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The verdict on what the actions up to ``limit`` make."""
+
+    limit: int
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a search found.
+
+    Attributes:
+        actions: number of all actions.
+        probes: what was tried, in order.
+        suspects: the first bad action; several if the oracle could not tell them apart.
+        quantizer: the quantizer that the first bad action is about, as it is in the whole result.
+        without: the verdict on the whole result without that quantizer alone.
+        best_removal: the quantizer without which the whole result gains most; only looked for if ``without``
+            is not good.
+        removals: how many quantizers were tried for it.
+    """
+
+    actions: int
+    probes: tuple[Probe, ...]
+    suspects: tuple[Remark, ...]
+    quantizer: QuantizerFacts | None = None
+    without: Verdict | None = None
+    best_removal: Removal | None = None
+    removals: int = 0
+
+
+def bisect(
+    compilation: Compilation,
+    oracle: Oracle,
+    *,
+    data: object = None,
+    progress: Progress | None = None,
+    on_probe: Callable[[Probe, int], None] = lambda probe, actions: None,
+) -> Finding:
+    """Finds the first action after which a result is bad.
+
+    Args:
+        compilation: what to compile.
+        oracle: what is bad; see :func:`qc.search.parse_oracle`.
+        data: what to compare on; default: the calibration data.
+        progress: where long work shows how far it is.
+        on_probe: called after every probe with the number of all actions.
+
+    Raises:
+        DemandError: the whole result is good, or the model is bad before any action.
+        QcError: what the compilation or the oracle has to say about model, data and options.
+    """
+    proto = compilation.proto()
+    oracle.check(proto)
+    source = compilation.data if data is None else data
+    feeds = load_data(source, model_inputs(proto)) if source is not None else None
+    return _Search(compilation, oracle, feeds, progress or NullProgress(), on_probe).run()
+
+
+class _Search:
+    def __init__(
+        self,
+        compilation: Compilation,
+        oracle: Oracle,
+        data: Data | None,
+        progress: Progress,
+        on_probe: Callable[[Probe, int], None],
+    ) -> None:
+        self._compilation = compilation
+        self._oracle = oracle
+        self._data = data
+        self._progress = progress
+        self._on_probe = on_probe
+        self._total = 0
+        self._probes: list[Probe] = []
+        self._actions: list[Remark] = []  # of the last compilation that was bad
+
+    def run(self) -> Finding:
+        whole = self._check_ends()
+        good, bad = self._halve(0, self._total)
+        suspects = tuple(self._actions[good:bad])
+        finding = Finding(self._total, tuple(self._probes), suspects)
+        if whole is None or len(suspects) > 1:
+            return finding
+        return self._blame_quantizer(finding, whole)
+
+    def _check_ends(self) -> Compiled | None:
+        """The whole result, None if there is none; raises DemandError if there is nothing to find."""
+        whole, verdict = self._judge(None)
+        self._report(self._total, verdict)
+        if verdict.outcome is not Outcome.BAD:
+            raise DemandError(
+                f"the whole result is not bad by '{self._oracle}' ({verdict}): there is nothing to find"
+            )
+        if not self._total:
+            raise DemandError(f"the result is {verdict}, but there is no action that could be to blame")
+        _, first = self._judge(0)
+        self._report(0, first)
+        if first.outcome is not Outcome.GOOD:
+            raise DemandError(
+                f"the result without any action is not good by '{self._oracle}' ({first}): no action is to "
+                "blame; the oracle says what is bad"
+            )
+        return whole
+
+    def _halve(self, good: int, bad: int) -> tuple[int, int]:
+        """The closest good and bad limits; what lies between them could not be told."""
+        skipped: set[int] = set()
+        while True:
+            left = [limit for limit in range(good + 1, bad) if limit not in skipped]
+            if not left:
+                return good, bad
+            limit = min(left, key=lambda limit: abs(2 * limit - good - bad))
+            _, verdict = self._judge(limit)
+            self._report(limit, verdict)
+            if verdict.outcome is Outcome.SKIP:
+                skipped.add(limit)
+            elif verdict.is_bad:
+                bad = limit
+            else:
+                good = limit
+
+    def _judge(self, limit: int | None) -> tuple[Compiled | None, Verdict]:
+        """Compiles up to a limit; the result, None if that failed, and the verdict on it."""
+        watch = Watch()
+        compiled = None
+        try:
+            compiled = self._compilation.compile(limit, [watch], self._progress)
+            verdict = self._oracle.judge(compiled, self._compilation, self._data)
+        except Exception as error:
+            # Without any action, the model itself cannot be run.
+            if isinstance(error, ModelError) and limit == 0:
+                raise
+            if compiled is not None and is_defect(error):
+                raise
+            verdict = self._oracle.judge_failure(error)
+        actions = watch.actions()
+        if limit is None:
+            self._total = len(actions)
+        if verdict.is_bad:
+            self._actions = actions
+        return compiled, verdict
+
+    def _report(self, limit: int, verdict: Verdict) -> None:
+        self._probes.append(Probe(limit, verdict))
+        self._on_probe(self._probes[-1], self._total)
+
+    def _blame_quantizer(self, finding: Finding, whole: Compiled) -> Finding:
+        """Looks at the quantizer of the first bad action, and at the others if it is not the only one."""
+        number = finding.suspects[0].quantizer
+        if number is None:
+            return finding
+        removals = Removals(whole, self._compilation, self._oracle, self._data)
+        own = next((q for q in whole.ir.quant.quantizers() if q.id == number), None)
+        facts = without = best = None
+        tried = 0
+        if own is not None:
+            facts, without = removals.facts(own), removals.judge(own)
+        cured = without is not None and without.outcome is Outcome.GOOD
+        if not cured and isinstance(self._oracle, MetricOracle):
+            best, tried = removals.best(MOST_REMOVALS, finding.probes[0].verdict, self._progress)
+        return Finding(finding.actions, finding.probes, finding.suspects, facts, without, best, tried)

@@ -1,0 +1,107 @@
+"""What is to be kept while a model is reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from qc.ir.errors import QcError
+from qc.ir.executor import Feed
+from qc.runtime import load_data, model_inputs
+
+from .commands import Command
+from .compilation import Compilation, Watch
+from .oracle import CommandOracle, Fails, Oracle, Outcome, Verdict, parse_oracle
+
+
+class Interest(Protocol):
+    """Tells whether a model still shows what is looked for; a verdict of BAD says that it does.
+
+    Attributes:
+        reads_data: whether it needs feeds for the model.
+    """
+
+    @property
+    def reads_data(self) -> bool:
+        """Whether it needs feeds for the model."""
+
+    def examine(self, path: Path, feeds: Sequence[Feed]) -> Verdict:
+        """Looks at a model in a file."""
+
+
+@dataclass(frozen=True)
+class CommandInterest:
+    """A command, which ends with exit code 0 if the model is interesting."""
+
+    command: Command
+    reads_data: ClassVar[bool] = False
+
+    def examine(self, path: Path, feeds: Sequence[Feed]) -> Verdict:
+        """Runs the command; one that runs out of time finds nothing."""
+        code = self.command.run(path)
+        words = "the command ran out of time" if code is None else f"the command ended with exit code {code}"
+        return Verdict(Outcome.BAD if code == 0 else Outcome.GOOD, words)
+
+
+class OracleInterest:
+    """A compilation whose result is bad by an oracle; if it fails, always in the same way.
+
+    Args:
+        oracle: what is bad.
+        compilation: how to compile; the model and the data are those of each test.
+    """
+
+    def __init__(self, oracle: Oracle, compilation: Compilation) -> None:
+        self._oracle = oracle
+        self._compilation = compilation
+        self._failure: tuple[str, ...] | None = None
+
+    @property
+    def reads_data(self) -> bool:
+        """Whether the oracle or a pass needs data."""
+        needs = {
+            need for step in self._compilation.chosen_pipeline().pipeline.passes() for need in step.needs
+        }
+        return self._oracle.needs_data or not needs.isdisjoint({"data", "executor"})
+
+    def examine(self, path: Path, feeds: Sequence[Feed]) -> Verdict:
+        """Compiles the model and asks the oracle."""
+        compilation = replace(self._compilation, model=path, data=list(feeds) or None)
+        watch = Watch()
+        try:
+            compiled = compilation.compile(None, [watch])
+        except Exception as error:
+            return self._examine_failure(error, watch)
+        try:
+            data = load_data(feeds, model_inputs(compilation.proto())) if feeds else None
+            return self._oracle.judge(compiled, compilation, data)
+        except QcError as error:
+            return Verdict(Outcome.SKIP, str(error))
+
+    def _examine_failure(self, error: Exception, watch: Watch) -> Verdict:
+        """Interesting is a failure of the same kind, in the same pass, as the first one that was seen."""
+        try:
+            verdict = self._oracle.judge_failure(error)
+        except QcError:
+            return Verdict(Outcome.GOOD, str(error))
+        if not isinstance(self._oracle, Fails):
+            return Verdict(Outcome.GOOD, verdict.words)
+        failed = watch.failed_pass.name if watch.failed_pass is not None else ""
+        seen = (type(error).__name__, type(error.__cause__).__name__, failed)
+        self._failure = self._failure or seen
+        return verdict if seen == self._failure else Verdict(Outcome.GOOD, verdict.words)
+
+
+def parse_interest(text: str, compilation: Compilation, timeout: float | None) -> Interest:
+    """Makes an interest from its text: a command that ends with exit code 0, or an oracle that says bad.
+
+    Raises:
+        UsageError: the text is empty, or is meant as a condition and is none.
+    """
+    oracle = parse_oracle(text, timeout)
+    if isinstance(oracle, CommandOracle):
+        return CommandInterest(oracle.command)
+    oracle.check(compilation.proto())
+    return OracleInterest(oracle, compilation)

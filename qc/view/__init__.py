@@ -1,0 +1,7 @@
+"""Pictures of models: an HTML page for the browser, and source text for Graphviz."""
+
+from .dot import dot_source
+from .page import html_page
+from .scenes import MAX_OPS, Crop
+
+__all__ = ["MAX_OPS", "Crop", "dot_source", "html_page"]

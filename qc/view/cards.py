@@ -1,0 +1,202 @@
+"""What the page tells about an op or a tensor that is clicked on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from onnx import TensorProto
+
+from qc.ir.constants import constant_data
+from qc.ir.graph import Op, Value
+from qc.ir.journal import Remark
+from qc.ir.roundings import Mark
+from qc.ir.tensor_ref import TensorRef
+from qc.ir.wiring import Read, Reader, Scope, Wiring
+from qc.report import count, file_size, printable
+
+from .boxes import key_of
+from .picture import Picture
+from .words import element_type, encoding_texts, numbers_text, op_type, port_name, shape_text
+
+Part = tuple[str, str]  # text, and the key of what a click on it leads to, or ""
+Fact = tuple[str, list[Part]]
+
+_READERS = 24
+_ITEMS = 12
+
+
+class Cards:
+    """Makes the cards of one model."""
+
+    def __init__(self, wiring: Wiring) -> None:
+        self._wiring = wiring
+        self._model = wiring.model
+        self._remarks: dict[Op | Value, list[Remark]] = {}
+        for remark in wiring.model.journal.remarks:
+            self._remarks.setdefault(remark.about, []).append(remark)
+        self._reads: dict[Value, list[tuple[Scope, Reader, Read]]] = {}
+        for scope in wiring.scopes.values():
+            for value, readers in scope.readers.items():
+                for reader in readers:
+                    read = scope.reads[reader.op][reader.port] if reader.port is not None else None
+                    self._reads.setdefault(value, []).append((scope, reader, read or Read(value)))
+
+    def document(self, pictures: Iterable[Picture]) -> dict[str, Any]:
+        """The cards of all ops that are drawn and of all tensors at them, as plain values for JSON."""
+        found: dict[str, Any] = {}
+        for picture in pictures:
+            scope = self._wiring.scopes[picture.graph]
+            for box in picture.boxes:
+                if isinstance(box.subject, Op):
+                    op = box.subject
+                    found[key_of(op)] = self._card(op_type(op), op, self._op_facts(scope, op))
+                for value in _values_at(scope, box.subject):
+                    if key_of(value) not in found:
+                        found[key_of(value)] = self._card("Tensor", value, self._value_facts(value))
+        return found
+
+    # -- ops ----------------------------------------------------------------------------------------
+
+    def _op_facts(self, scope: Scope, op: Op) -> Iterator[Fact]:
+        region = self._model.region_of(op)
+        if region is not None:
+            yield "region", [(str(region), key_of(region.root))]
+        for name in op.attributes:
+            yield name, [(_attribute(op, name), "")]
+        for port, read in enumerate(scope.reads[op]):
+            if read is not None:
+                yield port_name(op, port), _read_parts(read)
+        for captured in scope.captured.get(op, ()):
+            yield "captures", [_link(captured)]
+        for value in scope.makes[op]:
+            if value is not None:
+                yield "makes", [_link(value), (f" {_type(value)}", "")]
+        for key, nested in op.subgraphs.items():
+            yield key, [(count(len(nested.ops()), "op"), key_of(nested))]
+        if op.provenance:
+            yield "made by", [(", ".join(op.provenance), "")]
+
+    # -- tensors ------------------------------------------------------------------------------------
+
+    def _value_facts(self, value: Value) -> Iterator[Fact]:
+        yield "type", [(_type(value), "")]
+        data = constant_data(value)
+        if data is not None:
+            yield "constant", [(_constant(data), "")]
+        behind = self._wiring.read(value).value
+        if behind is not value:
+            yield "rounds", [_link(behind)]
+        scope = self._wiring.scopes[value.graph]
+        maker = scope.maker.get(value)
+        if maker is not None:
+            yield "made by", [(maker.label, key_of(maker))]
+        reads = self._reads.get(value, [])
+        for _, reader, _ in reads[:_READERS]:
+            yield "read by", [(_reader_label(reader), key_of(reader.op))]
+        if len(reads) > _READERS:
+            yield "read by", [(f"and {len(reads) - _READERS:,} more", "")]
+        for output in scope.given_as.get(value, ()):
+            yield "output", [_link(output)]
+        yield from self._quantization(value, reads)
+
+    def _quantization(self, value: Value, reads: list[tuple[Scope, Reader, Read]]) -> Iterator[Fact]:
+        """Every rounding with its numbers; why the tensor stays float, if it does."""
+        marks: dict[object, tuple[Mark, list[Reader]]] = {}
+        for _, reader, read in reads:
+            for mark in read.marks:
+                marks.setdefault(mark.grid, (mark, []))[1].append(reader)
+        for mark, readers in marks.values():
+            yield "quantized", [(_mark_title(mark), "")]
+            if len(readers) < len(reads):
+                yield "for", [(_reader_label(reader), key_of(reader.op)) for reader in readers[:_ITEMS]]
+            if mark.encoding is None:
+                yield "state", [("not calibrated", "")]
+            else:
+                yield from ((name, [(text, "")]) for name, text in encoding_texts(mark.encoding).items())
+            yield from self._ties(value, mark)
+        reason = None if marks else self._model.quant.why_not(value)
+        if reason is not None:
+            yield "stays float", [(reason, "")]
+
+    def _ties(self, value: Value, mark: Mark) -> Iterator[Fact]:
+        if mark.quantizer is None:
+            return
+        sites = self._model.quant.sites_of(mark.quantizer)
+        others = [other for other in dict.fromkeys(site.value for site in sites) if other is not value]
+        if others:
+            parts = [_link(other) for other in others[:_ITEMS]]
+            more = [(f"and {len(others) - _ITEMS} more", "")] if len(others) > _ITEMS else []
+            yield "tied to", [*parts, *more]
+
+    def _card(self, kind: str, subject: Op | Value, facts: Iterable[Fact]) -> dict[str, Any]:
+        return {
+            "kind": printable(kind),
+            "name": printable(subject.name),
+            "facts": _plain(facts),
+            "history": _plain(self._history(subject)),
+        }
+
+    def _history(self, subject: Op | Value) -> Iterator[Fact]:
+        """What was done to an op or a tensor and decided about it, with the reason."""
+        for remark in self._remarks.get(subject, ()):
+            number = f"{remark.number} " if remark.number else ""
+            asked = f", asked by {remark.asked_by}" if remark.asked_by else ""
+            hint = f"; {remark.suggestion}" if remark.suggestion else ""
+            yield f"{number}{remark.pass_name}", [(f"{remark.kind}: {remark.reason}{asked}{hint}", "")]
+
+
+def _values_at(scope: Scope, subject: Op | Value) -> Iterator[Value]:
+    """The tensor itself, or what an op reads and makes."""
+    if isinstance(subject, Value):
+        yield subject
+        return
+    yield from (read.value for read in scope.reads[subject] if read is not None)
+    yield from scope.captured.get(subject, ())
+    yield from (value for value in scope.makes[subject] if value is not None)
+
+
+def _plain(facts: Iterable[Fact]) -> list[list[Any]]:
+    return [[printable(label), [[printable(text), key] for text, key in parts]] for label, parts in facts]
+
+
+def _link(value: Value) -> Part:
+    return value.name, key_of(value)
+
+
+def _reader_label(reader: Reader) -> str:
+    return reader.op.label if reader.port is not None else f"inside {reader.op.label}"
+
+
+def _read_parts(read: Read) -> list[Part]:
+    marks = "".join(f" {mark.spec.format}" for mark in read.marks)
+    return [_link(read.value), (f" {_type(read.value)}{marks}", "")]
+
+
+def _type(value: Value) -> str:
+    return f"{element_type(value.type.elem_type)} {shape_text(value.type.shape)}".strip()
+
+
+def _mark_title(mark: Mark) -> str:
+    quantizer = f"q{mark.quantizer.id} " if mark.quantizer is not None else ""
+    made = f", by {' and '.join(op.op_type for op in mark.ops)}" if mark.ops else ""
+    return f"{quantizer}{mark.spec}{made}"
+
+
+def _constant(data: TensorRef) -> str:
+    size = file_size(data.nbytes)
+    return f"{numbers_text(data)} ({size})" if data.is_small else f"{data.size:,} elements, {size}"
+
+
+def _attribute(op: Op, name: str) -> str:
+    """The value of an attribute in short."""
+    proto = op.attributes[name]
+    if proto.ref_attr_name:
+        return f"@{proto.ref_attr_name}"
+    value = op.attribute(name)
+    if isinstance(value, TensorProto):
+        return numbers_text(TensorRef(value, op.graph.model.base_dir))
+    if isinstance(value, list):
+        more = f", ... {len(value)} in all" if len(value) > _ITEMS else ""
+        return f"[{', '.join(map(str, value[:_ITEMS]))}{more}]"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,116 @@
+"""The page: a self-contained HTML file that shows a model in a browser."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from qc.ir.model import Model
+from qc.ir.wiring import Wiring
+from qc.report import count, printable
+
+from .boxes import key_of, shortened
+from .cards import Cards
+from .palette import format_class, region_classes
+from .picture import Picture
+from .scenes import Crop, pictures_of
+from .svg import Drawing, draw
+
+
+def html_page(model: Model, title: str, crop: Crop | None = None) -> str:
+    """An HTML page that shows all graphs of a model, with its regions and quantizers.
+
+    Nothing is loaded from elsewhere. All names are escaped.
+
+    Args:
+        crop: the part to show; default: all of it.
+
+    Raises:
+        UsageError: there are too many ops to be shown, or no tensor of the name in ``crop``.
+    """
+    wiring = Wiring(model)
+    pictures = pictures_of(wiring, crop)
+    regions = region_classes(region.name for region in model.regions)
+    drawings = [draw(picture, regions) for picture in pictures]
+    data = {
+        "facts": list(_facts(pictures)),
+        "formats": _formats(pictures),
+        "regions": _regions(pictures, regions),
+        "scenes": [_scene(*pair) for pair in zip(pictures, drawings, strict=True)],
+        "cards": Cards(wiring).document(pictures),
+    }
+    return Template(_resource("page.html")).substitute(
+        title=escape(printable(title)),
+        style=_resource("page.css"),
+        scenes="\n".join(drawing.svg for drawing in drawings),
+        data=_json(data),
+        script=_resource("page.js"),
+    )
+
+
+def _resource(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
+def _json(data: dict[str, Any]) -> str:
+    """JSON that cannot end the script element that it stands in."""
+    return json.dumps(data, allow_nan=False).replace("<", "\\u003c")
+
+
+def _scene(picture: Picture, drawing: Drawing) -> dict[str, Any]:
+    return {
+        "key": key_of(picture.graph),
+        "parent": key_of(picture.graph.parent.graph) if picture.graph.parent is not None else "",
+        "label": _short_label(picture),
+        "ops": sum(box.kind == "op" for box in picture.boxes),
+        "hidden": picture.hidden,
+        "width": drawing.width,
+        "height": drawing.height,
+    }
+
+
+def _short_label(picture: Picture) -> str:
+    """Where a graph is within the next outer one."""
+    parent = picture.graph.parent
+    if parent is None:
+        return printable(picture.label or "main graph")
+    key = next(key for key, graph in parent.subgraphs.items() if graph is picture.graph)
+    return printable(f"{key} of {shortened(parent.name or parent.op_type)}")
+
+
+def _facts(pictures: Sequence[Picture]) -> Iterator[list[str]]:
+    boxes = [box for picture in pictures for box in picture.boxes if box.kind == "op"]
+    yield ["ops", f"{len(boxes):,}"]
+    hidden = sum(picture.hidden for picture in pictures)
+    if hidden:
+        yield ["not shown", count(hidden, "op")]
+    with_floats = [box for box in boxes if box.quantized is not None]
+    quantized = sum(bool(box.quantized) for box in with_floats)
+    yield ["quantized ops", f"{quantized:,} of {len(with_floats):,}"]
+
+
+def _formats(pictures: Sequence[Picture]) -> list[tuple[str, str, int]]:
+    """Class, name and number of tensors of every format, constants included."""
+    seen: dict[tuple[object, str], None] = {}
+    for picture in pictures:
+        for line in picture.lines:
+            seen.update(dict.fromkeys((line.value, end.format) for end in line.ends))
+        for box in picture.boxes:
+            seen.update(dict.fromkeys((row.target, row.format) for row in box.rows if row.format))
+    counted = Counter(format for _, format in seen)
+    return [
+        (format_class(format), format or "not quantized", counted[format])
+        for format in sorted(counted, key=lambda name: (not name, name))
+    ]
+
+
+def _regions(pictures: Sequence[Picture], classes: dict[str, str]) -> list[tuple[str, str, int]]:
+    """Class, name and number of regions of every name that is drawn."""
+    drawn = {box.region: None for picture in pictures for box in picture.boxes if box.region is not None}
+    counted = Counter(region.name for region in drawn)
+    return [(style, printable(name), counted[name]) for name, style in classes.items() if counted[name]]

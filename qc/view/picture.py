@@ -1,0 +1,205 @@
+"""What is drawn of a graph: boxes for ops, inputs and outputs, and lines for the tensors between them."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from qc.ir.constants import constant_data
+from qc.ir.graph import Graph, Op, Value
+from qc.ir.op_traits import is_parameter
+from qc.ir.region import Region
+from qc.ir.wiring import Read, Scope
+
+from .layout import Link, layers_of
+from .words import constant_text, format_of, op_type, port_name
+
+# The longest lines are cut where, taken together, lines would pass more layers than this, for each box.
+_LAYERS_PER_BOX = 3
+_SHORT = 8  # layers that any line may pass
+_ROWS = 3
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of text in a box: a constant that an op reads, or a graph that it holds.
+
+    Attributes:
+        format: the number format of a constant; empty if it is not quantized.
+        target: what the text stands for; None if it stands for several things.
+    """
+
+    text: str
+    format: str = ""
+    target: Value | Graph | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """A box.
+
+    Attributes:
+        kind: ``op``, ``input``, ``output``, or ``reference`` to a tensor that comes from afar.
+        subject: the op, or the tensor that goes in, goes out, or is referred to.
+        quantized: whether an op reads quantized numbers only; None if it reads no float numbers.
+    """
+
+    kind: str
+    subject: Op | Value
+    title: str
+    name: str = ""
+    rows: tuple[Row, ...] = ()
+    region: Region | None = None
+    quantized: bool | None = None
+
+
+@dataclass(frozen=True)
+class End:
+    """One reading of a tensor; ``format`` is empty if it is not quantized on the way."""
+
+    box: Box
+    format: str
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """A tensor, from the box that makes it to those that read it."""
+
+    value: Value
+    source: Box
+    ends: list[End] = field(default_factory=list)
+
+    @property
+    def format(self) -> str:
+        """The format that all readers see; empty if it is none or not the same for all."""
+        formats = {end.format for end in self.ends}
+        return formats.pop() if len(formats) == 1 else ""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One graph.
+
+    Attributes:
+        label: where it is; empty for the main graph.
+        boxes: in topological order.
+        lines: in the order of their sources.
+        hidden: how many ops of the graph are left out.
+    """
+
+    graph: Graph
+    label: str
+    boxes: list[Box]
+    lines: list[Line]
+    hidden: int
+
+    def links(self) -> list[Link]:
+        """The lines by the numbers of their boxes."""
+        number = {box: position for position, box in enumerate(self.boxes)}
+        return [Link(number[line.source], tuple(number[end.box] for end in line.ends)) for line in self.lines]
+
+
+def picture_of(scope: Scope, label: str, shown: Container[Op]) -> Picture:
+    """The picture of the ops of a graph that are to be shown."""
+    painter = _Painter(scope, shown)
+    painter.paint()
+    lines = [line for line in painter.lines if line.ends]
+    hidden = len(scope.ops) - len(painter.ops)
+    return _with_short_lines(Picture(scope.graph, label, painter.boxes, lines, hidden))
+
+
+class _Painter:
+    """Makes boxes and lines; ``ops`` are the ops that are drawn."""
+
+    def __init__(self, scope: Scope, shown: Container[Op]) -> None:
+        self.scope = scope
+        self.ops = {op: None for op in scope.ops if op in shown}
+        self.boxes: list[Box] = []
+        self.lines: list[Line] = []
+        self._line_of: dict[Value, Line] = {}
+
+    def paint(self) -> None:
+        """Goes through the graph in topological order."""
+        whole = len(self.ops) == len(self.scope.ops)
+        for value in self.scope.graph.inputs:
+            used = any(reader.op in self.ops for reader in self.scope.readers.get(value, ()))
+            if constant_data(value) is None and (used or whole):
+                self._add(Box("input", value, value.name), [value])
+        for op in self.ops:
+            self._paint_op(op)
+        for output, read in self.scope.results.items():
+            if whole or read.value in self._line_of:
+                self._add(Box("output", output, output.name), [], [read])
+
+    def _paint_op(self, op: Op) -> None:
+        reads = [read for read in self.scope.reads[op] if read is not None]
+        reads += [Read(value) for value in self.scope.captured.get(op, ())]
+        region = op.graph.model.region_of(op)
+        box = Box("op", op, op_type(op), op.name, tuple(self._rows(op)), region, self._is_quantized(op))
+        makes = [value for value in self.scope.makes[op] if value is not None]
+        self._add(box, makes, [read for read in reads if constant_data(read.value) is None])
+
+    def _add(self, box: Box, makes: list[Value], reads: Sequence[Read] = ()) -> None:
+        """Adds a box, and leads to it what it reads: by a reference if what makes it is not drawn."""
+        for read in reads:
+            line = self._line_of.get(read.value)
+            if line is None:
+                line = Line(read.value, Box("reference", read.value, read.value.name))
+                self.boxes.append(line.source)
+                self.lines.append(line)
+            line.ends.append(End(box, format_of(read)))
+        self.boxes.append(box)
+        for value in makes:
+            self._line_of[value] = Line(value, box)
+            self.lines.append(self._line_of[value])
+
+    def _rows(self, op: Op) -> Iterator[Row]:
+        """The constants, as many as have room, then the subgraphs."""
+        constants = [
+            Row(f"{port_name(op, port)} {constant_text(read.value)}", format_of(read), read.value)
+            for port, read in enumerate(self.scope.reads[op])
+            if read is not None and constant_data(read.value) is not None
+        ]
+        shown = _ROWS if len(constants) <= _ROWS else _ROWS - 1
+        yield from constants[:shown]
+        if len(constants) > shown:
+            yield Row(f"and {len(constants) - shown} more")
+        for key, nested in op.subgraphs.items():
+            yield Row(f"{key}: {len(nested.ops())} ops", target=nested)
+
+    def _is_quantized(self, op: Op) -> bool | None:
+        region = op.graph.model.region_of(op)
+        quantized = [
+            bool(read.marks)
+            for port, read in enumerate(self.scope.reads[op])
+            if read is not None
+            and (read.marks or read.value.is_float)
+            and not is_parameter(op, port)
+            and not (region is not None and region.is_inner(read.value))
+        ]
+        return all(quantized) if quantized else None
+
+
+def _with_short_lines(picture: Picture) -> Picture:
+    """The picture with references in place of the ends of lines that are too long to be followed."""
+    number = {box: position for position, box in enumerate(picture.boxes)}
+    layers = layers_of(len(picture.boxes), picture.links())
+    spans = {
+        line: max(layers[number[end.box]] for end in line.ends) - layers[number[line.source]]
+        for line in picture.lines
+    }
+    room = _LAYERS_PER_BOX * len(picture.boxes)
+    references: dict[Box, list[Line]] = {}
+    for line in sorted(picture.lines, key=spans.__getitem__):
+        room -= spans[line]
+        if room < 0 and spans[line] > _SHORT:
+            far = layers[number[line.source]] + _SHORT
+            cut_off = [end for end in line.ends if layers[number[end.box]] > far]
+            line.ends[:] = [end for end in line.ends if layers[number[end.box]] <= far]
+            for end in cut_off:
+                cut = Line(line.value, Box("reference", line.value, line.value.name), [end])
+                references.setdefault(end.box, []).append(cut)
+    boxes = [one for box in picture.boxes for one in (*(cut.source for cut in references.get(box, ())), box)]
+    lines = [line for line in picture.lines if line.ends]
+    lines += [cut for cuts in references.values() for cut in cuts]
+    return replace(picture, boxes=boxes, lines=lines)

@@ -1,0 +1,97 @@
+"""Which graphs of a model, and which of their ops, are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from qc.ir.errors import UsageError, nearest
+from qc.ir.graph import Graph, Op, Value
+from qc.ir.model import Model
+from qc.ir.wiring import Scope, Wiring
+
+from .picture import Picture, picture_of
+
+MAX_OPS = 3000
+
+
+@dataclass(frozen=True)
+class Crop:
+    """A part of a model: the ops that are at most ``radius`` steps from a tensor."""
+
+    tensor: str
+    radius: int
+
+
+def pictures_of(wiring: Wiring, crop: Crop | None, limit: int | None = MAX_OPS) -> list[Picture]:
+    """The pictures of all graphs, or of what is around a tensor.
+
+    Args:
+        limit: how many ops may be drawn.
+
+    Raises:
+        UsageError: there are too many ops, or no tensor of that name.
+    """
+    if crop is None:
+        shown = {op: None for scope in wiring.scopes.values() for op in scope.ops}
+    else:
+        shown = _around(wiring, crop)
+    if limit is not None and len(shown) > limit:
+        way = "a smaller --radius" if crop is not None else "--around TENSOR, which shows a part of it"
+        raise UsageError(f"a page shows at most {limit:,} ops, and these are {len(shown):,}: give {way}")
+    labels = dict(_labels(wiring.model))
+    pictures = [picture_of(scope, labels[graph], shown) for graph, scope in wiring.scopes.items()]
+    return [picture for picture in pictures if picture.boxes]
+
+
+def _labels(model: Model) -> Iterator[tuple[Graph, str]]:
+    """All graphs, and where they are: nothing for the main graph."""
+    tops = [(model.graph, "")]
+    tops += [(body, f"function {domain}::{name}") for (domain, name, _), body in model.functions.items()]
+    for top, label in tops:
+        pending = [(top, label)]
+        while pending:
+            graph, label = pending.pop()
+            yield graph, label
+            within = f" in {label}" if label else ""
+            pending += [
+                (nested, f"{key} of {op.label}{within}")
+                for op in graph.ops()
+                for key, nested in op.subgraphs.items()
+            ]
+
+
+def _around(wiring: Wiring, crop: Crop) -> dict[Op, None]:
+    """The ops around a tensor, nearest first; constants connect nothing."""
+    scope, value = _find(wiring, crop.tensor)
+    found: dict[Op, None] = {}
+    edge = [value]
+    for _ in range(crop.radius):
+        ops = [op for one in edge for op in _touching(scope, one) if op not in found]
+        found.update(dict.fromkeys(ops))
+        edge = [one for op in dict.fromkeys(ops) for one in _computed(scope, op)]
+    return found
+
+
+def _find(wiring: Wiring, name: str) -> tuple[Scope, Value]:
+    names: dict[str, None] = {}
+    for graph, scope in wiring.scopes.items():
+        for value in graph.values():
+            if value.name == name and value.captured is None:
+                return scope, wiring.read(value).value
+            names[value.name] = None
+    raise UsageError(f"the model has no tensor '{name}'{nearest(name, list(names))}")
+
+
+def _touching(scope: Scope, value: Value) -> Iterator[Op]:
+    if value in scope.maker:
+        yield scope.maker[value]
+    yield from (reader.op for reader in scope.readers.get(value, ()))
+
+
+def _computed(scope: Scope, op: Op) -> Iterator[Value]:
+    """The tensors at ``op`` that are made by ops of its graph."""
+    reads = (read.value for read in scope.reads[op] if read is not None)
+    for value in (*reads, *scope.captured.get(op, ()), *scope.makes[op]):
+        if value is not None and value in scope.maker:
+            yield value

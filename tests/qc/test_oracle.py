@@ -1,0 +1,117 @@
+"""What an oracle's text means, and what commands say."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+
+import pytest
+from onnx import TensorProto, helper
+from support.models import floats, model_of
+
+from qc.ir.errors import UsageError
+from qc.search import parse_oracle
+from qc.search.commands import Command
+from qc.search.oracle import METRICS, CommandOracle, Fails, MetricOracle
+
+
+@pytest.mark.parametrize(
+    ("text", "meaning"),
+    [
+        ("sqnr < 30", ("sqnr", None, "<", 30)),
+        ("sqnr<30dB", ("sqnr", None, "<", 30)),
+        (" sqnr (logits)<= 30.5 dB ", ("sqnr", "logits", "<=", 30.5)),
+        ("cosine(a/b:0) < .99", ("cosine", "a/b:0", "<", 0.99)),
+        ("sqnr(f(x)) < 1e1", ("sqnr", "f(x)", "<", 10)),
+        ("max_error >= -0.1", ("max_error", None, ">=", -0.1)),
+        ("sqnr < inf", ("sqnr", None, "<", math.inf)),
+    ],
+)
+def test_conditions(text: str, meaning: tuple) -> None:
+    oracle = parse_oracle(text)
+    assert isinstance(oracle, MetricOracle)
+    assert (oracle.name, oracle.output, oracle.sign, oracle.threshold) == meaning
+    assert parse_oracle(str(oracle)) == oracle
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", "the oracle is empty"),
+        ("sqrn < 30", "there is no metric 'sqrn' (did you mean 'sqnr'?)"),
+        ("psnr(logits) > 3", "there is no metric 'psnr' (did you mean 'sqnr'?)"),
+        (
+            "a > 3",
+            "there is no metric 'a'; metrics: sqnr, cosine, max_error (a command is given with its path",
+        ),
+        ("sqnr = 30", "compare with one of <, <=, >, >=, not ="),
+        ("sqnr != 30", "compare with one of"),
+        ("sqnr < thirty", "'thirty' is not a number"),
+        ("sqnr < nan", "'nan' is not a number"),
+        ("sqnr() < 30", "name an output in the parentheses"),
+        ("sqnr", "no whole condition; write it as in 'sqnr < 30'"),
+        ("cosine(logits)", "no whole condition"),
+        ("sqnr 30", "no whole condition"),
+        ("fail", "neither a condition nor a command (did you mean 'fails'?)"),
+        ("cosinus", "neither a condition nor a command (did you mean 'cosine'?)"),
+    ],
+)
+def test_what_is_meant_as_a_condition_is_no_command(text: str, fault: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_oracle(text)
+    assert fault in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["./sqnr < 30", "python check.py {} > 3", "true", "check < list.txt", "! test -s"]
+)
+def test_all_else_is_a_command(text: str) -> None:
+    assert parse_oracle(text) == CommandOracle(Command(text))
+    assert parse_oracle("fails") == Fails()
+
+
+def test_an_output_that_does_not_exist_or_fit() -> None:
+    whole = helper.make_tensor_value_info("tokens", TensorProto.INT64, [2])
+    model = model_of([], [floats("x", 2)], [floats("logits", 2), whole])
+    parse_oracle("sqnr(logits) < 1").check(model)
+    with pytest.raises(
+        UsageError, match=r"'logit', which the model does not have \(did you mean 'logits'\?\)"
+    ):
+        parse_oracle("sqnr(logit) < 1").check(model)
+    with pytest.raises(UsageError, match="the output 'tokens' has none; outputs with floats: 'logits'"):
+        parse_oracle("sqnr(tokens) < 1").check(model)
+    with pytest.raises(UsageError, match="the outputs have none; outputs with floats: none"):
+        parse_oracle("sqnr < 1").check(model_of([], [floats("x", 2)], [whole]))
+
+
+def test_gains() -> None:
+    assert METRICS["sqnr"].gain(10, 12) == 2 and METRICS["max_error"].gain(3, 1) == 2
+    assert METRICS["sqnr"].gain(math.inf, math.inf) == 0
+    assert METRICS["cosine"].gain(math.nan, 0.5) == math.inf
+    assert METRICS["cosine"].gain(0.5, math.nan) == 0
+
+
+# -- commands -------------------------------------------------------------------------------------------
+
+
+def test_the_path_is_put_in_or_appended(tmp_path: Path) -> None:
+    path = tmp_path / "a model's name.onnx"
+    path.write_text("weights")
+    assert Command("test -s").run(path) == 0
+    assert Command("test -d").run(path) == 1
+    assert Command("test -s {} && test -f {} && exit 7").run(path) == 7
+    assert Command("kill -9 $$; true").run(path) == 128 + 9
+
+
+def test_a_command_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"'no-such-tool --x' cannot be run: .*not found"):
+        Command("no-such-tool --x").run(tmp_path)
+
+
+def test_a_command_out_of_time_ends_with_all_it_started(tmp_path: Path) -> None:
+    sign = tmp_path / "sign"
+    assert Command(f"(sleep 1; touch {sign}) & sleep 60; true", timeout=0.2).run(tmp_path) is None
+    assert Command(f"(sleep 1; touch {sign}) & true").run(tmp_path) == 0
+    time.sleep(1.2)
+    assert not sign.exists()

@@ -1,0 +1,275 @@
+"""``qc view``: what is on the page, and that nothing in a model can get out of its place there."""
+
+from __future__ import annotations
+
+import json
+import re
+import webbrowser
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from qc import UsageError, compile
+from qc.ir.lift import lift
+from qc.ir.wiring import Wiring
+from qc.view import dot_source, html_page
+from qc.view.layout import layers_of
+from qc.view.scenes import pictures_of
+from qc.view.words import TIMES
+
+MODEL, DATA = "model.onnx", "calibration.npz"
+
+
+class Page(HTMLParser):
+    """A page as a browser takes it apart: the text of the data and the drawings, and all elements."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.text = Path(path).read_text(encoding="utf-8")
+        self.elements: list[str] = []
+        self.references: list[str] = []
+        self._data = ""
+        self._open = ""
+        self.feed(self.text)
+        self.data: dict[str, Any] = json.loads(self._data)
+        self.drawings = [
+            ElementTree.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", self.text, re.DOTALL)
+        ]
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.elements.append(tag)
+        found = dict(attributes)
+        self.references += [value for key, value in attributes if key in ("src", "href") and value]
+        self._open = "data" if found.get("id") == "data" else ""
+
+    def handle_endtag(self, tag: str) -> None:
+        self._open = ""
+
+    def handle_data(self, text: str) -> None:
+        if self._open:
+            self._data += text
+
+    def boxes(self, drawing: int = 0) -> list[list[str]]:
+        """The lines of text in every box."""
+        groups = (
+            group for group in self.drawings[drawing].iter("g") if "box" in group.get("class", "").split()
+        )
+        return [[text.text or "" for text in group.iter("text")] for group in groups]
+
+    def card(self, name: str, kind: str = "Tensor") -> dict[str, str]:
+        """What is told about an op or a tensor, by the words in front."""
+        (card,) = (one for one in self.data["cards"].values() if (one["name"], one["kind"]) == (name, kind))
+        found: dict[str, str] = {}
+        for label, parts in (*card["facts"], *card["history"]):
+            text = "".join(text for text, _ in parts)
+            found[label] = f"{found[label]}; {text}" if label in found else text
+        return found
+
+
+def times(text: str) -> str:
+    """The text with multiplication signs for its asterisks."""
+    return text.replace("*", TIMES)
+
+
+def test_a_model_as_it_is(qc) -> None:
+    result = qc("view", MODEL)
+    assert (result.code, result.out, result.made) == (0, "", ["model.html"])
+    assert re.fullmatch(r"wrote model.html, \d+\.\d KB\n", result.err)
+    page = Page("model.html")
+    assert page.references == []
+    assert page.elements.count("script") == 2
+    assert ["Conv", "conv_1", times("W ⟨16*1*3*3⟩")] in page.boxes()
+    assert ["Clip", "clip_1", "min = 0", "max = 6"] in page.boxes()
+    assert {name: number for _, name, number in page.data["regions"]}["conv_bn_relu"] == 3
+    assert page.data["facts"] == [["ops", "33"], ["quantized ops", "0 of 15"]]
+    assert page.card("relu_1")["type"] == times("float batch*16*8*8")
+
+
+def test_with_data_there_are_quantizers_and_reasons(qc) -> None:
+    assert qc("view", MODEL, "--data", DATA, "-o", "page.html", "-q").err == ""
+    page = Page("page.html")
+    assert ["Conv", "conv_1", times("W ⟨16*1*3*3⟩ int8"), "B ⟨16⟩ int32"] in page.boxes()
+    assert [[name, number] for _, name, number in page.data["formats"]][:3] == [
+        ["int32", 11],
+        ["int8", 11],
+        ["uint8", 15],
+    ]
+    card = page.card("relu_1")
+    assert card["quantized"].endswith("uint8 asymmetric")
+    assert card["scale"].startswith("0.017") and card["zero point"] == "0"
+    assert any("place: made by conv_relu at Relu 'relu_1'" in text for text in card.values())
+    assert page.card("flatten_1")["tied to"] == "globalaveragepool_1"
+    assert "can give a float result, and it is a graph output" in page.card("logits")["stays float"]
+
+
+def test_without_data_quantizers_have_no_numbers(qc) -> None:
+    assert qc("view", MODEL, "--pipeline", "w8a8").code == 0
+    card = Page("model.html").card("relu_1")
+    assert card["state"] == "not calibrated" and "scale" not in card
+
+
+def test_pairs_of_ops_are_marks_on_the_lines(qc) -> None:
+    qc(MODEL, "--data", DATA)
+    assert qc("view", "model.q.onnx").made == ["model.q.html"]
+    page = Page("model.q.html")
+    assert not any("QuantizeLinear" in box[0] for box in page.boxes())
+    assert page.data["facts"][1] == ["quantized ops", "15 of 15"]
+    assert page.card("relu_1")["quantized"] == "uint8 asymmetric, by QuantizeLinear and DequantizeLinear"
+    lines = [
+        group.get("class") for group in page.drawings[0].iter("g") if "line" in group.get("class", "").split()
+    ]
+    assert lines.count("line bits-8u") == 15
+
+
+def branches() -> onnx.ModelProto:
+    return onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21]>
+        g (float[2] x, bool c) => (float[2] y) {
+            h = Exp(x)
+            y = If (c) <
+                then_branch = t () => (float[2] a) { a = Relu(h) },
+                else_branch = e () => (float[2] b) { n = Neg(h) b = Abs(n) }
+            >
+        }"""
+    )
+
+
+def test_subgraphs(qc) -> None:
+    onnx.save(branches(), "if.onnx")
+    assert qc("view", "if.onnx").code == 0
+    page = Page("if.html")
+    labels = [(scene["label"], scene["ops"]) for scene in page.data["scenes"]]
+    assert labels == [("main graph", 2), ("then_branch of If", 1), ("else_branch of If", 2)]
+    assert page.boxes(1)[0] == ["h"]
+    main, then, _ = (scene["key"] for scene in page.data["scenes"])
+    (row,) = (text for text in page.drawings[0].iter("text") if text.text == "then_branch: 1 ops")
+    assert row.get("data-card") == then
+    assert page.data["scenes"][1]["parent"] == main
+
+
+def test_a_part(qc) -> None:
+    assert qc("view", MODEL, "--around", "relu_1", "--radius", "1").code == 0
+    page = Page("model.html")
+    assert [box[0] for box in page.boxes()] == ["batchnormalization_1", "Relu", "Conv"]
+    assert ["not shown", "31 ops"] in page.data["facts"]
+    result = qc("view", MODEL, "--around", "relu_11")
+    assert (result.code, result.err) == (
+        2,
+        "qc: error: the model has no tensor 'relu_11' (did you mean 'relu_1'?)\n",
+    )
+
+
+def test_a_model_that_is_too_large(qc) -> None:
+    nodes = [helper.make_node("Neg", [f"v{i}"], [f"v{i + 1}"]) for i in range(3001)]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in ("v0", "v3001")]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), "long.onnx"
+    )
+    result = qc("view", "long.onnx")
+    assert (result.code, result.made) == (2, [])
+    assert "a page shows at most 3,000 ops, and these are 3,001: give --around TENSOR" in result.err
+    assert qc("view", "long.onnx", "--around", "v1500").code == 0
+    assert len(Page("long.html").boxes()) == 12 + 1
+    assert qc("view", "long.onnx", "-o", "long.dot").code == 0
+    assert Path("long.dot").read_text().count(" -> ") == 3002
+
+
+def test_lines_that_are_too_long_become_references() -> None:
+    chain = "".join(f"v{i + 1} = Neg(v{i}) " for i in range(120))
+    far = "".join(f"s{i + 1} = Add(s{i}, v{i}) " for i in range(1, 60))
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]>'
+        f"g (float[2] v0) => (float[2] y) {{ {chain} s1 = Neg(v120) {far} y = Neg(s60) }}"
+    )
+    (picture,) = pictures_of(Wiring(lift(model)), None)
+    references = [box for box in picture.boxes if box.kind == "reference"]
+    assert 20 < len(references) < 60
+    links = picture.links()
+    assert sum(len(link.targets) for link in links) == 120 + 1 + 2 * 59 + 1 + 1
+    layers = layers_of(len(picture.boxes), links)
+    spans = [max(layers[target] for target in link.targets) - layers[link.source] for link in links]
+    assert sum(spans) < 4 * len(picture.boxes)
+
+
+def test_nothing_in_a_model_becomes_part_of_the_page(qc) -> None:
+    model = onnx.load(MODEL)
+    evil = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x07"
+    rename(model, {"conv_1": evil, "image": f"{evil}{evil}"})
+    model.graph.node[0].name = evil
+    model.graph.node[0].attribute.add(name=evil, s=evil.encode(), type=onnx.AttributeProto.STRING)
+    lifted = lift(model)
+    Path("evil.html").write_text(html_page(lifted, "evil <b>.onnx"))
+    page = Page("evil.html")
+    assert page.elements.count("script") == 2
+    assert "img" not in page.elements and "b" not in page.elements
+    shown = evil.replace("\x07", "\\x07")
+    assert page.card(shown, "Conv")[shown] == shown
+    dot = dot_source(lifted, evil)
+    assert "\x07" not in dot and "\\\"'&" in dot
+
+
+def rename(model: onnx.ModelProto, names: dict[str, str]) -> None:
+    for node in model.graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+    for info in (*model.graph.input, *model.graph.output):
+        info.name = names.get(info.name, info.name)
+
+
+def test_source_for_graphviz(qc) -> None:
+    assert qc("view", MODEL, "--data", DATA, "-o", "model.dot").made == ["model.dot"]
+    text = Path("model.dot").read_text()
+    assert text.startswith('digraph "model.onnx" {\n') and text.endswith("}\n")
+    assert text.count("{") == text.count("}")
+    assert 'label="conv_relu";' in text
+    assert times('g0_0 -> g0_1 [label="uint8 batch*1*8*8" color="#1f77d0"') in text
+    onnx.save(branches(), "if.onnx")
+    assert qc("view", "if.onnx", "-o", "if.gv").code == 0
+    assert "label=\"else_branch of If of 'y'\";" in Path("if.gv").read_text()
+
+
+def test_the_same_model_gives_the_same_page(qc) -> None:
+    for name in ("a.html", "b.html"):
+        qc("view", MODEL, "-o", name)
+    assert Path("a.html").read_bytes() == Path("b.html").read_bytes()
+
+
+def test_open(qc, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: Iterator[bool] = iter([True, False])
+    asked = []
+    monkeypatch.setattr(webbrowser, "open", lambda uri: asked.append(uri) or next(opened))
+    assert "warning" not in qc("view", MODEL, "--open").err
+    assert "qc: warning: there is no browser to open 'model.html' with\n" in qc("view", MODEL, "--open").err
+    assert asked == [Path("model.html").resolve().as_uri()] * 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-o", "page.pdf"], "'page.pdf' is neither a page nor for Graphviz"),
+        (["-o", "a.dot", "--open"], "--open is for pages"),
+        (["--radius", "3"], "--radius is for --around, which is not given"),
+        (["-o", "absent/page.html"], "the folder 'absent' does not exist"),
+        (["--pipeline", "w9"], "unknown pipeline 'w9'"),
+        (["--passes", "fold-constants", "--pipeline", "w8a8"], "give --passes or --pipeline, not both"),
+    ],
+)
+def test_wrong_options(qc, arguments: list[str], words: str) -> None:
+    result = qc("view", MODEL, *arguments)
+    assert (result.code, result.made) == (2, [])
+    assert words in result.err
+
+
+def test_a_compiled_model_draws_itself(qc) -> None:
+    compiled = compile(MODEL, data=DATA)
+    compiled.view("page.html", around="relu_1", radius=2)
+    assert "uint8" in {name for _, name, _ in Page("page.html").data["formats"]}
+    with pytest.raises(UsageError, match="is the input model"):
+        compiled.view(MODEL)
