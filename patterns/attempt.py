@@ -13,6 +13,9 @@ Bindings = tuple[object, ...]
 """What each slot holds: None, a Value, ABSENT, a label, or a one-element tuple around an attribute."""
 
 
+NO_OPS: frozenset[Op] = frozenset()
+
+
 class Solution(NamedTuple):
     """One way to match an element: what its slots hold, and the ops it covers."""
 
@@ -70,10 +73,35 @@ class Attempt:
         if self.failure is None or failure.score > self.failure.score:
             self.failure = failure
 
-    def inherit(self, inner: Attempt, before: int) -> None:
-        """Takes over the failure of a part that was tried after ``before`` ops had matched."""
-        if inner.failure is not None:
-            self.fail(inner.failure._replace(matched=inner.failure.matched + before))
+    def inherit(
+        self,
+        inner: Attempt,
+        beside: frozenset[Op] = NO_OPS,
+        constants: int = 0,
+        reader: Op | None = None,
+        operand: Value | None = None,
+        choices: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        """Takes over the failure of a part.
+
+        Args:
+            inner: the attempt to match the part.
+            beside: the ops that have matched before and beside it.
+            constants: how many constants have.
+            reader: the op that reads the part as ``operand``.
+            choices: the option of a choice that the part is.
+        """
+        failure = inner.failure
+        if failure is not None:
+            is_here = failure.reader is None and failure.value is operand
+            self.fail(
+                failure._replace(
+                    ops=failure.ops | beside,
+                    constants=failure.constants + constants,
+                    reader=reader if is_here else failure.reader,
+                    choices=failure.choices + choices,
+                )
+            )
 
 
 class _Absence:
@@ -82,7 +110,6 @@ class _Absence:
 
 ABSENT = _Absence()
 FAILED = Attempt()
-NO_OPS: frozenset[Op] = frozenset()
 MATCHED = Attempt([Solution((), NO_OPS)])
 """Success that binds nothing: the empty bindings merge with any."""
 

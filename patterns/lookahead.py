@@ -1,145 +1,232 @@
-"""Looking ahead: which parts of a pattern can match a value, judged by the types of two levels of ops.
-
-A graph has few signatures (an op type with the types that compute its inputs) however large it is, so
-every question is answered once per signature, and nearly all attempts that must fail never start.
-"""
+"""What the matcher sees of a graph: each fact read once, and what is worth trying where."""
 
 from __future__ import annotations
 
-from itertools import permutations
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any
 
+from qc.ir.constants import constant_data
 from qc.ir.graph import Graph, Op, Value
+from qc.ir.tensor_ref import TensorRef
 
-from .attributes import PARAMETER_PORTS
-from .conditions import COMMUTATIVE
-from .pattern import Alternatives, OpPattern
-from .program import NO_OP, Kind, Node
+from .attributes import attribute_of, normalized
+from .automaton import Automaton, Situation, State, all_orders
+from .conditions import equal_attributes
+from .parameters import UNKNOWN
+from .pattern import AttributeTest
+from .program import Node
+from .shape import NO_OP, Kind, Shape, Test
 
 Operands = tuple[Value | None, ...]
 Order = tuple[int, ...]
 
 
-class Signature(NamedTuple):
-    """What computes a value, and what computes the inputs of that op."""
+class View:
+    """A graph as the matcher sees it, as long as it does not change. Rules nothing out but by op type.
 
-    kind: Kind
-    inputs: tuple[Kind, ...]
-
-
-_LEFT_OUT = Signature(None, ())
-
-
-class Lookahead:
-    """Answers, per signature, what is worth trying on one graph.
-
-    Args:
-        graph: the graph, which must not change.
-        explain: whether to rule nothing out by the types of inputs, so that the matcher finds the reasons.
+    Attributes:
+        prunes: whether attempts that must fail are ruled out beforehand, so that nobody learns why.
     """
 
-    def __init__(self, graph: Graph, explain: bool) -> None:
-        self._graph = graph
-        self._explain = explain
-        self._inputs: dict[Op, Operands] = {}
-        self._producers: dict[Value, Op | None] = {}
-        self._signatures: dict[Value, Signature] = {}
-        self._interned: dict[Signature, Signature] = {}
-        self._plausible: dict[tuple[Node, int], bool] = {}
-        self._options: dict[tuple[Node, int], tuple[tuple[int, Node], ...]] = {}
-        self._orders: dict[tuple[Node, int], tuple[Order, ...]] = {}
+    prunes = False
 
-    def producer(self, value: Value) -> Op | None:
-        """The op that computes ``value``."""
-        if value not in self._producers:
-            self._producers[value] = self._graph.producer(value)
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._inputs: dict[Op, Operands] = {}
+        self._producers: dict[Value | None, Op | None] = {None: None}
+        self._readers: dict[Value, tuple[Op, ...]] = {}
+        self._constants: dict[Value, TensorRef | None] = {}
+        self._attributes: dict[tuple[Op, str], Any] = {}
+        self._positions: dict[Op, int] = {}
+
+    @property
+    def positions(self) -> dict[Op, int]:
+        """The place of every op in the topological order."""
+        if not self._positions:
+            self._positions = {op: index for index, op in enumerate(self.graph.ops())}
+        return self._positions
+
+    def producer(self, value: Value | None) -> Op | None:
+        """The op that computes ``value`` (None: an input that is left out)."""
+        if value is not None and value not in self._producers:
+            self._producers[value] = self.graph.producer(value)
         return self._producers[value]
 
     def inputs(self, op: Op) -> Operands:
         """The inputs of ``op`` by port, without the omitted ones at the end."""
         found = self._inputs.get(op)
         if found is None:
-            found = self._graph.op_inputs(op)
+            found = self.graph.op_inputs(op)
             while found and found[-1] is None:
                 found = found[:-1]
             self._inputs[op] = found
         return found
 
-    def signature(self, value: Value | None) -> Signature:
-        """The signature of a value (None: an input that is left out); equal ones are one object."""
-        if value is None:
-            return _LEFT_OUT
-        found = self._signatures.get(value)
+    def readers(self, value: Value) -> tuple[Op, ...]:
+        """The ops that read ``value``, also inside their subgraphs, each once."""
+        found = self._readers.get(value)
         if found is None:
-            op = self.producer(value)
-            inputs = tuple(self._kind(each) for each in self.inputs(op)) if op is not None else ()
-            found = Signature(self._kind(value), inputs)
-            found = self._signatures[value] = self._interned.setdefault(found, found)
+            found = tuple(dict.fromkeys(use.op for use in self.graph.uses(value)))
+            self._readers[value] = found
         return found
 
-    def _kind(self, value: Value | None) -> Kind:
+    def first_output(self, op: Op) -> Value | None:
+        """The first output that is not left out."""
+        return next((value for value in self.graph.op_outputs(op) if value is not None), None)
+
+    def constant(self, value: Value) -> TensorRef | None:
+        """The data of a constant."""
+        if value not in self._constants:
+            self._constants[value] = constant_data(value)
+        return self._constants[value]
+
+    def attribute(self, op: Op, name: str) -> Any:
+        """The normalized value of an attribute or parameter; UNKNOWN when the op does not fix it."""
+        key = (op, name)
+        if key not in self._attributes:
+            self._attributes[key] = attribute_of(op, name, self.inputs(op))
+        return self._attributes[key]
+
+    def has_attribute(self, op: Op, name: str, expected: AttributeTest) -> bool:
+        """Whether an attribute has a given value."""
+        return equal_attributes(normalized(op, name, expected, self.inputs(op)), self.attribute(op, name))
+
+    def kind(self, value: Value | None) -> Kind:
+        """What computes a value (None: an input that is left out)."""
         if value is None:
             return None
         op = self.producer(value)
         return NO_OP if op is None else (op.domain, op.op_type)
 
-    def plausible(self, node: Node, signature: Signature) -> bool:
-        """Whether an element can match a value of this signature."""
-        key = (node, id(signature))
-        found = self._plausible.get(key)
+    def plausible(self, node: Node, value: Value | None) -> bool:
+        """Whether it is worth trying to match an element at a value."""
+        return node.shape.accepts(self.kind(value))
+
+    def options(self, node: Node, value: Value | None) -> Sequence[tuple[int, Node]]:
+        """The alternatives that are worth trying, with their places."""
+        return tuple(enumerate(node.children))
+
+    def orders(self, node: Node, op: Op) -> Iterable[Order]:
+        """The orders of inputs that are worth trying, as ports; none if the number does not fit."""
+        present = [value is not None for value in self.inputs(op)]
+        return all_orders(node.element, (op.domain, op.op_type), present)
+
+
+class Lookahead(View):
+    """A graph with the states of all its values, so that nearly all attempts that must fail never start.
+
+    Attributes:
+        automaton: what the states come from.
+        situations: by op, what decides what its first output can match.
+    """
+
+    prunes = True
+
+    def __init__(self, graph: Graph, automaton: Automaton) -> None:
+        super().__init__(graph)
+        self.automaton = automaton
+        self._states: dict[Value, State] = {}
+        self.situations: dict[Op, Situation] = {}
+        self._options: dict[tuple[Node, State], tuple[tuple[int, Node], ...]] = {}
+        self._orders: dict[tuple[Node, tuple[State, ...]], tuple[Order, ...]] = {}
+        self._steps: dict[tuple[Shape, tuple[State, ...]], tuple[tuple[int, Shape], ...]] = {}
+        for op in graph.ops():
+            self._look_at(op)
+
+    def _look_at(self, op: Op) -> None:
+        """Finds the states of the outputs of ``op``."""
+        states = tuple([self.state(value) for value in self.inputs(op)])
+        kind = (op.domain, op.op_type)
+        facts = tuple([self._holds(op, test) for test in self.automaton.tests.get(kind, ())])
+        for index, value in enumerate(self.graph.op_outputs(op)):
+            if value is None:
+                continue
+            self._producers[value] = op
+            situation = Situation(kind, index, op not in self.situations, states, facts)
+            self.situations.setdefault(op, situation)
+            if kind == ("", "Constant"):
+                self._states[value] = self._of_leaf(value)
+            else:
+                self._states[value] = self.automaton.of_output(situation)
+
+    def _holds(self, op: Op, test: Test) -> bool:
+        name, expected = test
+        if callable(expected):
+            found = self.attribute(op, name)
+            return found is not UNKNOWN and expected(found)
+        return self.has_attribute(op, name, expected)
+
+    def _of_leaf(self, value: Value) -> State:
+        data = self.constant(value)
+        return self.automaton.opaque if data is None else self.automaton.of_constant(data)
+
+    def state(self, value: Value | None) -> State:
+        """The state of a value (None: an input that is left out)."""
+        if value is None:
+            return self.automaton.absent
+        found = self._states.get(value)
         if found is None:
-            found = node.accepts(signature.kind)
-            if found and not self._explain:
-                if isinstance(node.element, OpPattern):
-                    found = bool(self.orders(node, signature))
-                elif isinstance(node.element, Alternatives):
-                    found = bool(self.options(node, signature))
-            self._plausible[key] = found
+            found = self._states[value] = self._of_leaf(value)
         return found
 
-    def options(self, node: Node, signature: Signature) -> tuple[tuple[int, Node], ...]:
-        """The alternatives that can match a value of this signature, with their places."""
-        key = (node, id(signature))
-        found = self._options.get(key)
+    def plausible(self, node: Node, value: Value | None) -> bool:
+        """Whether an element can match a value."""
+        return node.shape in self.state(value).shapes
+
+    def reach(self, root: Node, result: Value) -> int:
+        """How many ops a match with this (main) result can choose from; it has no more than these."""
+        maker = self._producers[result]
+        assert maker is not None
+        pending = [(maker, shape) for shape in self.automaton.makers(root.shape, self.state(result))]
+        seen = set(pending)
+        while pending:
+            op, shape = pending.pop()
+            inputs = self._inputs[op]
+            for port, child in self._steps_from(op, shape):
+                maker = self._producers[inputs[port]]
+                if maker is not None and (maker, child) not in seen:
+                    seen.add((maker, child))
+                    pending.append((maker, child))
+        return len({op for op, _ in seen})
+
+    def _steps_from(self, op: Op, shape: Shape) -> tuple[tuple[int, Shape], ...]:
+        """From an op that matches ``shape``, the inputs and the op patterns that their makers can match."""
+        states = self.situations[op].inputs
+        found = self._steps.get((shape, states))
+        if found is None:
+            orders = self.automaton.orders(shape, (op.domain, op.op_type), states)
+            steps = (
+                (port, maker)
+                for order in orders
+                for child, port in zip(shape.children, order, strict=True)
+                if port < len(states)
+                for maker in self.automaton.makers(child, states[port])
+            )
+            found = self._steps[shape, states] = tuple(dict.fromkeys(steps))
+        return found
+
+    def options(self, node: Node, value: Value | None) -> Sequence[tuple[int, Node]]:
+        """The alternatives that can match a value, with their places."""
+        state = self.state(value)
+        found = self._options.get((node, state))
         if found is None:
             options = enumerate(node.children)
-            found = tuple(
-                (place, option)
-                for place, option in options
-                if self._explain or self.plausible(option, signature)
-            )
-            self._options[key] = found
+            found = tuple((place, option) for place, option in options if option.shape in state.shapes)
+            self._options[node, state] = found
         return found
 
-    def orders(self, node: Node, signature: Signature) -> tuple[Order, ...]:
-        """The orders of inputs that can match an op pattern, as ports; none if the number does not fit."""
-        key = (node, id(signature))
+    def orders(self, node: Node, op: Op) -> Sequence[Order]:
+        """The orders of inputs that can match an op pattern, as ports."""
+        states = self.situations[op].inputs
+        key = (node, states)
         found = self._orders.get(key)
         if found is None:
-            found = self._orders[key] = tuple(
-                order
-                for order in _all_orders(node.element, signature)
-                if self._explain or _fits(node, signature, order)
-            )
+            found = self._orders[key] = self.automaton.orders(node.shape, (op.domain, op.op_type), states)
         return found
 
 
-def _fits(node: Node, signature: Signature, order: Order) -> bool:
-    count = len(signature.inputs)
-    kinds = (signature.inputs[port] if port < count else None for port in order)
-    return all(child.accepts(kind) for child, kind in zip(node.children, kinds, strict=True))
-
-
-def _all_orders(element: object, signature: Signature) -> list[Order]:
-    """One order, or all of them if every type of ``element`` is commutative."""
-    assert isinstance(element, OpPattern) and signature.kind is not None
-    given, wanted = len(signature.inputs), len(element.inputs)
-    domain, op_type = signature.kind
-    if given > wanted and not element.open_ended:
-        parameters = PARAMETER_PORTS.get(op_type, {}).values() if not domain else ()
-        extra = (port for port in range(wanted, given) if signature.inputs[port] is not None)
-        if any(port not in parameters for port in extra):
-            return []
-    if wanted < 2 or element.open_ended or element.domain or op_type not in COMMUTATIVE:
-        return [tuple(range(wanted))]
-    return list(permutations(range(wanted)))
+@lru_cache(maxsize=64)
+def automaton_of(roots: tuple[Shape, ...]) -> Automaton:
+    """The automaton for these shapes, made once."""
+    return Automaton(roots)

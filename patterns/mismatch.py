@@ -3,38 +3,58 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import NamedTuple
 
 from qc.ir.graph import Op, Value
 
 from .pattern import Pattern
 
-NOT_CONSTANT, WRONG_OP, WRONG_PORTS, WRONG_CONTENT, USED_OUTSIDE = range(5)
-"""Ranks of failures: no constant; another op; number of inputs or index of the output; wrong constant,
-attribute or sharing; all fits, but an inner value is used outside."""
+
+class Reason(IntEnum):
+    """Why a try failed. Of tries that got equally far, the one with the higher reason came nearer."""
+
+    NOT_CONSTANT = 0
+    WRONG_OP = 1
+    WRONG_PORTS = 2
+    WRONG_OUTPUT = 3
+    REFUSED_VALUE = 4
+    OTHER_VALUE = 5
+    WRONG_ATTRIBUTE = 6
+    OTHER_ATTRIBUTE = 7
+    NO_RESULT = 8
+    USED_OUTSIDE = 9
+    DETOUR = 10
+    CHECK = 11
 
 
 class Failure(NamedTuple):
-    """One failed try.
+    """One failed try, told as facts: putting them into words can wait until somebody asks.
 
     Attributes:
-        matched: ops that had matched before.
-        rank: which kind of failure is nearer to success among equals, see the constants below.
+        ops: the ops that matched in this try, before the part that failed and beside it.
+        reason: what was wrong.
         element: the part of the pattern that was tried.
         value: where it was tried; None for an input that is left out.
+        detail: what else the reason needs: the value that was expected, the attribute, the outside reader.
+        reader: the op that reads ``value`` in this try; None at the result.
+        constants: how many constants matched on the way there.
+        choices: the options of the pattern's choices that were being tried.
     """
 
-    matched: int
-    rank: int
+    ops: frozenset[Op]
+    reason: Reason
     element: Pattern
     value: Value | None
-    expected: str
-    found: str
+    detail: tuple[object, ...] = ()
+    reader: Op | None = None
+    constants: int = 0
+    choices: tuple[tuple[str, str], ...] = ()
 
     @property
-    def score(self) -> tuple[int, int]:
+    def score(self) -> tuple[int, int, int]:
         """How near the try came to success."""
-        return self.matched, self.rank
+        return len(self.ops), self.constants, self.reason
 
 
 @dataclass(frozen=True)
@@ -42,27 +62,38 @@ class Mismatch:
     """The answer of a match that failed; false in a condition.
 
     Attributes:
-        name: the supergroup, empty for a bare pattern.
+        name: the supergroup, with the options filled in that were tried; empty for a bare pattern.
         root: the op that the match started at.
-        matched: how many ops matched before the best attempt failed.
+        ops: the ops that matched in the best attempt, in topological order.
         element: the part of the pattern that failed; None when the whole match was rejected.
         value: the value at which it failed.
-        expected: what the pattern asks for there.
-        found: what the graph has there.
+        expected: what the pattern asks for there, in words.
+        found: what the graph has there, in words.
+        reason: the place, what is expected and what was found, in one sentence.
     """
 
     name: str
     root: Op
-    matched: int
+    ops: tuple[Op, ...]
     element: Pattern | None
     value: Value | None
     expected: str
     found: str
+    reason: str
 
     def __bool__(self) -> bool:
         return False
 
+    @property
+    def matched(self) -> int:
+        """How many ops matched in the best attempt."""
+        return len(self.ops)
+
+    @property
+    def extent(self) -> str:
+        """How many ops matched, in words."""
+        return "1 op fits" if self.matched == 1 else f"{self.matched or 'no'} ops fit"
+
     def __str__(self) -> str:
         what = f"{self.name} does not match" if self.name else "no match"
-        ops = "1 op" if self.matched == 1 else f"{self.matched} ops"
-        return f"{what} at {self.root.label}: after {ops}, expected {self.expected}, found {self.found}"
+        return f"{what} at {self.root.label}: {self.extent}; {self.reason}"

@@ -15,7 +15,9 @@ A pattern describes one value of a graph and how it is computed::
 * Attributes are compared after the defaults of the model's opset are filled in. Parameters that were
   attributes once and are inputs now (``axes``, ``min``, ``shape``...) are attributes in patterns, for
   every opset. Axes are compared without regard to their sign when the rank is known.
-* A last argument ``...`` allows further inputs; ``optional(p)`` also accepts an input that is left out.
+* A last argument ``...`` allows further inputs; those given may then be any inputs of a commutative op.
+  ``optional(p)`` also accepts an input that is left out.
+* ``p[k]`` is output ``k`` of the op that ``p`` describes; ``results(p, q)`` has several results.
 
 ``repr`` of a pattern is the text that builds it.
 """
@@ -201,6 +203,22 @@ class Alternatives(Pattern):
         return self.options
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Results(Pattern):
+    """Several values at once; only the whole of a pattern can be this.
+
+    Attributes:
+        values: the main result, at which matching starts, and the others.
+    """
+
+    values: tuple[Pattern, ...]
+    name: str = ""
+
+    @property
+    def children(self) -> tuple[Pattern, ...]:
+        return self.values
+
+
 def value(name: str = "", where: Callable[[Value], bool] | None = None) -> AnyValue:
     """Any value; captured when it has a name."""
     return AnyValue(name, where)
@@ -227,6 +245,15 @@ def choice(name: str, options: Mapping[str, Pattern]) -> Alternatives:
     return Alternatives(tuple(options.values()), tuple(options), name)
 
 
+def results(main: Pattern, *others: Pattern) -> Results:
+    """A pattern with several results, which are different values and may all be used outside.
+
+    A match is looked for at the main result. The others are found from there, by following the uses of
+    values that are bound already: each must share a part with the results before it.
+    """
+    return Results((main, *others))
+
+
 def attribute(name: str, where: Callable[[object], bool] | None = None) -> Attribute:
     """A variable for an attribute, reported by the match under ``name``."""
     return Attribute(name, where)
@@ -241,6 +268,11 @@ def as_pattern(item: Pattern | Number | None) -> Pattern:
     if isinstance(item, (int, float)):
         return Constant("", item)
     raise UsageError(f"a pattern, a number or None was expected in a pattern, not {item!r}")
+
+
+def is_predicate(element: Pattern) -> bool:
+    """Whether an element only says what a value must be, so that using it twice does not mean one value."""
+    return isinstance(element, Absent) or (isinstance(element, Constant) and element.number is not None)
 
 
 class Vocabulary:

@@ -1,28 +1,26 @@
-"""Patterns prepared for matching: what carries a binding, who sees it, what can compute a value."""
+"""Patterns prepared for matching: what carries a binding, and who sees it."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
+import networkx as nx
+
 from qc.ir.errors import UsageError
+from qc.ir.graph import Value
 
 from .pattern import (
-    Absent,
     Alternatives,
-    AnyValue,
     Attribute,
     AttributeTest,
-    Constant,
     OpPattern,
     Output,
     Pattern,
+    Results,
+    is_predicate,
 )
-
-Kind = tuple[str, str] | None
-"""What a value is computed by: (domain, op type), NO_OP, or None for an input that is left out."""
-
-NO_OP = ("", "")
-_CONSTANT_KINDS = frozenset((NO_OP, ("", "Constant")))
+from .results import check_connected
+from .shape import Shape, children_first, shape_of
 
 
 class Node:
@@ -30,46 +28,39 @@ class Node:
 
     Attributes:
         element: the element.
+        shape: what it has in common with equal elements of other patterns.
         children: the prepared children.
         slot: where the matched value is remembered: for elements that are named or occur more than once.
         choice: where the label of the taken option is remembered.
         tests: the attributes to test, each with the slot of its variable.
         interface: the slots inside that are visible outside. Given what they hold, what this element
             matches depends on nothing else.
-        kinds: what a matching value can be computed by.
-        anything: whether it can be computed by anything.
         is_leaf: whether it has no parts: any value, a constant, or an input that is left out.
         is_transparent: whether it is nothing but its options.
     """
 
     __slots__ = (
-        "anything",
         "children",
         "choice",
         "element",
         "interface",
         "is_leaf",
         "is_transparent",
-        "kinds",
+        "shape",
         "slot",
         "tests",
     )
 
-    def __init__(self, element: Pattern) -> None:
+    def __init__(self, element: Pattern, shape: Shape) -> None:
         self.element = element
+        self.shape = shape
         self.children: tuple[Node, ...] = ()
         self.slot: int | None = None
         self.choice: int | None = None
         self.tests: tuple[tuple[str, AttributeTest, int | None], ...] = ()
         self.interface: tuple[int, ...] = ()
-        self.kinds: frozenset[Kind] = frozenset()
-        self.anything = False
-        self.is_leaf = not isinstance(element, (OpPattern, Output, Alternatives))
+        self.is_leaf = not element.children and not isinstance(element, OpPattern)
         self.is_transparent = False
-
-    def accepts(self, kind: Kind) -> bool:
-        """Whether a value computed so can match at all."""
-        return kind in self.kinds or (self.anything and kind is not None)
 
 
 class Program:
@@ -80,38 +71,58 @@ class Program:
         width: the number of slots.
         slots: slot by element or attribute variable.
         choices: slot of the taken label by alternatives.
-        roots: the (domain, op type) pairs that the result can be computed by.
+        others: the further results, after the one at which matching starts.
+        further_size: the most ops that only further results need.
 
     Raises:
-        UsageError: the root accepts values that no op computes.
+        UsageError: the root accepts values that no op computes, or shares nothing with a further result.
     """
 
     def __init__(self, pattern: Pattern) -> None:
-        self._elements = _elements(pattern)
-        self._nodes = {element: Node(element) for element in self._elements}
+        _check_roots(pattern)
+        bottom_up = children_first([pattern])
+        shapes: dict[Pattern, Shape] = {}
+        self._nodes: dict[Pattern, Node] = {}
+        for element in bottom_up:
+            shapes[element] = shape_of(element, shapes)
+            self._nodes[element] = Node(element, shapes[element])
+            self._nodes[element].children = tuple(self._nodes[child] for child in element.children)
         self.root = self._nodes[pattern]
-        self.roots = root_types(pattern)
+        self.others = self.root.children[1:] if isinstance(pattern, Results) else ()
+        inside = children_first([self.root.children[0].element] if self.others else [])
+        self.further_size = sum(node.shape.size for node in self.others if node.element not in inside)
         self.slots: dict[Pattern | Attribute, int] = {}
         self.choices: dict[Pattern | Attribute, int] = {}
-        for element in reversed(self._elements):
-            self._nodes[element].children = tuple(self._nodes[child] for child in element.children)
-        self._assign_slots()
+        self._assign_slots(bottom_up)
         self.width = len(self.slots) + len(self.choices)
-        known: dict[Pattern, tuple[frozenset[Kind], bool]] = {}
-        for element, node in self._nodes.items():
-            node.kinds, node.anything = _kinds(element, known)
-            if element.children or node.tests:
-                node.interface = self._interface(element)
+        self._assign_interfaces(bottom_up)
+        if isinstance(pattern, Results):
+            check_connected(pattern)
 
-    def _assign_slots(self) -> None:
-        bottom_up = _children_first(self.root.element)
-        parents = _parent_counts(self._elements)
+    def shape_of(self, element: Pattern) -> Shape:
+        """The shape of an element of the pattern."""
+        return self._nodes[element].shape
+
+    def further_results(self, bindings: tuple[object, ...], end: int | None = None) -> list[Value]:
+        """What the further results have matched, of the first ``end`` of them (None: of all)."""
+        slots = [node.slot for node in self.others[:end] if node.slot is not None]
+        return [content for slot in slots if isinstance(content := bindings[slot], Value)]
+
+    def taken_options(self, bindings: tuple[object, ...]) -> tuple[tuple[str, str], ...]:
+        """The names of the choices with the options taken."""
+        held = ((element, bindings[slot]) for element, slot in self.choices.items())
+        return tuple((element.name, label) for element, label in held if isinstance(label, str))
+
+    def _assign_slots(self, bottom_up: list[Pattern]) -> None:
+        results = self.root.element.children if self.others else ()
+        parents = _parent_counts(bottom_up)
         for element in reversed(bottom_up):
             for variable in _variables(element):
                 self.slots.setdefault(variable, len(self.slots))
-            if element.name or (parents.get(element, 0) > 1 and self._meets_again(element, bottom_up)):
+            is_met_again = parents.get(element, 0) > 1 and self._meets_again(element, bottom_up)
+            if element.name or is_met_again or element in results:
                 self.slots[element] = len(self.slots)
-        labelled = [each for each in self._elements if isinstance(each, Alternatives) and each.labels]
+        labelled = [each for each in reversed(bottom_up) if isinstance(each, Alternatives) and each.labels]
         self.choices = {element: len(self.slots) + index for index, element in enumerate(labelled)}
         for element, node in self._nodes.items():
             node.slot = self.slots.get(element)
@@ -127,7 +138,7 @@ class Program:
         Inputs of an op add up, of alternatives only one counts, and an element with a slot is entered
         only once however often it is met.
         """
-        if isinstance(shared, Absent) or (isinstance(shared, Constant) and shared.number is not None):
+        if is_predicate(shared):
             return False
         counts: dict[Pattern, int] = {}
         for element in bottom_up:
@@ -143,16 +154,25 @@ class Program:
     def _slot_of(self, test: AttributeTest) -> int | None:
         return self.slots[test] if isinstance(test, Attribute) else None
 
-    def _interface(self, element: Pattern) -> tuple[int, ...]:
-        """The slots inside ``element`` that can also be filled on a way that does not pass it."""
-        inside = self._slots_in(_elements(element)) - {self.slots.get(element, -1)}
-        if element is self.root.element or not inside:
-            return ()
-        return tuple(sorted(inside & self._slots_in(_elements(self.root.element, skip=element))))
+    def _assign_interfaces(self, bottom_up: list[Pattern]) -> None:
+        """Finds, for every element, the slots inside that can also be filled on a way that does not pass it.
 
-    def _slots_in(self, elements: list[Pattern]) -> set[int]:
-        found = {self.slots[element] for element in elements if element in self.slots}
-        return found | {self.slots[variable] for element in elements for variable in _variables(element)}
+        Those are the slots whose element it does not dominate in the pattern seen as a flow graph.
+        """
+        parts = nx.DiGraph((each, part) for each in bottom_up for part in (*each.children, *_variables(each)))
+        parts.add_node(self.root.element)
+        nearest = nx.immediate_dominators(parts, self.root.element)
+        inside: dict[Pattern | Attribute, set[int]] = {}
+        dominated: dict[Pattern | Attribute, set[int]] = {part: set() for part in parts}
+        for part, slot in self.slots.items():
+            while part is not self.root.element:
+                dominated[part].add(slot)
+                part = nearest[part]
+        for element in bottom_up:
+            held = {self.slots[part] for part in (element, *_variables(element)) if part in self.slots}
+            inside[element] = held.union(*(inside[child] for child in element.children))
+            if element is not self.root.element:
+                self._nodes[element].interface = tuple(sorted(inside[element] - dominated[element]))
 
 
 @lru_cache(maxsize=1024)
@@ -161,60 +181,15 @@ def program_of(pattern: Pattern) -> Program:
     return Program(pattern)
 
 
-def root_types(pattern: Pattern) -> tuple[tuple[str, str], ...]:
-    """The (domain, op type) pairs that can compute the result of ``pattern``."""
-    if isinstance(pattern, OpPattern):
-        return tuple((pattern.domain, op_type) for op_type in pattern.op_types)
-    if isinstance(pattern, Output):
-        return root_types(pattern.source)
-    if isinstance(pattern, Alternatives):
-        return tuple(dict.fromkeys(pair for option in pattern.options for pair in root_types(option)))
-    raise UsageError(f"the root of a pattern must be an op, not {pattern!r}")
-
-
-def _kinds(
-    element: Pattern, known: dict[Pattern, tuple[frozenset[Kind], bool]]
-) -> tuple[frozenset[Kind], bool]:
-    """What a value that matches ``element`` can be computed by, and whether that can be anything."""
-    if isinstance(element, (OpPattern, Output)):
-        return frozenset(root_types(element)), False
-    if isinstance(element, Absent):
-        return frozenset((None,)), False
-    if isinstance(element, Constant):
-        return _CONSTANT_KINDS, False
-    if isinstance(element, AnyValue):
-        return frozenset(), True
-    if element not in known:
-        options = [_kinds(option, known) for option in element.children]
-        kinds = frozenset(kind for option, _ in options for kind in option)
-        known[element] = kinds, any(anything for _, anything in options)
-    return known[element]
-
-
-def _elements(root: Pattern, skip: Pattern | None = None) -> list[Pattern]:
-    """All elements reachable from ``root`` (not through ``skip``), each once."""
-    found: dict[Pattern, None] = {}
-    pending = [root]
+def _check_roots(pattern: Pattern) -> None:
+    """Raises UsageError unless every result of the pattern is computed by an op."""
+    pending = list(pattern.children) if isinstance(pattern, Results) else [pattern]
     while pending:
         element = pending.pop()
-        if element is not skip and element not in found:
-            found[element] = None
-            pending.extend(reversed(element.children))
-    return list(found)
-
-
-def _children_first(root: Pattern) -> list[Pattern]:
-    """All elements reachable from ``root``, each after its children."""
-    found: dict[Pattern, None] = {}
-    pending = [(root, False)]
-    while pending:
-        element, ready = pending.pop()
-        if ready:
-            found[element] = None
-        elif element not in found:
-            pending.append((element, True))
-            pending.extend((child, False) for child in element.children)
-    return list(found)
+        if isinstance(element, Alternatives):
+            pending.extend(element.options)
+        elif not isinstance(element, (OpPattern, Output)):
+            raise UsageError(f"the root of a pattern must be an op, not {element!r}")
 
 
 def _parent_counts(elements: list[Pattern]) -> dict[Pattern, int]:

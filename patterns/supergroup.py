@@ -1,4 +1,4 @@
-"""Supergroups: named patterns whose matches count as one operator."""
+"""Supergroups: named patterns whose matches count as one operator, or as a block of several."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .pattern import Pattern
+from .pattern import Alternatives, Pattern
+from .shape import children_first
 
 if TYPE_CHECKING:
     from .match import Match
 
 Check = Callable[["Match"], str | None]
+
+BLOCK = "block"
+"""The kind of supergroups that devices run as several operators, with tensors of their own in between."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +28,8 @@ class Supergroup:
         pattern: what it looks like.
         doc: one line for people.
         kind: what it is to a target: ``weighted``, ``weighted_activation``, ``elementwise``,
-            ``elementwise_activation``, ``normalization``, ``activation`` or ``softmax``.
+            ``elementwise_activation``, ``normalization``, ``activation``, ``softmax``, ``chain`` (of a target
+            file) or ``block``.
         inner: captured constants that need no quantizer (an epsilon). Constants that no capture names,
             and values made inside, never need one.
         check: a last condition on a match; returns what is wrong, or None.
@@ -40,8 +45,22 @@ class Supergroup:
     @property
     def title(self) -> str:
         """The name with ``*`` for what only a match can tell."""
-        return re.sub(r"\{\w+\}", "*", self.name)
+        return self.name_of({})
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """What ``*`` in the title stands for; nothing if all matches have one name."""
+        found: dict[str, None] = {}
+        for element in children_first([self.pattern]):
+            if isinstance(element, Alternatives) and f"{{{element.name}}}" in self.name:
+                found.update(dict.fromkeys(element.labels))
+        return tuple(found)
 
     def name_of(self, choices: Mapping[str, str]) -> str:
-        """The name of a match that took these options."""
-        return self.name.format_map(choices)
+        """The name of a match that took these options, with ``*`` for those that are not there."""
+        return re.sub(r"\{(\w+)\}", lambda key: choices.get(key[1], "*"), self.name)
+
+
+def pattern_of(pattern: Pattern | Supergroup) -> Pattern:
+    """The pattern itself, or that of the supergroup."""
+    return pattern.pattern if isinstance(pattern, Supergroup) else pattern

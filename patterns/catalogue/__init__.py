@@ -1,4 +1,4 @@
-"""The catalogue of supergroups."""
+"""The catalogue of supergroups: groups, which count as one operator, and blocks of several."""
 
 from __future__ import annotations
 
@@ -8,21 +8,45 @@ from functools import cache, lru_cache
 from qc.ir.errors import UsageError, nearest
 from qc.ir.plugins import plugins
 
-from ..supergroup import Supergroup
+from ..supergroup import BLOCK, Supergroup
 from .activations import activation_groups
+from .attention import attention_blocks
+from .convolutions import convolution_blocks
+from .group_norms import group_norm_groups
 from .linear import linear_groups, linear_names
 from .normalizations import normalization_groups
+from .recurrent import recurrent_blocks
+from .resize import resize_blocks
+from .softmax import softmax_blocks, softmax_groups
 
 
 @cache
-def _plugin_groups() -> tuple[Supergroup, ...]:
+def _own_groups() -> tuple[Supergroup, ...]:
+    """The groups of qc that are no family."""
+    return (*group_norm_groups(), *normalization_groups(), *softmax_groups(), *activation_groups())
+
+
+@cache
+def _own_blocks() -> tuple[Supergroup, ...]:
+    """The blocks of qc."""
+    return (
+        *attention_blocks(),
+        *recurrent_blocks(),
+        *convolution_blocks(),
+        *softmax_blocks(),
+        *resize_blocks(),
+    )
+
+
+@cache
+def _of_plugins() -> tuple[Supergroup, ...]:
     """The supergroups that plugins define at the top of their modules.
 
     Raises:
         UsageError: one has the name of another, or of one of qc's.
     """
-    own = (*normalization_groups(), *activation_groups())
-    owners = dict.fromkeys((*(group.name for group in own), *linear_names()), "qc")
+    own = (group.name for group in (*_own_groups(), *_own_blocks()))
+    owners = dict.fromkeys((*own, *linear_names()), "qc")
     found = []
     for plugin in plugins():
         for _, group in sorted(vars(plugin.module).items()):
@@ -39,14 +63,30 @@ def _plugin_groups() -> tuple[Supergroup, ...]:
 
 
 @cache
-def _alone() -> tuple[Supergroup, ...]:
-    """The supergroups with one name each."""
-    return (*normalization_groups(), *activation_groups(), *_plugin_groups())
+def blocks() -> tuple[Supergroup, ...]:
+    """The supergroups that devices run as several operators, those of plugins last.
+
+    They are there to be found and counted. A match may overlap with those of groups inside it, and becomes
+    a region only for a target that names the block.
+    """
+    return (*_own_blocks(), *(group for group in _of_plugins() if group.kind == BLOCK))
+
+
+@cache
+def _block_names() -> frozenset[str]:
+    return frozenset(block.name for block in blocks())
+
+
+@cache
+def _single_groups() -> tuple[Supergroup, ...]:
+    """The groups that are no family; of equally large matches the earlier group has the first claim."""
+    return (*_own_groups(), *(group for group in _of_plugins() if group.kind != BLOCK))
 
 
 @cache
 def _names() -> tuple[str, ...]:
-    return (*(group.name for group in _alone()), *linear_names())
+    single = (group.name for group in (*_single_groups(), *blocks()))
+    return tuple(dict.fromkeys((*single, *linear_names())))
 
 
 def supergroup_names() -> list[str]:
@@ -54,11 +94,17 @@ def supergroup_names() -> list[str]:
     return list(_names())
 
 
+def is_block(name: str) -> bool:
+    """Whether matches of this name are blocks."""
+    return name in _block_names()
+
+
 def supergroups(names: Iterable[str] | None = None) -> tuple[Supergroup, ...]:
     """The supergroups whose matches have the given names, in catalogue order.
 
     Args:
-        names: names such as ``layer_norm``, ``conv_relu`` or ``matmul_bias_gelu``; None for all.
+        names: names such as ``layer_norm``, ``conv_relu`` or ``matmul_bias_gelu``; None for all that count
+            as one operator, which are all but the blocks.
 
     Raises:
         UsageError: a name that the catalogue does not have.
@@ -75,5 +121,6 @@ def supergroups(names: Iterable[str] | None = None) -> tuple[Supergroup, ...]:
 @lru_cache(maxsize=64)
 def _all_groups(wanted: frozenset[str] | None) -> tuple[Supergroup, ...]:
     """The groups of these names. Patterns never change, so everybody may have the same ones."""
-    chosen = tuple(group for group in _alone() if wanted is None or group.name in wanted)
+    single = _single_groups() if wanted is None else (*_single_groups(), *blocks())
+    chosen = tuple(group for group in single if wanted is None or group.name in wanted)
     return (*chosen, *linear_groups(wanted))

@@ -5,8 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ..fragments import either, in_newer_onnx, product, scaled, scaled_product, square
-from ..pattern import Pattern, constant, op, value
+from ..fragments import (
+    either,
+    fixed,
+    in_newer_onnx,
+    is_scalar,
+    is_slope,
+    limited,
+    parameter,
+    plus,
+    product,
+    reciprocal,
+    scaled,
+    scaled_product,
+    square,
+    varying,
+)
+from ..match import Match
+from ..pattern import Pattern, op, value
 from ..supergroup import Supergroup
 
 Activation = Callable[[Pattern], Pattern]
@@ -18,39 +34,70 @@ def relu(x: Pattern) -> Pattern:
 
 
 def clip(x: Pattern) -> Pattern:
-    """Clip with constant or given bounds (ReLU6 is one)."""
-    return op.Clip(x)
+    """Clip with any bounds, or Min and Max with constants."""
+    low, high = fixed(where=is_scalar), fixed(where=is_scalar)
+    return either(op.Clip(x), op.Min(op.Max(x, low), high), op.Max(op.Min(x, high), low))
 
 
 def relu6(x: Pattern) -> Pattern:
     """The input limited to 0...6."""
-    return op.Clip(x, min=0, max=6) | op.Min(op.Relu(x) | op.Max(x, 0), 6)
+    return limited(x, 0, 6)
+
+
+def leaky_relu(x: Pattern) -> Pattern:
+    """LeakyRelu, ``max(x, slope * x)``, or a selection by the sign; the slope is one number."""
+    sloped = x * fixed(where=is_slope)
+    return either(op.LeakyRelu(x), op.Max(x, sloped), _by_sign(x, sloped))
 
 
 def prelu(x: Pattern) -> Pattern:
-    """PRelu with a constant slope."""
-    return op.PRelu(x, constant("slope"))
+    """PRelu with a constant slope, also as ``relu(x)`` and a multiple of the negative part."""
+    slope = parameter("slope")
+    positive, below = relu(x), op.Min(x, 0)
+    flipped, twice_below = op.Relu(-x), x - op.Abs(x)
+    return either(
+        op.PRelu(x, slope),
+        _by_sign(x, x * slope),
+        positive + either(below * slope, flipped * slope, product(twice_below, slope, 0.5)),
+        positive - flipped * slope,
+    )
 
 
-def softplus(x: Pattern) -> Pattern:
-    """``log(1 + exp(x))``."""
-    return op.Softplus(x) | op.Log(op.Exp(x) + 1)
+def _by_sign(positive: Pattern, negative: Pattern) -> Pattern:
+    """One value where it is positive, the other one elsewhere."""
+    is_negative = op["Less", "LessOrEqual"](positive, fixed(0))
+    is_positive = op["Greater", "GreaterOrEqual"](positive, fixed(0)) | op.Not(is_negative)
+    return op.Where(is_positive, positive, negative) | op.Where(is_negative, negative, positive)
+
+
+def sigmoid(x: Pattern) -> Pattern:
+    """Sigmoid, or ``1 / (1 + exp(-x))``."""
+    return op.Sigmoid(x) | reciprocal(1 + op.Exp(-x))
 
 
 def hard_sigmoid(x: Pattern) -> Pattern:
-    """HardSigmoid with any slope, or ``clip(x + 3, 0, 6) / 6``."""
-    return op.HardSigmoid(x) | scaled(relu6(x + 3), 1 / 6)
+    """HardSigmoid with any slope, ``clip(x + 3, 0, 6) / 6``, or ``clip(a * x + b, 0, 1)``."""
+    line = plus(op["Mul", "Div"](x, fixed(where=is_scalar)), fixed(where=is_scalar))
+    return either(op.HardSigmoid(x), scaled(relu6(x + 3), 1 / 6), limited(line, 0, 1))
 
 
 def hard_swish(x: Pattern) -> Pattern:
     """``x * clip(x + 3, 0, 6) / 6``, also through HardSigmoid."""
-    gate = op.HardSigmoid(x, alpha=1 / 6, beta=0.5)
+    gate = op.HardSigmoid(x, alpha=1 / 6, beta=0.5) | limited(scaled(x, 1 / 6) + 0.5, 0, 1)
     return either(op.HardSwish(x), x * gate, scaled_product(x, relu6(x + 3), 1 / 6))
 
 
 def silu(x: Pattern) -> Pattern:
     """``x * sigmoid(x)``, also called Swish."""
-    return either(x * op.Sigmoid(x), *in_newer_onnx("Swish", x, alpha=1.0))
+    gate = sigmoid(x) | op.Sigmoid(x * fixed(1))
+    return either(x * gate, x / (1 + op.Exp(-x)), *in_newer_onnx("Swish", x, alpha=1.0))
+
+
+def softplus(x: Pattern) -> Pattern:
+    """``log(1 + exp(x))``, also in the form that cannot overflow, or with the input where that is large."""
+    stable = relu(x) + op.Log(op.Exp(-op.Abs(x)) + 1)
+    plain = either(op.Softplus(x), op.Log(op.Exp(x) + fixed(1)), stable)
+    return plain | op.Where(op.Greater(x, fixed(where=is_scalar)), x, plain)
 
 
 def mish(x: Pattern) -> Pattern:
@@ -60,36 +107,46 @@ def mish(x: Pattern) -> Pattern:
 
 def quick_gelu(x: Pattern) -> Pattern:
     """``x * sigmoid(1.702 x)``."""
-    return x * op.Sigmoid(x * 1.702)
+    return either(x * op.Sigmoid(x * 1.702), *in_newer_onnx("Swish", x, alpha=1.702))
 
 
 def gelu(x: Pattern) -> Pattern:
     """GELU by erf or by its tanh approximation, in any operand order and bracketing."""
-    erf = op.Erf(scaled(x, math.sqrt(0.5)))
-    gate = (1 + erf) | (1 + op.Tanh(_tanh_argument(x, math.sqrt(2 / math.pi))))
+    erf, half, one = op.Erf(_over_root_of_two(x)), fixed(0.5), fixed(1)
+    gate = either(
+        plus(erf, one),
+        1 - op.Erf(-_over_root_of_two(x) | _over_root_of_two(-x) | x * -math.sqrt(0.5)),  # erfc
+        plus(op.Tanh(_tanh_argument(x, math.sqrt(2 / math.pi))), one),
+    )
     return either(
         op.Gelu(x),
         scaled_product(x, gate, 0.5),
-        x * (erf * 0.5 + 0.5),
+        x * (erf * half + half),
         x * op.Sigmoid(_tanh_argument(x, 2 * math.sqrt(2 / math.pi))),
     )
 
 
-def _tanh_argument(x: Pattern, factor: float) -> Pattern:
-    """``factor * (x + 0.044715 x^3)``."""
-    cubic = product(x, x, x, 0.044715) | x**3 * 0.044715
-    even = 1 + (square(x) * 0.044715 | x * (x * 0.044715))
-    return scaled(x + cubic, factor) | product(x, even, factor)
+def _over_root_of_two(x: Pattern) -> Pattern:
+    return scaled(x, math.sqrt(0.5)) | x / op.Sqrt(fixed(2))
+
+
+def _tanh_argument(x: Pattern, number: float) -> Pattern:
+    """``number * (x + 0.044715 x^3)``."""
+    small, factor = fixed(0.044715), fixed(number) | op.Sqrt(fixed(number**2))
+    cubic = product(x, x, x, small) | x ** fixed(3) * small
+    even = 1 + (square(x) * small | x * (x * small))
+    return (plus(x, cubic) * factor) | product(x, even, factor)
 
 
 ACTIVATIONS: dict[str, Activation] = {
     "relu": relu,
-    "clip": clip,
-    "leaky_relu": lambda x: op.LeakyRelu(x),
+    "clip": lambda x: op.Clip(x),  # Min and Max after another op are no one-op activation to devices
+    "relu6": relu6,
+    "leaky_relu": leaky_relu,
     "prelu": prelu,
     "hard_swish": hard_swish,
     "hard_sigmoid": hard_sigmoid,
-    "sigmoid": lambda x: op.Sigmoid(x),
+    "sigmoid": sigmoid,
     "tanh": lambda x: op.Tanh(x),
     "elu": lambda x: op.Elu(x),
     "silu": silu,
@@ -101,19 +158,40 @@ ACTIVATIONS: dict[str, Activation] = {
 """All activations that can follow another op in one supergroup."""
 
 _WRITTEN_OUT = {
-    "hard_swish": "x * clip(x + 3, 0, 6) / 6, written out or as one op",
-    "hard_sigmoid": "clip(x + 3, 0, 6) / 6, written out or as one op",
-    "silu": "x * sigmoid(x), written out or as one op",
-    "gelu": "GELU by erf or tanh, written out or as one op",
+    "relu6": "clip(x, 0, 6), by Min and Max",
+    "clip": "clip(x, low, high), by Min and Max",
+    "leaky_relu": "max(x, slope * x)",
+    "prelu": "relu(x) + slope * min(x, 0) with a constant slope",
+    "sigmoid": "1 / (1 + exp(-x))",
+}
+_WRITTEN_OUT_OR_ONE_OP = {
+    "hard_swish": "x * clip(x + 3, 0, 6) / 6",
+    "hard_sigmoid": "clip(a * x + b, 0, 1)",
+    "silu": "x * sigmoid(x)",
+    "gelu": "GELU by erf or tanh",
     "quick_gelu": "x * sigmoid(1.702 x)",
-    "mish": "x * tanh(softplus(x)), written out or as one op",
-    "softplus": "log(1 + exp(x)), written out or as one op",
+    "mish": "x * tanh(softplus(x))",
+    "softplus": "log(1 + exp(x))",
 }
 
 
 def activation_groups() -> tuple[Supergroup, ...]:
-    """Activations on their own, for those that are often written out."""
-    return tuple(
-        Supergroup(name, ACTIVATIONS[name](value("x")), doc, "activation")
+    """Activations on their own, for those that are often written out.
+
+    Where ONNX has had an op from its beginnings, targets have a rule for that op, and it is no group.
+    """
+    spellings = {**ACTIVATIONS, "clip": clip}
+    x = value("x", where=varying)
+    always = (
+        Supergroup(name, spellings[name](x), f"{doc}, written out or as one op", "activation")
+        for name, doc in _WRITTEN_OUT_OR_ONE_OP.items()
+    )
+    written_out = (
+        Supergroup(name, spellings[name](x), f"{doc}, written out", "activation", check=_refuse_one_op)
         for name, doc in _WRITTEN_OUT.items()
     )
+    return (*written_out, *always)
+
+
+def _refuse_one_op(match: Match) -> str | None:
+    return "one op" if len(match.ops) == 1 else None

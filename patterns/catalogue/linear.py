@@ -10,13 +10,13 @@ from collections.abc import Collection
 
 from qc.ir.tensor_ref import TensorRef
 
-from ..attributes import constant_data
-from ..fragments import floating
+from ..fragments import either, floating
 from ..match import Match
 from ..pattern import Pattern, choice, constant, op, optional, value
 from ..supergroup import Supergroup
 from .activations import ACTIVATIONS
 
+_AFFINE = ("mean", "deviation", "scale", "shift")
 _OPS = {"conv": "Conv", "conv_transpose": "ConvTranspose", "gemm": "Gemm", "matmul": "MatMul"}
 
 
@@ -28,7 +28,8 @@ def weighted_heads() -> dict[str, Pattern]:
     heads: dict[str, Pattern] = {}
     for name, op_type in _OPS.items():
         plain = op.MatMul(x, weight) if op_type == "MatMul" else op[op_type](x, weight, optional(bias))
-        biased = op[op_type](x, fixed_weight) + fixed_bias
+        alone = op[op_type](x, fixed_weight)
+        biased = (op.Reshape(alone) | alone if op_type == "MatMul" else alone) + fixed_bias
         heads[f"{name}_bias_bn"] = op.BatchNormalization(biased, *parameters)
         heads[f"{name}_affine"] = _affine(plain)
         heads[f"{name}_bn"] = op.BatchNormalization(plain, *parameters)
@@ -52,7 +53,11 @@ def elementwise_heads() -> dict[str, Pattern]:
 
 
 def _affine(x: Pattern) -> Pattern:
-    return x * constant("scale") + constant("shift")
+    """A BatchNorm written out, with its four parameters or with what became of them."""
+    scale, shift, mean = constant("scale"), constant("shift"), constant("mean")
+    scaled, centred = x * scale | x / scale, x - mean
+    normalized = either(centred / constant("deviation") * scale, centred * scale, centred / scale)
+    return either(normalized + shift, scaled + shift, scaled - shift)
 
 
 def _batch_norm_parameters() -> list[Pattern]:
@@ -73,13 +78,13 @@ def linear_groups(wanted: Collection[str] | None = None) -> tuple[Supergroup, ..
             }
             if heads:
                 pattern = ACTIVATIONS[activation](choice("head", heads))
-                doc = f"an op followed by {activation}: {', '.join(heads)}"
+                doc = f"{_ACTIVATED[kind]} followed by {activation}"
                 groups.append(Supergroup(f"{{head}}_{activation}", pattern, doc, kind, check=is_per_channel))
     for kind, composite in _composite_heads().items():
         heads = {head: p for head, p in composite.items() if wanted is None or head in wanted}
         if heads:
-            doc = f"an op followed by constant arithmetic: {', '.join(heads)}"
-            groups.append(Supergroup("{head}", choice("head", heads), doc, kind, check=is_per_channel))
+            pattern = choice("head", heads)
+            groups.append(Supergroup("{head}", pattern, _COMPOSITE[kind], kind, check=is_per_channel))
     return tuple(groups)
 
 
@@ -89,6 +94,11 @@ def _composite_heads() -> dict[str, dict[str, Pattern]]:
     return {"weighted": weighted, "elementwise": {"affine": elementwise_heads()["affine"]}}
 
 
+_ACTIVATED = {"weighted_activation": "a weighted op", "elementwise_activation": "another op"}
+_COMPOSITE = {
+    "weighted": "a weighted op followed by a bias, a BatchNorm or both, or by Mul and Add per channel",
+    "elementwise": "a BatchNorm written out: Mul and Add with constants per channel",
+}
 _KINDS = {"weighted_activation": weighted_heads, "elementwise_activation": elementwise_heads}
 
 
@@ -100,12 +110,11 @@ def linear_names() -> list[str]:
 
 
 def is_per_channel(match: Match) -> str | None:
-    """Whether what is multiplied and added after the op has one element, or one per output channel."""
+    """Whether what the result is combined with after the op has one element, or one per output channel."""
     head = match.choices["head"]
-    names = {"bias": "_bias" in head, "scale": "affine" in head, "shift": "affine" in head}
-    weight = constant_data(match.captures.get("weight"))
-    for name in (name for name, applies in names.items() if applies):
-        data = constant_data(match.captures.get(name))
+    weight = match.constant("weight")
+    for name in ("bias",) * ("_bias" in head) + _AFFINE:
+        data = match.constant(name)
         if data is not None and not _varies_along(data.shape, _channel_axis(head, weight)):
             return f"a {name} of shape {list(data.shape)} that is not one value per output channel"
     return None

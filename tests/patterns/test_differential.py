@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
-from itertools import permutations
+from itertools import permutations, product
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from qc.ir.errors import UsageError
 from qc.ir.lift import lift
-from qc.patterns import attribute, choice, constant, find_all, matches_at, op, optional, value
-from qc.patterns.pattern import Absent, Alternatives, AnyValue, Attribute, Constant, OpPattern, Output
+from qc.patterns import (
+    Matcher,
+    attribute,
+    choice,
+    constant,
+    find_all,
+    match_at,
+    matches_at,
+    op,
+    optional,
+    results,
+    value,
+)
+from qc.patterns.pattern import (
+    Absent,
+    Alternatives,
+    AnyValue,
+    Attribute,
+    Constant,
+    OpPattern,
+    Output,
+    Results,
+)
+from qc.patterns.program import program_of
 
 BINARY = ("Add", "Mul", "Sub")
 UNARY = ("Relu", "Neg")
-COMMUTATIVE = ("Add", "Mul")
+COMMUTATIVE = ("Add", "Mul", "Sum")
 
 
 @st.composite
@@ -24,7 +47,7 @@ def graphs(draw):
     known = ["x0", "x1", "one", "two"]
     nodes, made = [], []
     for index in range(draw(st.integers(1, 8))):
-        kind = draw(st.sampled_from((*BINARY, *UNARY, "Clip", "Dropout", "LeakyRelu")))
+        kind = draw(st.sampled_from((*BINARY, *UNARY, "Clip", "Dropout", "LeakyRelu", "Sum")))
         recent = st.sampled_from(known[-draw(st.sampled_from((1, 1, 2, 3, 99))) :])
         outputs = [f"v{index}"]
         if kind in BINARY:
@@ -32,19 +55,27 @@ def graphs(draw):
         elif kind == "Clip":
             inputs, attributes = [draw(recent), draw(st.sampled_from(("", "one"))), "two"], {}
         elif kind == "Dropout":
-            inputs, attributes, outputs = [draw(recent)], {}, [f"v{index}", f"m{index}"]
+            first = draw(st.sampled_from((f"v{index}", f"v{index}", "")))
+            inputs, attributes, outputs = [draw(recent)], {}, [first, f"m{index}"]
+        elif kind == "Sum":
+            inputs, attributes = [draw(recent) for _ in range(draw(st.integers(1, 3)))], {}
         elif kind == "LeakyRelu":
             inputs, attributes = [draw(recent)], {"alpha": draw(st.sampled_from((0.25, 0.5)))}
         else:
             inputs, attributes = [draw(recent)], {}
         nodes.append(helper.make_node(kind, inputs, outputs, **attributes))
-        known += outputs
-        made += outputs
+        known += filter(None, outputs)
+        made += filter(None, outputs)
     exposed = sorted({made[-1], *draw(st.lists(st.sampled_from(made), max_size=1))})
     constants = [numpy_helper.from_array(np.float32(n), name) for n, name in ((1, "one"), (2, "two"))]
     inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("x0", "x1")]
     outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in exposed]
     return lift(helper.make_model(helper.make_graph(nodes, "random", inputs, outputs, constants))).graph
+
+
+def has_odd_id(found):
+    """A condition that nothing but the value itself can tell."""
+    return found.id % 2 == 1
 
 
 class Drawn:
@@ -85,7 +116,7 @@ class Drawn:
         if found.const is not None and self.chance(60):
             number = float(found.const.numpy())
             return constant(number) if self.chance(50) else constant(self.name() or None)
-        return value(self.name())
+        return value(self.name(), where=has_odd_id if self.chance(10) else None)
 
     def name(self):
         return self.draw(st.sampled_from(("", "a", "b")))
@@ -94,6 +125,8 @@ class Drawn:
         inputs = [self.pattern(each, depth - 1) for each in self.graph.op_inputs(producer)]
         if producer.op_type in COMMUTATIVE and self.chance(50):
             inputs.reverse()
+        if self.chance(15):
+            inputs = [*inputs[: self.draw(st.integers(0, len(inputs)))], ...]
         if producer.op_type == "LeakyRelu":
             return op.LeakyRelu(*inputs, alpha=self.alpha if self.chance(60) else 0.25)
         return op[producer.op_type](*inputs)
@@ -107,23 +140,79 @@ def graphs_and_patterns(draw):
     pattern = drawn.op(root, draw(st.integers(1, 4)))
     if drawn.chance(25):
         pattern = pattern | drawn.op(root, 2)
+    elif drawn.chance(30):
+        pattern = with_further_results(drawn, pattern)
     return graph, pattern
+
+
+def with_further_results(drawn, main):
+    """A pattern with more results, if there are any that the rules of the language allow."""
+    graph, others = drawn.graph, []
+    for _ in range(drawn.draw(st.integers(1, 2))):
+        bound = [found for found in drawn.made if found is not None]
+        readers = [use.op for found in bound for use in graph.uses(found)]
+        if readers and drawn.chance(70):
+            reader = drawn.draw(st.sampled_from(readers))
+            inputs = [
+                drawn.draw(st.sampled_from(drawn.made[found]))
+                if found in drawn.made
+                else drawn.fresh(found, 1)
+                for found in graph.op_inputs(reader)
+            ]
+            others.append(op[reader.op_type](*inputs))
+        elif bound:
+            others.append(drawn.draw(st.sampled_from(drawn.made[drawn.draw(st.sampled_from(bound))])))
+    pattern = results(main, *others)
+    try:
+        program_of(pattern)
+    except UsageError:
+        return main
+    return pattern
 
 
 def brute_force(graph, pattern, result):
     """All assignments of all elements, tried one by one; then those that leak or name two values are out."""
+    main, *others = pattern.values if isinstance(pattern, Results) else (pattern,)
     root = graph.producer(result)
     found = set()
-    for bound, ops in assignments(graph, pattern, result, {}):
-        names = frozenset(captured(bound))
-        if not leaks(graph, ops - {root}, ops) and len(dict(names)) == len(names):
-            found.add((frozenset(ops), names))
+    for further in product(graph.values(), repeat=len(others)):
+        values = (result, *further)
+        states = [({}, frozenset())]
+        for element, each in zip((main, *others), values, strict=True):
+            states = [
+                (after, ops | more)
+                for bound, ops in states
+                for after, more in assignments(graph, element, each, bound)
+            ]
+        for bound, ops in states:
+            names = frozenset(captured(bound))
+            hidden = [
+                made for inside in ops - {root} for made in graph.op_outputs(inside) if made not in further
+            ]
+            sound = len(set(values)) == len(values) and not leaks(graph, hidden, ops)
+            if sound and len(dict(names)) == len(names) and not (others and returns(graph, ops)):
+                found.add((ops, values, names))
     return found
 
 
-def leaks(graph, inner, ops):
-    made = [each for inside in inner for each in graph.op_outputs(inside) if each is not None]
-    return any(graph.is_output(each) or any(use.op not in ops for use in graph.uses(each)) for each in made)
+def leaks(graph, hidden, ops):
+    return any(
+        graph.is_output(each) or any(use.op not in ops for use in graph.uses(each))
+        for each in hidden
+        if each is not None
+    )
+
+
+def returns(graph, ops):
+    """Whether a way leads out of the ops and back in."""
+    behind = set()
+    for each in graph.ops():
+        sources = [graph.producer(found) for found in graph.op_inputs(each) if found is not None]
+        if each in ops and any(source in behind for source in sources):
+            return True
+        if each not in ops and any(source in behind or source in ops for source in sources):
+            behind.add(each)
+    return False
 
 
 def captured(bound):
@@ -159,19 +248,24 @@ def fresh_assignments(graph, element, found, bound):
                 yield ({**after, (element,): element.labels[index]} if element.labels else after), ops
     elif found is None:
         return
-    elif isinstance(element, AnyValue) or (isinstance(element, Constant) and found.const is not None):
-        yield bound, frozenset()
+    elif isinstance(element, AnyValue):
+        if element.where is None or element.where(found):
+            yield bound, frozenset()
+    elif isinstance(element, Constant):
+        if found.const is not None:
+            yield bound, frozenset()
     elif isinstance(element, (OpPattern, Output)):
         source, index = (element, 0) if isinstance(element, OpPattern) else (element.source, element.index)
         producer = graph.producer(found)
         if producer is None or producer.op_type not in source.op_types:
             return
         outputs = graph.op_outputs(producer)
-        if index >= len(outputs) or outputs[index] is not found:
+        if source is not element and (index >= len(outputs) or outputs[index] is not found):
             return
+        first = next(each for each in outputs if each is not None)
         if source is not element:
-            yield from assignments(graph, source, outputs[0], bound)
-        else:
+            yield from assignments(graph, source, first, bound)
+        elif found is first:
             yield from op_assignments(graph, source, producer, bound)
 
 
@@ -184,9 +278,11 @@ def op_assignments(graph, element, producer, bound):
                 return
         elif held != test:
             return
-    inputs = graph.op_inputs(producer)
-    commutes = producer.op_type in COMMUTATIVE
-    for order in permutations(inputs) if commutes else [inputs]:
+    inputs, wanted = graph.op_inputs(producer), len(element.inputs)
+    fits = len(inputs) >= wanted if element.open_ended else len(inputs) == wanted
+    if not fits:
+        return
+    for order in permutations(inputs, wanted) if producer.op_type in COMMUTATIVE else [inputs[:wanted]]:
         states = [(bound, frozenset((producer,)))]
         for part, operand in zip(element.inputs, order, strict=True):
             states = [
@@ -197,29 +293,51 @@ def op_assignments(graph, element, producer, bound):
         yield from states
 
 
+def meanings(matches):
+    return {
+        (
+            frozenset(match.ops),
+            match.results,
+            frozenset((*match.captures.items(), *match.attributes.items(), *match.choices.items())),
+        )
+        for match in matches
+    }
+
+
 @settings(max_examples=500, deadline=None)
 @given(graphs_and_patterns())
 def test_same_matches_as_brute_force(drawn):
     graph, pattern = drawn
+    matcher = Matcher(graph, [pattern])
     for each in graph.ops():
-        expected = brute_force(graph, pattern, graph.op_outputs(each)[0])
-        found = {
-            (
-                frozenset(match.ops),
-                frozenset((*match.captures.items(), *match.attributes.items(), *match.choices.items())),
-            )
-            for match in matches_at(pattern, each)
-        }
-        assert found == expected
+        made = [found for found in graph.op_outputs(each) if found is not None]
+        expected = set().union(*(brute_force(graph, pattern, found) for found in made))
+        assert meanings(matches_at(pattern, each)) == expected
+        assert meanings(match for found in made for match in matcher.matches(pattern, found)) == expected
+        assert bool(match_at(pattern, each)) == bool(expected)
 
 
-@settings(max_examples=100, deadline=None)
-@given(graphs_and_patterns())
-def test_find_all_claims_each_op_once_and_leaves_no_free_match(drawn):
+def simply_found(graph, patterns):
+    """What find_all does, with all matches at hand: again and again the largest one whose ops are free."""
+    places = [(each, rank) for each in graph.ops() for rank in range(len(patterns))]
+    left = [
+        (place, rank, list(matches_at(patterns[rank], each))) for place, (each, rank) in enumerate(places)
+    ]
+    claimed, found = set(), []
+    while left := [(place, rank, matches) for place, rank, matches in left if matches]:
+        _, _, matches = min(left, key=lambda item: (-len(item[2][0].ops), item[1], item[0]))
+        match = matches.pop(0)
+        if claimed.isdisjoint(match.ops):
+            matches.clear()
+            claimed.update(match.ops)
+            found.append(match)
+    return found
+
+
+@settings(max_examples=200, deadline=None)
+@given(graphs_and_patterns(), st.data())
+def test_find_all_takes_the_largest_free_match_again_and_again(drawn, data):
     graph, pattern = drawn
-    matches = find_all(graph, [pattern])
-    claimed = [each for match in matches for each in match.ops]
-    assert len(claimed) == len(set(claimed))
-    for each in graph.ops():
-        for match in matches_at(pattern, each):
-            assert not set(claimed).isdisjoint(match.ops)
+    other = Drawn(data.draw, graph)
+    patterns = [pattern, other.op(data.draw(st.sampled_from(graph.ops())), 2)]
+    assert meanings(find_all(graph, patterns)) == meanings(simply_found(graph, patterns))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+
 import numpy as np
 import pytest
 
@@ -68,6 +70,8 @@ def found(graph_of, body, **options):
             ("conv_affine_hard_swish", 4),
         ),
         ("a = Mul(x, factor); y = Add(channel_bias, a)", ("affine", 2)),
+        ("a = Mul(x, factor); y = Sub(a, channel_bias)", ("affine", 2)),
+        ("a = Conv(x, w); m = Max(a, low); y = Min(m, high)", ("conv_relu6", 3)),
         ("a = MaxPool<kernel_shape = [1]>(x); y = Relu(a)", ("max_pool_relu", 2)),
         ("a = Add(x, x); y = Relu(a)", ("add_relu", 2)),
     ],
@@ -118,7 +122,8 @@ def test_a_mismatch_of_a_family_has_a_name(graph_of):
     (group,) = supergroups(["conv_relu"])
     (relu,) = graph_of("y = Relu(x)").ops()
     assert str(match_at(group, relu)) == (
-        "*_relu does not match at Relu of 'y': after 1 op, expected Conv, found the input 'x'"
+        "*_relu does not match at Relu of 'y': 1 op fits; input 0 of Relu of 'y' should be computed by Conv, "
+        "but is 'x', an input of the graph"
     )
 
 
@@ -140,7 +145,9 @@ def test_every_name_can_be_asked_for():
     assert len(names) == len(set(names))
     assert {"layer_norm", "conv_bn_relu", "matmul_bias", "gelu", "add_relu"} <= set(names)
     for name in names:
-        assert len(supergroups([name])) == 1, name
+        titles = {group.title for group in supergroups([name])}
+        assert len(titles) == 1, name
+        assert fnmatchcase(name, titles.pop())
 
 
 def test_an_unknown_name_is_refused_with_a_suggestion():

@@ -1,0 +1,293 @@
+"""Near matches: where a pattern fits but for a little, found for a whole graph at once.
+
+How near a shape comes to matching at a value follows from how near its parts come at the inputs. Like the
+states of :mod:`qc.patterns.automaton` this is found bottom-up and once per distinct situation. Only where
+most of a pattern fits is it tried in earnest, to learn what is wrong.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from qc.ir.graph import Op, Value
+
+from .automaton import Situation, all_orders
+from .explain import mismatch
+from .lookahead import Lookahead, View
+from .match import Finder, Match
+from .matcher import Matcher
+from .mismatch import Failure, Mismatch, Reason
+from .pattern import OpPattern
+from .program import program_of
+from .shape import Shape, children_first
+from .supergroup import Supergroup
+
+FEWEST_OPS = 4
+"""Smaller patterns tell nothing unless all their ops fit: any product is nearly a SiLU."""
+
+_ALL_FITS = frozenset((Reason.USED_OUTSIDE, Reason.DETOUR, Reason.CHECK))
+
+
+@dataclass(frozen=True, eq=False)
+class NearMatch:
+    """A supergroup of which at least two thirds of the ops are there.
+
+    Attributes:
+        group: the supergroup.
+        root: the op that would compute its result.
+        failure: what is wrong.
+        view: the graph as the matcher saw it.
+    """
+
+    group: Supergroup
+    root: Op
+    failure: Failure
+    view: View
+
+    @property
+    def ops(self) -> frozenset[Op]:
+        """The ops that fit."""
+        return self.failure.ops
+
+    @property
+    def fits_whole(self) -> bool:
+        """Whether the structure is all there, but something else forbids the match."""
+        return self.failure.reason in _ALL_FITS
+
+    @property
+    def is_read_outside(self) -> bool:
+        """Whether what forbids the match is that a value made inside is used outside."""
+        return self.failure.reason == Reason.USED_OUTSIDE
+
+    @cached_property
+    def mismatch(self) -> Mismatch:
+        """What is wrong, in words; they are made when they are asked for."""
+        return mismatch(self.group, self.root, [self.failure], self.view)
+
+
+def near_matches(
+    matcher: Matcher, matches: Iterable[Match], taken: Iterable[Op] = (), limit: int = 300
+) -> list[NearMatch]:
+    """Where supergroups nearly match; no op is in two of the near matches.
+
+    Args:
+        matcher: the graph and the supergroups; of those that come equally near, the earlier one counts.
+        matches: what was found instead.
+        taken: further ops that are not free.
+        limit: how many places to look at, those with the most ops first.
+
+    Returns:
+        The near matches in the order of their results in the graph.
+    """
+    groups = _groups(matcher)
+    finder = Finder(View(matcher.view.graph))
+    owners = {op: match for match in matches for op in match.ops}
+    claimed = set(taken)
+    found: list[NearMatch] = []
+    candidates = (each for each in _candidates(matcher.view, groups) if _is_promising(each, owners))
+    for candidate in heapq.nsmallest(limit, candidates, key=lambda each: each.order):
+        group = groups[candidate.rank]
+        failure = finder.failure(group, candidate.result) if candidate.root not in claimed else None
+        if failure is not None and _is_near(failure, group, candidate.score) and _is_news(failure, owners):
+            claimed.update(failure.ops)
+            found.append(NearMatch(group, candidate.root, failure, finder.view))
+    return sorted(found, key=lambda near: finder.view.positions[near.root])
+
+
+def best_attempts(matcher: Matcher, limit: int = 50) -> list[NearMatch]:
+    """The failed attempts that came nearest to a match, the best first; at most one for each op.
+
+    Args:
+        matcher: the graph and the supergroups.
+        limit: how many places to look at, those with the most ops first.
+    """
+    groups = _groups(matcher)
+    finder = Finder(View(matcher.view.graph))
+    best: dict[Op, NearMatch] = {}
+    for candidate in heapq.nsmallest(limit, _candidates(matcher.view, groups), key=lambda each: each.order):
+        group, root = groups[candidate.rank], candidate.root
+        failure = finder.failure(group, candidate.result)
+        if failure is not None and (root not in best or failure.score > best[root].failure.score):
+            best[root] = NearMatch(group, root, failure, finder.view)
+    return sorted(best.values(), key=lambda near: near.failure.score, reverse=True)
+
+
+def _groups(matcher: Matcher) -> list[Supergroup]:
+    return [group for group in matcher.patterns if isinstance(group, Supergroup)]
+
+
+def _is_promising(candidate: _Candidate, owners: Mapping[Op, Match]) -> bool:
+    """Whether enough of a supergroup fits, and most of that is not in the match that the result is in."""
+    score, owner = candidate.score, owners.get(candidate.root)
+    if owner is not None and 2 * len(owner.ops) >= score.matched:
+        return False
+    return score.is_near or (score.matched > 1 and not score.missing)
+
+
+def _is_near(failure: Failure, group: Supergroup, score: _Score) -> bool:
+    """Whether a failure is worth telling: everything fits, or enough of a pattern that is not too small."""
+    if failure.reason == Reason.WRONG_OP and group.kind.startswith("weighted"):
+        return False  # without the weighted op, what follows it is ordinary arithmetic
+    return failure.reason in _ALL_FITS or score.is_near
+
+
+def _is_news(failure: Failure, owners: Mapping[Op, Match]) -> bool:
+    """Whether most of the ops are free. If all fit, they may also belong to smaller matches inside."""
+    owned = [op for op in failure.ops if op in owners]
+    if failure.reason in _ALL_FITS:
+        owned = [op for op in owned if not failure.ops > set(owners[op].ops)]
+    return 2 * len(owned) < len(failure.ops)
+
+
+# -- how near shapes come ------------------------------------------------------------------------------
+
+
+class _Score(NamedTuple):
+    """Ops of a pattern that fit, and ops and constants that do not; shared ones count more than once."""
+
+    matched: int
+    missing: int
+
+    @property
+    def margin(self) -> int:
+        return self.matched - self.missing
+
+    @property
+    def worth(self) -> int:
+        """What to look at first: what is missing counts more than what is there."""
+        return self.matched - 3 * self.missing
+
+    @property
+    def is_near(self) -> bool:
+        return self.matched >= 2 * self.missing and self.matched + self.missing >= FEWEST_OPS
+
+
+class _Scores:
+    """The scores of those shapes of which at least half fits at a value. Equal ones are one object."""
+
+    __slots__ = ("by_shape",)
+
+    def __init__(self, by_shape: Mapping[Shape, _Score]) -> None:
+        self.by_shape = by_shape
+
+
+class _Candidate(NamedTuple):
+    """A place to look at: how much may fit, the supergroup, the op, the result."""
+
+    score: _Score
+    rank: int
+    root: Op
+    result: Value
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """What to look at first."""
+        return -self.score.worth, self.rank
+
+
+_NOTHING = _Scores({})
+
+
+class _Table:
+    """The scores of a graph."""
+
+    def __init__(self, view: Lookahead, roots: Sequence[Shape]) -> None:
+        self._view = view
+        self._readers: dict[Shape, list[Shape]] = {}
+        for shape in children_first(roots):
+            for child in dict.fromkeys(shape.children) if isinstance(shape.element, OpPattern) else ():
+                self._readers.setdefault(child, []).append(shape)
+        self._roots = frozenset(roots)
+        self._of_roots: dict[_Scores, list[tuple[Shape, _Score]]] = {}
+        self._known: dict[frozenset[tuple[Shape, _Score]], _Scores] = {}
+        self._found: dict[tuple[Situation, tuple[_Scores, ...]], _Scores] = {}
+        self._of_value: dict[Value, _Scores] = {}
+        for op in view.graph.ops():
+            first = view.first_output(op)
+            if first is not None:
+                self._of_value[first] = self._look_at(op)
+
+    def of(self, value: Value | None) -> _Scores:
+        """The scores at a value."""
+        return self._of_value.get(value, _NOTHING) if value is not None else _NOTHING
+
+    def roots_of(self, value: Value) -> list[tuple[Shape, _Score]]:
+        """The scores of the whole supergroups at a value."""
+        scores = self.of(value)
+        found = self._of_roots.get(scores)
+        if found is None:
+            found = [each for each in scores.by_shape.items() if each[0] in self._roots]
+            self._of_roots[scores] = found
+        return found
+
+    def _look_at(self, op: Op) -> _Scores:
+        situation = self._view.situations[op]
+        inputs = tuple(self.of(value) for value in self._view.inputs(op))
+        key = (situation, inputs)
+        if key not in self._found:
+            self._found[key] = self._scores(situation, inputs)
+        return self._found[key]
+
+    def _scores(self, situation: Situation, inputs: tuple[_Scores, ...]) -> _Scores:
+        automaton = self._view.automaton
+        found: dict[Shape, _Score] = {}
+        scored = (shape for each in inputs for shape in each.by_shape)
+        reading = (reader for shape in scored for reader in self._readers.get(shape, ()))
+        fitting = dict(automaton.op_shapes(situation))
+        for shape in dict.fromkeys((*fitting, *reading)):
+            score = self._best_order(shape, situation, inputs, fitting.get(shape, False))
+            if score is not None and score.matched and score.margin >= 0:
+                found[shape] = score
+        pending = list(found)
+        while pending:
+            shape = pending.pop()
+            for above in automaton.alternatives(shape):
+                if above not in found or found[shape].margin > found[above].margin:
+                    found[above] = found[shape]
+                    pending.append(above)
+        return self._known.setdefault(frozenset(found.items()), _Scores(found))
+
+    def _best_order(
+        self, shape: Shape, situation: Situation, inputs: tuple[_Scores, ...], is_fitting: bool
+    ) -> _Score | None:
+        """The score of an op pattern, with the inputs in the order that fits best.
+
+        None if their number does not fit. An op of another type, or with other attributes, counts as missing;
+        its inputs may fit.
+        """
+        absent = self._view.automaton.absent
+        best: _Score | None = None
+        for order in all_orders(
+            shape.element, situation.kind, [state is not absent for state in situation.inputs]
+        ):
+            score = _Score(1, 0) if is_fitting else _Score(0, 1)
+            for child, port in zip(shape.children, order, strict=True):
+                is_given = port < len(inputs)
+                state = situation.inputs[port] if is_given else absent
+                part = inputs[port].by_shape.get(child) if is_given else None
+                if part is None:
+                    part = _Score(0, 0 if child in state.shapes else max(1, child.least))
+                score = _Score(score.matched + part.matched, score.missing + part.missing)
+            if best is None or score.margin > best.margin:
+                best = score
+        return best
+
+
+def _candidates(view: Lookahead, groups: Sequence[Supergroup]) -> Iterator[_Candidate]:
+    """The results of which at least half of a supergroup fits, and the op that computes them."""
+    roots = [program_of(group.pattern).root.shape for group in groups]
+    ranks: dict[Shape, list[int]] = {}
+    for rank, root in enumerate(roots):
+        ranks.setdefault(root, []).append(rank)
+    table = _Table(view, roots)
+    for op in view.graph.ops():
+        result = view.first_output(op)
+        if result is None:
+            continue
+        for shape, score in table.roots_of(result):
+            if shape.accepts((op.domain, op.op_type)):
+                yield from (_Candidate(score, rank, op, result) for rank in ranks[shape])
