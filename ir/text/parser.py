@@ -1,0 +1,88 @@
+"""Parses the IR text: the same IR again, with data from elsewhere that the text leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from onnx import ModelProto, TensorProto
+
+from ..garbage import without_collections
+from ..model import Model
+from . import said
+from .carried import read_note
+from .graph_parser import GraphReader, read_opsets
+from .quantization_parser import QuantizationReader
+from .scanner import Scanner
+from .storage import DataFile, Sources
+
+_BLANK = frozenset({"name", "domain", "overload", "doc_string"})
+
+
+def parse_model(
+    text: str,
+    tensors: Mapping[str, TensorProto] | None = None,
+    base_dir: Path | None = None,
+    data: Path | None = None,
+    source: str = "the text",
+) -> Model:
+    """The IR that :func:`print_model` or :func:`print_parts` printed. Journal and ids are not in a text.
+
+    Args:
+        tensors: what the text leaves out, see :class:`Printed`.
+        base_dir: the folder that external data among ``tensors`` are relative to.
+        data: the file that was written beside the text, if the text says that there is one.
+        source: how errors name the text.
+
+    Raises:
+        ModelError: the text is not right, with line and column, or data are missing or do not fit.
+    """
+    scanner = Scanner(text, source)
+    scanner.expect_word("model")
+    origin = ModelProto()
+    if scanner.accept_word("ir"):
+        origin.ir_version = scanner.integer("a version")
+    scanner.expect_word("opset")
+    origin.opset_import.extend(read_opsets(scanner))
+    blank = _read_blank(scanner)
+    file = _read_data_file(scanner, data)
+    if scanner.accept_word("about"):
+        scanner.expect_word("model")
+        scanner.expect(":")
+        origin.MergeFrom(read_note(scanner, ModelProto, said.MODEL).more)
+    model = Model(origin, base_dir if file is None else file.folder)
+    graphs = GraphReader(model, scanner, Sources(tensors or {}, file), blank)
+    with without_collections(), model.journal.aside():
+        graphs.graph(model.graph, None, "", origin.graph)
+        while scanner.accept_word("function"):
+            start = scanner.position
+            key, body = graphs.function(origin.functions.add())
+            if key in model.functions:
+                raise scanner.problem("this function is defined a second time", start)
+            model.functions[key] = body
+        QuantizationReader(model, scanner, graphs).read()
+    return model
+
+
+def _read_blank(scanner: Scanner) -> frozenset[str]:
+    def field() -> str:
+        start, word = scanner.position, scanner.word("a field")
+        if word not in _BLANK:
+            raise scanner.error(f"one of {', '.join(sorted(_BLANK))}", start)
+        return word
+
+    return frozenset(scanner.series(field)) if scanner.accept_word("blank") else frozenset()
+
+
+def _read_data_file(scanner: Scanner, path: Path | None) -> DataFile | None:
+    """The file of data, if the text says that it has one."""
+    start = scanner.position
+    size = scanner.count("a number of bytes") if scanner.accept_word("data") else 0
+    if not size:
+        return None
+    if path is None:
+        raise scanner.problem("the numbers of this text are in a file beside it, which is not given", start)
+    file = DataFile(path)
+    if file.size != size:
+        raise scanner.problem(f"the text belongs to a file of {size} bytes, '{path}' has {file.size}", start)
+    return file

@@ -1,0 +1,177 @@
+"""How the text names the values and ops of a graph, and in which order it mentions the values.
+
+``%x`` is a value. A second value of that name, in the same or an enclosing graph, is ``%x#1``. An op is named
+by its first result; one without results is ``op 3``, by its place in the graph. What is in a nested graph is
+named ``%x in then_branch of %y``, what is in a function ``%x in my::scaled``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..graph import Graph, Op, Value
+from .value_types import type_text
+from .words import all_named, named, worded
+
+Place = tuple[int, ...]
+
+
+def function_path(domain: str, name: str, overload: str) -> str:
+    """How a local function is named."""
+    return f"{worded(domain)}::{worded(name)}" + (f"#{worded(overload)}" if overload else "")
+
+
+def graph_word(key: str) -> str:
+    """The name of a nested graph: that of its attribute, with an index if it is one of a list."""
+    name, colon, index = key.rpartition(":")
+    return f"{worded(name)}:{index}" if colon and index.isdigit() else worded(key)
+
+
+class Scope:
+    """The names of one graph, in terms of the text.
+
+    Attributes:
+        path: behind the name of anything in this graph; empty for the main graph.
+        order: the values in the order in which the text mentions them first.
+        second: stand-ins of values that have another stand-in here already.
+    """
+
+    def __init__(self, graph: Graph, outer: Scope | None, path: str) -> None:
+        self.graph = graph
+        self.path = path
+        self.order: dict[int, Value] = {}
+        self.second: list[Value] = []
+        self._outer = outer
+        self._names: dict[int, str] = {}
+        self._taken: set[str] = set()
+        self._claim(graph.values())
+
+    def _claim(self, values: list[Value]) -> None:
+        for value in values:
+            if value.captured is not None:
+                self._claim_stand_in(value)
+        own = [value for value in values if value.id not in self._names]
+        names = [f"%{name}" for name in all_named([value.name for value in own])]
+        for value, name in zip(own, names, strict=True):
+            if name in self._taken or self._outer is not None:
+                name = self._free(name)
+            self._taken.add(name)
+            self._names[value.id] = name
+
+    def _claim_stand_in(self, value: Value) -> None:
+        """A stand-in has the name that the enclosing graph has for what it stands for."""
+        assert self._outer is not None and value.captured is not None
+        name = self._outer._names.get(value.captured.id)
+        if name is None or name in self._taken:
+            self.second.append(value)
+        else:
+            self._taken.add(name)
+            self._names[value.id] = name
+
+    def _free(self, name: str) -> str:
+        """The name with the lowest number that no value here or around has."""
+        found, count = name, 0
+        while found in self._taken or self._is_taken_around(found):
+            count += 1
+            found = f"{name}#{count}"
+        return found
+
+    def _is_taken_around(self, name: str) -> bool:
+        scope = self._outer
+        while scope is not None:
+            if name in scope._taken:
+                return True
+            scope = scope._outer
+        return False
+
+    def name(self, value: Value) -> str:
+        """How the text names a value; one that is not in the graph any more by its bare name."""
+        return self._names.get(value.id) or f"%{named(value.name)}"
+
+    def outside(self, value: Value) -> str:
+        """How the enclosing graph names what a stand-in stands for."""
+        assert self._outer is not None and value.captured is not None
+        return self._outer.name(value.captured)
+
+    def op(self, results: Sequence[Value | None], index: int) -> str:
+        """How the text names an op with these results; ``index`` counts the ops of the graph before it."""
+        first = next((value for value in results if value is not None), None)
+        return f"op {index}" if first is None else self.name(first)
+
+    def has_own_name(self, value: Value) -> bool:
+        """Whether the value belongs to this graph, and no other one has its name."""
+        return value.captured is None and self.name(value) == f"%{named(value.name)}"
+
+    def mention(self, value: Value) -> str:
+        """Its name; what a stand-in stands for is mentioned as well."""
+        if value.id not in self.order:
+            if value.captured is not None and self._outer is not None:
+                self._outer.mention(value.captured)
+            self.order[value.id] = value
+        return self._names[value.id]
+
+    def mention_all(self, values: Iterable[Value | None]) -> list[str]:
+        """The names of values, with ``_`` for one that is left out."""
+        if self._outer is not None:
+            return ["_" if value is None else self.mention(value) for value in values]
+        names = self._names  # nothing is captured here, and everything is mentioned where it is made
+        return ["_" if value is None else names[value.id] for value in values]
+
+    def introduce(self, values: Iterable[Value | None]) -> list[str]:
+        """The names and types of values, with ``_`` for one that is left out."""
+        found = []
+        for value in values:
+            if value is None:
+                found.append("_")
+            else:
+                self.order[value.id] = value
+                found.append(f"{self._names[value.id]}: {type_text(value.type)}")
+        return found
+
+    def later(self) -> list[Value]:
+        """The values that are younger than one that the text mentions behind them, and all younger ones.
+
+        The others have the age that the text suggests. Once they are made, these are, in this order.
+        """
+        youngest_first = None
+        lowest = None
+        for id in reversed(self.order):
+            if lowest is not None and id > lowest:
+                youngest_first = id if youngest_first is None else min(youngest_first, id)
+            lowest = id if lowest is None else min(lowest, id)
+        if youngest_first is None:
+            return []
+        return [self.order[id] for id in sorted(self.order) if id >= youngest_first]
+
+
+def places(ops: list[Op]) -> list[Place | None]:
+    """The positions of ops, as far as the text has to tell them, counted without gaps.
+
+    An op without one stands behind the op before it. An op that a pass made has the position of the op in
+    whose place it came, and a number of its own behind that.
+    """
+    given = [op.position for op in ops]
+    if all(len(position) == 1 for position in given) and given == sorted(given):
+        return [None] * len(ops)
+    counted = _counted(sorted(given))
+    found: list[Place | None] = []
+    expected = 0
+    for op in ops:
+        place = counted[op.position]
+        found.append(None if place == (expected,) else place)
+        expected = place[0] + 1
+    return found
+
+
+def _counted(positions: list[Place]) -> dict[Place, Place]:
+    """Sorted positions with the numbers at every depth counted from 0; negative ones stay as they are."""
+    counts: dict[Place, int] = {}
+    found: dict[Place, Place] = {(): ()}
+    for position in positions:
+        for depth in range(1, len(position) + 1):
+            place, above = position[:depth], position[: depth - 1]
+            if place not in found:
+                number = place[-1] if place[-1] < 0 else counts.get(above, 0)
+                counts[above] = max(number + 1, 0)
+                found[place] = (*found[above], number)
+    return found
