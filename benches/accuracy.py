@@ -9,7 +9,8 @@ model file and version of ONNX Runtime stay the same. ``--fresh`` measures them 
 
 "ORT all" is ``quantize_static`` of all operators, "ORT some" of Conv and MatMul only; both int8, per channel,
 min-max, QDQ. "qc" is the pipeline w8a8 for the target ort-cpu, its QDQ model executed by ONNX Runtime. The
-verdict compares qc with the better of ONNX Runtime's two ways. Ends with exit code 1 if qc is worse anywhere.
+verdict compares qc with the better of ONNX Runtime's two ways, or with float where neither quantizes the
+model ("only qc"). Ends with exit code 1 if qc is worse anywhere.
 """
 
 from __future__ import annotations
@@ -169,10 +170,12 @@ def evaluate_qc(task: Any, model: Path) -> float | str:
 def verdict(task: str, scores: dict[str, float | str]) -> str:
     """Whether qc is at least as good as the best baseline, within the sampling error of the task."""
     baselines = [score for column in BASELINES if isinstance(score := scores.get(column), float)]
-    ours = scores.get("qc")
-    if not baselines or not isinstance(ours, float):
+    ours, full = scores.get("qc"), scores.get("float")
+    if not isinstance(ours, float) or not isinstance(full, float):
         return "-"
     margin = next(value for prefix, value in SAMPLING_ERROR.items() if task.startswith(prefix))
+    if not baselines:
+        return "only qc" if ours >= full - margin else "worse"
     if ours > max(baselines) + margin:
         return "better"
     return "equal" if ours >= max(baselines) - margin else "worse"

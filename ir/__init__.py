@@ -11,7 +11,7 @@ from .quant_table import QuantTable, Site
 from .region import Region
 from .rewriter import Rewriter
 from .save import save_model
-from .text import print_model
+from .text import parse_model, print_model
 from .verify import verify
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "load_model",
     "lower",
     "parse_format",
+    "parse_model",
     "print_model",
     "quantize",
     "save_model",

@@ -9,21 +9,23 @@ use with the key ``("capture", name)``. Reading is done through :class:`Graph`; 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import networkx as nx
 import onnx
 from onnx import AttributeProto, TensorProto, helper
 
+from .analysis import STRUCTURE, analysis
+from .port_graph import Port, PortGraph, Ports
 from .tensor_ref import TensorRef
 
 if TYPE_CHECKING:
     from .model import Model
 
 FLOAT_TYPES = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16})
-
-Port = int | tuple[str, str]
 
 
 class ValueType(NamedTuple):
@@ -80,10 +82,13 @@ class Value:
     @property
     def is_float(self) -> bool:
         """Whether the element type is float32, float16 or bfloat16."""
-        return self.type.elem_type in FLOAT_TYPES
+        return self.original.type.elem_type in FLOAT_TYPES
 
     def __repr__(self) -> str:
         return f"%{self.name}"
+
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})  # most ops have no attributes, and need no dictionary
 
 
 class Op:
@@ -117,12 +122,12 @@ class Op:
     def __init__(self, graph: Graph, id: int, op_type: str, domain: str = "", name: str = "") -> None:
         self.graph = graph
         self.id = id
-        self.op_type = op_type
+        self.op_type = sys.intern(op_type)
         self.domain = "" if domain == "ai.onnx" else domain
         self.overload = ""
         self.name = name
-        self.attributes: dict[str, AttributeProto] = {}
-        self.subgraphs: dict[str, Graph] = {}
+        self.attributes: Mapping[str, AttributeProto] = _NOTHING
+        self.subgraphs: Mapping[str, Graph] = _NOTHING
         self.num_inputs = 0
         self.num_outputs = 0
         self.proto: onnx.NodeProto | None = None
@@ -134,9 +139,13 @@ class Op:
         return not self.domain and self.op_type in op_types
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """The Python value of an attribute (str for strings, TensorProto for tensors), or ``default``."""
+        """The Python value of an attribute (str for strings, TensorProto for tensors), or ``default``.
+
+        That is also the answer for one that refers to an attribute of the enclosing function, which has a
+        value only where that is called; see :meth:`refers`.
+        """
         proto = self.attributes.get(name)
-        if proto is None:
+        if proto is None or proto.ref_attr_name:
             return default
         value = helper.get_attribute_value(proto)
         if proto.type == AttributeProto.STRING:
@@ -146,6 +155,10 @@ class Op:
         if proto.type == AttributeProto.STRINGS:
             return [text.decode("utf-8", "replace") for text in value]
         return value
+
+    def refers(self, name: str) -> bool:
+        """Whether an attribute refers to one of the enclosing function."""
+        return name in self.attributes and bool(self.attributes[name].ref_attr_name)
 
     @property
     def label(self) -> str:
@@ -167,58 +180,92 @@ class Use(NamedTuple):
 
 
 class Graph:
-    """One scope: a main graph, a subgraph of an op, or the body of a local function."""
+    """One scope: a main graph, a subgraph of an op, or the body of a local function.
+
+    Attributes:
+        epoch: how often the ops, values and edges of this graph have changed.
+    """
 
     def __init__(self, model: Model, name: str, parent: Op | None = None) -> None:
         self.model = model
         self.name = name
         self.parent = parent
-        self.inputs: list[Value] = []
-        self.outputs: list[Value | None] = []
         self.proto: onnx.GraphProto | onnx.FunctionProto | None = None
-        self._nx = nx.MultiDiGraph()
-        self._order: list[Op] | None = None
+        self.epoch = 0
+        self._nx = PortGraph()
+        self._values: dict[int, Value] = {}
+        self._ops: dict[int, Op] = {}
+        self._inputs: tuple[Value, ...] = ()
+        self._outputs: tuple[Value | None, ...] = ()
+        self._input_set: frozenset[Value] = frozenset()
+        self._output_set: frozenset[Value | None] = frozenset()
 
     # -- reading ------------------------------------------------------------------------------------
 
     @property
-    def nx(self) -> nx.MultiDiGraph:
-        """The networkx graph, to be read only: integer nodes, payloads under the key ``payload``."""
+    def nx(self) -> PortGraph:
+        """The networkx graph of the ids, to be read only; :meth:`payload` tells what an id stands for."""
         return self._nx
+
+    def payload(self, id: int) -> Op | Value:
+        """The op or value of this graph with that id."""
+        return self._ops.get(id) or self._values[id]
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        """The inputs, in order."""
+        return self._inputs
+
+    @inputs.setter
+    def inputs(self, values: Iterable[Value]) -> None:
+        self._inputs = tuple(values)
+        self._input_set = frozenset(self._inputs)
+        self._changed()
+
+    @property
+    def outputs(self) -> tuple[Value | None, ...]:
+        """The outputs, in order; None for one without a name."""
+        return self._outputs
+
+    @outputs.setter
+    def outputs(self, values: Iterable[Value | None]) -> None:
+        self._outputs = tuple(values)
+        self._output_set = frozenset(self._outputs)
+        self._changed()
 
     def values(self) -> list[Value]:
         """All values, in the order in which they were made."""
-        found = [payload for payload in self._payloads() if isinstance(payload, Value)]
-        return sorted(found, key=lambda value: value.id)  # a rollback puts nodes back at the end
+        return [self._values[id] for id in sorted(self._values)]  # a rollback puts nodes back at the end
 
     def ops(self) -> list[Op]:
         """All ops in topological order, as close to the model's order as the data flow allows."""
-        if self._order is None:
-            self._order = self._sorted_ops()
-        return list(self._order)
+        return list(topological_order(self))
 
     def op_inputs(self, op: Op) -> tuple[Value | None, ...]:
         """The inputs by port; None for one that is left out. Captures are not among them."""
         found: list[Value | None] = [None] * op.num_inputs
-        for value_id, ports in self._nx.pred[op.id].items():
+        for value_id, ports in self._nx.sources(op.id).items():
             for port in ports:
                 if isinstance(port, int):
-                    found[port] = self._nx.nodes[value_id]["payload"]
+                    found[port] = self._values[value_id]
         return tuple(found)
 
     def op_outputs(self, op: Op) -> tuple[Value | None, ...]:
         """The outputs by port; None for one that is left out."""
         found: list[Value | None] = [None] * op.num_outputs
-        for value_id, ports in self._nx.succ[op.id].items():
+        for value_id, ports in self._nx.sinks(op.id).items():
             for port in ports:
-                found[port] = self._nx.nodes[value_id]["payload"]
+                assert isinstance(port, int)
+                found[port] = self._values[value_id]
         return tuple(found)
 
     def captures(self, op: Op) -> list[Value]:
         """The values that the subgraphs of ``op`` read from this graph, ordered by name."""
+        if not op.subgraphs:
+            return []
         found = [
-            (port[1], self._nx.nodes[value_id]["payload"])
-            for value_id, ports in self._nx.pred[op.id].items()
+            (port[1], self._values[value_id])
+            for value_id, ports in self._nx.sources(op.id).items()
             for port in ports
             if not isinstance(port, int)
         ]
@@ -226,29 +273,34 @@ class Graph:
 
     def producer(self, value: Value) -> Op | None:
         """The op that computes ``value``; None for inputs, initializers and captured values."""
-        for op_id in self._nx.pred[value.id]:
-            op: Op = self._nx.nodes[op_id]["payload"]
-            return op
+        for op_id in self._nx.sources(value.id):
+            return self._ops[op_id]
         return None
 
     def uses(self, value: Value) -> list[Use]:
         """All readings of ``value`` by ops, ordered by op and port. Graph outputs are not among them."""
-        found = [
-            Use(self._nx.nodes[op_id]["payload"], port)
-            for op_id, ports in self._nx.succ[value.id].items()
-            for port in ports
-        ]
-        return sorted(
-            found, key=lambda use: (use.op.position, use.op.id, not isinstance(use.port, int), use.port)
-        )
+        sinks = self._nx.sinks(value.id)
+        readers = [self._ops[op_id] for op_id in sorted(sinks)]
+        readers.sort(key=attrgetter("position"))
+        return [Use(op, port) for op in readers for port in _in_order(sinks[op.id])]
+
+    def capturing(self, value: Value) -> list[Op]:
+        """The ops that read ``value`` inside one of their subgraphs, in the order of :meth:`uses`."""
+        if not any(self._ops[op_id].subgraphs for op_id in self._nx.sinks(value.id)):
+            return []
+        return list(dict.fromkeys(use.op for use in self.uses(value) if not isinstance(use.port, int)))
+
+    def is_read(self, value: Value) -> bool:
+        """Whether an op reads ``value`` or it is an output of this graph."""
+        return bool(self._nx.sinks(value.id)) or self.is_output(value)
 
     def is_output(self, value: Value) -> bool:
         """Whether ``value`` is an output of this graph."""
-        return any(output is value for output in self.outputs)
+        return value in self._output_set
 
     def is_input(self, value: Value) -> bool:
         """Whether ``value`` is an input of this graph."""
-        return any(given is value for given in self.inputs)
+        return value in self._input_set
 
     def value_named(self, name: str) -> Value | None:
         """The value of that name in this scope."""
@@ -271,46 +323,68 @@ class Graph:
 
     # -- changing: for the lifter and the Rewriter only ------------------------------------------------
 
-    def _payloads(self) -> Iterator[Op | Value]:
-        return (data["payload"] for _, data in self._nx.nodes(data=True))
-
     def _add_node(self, payload: Op | Value) -> None:
-        self._nx.add_node(payload.id, payload=payload)
-        self._order = None
+        self._nx.add_node(payload.id)
+        kept: dict[int, Any] = self._ops if isinstance(payload, Op) else self._values
+        kept[payload.id] = payload
+        self._changed()
 
     def _remove_node(self, payload: Op | Value) -> None:
         self._nx.remove_node(payload.id)
-        self._order = None
+        kept: dict[int, Any] = self._ops if isinstance(payload, Op) else self._values
+        del kept[payload.id]
+        self._changed()
 
     def _connect(self, source: Op | Value, sink: Op | Value, port: Port) -> None:
-        self._nx.add_edge(source.id, sink.id, key=port)
-        self._order = None
+        self._nx.add_edge(source.id, sink.id, port)
+        self._changed()
 
     def _disconnect(self, source: Op | Value, sink: Op | Value, port: Port) -> None:
-        self._nx.remove_edge(source.id, sink.id, key=port)
-        self._order = None
+        self._nx.remove_edge(source.id, sink.id, port)
+        self._changed()
 
-    def _sorted_ops(self) -> list[Op]:
-        waiting: dict[int, int] = {}
-        ready: list[tuple[tuple[int, ...], int]] = []
-        nodes = self._nx.nodes
-        for op in (payload for payload in self._payloads() if isinstance(payload, Op)):
-            waiting[op.id] = sum(1 for value_id in self._nx.pred[op.id] if self._nx.pred[value_id])
-            if not waiting[op.id]:
-                heapq.heappush(ready, (op.position, op.id))
-        order: list[Op] = []
-        while ready:
-            op = nodes[heapq.heappop(ready)[1]]["payload"]
-            order.append(op)
-            for value_id in self._nx.succ[op.id]:
-                for user_id in self._nx.succ[value_id]:
-                    waiting[user_id] -= 1
-                    if not waiting[user_id]:
-                        heapq.heappush(ready, (nodes[user_id]["payload"].position, user_id))
-        if len(order) != len(waiting):
-            stuck = next(nodes[op_id]["payload"] for op_id, count in waiting.items() if count)
-            raise CycleError(stuck)
-        return order
+    def _redirect(self, uses: Iterable[Use], old: Value, new: Value) -> None:
+        for op, port in uses:
+            self._nx.remove_edge(old.id, op.id, port)
+            self._nx.add_edge(new.id, op.id, port)
+        self._changed()
+
+    def _changed(self) -> None:
+        self.epoch += 1
+        self.model.epochs.structure += 1
+
+
+def _in_order(ports: Ports) -> Iterable[Port]:
+    return sorted(ports, key=lambda port: (not isinstance(port, int), port)) if len(ports) > 1 else ports
+
+
+@analysis(STRUCTURE, local=True)
+def topological_order(graph: Graph) -> tuple[Op, ...]:
+    """The ops in topological order, of all such orders the first by position and id.
+
+    Raises:
+        CycleError: there is none.
+    """
+    ops, edges = graph._ops, graph.nx
+    waiting: dict[int, int] = {}
+    ready: list[tuple[tuple[int, ...], int]] = []
+    for op in ops.values():
+        waiting[op.id] = sum(1 for value_id in edges.sources(op.id) if edges.sources(value_id))
+        if not waiting[op.id]:
+            ready.append((op.position, op.id))
+    heapq.heapify(ready)
+    order: list[Op] = []
+    while ready:
+        op = ops[heapq.heappop(ready)[1]]
+        order.append(op)
+        for value_id in edges.sinks(op.id):
+            for user_id in edges.sinks(value_id):
+                waiting[user_id] -= 1
+                if not waiting[user_id]:
+                    heapq.heappush(ready, (ops[user_id].position, user_id))
+    if len(order) != len(waiting):
+        raise CycleError(next(ops[op_id] for op_id, count in waiting.items() if count))
+    return tuple(order)
 
 
 class CycleError(Exception):

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
-import onnx
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    OperatorSetIdProto,
+    SparseTensorProto,
+    ValueInfoProto,
+)
 
 from .graph import Graph, Op, Value
 from .model import Model
@@ -21,21 +32,28 @@ def lower(model: Model) -> ModelProto:
     origin = model.origin
     for field, value in origin.ListFields():
         if field.name not in ("graph", "functions", "opset_import"):
-            _copy_field(proto, field, value)
-    for entry in origin.opset_import:
-        domain = "" if entry.domain == "ai.onnx" else entry.domain
-        proto.opset_import.add().CopyFrom(entry)
-        proto.opset_import[-1].version = model.opset_imports[domain]
-    present = {"" if entry.domain == "ai.onnx" else entry.domain for entry in origin.opset_import}
-    for domain, version in sorted(model.opset_imports.items()):
-        if domain not in present:
-            proto.opset_import.add(domain=domain, version=version)
+            copy_field(proto, field, value)
+    proto.opset_import.extend(opset_entries(model))
     _lower_graph(model.graph, proto.graph)
     for body in model.functions.values():
         _lower_function(body, proto.functions.add())
     if proto.ir_version < FREE_INITIALIZERS and _has_new_constant(model):
         _free_initializers(proto, origin)
     return proto
+
+
+def opset_entries(model: Model) -> list[OperatorSetIdProto]:
+    """The imported operator sets: those of the original model in their order, then the new ones."""
+    left = dict(sorted(model.opset_imports.items()))
+    found = []
+    for origin in model.origin.opset_import:
+        domain = "" if origin.domain == "ai.onnx" else origin.domain
+        entry = OperatorSetIdProto()
+        entry.CopyFrom(origin)
+        entry.version = model.opset_imports[domain]
+        left.pop(domain, None)
+        found.append(entry)
+    return found + [OperatorSetIdProto(domain=domain, version=version) for domain, version in left.items()]
 
 
 # Before this version of the ONNX format, every initializer had to be a graph input as well.
@@ -74,8 +92,9 @@ def serialize(proto: ModelProto) -> bytes:
     return proto.SerializeToString(deterministic=True)
 
 
-def _copy_field(target: onnx.ModelProto | GraphProto, field: object, value: object) -> None:
-    name = field.name  # type: ignore[attr-defined]
+def copy_field(target: Message, field: FieldDescriptor, value: object) -> None:
+    """Sets a field of a message to what ``ListFields`` of another one gave."""
+    name = field.name
     if isinstance(value, (int, str, bytes, float)):
         setattr(target, name, value)
     elif hasattr(value, "CopyFrom"):
@@ -91,15 +110,28 @@ def _lower_graph(graph: Graph, proto: GraphProto) -> None:
     origin = graph.proto if isinstance(graph.proto, GraphProto) else GraphProto(name=graph.name)
     for field, value in origin.ListFields():
         if field.name not in _REBUILT:
-            _copy_field(proto, field, value)
-    values = graph.values()
-    consts = {value.name: value for value in values if value.const is not None}
-    gone = _defined(origin) - {value.name for value in values}
+            copy_field(proto, field, value)
     proto.node.extend(_node(op) for op in graph.ops())
-    _lower_constants(origin, proto, consts)
-    proto.input.extend(_declared(graph.inputs, origin.input))
-    proto.output.extend(_declared([value for value in graph.outputs if value is not None], origin.output))
-    proto.value_info.extend(info for info in origin.value_info if info.name not in gone)
+    constants = ordered_constants(graph, origin)
+    proto.initializer.extend(
+        value.const.renamed(value.name)
+        for value in (*constants.kept, *constants.new)
+        if value.const is not None
+    )
+    proto.sparse_initializer.extend(sparse for sparse, _ in constants.sparse)
+    proto.input.extend(declared(graph.inputs, origin.input))
+    proto.output.extend(declared([value for value in graph.outputs if value is not None], origin.output))
+    proto.value_info.extend(kept_declarations(graph, origin))
+
+
+def kept_declarations(graph: Graph, origin: GraphProto) -> list[ValueInfoProto]:
+    """The declarations within a graph, without those of values that it had and has no more."""
+    gone = {info.name for info in origin.value_info}
+    if gone:
+        gone -= {value.name for value in graph.values()}
+    if gone:
+        gone &= _defined(origin)
+    return [info for info in origin.value_info if info.name not in gone]
 
 
 def _defined(graph: GraphProto) -> set[str]:
@@ -108,20 +140,32 @@ def _defined(graph: GraphProto) -> set[str]:
     return names | {tensor.name for tensor in graph.initializer}
 
 
-def _lower_constants(origin: GraphProto, proto: GraphProto, consts: dict[str, Value]) -> None:
-    """Initializers in the order of the model, then the new ones."""
-    left = dict(consts)
-    for tensor in origin.initializer:
-        value = left.pop(tensor.name, None)
-        if value is not None and value.const is not None:
-            proto.initializer.append(value.const.renamed(value.name))
-    for sparse in origin.sparse_initializer:
-        if left.pop(sparse.values.name, None) is not None:
-            proto.sparse_initializer.append(sparse)
-    proto.initializer.extend(v.const.renamed(v.name) for v in left.values() if v.const is not None)
+class Constants(NamedTuple):
+    """The constants of a graph.
+
+    Attributes:
+        kept: initializers of the original graph, in its order.
+        sparse: sparse initializers of the original graph, with the values that hold their dense form.
+        new: the others.
+    """
+
+    kept: list[Value]
+    sparse: list[tuple[SparseTensorProto, Value]]
+    new: list[Value]
 
 
-def _declared(values: Iterable[Value], origin: Iterable[ValueInfoProto]) -> list[ValueInfoProto]:
+def ordered_constants(graph: Graph, origin: GraphProto) -> Constants:
+    """The constants of a graph in the order in which they are lowered."""
+    left = {value.name: value for value in graph.values() if value.const is not None}
+    kept = [left.pop(tensor.name) for tensor in origin.initializer if tensor.name in left]
+    sparse = [
+        (item, left.pop(item.values.name)) for item in origin.sparse_initializer if item.values.name in left
+    ]
+    return Constants(kept, sparse, list(left.values()))
+
+
+def declared(values: Iterable[Value], origin: Iterable[ValueInfoProto]) -> list[ValueInfoProto]:
+    """The declarations of inputs or outputs: as the model had them, made from the type for new ones."""
     known = {info.name: info for info in origin}
     return [known.get(value.name) or declare(value) for value in values]
 
@@ -140,19 +184,21 @@ def _node(op: Op) -> NodeProto:
         node.CopyFrom(op.proto)
         node.op_type = op.op_type
         del node.input[:], node.output[:], node.attribute[:]
-        node.attribute.extend(_attributes(op, op.proto))
+        for attribute in ordered_attributes(op):
+            is_graph = attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS)
+            node.attribute.append(_graph_attribute(op, attribute) if is_graph else attribute)
     node.input.extend(inputs)
     node.output.extend(outputs)
     return node
 
 
-def _attributes(op: Op, origin: NodeProto) -> list[AttributeProto]:
-    """Attributes in the order of the model, graphs lowered anew, then the new ones."""
+def ordered_attributes(op: Op) -> list[AttributeProto]:
+    """Attributes in the order of the model, then the new ones; graphs as they were in the model."""
     left = dict(op.attributes)
     found = []
-    for attribute in origin.attribute:
+    for attribute in op.proto.attribute if op.proto is not None else ():
         if attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS):
-            found.append(_graph_attribute(op, attribute))
+            found.append(attribute)
         elif attribute.name in left:
             found.append(left.pop(attribute.name))
     return found + list(left.values())
@@ -182,7 +228,8 @@ def lower_ops(graph: Graph, ops: Iterable[Op], outputs: Iterable[Value]) -> Mode
     """A model of some ops of a graph, with the initializers they read.
 
     Args:
-        ops: in topological order; everything they read must come from each other or from initializers.
+        ops: in topological order; everything they read must come from each other or from initializers, be it
+            of a graph around theirs.
         outputs: values that the ops make.
     """
     model = graph.model
@@ -194,8 +241,8 @@ def lower_ops(graph: Graph, ops: Iterable[Op], outputs: Iterable[Value]) -> Mode
     for op in ops:
         proto.graph.node.append(_node(op))
         for value in (*graph.op_inputs(op), *graph.captures(op)):
-            if value is not None and value.const is not None:
-                read[value.name] = value
+            if value is not None and value.original.const is not None:
+                read[value.name] = value.original
     proto.graph.initializer.extend(v.const.renamed(v.name) for v in read.values() if v.const is not None)
     proto.graph.output.extend(declare(value) for value in outputs)
     return proto

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import onnx
 
-from .graph import Graph, Op
+from .analysis import STRUCTURE, Analyses, Epochs
+from .graph import Graph, Op, Value
 from .journal import MATCH, Journal
+from .names import Names
 from .quant_table import QuantTable
 from .region import Region
 
@@ -27,22 +29,27 @@ class Model:
         quant: which values and uses are quantized, and how.
         regions: matched supergroups; each op belongs to at most one.
         journal: every change and decision so far, in order.
+        names: the names that are taken, in whichever scope.
+        epochs: how often each aspect of the model has changed.
+        analyses: what was computed from the model and still holds.
     """
 
     def __init__(self, origin: onnx.ModelProto, base_dir: Path | None) -> None:
         self.origin = origin
         self.base_dir = base_dir
+        self.epochs = Epochs()
         self.graph = Graph(self, origin.graph.name)
         self.functions: dict[FunctionKey, Graph] = {}
         self.opset_imports = {
             "" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in origin.opset_import
         }
         self.journal = Journal()
-        self.quant = QuantTable(self.journal)
+        self.analyses = Analyses(self.epochs)
+        self.quant = QuantTable(self.journal, self.epochs)
         self.regions: list[Region] = []
         self._region_of_op: dict[Op, Region] = {}
         self._last_id = 0
-        self._names: set[str] = set()
+        self.names = Names()
 
     @property
     def opset(self) -> int:
@@ -71,6 +78,7 @@ class Model:
         self.journal.act(MATCH, root, root.label, reason, asked_by=asked_by)
         self.regions.append(region)
         self._region_of_op.update(dict.fromkeys(region.ops, region))
+        self.epochs.advance(STRUCTURE)
 
     def region_of(self, op: Op) -> Region | None:
         """The region that claimed ``op``."""
@@ -83,18 +91,13 @@ class Model:
 
     def claim_name(self, name: str) -> None:
         """Records a name as taken in some scope, so that no new value gets it."""
-        self._names.add(name)
+        self.names.claim(name)
 
     def release_names(self) -> None:
         """Lets new values have the names of values and ops that are gone."""
-        self._names = {op.name for graph in self.graphs() for op in graph.ops()}
-        self._names.update(value.name for graph in self.graphs() for value in graph.values())
-
-    def fresh_name(self, hint: str) -> str:
-        """A name that no value or op has, made from ``hint``; deterministic."""
-        name, count = hint, 0
-        while name in self._names:
-            count += 1
-            name = f"{hint}_{count}"
-        self._names.add(name)
-        return name
+        names = Names()
+        for graph in self.graphs():
+            named: list[Op | Value] = [*graph.ops(), *graph.values()]
+            for node in named:
+                names.claim(node.name)
+        self.names = names

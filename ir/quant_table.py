@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from .analysis import QUANT, Epochs
 from .errors import UsageError
 from .graph import Op, Value
 from .journal import CALIBRATE, PLACE, REMOVE, RESPEC, SKIP, TIE, Journal
@@ -31,8 +32,9 @@ class QuantTable:
     Every method that decides may raise LimitReached instead, see :class:`qc.ir.journal.Journal`.
     """
 
-    def __init__(self, journal: Journal | None = None) -> None:
+    def __init__(self, journal: Journal | None = None, epochs: Epochs | None = None) -> None:
         self._journal = journal or Journal()
+        self._epochs = epochs or Epochs()
         self._by_site: dict[Site, Quantizer] = {}
         self._sites: dict[int, dict[Site, None]] = {}
         self._touching: dict[Value | Op, dict[Site, None]] = {}
@@ -49,12 +51,18 @@ class QuantTable:
         return self._by_site.get(site)
 
     def of_value(self, value: Value) -> Quantizer | None:
-        """The quantizer that all readers of ``value`` see."""
-        return self._by_site.get(Site(value))
+        """The quantizer that all readers of ``value`` see; a stand-in without one has that of its tensor."""
+        current: Value | None = value
+        while current is not None:
+            found = self._by_site.get(Site(current))
+            if found is not None:
+                return found
+            current = current.captured
+        return None
 
     def of_use(self, value: Value, op: Op, port: int) -> Quantizer | None:
         """The quantizer that input ``port`` of ``op`` sees: that of the use, else that of the value."""
-        return self._by_site.get(Site(value, op, port)) or self._by_site.get(Site(value))
+        return self._by_site.get(Site(value, op, port)) or self.of_value(value)
 
     def sites(self) -> list[Site]:
         """All quantized sites in the order in which they were placed."""
@@ -68,6 +76,10 @@ class QuantTable:
         """The quantized sites of ``value``: itself and its uses, in the order in which they were placed."""
         return list(self._touching.get(value, ()))
 
+    def quantizers_on(self, value: Value) -> Iterator[Quantizer]:
+        """The quantizers at the sites of ``value``, in the order in which these were placed."""
+        return (self._by_site[site] for site in self._touching.get(value, ()))
+
     def quantizers(self) -> list[Quantizer]:
         """All quantizers in use, by id."""
         return sorted({q.id: q for q in self._by_site.values()}.values(), key=lambda q: q.id)
@@ -78,7 +90,7 @@ class QuantTable:
 
     def copy(self) -> QuantTable:
         """A table with the same quantizers at the same sites, to change without touching this one."""
-        other = QuantTable(self._journal)
+        other = QuantTable(self._journal, self._epochs)
         other._by_site = dict(self._by_site)
         other._sites = {key: dict(sites) for key, sites in self._sites.items()}
         other._touching = {key: dict(sites) for key, sites in self._touching.items()}
@@ -89,6 +101,7 @@ class QuantTable:
     def restore(self, other: QuantTable) -> None:
         """Takes over what a copy made earlier holds."""
         vars(self).update(vars(other.copy()))
+        self._epochs.advance(QUANT)
 
     def touches(self, payload: Value | Op) -> bool:
         """Whether a site is on this value or on an input of this op."""
@@ -128,6 +141,7 @@ class QuantTable:
         if self._skipped.get(value.id) == reason:
             return
         self._skipped[value.id] = reason
+        self._epochs.advance(QUANT)
         self._journal.note(SKIP, value, str(Site(value)), reason, asked_by, suggestion)
 
     def tie(self, keep: Quantizer, others: Iterable[Quantizer], reason: str, asked_by: str = "") -> None:
@@ -154,13 +168,25 @@ class QuantTable:
             return
         self._act(RESPEC, self._named_site(quantizer), f"{spec}: {reason}", quantizer.id, asked_by)
         quantizer.spec, quantizer.encoding = spec, None
+        self._epochs.advance(QUANT)
 
     def calibrate(self, quantizer: Quantizer, encoding: Encoding, reason: str) -> None:
-        """Sets the numbers of a quantizer; a frozen one is left alone."""
+        """Sets the numbers of a quantizer; a frozen one is left alone.
+
+        A derived spec takes its granularity from them, since it follows from other quantizers as well.
+        """
         if quantizer.frozen:
             return
         self._act(CALIBRATE, self._named_site(quantizer), reason, quantizer.id)
+        if quantizer.spec.derived:
+            quantizer.spec = quantizer.spec.with_granularity(encoding.spec.granularity)
         quantizer.encoding = encoding
+        self._epochs.advance(QUANT)
+
+    def freeze(self, quantizer: Quantizer) -> None:
+        """Keeps the numbers of a quantizer from being changed."""
+        quantizer.frozen = True
+        self._epochs.advance(QUANT)
 
     def drop_open(self) -> None:
         """Takes away, without a remark, the quantizers without numbers, which a limit left open."""
@@ -188,12 +214,14 @@ class QuantTable:
         self._sites.setdefault(quantizer.id, {})[site] = None
         for payload in _touched(site):
             self._touching.setdefault(payload, {})[site] = None
+        self._epochs.advance(QUANT)
 
     def _release(self, site: Site) -> Quantizer:
         quantizer = self._by_site.pop(site)
         del self._sites[quantizer.id][site]
         for payload in _touched(site):
             del self._touching[payload][site]
+        self._epochs.advance(QUANT)
         return quantizer
 
     def _named_site(self, quantizer: Quantizer) -> Site:

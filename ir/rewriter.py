@@ -1,68 +1,35 @@
-"""The only way to change a graph: numbered actions made of primitive edits, each of which can be undone."""
+"""The only way to change a graph: everything that can be done to ops and values, within numbered actions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from onnx import helper
 
-from .graph import UNKNOWN, Graph, Op, Port, Use, Value, ValueType
-from .journal import REWRITE, Remark
+from .analysis import CONSTANTS, TYPES
+from .edit_log import EditLog
+from .graph import UNKNOWN, Graph, Op, Use, Value, ValueType
 from .model import Model
-from .quant_table import QuantTable
+from .port_graph import Port
 from .tensor_ref import TensorRef
 
 
-class Rewriter:
+class Rewriter(EditLog):
     """Edits the graphs of one model.
 
     Edits belong to an action: ``with rewriter.action("rule", op): ...`` numbers it, gives new ops their
     provenance and position, and takes all its edits back when an exception leaves the block.
     """
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
-        self._undo: list[Callable[[], object]] = []
-        self._open = False
-        self._action: Remark | None = None
-        self._anchor: Op | None = None
-        self._kept_table: QuantTable | None = None
-        self._removed: list[str] = []
-
-    @contextmanager
-    def action(self, rule: str, subject: Op | Value) -> Iterator[Remark]:
-        """Opens an action named after a rewriting rule, on the op or value that it is about."""
-        if self._open:
-            raise RuntimeError("actions do not nest")
-        journal = self.model.journal
-        before = len(journal.remarks), journal.action_count
-        label = subject.label if isinstance(subject, Op) else f"'{subject.name}'"
-        self._action = journal.act(REWRITE, subject, label, rule)
-        self._open, self._undo, self._removed = True, [], []
-        self._anchor = subject if isinstance(subject, Op) else subject.graph.producer(subject)
-        try:
-            yield self._action
-        except BaseException:
-            for undo in reversed(self._undo):
-                undo()
-            journal.take_back(*before)
-            raise
-        else:
-            journal.removed.update(dict.fromkeys(self._removed, self._action))
-        finally:
-            self._open, self._action, self._anchor, self._undo = False, None, None, []
-            self._kept_table = None
-
     # -- new nodes ----------------------------------------------------------------------------------
 
     def add_value(self, graph: Graph, name: str, type: ValueType = UNKNOWN) -> Value:
         """A new value; its name is made unique from ``name``."""
-        value = Value(graph, self.model.new_id(), self._fresh_name(name))
+        value = Value(graph, self.model.new_id(), self.model.names.free(name))
         value.type = type
-        self._edit(lambda: graph._add_node(value), lambda: graph._remove_node(value))
+        self._edit((self._add, value), (self._take_away, value))
         return value
 
     def add_constant(self, graph: Graph, data: np.ndarray | TensorRef, name: str) -> Value:
@@ -70,13 +37,29 @@ class Rewriter:
         const = data if isinstance(data, TensorRef) else TensorRef.from_array(np.asarray(data))
         value = self.add_value(graph, name, ValueType(const.data_type, const.shape))
         value.const = const
+        self.model.epochs.advance(CONSTANTS)
         return value
 
-    def add_default_input(self, graph: Graph, data: np.ndarray, name: str) -> Value:
-        """A new graph input with a default: an initializer that a caller may override by feeding it."""
-        value = self.add_constant(graph, data, name)
-        self._set(graph, "inputs", [*graph.inputs, value])
-        return value
+    def add_defaults(self, graph: Graph, constants: Iterable[Value]) -> None:
+        """Makes constants inputs with a default, which a caller may override by feeding them."""
+        self._set(graph, "inputs", [*graph.inputs, *constants])
+
+    def capture(self, graph: Graph, value: Value) -> Value:
+        """A new stand-in inside ``graph`` for a value of the graph directly around it.
+
+        What has the same name inside gets another one.
+        """
+        owner = graph.parent
+        if owner is None or value.graph is not owner.graph:
+            raise ValueError(f"'{value.name}' is not a value of the graph around '{graph.name}'")
+        inner = Value(graph, self.model.new_id(), value.name)
+        inner.type, inner.captured = value.type, value
+        if owner.graph.nx.has_edge(value.id, owner.id, key=_capture_port(inner)):
+            inner.name = self._fresh_name(value.name)  # there is another stand-in already
+        self._edit((graph._add_node, inner), (graph._remove_node, inner))
+        self._connect(value, owner, _capture_port(inner))
+        self._unhide(value)
+        return inner
 
     def fix_default(self, value: Value) -> None:
         """Makes an input with a default a plain constant, which nobody can override any more."""
@@ -98,7 +81,7 @@ class Rewriter:
         Attribute values are what ``onnx.helper.make_attribute`` takes; None leaves an attribute out.
         """
         hint = name or (outputs[0] if isinstance(outputs[0], str) else outputs[0].name)
-        op = Op(graph, self.model.new_id(), op_type, domain, self._fresh_name(f"{hint}/{op_type}"))
+        op = Op(graph, self.model.new_id(), op_type, domain, self.model.names.free(f"{hint}/{op_type}"))
         op.attributes = {
             key: helper.make_attribute(key, value)
             for key, value in (attributes or {}).items()
@@ -109,13 +92,13 @@ class Rewriter:
         op.position = (*(anchor.position if anchor else (-1,)), op.id)
         if self._action is not None:
             op.provenance = (self._action.reason, self._action.subject)
-        self._edit(lambda: graph._add_node(op), lambda: graph._remove_node(op))
+        self._edit((self._add, op), (self._take_away, op))  # which takes its edges away as well
         for port, value in enumerate(inputs):
             if value is not None:
-                self._connect(value, op, port)
+                graph._connect(value, op, port)
         for port, output in enumerate(outputs):
             made = self.add_value(graph, output) if isinstance(output, str) else output
-            self._connect(op, made, port)
+            graph._connect(op, made, port)
         return op
 
     # -- edges --------------------------------------------------------------------------------------
@@ -135,35 +118,30 @@ class Rewriter:
         self,
         old: Value,
         new: Value,
-        where: Callable[[Use], bool] = lambda use: True,
+        where: Callable[[Use], bool] | None = None,
         outputs: bool = True,
     ) -> None:
-        """Lets every reader of ``old`` that ``where`` accepts read ``new`` instead.
+        """Lets every reader of ``old``, or those that ``where`` accepts, read ``new`` instead.
 
         With ``outputs``, a graph output moves too and keeps its name (the two values swap names), and the
         quantizer of ``old`` moves along. An output that is a graph input stays: it cannot give its name away.
         """
         graph = old.graph
-        for use in graph.uses(old):
-            if where(use):
-                self._move_use(old, new, use)
+        uses = [use for use in graph.uses(old) if where is None or where(use)]
+        self._edit((graph._redirect, uses, old, new), (graph._redirect, uses, new, old))
+        capturing = dict.fromkeys(use.op for use in uses if not isinstance(use.port, int))
+        for op in capturing:
+            for inner in (value for nested in op.subgraphs.values() for value in nested.values()):
+                if inner.captured is old:
+                    self._set(inner, "captured", new)
         if outputs and graph.is_output(old) and not graph.is_input(old):
             self._set(graph, "outputs", [new if output is old else output for output in graph.outputs])
             self.swap_names(old, new)
-        self._unhide(new)
+        if capturing:
+            self._unhide(new)
         if outputs:
             self._keep_quantizers(old)
             self.model.quant.move(old, new)
-
-    def _move_use(self, old: Value, new: Value, use: Use) -> None:
-        self._disconnect(old, use.op, use.port)
-        self._connect(new, use.op, use.port)
-        if isinstance(use.port, int):
-            return
-        for nested in use.op.subgraphs.values():
-            for inner in nested.values():
-                if inner.captured is old:
-                    self._set(inner, "captured", new)
 
     def swap_names(self, a: Value, b: Value) -> None:
         """Exchanges the names of two values of one graph.
@@ -180,10 +158,13 @@ class Rewriter:
         self._unhide(a)
         self._unhide(b)
 
+    def rename(self, value: Value, hint: str) -> None:
+        """Gives a value that is no interface of the model a name made unique from ``hint``."""
+        self._set(value, "name", self._fresh_name(hint))
+
     def _unhide(self, value: Value) -> None:
         """Renames the values of subgraphs that have the name of ``value`` where it is captured."""
-        capturing = [use.op for use in value.graph.uses(value) if not isinstance(use.port, int)]
-        for op in dict.fromkeys(capturing):
+        for op in value.graph.capturing(value):
             for graph in (inner for nested in op.subgraphs.values() for inner in nested.walk()):
                 values = graph.values()
                 if any(other.original is value.original for other in values):
@@ -191,10 +172,44 @@ class Rewriter:
                         if other.captured is None and other.name == value.name:
                             self._set(other, "name", self._fresh_name(other.name))
 
+    def remove_state(self, op: Op, port: int, output: int) -> None:
+        """Takes what a Loop or Scan carries, and nothing reads, out of its interface and that of its body.
+
+        Nothing may be quantized yet, since the ports behind it move down.
+
+        Args:
+            port: where it comes in; the input of the body has the same index.
+            output: where it goes out. The body of a Loop gives back a condition before all that it carries.
+
+        Raises:
+            ValueError: an op of the body still reads it, or somebody reads the last of it.
+        """
+        graph, (body,) = op.graph, op.subgraphs.values()
+        results = graph.op_outputs(op)
+        given, last = body.inputs[port], results[output] if output < len(results) else None
+        back = output + op.is_type("Loop")
+        if body.nx.sinks(given.id) or (last is not None and graph.is_read(last)):
+            raise ValueError(f"{op.label} cannot stop carrying '{given.name}', which is still read")
+        for index, value in enumerate((*graph.op_inputs(op)[port + 1 :], None), port):
+            self.set_input(op, index, value)
+        self._set(op, "num_inputs", op.num_inputs - 1)
+        for index, value in enumerate(results[output:], output):
+            if value is not None:
+                self._disconnect(op, value, index)
+        for index, value in enumerate(results[output + 1 :], output):
+            if value is not None:
+                self._connect(op, value, index)
+        self._set(op, "num_outputs", len(results) - (output < len(results)))
+        self._set(body, "inputs", [*body.inputs[:port], *body.inputs[port + 1 :]])
+        self._set(body, "outputs", [*body.outputs[:back], *body.outputs[back + 1 :]])
+        for value in (last, given):
+            if value is not None and not value.graph.is_read(value):
+                self._remove_value(value)
+
     # -- removal ------------------------------------------------------------------------------------
 
     def erase_op(self, op: Op) -> None:
-        """Removes an op, its outputs, and the initializers that nothing else reads.
+        """Removes an op, its outputs, and the initializers and stand-ins that nothing else reads.
 
         Raises:
             ValueError: an output is still read or is a graph output.
@@ -209,25 +224,36 @@ class Rewriter:
                 self._disconnect(op, value, port)
                 self._remove_value(value)
         for source, _, edge_port in list(graph.nx.in_edges(op.id, keys=True)):
-            self._disconnect(graph.nx.nodes[source]["payload"], op, edge_port)
-        self._edit(lambda: graph._remove_node(op), lambda: graph._add_node(op))
+            self._disconnect(graph.payload(source), op, edge_port)
+        self._edit((graph._remove_node, op), (graph._add_node, op))
         self._forget_quantizers(op)
         for value in inputs:
             if value is not None:
-                self.drop_unread_constant(value)
+                self.drop_unread(value)
 
-    def drop_unread_constant(self, value: Value) -> None:
-        """Removes an initializer that nothing reads; anything else is left alone."""
+    def drop_unread(self, value: Value) -> None:
+        """Removes an initializer, or a stand-in for a captured value, that nothing reads.
+
+        With the last stand-in of an initializer, the initializer goes too. Anything else is left alone.
+        """
+        current: Value | None = value
+        while current is not None and self._is_unread(current):
+            outer, owner = current.captured, current.graph.parent
+            if outer is not None and owner is not None:
+                self._disconnect(outer, owner, _capture_port(current))
+            elif current.graph.is_input(current):
+                self.fix_default(current)
+            self._remove_value(current)
+            current = outer
+
+    def _is_unread(self, value: Value) -> bool:
         graph = value.graph
-        present = value.id in graph.nx and value.const is not None
-        if present and not graph.nx.succ[value.id] and not graph.is_output(value):
-            if graph.is_input(value):
-                self.fix_default(value)
-            self._remove_value(value)
+        droppable = value.id in graph.nx and (value.const is not None or value.captured is not None)
+        return droppable and not graph.is_read(value)
 
     def _remove_value(self, value: Value) -> None:
         graph = value.graph
-        self._edit(lambda: graph._remove_node(value), lambda: graph._add_node(value))
+        self._edit((graph._remove_node, value), (graph._add_node, value))
         self._removed.append(value.name)
         self._forget_quantizers(value)
 
@@ -244,64 +270,28 @@ class Rewriter:
         """Sets the element type and shape of a value."""
         self._set(value, "type", type)
 
-    @contextmanager
-    def trial(self) -> Iterator[None]:
-        """A block whose edits are all taken back at its end: lowering edits, emits, and leaves no trace."""
-        model = self.model
-        before = (model.quant, set(model._names))
-        model.quant = model.quant.copy()
-        self._open, self._undo = True, []
-        try:
-            with model.journal.aside():
-                yield
-        finally:
-            for undo in reversed(self._undo):
-                undo()
-            self._open, self._undo = False, []
-            model.quant, model._names = before
-
     def set_opset(self, domain: str, version: int) -> None:
         """Imports a version of an operator domain."""
         self._set(self.model, "opset_imports", {**self.model.opset_imports, domain: version})
 
-    # -- primitives ---------------------------------------------------------------------------------
+    def replace_graphs(self, other: Model) -> None:
+        """Takes over all graphs of ``other``, which was lifted from another form of this model.
 
-    def _edit(self, do: Callable[[], object], undo: Callable[[], object]) -> None:
-        if not self._open:
-            raise RuntimeError("edits belong into 'with rewriter.action(...)' or 'with rewriter.trial()'")
-        do()
-        self._undo.append(undo)
+        Nothing may be matched or quantized yet. ``other`` must not be used afterwards.
+        """
+        for graph in other.graphs():
+            self._set(graph, "model", self.model)
+        for field in ("origin", "graph", "functions", "opset_imports", "names", "_last_id"):
+            self._set(self.model, field, getattr(other, field))
+        self.model.epochs.advance(TYPES)
+        self.model.epochs.advance(CONSTANTS)
 
-    def _set(self, owner: object, field: str, new: object) -> None:
-        old = getattr(owner, field)
-        self._edit(lambda: setattr(owner, field, new), lambda: setattr(owner, field, old))
 
-    def _fresh_name(self, hint: str) -> str:
-        made: list[str] = []
-        self._edit(
-            lambda: made.append(self.model.fresh_name(hint)),
-            lambda: self.model._names.discard(made[0]),
-        )
-        return made[0]
-
-    def _connect(self, source: Op | Value, sink: Op | Value, port: Port) -> None:
-        graph = source.graph
-        self._edit(lambda: graph._connect(source, sink, port), lambda: graph._disconnect(source, sink, port))
-
-    def _disconnect(self, source: Op | Value, sink: Op | Value, port: Port) -> None:
-        graph = source.graph
-        self._edit(lambda: graph._disconnect(source, sink, port), lambda: graph._connect(source, sink, port))
-
-    def _forget_quantizers(self, payload: Op | Value) -> None:
-        self._keep_quantizers(payload)
-        self.model.quant.forget(payload)
-
-    def _keep_quantizers(self, payload: Op | Value) -> None:
-        """Keeps the table as it was, once for an action and only if the quantizers of ``payload`` matter."""
-        table = self.model.quant
-        if self._kept_table is None and self._action is not None and table.touches(payload):
-            self._kept_table = before = table.copy()
-            self._undo.append(lambda: table.restore(before))
+def _capture_port(stand_in: Value) -> Port:
+    """The key of the edge from the captured value to the op whose body ``stand_in`` is in."""
+    graph, owner = stand_in.graph, stand_in.graph.parent
+    key = next(key for key, body in owner.subgraphs.items() if body is graph) if owner is not None else ""
+    return ("capture", f"{key}/{stand_in._name}")
 
 
 def _first_producer(graph: Graph, inputs: Sequence[Value | None]) -> Op | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from .errors import ModelError
 
 _SMALL = 1024
+_PIECE = 1 << 24  # bytes of external data that are looked at together; whole elements of any size
 
 
 class TensorRef:
@@ -81,6 +83,30 @@ class TensorRef:
         except (ValueError, TypeError, OverflowError) as error:
             raise ModelError(f"constant '{self.proto.name}' cannot be read: {error}") from error
 
+    def extremes(self) -> tuple[float, float]:
+        """The smallest and the largest number: NaN if one is in it, zeros if it is empty.
+
+        External data is read piece by piece, so a large weight never is in memory as a whole.
+        """
+        pieces = [(float(np.min(piece)), float(np.max(piece))) for piece in self._pieces() if piece.size]
+        if not pieces:
+            return 0.0, 0.0
+        low, high = np.asarray(pieces).T
+        return float(np.min(low)), float(np.max(high))
+
+    def _pieces(self) -> Iterator[np.ndarray]:
+        if not self.is_external or storage_bits(self.data_type) < 8:
+            yield self.numpy()
+            return
+        path, offset, left = self.external_range()
+        dtype = helper.tensor_dtype_to_np_dtype(self.data_type)
+        with path.open("rb") as file:
+            file.seek(offset)
+            while left:
+                piece = file.read(min(left, _PIECE))
+                left -= len(piece)
+                yield np.frombuffer(piece, dtype)
+
     def _check_inline_size(self) -> None:
         proto = self.proto
         if any(n < 0 for n in proto.dims):
@@ -114,14 +140,7 @@ class TensorRef:
         name = self.proto.name
         if self.base_dir is None:
             raise ModelError(f"constant '{name}' has external data; load the model from its file")
-        base = self.base_dir.resolve()
-        path = (base / fields.get("location", "")).resolve()
-        if not path.is_relative_to(base):
-            raise ModelError(
-                f"constant '{name}' points outside the model's folder: '{fields.get('location')}'"
-            )
-        if not path.is_file():
-            raise ModelError(f"constant '{name}' needs the file '{path}', which does not exist")
+        path = self._external_path(fields.get("location", ""), self.base_dir)
         try:
             offset, length = int(fields.get("offset", 0)), int(fields.get("length", self.nbytes))
         except ValueError as error:
@@ -134,6 +153,22 @@ class TensorRef:
                 f"which has {path.stat().st_size}"
             )
         return path, offset, length
+
+    def _external_path(self, location: str, folder: Path) -> Path:
+        name = self.proto.name
+        try:
+            base = folder.resolve()
+            path = (base / location).resolve()
+            exists = path.is_relative_to(base) and path.is_file()
+        except (OSError, RuntimeError, ValueError) as error:  # too long, a circle of links, a zero byte
+            raise ModelError(
+                f"constant '{name}' has external data at '{location[:100]}', which is no usable path: {error}"
+            ) from error
+        if not path.is_relative_to(base):
+            raise ModelError(f"constant '{name}' points outside the model's folder: '{location}'")
+        if not exists:
+            raise ModelError(f"constant '{name}' needs the file '{path}', which does not exist")
+        return path
 
     def _map_external(self) -> np.ndarray:
         path, offset, length = self.external_range()

@@ -2,23 +2,58 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import onnx
-from onnx import GraphProto, ModelProto, TensorProto, TypeProto, ValueInfoProto
+from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, TypeProto, ValueInfoProto
 
-from .graph import Graph, Value, ValueType
-from .model import Model
+from .graph import UNKNOWN, Graph, Value, ValueType
+from .shape_inference import infer_shapes
 from .tensor_ref import TensorRef
 
 
-def infer_types(model: Model) -> None:
-    """Fills ``Value.type`` in all graphs as far as ONNX can tell; unknown stays unknown."""
-    proto = _without_weights(model.origin)
-    with contextlib.suppress(Exception):  # best effort: declared types remain, the runtime can tell the rest
-        proto = onnx.shape_inference.infer_shapes(proto, data_prop=True)
-    _assign(model.graph, proto.graph)
+class Types(NamedTuple):
+    """What is known of the values of a graph.
+
+    Attributes:
+        known: the types by name.
+        nested: the types in a subgraph, by the index of the node and the name of the attribute that hold it.
+    """
+
+    known: dict[str, ValueType]
+    nested: dict[tuple[int, str], Types]
+
+
+def inferred(origin: ModelProto) -> Types:
+    """The types in the main graph of a model, as far as ONNX can tell."""
+    return _read(infer_shapes(_without_weights(origin)).graph)
+
+
+def _read(proto: GraphProto) -> Types:
+    nested = {
+        (index, attribute.name): _read(attribute.g)
+        for index, node in enumerate(proto.node)
+        for attribute in node.attribute
+        if attribute.type == AttributeProto.GRAPH
+    }
+    return Types(_types_by_name((proto.value_info, proto.output, proto.input)), nested)
+
+
+def assign_types(graph: Graph, types: Types) -> None:
+    """Fills ``Value.type`` in a graph and all that are nested in it; what is not known stays so."""
+    for value in graph.values():
+        if value.const is not None:
+            value.type = ValueType(value.const.data_type, value.const.shape)
+        elif value.captured is not None:
+            value.type = value.captured.type
+        else:
+            value.type = types.known.get(value.name, UNKNOWN)
+    for op in graph.ops():
+        for name, nested in op.subgraphs.items():
+            inner = types.nested.get((op.position[0], name))
+            if inner is not None:
+                assign_types(nested, inner)
 
 
 def _without_weights(origin: ModelProto) -> ModelProto:
@@ -66,27 +101,16 @@ def _copy_field(
         getattr(target, field).extend(value)
 
 
-def _assign(graph: Graph, proto: GraphProto) -> None:
-    known = _types_by_name((proto.value_info, proto.output, proto.input))
-    for value in graph.values():
-        if value.const is not None:
-            value.type = ValueType(value.const.data_type, value.const.shape)
-        elif value.captured is not None:
-            value.type = value.captured.type
-        else:
-            value.type = known.get(value.name, ValueType())
-    for op, node in zip(graph.ops(), _in_graph_order(graph, proto), strict=True):
-        for attribute in node.attribute:
-            if attribute.name in op.subgraphs:
-                _assign(op.subgraphs[attribute.name], attribute.g)
-
-
-def _in_graph_order(graph: Graph, proto: GraphProto) -> list[onnx.NodeProto]:
-    return [proto.node[op.position[0]] for op in graph.ops()]
-
-
 def _types_by_name(fields: Iterable[Iterable[ValueInfoProto]]) -> dict[str, ValueType]:
-    return {info.name: type_of(info.type) for infos in fields for info in infos}
+    """The types by name. A model has few different ones: each is read once and is one object."""
+    seen: dict[bytes, ValueType] = {}
+    found = {}
+    for info in (info for infos in fields for info in infos):
+        key = info.type.SerializeToString()
+        if key not in seen:
+            seen[key] = type_of(info.type)
+        found[info.name] = seen[key]
+    return found
 
 
 def type_of(proto: TypeProto) -> ValueType:
@@ -110,14 +134,19 @@ def declare(value: Value) -> ValueInfoProto:
     """A ValueInfoProto with the name and type of ``value``."""
     info = ValueInfoProto(name=value.name)
     if value.type.elem_type:
-        tensor = info.type.tensor_type
-        tensor.elem_type = value.type.elem_type
-        if value.type.shape is not None:
-            tensor.shape.SetInParent()
-            for size in value.type.shape:
-                dim = tensor.shape.dim.add()
-                if isinstance(size, int):
-                    dim.dim_value = size
-                elif isinstance(size, str):
-                    dim.dim_param = size
+        set_tensor_type(info.type.tensor_type, value.type)
     return info
+
+
+def set_tensor_type(tensor: TypeProto.Tensor, type: ValueType) -> None:
+    """Sets the element type and shape of a tensor type."""
+    tensor.elem_type = type.elem_type
+    if type.shape is None:
+        return
+    tensor.shape.SetInParent()
+    for size in type.shape:
+        dim = tensor.shape.dim.add()
+        if isinstance(size, int):
+            dim.dim_value = size
+        elif isinstance(size, str):
+            dim.dim_param = size

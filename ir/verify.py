@@ -51,11 +51,11 @@ def _structure_problems(graph: Graph) -> Iterator[str]:
             yield f"the name '{name}' stands for {count} values of graph '{graph.name}'"
     given = {id(value) for value in graph.inputs}
     for value in graph.values():
-        producers = graph.nx.in_degree(value.id)
+        producers = sum(map(len, graph.nx.sources(value.id).values()))
         sources = producers + (id(value) in given or value.const is not None) + (value.captured is not None)
         if sources > 1:
             yield f"'{value.name}' is defined {sources} times in graph '{graph.name}'"
-        if sources == 0 and (graph.uses(value) or graph.is_output(value)):
+        if sources == 0 and graph.is_read(value):
             reader = graph.uses(value)
             who = reader[0].op.label if reader else "a graph output"
             yield f"{who} reads '{value.name}', which nothing defines"
@@ -64,10 +64,10 @@ def _structure_problems(graph: Graph) -> Iterator[str]:
 
 
 def _op_problems(graph: Graph, op: Op) -> Iterator[str]:
-    ports = [port for _, _, port in graph.nx.in_edges(op.id, keys=True)]
-    repeated = [port for port, count in Counter(ports).items() if count > 1]
-    if repeated:
-        yield f"input {repeated[0]} of {op.label} is connected more than once"
+    ports = [port for edges in graph.nx.sources(op.id).values() for port in edges]
+    if len(set(ports)) < len(ports):
+        repeated = next(port for port, count in Counter(ports).items() if count > 1)
+        yield f"input {repeated} of {op.label} is connected more than once"
     if any(isinstance(port, int) and port >= op.num_inputs for port in ports):
         yield f"{op.label} has an input beyond its {op.num_inputs}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..lift import without_collections
+from ..garbage import without_collections
 from ..model import Model
 from .comparison import compared
 from .constants import constant_differences

@@ -1,16 +1,16 @@
 """Finds which op and tensor of one graph is which of another.
 
-The evidence, from the strongest to the weakest: names, where the inputs agree with them; being the only
-neighbour of its kind of what is paired already, walking from the inputs and from the outputs; surroundings
-that are equal some steps far. Every phase looks at each op and connection a bounded number of times, so that
-the time grows with the size of the graphs.
+The evidence, from the strongest to the weakest: names, if they mean anything; being the only neighbour of its
+kind of what is paired already, walking from the inputs and from the outputs; surroundings that are equal some
+steps far. Every phase looks at each op and connection a bounded number of times, so that the time grows with
+the size of the graphs.
 """
 
 from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import zip_longest
 
@@ -19,7 +19,7 @@ from ..wiring import Read, Reader, Scope
 from .contents import Contents, is_stored, kind
 from .labels import Labels, Side, grouped, labels_by_radius
 
-_TRUSTED = 0.7  # share of the common names that must stand for ops of one kind
+_KEPT = 0.7  # share of the common names that must stand for ops of one kind
 _RADIUS = 3
 
 
@@ -51,11 +51,36 @@ class _Trust(enum.Enum):
     KIND = "nothing"
 
 
-def align(a: Scope, b: Scope, by_position: bool, alignment: Alignment, contents: Contents) -> None:
+def are_names_kept(a: Iterable[Scope], b: Iterable[Scope]) -> bool:
+    """Whether the names that two models have in common mostly stand for ops of one kind.
+
+    An exporter that numbers tensors gives the names of one model to other ops of the next as soon as there is
+    one op more. Then names mean nothing.
+    """
+    results_a = {scope.result_name(op): op for scope in a for op in scope.ops}
+    results_b = {scope.result_name(op): op for scope in b for op in scope.ops}
+    named = _by_unique_name(results_b.values())
+    same = {
+        named[op.name]: None for op in results_a.values() if op.name in named and _alike(op, named[op.name])
+    }
+    kept, lost = len(same), 0
+    for name, op in results_a.items():
+        other = results_b.get(name)
+        if (
+            other is not None and other not in same
+        ):  # an op that kept its own name may take over that of a result
+            kept, lost = kept + _alike(op, other), lost + (not _alike(op, other))
+    return kept >= _KEPT * (kept + lost)
+
+
+def align(
+    a: Scope, b: Scope, by_position: bool, names_kept: bool, alignment: Alignment, contents: Contents
+) -> None:
     """Pairs the ops and values of two graphs; those of enclosing graphs must be paired before.
 
     Args:
         by_position: inputs and outputs correspond by position, as in subgraphs and functions, not by name.
+        names_kept: whether names mean anything.
         alignment: takes the pairs.
         contents: compares ops and constants.
     """
@@ -67,7 +92,7 @@ def align(a: Scope, b: Scope, by_position: bool, alignment: Alignment, contents:
         for value_a, value_b in corresponding(a.graph.outputs, b.graph.outputs, by_position)
         if value_a is not None and value_b is not None
     ]
-    _Aligner(a, b, outputs, alignment, contents).run()
+    _Aligner(a, b, outputs, names_kept, alignment, contents).run()
 
 
 def corresponding(
@@ -96,24 +121,27 @@ class _Aligner:
         a: Scope,
         b: Scope,
         outputs: list[tuple[Read, Read]],
+        names_kept: bool,
         found: Alignment,
         contents: Contents,
     ) -> None:
         self.a, self.b = a, b
         self.outputs = outputs
+        self.names_kept = names_kept
         self.found = found
         self.contents = contents
         self.queue: deque[tuple[Op, Op]] = deque()
 
     def run(self) -> None:
         """Goes through the phases."""
-        trusted = self._pair_by_name(anyway=False)
-        self._spread(_Trust.NAME)
-        if trusted and not self._is_done():
-            self._pair_by_name(anyway=True)
+        if self.names_kept:
+            self._pair_by_name()
         for trust in (_Trust.CONTENT, _Trust.KIND):
             self._spread(trust)
             self._pair_by_surroundings(trust)
+        if self.names_kept and not self._is_done():
+            for op, candidate in self._namesakes():
+                self._pair(op, candidate)
         self._pair_constants()
 
     def _pair(self, a: Op, b: Op) -> None:
@@ -124,33 +152,39 @@ class _Aligner:
                 if made_a is not None and made_b is not None:
                     self.found.pair_values(made_a, made_b)
 
+    def _pair_if(self, a: Op, b: Op, trust: _Trust) -> None:
+        """Pairs two ops that have in common what ``trust`` asks for."""
+        if self._is_free(a, b) and self._fit(a, b, trust):
+            self._pair(a, b)
+
     def _is_done(self) -> bool:
         return all(op in self.found.ops for op in self.a.ops)
 
     def _is_free(self, a: Op, b: Op) -> bool:
-        return a not in self.found.ops and b not in self.found.ops_back and kind(a) == kind(b)
+        return a not in self.found.ops and b not in self.found.ops_back and _alike(a, b)
 
     # -- names --------------------------------------------------------------------------------------
 
-    def _pair_by_name(self, anyway: bool) -> bool:
-        """Pairs ops of one name, unless told otherwise only where most of their inputs agree as well.
-
-        Returns whether names can be trusted. An exporter that numbers tensors gives the names of one model
-        to other ops of the next as soon as there is one op more.
-        """
+    def _namesakes(self) -> Iterator[tuple[Op, Op]]:
+        """Ops that have one name, or whose first results have."""
         by_result = {self.b.result_name(op): op for op in self.b.ops}
         by_name = _by_unique_name(self.b.ops)
-        shared = same = 0
         for op in self.a.ops:
             for candidate in (by_result.get(self.a.result_name(op)), by_name.get(op.name)):
                 if candidate is not None:
-                    shared, same = shared + 1, same + (kind(op) == kind(candidate))
-                    if self._is_free(op, candidate) and (anyway or self._is_supported(op, candidate)):
-                        self._pair(op, candidate)
-        return same >= _TRUSTED * shared
+                    yield op, candidate
+
+    def _pair_by_name(self) -> None:
+        """Pairs ops of one name that are the same: first those whose inputs agree, and their neighbours."""
+        for op, candidate in self._namesakes():
+            if self._is_supported(op, candidate):
+                self._pair_if(op, candidate, _Trust.CONTENT)
+        self._spread(_Trust.NAME)
+        for op, candidate in () if self._is_done() else self._namesakes():
+            self._pair_if(op, candidate, _Trust.CONTENT)
 
     def _is_supported(self, a: Op, b: Op) -> bool:
-        """Whether at least half of the inputs that can be compared have one name or are partners."""
+        """Whether most of the inputs that can be compared have one name or are partners."""
         agree = total = 0
         for read_a, read_b in zip_longest(self.a.reads[a], self.b.reads[b]):
             if is_stored(read_a) != is_stored(read_b):
@@ -159,7 +193,7 @@ class _Aligner:
                 same_name = read_a.value.name == read_b.value.name
                 agree += same_name or self.found.values.get(read_a.value) is read_b.value
             total += read_a is not None or read_b is not None
-        return 2 * agree >= total
+        return 2 * agree > total or not total
 
     # -- neighbours ---------------------------------------------------------------------------------
 
@@ -189,11 +223,10 @@ class _Aligner:
         if read_a is None or read_b is None:
             return
         a, b = self.a.maker.get(read_a.value), self.b.maker.get(read_b.value)
-        if a is None or b is None or not self._is_free(a, b):
+        if a is None or b is None:
             return
-        same_port = self.a.makes[a].index(read_a.value) == self.b.makes[b].index(read_b.value)
-        if same_port and self._fit(a, b, trust):
-            self._pair(a, b)
+        if self.a.makes[a].index(read_a.value) == self.b.makes[b].index(read_b.value):
+            self._pair_if(a, b, trust)
 
     def _pair_readers(self, value: Value, trust: _Trust) -> None:
         partner = self.found.values.get(value)
@@ -209,8 +242,7 @@ class _Aligner:
     def _pair_alike(self, a: list[Op], b: list[Op], trust: _Trust) -> None:
         """Pairs ops of one kind that read the same."""
         if len(a) == len(b) == 1:
-            if self._fit(a[0], b[0], trust):
-                self._pair(a[0], b[0])
+            self._pair_if(a[0], b[0], trust)
             return
         for ops_a, ops_b in grouped(a, b, self._key(self.a, trust), self._key(self.b, trust)):
             self._pair_in_order(ops_a, ops_b)
@@ -228,7 +260,7 @@ class _Aligner:
     def _fit(self, a: Op, b: Op, trust: _Trust) -> bool:
         if trust is _Trust.NAME:
             return self.a.result_name(a) == self.b.result_name(b) or (a.name != "" and a.name == b.name)
-        return trust is _Trust.KIND or self.contents.same(self.a, a, self.b, b)
+        return trust is _Trust.KIND or self.contents.same(self.a, a, self.b, b, self.names_kept)
 
     # -- surroundings -------------------------------------------------------------------------------
 
@@ -269,13 +301,17 @@ class _Aligner:
                 for read_a, read_b in zip(self.a.reads[a], self.b.reads[b], strict=False):
                     if read_a is not None and read_b is not None and self._are_constants(read_a, read_b):
                         self.found.pair_values(read_a.value, read_b.value)
-        named = {value.name: value for value in self.b.constants}
+        named = {value.name: value for value in self.b.constants} if self.names_kept else {}
         for value in self.a.constants:
             if value.name in named:
                 self.found.pair_values(value, named[value.name])
 
     def _are_constants(self, a: Read, b: Read) -> bool:
         return self.contents.data(a.value) is not None and self.contents.data(b.value) is not None
+
+
+def _alike(a: Op, b: Op) -> bool:
+    return kind(a) == kind(b)
 
 
 def _by_unique_name(ops: Iterable[Op]) -> dict[str, Op]:

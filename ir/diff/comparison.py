@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ..graph import Graph, Op, Value
 from ..model import Model
 from ..wiring import Scope, Wiring
-from .alignment import Alignment, align
+from .alignment import Alignment, align, are_names_kept
 from .contents import Contents
 from .edits import Edit, find_edits
 from .folding import Fold, Folding
@@ -36,10 +36,15 @@ class ScopePair:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two models and what of one is what of the other."""
+    """Two models and what of one is what of the other.
+
+    Attributes:
+        names_kept: whether names mean the same in both.
+    """
 
     a: Wiring
     b: Wiring
+    names_kept: bool
     alignment: Alignment = field(default_factory=Alignment)
     contents: Contents = field(default_factory=Contents)
     scopes: list[ScopePair] = field(default_factory=list)
@@ -58,7 +63,8 @@ class Comparison:
 
 def compared(a: Model, b: Model) -> Comparison:
     """Aligns two models: main graphs, functions of one name, then what is nested in paired ops."""
-    found = Comparison(Wiring(a), Wiring(b))
+    wirings = Wiring(a), Wiring(b)
+    found = Comparison(*wirings, are_names_kept(*(wiring.scopes.values() for wiring in wirings)))
     pending: deque[tuple[Graph, Graph, str]] = deque([(a.graph, b.graph, "")])
     pending += [
         (a.functions[key], b.functions[key], f"function {function_label(key)}")
@@ -81,7 +87,7 @@ def compared(a: Model, b: Model) -> Comparison:
 
 def _paired(found: Comparison, a: Scope, b: Scope, label: str, by_position: bool) -> ScopePair:
     """Aligns two graphs, and sees which ops came and went."""
-    align(a, b, by_position, found.alignment, found.contents)
+    align(a, b, by_position, found.names_kept, found.alignment, found.contents)
     edits = find_edits(a, b, by_position, found.alignment)
     folding = Folding(a, b, found.alignment.ops, found.contents)
     folds: dict[Op, Fold] = {}

@@ -60,12 +60,16 @@ class Contents:
             return True
         return _type_of(data_a) == _type_of(data_b) and self._digest(a) == self._digest(b)
 
-    def same(self, scope_a: Scope, a: Op, scope_b: Scope, b: Op) -> bool:
-        """Whether two ops of one kind have equal attributes, and constants of equal name or content."""
+    def same(self, scope_a: Scope, a: Op, scope_b: Scope, b: Op, by_name: bool) -> bool:
+        """Whether two ops of one kind have equal attributes and equal constants.
+
+        Args:
+            by_name: constants of one name, type and shape count as equal, and one may be computed now.
+        """
         if a.attributes.keys() != b.attributes.keys() or attributes(a) != attributes(b):
             return False
         return all(
-            self._may_be_same(read_a, read_b)
+            self._may_be_same(read_a, read_b, by_name)
             for read_a, read_b in zip_longest(scope_a.reads[a], scope_b.reads[b])
         )
 
@@ -82,16 +86,16 @@ class Contents:
         found = (self.data(read.value) if read is not None else None for read in scope.reads[op])
         return kind(op), tuple(None if data is None else data.shape for data in found)
 
-    def _may_be_same(self, a: Read | None, b: Read | None) -> bool:
-        """False only for two constants, in one representation, that differ in name and content."""
+    def _may_be_same(self, a: Read | None, b: Read | None, by_name: bool) -> bool:
+        """False only for two constants, in one representation, that differ."""
         if a is None or b is None or is_stored(a) != is_stored(b):
             return True
         data_a, data_b = self.data(a.value), self.data(b.value)
         if data_a is None or data_b is None:
-            return data_a is data_b
+            return by_name or data_a is data_b
         if _type_of(data_a) != _type_of(data_b):
             return False
-        return a.value.name == b.value.name or self.equal(a.value, b.value)
+        return (by_name and a.value.name == b.value.name) or self.equal(a.value, b.value)
 
     def _digest(self, value: Value) -> bytes:
         if value not in self._digests:

@@ -12,6 +12,7 @@ from ..graph import Value
 from ..model import Model
 from ..quant import PerBlock, PerChannel, Quantizer
 from ..quant_table import Site
+from ..scopes import distinct_names
 from .record import Granularity, TensorRecord
 
 
@@ -32,16 +33,19 @@ def records_of(model: Model, note: Callable[[str], object], biases: bool) -> lis
         quantizer = model.quant.get(site)
         if quantizer is None or (quantizer.spec.derived and not biases):
             continue
-        known = found.setdefault(site.value, (site, quantizer))
+        known = found.setdefault(site.value.original, (site, quantizer))
         if known[1] is not quantizer:
             note(f"'{site.value.name}' has several grids; the encodings file holds that of {known[0]}")
-    return [_record(value, quantizer) for value, (_, quantizer) in found.items()]
+    names = distinct_names(model)
+    return [
+        _record(names.get(value, value.name), value, quantizer) for value, (_, quantizer) in found.items()
+    ]
 
 
-def _record(value: Value, quantizer: Quantizer) -> TensorRecord:
+def _record(name: str, value: Value, quantizer: Quantizer) -> TensorRecord:
     encoding = quantizer.encoding
     if encoding is None:
-        raise UsageError(f"'{value.name}' has no encoding yet; run 'calibrate' before lowering")
+        raise UsageError(f"'{name}' has no encoding yet; run 'calibrate' before lowering")
     spec = quantizer.spec
     granularity: Granularity = "tensor"
     axis = block_size = None
@@ -50,7 +54,7 @@ def _record(value: Value, quantizer: Quantizer) -> TensorRecord:
     elif isinstance(spec.granularity, PerBlock):
         granularity, axis, block_size = "block", spec.granularity.axis, spec.granularity.size
     return TensorRecord(
-        value.name,
+        name,
         spec.format,
         is_parameter=value.const is not None,
         symmetric=spec.symmetric or not isinstance(spec.format, IntFormat) or spec.derived,

@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from ..errors import UsageError
-from ..graph import Op, Value
+from ..graph import Op, Use, Value
 from ..model import Model
 from ..op_traits import bias_port, channel_axis, input_channel_axis, is_parameter, weight_port
+from ..scopes import scopes_of, tensors_by_name
 from .record import Document, TensorRecord
 
 
@@ -19,28 +20,29 @@ def located(document: Document, model: Model) -> Document:
     Tensors that the model does not have stay as they are.
 
     Raises:
-        UsageError: the scales of a tensor do not fit its shape.
+        UsageError: the scales of a tensor do not fit its shape, or it is no constant.
     """
-    values = {value.name: value for graph in model.graphs() for value in graph.values()}
+    values, scopes = tensors_by_name(model.graph), scopes_of(model.graph)
     records = [
-        _located(record, values[record.name], document.source) if record.name in values else record
+        _located(record, values[record.name], list(scopes.uses(values[record.name])), document.source)
+        if record.name in values
+        else record
         for record in document.records
     ]
     return replace(document, records=records)
 
 
-def weight_use(value: Value) -> Op | None:
-    """The first op that reads ``value`` as its weight."""
-    uses = value.graph.uses(value)
-    return next((use.op for use in uses if weight_port(use.op) == use.port), None)
-
-
-def _located(record: TensorRecord, value: Value, source: str) -> TensorRecord:
-    record = replace(record, is_parameter=value.const is not None and _is_parameter(record, value))
+def _located(record: TensorRecord, value: Value, uses: list[Use], source: str) -> TensorRecord:
+    record = replace(record, is_parameter=value.const is not None and _is_parameter(record, uses))
     if record.granularity == "tensor" or record.axis is not None:
         return record
-    shape = value.const.shape if value.const is not None else ()
-    op = weight_use(value)
+    if value.const is None:
+        raise UsageError(
+            f"{source}: '{record.name}' has {record.scale.size} scales, which only constants can have, and "
+            "it is computed in this model; run 'fold-constants' before"
+        )
+    shape = value.const.shape
+    op = next((use.op for use in uses if weight_port(use.op) == use.port), None)
     axes = (0, None) if op is None and len(shape) == 1 else _axes(op, value)
     channels = shape[axes[0]] if axes[0] is not None else None
     if record.granularity == "channel" and record.scale.size == channels:
@@ -54,12 +56,12 @@ def _located(record: TensorRecord, value: Value, source: str) -> TensorRecord:
     return _with_blocks(record, shape, axes, blocks)
 
 
-def _is_parameter(record: TensorRecord, value: Value) -> bool:
+def _is_parameter(record: TensorRecord, uses: list[Use]) -> bool:
     """Whether a constant counts as a parameter: a weight, a bias, or what has several scales."""
     several = record.granularity != "tensor"
     roles = (
         use.port in (weight_port(use.op), bias_port(use.op)) or is_parameter(use.op, use.port)
-        for use in value.graph.uses(value)
+        for use in uses
         if isinstance(use.port, int)
     )
     return several or any(roles)

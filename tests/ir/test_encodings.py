@@ -129,6 +129,14 @@ def test_scales_that_do_not_fit_the_model(model: Model) -> None:
         located(parse_encodings(swapped, "f"), model)
 
 
+def test_scales_of_a_tensor_that_is_computed(model: Model) -> None:
+    text = (FOLDER / "channel_1.0.0.encodings").read_text()
+    made = next(value.name for value in model.graph.values() if value.const is None)
+    swapped = text.replace(f'"{made}"', '"-"').replace('"w1"', f'"{made}"').replace('"-"', '"w1"')
+    with pytest.raises(UsageError, match=f"'{made}' has 4 scales, which only constants can have"):
+        located(parse_encodings(swapped, "f"), model)
+
+
 ENTRY = {
     "name": "x",
     "enc_type": "PER_TENSOR",

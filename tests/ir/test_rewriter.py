@@ -3,61 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import TensorProto
+from support.edits import MODEL, SPEC, named, producer, random_edits, sample
 from support.models import parse
 from support.pipelines import check, run_model
 
-from qc.ir.graph import Graph, Op, Value, ValueType
+from qc.ir.graph import ValueType
 from qc.ir.lift import lift
 from qc.ir.lower import lower, serialize
 from qc.ir.model import Model
-from qc.ir.quant import QuantSpec
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
 from qc.ir.text import print_model
 from qc.ir.verify import verify
-
-MODEL = """g (float[2] x, bool c, float[2] d) => (float[2] y, float[2] a, float[2] z)
-<float[2] w = {1, 2}, float[2] v = {3, 4}, float[2] d = {5, 6}> {
-    a = Add(x, w)
-    b = Mul(a, v)
-    e = Identity(b)
-    y = If(c) <
-        then_branch = t () => (float[2] r) { k = Neg(e) r = Add(k, w) },
-        else_branch = e () => (float[2] u) { u = Abs(x) }
-    >
-    z = Add(e, d)
-}"""
-SPEC = QuantSpec.of("uint8")
-
-
-def sample() -> Model:
-    """A model with a subgraph, shared constants, a default input, exposed values and quantizers."""
-    model = lift(parse(MODEL))
-    for name in ("b", "e", "x"):
-        model.quant.place(Site(named(model, name)), SPEC, "for the test")
-    add = producer(model, "z")
-    model.quant.place(Site(named(model, "d"), add, 1), SPEC, "for the test")
-    model.quant.tie(model.quant.quantizers()[0], [model.quant.quantizers()[2]], "for the test")
-    return model
-
-
-def named(model: Model, name: str) -> Value:
-    value = model.graph.value_named(name)
-    assert value is not None
-    return value
-
-
-def producer(model: Model, name: str) -> Op:
-    op = model.graph.producer(named(model, name))
-    assert op is not None
-    return op
 
 
 def snapshot(model: Model) -> tuple[object, ...]:
@@ -71,89 +33,14 @@ def snapshot(model: Model) -> tuple[object, ...]:
         serialize(lower(model)),
         readers,
         names,
-        sorted(model._names),
+        sorted(model.names),
         [(str(site), str(model.quant.get(site))) for site in model.quant.sites()],
         [str(remark) for remark in model.journal.remarks],
     )
 
 
-class Random:
-    """Random edits, drawn from hypothesis; those that the rewriter refuses are left out."""
-
-    def __init__(self, model: Model, rewriter: Rewriter, draw: Callable[..., Any]) -> None:
-        self.rewriter = rewriter
-        self.draw = draw
-        self.graph: Graph = draw(st.sampled_from(list(model.graphs())))
-
-    def value(self) -> Value:
-        found: Value = self.draw(st.sampled_from(self.graph.values()))
-        return found
-
-    def op(self) -> Op:
-        found: Op = self.draw(st.sampled_from(self.graph.ops()))
-        return found
-
-    def edit(self) -> None:
-        kinds = [name for name in vars(type(self)) if name.startswith("edit_")]
-        getattr(self, self.draw(st.sampled_from(kinds)))()
-
-    def edit_add_value(self) -> None:
-        self.rewriter.add_value(self.graph, "a", ValueType(TensorProto.FLOAT, (2,)))
-
-    def edit_add_constant(self) -> None:
-        self.rewriter.add_constant(self.graph, np.ones(2, np.float32), "w")
-
-    def edit_add_default_input(self) -> None:
-        self.rewriter.add_default_input(self.graph, np.ones(2, np.float32), "given")
-
-    def edit_add_op(self) -> None:
-        self.rewriter.add_op(self.graph, "Sum", [self.value(), None, self.value()], ["sum"], {"k": 1})
-
-    def edit_set_input(self) -> None:
-        port = self.draw(st.integers(0, 3))
-        self.rewriter.set_input(self.op(), port, self.draw(st.sampled_from([None, self.value()])))
-
-    def edit_replace_uses(self) -> None:
-        odd = self.draw(st.booleans())
-        self.rewriter.replace_uses(
-            self.value(),
-            self.value(),
-            where=lambda use: not odd or use.op.id % 2 == 1,
-            outputs=self.draw(st.booleans()),
-        )
-
-    def edit_erase_op(self) -> None:
-        self.rewriter.erase_op(self.op())
-
-    def edit_drop_unread_constant(self) -> None:
-        self.rewriter.drop_unread_constant(self.value())
-
-    def edit_set_attribute(self) -> None:
-        self.rewriter.set_attribute(self.op(), "k", self.draw(st.sampled_from([None, 1, "word", [1.0]])))
-
-    def edit_set_type(self) -> None:
-        self.rewriter.set_type(self.value(), ValueType())
-
-    def edit_swap_names(self) -> None:
-        self.rewriter.swap_names(self.value(), self.value())
-
-    def edit_set_opset(self) -> None:
-        self.rewriter.set_opset(self.draw(st.sampled_from(["", "new"])), 5)
-
-
 class Stop(Exception):
     """Ends an action."""
-
-
-def random_edits(model: Model, rewriter: Rewriter, draw: Callable[..., Any], count: int) -> int:
-    done = 0
-    for _ in range(count):
-        try:
-            Random(model, rewriter, draw).edit()
-            done += 1
-        except Exception:  # refused, as the edits are random; what was done of it must be undone as well
-            continue
-    return done
 
 
 @given(data=st.data(), count=st.integers(1, 12))
@@ -216,7 +103,7 @@ def test_edits_need_an_action_and_do_nothing_without() -> None:
     edits: list[Callable[[], object]] = [
         lambda: rewriter.add_value(model.graph, "n"),
         lambda: rewriter.add_constant(model.graph, np.ones(2), "n"),
-        lambda: rewriter.add_default_input(model.graph, np.ones(2), "n"),
+        lambda: rewriter.add_defaults(model.graph, [a]),
         lambda: rewriter.add_op(model.graph, "Neg", [a], ["n"]),
         lambda: rewriter.set_input(add, 0, None),
         lambda: rewriter.set_input(add, 5, None),
@@ -336,7 +223,8 @@ def test_a_default_input_can_be_fed() -> None:
     model = lift(parse("g (float[2] x) => (float[2] y) { y = Neg(x) }"))
     rewriter = Rewriter(model)
     with rewriter.action("add", producer(model, "y")):
-        given = rewriter.add_default_input(model.graph, np.asarray([3, 4], np.float32), "extra")
+        given = rewriter.add_constant(model.graph, np.asarray([3, 4], np.float32), "extra")
+        rewriter.add_defaults(model.graph, [given])
         op = rewriter.add_op(model.graph, "Add", [named(model, "y"), given], ["sum"])
         total = model.graph.op_outputs(op)[0]
         assert total is not None
