@@ -57,6 +57,12 @@ class Pass(ABC):
     Passes of stage LOWER leave the model as it is and put what they make into ``context.artifacts``, so
     that one calibrated model is lowered to many targets.
 
+    Two claims hold on every model, and the tests try them on every registered pass:
+
+    * ``idempotent``: a second run right after the first makes no action.
+    * ``tolerance`` of a pass of stage FLOAT: how far it may move an output of the model, as a share of the
+      largest magnitude in that output; 0 for a pass that leaves all arithmetic as it is.
+
     A subclass that relates options to each other overrides ``__post_init__``, calls ``super()``'s first
     and raises :class:`~qc.ir.errors.UsageError`.
     """
@@ -65,6 +71,8 @@ class Pass(ABC):
     name: ClassVar[str]
     stage: ClassVar[Stage]
     needs: ClassVar[frozenset[str]] = frozenset()
+    idempotent: ClassVar[bool] = True
+    tolerance: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
         validate_options(self)

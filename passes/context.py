@@ -85,6 +85,7 @@ class PassContext:
         target: what the device wants.
         seed: seed of every random choice a pass makes.
         verify: called with the model after every pass; raises when an invariant is broken. None: no check.
+        check_analyses: compute every analysis again after every pass, and compare it with what was kept.
         progress: where long work shows how far it is.
         instruments: what watches the passes.
         artifacts: what the lowering passes made, by name, in order.
@@ -96,6 +97,7 @@ class PassContext:
     target: Target | None = None
     seed: int = 0
     verify: Callable[[Model], None] | None = None
+    check_analyses: bool = False
     progress: Progress = field(default_factory=NullProgress)
     instruments: Sequence[Instrument] = ()
     artifacts: dict[str, Artifact] = field(default_factory=dict)

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from qc.ir.analysis import Count
 from qc.ir.errors import QcError, VerificationError
+from qc.ir.garbage import old_objects_spared
 from qc.ir.journal import LimitReached
 
 from .base import Pass, Stage
@@ -35,6 +37,7 @@ class StepReport:
         first_action: number of the first action that it could make.
         actions: number of actions that it, or the steps inside it, made.
         memory: bytes by which the memory of the process grew; 0 where the system does not tell.
+        analyses: which analyses it, or the steps inside it, asked for, and how often each was computed.
     """
 
     name: str
@@ -47,6 +50,7 @@ class StepReport:
     first_action: int = 0
     actions: int = 0
     memory: int = 0
+    analyses: dict[str, Count] = field(default_factory=dict)
 
 
 @dataclass
@@ -65,6 +69,16 @@ class PipelineReport:
         """Number of actions of all steps."""
         return sum(step.actions for step in self.steps if step.depth == 0)
 
+    @property
+    def analyses(self) -> dict[str, Count]:
+        """The analyses that all steps asked for."""
+        found: dict[str, Count] = {}
+        for step in self.steps:
+            if step.depth == 0:
+                for name, count in step.analyses.items():
+                    found[name] = found.get(name, Count()).plus(count)
+        return found
+
 
 def run_pipeline(pipeline: Pipeline, model: Model, context: PassContext) -> PipelineReport:
     """Runs every step on ``model`` in place; what lowering passes make is in ``context.artifacts``.
@@ -77,8 +91,9 @@ def run_pipeline(pipeline: Pipeline, model: Model, context: PassContext) -> Pipe
     """
     check_pipeline(pipeline, context)
     run = _Run(model, context)
-    run.verify_input()
-    run.steps(pipeline.steps, depth=0)
+    with old_objects_spared():
+        run.verify_input()
+        run.steps(pipeline.steps, depth=0)
     return run.report
 
 
@@ -103,7 +118,7 @@ class _Run:
         text = str(step) if isinstance(step, Pass) else step.head()
         entry = StepReport(step.name, step.kind, text, depth, first_action=self.model.action_count + 1)
         self.report.steps.append(entry)
-        started, memory = time.perf_counter(), resident_bytes()
+        started, memory, asked = time.perf_counter(), resident_bytes(), self.model.analyses.counts
         if isinstance(step, Pass):
             self._pass(step, entry)
         else:
@@ -111,6 +126,7 @@ class _Run:
         entry.seconds = time.perf_counter() - started
         entry.memory = resident_bytes() - memory
         entry.actions = self._actions_since(entry)
+        entry.analyses = self.model.analyses.counts_since(asked)
 
     def _combinator(self, step: Combinator, entry: StepReport) -> None:
         begin = len(self.report.steps)
@@ -165,11 +181,19 @@ class _Run:
             self._verify()
         except Exception as error:
             raise self._blame(entry, f"left the model broken: {error}") from error
+        self._check_analyses(entry)
         entry.verify_seconds = time.perf_counter() - started
 
     def _verify(self) -> None:
         if self.context.verify is not None:
             self.context.verify(self.model)
+
+    def _check_analyses(self, entry: StepReport) -> None:
+        if self.context.check_analyses:
+            try:
+                self.model.analyses.check()
+            except VerificationError as error:
+                raise self._blame(entry, f"changed the model unseen: {error}") from error
 
     def _blame(self, entry: StepReport, words: str) -> VerificationError:
         """An error that names the pass and the actions it made."""

@@ -10,15 +10,24 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Literal
 
-import onnx.defs
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_core import ErrorDetails
 
 from qc.ir.errors import UsageError, nearest
 from qc.ir.formats import parse_format
 from qc.ir.plugins import plugins
 from qc.ir.quant import QuantSpec
-from qc.patterns import supergroup_names
+from qc.ir.scopes import CONTROL_FLOW
+from qc.patterns import Supergroup, chain, is_block, supergroup_names, supergroups
+from qc.patterns.attributes import known_attributes, nearest_op_type
 
 from .toml_source import TomlSource
 
@@ -53,6 +62,9 @@ class FormatRule(_Strict):
 class OpRule(_Strict):
     """How the target runs an op or a region.
 
+    If, Loop and Scan compute nothing themselves: for them ``carry`` lets their bodies run as the main graph
+    does, and ``float`` keeps all that is inside in float.
+
     Attributes:
         runs: ``integer`` whenever its weight or inputs allow; ``between`` only between integer producers and
             integer readers (where it saves conversions); ``carry``: moves data, so it runs in whatever grid
@@ -77,6 +89,47 @@ class OpRule(_Strict):
         """Where it stands: ``ort-cpu.toml, line 25``; empty for a rule that comes from no file."""
         return self._asked_by
 
+    def in_float(self, why: str, asked_by: str) -> OpRule:
+        """The same rule for what runs in float after all."""
+        rule = self.model_copy(update={"runs": "float", "why": why})
+        rule._asked_by = asked_by
+        return rule
+
+
+class OwnSupergroup(_Strict):
+    """A supergroup that a target file defines: ops that follow each other.
+
+    Attributes:
+        name: what its matches are called; no supergroup of qc or a plugin has the name.
+        op_list: the types of the ops. Each reads the one before as its first input, or as any input if those
+            may be swapped; only the last result may be used elsewhere.
+    """
+
+    name: str
+    op_list: tuple[str, ...]
+    _rule: OpRule = PrivateAttr(default_factory=OpRule)
+
+    @field_validator("name")
+    @classmethod
+    def _is_free(cls, name: str) -> str:
+        if not name.isidentifier():
+            raise ValueError(f"'{name}' is not made of letters, digits and underscores")
+        if name in supergroup_names():
+            raise ValueError(f"there is a supergroup '{name}' already; choose another name")
+        return name
+
+    @field_validator("op_list")
+    @classmethod
+    def _is_chain(cls, op_list: tuple[str, ...]) -> tuple[str, ...]:
+        if len(op_list) < 2:
+            raise ValueError("a supergroup is made of at least two ops")
+        for op_type in op_list:
+            _require_op(op_type)
+        return op_list
+
+
+_CARRY = OpRule(runs="carry")
+
 
 class Target(_Strict):
     """What a device wants. Every field comes from a TOML file.
@@ -85,11 +138,14 @@ class Target(_Strict):
         activation, weight: formats where a pass does not ask for others.
         quantize_bias: biases become 32-bit integers of scale input times weight.
         extension_domain: operator domain for quantize ops of types that the model's opset does not have.
-        default: the rule for ops that ``ops`` does not list.
+        default: the rule for ops that ``ops`` does not list; If, Loop and Scan ``carry`` unless it does.
         foreign: the rule for ops of other domains than ONNX's.
         ops: rules by ONNX op type.
+        supergroups: those that this target adds to qc's.
         regions: rules by supergroup, or by a shell pattern such as ``conv_*``; the first that fits holds. A
-            supergroup that no rule fits counts as the ops it is made of.
+            supergroup that no rule fits counts as the ops it is made of. A block (``qc list-supergroups``) is
+            several operators to most devices, so it counts as one only where a rule has its exact name. A
+            supergroup that the target adds needs no rule: it runs in integers.
     """
 
     name: str
@@ -101,33 +157,74 @@ class Target(_Strict):
     default: OpRule
     foreign: OpRule = OpRule(runs="float", why="an operator that ONNX does not define")
     ops: dict[str, OpRule] = Field(default_factory=dict)
+    supergroups: tuple[OwnSupergroup, ...] = ()
     regions: dict[str, OpRule] = Field(default_factory=dict)
 
     @field_validator("ops")
     @classmethod
     def _are_ops(cls, ops: dict[str, OpRule]) -> dict[str, OpRule]:
-        known = sorted({s.name for s in onnx.defs.get_all_schemas_with_history() if s.domain == ""})
-        for name in ops:
-            if name not in known:
-                raise ValueError(f"ONNX has no op '{name}'{nearest(name, known)}")
+        for name, rule in ops.items():
+            _require_op(name)
+            if name in CONTROL_FLOW and rule.runs not in ("carry", "float"):
+                raise ValueError(f"'{name}' computes nothing; it runs 'carry', or 'float' with its bodies")
         return ops
+
+    @field_validator("supergroups")
+    @classmethod
+    def _have_names(cls, groups: tuple[OwnSupergroup, ...]) -> tuple[OwnSupergroup, ...]:
+        names = [group.name for group in groups]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two supergroups are named '{name}'; rename one of them")
+        return groups
 
     @field_validator("regions")
     @classmethod
-    def _are_supergroups(cls, regions: dict[str, OpRule]) -> dict[str, OpRule]:
-        known = supergroup_names()
+    def _are_supergroups(cls, regions: dict[str, OpRule], info: ValidationInfo) -> dict[str, OpRule]:
+        known = [*supergroup_names(), *(group.name for group in info.data.get("supergroups", ()))]
         for pattern in regions:
-            if not any(fnmatchcase(name, pattern) for name in known):
+            if not any(_names(pattern, name) for name in known):
                 raise ValueError(f"'{pattern}' fits no supergroup{nearest(pattern, list(known))}")
         return regions
 
     def rule_for(self, op_type: str, domain: str = "") -> OpRule:
         """The rule of an op type."""
-        return self.foreign if domain else self.ops.get(op_type, self.default)
+        default = _CARRY if op_type in CONTROL_FLOW else self.default
+        return self.foreign if domain else self.ops.get(op_type, default)
 
     def region_rule(self, name: str) -> OpRule | None:
         """The rule of a supergroup; None if the target does not know it."""
-        return next((rule for pattern, rule in self.regions.items() if fnmatchcase(name, pattern)), None)
+        return next((rule for pattern, rule in self.region_rules.items() if _names(pattern, name)), None)
+
+    @property
+    def region_rules(self) -> dict[str, OpRule]:
+        """The rules by supergroup: those of ``regions``, then those of supergroups of its own without one."""
+        return self.regions | {g.name: g._rule for g in self.supergroups if g.name not in self.regions}
+
+    def known_supergroups(self) -> tuple[Supergroup, ...]:
+        """The supergroups that are one operator here: those of the target itself, then those of its rules."""
+        named = (name for name in supergroup_names() if self.region_rule(name) is not None)
+        return (*self.own_supergroups(), *supergroups(named))
+
+    def own_supergroups(self) -> tuple[Supergroup, ...]:
+        """The supergroups that this target adds."""
+        return tuple(_chain(group.name, group.op_list) for group in self.supergroups)
+
+
+def _require_op(op_type: str) -> None:
+    """Raises ValueError for what is no op of ONNX."""
+    if known_attributes(op_type) is None:
+        raise ValueError(f"ONNX has no op '{op_type}'{nearest_op_type(op_type)}")
+
+
+@functools.cache
+def _chain(name: str, op_list: tuple[str, ...]) -> Supergroup:
+    return Supergroup(name, chain(*op_list), f"{', '.join(op_list)}, one after the other", "chain")
+
+
+def _names(pattern: str, supergroup: str) -> bool:
+    """Whether a pattern of ``regions`` names a supergroup; a block is named by nothing but its own name."""
+    return pattern == supergroup if is_block(supergroup) else fnmatchcase(supergroup, pattern)
 
 
 def target_names() -> list[str]:
@@ -206,6 +303,7 @@ def _locate_rules(target: Target, text: TomlSource, source: str) -> None:
     ]
     places += [("ops", name, rule) for name, rule in target.ops.items()]
     places += [("regions", name, rule) for name, rule in target.regions.items()]
+    places += [(f"supergroups.{index}", None, group._rule) for index, group in enumerate(target.supergroups)]
     for table, name, rule in places:
         line = text.line(table, name) or text.line(f"{table}.{name}") or text.line(f'{table}."{name}"')
         rule._asked_by = f"{file}, line {line}" if line else ""
@@ -213,7 +311,7 @@ def _locate_rules(target: Target, text: TomlSource, source: str) -> None:
 
 def _sentence(problem: ErrorDetails) -> str:
     *table, key = (str(part) for part in problem["loc"])
-    place = f" in [{'.'.join(table)}]" if table else ""
+    place = f" in {_called(table)}" if table else ""
     if problem["type"] == "missing":
         return f"'{key}' is missing{place}"
     if problem["type"] == "extra_forbidden":
@@ -225,8 +323,19 @@ def _sentence(problem: ErrorDetails) -> str:
     return f"'{key}'{place}: {said[:1].lower() + said[1:] if not said.startswith('ONNX') else said}"
 
 
+def _called(table: list[str]) -> str:
+    """How a table of a target file is called; those that repeat are counted."""
+    repeated = len(table) > 1 and table[1].isdigit()
+    return f"number {int(table[1]) + 1} of [[{table[0]}]]" if repeated else f"[{'.'.join(table)}]"
+
+
 def _class_of(table: list[str]) -> type[_Strict]:
     """The class that holds the keys of a table of a target file."""
     if not table:
         return Target
-    return FormatRule if table[0] in ("activation", "weight") else OpRule
+    kinds: dict[str, type[_Strict]] = {
+        "activation": FormatRule,
+        "weight": FormatRule,
+        "supergroups": OwnSupergroup,
+    }
+    return kinds.get(table[0], OpRule)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TypeAlias
 
 from qc.ir.errors import UsageError
 
-# A table: "" for the top of the file, the name of a [table], or the number of a step's table counted from 0
-# in the order of the file, those inside combinators included.
+# A table: "" for the top of the file, the name of a [table], "name.0" and so on for each [[name]], or the
+# number of a step's table counted from 0 in the order of the file, those inside combinators included.
 Where: TypeAlias = str | int
 TOP: Where = ""
 
@@ -27,7 +28,7 @@ class TomlSource:
         self._name = name
         self._lines = text.splitlines()
         self._headers: dict[Where, int] = {TOP: 0}
-        steps = 0
+        steps, counts = 0, Counter[str]()
         for number, line in enumerate(self._lines, start=1):
             header = _HEADER.fullmatch(line)
             if _STEP_HEADER.fullmatch(line):
@@ -35,6 +36,9 @@ class TomlSource:
                 steps += 1
             elif header:
                 self._headers.setdefault(header[1], number)
+                if line.lstrip().startswith("[["):
+                    self._headers[f"{header[1]}.{counts[header[1]]}"] = number
+                    counts[header[1]] += 1
         self._reliable = steps == step_tables
 
     def error(self, sentence: str, where: Where = TOP, key: str | None = None) -> UsageError:

@@ -4,7 +4,8 @@ from .data import Data, load_data, random_data
 from .evaluate import CandidateScore, Evaluation, Latency, OutputScore, evaluate
 from .executor import OrtExecutor
 from .inputs import InputInfo, model_inputs
-from .observe import add_observers, expose_tensors
+from .observe import add_observers
+from .parts import expose_tensors
 from .session import open_session, run_session
 from .statistics import TensorStatistics
 

@@ -17,6 +17,7 @@ from onnx import ModelProto, NodeProto, helper
 
 from .library import QC_DOMAIN
 from .observe import observers_backwards
+from .parts import names_read
 
 DOMAIN = "com.microsoft.nchwc"
 
@@ -167,8 +168,5 @@ def _attributes(node: NodeProto) -> dict[str, Any]:
 def _without_unread_conversions(nodes: list[NodeProto], outputs: Iterable[str]) -> list[NodeProto]:
     read = set(outputs)
     for node in nodes:
-        read.update(node.input)
-        # Names that a subgraph captures are used by it, whatever they turn out to be.
-        for attribute in node.attribute:
-            read.update(name for inner in attribute.g.node for name in inner.input)
+        read.update(names_read(node))
     return [node for node in nodes if node.op_type != "ReorderOutput" or node.output[0] in read]

@@ -30,6 +30,7 @@ piece, so that memory does not grow with the number of samples.
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -44,6 +45,9 @@ from .data_files import file_source
 from .data_python import callable_source, iterable_source, named_function
 from .inputs import InputInfo, check_feed, free_dimensions
 from .source import Source, stacked_source
+
+_MOST_RANDOM = 1 << 31  # elements of one input
+_MOST_AXES = 64  # numpy has no more
 
 
 class Data:
@@ -178,10 +182,15 @@ def _free_lengths(inputs: Sequence[InputInfo], sizes: Mapping[str, int]) -> dict
 
 
 def _random_shape(info: InputInfo, lengths: Mapping[str, int]) -> tuple[int, ...]:
-    return tuple(
+    shape = tuple(
         size if isinstance(size, int) else lengths[f"{info.name}[{axis}]"]
         for axis, size in enumerate(info.shape or ())
     )
+    if math.prod(shape) > _MOST_RANDOM or len(shape) > _MOST_AXES:
+        raise DataError(
+            f"cannot make random data for the input '{info.name}' ({info}): it is too large; give real data"
+        )
+    return shape
 
 
 def _random_array(

@@ -16,7 +16,8 @@ from qc.ir.executor import Feed, Observation
 
 from .data import load_data
 from .inputs import model_inputs
-from .observe import ObserverOutputs, RangeOutputs, add_observers, expose_tensors
+from .observe import ObserverOutputs, RangeOutputs, add_observers
+from .parts import expose_tensors
 from .protos import detach_weights
 from .session import element_type, open_session, run_session
 from .statistics import BINS, Ranges, TensorStatistics
@@ -132,7 +133,8 @@ class _Sums:
         self._place = {tensor: place for place, tensor in enumerate(outputs.tensors)}
         self._packed = Ranges()
         self._channels = {tensor: Ranges() for tensor in outputs.channels}
-        self._bins: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # only the used ones, and their counts
+        # Only the used bins, and their counts.
+        self._bins: dict[str, tuple[np.ndarray, np.ndarray]] = dict.fromkeys(outputs.histograms, _NO_BINS)
 
     def add(self, results: dict[str, np.ndarray], feed: int) -> None:
         """Adds the results of feed number ``feed``, and takes the histograms out of them, which are large.
@@ -146,7 +148,9 @@ class _Sums:
             self._add(self._channels[tensor], names, results, (tensor,), feed)
         for tensor, name in self._outputs.histograms.items():
             histogram = results.pop(name)
-            used, counts = self._bins.get(tensor, _NO_BINS)
+            if histogram.size != BINS:
+                continue  # the tensor is inside a body that did not run
+            used, counts = self._bins[tensor]
             histogram[used] += counts
             used = np.flatnonzero(histogram).astype(np.uint16)
             self._bins[tensor] = used, histogram[used]

@@ -9,12 +9,14 @@ from onnx import TensorProto
 
 from qc.ir.arithmetic import quantize
 from qc.ir.errors import UsageError
-from qc.ir.formats import Format, IntFormat
-from qc.ir.graph import Value, ValueType
+from qc.ir.formats import IntFormat
+from qc.ir.graph import Graph, Use, Value, ValueType
 from qc.ir.lower import lower
 from qc.ir.model import Model
+from qc.ir.op_traits import is_grid_preserving
 from qc.ir.quant import Encoding, PerBlock, PerChannel, Quantizer
 from qc.ir.rewriter import Rewriter
+from qc.ir.scopes import CONTROL_FLOW, Captures, stand_ins
 from qc.ir.tensor_ref import TensorRef
 
 from ..base import Pass, Stage
@@ -42,80 +44,121 @@ class InsertQdq(Pass):
         rewriter = Rewriter(model)
         with rewriter.trial():
             emitter = _Emitter(model, rewriter, extension)
-            rewire(model, rewriter, emitter.round_value)
+            emitter.round_again_inside(rewire(model, rewriter, emitter.round_value))
             context.add_artifact("qdq", Artifact("onnx", lower(model), ".onnx"))
 
 
 class _Emitter:
-    """Adds the ops; quantizers that are tied share their scale and zero point."""
+    """Adds the ops; quantizers that are tied share their scale and zero point within a graph.
+
+    Constants are stored in codes once, where they are; the bodies that capture one dequantize it themselves.
+    """
 
     def __init__(self, model: Model, rewriter: Rewriter, extension: str) -> None:
         self._model = model
         self._rewriter = rewriter
         self._extension = extension
-        self._parameters: dict[Quantizer, tuple[Value, Value]] = {}
+        self._captures = Captures(rewriter)
+        self._stored: dict[tuple[Value, Quantizer], Value] = {}
+        self._parameters: dict[tuple[Graph, Quantizer], tuple[Value, Value]] = {}
+        self._names: dict[Value, str] = {}
+        self._rounded_from: dict[Value, Value] = {}
 
     def round_value(self, value: Value, quantizer: Quantizer) -> Value:
         """A new value: ``value`` rounded to the grid of ``quantizer``."""
         encoding = numbers(quantizer, value)
-        if isinstance(encoding.spec.format, IntFormat) or encoding.spec.format.scaled:
-            return self._quantized(value, quantizer, encoding)
-        return self._cast(value, encoding.spec.format)
-
-    def _quantized(self, value: Value, quantizer: Quantizer, encoding: Encoding) -> Value:
-        scale, zero_point = self._scale_and_zero_point(value, quantizer, encoding)
-        attributes = _granularity_attributes(encoding)
-        domain = self._domain(value, encoding)
-        if value.const is not None:
-            codes = self._constant(value, encoding)
+        parameters = () if _is_cast(encoding) else self._scale_and_zero_point(value, quantizer, encoding)
+        codes = self._codes(value, quantizer, encoding, parameters)
+        type = value.original.type
+        if parameters:
+            inputs = (codes, *parameters)
+            result = self._add_rounding("DequantizeLinear", inputs, value, encoding, type)
         else:
+            result = self._add("Cast", (codes,), value, {"to": TensorProto.FLOAT}, "", type)
+        self._names[result] = self._name(value)
+        self._rounded_from[result] = value.original
+        return result
+
+    def _name(self, value: Value) -> str:
+        """The name of the tensor, also for what it was rounded to."""
+        return self._names.get(value.original, value.name)
+
+    def round_again_inside(self, rounded: dict[Value, Quantizer]) -> None:
+        """Repeats the rounding of a captured tensor in the bodies that compute with it.
+
+        That changes no number, but runtimes look for integer ops within one graph. What only moves data reads
+        the tensor as it is: in a loop it may pick a small part of it at each iteration.
+        """
+        inside = stand_ins(list(self._model.graphs()))
+        for value, quantizer in rounded.items():
+            scaled = not _is_cast(numbers(quantizer, value))
+            for alias in inside.get(value, ()) if scaled else ():
+                readers = [(use.op, use.port) for use in alias.graph.uses(alias) if _computes(use)]
+                local = self.round_value(alias, quantizer) if readers else alias
+                for op, port in readers:
+                    assert isinstance(port, int)
+                    self._rewriter.set_input(op, port, local)
+
+    def _codes(
+        self, value: Value, quantizer: Quantizer, encoding: Encoding, parameters: tuple[Value, ...]
+    ) -> Value:
+        """The codes of a tensor; the numbers themselves in a format that has no scale."""
+        kind, constant = encoding.spec.format.onnx_type, value.original
+        if constant.const is not None and (constant, quantizer) not in self._stored:
+            self._stored[constant, quantizer] = self._constant(constant, encoding)
+        # A body that captures a dequantized constant dequantizes it itself.
+        for behind in (constant, self._rounded_from.get(constant, constant)):
+            if (behind, quantizer) in self._stored:
+                return self._captures.into(value.graph, self._stored[behind, quantizer])
+        type = ValueType(kind, value.original.type.shape)
+        if parameters:
             _check_full_range(value, encoding)
-            codes = self._add("QuantizeLinear", (value, scale, zero_point), value, attributes, domain)
-            self._rewriter.set_type(codes, ValueType(encoding.spec.format.onnx_type, value.type.shape))
-        result = self._add("DequantizeLinear", (codes, scale, zero_point), value, attributes, domain)
-        self._rewriter.set_type(result, value.type)
-        return result
+            return self._add_rounding("QuantizeLinear", (value, *parameters), value, encoding, type)
+        return self._add("Cast", (value,), value, {"to": kind}, "", type)
 
-    def _cast(self, value: Value, format: Format) -> Value:
-        if value.const is not None:
-            array = value.const.numpy().astype(np.float32)
-            small = self._rewriter.add_constant(
-                value.graph, TensorRef.from_array(array, format.onnx_type), f"{value.name}_{format}"
-            )
-        else:
-            small = self._add("Cast", (value,), value, {"to": format.onnx_type}, "")
-            self._rewriter.set_type(small, ValueType(format.onnx_type, value.type.shape))
-        result = self._add("Cast", (small,), value, {"to": TensorProto.FLOAT}, "")
-        self._rewriter.set_type(result, value.type)
-        return result
+    def _add_rounding(
+        self, op_type: str, inputs: tuple[Value, ...], value: Value, encoding: Encoding, type: ValueType
+    ) -> Value:
+        attributes = _granularity_attributes(encoding)
+        return self._add(op_type, inputs, value, attributes, self._domain(value, encoding), type)
 
     def _add(
-        self, op_type: str, inputs: tuple[Value, ...], value: Value, attributes: dict[str, int], domain: str
+        self,
+        op_type: str,
+        inputs: tuple[Value, ...],
+        value: Value,
+        attributes: dict[str, int],
+        domain: str,
+        type: ValueType,
     ) -> Value:
-        names = [f"{value.name}_{op_type}_Output"]
-        op = self._rewriter.add_op(
-            value.graph, op_type, inputs, names, attributes, domain, name=f"{value.name}_{op_type}"
-        )
-        result = value.graph.op_outputs(op)[0]
-        assert result is not None
+        """The result of a new op that stands for ``value``."""
+        name = f"{self._name(value)}_{op_type}"
+        result = self._rewriter.add_value(value.graph, f"{name}_Output", type)
+        self._rewriter.add_op(value.graph, op_type, inputs, [result], attributes, domain, name)
         return result
 
     def _constant(self, value: Value, encoding: Encoding) -> Value:
         assert value.const is not None
-        codes = quantize(value.const.numpy(), encoding)
-        tensor = TensorRef.from_array(codes, encoding.spec.format.onnx_type)
-        return self._rewriter.add_constant(value.graph, tensor, f"{value.name}_quantized")
+        format = encoding.spec.format
+        if _is_cast(encoding):
+            codes, suffix = value.const.numpy().astype(np.float32), str(format)
+        else:
+            codes, suffix = quantize(value.const.numpy(), encoding), "quantized"
+        tensor = TensorRef.from_array(codes, format.onnx_type)
+        return self._rewriter.add_constant(value.graph, tensor, f"{value.name}_{suffix}")
 
     def _scale_and_zero_point(
         self, value: Value, quantizer: Quantizer, encoding: Encoding
     ) -> tuple[Value, Value]:
-        if quantizer not in self._parameters:
+        key = (value.graph, quantizer)
+        if key not in self._parameters:
+            name = self._name(value)
             zero_point = TensorRef.from_array(encoding.zero_point, encoding.spec.format.onnx_type)
-            self._parameters[quantizer] = (
-                self._rewriter.add_constant(value.graph, encoding.scale, f"{value.name}_scale"),
-                self._rewriter.add_constant(value.graph, zero_point, f"{value.name}_zero_point"),
+            self._parameters[key] = (
+                self._rewriter.add_constant(value.graph, encoding.scale, f"{name}_scale"),
+                self._rewriter.add_constant(value.graph, zero_point, f"{name}_zero_point"),
             )
-        return self._parameters[quantizer]
+        return self._parameters[key]
 
     def _domain(self, value: Value, encoding: Encoding) -> str:
         """The standard domain if the model's opset can say it, else the target's extension domain."""
@@ -130,6 +173,19 @@ class _Emitter:
         if self._extension not in self._model.opset_imports:
             self._rewriter.set_opset(self._extension, 1)
         return self._extension
+
+
+def _computes(use: Use) -> bool:
+    """Whether an op does arithmetic with what it reads there, and neither rounds it nor only moves it."""
+    reads = isinstance(use.port, int) and not use.op.is_type(*CONTROL_FLOW)
+    rounds = use.op.op_type in ("QuantizeLinear", "DequantizeLinear", "Cast")
+    return reads and not rounds and not is_grid_preserving(use.op)
+
+
+def _is_cast(encoding: Encoding) -> bool:
+    """Whether a Cast does the rounding: to a format that has no scale."""
+    format = encoding.spec.format
+    return not isinstance(format, IntFormat) and not format.scaled
 
 
 def _extension_knows(encoding: Encoding) -> bool:

@@ -11,16 +11,19 @@ from qc.ir.quant import Encoding, Quantizer
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
 
-# Makes a rounded version of a value on the grid of a quantizer and returns it.
+# Makes a rounded version of a value on the grid of a quantizer and returns it, in the graph of that value.
 Round = Callable[[Value, Quantizer], Value]
 
 
-def rewire(model: Model, rewriter: Rewriter, round_value: Round) -> None:
+def rewire(model: Model, rewriter: Rewriter, round_value: Round) -> dict[Value, Quantizer]:
     """Lets every reader of a quantized site read what ``round_value`` makes of the value there.
 
-    The readers of a value site, the graph output included, share one rounded value; of the remaining uses,
-    those that hold the same quantizer share one. A use of a value that has a value site as well reads the
-    value rounded twice.
+    The readers of a value site, the graph output and the bodies that capture it included, share one rounded
+    value; of the remaining uses, those that hold the same quantizer in one graph share one. A use of a value
+    that has a value site as well reads the value rounded twice.
+
+    Returns:
+        The rounded values of the value sites, with their quantizers.
 
     Raises:
         UsageError: a quantizer has no encoding yet.
@@ -31,10 +34,12 @@ def rewire(model: Model, rewriter: Rewriter, round_value: Round) -> None:
     table = {
         site: quantizer for site in model.quant.sites() if (quantizer := model.quant.get(site)) is not None
     }
+    made: dict[Value, Quantizer] = {}
     for value, sites in by_value.items():
         source = value
         if Site(value) in table:
             source = _round_for_all(rewriter, value, table[Site(value)], round_value)
+            made[source] = table[Site(value)]
         uses: dict[Quantizer, list[Site]] = {}
         for site in sites:
             if site.op is not None:
@@ -44,7 +49,8 @@ def rewire(model: Model, rewriter: Rewriter, round_value: Round) -> None:
             for site in group:
                 assert site.op is not None and site.port is not None
                 rewriter.set_input(site.op, site.port, rounded)
-        rewriter.drop_unread_constant(value)
+        rewriter.drop_unread(value)
+    return made
 
 
 def _round_for_all(rewriter: Rewriter, value: Value, quantizer: Quantizer, round_value: Round) -> Value:

@@ -13,6 +13,7 @@ from qc.ir.lower import lower
 from qc.ir.model import Model
 from qc.ir.quant import Encoding, PerBlock, PerChannel, Quantizer
 from qc.ir.rewriter import Rewriter
+from qc.ir.scopes import Captures
 
 from ..base import Pass, Stage, option
 from ..context import Artifact, PassContext
@@ -42,7 +43,9 @@ class ToSimulation(Pass):
         rewriter = Rewriter(model)
         with rewriter.trial():
             rewriter.set_opset(DOMAIN, 1)
-            rewire(model, rewriter, _Emitter(rewriter, self.rounding).round_value)
+            emitter = _Emitter(rewriter, self.rounding)
+            rewire(model, rewriter, emitter.round_value)
+            rewriter.add_defaults(model.graph, emitter.settings())
             context.add_artifact("simulation", Artifact("onnx", lower(model), ".simulation.onnx"))
 
 
@@ -50,36 +53,44 @@ class _Emitter:
     def __init__(self, rewriter: Rewriter, rounding: Rounding) -> None:
         self._rewriter = rewriter
         self._rounding = rounding
+        self._captures = Captures(rewriter)
+        self._stored: dict[tuple[Value, Quantizer], Value] = {}
         self._parameters: dict[Quantizer, tuple[Value, ...]] = {}
 
     def round_value(self, value: Value, quantizer: Quantizer) -> Value:
         """A new value: ``value`` rounded to the grid of ``quantizer``."""
-        encoding = numbers(quantizer, value)
-        if value.const is not None:
-            rounded = fake_quantize(value.const.numpy(), encoding, self._rounding)
-            return self._rewriter.add_constant(value.graph, rounded, f"{value.name}_simulated")
-        op = self._rewriter.add_op(
+        encoding, constant = numbers(quantizer, value), value.original
+        if constant.const is not None:
+            if (constant, quantizer) not in self._stored:
+                rounded = fake_quantize(constant.const.numpy(), encoding, self._rounding)
+                name = f"{constant.name}_simulated"
+                self._stored[constant, quantizer] = self._rewriter.add_constant(constant.graph, rounded, name)
+            return self._captures.into(value.graph, self._stored[constant, quantizer])
+        result = self._rewriter.add_value(value.graph, f"{value.name}_simulated", value.original.type)
+        self._rewriter.add_op(
             value.graph,
             "FakeQuantize",
             (value, *self._inputs(value, quantizer, encoding)),
-            [f"{value.name}_simulated"],
+            [result],
             {**_attributes(encoding), "rounding": self._rounding.value},
             DOMAIN,
         )
-        result = value.graph.op_outputs(op)[0]
-        assert result is not None
-        self._rewriter.set_type(result, value.type)
         return result
 
+    def settings(self) -> list[Value]:
+        """The scales, zero points and limits of all quantizers so far, which are in the main graph."""
+        return [value for values in self._parameters.values() for value in values]
+
     def _inputs(self, value: Value, quantizer: Quantizer, encoding: Encoding) -> tuple[Value, ...]:
-        """Scale, zero point and limits; the same for all sites of a quantizer."""
+        """Scale, zero point and limits: inputs of the main graph, the same for all sites of a quantizer."""
         if quantizer not in self._parameters:
+            main = self._rewriter.model.graph
             arrays = {"scale": encoding.scale, "zero_point": encoding.zero_point, "limits": _limits(encoding)}
             self._parameters[quantizer] = tuple(
-                self._rewriter.add_default_input(value.graph, array, f"q{quantizer.id}/{name}")
+                self._rewriter.add_constant(main, array, f"q{quantizer.id}/{name}")
                 for name, array in arrays.items()
             )
-        return self._parameters[quantizer]
+        return tuple(self._captures.into(value.graph, given) for given in self._parameters[quantizer])
 
 
 def _limits(encoding: Encoding) -> np.ndarray:

@@ -8,7 +8,6 @@ from typing import Annotated
 from annotated_types import Ge
 
 from qc.ir.formats import IntFormat
-from qc.ir.graph import Op
 from qc.ir.model import Model
 from qc.ir.op_traits import channel_axis, input_channel_axis, weight_port
 from qc.ir.quant import Granularity, PerBlock, PerChannel
@@ -41,27 +40,27 @@ class AnnotatePerChannel(Pass):
             if not isinstance(quantizer.spec.format, IntFormat) or quantizer.spec.derived:
                 continue
             readers = [site for site in sites if site.op is not None and site.port == weight_port(site.op)]
-            if len(readers) != len(sites) or any(site.value.const is None for site in sites):
+            if len(readers) != len(sites) or any(site.value.original.const is None for site in sites):
                 continue
-            if all(target.rule_for(site.op.op_type, site.op.domain).per_channel for site in sites if site.op):
-                granularities = {self._granularity(site) for site in sites}
-                chosen = granularities.pop() if len(granularities) == 1 else None
-                if chosen is not None:
-                    model.quant.respec(
-                        quantizer, quantizer.spec.with_granularity(chosen), f"weight of {_label(sites[0].op)}"
-                    )
+            ops = [site.op for site in sites if site.op is not None]
+            rules = [target.rule_for(op.op_type, op.domain) for op in ops]
+            granularities = {self._granularity(site) for site in sites}
+            chosen = granularities.pop() if len(granularities) == 1 else None
+            if chosen is None or not all(rule.per_channel for rule in rules):
+                continue
+            by_option = isinstance(chosen, PerBlock)
+            asked_by = f"option block_size of '{self.name}'" if by_option else rules[0].asked_by
+            spec = quantizer.spec.with_granularity(chosen)
+            model.quant.respec(quantizer, spec, f"weight of {ops[0].label}", asked_by)
 
     def _granularity(self, site: Site) -> Granularity | None:
         assert site.op is not None
-        shape = site.value.type.shape or ()
-        block_axis = input_channel_axis(site.op, site.value)
+        weight = site.value.original
+        shape = weight.type.shape or ()
+        block_axis = input_channel_axis(site.op, weight)
         if self.block_size and block_axis is not None and site.op.is_type("MatMul", "Gemm"):
             length = shape[block_axis]
             if isinstance(length, int) and length and length % self.block_size == 0:
                 return PerBlock(block_axis, self.block_size)
-        axis = channel_axis(site.op, site.value)
+        axis = channel_axis(site.op, weight)
         return PerChannel(axis) if axis is not None and len(shape) > axis else None
-
-
-def _label(op: Op | None) -> str:
-    return op.label if op is not None else "an op"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from qc.ir.formats import IntFormat
-from qc.ir.graph import Op
+from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.op_traits import weight_port
 from qc.ir.quant import Encoding, PerBlock, PerChannel, PerTensor, Quantizer
@@ -34,26 +35,39 @@ def calibrate_biases(model: Model) -> None:
     Where a bias would not fit into 31 bits, the scale of that weight channel is made larger first. A bias
     whose input or weight has no integer grid of one scale per channel loses its quantizer and stays float.
     """
-    found = []
+    found, left_float = [], []
     for quantizer in [q for q in model.quant.quantizers() if q.spec.derived and not q.frozen]:
         for site in model.quant.sites_of(quantizer):
             bias = _describe(model, site, quantizer)
             if bias is None:
-                model.quant.remove(site, "its input and weight have no grids that a bias could share")
-                model.quant.skip(
-                    site.value, "a bias whose input and weight have no grids that it could share"
-                )
+                left_float.append(site)
             else:
                 found.append(bias)
+    leave_float(model, left_float, "a bias whose input and weight have no grids that it could share")
     for bias in found:
         _enlarge_weight_scale(model, bias)
     for bias in found:
-        model.quant.calibrate(bias.quantizer, _encoding(bias), "scale of input times scale of weight")
+        encoding, known = _encoding(bias), bias.quantizer.encoding
+        if known is None or not known.equals(encoding):
+            model.quant.calibrate(bias.quantizer, encoding, "scale of input times scale of weight")
+
+
+def leave_float(model: Model, sites: Iterable[Site], reason: str) -> None:
+    """Takes the quantizers of some sites away, and says why of every tensor that has no other."""
+    values: dict[Value, None] = {}
+    for site in sites:
+        model.quant.remove(site, reason)
+        values[site.value.original] = None
+    quantized = {site.value.original for site in model.quant.sites()} if values else set()
+    for value in values:
+        if value not in quantized:
+            model.quant.skip(value, reason)
 
 
 def _describe(model: Model, site: Site, quantizer: Quantizer) -> _Bias | None:
     op = _weighted_op(model, site.op)
-    if op is None or site.value.const is None:
+    const = site.value.original.const
+    if op is None or const is None:
         return None
     data, weight = op.graph.op_inputs(op)[:2]
     if data is None or weight is None:
@@ -64,9 +78,9 @@ def _describe(model: Model, site: Site, quantizer: Quantizer) -> _Bias | None:
     integer = isinstance(of_data.spec.format, IntFormat) and isinstance(of_weight.spec.format, IntFormat)
     if not integer or not isinstance(of_data.spec.granularity, PerTensor):
         return None
-    array = finite_data(site.value.const)
+    array = finite_data(const)
     scales = of_weight.encoding.scale
-    if isinstance(of_weight.spec.granularity, PerBlock) or weight.const is None or not array.ndim:
+    if isinstance(of_weight.spec.granularity, PerBlock) or weight.original.const is None or not array.ndim:
         return None
     if (
         isinstance(of_weight.spec.granularity, PerChannel)
@@ -99,5 +113,5 @@ def _encoding(bias: _Bias) -> Encoding:
     assert bias.weight.encoding is not None
     scale = bias.input.scale * bias.weight.encoding.scale
     granularity = PerChannel(bias.array.ndim - 1) if scale.ndim else PerTensor()
-    bias.quantizer.spec = bias.quantizer.spec.with_granularity(granularity)
-    return Encoding(bias.quantizer.spec, scale, np.zeros(scale.shape, np.int32))
+    spec = bias.quantizer.spec.with_granularity(granularity)
+    return Encoding(spec, scale, np.zeros(scale.shape, np.int32))

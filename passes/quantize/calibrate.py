@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import Annotated, Literal
 
 import numpy as np
@@ -10,15 +11,17 @@ from annotated_types import Gt, Le
 
 from qc.ir.executor import Observation, Statistics
 from qc.ir.formats import IntFormat
-from qc.ir.graph import Graph, Value
+from qc.ir.graph import Value
 from qc.ir.lower import lower
 from qc.ir.model import Model
 from qc.ir.op_traits import is_grid_preserving
 from qc.ir.quant import Encoding, Quantizer, QuantizerState
+from qc.ir.rewriter import Rewriter
+from qc.ir.scopes import name_apart, scopes_of
 
 from ..base import Pass, Stage, option
 from ..context import PassContext
-from .bias import calibrate_biases
+from .bias import calibrate_biases, leave_float
 from .ranges import encoding_of_range, finite_data, mse_range, percentile_range, weight_encoding
 
 Method = Literal["min-max", "percentile", "mse"]
@@ -62,44 +65,60 @@ class Calibrate(Pass):
             else:
                 observed[quantizer] = values
         if observed:
-            statistics = self._observe(model, context, observed)
-            for quantizer, values in observed.items():
-                low, high = self._range(model, quantizer, values, statistics)
-                encoding = encoding_of_range(quantizer.spec, np.asarray(low), np.asarray(high))
-                self._set(model, quantizer, encoding, f"{self.method} gave [{low:.6g}, {high:.6g}]")
+            self._calibrate(model, context, observed)
         calibrate_biases(model)
+
+    def _calibrate(self, model: Model, context: PassContext, observed: dict[Quantizer, list[Value]]) -> None:
+        statistics = self._observe(model, context, observed)
+        scopes = scopes_of(model.graph)
+        unseen: dict[Quantizer, list[Value]] = {}
+        for quantizer, values in observed.items():
+            ends = self._range(quantizer, values, statistics, any(map(scopes.is_exposed, values)))
+            if ends is None:
+                unseen[quantizer] = values
+                continue
+            low, high = ends
+            encoding = encoding_of_range(quantizer.spec, np.asarray(low), np.asarray(high))
+            self._set(model, quantizer, encoding, f"{self.method} gave [{low:.6g}, {high:.6g}]")
+        if unseen:
+            sites = [site for quantizer in unseen for site in model.quant.sites_of(quantizer)]
+            leave_float(model, sites, "no calibration sample reached it")
+            context.notes.append(_unseen_note(list(dict.fromkeys(chain(*unseen.values())))))
 
     def _observe(
         self, model: Model, context: PassContext, observed: dict[Quantizer, list[Value]]
     ) -> dict[Value, Statistics]:
         """Statistics of every tensor that some quantizer has to cover, from one pass over the data."""
-        sources = {
-            value.name: value
+        wanted = dict.fromkeys(
+            value
             for values in observed.values()
             for value in values
-            if value.const is None and not _is_moved(model.graph, value, values)
-        }
+            if value.const is None and not _is_moved(value, values)
+        )
         request = Observation(histogram=self.method != "min-max")
         data = context.required_data(f"pass '{self.name}'")
         feeds = context.track(data, "calibrating", getattr(data, "length", None))
-        found = context.required_executor().observe(
-            lower(model), dict.fromkeys(sources, request), feeds, base_dir=model.base_dir
-        )
+        rewriter = Rewriter(model)
+        with rewriter.trial():
+            name_apart(rewriter)
+            sources = {value.name: value for value in wanted}
+            found = context.required_executor().observe(
+                lower(model), dict.fromkeys(sources, request), feeds, base_dir=model.base_dir
+            )
         return {sources[name]: statistics for name, statistics in found.items()}
 
     def _range(
-        self, model: Model, quantizer: Quantizer, values: list[Value], statistics: dict[Value, Statistics]
-    ) -> tuple[float, float]:
-        """The range that covers all values that hold the quantizer."""
+        self, quantizer: Quantizer, values: list[Value], statistics: dict[Value, Statistics], exposed: bool
+    ) -> tuple[float, float] | None:
+        """The range that covers all values that hold the quantizer; None if no number of them was seen."""
         ends = [_constant_range(value) for value in values if value.const is not None]
         merged: Statistics | None = None
         for value in values:
             if value in statistics:
                 merged = statistics[value] if merged is None else merged.merge(statistics[value])
         if merged is not None and merged.count:
-            exposed = any(model.graph.is_output(value) for value in values)
             ends.append(self._estimate(quantizer, merged, exposed))
-        return min((low for low, _ in ends), default=0.0), max((high for _, high in ends), default=0.0)
+        return (min(low for low, _ in ends), max(high for _, high in ends)) if ends else None
 
     def _estimate(self, quantizer: Quantizer, statistics: Statistics, exposed: bool) -> tuple[float, float]:
         if self.method == "min-max" or exposed:
@@ -119,13 +138,25 @@ def _needs_no_numbers(quantizer: Quantizer) -> bool:
 
 
 def _values(model: Model, quantizer: Quantizer) -> list[Value]:
-    return list(dict.fromkeys(site.value for site in model.quant.sites_of(quantizer)))
+    """The tensors that hold the quantizer, each by its original."""
+    return list(dict.fromkeys(site.value.original for site in model.quant.sites_of(quantizer)))
 
 
-def _is_moved(graph: Graph, value: Value, group: list[Value]) -> bool:
+def _is_moved(value: Value, group: list[Value]) -> bool:
     """Whether a data mover made ``value`` from another one of the group, whose statistics cover it."""
-    producer = graph.producer(value)
-    return producer is not None and is_grid_preserving(producer) and graph.op_inputs(producer)[0] in group
+    producer = value.graph.producer(value)
+    if producer is None or not is_grid_preserving(producer):
+        return False
+    source = value.graph.op_inputs(producer)[0]
+    return source is not None and source.original in group
+
+
+def _unseen_note(values: list[Value]) -> str:
+    more = f" and {len(values) - 1} more" if len(values) > 1 else ""
+    return (
+        f"no calibration sample reached '{values[0].name}'{more}: there no grid is known and tensors stay "
+        "float; calibrate on data that takes every branch and runs every loop"
+    )
 
 
 def _constant_range(value: Value) -> tuple[float, float]:

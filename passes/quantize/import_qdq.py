@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from onnx import TensorProto
@@ -10,11 +12,12 @@ from onnx import TensorProto
 from qc.ir.arithmetic import dequantize, quantize
 from qc.ir.errors import UsageError
 from qc.ir.formats import Format, IntFormat, parse_format
-from qc.ir.graph import Graph, Op, Use, Value
+from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
 from qc.ir.quant import Encoding, Granularity, PerBlock, PerChannel, PerTensor, Quantizer, QuantSpec
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
+from qc.ir.scopes import Captures, stand_ins
 
 from ..base import Pass, Stage
 from ..context import PassContext
@@ -36,19 +39,33 @@ class ImportQdq(Pass):
     stage = Stage.ANNOTATE
 
     def run(self, model: Model, context: PassContext) -> None:
-        for graph in model.graphs():
-            _Import(model, graph).run()
+        known = _Known({}, {})
+        for graph in list(model.graphs()):
+            _Import(model, graph, known).run()
         model.release_names()
+
+
+class _Known(NamedTuple):
+    """What all graphs share.
+
+    Attributes:
+        quantizers: by what tells grids apart: scale and zero point, or the constant that was dequantized.
+        constants: the float constants by the codes and the grid that they were stored in.
+    """
+
+    quantizers: dict[tuple[object, ...], Quantizer]
+    constants: dict[tuple[object, ...], Value]
 
 
 class _Import:
     """The import of one graph; ops that share scale and zero point share a quantizer."""
 
-    def __init__(self, model: Model, graph: Graph) -> None:
+    def __init__(self, model: Model, graph: Graph, known: _Known) -> None:
         self._model = model
         self._graph = graph
         self._rewriter = Rewriter(model)
-        self._shared: dict[tuple[object, ...], Quantizer] = {}
+        self._captures = Captures(self._rewriter)
+        self._known = known
 
     def run(self) -> None:
         for op in self._graph.ops():
@@ -62,19 +79,27 @@ class _Import:
     def _constant(self, op: Op) -> None:
         codes = self._graph.op_inputs(op)[0]
         encoding = self._encoding(op)
-        if codes is None or codes.const is None or encoding is None:
+        if codes is None or codes.original.const is None or encoding is None:
             return
-        array = codes.const.numpy()
+        array = codes.original.const.numpy()
         numbers = dequantize(array, encoding)
         if not np.array_equal(np.asarray(quantize(numbers, encoding)), array.astype(np.int32)):
             return
         result = self._result(op)
         with self._rewriter.action("dequantize constant", op):
+            constant = self._float_constant(codes.original, numbers, result, encoding)
+            self._take(op, result, self._captures.into(self._graph, constant), [], encoding)
+
+    def _float_constant(self, codes: Value, numbers: np.ndarray, result: Value, encoding: Encoding) -> Value:
+        """A constant where the codes are, the same for all that dequantize them in the same way."""
+        key = (codes, str(encoding.spec), encoding.scale.tobytes(), encoding.zero_point.tobytes())
+        if key not in self._known.constants:
             name = _float_name(codes.name, result.name)
-            constant = self._rewriter.add_constant(self._graph, numbers, name)
-            if name == result.name and not self._graph.is_output(result):
+            constant = self._rewriter.add_constant(codes.graph, numbers, name)
+            if name == result.name and codes.graph is self._graph and not self._graph.is_output(result):
                 self._rewriter.swap_names(constant, result)
-            self._take(op, result, constant, [], encoding)
+            self._known.constants[key] = constant
+        return self._known.constants[key]
 
     def _pair(self, op: Op) -> None:
         source = self._graph.op_inputs(op)[0]
@@ -98,22 +123,19 @@ class _Import:
 
     def _take(self, op: Op, result: Value, new: Value, sites: list[Site], encoding: Encoding) -> None:
         """Lets the readers of ``result`` read ``new``, with a quantizer at ``sites`` or at each reading."""
-        quantizer = self._quantizer(op, encoding)
-        uses = self._graph.uses(result)
+        keys = _keys(op, new, encoding)
+        quantizer = next((known for key in keys if (known := self._known.quantizers.get(key))), None)
+        sites = sites or list(_sites(result, new))
         self._rewriter.replace_uses(result, new)
         self._rewriter.erase_op(op)
-        for site in sites or [_site(new, use) for use in uses]:
+        for site in sites:
             if self._model.quant.get(site) is None:
                 placed = self._model.quant.place(site, quantizer or encoding.spec, "the model came with it")
-                quantizer = self._shared[self._key] = placed
+                self._known.quantizers.update(dict.fromkeys(keys, placed))
+                quantizer = placed
         if quantizer is not None and quantizer.encoding is None:
             self._model.quant.calibrate(quantizer, encoding, "the model came with it")
-            quantizer.frozen = True
-
-    def _quantizer(self, op: Op, encoding: Encoding) -> Quantizer | None:
-        scale, zero_point = (*self._graph.op_inputs(op), None, None)[1:3]
-        self._key = (scale, zero_point, str(encoding.spec))
-        return self._shared.get(self._key)
+            self._model.quant.freeze(quantizer)
 
     def _restores(self, op: Op, encoding: Encoding) -> bool:
         """Whether ``op`` is a DequantizeLinear of the same grid."""
@@ -173,9 +195,24 @@ def _is_single_channel(op: Op) -> bool:
     return shape is not None and -len(shape) <= axis < len(shape) and shape[axis] == 1
 
 
-def _site(value: Value, use: Use) -> Site:
-    assert isinstance(use.port, int)
-    return Site(value, use.op, use.port)
+def _keys(op: Op, value: Value, encoding: Encoding) -> list[tuple[object, ...]]:
+    """What tells the grid of an op from others: its scale and zero point, and the constant on it."""
+    scale, zero_point = (*op.graph.op_inputs(op), None, None)[1:3]
+    keys: list[tuple[object, ...]] = [(scale, zero_point, str(encoding.spec))]
+    return keys if value.original.const is None else [*keys, (value.original,)]
+
+
+def _sites(old: Value, new: Value) -> Iterator[Site]:
+    """The readings of ``old`` in all graphs, as those of ``new``, which takes its place."""
+    for op, port in old.graph.uses(old):
+        if isinstance(port, int):
+            yield Site(new, op, port)
+    for owner in old.graph.capturing(old):
+        inside = [graph for body in owner.subgraphs.values() for graph in body.walk()]
+        for alias in stand_ins(inside).get(old, ()):
+            yield from (
+                Site(alias, op, port) for op, port in alias.graph.uses(alias) if isinstance(port, int)
+            )
 
 
 def _float_name(codes: str, result: str) -> str:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from qc.ir.errors import ModelError, UsageError, nearest
 from qc.ir.formats import IntFormat, parse_format
-from qc.ir.graph import Graph, Op, Value
+from qc.ir.graph import Op, Value
 from qc.ir.lower import lower
 from qc.ir.model import Model
 from qc.ir.op_traits import bias_port, weight_port
-from qc.ir.quant import Quantizer, QuantSpec
+from qc.ir.quant import QuantSpec
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
 from qc.ir.tensor_ref import TensorRef
@@ -20,7 +20,8 @@ from qc.ir.tensor_ref import TensorRef
 from ..base import Pass, Stage, option
 from ..context import PassContext
 from ..target import FormatRule, Target
-from .units import Unit, UnitMap, is_plain_float
+from .reasons import Reasons
+from .units import Reason, Unit, UnitMap
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,9 @@ class InsertQuantizers(Pass):
     quantized only where an integer op reads it, so that float readers keep the float numbers. A value inside
     a region is never quantized; an inner tensor that is also a graph output is outside every region. For
     every float tensor that stays unquantized the reason is recorded.
+
+    The bodies of If, Loop and Scan are treated like the main graph. What a body captures, takes in or gives
+    back is read by whoever reads it there.
     """
 
     name = "insert-quantizers"
@@ -55,8 +59,6 @@ class InsertQuantizers(Pass):
         _refuse_quantized(model)
         _complete_types(model, context)
         _Placement(model, context.required_target(), self).run()
-        for graph in list(model.graphs())[1:]:
-            _skip_nested(model, graph)
 
 
 def _checked_format(option_name: str, text: str) -> None:
@@ -69,7 +71,7 @@ def _checked_format(option_name: str, text: str) -> None:
 
 def _refuse_quantized(model: Model) -> None:
     """Raises ModelError if the model came with quantize ops: a second grid on top would only add error."""
-    for op in model.graph.ops():
+    for op in (op for graph in model.graphs() for op in graph.ops()):
         if op.op_type in ("QuantizeLinear", "DequantizeLinear") or op.op_type.startswith("QLinear"):
             raise ModelError(
                 f"the model is quantized already ({op.label}); start from the float model, or take the grids "
@@ -88,18 +90,31 @@ def _complete_types(model: Model, context: PassContext) -> None:
             if elem_type:
                 with rewriter.action("type from the runtime", made[name]):
                     rewriter.set_type(made[name], made[name].type._replace(elem_type=elem_type))
+    context.notes += _unknown_types(model)
+
+
+def _unknown_types(model: Model) -> Iterator[str]:
+    """Notes on ops in bodies, where no runtime can be asked, whose results have a type that nobody knows."""
+    for op in (op for graph in model.graph.walk() if graph.parent is not None for op in graph.ops()):
+        results = [value for value in op.graph.op_outputs(op) if value is not None]
+        if op.domain and results and not any(value.type.elem_type for value in results):
+            yield (
+                f"the type of '{results[0].name}' is not known, as ONNX does not define {op.op_type}; "
+                "what is computed from it inside the body stays float"
+            )
 
 
 class _Placement:
-    """Placement on the main graph of one model."""
+    """Placement on the main graph and all bodies of one model."""
 
     def __init__(self, model: Model, target: Target, options: InsertQuantizers) -> None:
         self.quant = model.quant
-        self.graph = model.graph
         self.target = target
-        self.units = UnitMap(model, model.graph, target, _left_float(model.graph, options))
+        self.units = UnitMap(model, target, _left_float(model, options))
+        self.scopes = self.units.scopes
         self.activation = _spec(target.activation, options.activation)
         self.weight = _spec(target.weight, options.weight)
+        self._fitting: dict[Value, bool] = {}
 
     def run(self) -> None:
         for unit in self.units.integer:
@@ -107,121 +122,91 @@ class _Placement:
                 self._place_input(unit, value, op, port)
             for value in self.units.outputs(unit):
                 if unit.rule.output == "always" or self.units.all_readers_integer(value):
-                    self._place(Site(value), self._activation_spec(value), f"made by {unit.label}")
-        for value in self.graph.values():
-            if value.is_float and not self.quant.sites_on(value) and not self.quant.why_not(value):
-                self.quant.skip(value, self._why_float(value))
+                    self._place(Site(value), self._activation_spec(value), f"made by {unit.label}", unit)
+        reasons = Reasons(self.units, self.quant)
+        for value in (value for graph in self.scopes.graphs for value in graph.values()):
+            own = value.is_float and value.captured is None
+            if own and not reasons.is_quantized(value) and not self.quant.why_not(value):
+                self.quant.skip(value, *reasons.why_float(value))
 
     # -- inputs -------------------------------------------------------------------------------------
 
     def _place_input(self, unit: Unit, value: Value, op: Op, port: int) -> None:
-        if value.const is not None and port == weight_port(op):
-            self._place_shared(Site(value, op, port), self.weight, f"weight of {op.label}")
-        elif value.const is not None and self._is_bias(unit, value, op, port):
-            self._place_bias(Site(value, op, port), f"bias of {op.label}")
-        elif value.const is not None and not self._fits(value.const):
-            self.quant.skip(value, f"a constant that holds numbers {self.activation.format} does not have")
-        elif value.const is not None:
-            self._place_shared(Site(value, op, port), self.activation, f"constant read by {unit.label}")
+        const = value.original.const
+        if const is not None and port == weight_port(op):
+            self._place_shared(Site(value, op, port), self.weight, f"weight of {op.label}", unit)
+        elif const is not None and self._is_bias(unit, value, op, port):
+            self._place_bias(Site(value, op, port), f"bias of {op.label}", unit)
+        elif const is not None and not self._fits(value.original, const):
+            reason = f"a constant that holds numbers {self.activation.format} does not have"
+            self.quant.skip(value.original, reason, unit.rule.asked_by)
+        elif const is not None:
+            site = Site(value, op, port)
+            self._place_shared(site, self.activation, f"constant read by {unit.label}", unit)
         elif not self._inherit(value):
-            self._place_read(value, op, port, f"read by {unit.label}")
+            self._place_read(value, op, port, f"read by {unit.label}", unit)
 
-    def _place_bias(self, site: Site, reason: str) -> None:
+    def _place_bias(self, site: Site, reason: str, unit: Unit) -> None:
         format = self.weight.format
         if isinstance(format, IntFormat):
             if self.target.quantize_bias:
-                self._place(site, _BIAS, reason)
+                self._place(site, _BIAS, reason, unit)
         elif not format.scaled:
-            self._place_shared(site, self.weight, reason)
+            self._place_shared(site, self.weight, reason, unit)
 
     def _is_bias(self, unit: Unit, value: Value, op: Op, port: int) -> bool:
         in_region = unit.region is not None and unit.region.captures.get("bias") is value
         return port == bias_port(op) or (in_region and op.is_type("Add"))
 
-    def _fits(self, const: TensorRef) -> bool:
+    def _fits(self, value: Value, const: TensorRef) -> bool:
         """Whether a constant is finite, and stays so in the format of activations (no grid has infinity)."""
-        format, array = self.activation.format, const.numpy()
-        highest = np.inf if isinstance(format, IntFormat) or format.scaled else format.highest
-        return bool(np.isfinite(array).all() and np.max(np.abs(array), initial=0.0) <= highest)
+        if value not in self._fitting:
+            format, (low, high) = self.activation.format, const.extremes()
+            has_limit = not isinstance(format, IntFormat) and not format.scaled
+            within = not has_limit or max(high, -low) <= format.highest
+            self._fitting[value] = math.isfinite(low) and math.isfinite(high) and within
+        return self._fitting[value]
 
     def _inherit(self, value: Value) -> bool:
         """Whether ``value`` is quantized already, or can carry on the grid of what it was moved from."""
         chain = []
-        current: Value | None = value
+        current: Value | None = value.original
         while current is not None and self.quant.of_value(current) is None:
-            producer = self.graph.producer(current)
+            producer = current.graph.producer(current)
             if producer is None or not self.units.is_carry(producer):
                 return False
             chain.append((current, producer))
-            current = self.graph.op_inputs(producer)[0]
+            source = producer.graph.op_inputs(producer)[0]
+            current = source.original if source is not None else None
         for moved, producer in reversed(chain):
-            self._place(Site(moved), self._activation_spec(moved), f"moved by {producer.label}")
+            mover = self.units.unit_of(producer)
+            self._place(Site(moved), self._activation_spec(moved), f"moved by {producer.label}", mover)
         return True
 
-    def _place_read(self, value: Value, op: Op, port: int, reason: str) -> None:
+    def _place_read(self, value: Value, op: Op, port: int, reason: str, unit: Unit) -> None:
         spec = self._activation_spec(value)
         if self.units.all_readers_integer(value):
-            self._place(Site(value), spec, reason)
+            self._place(Site(value.original), spec, reason, unit)
         else:
-            self._place_shared(Site(value, op, port), spec, f"{reason}; other readers keep it in float")
+            reason = f"{reason}; other readers keep it in float"
+            self._place_shared(Site(value, op, port), spec, reason, unit)
 
-    def _place(self, site: Site, spec: QuantSpec, reason: str) -> None:
+    def _place(self, site: Site, spec: QuantSpec, reason: str, unit: Unit) -> None:
         if self.quant.get(site) is None:
-            self.quant.place(site, spec, reason)
+            self.quant.place(site, spec, reason, unit.rule.asked_by)
 
-    def _place_shared(self, site: Site, spec: QuantSpec, reason: str) -> None:
+    def _place_shared(self, site: Site, spec: QuantSpec, reason: str, unit: Unit) -> None:
         """Places a quantizer at a use, the same one that other uses of the value hold if the specs agree."""
         if self.quant.get(site) is not None:
             return
-        shared: Quantizer | None = next(
-            (
-                q
-                for other in self.quant.sites_on(site.value)
-                if (q := self.quant.get(other)) and q.spec == spec
-            ),
-            None,
-        )
-        self.quant.place(site, shared or spec, reason)
+        others = (q for alias in self.scopes.aliases(site.value) for q in self.quant.quantizers_on(alias))
+        shared = next((quantizer for quantizer in others if quantizer.spec == spec), None)
+        self.quant.place(site, shared or spec, reason, unit.rule.asked_by)
 
     def _activation_spec(self, value: Value) -> QuantSpec:
-        producer = self.graph.producer(value)
+        producer = value.original.graph.producer(value.original)
         limits = self.units.unit_of(producer).rule.output_range if producer is not None else None
         return replace(self.activation, fixed_range=limits) if limits is not None else self.activation
-
-    # -- reasons ------------------------------------------------------------------------------------
-
-    def _why_float(self, value: Value) -> str:
-        if not is_plain_float(value):
-            return "a tensor of 16-bit floats; qc quantizes float32"
-        if value in self.units.infinite:
-            return "it can hold infinity, or a number as large, of a constant: no grid reaches there"
-        producer = self.graph.producer(value)
-        if producer is None:
-            return self._why_unread(value)
-        unit = self.units.unit_of(producer)
-        if unit.region is not None and unit.region.is_inner(value):
-            return f"inside {unit.label}, which runs as one operator"
-        if value not in self.units.data:
-            return f"{unit.label} computes it from shapes or constants alone"
-        if unit in self.units.integer:
-            reader = "it is a graph output" if self.graph.is_output(value) else "a reader runs in float"
-            return f"{unit.label} can give a float result, and {reader}"
-        if unit.rule.runs == "between":
-            return f"{unit.label} runs in integers only between integer ops, and is not between such"
-        if unit.rule.runs == "carry":
-            return f"{unit.label} moves float data, and nothing that reads it runs in integers"
-        return f"{unit.label} runs in float: {unit.rule.why or 'the target has no integer kernel for it'}"
-
-    def _why_unread(self, value: Value) -> str:
-        uses = self.graph.uses(value)
-        if not uses:
-            return "nothing reads it"
-        unit = self.units.unit_of(uses[0].op)
-        if unit in self.units.integer:
-            return f"a parameter of {unit.label}, which stays as it is"
-        if unit.rule.runs == "carry":
-            return f"{unit.label} moves it, and nothing that reads it runs in integers"
-        return f"read by {unit.label}, which runs in float"
 
 
 _BIAS = QuantSpec(IntFormat(32, signed=True), symmetric=True, derived=True)
@@ -241,23 +226,16 @@ def _spec(rule: FormatRule, format: str | None) -> QuantSpec:
     return QuantSpec(chosen, symmetric=symmetric, narrow=rule.narrow and symmetric)
 
 
-def _left_float(graph: Graph, options: InsertQuantizers) -> dict[Op, str]:
+def _left_float(model: Model, options: InsertQuantizers) -> dict[Op, Reason]:
     """The ops that the options leave in float, with the reason."""
-    found: dict[Op, str] = {}
+    found: dict[Op, Reason] = {}
+    ops = [op for graph in model.graph.walk() for op in graph.ops()]
     for field, kind in (("skip_ops", "op_type"), ("skip_nodes", "name")):
         chosen = getattr(options, field)
-        known = dict.fromkeys(getattr(op, kind) for op in graph.ops())
+        known = dict.fromkeys(getattr(op, kind) for op in ops)
         for word in chosen:
             if word not in known:
                 raise UsageError(f"{field} names '{word}', which no op has{nearest(word, list(known))}")
-        found.update({op: f"{field} names it" for op in graph.ops() if getattr(op, kind) in chosen})
+        reason = Reason(f"{field} names it", f"option {field} of '{options.name}'")
+        found.update({op: reason for op in ops if getattr(op, kind) in chosen})
     return found
-
-
-def _skip_nested(model: Model, graph: Graph) -> None:
-    where = (
-        f"the body of {graph.parent.label}" if graph.parent is not None else f"the function '{graph.name}'"
-    )
-    for value in graph.values():
-        if value.is_float and value.captured is None:
-            model.quant.skip(value, f"inside {where}; qc quantizes the main graph only")

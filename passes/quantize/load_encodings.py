@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,6 +14,7 @@ from qc.ir.graph import Value
 from qc.ir.model import Model
 from qc.ir.quant import Encoding, Granularity, PerBlock, PerChannel, PerTensor, QuantSpec
 from qc.ir.quant_table import Site
+from qc.ir.scopes import stand_ins, tensors_by_name
 
 from ..base import Pass, Stage, option
 from ..context import PassContext
@@ -29,6 +31,7 @@ class LoadEncodings(Pass):
 
     name = "load-encodings"
     stage = Stage.ANNOTATE
+    idempotent = False  # what it loads takes the place of what is there, whatever that is
 
     file: str = option("", "path of the encodings file")
     only: Literal["all", "parameters", "activations"] = option("all", "which tensors to take grids for")
@@ -42,31 +45,34 @@ class LoadEncodings(Pass):
         if not self.file:
             raise UsageError(f"pass '{self.name}' needs a file: write {self.name}{{file=NAME}}")
         document = located(read_encodings(self.file), model)
-        values = {value.name: value for graph in model.graphs() for value in graph.values()}
+        values = tensors_by_name(model.graph)
+        inside = stand_ins(list(model.graphs()))
         loaded: set[Value] = set()
         for record in document.records:
             value = values.get(record.name)
             if value is None:
-                self._refuse_unknown(record.name, list(values))
+                self._refuse_unknown(record.name, values)
             elif self._is_wanted(value):
-                self._load(model, value, record)
+                self._load(model, [value, *inside.get(value, ())], record)
                 loaded.add(value)
         if self.others == "remove":
             self._remove_others(model, loaded)
 
-    def _refuse_unknown(self, name: str, known: list[str]) -> None:
+    def _refuse_unknown(self, name: str, known: Iterable[str]) -> None:
         if self.unknown == "error":
+            similar = nearest(name, list(known))
             raise UsageError(
-                f"'{self.file}' has a grid for '{name}', which the model lacks{nearest(name, known)}; with "
+                f"'{self.file}' has a grid for '{name}', which the model lacks{similar}; with "
                 "unknown=ignore such tensors are passed over"
             )
 
     def _is_wanted(self, value: Value) -> bool:
         return self.only == "all" or (self.only == "parameters") == (value.const is not None)
 
-    def _load(self, model: Model, value: Value, record: TensorRecord) -> None:
-        encoding = _encoding(record, value, self.file)
-        sites = model.quant.sites_on(value) or [Site(value)]
+    def _load(self, model: Model, aliases: list[Value], record: TensorRecord) -> None:
+        """Gives the grid of a record to all sites of a tensor and its stand-ins."""
+        encoding = _encoding(record, aliases[0], self.file)
+        sites = [site for alias in aliases for site in model.quant.sites_on(alias)] or [Site(aliases[0])]
         for site in sites:
             if model.quant.get(site) is not None:
                 model.quant.remove(site, f"a grid from '{self.file}' takes its place")
@@ -74,13 +80,15 @@ class LoadEncodings(Pass):
         for site in sites[1:]:
             model.quant.place(site, quantizer, f"listed in '{self.file}'")
         model.quant.calibrate(quantizer, encoding, f"from '{self.file}'")
-        quantizer.frozen = self.freeze
+        if self.freeze:
+            model.quant.freeze(quantizer)
 
     def _remove_others(self, model: Model, loaded: set[Value]) -> None:
         for site in model.quant.sites():
-            if site.value not in loaded and self._is_wanted(site.value):
+            value = site.value.original
+            if value not in loaded and self._is_wanted(value):
                 model.quant.remove(site, f"not listed in '{self.file}'")
-                model.quant.skip(site.value, f"not listed in '{self.file}'")
+                model.quant.skip(value, f"not listed in '{self.file}'")
 
 
 def _encoding(record: TensorRecord, value: Value, source: str) -> Encoding:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
+from qc.ir.graph import Op
+from qc.ir.journal import NEAR_MATCH
 from qc.ir.model import Model
-from qc.patterns import find_all, supergroup_names, supergroups
+from qc.patterns import Match, Matcher, NearMatch, near_matches
 
 from ..base import Pass, Stage
 from ..context import PassContext
+from ..target import Target
 
 
 @dataclass(frozen=True)
 class MatchSupergroups(Pass):
     """Makes a region of every supergroup that the target knows, the largest first.
 
-    Each op joins at most one region. A supergroup that no rule of the target names stays the ops it is.
+    Each op joins at most one region. A supergroup that no rule of the target names stays the ops it is. A
+    block, such as attention or an LSTM cell, becomes a region only if a rule has its exact name. Supergroups
+    that the target file itself defines come first among those of equal size. Where one nearly fits, a remark
+    says what is in the way.
     """
 
     name = "match-supergroups"
@@ -24,9 +31,37 @@ class MatchSupergroups(Pass):
 
     def run(self, model: Model, context: PassContext) -> None:
         target = context.required_target()
-        known = supergroups(name for name in supergroup_names() if target.region_rule(name) is not None)
+        known = target.known_supergroups()
         claimed = {op for region in model.regions for op in region.ops}
         for graph in model.graphs():
-            for match in find_all(graph, known, taken=claimed):
-                rule = target.region_rule(match.name)
-                model.add_region(match.region(), match.name, rule.asked_by if rule is not None else "")
+            matcher = Matcher(graph, known)
+            matches = matcher.find_all(taken=claimed)
+            for match in matches:
+                model.add_region(match.region(), match.name, _asked_by(target, match.name))
+            _note_near_matches(model, matcher, matches, claimed, target)
+
+
+def _note_near_matches(
+    model: Model, matcher: Matcher, matches: Collection[Match], claimed: Collection[Op], target: Target
+) -> None:
+    for near in near_matches(matcher, matches, claimed):
+        mismatch = near.mismatch
+        name = mismatch.name
+        reason = f"{name} does not match, though {mismatch.extent}: {mismatch.reason}"
+        asked_by = _asked_by(target, name)
+        model.journal.note(NEAR_MATCH, near.root, near.root.label, reason, asked_by, _suggestion(near))
+
+
+def _asked_by(target: Target, name: str) -> str:
+    rule = target.region_rule(name)
+    return rule.asked_by if rule is not None else ""
+
+
+def _suggestion(near: NearMatch) -> str:
+    """What a user can do about a near match."""
+    name, value = near.mismatch.name, near.failure.value
+    if near.is_read_outside and value is not None:
+        return f"compute '{value.name}' a second time for what reads it outside of the {name}"
+    if near.fits_whole:
+        return ""
+    return f"export the model with the spelling of a {name} that is expected here"

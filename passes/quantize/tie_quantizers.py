@@ -9,6 +9,7 @@ from qc.ir.model import Model
 from qc.ir.op_traits import GRID_JOINING
 from qc.ir.quant import Quantizer
 from qc.ir.quant_table import Site
+from qc.ir.scopes import Passage, Scopes
 
 from ..base import Pass, Stage
 from ..context import PassContext
@@ -19,11 +20,15 @@ from .units import UnitMap
 class TieQuantizers(Pass):
     """Ties the output of a data mover to its input, and the inputs of a join to its output.
 
-    An op that only moves data (Reshape, MaxPool, Slice) gives its output the grid of its input. For an op
-    that joins tensors (Concat) on a target that wants one grid there, every input takes the quantizer of
-    the output. An input that somebody else reads too keeps its own grid for that reader and is requantized
-    on its way into the join. Nothing is looked for beyond the op that made an input: a tensor that nothing
-    quantized stays so, and so does a frozen quantizer.
+    An op that only moves data (Reshape, MaxPool, Slice) gives its output the grid of its input. What passes
+    into or out of the bodies of If, Loop and Scan at one place has one grid: the result of an If and what its
+    branches give back, or what a Loop carries from one iteration to the next. A tensor from outside joins it
+    unless somebody else reads it too.
+
+    For an op that joins tensors (Concat) on a target that wants one grid there, every input takes the
+    quantizer of the output. An input that somebody else reads too keeps its own grid for that reader and is
+    requantized on its way into the join. Nothing is looked for beyond the op that made an input: a tensor
+    that nothing quantized stays so, and so does a frozen quantizer.
     """
 
     name = "tie-quantizers"
@@ -32,27 +37,30 @@ class TieQuantizers(Pass):
 
     def run(self, model: Model, context: PassContext) -> None:
         target = context.required_target()
-        units = UnitMap(model, model.graph, target)
-        for op in model.graph.ops():
+        units = UnitMap(model, target)
+        for op in units.scopes.ops:
             if units.is_carry(op):
                 _tie_moved(model, op)
+        for passages in units.scopes.passages.values():
+            for passage in passages:
+                _tie_passage(model, units.scopes, passage)
         joins = [
             op
-            for op in model.graph.ops()
+            for op in units.scopes.ops
             if units.unit_of(op).rule.share_grid and op.op_type in GRID_JOINING and units.runs_integer(op)
         ]
         for op in joins:
-            _inherit_range(model, op)
+            _inherit_range(model, op, units.unit_of(op).rule.asked_by)
         for op in reversed(joins):
-            _tie_joined(model, op)
+            _tie_joined(model, op, units.unit_of(op).rule.asked_by)
 
 
 def _tie_moved(model: Model, op: Op) -> None:
-    source = model.graph.op_inputs(op)[0]
+    source = op.graph.op_inputs(op)[0]
     quantizer = model.quant.of_value(source) if source is not None else None
     if quantizer is None:
         return
-    for value in model.graph.op_outputs(op):
+    for value in op.graph.op_outputs(op):
         other = model.quant.of_value(value) if value is not None else None
         if other is None or other.frozen or quantizer.frozen:
             continue
@@ -60,20 +68,52 @@ def _tie_moved(model: Model, op: Op) -> None:
             model.quant.tie(quantizer, [other], f"{op.label} moves data and keeps its grid")
 
 
-def _inherit_range(model: Model, op: Op) -> None:
+def _tie_passage(model: Model, scopes: Scopes, passage: Passage) -> None:
+    """Gives everything that passes into or out of a body at one place a single quantizer."""
+    quant = model.quant
+    arrived = [alias for result in passage.results for alias in scopes.aliases(result)]
+    sites = [site for alias in arrived for site in quant.sites_on(alias)]
+    results = [quantizer for site in sites if (quantizer := quant.get(site)) is not None]
+    if not results:
+        return
+    sources = {source: quant.of_value(source) for source in passage.sources}
+    ranges = {quantizer.spec.fixed_range if quantizer is not None else None for quantizer in sources.values()}
+    tied = [q for source, q in sources.items() if q is not None and _follows(model, scopes, passage, source)]
+    tied = [quantizer for quantizer in (*tied, *results) if not quantizer.frozen]
+    keep = next(iter(tied), None)
+    if keep is None:
+        return
+    reason = f"{passage.op.label} passes it on, on one grid"
+    quant.respec(keep, replace(keep.spec, fixed_range=ranges.pop() if len(ranges) == 1 else None), reason)
+    kind = keep.spec.format, keep.spec.granularity
+    quant.tie(keep, [other for other in tied if (other.spec.format, other.spec.granularity) == kind], reason)
+
+
+def _follows(model: Model, scopes: Scopes, passage: Passage, source: Value) -> bool:
+    """Whether a source may have the grid of the passage: its body makes it, or nothing else reads it."""
+    if source in passage.made and source.graph.parent is passage.op:
+        return True
+    quantizer = model.quant.of_value(source)
+    sites = model.quant.sites_of(quantizer) if quantizer is not None else []
+    alone = all(site.value.original is source for site in sites)
+    onward = all(result in passage.results for result in scopes.onward(source))
+    return alone and onward and not scopes.leaves(source) and next(scopes.uses(source), None) is None
+
+
+def _inherit_range(model: Model, op: Op, asked_by: str) -> None:
     """Fixes the range of a join's result if all its inputs are fixed to the same one."""
-    output = model.graph.op_outputs(op)[0]
+    output = op.graph.op_outputs(op)[0]
     shared = model.quant.of_value(output) if output is not None else None
-    inputs = [(port, v) for port, v in enumerate(model.graph.op_inputs(op)) if v is not None and v.is_float]
+    inputs = [(port, v) for port, v in enumerate(op.graph.op_inputs(op)) if v is not None and v.is_float]
     held = [model.quant.of_use(value, op, port) for port, value in inputs]
     ranges = {quantizer.spec.fixed_range if quantizer is not None else None for quantizer in held}
     if shared is not None and len(ranges) == 1 and None not in ranges:
         spec = replace(shared.spec, fixed_range=ranges.pop())
-        model.quant.respec(shared, spec, f"{op.label} joins tensors of that range")
+        model.quant.respec(shared, spec, f"{op.label} joins tensors of that range", asked_by)
 
 
-def _tie_joined(model: Model, op: Op) -> None:
-    graph, quant = model.graph, model.quant
+def _tie_joined(model: Model, op: Op, asked_by: str) -> None:
+    graph, quant = op.graph, model.quant
     output = graph.op_outputs(op)[0]
     shared = quant.of_value(output) if output is not None else None
     if shared is None:
@@ -86,12 +126,14 @@ def _tie_joined(model: Model, op: Op) -> None:
         if own is None or own is shared:
             continue
         frozen = own.frozen or shared.frozen
-        if not frozen and _only_flows_into(graph, model, own, op):
+        if not frozen and _only_flows_into(model, own, op):
             if own.spec.fixed_range is not None or shared.spec.fixed_range is not None:
-                quant.respec(shared, replace(shared.spec, fixed_range=_common_range(own, shared)), reason)
-            quant.tie(shared, [own], reason)
+                quant.respec(
+                    shared, replace(shared.spec, fixed_range=_common_range(own, shared)), reason, asked_by
+                )
+            quant.tie(shared, [own], reason, asked_by)
         elif not (own.frozen and quant.get(Site(value, op, port)) is own):
-            _requantize(model, value, op, port, shared, reason)
+            _requantize(model, Site(value, op, port), shared, reason, asked_by)
 
 
 def _common_range(a: Quantizer, b: Quantizer) -> tuple[float, float] | None:
@@ -99,24 +141,23 @@ def _common_range(a: Quantizer, b: Quantizer) -> tuple[float, float] | None:
     return a.spec.fixed_range if a.spec.fixed_range == b.spec.fixed_range else None
 
 
-def _only_flows_into(graph: Graph, model: Model, quantizer: Quantizer, op: Op) -> bool:
+def _only_flows_into(model: Model, quantizer: Quantizer, op: Op) -> bool:
     """Whether no one but ``op`` sees the grid of ``quantizer``: changing it changes nothing else."""
     sites = model.quant.sites_of(quantizer)
     held = {site.value for site in sites}
     return all(site.op is None or site.op is op for site in sites) and all(
-        _is_private(graph, value, held, op) for value in held
+        _is_private(value.graph, value, held, op) for value in held
     )
 
 
 def _is_private(graph: Graph, value: Value, held: set[Value], op: Op) -> bool:
-    if graph.is_output(value) or value.const is not None:
-        return value.const is not None
+    if graph.is_output(value) or value.original.const is not None:
+        return value.original.const is not None
     moved = (use.op for use in graph.uses(value) if use.op is not op)
     return all(all(out in held for out in graph.op_outputs(mover) if out is not None) for mover in moved)
 
 
-def _requantize(model: Model, value: Value, op: Op, port: int, shared: Quantizer, reason: str) -> None:
-    site = Site(value, op, port)
+def _requantize(model: Model, site: Site, shared: Quantizer, reason: str, asked_by: str) -> None:
     if model.quant.get(site) is not None:
-        model.quant.remove(site, reason)
-    model.quant.place(site, shared, f"{reason}; other readers of it keep theirs")
+        model.quant.remove(site, reason, asked_by)
+    model.quant.place(site, shared, f"{reason}; other readers of it keep theirs", asked_by)

@@ -5,22 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
-import numpy as np
-from onnx import TensorProto
-
-from qc.ir.graph import Graph, Op, Value
+from qc.ir.dataflow import data_values, infinite_values, is_plain_float, reads_shape_only
+from qc.ir.graph import Op, Value
 from qc.ir.model import Model
-from qc.ir.op_traits import is_grid_preserving, is_parameter
+from qc.ir.op_traits import is_parameter
 from qc.ir.region import Region
+from qc.ir.scopes import Scopes, scopes_of
 
 from ..target import OpRule, Target
 
-_NUMBER_BLIND = ("Shape", "Size")  # ops that read a tensor's shape and not its numbers
-# Numbers from here on stand for infinity, as in masks of attention: next to them float32 has no fractions.
-_AS_INFINITE = 2.0**24
-# Ops whose result can hold an infinity of any input; those that only move data take it from the first.
-_PASSING = ("Add", "Cast", "CastLike", "Concat", "Mul", "Sub", "Sum", "Trilu", "Where")
+
+class Reason(NamedTuple):
+    """Why a tensor stays float.
+
+    Attributes:
+        text: the reason, as the user reads it.
+        asked_by: the line of configuration behind it; empty if there is none.
+        suggestion: what would change it; empty if nothing is known to.
+    """
+
+    text: str
+    asked_by: str = ""
+    suggestion: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,20 +50,35 @@ class Unit:
         return f"{self.region.name} at {self.root.label}" if self.region is not None else self.root.label
 
 
+class Input(NamedTuple):
+    """One reading of data by a unit."""
+
+    value: Value
+    op: Op
+    port: int
+
+
 class UnitMap:
-    """The units of one graph, who makes and reads each value, and which units run in integers."""
+    """The units of the main graph and of all bodies, and which of them run in integers.
+
+    A tensor is asked about by its original or any stand-in; sets of values hold originals.
+    """
 
     def __init__(
-        self, model: Model, graph: Graph, target: Target, left_float: Mapping[Op, str] = MappingProxyType({})
+        self, model: Model, target: Target, left_float: Mapping[Op, Reason] = MappingProxyType({})
     ) -> None:
         """Args: left_float: ops that run in float whatever the target says, with the reason."""
-        self.graph = graph
+        self.scopes = scopes_of(model.graph)
         self._of_op: dict[Op, Unit] = {}
-        self.data = _data_values(graph)
-        self.infinite = _infinite_values(graph)
-        for unit in _units(model, graph, target, left_float):
+        self._inputs: dict[Unit, tuple[Input, ...]] = {}
+        self._outputs: dict[Unit, tuple[Value, ...]] = {}
+        self._all_integer: dict[Value, bool] = {}
+        self._data = data_values(model.graph)
+        self._infinite = infinite_values(model.graph)
+        for unit in _units(model, self.scopes, target, left_float):
             self._of_op.update(dict.fromkeys(unit.ops, unit))
-        self.units = list(dict.fromkeys(self._of_op[op] for op in _by_root(graph, self._of_op)))
+        # In topological order: a unit counts where its last op stands.
+        self.units = [self._of_op[op] for op in self.scopes.ops if self._of_op[op].root is op]
         self.integer = {
             unit: None
             for unit in self.units
@@ -72,62 +95,92 @@ class UnitMap:
         return op is not None and self._of_op[op] in self.integer
 
     def is_carry(self, op: Op | None) -> bool:
-        """Whether ``op`` only moves data."""
-        return op is not None and self._of_op[op].rule.runs == "carry"
+        """Whether ``op`` only moves the data of its first input."""
+        return op is not None and op not in self.scopes.passages and self._of_op[op].rule.runs == "carry"
 
-    def inputs(self, unit: Unit) -> Iterator[tuple[Value, Op, int]]:
-        """The float32 data that the unit reads from outside: (value, reading op, port).
+    def is_data(self, value: Value) -> bool:
+        """Whether ``value`` depends on the numbers of an input, and not on shapes and constants alone."""
+        return value.original in self._data
+
+    def is_infinite(self, value: Value) -> bool:
+        """Whether ``value`` can hold an infinity of a constant, or what stands for it."""
+        return value.original in self._infinite
+
+    def inputs(self, unit: Unit) -> tuple[Input, ...]:
+        """The float32 data that the unit reads from outside.
 
         Neither parameters nor what can hold infinity are among them.
         """
-        for op in unit.ops:
-            for port, value in enumerate(self.graph.op_inputs(op)):
-                if value is None or not self._has_grid(value) or is_parameter(op, port):
-                    continue
-                if self.graph.producer(value) not in unit.ops:
-                    yield value, op, port
+        if unit not in self._inputs:
+            self._inputs[unit] = tuple(self._find_inputs(unit))
+        return self._inputs[unit]
 
-    def outputs(self, unit: Unit) -> list[Value]:
+    def outputs(self, unit: Unit) -> tuple[Value, ...]:
         """The float32 values that the unit makes and shows to others, without those that can be infinite."""
-        made = [value for op in unit.ops for value in self.graph.op_outputs(op) if value is not None]
-        return [
-            value
-            for value in made
-            if self._has_grid(value) and not (unit.region is not None and unit.region.is_inner(value))
-        ]
+        if unit not in self._outputs:
+            self._outputs[unit] = tuple(self._find_outputs(unit))
+        return self._outputs[unit]
 
     def all_readers_integer(self, value: Value) -> bool:
-        """Whether ``value`` is read, and every reader runs in integers (looking through data movers)."""
-        pending, seen = [value], False
-        while pending:
-            current = pending.pop()
-            if self.graph.is_output(current):
-                return False
-            for op, port in self.graph.uses(current):
-                if op.is_type(*_NUMBER_BLIND):
-                    continue
-                if self.is_carry(op) and port == 0:
-                    pending.extend(out for out in self.graph.op_outputs(op) if out is not None)
-                elif not isinstance(port, int) or not self.runs_integer(op) or is_parameter(op, port):
-                    return False
-                seen = True
-        return seen
+        """Whether ``value`` is read, and every reader runs in integers.
+
+        Looks through data movers, and into and out of the bodies of If, Loop and Scan.
+        """
+        if value.original not in self._all_integer:
+            self._all_integer[value.original] = self._is_read_by_integer_only(value.original)
+        return self._all_integer[value.original]
 
     # -- internals ----------------------------------------------------------------------------------
 
+    def _find_inputs(self, unit: Unit) -> Iterator[Input]:
+        for op in unit.ops:
+            for port, value in enumerate(op.graph.op_inputs(op)):
+                if value is None or not self._has_grid(value) or is_parameter(op, port):
+                    continue
+                if op.graph.producer(value) not in unit.ops:
+                    yield Input(value, op, port)
+
+    def _find_outputs(self, unit: Unit) -> Iterator[Value]:
+        region = unit.region
+        for value in (value for op in unit.ops for value in op.graph.op_outputs(op)):
+            if value is None or not self._has_grid(value):
+                continue
+            if region is None or not region.is_inner(value):
+                yield value
+
+    def _is_read_by_integer_only(self, value: Value) -> bool:
+        pending, known, seen = [value], {value}, False
+        while pending:
+            current = pending.pop()
+            if self.scopes.leaves(current):
+                return False
+            reached = list(self.scopes.onward(current))
+            for op, port in self.scopes.uses(current):
+                if reads_shape_only(op):
+                    continue
+                if self.is_carry(op) and port == 0:
+                    reached.extend(out for out in op.graph.op_outputs(op) if out is not None)
+                elif not isinstance(port, int) or not self.runs_integer(op) or is_parameter(op, port):
+                    return False
+                seen = True
+            pending.extend(out for out in reached if out not in known)
+            known.update(reached)
+        return seen
+
     def _has_grid(self, value: Value) -> bool:
-        return is_plain_float(value) and value not in self.infinite
+        return is_plain_float(value) and not self.is_infinite(value)
 
     def _is_eligible(self, unit: Unit) -> bool:
         """Whether the unit computes float32 data from float32 data."""
         outputs = self.outputs(unit)
         given = [value for value, _, _ in self.inputs(unit)]
-        return bool(outputs) and any(v in self.data for v in outputs) and any(v.const is None for v in given)
+        return any(map(self.is_data, outputs)) and any(value.original.const is None for value in given)
 
     def _settle_between(self) -> None:
         """Drops ``between`` units until each has integer producers and an integer reader.
 
         Decisions ripple in both directions, so sweeps forward and backward alternate until nothing changes.
+        What comes around a loop, or is read in the next iteration, does not count as integer.
         """
         if not any(unit.rule.runs == "between" for unit in self.integer):
             return
@@ -141,12 +194,17 @@ class UnitMap:
     def _sweep_forward(self) -> None:
         from_integer: set[Value] = set()
         for unit in self.units:
-            given = [value for value, _, _ in self.inputs(unit) if value.const is None]
+            given = [value.original for value, _, _ in self.inputs(unit)]
+            given = [value for value in given if value.const is None]
             if unit.rule.runs == "between" and not all(value in from_integer for value in given):
                 self.integer.pop(unit, None)
-            carried = unit.rule.runs == "carry" and bool(given) and given[0] in from_integer
+            carried = self.is_carry(unit.root) and bool(given) and given[0] in from_integer
             if carried or unit in self.integer:
                 from_integer.update(self.outputs(unit))
+            for passage in self.scopes.passages.get(unit.root, ()):
+                sources = [value for value in passage.sources if value.const is None]
+                if passage.outside is not None and sources and from_integer.issuperset(sources):
+                    from_integer.add(passage.outside)
 
     def _sweep_backward(self) -> None:
         read_by_integer: set[Value] = set()
@@ -155,67 +213,59 @@ class UnitMap:
             is_read = any(value in read_by_integer for value in outputs)
             if unit.rule.runs == "between" and not is_read:
                 self.integer.pop(unit, None)
-            if unit in self.integer or (unit.rule.runs == "carry" and is_read):
-                read_by_integer.update(value for value, _, _ in self.inputs(unit))
+            if unit in self.integer or (self.is_carry(unit.root) and is_read):
+                read_by_integer.update(value.original for value, _, _ in self.inputs(unit))
+            for passage in self.scopes.passages.get(unit.root, ()):
+                if passage.outside in read_by_integer:
+                    read_by_integer.update(passage.sources)
 
 
-def is_plain_float(value: Value) -> bool:
-    """Whether the value is a float32 tensor; 16-bit floats are left as they are."""
-    return value.type.elem_type == TensorProto.FLOAT
-
-
-def _units(model: Model, graph: Graph, target: Target, left_float: Mapping[Op, str]) -> Iterator[Unit]:
+def _units(model: Model, scopes: Scopes, target: Target, left_float: Mapping[Op, Reason]) -> Iterator[Unit]:
     def chosen(rule: OpRule, ops: tuple[Op, ...]) -> OpRule:
-        why = next((left_float[op] for op in ops if op in left_float), None)
-        return rule if why is None else rule.model_copy(update={"runs": "float", "why": why})
+        reason = next((reasons[op] for op in ops if op in reasons), None)
+        return rule if reason is None else rule.in_float(reason.text, reason.asked_by)
 
+    reasons = {**_in_float_bodies(scopes, target, left_float), **left_float}
     claimed: set[Op] = set()
+    inside = set(scopes.graphs)
     for region in model.regions:
         known = target.region_rule(region.name)
-        if region.graph is graph and known is not None:
+        if region.graph in inside and known is not None:
             rule = chosen(known, region.ops)
             claimed.update(region.ops)
             if rule.runs == "float":
                 yield from (Unit((op,), rule) for op in region.ops)
             else:
                 yield Unit(region.ops, rule, region)
-    for op in graph.ops():
+    for op in scopes.ops:
         if op not in claimed:
-            yield Unit((op,), chosen(target.rule_for(op.op_type, op.domain), (op,)))
+            yield Unit((op,), chosen(_rule_of(model, op, target), (op,)))
 
 
-def _by_root(graph: Graph, of_op: dict[Op, Unit]) -> list[Op]:
-    """Ops such that units come in topological order: a unit counts where its last op stands."""
-    return [op for op in graph.ops() if of_op[op].root is op]
+def _rule_of(model: Model, op: Op, target: Target) -> OpRule:
+    if (op.domain, op.op_type, op.overload) in model.functions:
+        return OpRule(runs="float", why="it calls a function of the model; 'inline-functions' opens it")
+    return target.rule_for(op.op_type, op.domain)
 
 
-def _data_values(graph: Graph) -> set[Value]:
-    """Values that depend on the numbers of a graph input or a captured value, and not on shapes alone."""
-    data = {value for value in graph.values() if value.captured is not None}
-    data.update(value for value in graph.inputs if value.const is None)
-    for op in graph.ops():
-        read = [*graph.op_inputs(op), *graph.captures(op)]
-        if not op.is_type(*_NUMBER_BLIND) and any(value in data for value in read):
-            data.update(value for value in graph.op_outputs(op) if value is not None)
-    return data
-
-
-def _infinite_values(graph: Graph) -> set[Value]:
-    """Values that can hold an infinity of a constant, or what stands for it: scores behind a mask."""
-    found: set[Value] = set()
-    for op in graph.ops():
-        inputs = graph.op_inputs(op)
-        if is_grid_preserving(op):
-            inputs = inputs[:1]
-        elif not op.is_type(*_PASSING):
+def _in_float_bodies(scopes: Scopes, target: Target, left_float: Mapping[Op, Reason]) -> dict[Op, Reason]:
+    """The ops of bodies that cannot run in integers because of their owner, with the reason."""
+    reasons: dict[Op, Reason] = {}
+    for graph in scopes.graphs:
+        owner = graph.parent
+        if owner is None:
             continue
-        if any(value in found or _holds_infinity(value) for value in inputs if value is not None):
-            found.update(value for value in graph.op_outputs(op) if value is not None and value.is_float)
-    return found
-
-
-def _holds_infinity(value: Value) -> bool:
-    if value.const is None or not is_plain_float(value):
-        return False
-    array = value.const.numpy()
-    return bool(array.size and max(np.max(array), -np.min(array)) >= _AS_INFINITE)
+        rule = target.rule_for(owner.op_type, owner.domain)
+        if owner not in scopes.passages:
+            why = Reason(f"it is inside {owner.label}, whose bodies only its runtime knows how to run")
+        elif owner in reasons:
+            why = reasons[owner]
+        elif owner in left_float or rule.runs == "float":
+            because = rule.why or "the target has no integer kernels there"
+            said = left_float.get(owner) or Reason(because, rule.asked_by)
+            text = f"it is inside {owner.label}, which runs in float: {said.text}"
+            why = Reason(text, said.asked_by)
+        else:
+            continue
+        reasons.update(dict.fromkeys(graph.ops(), why))
+    return reasons

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qc.ir.graph import Graph, Op, Value
+from qc.ir.graph import Graph, Op
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
 
@@ -37,15 +37,11 @@ def _is_identity(graph: Graph, op: Op) -> bool:
     if op.is_type("Dropout"):
         mask = graph.op_outputs(op)[1] if op.num_outputs > 1 else None
         training = graph.op_inputs(op)[2] if op.num_inputs > 2 else None
-        return training is None and (mask is None or not _is_read(graph, mask))
+        return training is None and (mask is None or not graph.is_read(mask))
     if op.is_type("Cast"):
         given = graph.op_inputs(op)[0]
         return given is not None and given.type.elem_type == op.attribute("to") != 0
     return False
-
-
-def _is_read(graph: Graph, value: Value) -> bool:
-    return bool(graph.uses(value)) or graph.is_output(value)
 
 
 def _bypass(rewriter: Rewriter, graph: Graph, op: Op) -> None:

@@ -37,6 +37,7 @@ class FoldBatchNorms(Pass):
 
     name = "fold-batch-norms"
     stage = Stage.FLOAT
+    tolerance = 1e-5
 
     def run(self, model: Model, context: PassContext) -> None:
         rewriter = Rewriter(model)
@@ -74,7 +75,7 @@ def _data_input(graph: Graph, op: Op) -> Value | None:
     if op.is_type("BatchNormalization"):
         return inputs[0]
     if op.is_type("Mul", "Add"):
-        varying = [value for value in inputs if value is not None and value.const is None]
+        varying = [value for value in inputs if value is not None and graph.constant(value) is None]
         return varying[0] if len(varying) == 1 else None
     return None
 
@@ -86,11 +87,27 @@ def _channels(graph: Graph, op: Op) -> int | None:
     weight, bias = _constant(graph, op, weight_port(op)), _constant(graph, op, bias_port(op))
     if weight is None or (bias is None and _is_given(graph, op, bias_port(op))):
         return None
+    channels = _weight_channels(op, weight.shape)
+    fits = channels is None or bias is None or _bias_fits(op, bias.shape, channels)
+    return channels if fits else None
+
+
+def _weight_channels(op: Op, shape: tuple[int, ...]) -> int | None:
+    """The number of output channels; None if the weight has a shape that no such op takes."""
+    if op.is_type("Gemm"):
+        return shape[0 if op.attribute("transB", 0) else 1] if len(shape) == 2 else None
+    if len(shape) < 3:
+        return None
+    group = int(op.attribute("group", 1))
     if op.is_type("Conv"):
-        return int(weight.shape[0])
-    if op.is_type("ConvTranspose"):
-        return int(weight.shape[1]) * int(op.attribute("group", 1))
-    return int(weight.shape[0 if op.attribute("transB", 0) else 1])
+        return shape[0]
+    return shape[1] * group if group > 0 and shape[0] % group == 0 else None
+
+
+def _bias_fits(op: Op, shape: tuple[int, ...], channels: int) -> bool:
+    if op.is_type("Gemm"):
+        return len(shape) <= 2 and shape[-1:] in ((), (1,), (channels,))
+    return shape == (channels,)
 
 
 def _is_given(graph: Graph, op: Op, port: int | None) -> bool:
@@ -109,11 +126,13 @@ def _affine(graph: Graph, op: Op, data: Value, producer: Op, channels: int) -> A
         return affine if affine is not None and affine.scale.shape == (channels,) else None
     if producer.is_type("Gemm"):
         return None
-    constant = next(value for value in graph.op_inputs(op) if value is not None and value is not data)
+    constant = next(
+        graph.constant(value) for value in graph.op_inputs(op) if value is not None and value is not data
+    )
     weight = _constant(graph, producer, weight_port(producer))
-    if constant.const is None or weight is None:
+    if constant is None or weight is None:
         return None
-    numbers = _per_channel(constant.const, len(weight.shape), channels)
+    numbers = _per_channel(constant, len(weight.shape), channels)
     if numbers is None:
         return None
     if op.is_type("Add"):
@@ -125,7 +144,8 @@ def _batch_norm(graph: Graph, op: Op) -> Affine | None:
     parameters = [graph.constant(value) for value in graph.op_inputs(op)[1:5]]
     if op.attribute("training_mode", 0) or any(value is not None for value in graph.op_outputs(op)[1:]):
         return None  # before opset 14, having the running mean as an output is what says training
-    if any(parameter is None for parameter in parameters):
+    shapes = {parameter.shape if parameter is not None else None for parameter in parameters}
+    if len(parameters) != 4 or len(shapes) != 1 or None in shapes:
         return None
     gamma, beta, mean, variance = (p.numpy().astype(np.float64) for p in parameters if p is not None)
     scale = gamma / np.sqrt(variance + op.attribute("epsilon", 1e-5))
@@ -176,4 +196,4 @@ def _set_constant(rewriter: Rewriter, graph: Graph, op: Op, port: int, array: np
     hint = old.name if old is not None else f"{op.name or op.op_type}.bias"
     rewriter.set_input(op, port, rewriter.add_constant(graph, array, f"{hint}_folded"))
     if old is not None:
-        rewriter.drop_unread_constant(old)
+        rewriter.drop_unread(old)

@@ -9,11 +9,12 @@ import numpy as np
 from annotated_types import Ge
 from onnx import ModelProto
 
+from qc.ir.analysis import CONSTANTS, STRUCTURE, analysis
+from qc.ir.constants import constant_op_data
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.lower import FREE_INITIALIZERS, lower_ops
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
-from qc.ir.tensor_ref import TensorRef
 
 from ..base import Pass, Stage, option
 from ..context import PassContext
@@ -26,21 +27,14 @@ _RANDOM = {
     "Multinomial",
     "Bernoulli",
 }
-# The attributes of Constant that hold a scalar or a list, with the type that they make.
-_NUMBERS = {
-    "value_float": np.float32,
-    "value_floats": np.float32,
-    "value_int": np.int64,
-    "value_ints": np.int64,
-    "value_string": object,
-    "value_strings": object,
-}
 _KEPT = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
 
 
 @dataclass(frozen=True)
 class FoldConstants(Pass):
     """Replaces ops whose inputs are all constant by their result, and Constant ops by initializers.
+
+    The bodies of If, Loop and Scan are folded too, also where they read a constant of a graph around them.
 
     Quantize and dequantize ops, random ops, and ops with subgraphs stay. The executor computes the results,
     so they are those of the runtime. An input with a default, which a caller could override, is taken as a
@@ -50,6 +44,7 @@ class FoldConstants(Pass):
     name = "fold-constants"
     stage = Stage.FLOAT
     needs = frozenset({"executor"})
+    tolerance = 1e-6  # the runtime may compute a part in another order than the whole
 
     max_megabytes: Annotated[float, Ge(0)] = option(
         64.0, "leave an op alone whose results are larger than this together"
@@ -62,10 +57,11 @@ class FoldConstants(Pass):
             for op in graph.ops():
                 if op.is_type("Constant"):
                     _lift_constant(rewriter, graph, op)
-        self._fold(rewriter, model.graph, context)
+        for graph in model.graph.walk():  # outer before inner, which reads what was folded there
+            self._fold(rewriter, graph, context)
 
     def _fold(self, rewriter: Rewriter, graph: Graph, context: PassContext) -> None:
-        foldable = _constant_ops(graph)
+        foldable = constant_ops(graph)
         frontier = [
             value
             for op in foldable
@@ -80,7 +76,7 @@ class FoldConstants(Pass):
         limit = self.max_megabytes * 1e6
         for op in reversed(list(foldable)):
             outputs = [value for value in graph.op_outputs(op) if value is not None]
-            wanted = [value for value in outputs if graph.uses(value) or graph.is_output(value)]
+            wanted = [value for value in outputs if graph.is_read(value)]
             arrays = [results.get(value.name) for value in wanted]
             if (
                 all(isinstance(array, np.ndarray) for array in arrays)  # a sequence is no initializer
@@ -99,7 +95,7 @@ def _fix_defaults(rewriter: Rewriter, model: Model) -> None:
 
 def _lift_constant(rewriter: Rewriter, graph: Graph, op: Op) -> None:
     result = graph.op_outputs(op)[0]
-    data = _data(op)
+    data = constant_op_data(op)
     if result is None or data is None or graph.is_output(result):
         return
     with rewriter.action("constant to initializer", op):
@@ -109,19 +105,8 @@ def _lift_constant(rewriter: Rewriter, graph: Graph, op: Op) -> None:
         rewriter.erase_op(op)
 
 
-def _data(op: Op) -> TensorRef | np.ndarray | None:
-    """The data of a Constant op; None for a sparse tensor."""
-    tensor = op.attribute("value")
-    if tensor is not None:
-        return TensorRef(tensor, op.graph.model.base_dir)
-    for name, dtype in _NUMBERS.items():
-        numbers = op.attribute(name)
-        if numbers is not None:
-            return np.asarray(numbers, dtype)
-    return None
-
-
-def _constant_ops(graph: Graph) -> dict[Op, None]:
+@analysis(STRUCTURE, CONSTANTS)
+def constant_ops(graph: Graph) -> dict[Op, None]:
     """Ops that depend on nothing but constants, in topological order."""
     found: dict[Op, None] = {}
     for op in graph.ops():
@@ -134,7 +119,7 @@ def _constant_ops(graph: Graph) -> dict[Op, None]:
 
 
 def _is_constant(graph: Graph, value: Value, found: dict[Op, None]) -> bool:
-    if value.const is not None:
+    if graph.constant(value) is not None:
         return True
     producer = graph.producer(value)
     return producer is not None and producer in found

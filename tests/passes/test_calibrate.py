@@ -9,7 +9,7 @@ import pytest
 from onnx import helper, numpy_helper
 from support.models import floats, model_of, parse, random_feeds
 from support.pipelines import PLACE, apply
-from support.placement import of_value, of_weight, value
+from support.placement import of_value, of_weight, reason, value
 
 from qc.ir.errors import DataError, ModelError, UsageError
 from qc.ir.model import Model
@@ -104,11 +104,13 @@ def test_tied_tensors_share_a_range_that_covers_all() -> None:
     assert float(encoding.maximum) == pytest.approx(5, abs=0.06)
 
 
-def test_tensors_that_were_always_empty_get_a_grid() -> None:
+def test_tensors_that_were_always_empty_stay_float() -> None:
     text = "g (float[N, 4] x) => (float[N, 2] y) <float[4, 2] w> { y = MatMul(x, w) }"
     feeds = [{"x": np.zeros((0, 4), np.float32)}]
-    model = apply(f"{PLACE},calibrate,insert-qdq", parse(text), "npu", feeds)[0]
-    assert numbers(model, "x").scale > 0
+    model, context, _ = apply(f"{PLACE},calibrate,insert-qdq", parse(text), "npu", feeds)
+    assert of_value(model, "x") is None and of_weight(model, "y") is not None
+    assert reason(model, "x") == "no calibration sample reached it"
+    assert context.notes and "reached 'x' and 1 more" in context.notes[0]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

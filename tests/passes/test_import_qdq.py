@@ -49,6 +49,25 @@ def test_what_qc_wrote_comes_out_as_the_same_bytes(pipeline: str, target: str) -
     assert {tensor.name for tensor in second.float_model.graph.initializer} == names
 
 
+def test_what_qc_wrote_in_bodies_comes_out_as_the_same_bytes() -> None:
+    model = parse("""g (float[2, 4] x, bool c) => (float[2, 4] y) <float[4, 4] w> {
+        h = MatMul(x, w)
+        y = If(c) <
+            then_branch = a () => (float[2, 4] p) { p = MatMul(h, w) },
+            else_branch = b () => (float[2, 4] q) { r = MatMul(h, w)  q = MatMul(r, w) }
+        >
+    }""")
+    first = qc.compile(model, "w8a8", data=random_feeds(model, 3), threads=1)
+    second = again(first.model)
+    assert serialize(second.model) == serialize(first.model)
+    graphs = list(second.ir.graphs())
+    assert not [op for graph in graphs for op in graph.ops() if "uantizeLinear" in op.op_type]
+    assert [tensor.name for tensor in second.float_model.graph.initializer] == ["w"]
+    products = [op for graph in graphs for op in graph.ops() if op.is_type("MatMul")]
+    weights = {second.ir.quant.of_use(w, op, 1) for op in products if (w := op.graph.op_inputs(op)[1])}
+    assert len(products) == 4 and len(weights) == 1
+
+
 class Reader(CalibrationDataReader):
     """Some images for ONNX Runtime's own quantizer."""
 

@@ -3,9 +3,15 @@
 from dataclasses import dataclass, field
 
 import pytest
+from support.models import parse
 
+from qc.ir.analysis import TYPES, Analyses, Epochs, analysis
 from qc.ir.errors import DataError, UsageError, VerificationError
+from qc.ir.graph import Graph, ValueType
 from qc.ir.journal import Journal
+from qc.ir.lift import lift
+from qc.ir.model import Model as IR
+from qc.ir.rewriter import Rewriter
 from qc.passes import Artifact, Fixpoint, Pass, PassContext, Pipeline, Repeat, Stage, option, run_pipeline
 
 
@@ -14,6 +20,7 @@ class Model:
     """Counts actions as the real one does, and remembers what ran."""
 
     journal: Journal = field(default_factory=Journal)
+    analyses: Analyses = field(default_factory=lambda: Analyses(Epochs()))
     trace: list[str] = field(default_factory=list)
     broken: bool = False
 
@@ -222,3 +229,53 @@ def test_progress_counts_items_that_were_worked_on_and_always_finishes():
     items.close()
     assert log == [("calibrating", 3), 1, "finished"]
     assert list(PassContext().track("abc", "silent")) == ["a", "b", "c"]
+
+
+# -- analyses -------------------------------------------------------------------------------------------
+
+
+@analysis(TYPES)
+def known_types(graph: Graph) -> list[str]:
+    return [str(value.type) for value in graph.values()]
+
+
+@dataclass(frozen=True)
+class Retype(Pass):
+    """Changes a type, through the Rewriter or behind its back."""
+
+    name = "retype"
+    stage = Stage.FLOAT
+
+    unseen: bool = option(False, "change it behind the back of the Rewriter")
+
+    def run(self, model: IR, context: PassContext) -> None:
+        known_types(model.graph)
+        value, type = model.graph.values()[0], ValueType(1, (5,))
+        if self.unseen:
+            value.type = type
+            return
+        rewriter = Rewriter(model)
+        with rewriter.action("retype", value):
+            rewriter.set_type(value, type)
+
+
+def relu() -> IR:
+    return lift(parse("g (float[2] x) => (float[2] y) { y = Relu(x) }"))
+
+
+def test_a_pass_that_changes_the_model_unseen_is_named_with_the_analysis() -> None:
+    run_pipeline(Pipeline([Retype()]), relu(), PassContext(check_analyses=True))
+    run_pipeline(Pipeline([Retype(unseen=True)]), relu(), PassContext())
+    with pytest.raises(VerificationError) as caught:
+        run_pipeline(Pipeline([Retype(unseen=True)]), relu(), PassContext(check_analyses=True))
+    start = "pass 'retype' changed the model unseen: the analysis 'known_types' of graph 'g' is out of date"
+    assert str(caught.value).startswith(start)
+    assert str(caught.value).endswith("this is a defect of the pass")
+
+
+def test_the_analyses_that_each_pass_asked_for_are_reported() -> None:
+    pipeline = Pipeline([Retype(), Retype(unseen=True), Retype(unseen=True)])
+    report = run_pipeline(pipeline, relu(), PassContext())
+    asked = [step.analyses["known_types"] for step in report.steps]
+    assert [(count.computed, count.reused) for count in asked] == [(1, 0), (1, 0), (0, 1)]
+    assert report.analyses["known_types"][:2] == (2, 1)

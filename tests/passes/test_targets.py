@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.placement import placed
 
 from qc.ir.errors import UsageError
+from qc.ir.journal import MATCH
 from qc.passes.target import load_target, target_names
 
 GOOD = """
@@ -66,7 +68,103 @@ def test_a_faulty_target(tmp_path: Path, old: str, new: str, said: str) -> None:
         ("[ops]\nConv = { run = 'float' }", "there is no 'run' in [ops.Conv] (did you mean 'runs'?)"),
         ("[ops]\nConv = 3", "'Conv' in [ops] must be a table"),
         ("[regions]\nconv_rleu = {}", "'conv_rleu' fits no supergroup (did you mean 'conv_relu'?)"),
+        ("[regions]\n'lstm_*' = {}", "'lstm_*' fits no supergroup (did you mean 'lstm_cell'?)"),
     ],
 )
 def test_a_faulty_rule(tmp_path: Path, table: str, said: str) -> None:
     assert said in message(tmp_path, f"{GOOD}{table}\n")
+
+
+def test_a_block_has_a_rule_only_under_its_own_name(tmp_path: Path) -> None:
+    path = tmp_path / "device.toml"
+    path.write_text(f"{GOOD}[regions]\nlstm_cell = {{ runs = 'float' }}\n'*' = {{ runs = 'integer' }}\n")
+    target = load_target(str(path))
+    rules = {name: target.region_rule(name) for name in ("lstm_cell", "gru_cell", "gelu")}
+    runs = {name: rule.runs for name, rule in rules.items() if rule is not None}
+    assert runs == {"lstm_cell": "float", "gelu": "integer"}
+
+
+# -- supergroups of a target file ----------------------------------------------------------------------
+
+POOL = """
+[[supergroups]]
+name = "conv_relu_pool"
+op_list = ["Conv", "Relu", "MaxPool"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            '"Relu"',
+            '"Rellu"',
+            "'op_list' in number 1 of [[supergroups]]: ONNX has no op 'Rellu' (did you mean 'Relu'",
+        ),
+        (
+            '"Conv", "Relu", ',
+            "",
+            "'op_list' in number 1 of [[supergroups]]: a supergroup is made of at least two ops",
+        ),
+        ("conv_relu_pool", "conv_relu", "there is a supergroup 'conv_relu' already; choose another name"),
+        ("conv_relu_pool", "conv relu", "'conv relu' is not made of letters, digits and underscores"),
+        (
+            "op_list",
+            "op_lists",
+            "there is no 'op_lists' in number 1 of [[supergroups]] (did you mean 'op_list'?)",
+        ),
+        (POOL, POOL + POOL, "two supergroups are named 'conv_relu_pool'; rename one of them"),
+        (POOL, "supergroups = 3", "'supergroups'"),
+    ],
+)
+def test_a_faulty_supergroup(tmp_path: Path, old: str, new: str, said: str) -> None:
+    head, tail = ("", GOOD) if new.startswith("supergroups") else (GOOD, "")
+    assert said in message(tmp_path, head + POOL.replace(old, new) + tail)
+
+
+TARGET = GOOD.replace("[default]", "[ops]\nConv = {}\nRelu = {}\nMaxPool = {}\n[default]")
+CHAIN = """g (float[1,1,8,8] x) => (float[1,1,3,3] y, more) <float[1,1,3,3] w> {
+    a = Conv(x, w)
+    b = Relu(a)
+    y = MaxPool<kernel_shape = [2, 2]>(b)
+    rest
+}"""
+
+
+def quantized(folder: Path, target: str, text: str) -> tuple[list[str], list[str]]:
+    """The remarks of matches, and the tensors of the data flow that get a quantizer."""
+    (folder / "mine.toml").write_text(target)
+    model = placed(text, str(folder / "mine.toml"))
+    matches = [str(remark) for remark in model.journal.remarks if remark.kind == MATCH]
+    return matches, [site.value.name for site in model.quant.sites() if site.value.const is None]
+
+
+def test_a_chain_of_ops_counts_as_one_operator(tmp_path: Path) -> None:
+    text = CHAIN.replace(", more", "").replace("rest", "")
+    (match,), sites = quantized(tmp_path, TARGET + POOL, text)
+    line = (TARGET + POOL).split("\n").index("[[supergroups]]") + 1
+    assert "conv_relu_pool" in match and match.endswith(f"mine.toml, line {line}]")
+    assert sites == ["x", "y"]
+    assert quantized(tmp_path, TARGET, text) == ([], ["x", "a", "b", "y"])
+
+
+def test_a_chain_respects_other_readers_and_outputs(tmp_path: Path) -> None:
+    read = CHAIN.replace("more", "float[1,1,6,6] z").replace("rest", "z = Neg(b)")
+    shown = CHAIN.replace("more", "float[1,1,6,6] a").replace("rest", "")
+    for text in (read, shown):
+        assert quantized(tmp_path, TARGET + POOL, text) == ([], ["x", "a", "b", "y"])
+
+
+def test_a_rule_for_a_chain(tmp_path: Path) -> None:
+    rule = '[regions]\nconv_relu_pool = { runs = "float", why = "too large" }\n'
+    text = CHAIN.replace(", more", "").replace("rest", "")
+    matches, sites = quantized(tmp_path, TARGET + rule + POOL, text)
+    assert len(matches) == 1 and sites == []
+
+
+def test_a_chain_comes_before_a_supergroup_of_qc_of_its_size(tmp_path: Path) -> None:
+    own = POOL.replace("conv_relu_pool", "mine").replace(', "MaxPool"', "")
+    rule = "[regions]\nconv_relu = {}\n"
+    text = CHAIN.replace(", more", "").replace("rest", "")
+    (match,), _ = quantized(tmp_path, TARGET + rule + own, text)
+    assert "mine [" in match

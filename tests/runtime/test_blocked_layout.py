@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from pathlib import Path
 
@@ -111,7 +112,9 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "build", [residual, lambda: residual(24), downsampled, squeeze_and_excite, exposed], ids=str
+    "build",
+    [residual, functools.partial(residual, 24), downsampled, squeeze_and_excite, exposed],
+    ids=["residual", "odd", "downsampled", "squeeze-and-excite", "exposed"],
 )
 def test_results_are_the_same_bit_for_bit(build, monkeypatch: pytest.MonkeyPatch) -> None:
     blocked = run(build())

@@ -259,7 +259,7 @@ def test_careless_requests_are_explained() -> None:
     x = {"x": np.ones((1, 2), np.float32)}
     with pytest.raises(UsageError, match="no tensor 'yy' \\(did you mean 'y'\\?\\)"):
         SINGLE.observe(relu(), {"yy": Observation()}, [x])
-    with pytest.raises(UsageError, match="inside a branch or loop body cannot be observed"):
+    with pytest.raises(UsageError, match="inside a branch or loop body cannot be outputs"):
         SINGLE.element_types(branches(), ["a"])
     with pytest.raises(DataError, match="there is no sample"):
         SINGLE.observe(relu(), {"y": Observation()}, [])

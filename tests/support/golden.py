@@ -27,12 +27,10 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-import numpy as np
 from onnx import ModelProto
 
 from qc.ir.errors import QcError
 from qc.ir.lift import lift
-from qc.ir.model import Model
 from qc.ir.text import print_model
 from qc.passes import Pipeline, parse_pipeline
 
@@ -42,7 +40,6 @@ from .pipelines import apply
 WRITTEN = ("run", "model")
 _ROOT = Path(__file__).parents[2]  # what paths of files in pipelines are relative to
 _LINE = re.compile(r"(?<=\.toml), line \d+")  # would change with every edit of a target
-_SHOWN = 12  # constants of more elements are not shown
 
 
 @dataclass(frozen=True)
@@ -101,14 +98,11 @@ def _results(file: GoldenFile) -> Iterator[tuple[str, str]]:
         yield "error", f"{type(error).__name__}: {error}\n"
         return
     yield "ir", print_model(ir)
-    yield from _listed("constants", _constants(ir))
     yield from _listed("remarks", (_LINE.sub("", str(remark)) for remark in ir.journal.remarks))
     yield from _listed("notes", context.notes)
     for name, artifact in context.artifacts.items():
         if isinstance(artifact.payload, ModelProto):
-            made = lift(artifact.payload)
-            yield f"artifact {name}", print_model(made)
-            yield from _listed(f"constants of {name}", _constants(made))
+            yield f"artifact {name}", print_model(lift(artifact.payload))
         else:
             yield f"artifact {name}", str(artifact.payload).replace(version("qc-onnx"), "<version>")
 
@@ -117,17 +111,3 @@ def _listed(name: str, items: object) -> Iterator[tuple[str, str]]:
     lines = [str(item) for item in items]  # type: ignore[attr-defined]
     if lines:
         yield name, "".join(f"{line}\n" for line in lines)
-
-
-def _constants(model: Model) -> Iterator[str]:
-    """The data of small constants."""
-    for value in model.graph.values():
-        if value.const is not None and value.const.size <= _SHOWN:
-            yield f"{value.name} = {_numbers(value.const.numpy())}"
-
-
-def _numbers(array: np.ndarray) -> str:
-    if array.ndim:
-        return "[" + ", ".join(_numbers(item) for item in array) + "]"
-    item = array.item()
-    return f"{item:.9g}" if isinstance(item, float) else str(item)

@@ -32,6 +32,7 @@ def apply(
         executor=OrtExecutor(threads=1),
         target=load_target(target),
         verify=verify,
+        check_analyses=True,
     )
     report = run_pipeline(parse_pipeline(pipeline), ir, context)
     return ir, context, report

@@ -16,15 +16,17 @@ def placed(text: str, target: str = "ort-cpu", pipeline: str = PLACE) -> Model:
 
 
 def value(model: Model, name: str) -> Value:
-    """The value of the main graph."""
-    found = model.graph.value_named(name)
+    """The value of that name, of the first graph that has one."""
+    values = (value for graph in model.graphs() for value in graph.values() if value.captured is None)
+    found = next((value for value in values if value.name == name), None)
     assert found is not None, name
     return found
 
 
 def op(model: Model, name: str) -> Op:
     """The op that makes the value of that name."""
-    found = model.graph.producer(value(model, name))
+    made = value(model, name)
+    found = made.graph.producer(made)
     assert found is not None
     return found
 
@@ -37,7 +39,7 @@ def of_value(model: Model, name: str) -> Quantizer | None:
 def of_weight(model: Model, result: str, port: int = 1) -> Quantizer | None:
     """The quantizer that an input of the op that makes ``result`` sees."""
     reader = op(model, result)
-    read = model.graph.op_inputs(reader)[port]
+    read = reader.graph.op_inputs(reader)[port]
     assert read is not None
     return model.quant.of_use(read, reader, port)
 
