@@ -4,14 +4,18 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 MODEL  ?= magika
 
-.PHONY: demo test lint docs clean
+.PHONY: demo test fuzz lint docs clean
 
 demo: $(VENV)/.demo-$(MODEL)
 	$(BIN)/python examples/demo/demo.py --model $(MODEL) --output demo-output
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto
 	$(MAKE) lint
+
+# Ten thousand hostile models; make test tries the first thousand. Failures are kept in build/fuzz/failures.
+fuzz: $(VENV)/.dev
+	PYTHONPATH=tests $(BIN)/python -m fuzz
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -36,8 +40,10 @@ NATIVE := pyproject.toml CMakeLists.txt $(wildcard runtime/csrc/*)
 $(VENV)/.demo-%:
 	@echo "there is no demo of '$*'; choose MODEL=magika or MODEL=ocr" >&2; exit 1
 
+# The package with the voice detector is wanted for its model only; without it one test is skipped.
 $(VENV)/.dev: $(VENV)/pyvenv.cfg $(NATIVE)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	-$(BIN)/pip install --quiet --disable-pip-version-check --no-deps silero-vad==6.2.3
 	touch $@
 
 $(VENV)/.demo-magika: $(VENV)/pyvenv.cfg $(NATIVE)

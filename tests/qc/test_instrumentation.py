@@ -47,9 +47,22 @@ def test_statistics_by_rule(qc) -> None:
 
 def test_the_time_of_every_pass(qc) -> None:
     rows = [line.split() for line in qc(*COMPILE, "--time").err.splitlines()]
-    assert ["pass", "seconds", "self", "verify", "share", "memory", "actions"] in rows
+    assert ["pass", "seconds", "self", "verify", "share", "memory", "actions", "analyses"] in rows
     folding = next(row for row in rows if row and row[0] == "fold-batch-norms")
-    assert folding[-1] == "10"
+    assert folding[-4] == "10" and folding[-2] == "of"
+    order = next(row for row in rows if row[:2] == ["topological", "order"])
+    assert int(order[3]) > int(order[2])
+
+
+@pytest.mark.usefixtures("planted", "chain")
+def test_a_pass_that_changes_the_model_unseen(qc) -> None:
+    passes = ("--passes", "eliminate-dead-code,rename-unseen,eliminate-dead-code")
+    assert qc("chain.onnx", *passes, "--quiet").code == 0
+    assert qc("chain.onnx", "--passes", "eliminate-dead-code", "--check-analyses", "--quiet").code == 0
+    result = qc("chain.onnx", *passes, "--check-analyses", "--no-reproducer")
+    assert result.code == 6
+    words = "pass 'rename-unseen' changed the model unseen: the analysis 'tensors_by_name' of graph"
+    assert words in " ".join(result.err.split())
 
 
 def test_remarks(qc) -> None:
@@ -81,7 +94,7 @@ def test_a_limit_on_the_actions(qc) -> None:
     ("arguments", "sentence"),
     [
         (("--print-after", "fold-constant"), "--print-after: there is no pass 'fold-constant' (did you mean"),
-        (("--print-before", "to-encodings"), "pass 'to-encodings' is not in the pipeline; its passes: fold"),
+        (("--print-before", "to-encodings"), "pass 'to-encodings' is not in the pipeline; its passes: in"),
         (("--print-before", "changed"), "--print-before: there is no pass 'changed'"),
         (("--remarks=(",), "--remarks: '(' is not a regular expression"),
         (("--dump-dir", MODEL), f"--dump-dir '{MODEL}' is not a folder"),

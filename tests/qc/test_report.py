@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
 from qc.coverage import Coverage, UnquantizedTensor
+from qc.ir.analysis import Count
 from qc.passes import PassContext, PipelineReport, StepReport
 from qc.progress import RichProgress
 from qc.report import (
     accuracy_table,
+    analyses_table,
     coverage_document,
     coverage_summary,
     evaluation_document,
@@ -114,19 +116,31 @@ def test_the_document_holds_everything() -> None:
 
 
 def test_the_timing_table_indents_what_a_loop_runs() -> None:
+    asked = {"topological_order": Count(2, 1199, 0.25), "data_values": Count(0, 1)}
     report = PipelineReport(
         [
-            StepReport("fixpoint", "combinator", "fixpoint<max=4>", 0, 3.0, 0.5, actions=5),
-            StepReport("fold", "pass", "fold{x=1}", 1, 2.5, 2.0, 0.5, actions=5, memory=3 << 20),
+            StepReport("fixpoint", "combinator", "fixpoint<max=4>", 0, 3.0, 0.5, actions=5, analyses=asked),
+            StepReport(
+                "fold", "pass", "fold{x=1}", 1, 2.5, 2.0, 0.5, actions=5, memory=3 << 20, analyses=asked
+            ),
             StepReport("lower", "pass", "lower", 0, 1.0, 1.0),
         ]
     )
     assert text(timing_table(report)).splitlines() == [
-        "pass             seconds   self  verify  share   memory  actions",
-        "fixpoint<max=4>    3.000  0.500            75%                 5",
-        "  fold{x=1}        2.500  2.000   0.500         +3.0 MB        5",
+        "pass             seconds   self  verify  share   memory  actions    analyses",
+        "fixpoint<max=4>    3.000  0.500            75%                 5  2 of 1,202",
+        "  fold{x=1}        2.500  2.000   0.500         +3.0 MB        5  2 of 1,202",
         "lower              1.000  1.000            25%",
-        "all                4.000  3.500   0.500                        5",
+        "all                4.000  3.500   0.500                        5  2 of 1,202",
+    ]
+
+
+def test_the_analyses_that_were_kept() -> None:
+    asked = {"topological_order": Count(2, 1199, 0.25), "data_values": Count(0, 1)}
+    assert text(analyses_table(asked)).splitlines() == [
+        "analysis           computed  reused  seconds",
+        "topological order         2   1,199    0.250",
+        "data values               0       1    0.000",
     ]
 
 

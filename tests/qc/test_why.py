@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from support.placement import placed
+
+from qc.why import story_of
+
 MODEL, DATA = "model.onnx", "calibration.npz"
 
 
@@ -57,3 +61,19 @@ def test_a_tensor_that_does_not_exist(qc) -> None:
     result = qc("why", MODEL, "relu__1")
     assert (result.code, result.out) == (2, "")
     assert result.err == "qc: error: the model has no tensor 'relu__1' (did you mean 'relu_1'?)\n"
+
+
+def test_tensors_in_bodies() -> None:
+    model = placed("""g (float[2, 4] x, bool c) => (float[2, 4] y) <float[4, 4] w> {
+        y = If(c) <
+            then_branch = t () => (float[2, 4] r) { k = Abs(x)  r = MatMul(k, w) },
+            else_branch = e () => (float[2, 4] r) { k = Exp(x)  r = MatMul(k, w) }
+        >
+    }""")
+    weight = story_of(model, "w")
+    assert [site.op.graph.name for site, _ in weight.sites if site.op is not None] == ["t", "e"]
+    assert len({quantizer for _, quantizer in weight.sites}) == 1 and not weight.tied
+    assert len([remark for remark in weight.remarks if remark.kind == "place"]) == 2
+    both, one = story_of(model, "k"), story_of(model, "y/else_branch/k")
+    assert len(both.values) == 2 and len(both.sites) == 2
+    assert one.values == both.values[1:] and one.sites == both.sites[1:]

@@ -9,6 +9,7 @@ from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
 from qc.ir.quant import Encoding
 from qc.ir.rewriter import Rewriter
+from qc.ir.scopes import tensors_by_name
 from qc.passes import Pass, PassContext, Stage, option
 
 
@@ -43,6 +44,17 @@ class RenewRelu(Pass):
         rewriter.erase_op(op)
         if op.name == self.victim and self.fault == "break":
             new.name = source.name  # now two values have this name
+
+
+@dataclass(frozen=True)
+class RenameUnseen(Pass):
+    """Renames a value and tells nobody."""
+
+    name = "rename-unseen"
+    stage = Stage.FLOAT
+
+    def run(self, model: Model, context: PassContext) -> None:
+        tensors_by_name(model.graph)["r_3"].name = "renamed"
 
 
 def before(graph: Graph, value: Value) -> Value:

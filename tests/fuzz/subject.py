@@ -1,0 +1,60 @@
+"""What is done with every hostile model, as a user would do it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import qc
+from qc.cli.inspection import inspect_command
+from qc.ir.lift import lift, load_model
+from qc.ir.lower import lower, serialize
+from qc.ir.text import print_model
+from qc.ir.verify import verify, verify_input
+from qc.passes import Stage, registry
+from qc.runtime import model_inputs, random_data
+from qc.runtime.inputs import free_dimensions
+
+FLOAT_PASSES = ",".join(cls.name for cls in registry() if cls.stage is Stage.FLOAT)
+
+
+def trip(path: Path, output: Path) -> None:
+    """Lifts the model without the checker, prints it, and lowers it again."""
+    ir = lift(path)
+    verify_input(ir)
+    print_model(ir)
+    serialize(lower(ir))
+
+
+def inspect(path: Path, output: Path) -> None:
+    """``qc inspect``."""
+    with redirect_stdout(io.StringIO()):
+        inspect_command.callback(model=str(path))  # type: ignore[misc]
+
+
+def rewrite(path: Path, output: Path) -> None:
+    """Compiles the file with all passes that rewrite the float graph, and saves the result."""
+    qc.compile(path, FLOAT_PASSES, threads=1).save(output / "rewritten.onnx")
+
+
+def rewrite_in_memory(path: Path, output: Path) -> None:
+    """Compiles the model as a proto, which has no folder."""
+    compiled = qc.compile(load_model(path), FLOAT_PASSES, threads=1)
+    verify(compiled.ir)
+    compiled.save(output / "rewritten.onnx")
+
+
+def quantize(path: Path, output: Path) -> None:
+    """Calibrates on random data and saves the quantized model, the simulation and the encodings."""
+    inputs = model_inputs(load_model(path))
+    data = random_data(inputs, 2, sizes=dict.fromkeys(free_dimensions(inputs).values(), 2))
+    pipeline = str(qc.resolve_pipeline("w8a8").pipeline) + ",to-simulation,to-encodings"
+    qc.compile(path, pipeline, data=data, threads=1, allow_unquantized=True).save(output / "quantized.onnx")
+
+
+Deed = Callable[[Path, Path], None]
+DEEDS: dict[str, Deed] = {
+    deed.__name__: deed for deed in (trip, inspect, rewrite, rewrite_in_memory, quantize)
+}

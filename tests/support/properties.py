@@ -1,0 +1,123 @@
+"""What every pass must keep to on any model; a pass is covered by being registered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+from onnx import ModelProto
+
+from qc.ir.errors import QcError, VerificationError
+from qc.ir.lower import lower, serialize
+from qc.ir.model import Model
+from qc.ir.text import print_model
+from qc.passes import Pass, PassContext, Stage
+
+from .pipelines import QUANTIZE, apply, run_model
+
+Feed = Mapping[str, np.ndarray] | None
+
+
+def _load_encodings(model: ModelProto, feed: Feed, folder: Path) -> str:
+    """The pass with a file of the grids that ``calibrate`` finds."""
+    context = run(f"{QUANTIZE},to-encodings", model, feed)[1]
+    path = folder / "grids.encodings"
+    path.write_text(str(context.artifacts["encodings"].payload), encoding="utf-8")
+    return f"load-encodings{{file={str(path)!r} unknown=ignore}}"
+
+
+# Passes that cannot run without options, and how to give them some for a model.
+WRITTEN: dict[str, Callable[[ModelProto, Feed, Path], str]] = {"load-encodings": _load_encodings}
+
+
+def run(pipeline: str, model: ModelProto | Model, feed: Feed) -> tuple[Model, PassContext, int]:
+    """Runs a pipeline and verifies after every pass; the model, the context, and the number of actions."""
+    ir, context, report = apply(pipeline, model, feeds=[feed] if feed is not None else None)
+    return ir, context, report.actions
+
+
+def prefixes(cls: type[Pass]) -> list[str]:
+    """What runs before a pass: what the default pipeline has there, or nothing, or all that comes earlier."""
+    order = QUANTIZE.split(",")
+    if cls.stage is Stage.FLOAT:
+        return [""]
+    if cls.name in order:
+        return [",".join(order[: order.index(cls.name)])]
+    return [QUANTIZE] if cls.stage is Stage.LOWER else ["", QUANTIZE]
+
+
+def check_pass(cls: type[Pass], prefix: str, model: ModelProto, feed: Feed, folder: Path) -> bool:
+    """Runs a pass on a model, and checks all that it claims.
+
+    Returns:
+        Whether it did anything; a model that it, or a pass before it, refuses with an error is left alone.
+    """
+    given = serialize(model)
+    try:
+        text = WRITTEN[cls.name](model, feed, folder) if cls.name in WRITTEN else cls.name
+        ir = run(prefix, model, feed)[0]
+        before = print_model(ir), serialize(lower(ir))
+        ir, context, actions = run(text, ir, feed)
+    except VerificationError:
+        raise
+    except QcError:
+        return False
+    assert serialize(model) == given, "the model that was given is changed"
+    after = print_model(ir), serialize(lower(ir))
+    assert actions or decided(after) == decided(before), "the model is changed without an action"
+    ir, again, repeated = run(text, ir, feed)
+    if cls.idempotent:
+        assert not repeated, f"a second run makes {repeated} actions"
+        assert (print_model(ir), serialize(lower(ir))) == after
+    if cls.stage is Stage.LOWER:
+        assert after == before
+        assert artifacts(context) == artifacts(again)
+    if cls.stage is Stage.FLOAT and actions:
+        check_outputs(model, lower(ir), feed, cls.tolerance)
+    return bool(actions or context.artifacts)
+
+
+def decided(printed: tuple[str, bytes]) -> tuple[list[str], bytes]:
+    """Without the reasons why tensors stay float, which need no action."""
+    text, lowered = printed
+    return [line for line in text.splitlines() if not line.startswith("float ")], lowered
+
+
+def artifacts(context: PassContext) -> dict[str, bytes]:
+    """What the lowering passes made, as bytes."""
+    payloads = {name: artifact.payload for name, artifact in context.artifacts.items()}
+    return {
+        name: serialize(payload) if isinstance(payload, ModelProto) else str(payload).encode()
+        for name, payload in payloads.items()
+    }
+
+
+def check_outputs(model: ModelProto, rewritten: ModelProto, feed: Feed, tolerance: float) -> None:
+    """ONNX Runtime gives the same on both models; one that it cannot run, or without data, is left alone."""
+    assert interface(rewritten) == interface(model)
+    if feed is None:
+        return
+    try:
+        expected = run_model(model, feed)
+    except QcError:
+        return
+    for name, array in run_model(rewritten, feed).items():
+        check_array(array, expected[name], tolerance)
+
+
+def check_array(array: object, expected: object, tolerance: float) -> None:
+    """Equal, or for floats as near as ``tolerance`` times the largest magnitude."""
+    if not isinstance(expected, np.ndarray) or expected.dtype.kind not in "fV" or not tolerance:
+        np.testing.assert_array_equal(array, expected)  # type: ignore[arg-type]
+        return
+    finite = np.abs(expected[np.isfinite(expected)])
+    margin = tolerance * float(finite.max(initial=0.0))
+    np.testing.assert_allclose(array, expected, rtol=0, atol=margin)  # type: ignore[arg-type]
+
+
+def interface(model: ModelProto) -> list[bytes]:
+    """Names and types of the inputs that have no default, and of the outputs."""
+    defaults = {tensor.name for tensor in model.graph.initializer}
+    inputs = [info for info in model.graph.input if info.name not in defaults]
+    return [info.SerializeToString() for info in (*inputs, *model.graph.output)]
