@@ -17,6 +17,7 @@ from qc.ir.lift import lift, load_model
 from qc.ir.lower import FREE_INITIALIZERS, lower
 from qc.ir.model import Model
 from qc.ir.save import external_files, stage_model
+from qc.ir.screening import screen_model
 from qc.ir.verify import verify, verify_input
 from qc.passes import (
     Artifact,
@@ -158,6 +159,7 @@ def compile(
     allow_unquantized: bool = False,
     fail_if_unquantized: bool = False,
     verify_each: bool = True,
+    check_analyses: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
     instruments: Sequence[Instrument] = (),
@@ -175,6 +177,8 @@ def compile(
         allow_unquantized: accept a result in which nothing is quantized.
         fail_if_unquantized: refuse a result in which any float tensor is not quantized.
         verify_each: verify the model after every pass.
+        check_analyses: compute every analysis again after every pass and compare, to find a pass that
+            changes the model unseen.
         threads: threads of the runtime; default: all cores.
         progress: where long work shows how far it is.
         instruments: what watches the passes, such as :class:`qc.passes.PrintModel`.
@@ -200,6 +204,7 @@ def compile(
         target=chosen_target(target, file),
         seed=seed,
         verify=verify if verify_each else None,
+        check_analyses=check_analyses,
         progress=progress or NullProgress(),
         instruments=instruments,
     )
@@ -244,12 +249,13 @@ def read_model(model: ModelProto | str | Path) -> Model:
     if not isinstance(model, ModelProto | str | Path):
         raise UsageError(f"a model is an onnx.ModelProto or the path of a file, not {type(model).__name__}")
     if isinstance(model, ModelProto):
+        screen_model(model)
         _check(model, "the model")
         ir = lift(model)
     else:
-        load_model(model)
+        proto = load_model(model)
         _check(str(model), f"model '{model}'")
-        ir = lift(model)
+        ir = lift(proto, Path(model).resolve().parent)
     verify_input(ir)
     return ir
 

@@ -9,6 +9,8 @@ from qc.ir.errors import DemandError
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
 from qc.ir.op_traits import is_parameter
+from qc.ir.quant import Quantizer
+from qc.ir.scopes import CONTROL_FLOW, distinct_names
 
 _SHOWN = 12
 NO_REASON = "no pass placed a quantizer"
@@ -29,7 +31,8 @@ class Coverage:
     Attributes:
         formats: number of quantized tensors by the text of their spec.
         unquantized: every float tensor that stayed float, with the reason, in graph order. Tensors inside a
-            region are not listed: on the device they do not exist.
+            region are not listed: on the device they do not exist. A tensor whose name occurs in several
+            graphs has a path for its name, such as ``y/then_branch/x``.
         inner: number of tensors inside regions.
         ops: by op type, how many ops with float data read quantized numbers only, and how many there are.
     """
@@ -85,36 +88,55 @@ def coverage_of(model: Model) -> Coverage:
     formats: Counter[str] = Counter()
     unquantized = []
     inner = 0
-    done: Counter[str] = Counter()
-    total: Counter[str] = Counter()
+    quantizers, read = _first_quantizers(model), _read_as_data(model)
+    names = distinct_names(model)
     for graph in model.graphs():
         for value in graph.values():
-            sites = model.quant.sites_on(value)
-            if sites:
-                quantizer = model.quant.get(sites[0])
-                formats[str(quantizer.spec) if quantizer is not None else ""] += 1
-            elif _is_visible_float(value):
+            if value in quantizers:
+                formats[str(quantizers[value].spec)] += 1
+            elif value in read and value.is_float:
                 if _is_inner(model, graph, value):
                     inner += 1
                 else:
-                    unquantized.append(UnquantizedTensor(value.name, model.quant.why_not(value) or NO_REASON))
+                    reason = model.quant.why_not(value) or NO_REASON
+                    unquantized.append(UnquantizedTensor(names.get(value, value.name), reason))
+    return Coverage(dict(sorted(formats.items())), tuple(unquantized), inner, _op_coverage(model))
+
+
+def _first_quantizers(model: Model) -> dict[Value, Quantizer]:
+    """The first quantizer of every quantized tensor, by its original: a site may be within a body."""
+    found: dict[Value, Quantizer] = {}
+    for site in model.quant.sites():
+        quantizer = model.quant.get(site)
+        if quantizer is not None:
+            found.setdefault(site.value.original, quantizer)
+    return found
+
+
+def _op_coverage(model: Model) -> dict[str, tuple[int, int]]:
+    """By op type: the ops that read quantized numbers only, and all that read float data.
+
+    If, Loop and Scan are not among them: what computes is in their bodies.
+    """
+    done: Counter[str] = Counter()
+    total: Counter[str] = Counter()
+    for graph in model.graphs():
         for op in graph.ops():
             reads = _float_reads(model, graph, op)
-            if reads and not op.is_type("Shape", "Size"):
+            if reads and not op.is_type("Shape", "Size", *CONTROL_FLOW):
                 total[op.op_type] += 1
                 done[op.op_type] += all(reads)
-    ops = {op_type: (done[op_type], total[op_type]) for op_type in sorted(total)}
-    return Coverage(dict(sorted(formats.items())), tuple(unquantized), inner, ops)
+    return {op_type: (done[op_type], total[op_type]) for op_type in sorted(total)}
 
 
-def _is_visible_float(value: Value) -> bool:
-    """Whether the value is a float tensor of its own: no stand-in of an outer one, and read as data."""
-    if not value.is_float or value.captured is not None:
-        return False
-    read_as_data = any(
-        not isinstance(port, int) or not is_parameter(op, port) for op, port in value.graph.uses(value)
-    )
-    return read_as_data or value.graph.is_output(value)
+def _read_as_data(model: Model) -> set[Value]:
+    """The originals of all values that an op reads as data, in whatever graph, or a graph gives back."""
+    found = {value.original for graph in model.graphs() for value in graph.outputs if value is not None}
+    for op in (op for graph in model.graphs() for op in graph.ops()):
+        for port, value in enumerate(op.graph.op_inputs(op)):
+            if value is not None and not is_parameter(op, port):
+                found.add(value.original)
+    return found
 
 
 def _is_inner(model: Model, graph: Graph, value: Value) -> bool:

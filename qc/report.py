@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from qc.ir.analysis import Count
 from qc.ir.journal import Remark
 from qc.passes import PipelineReport
 from qc.runtime import Evaluation, OutputScore
@@ -108,8 +110,11 @@ def coverage_document(coverage: Coverage) -> dict[str, Any]:
 
 
 def timing_table(report: PipelineReport) -> Table:
-    """Time and memory of each step; the steps of a loop are listed once for every round."""
-    table = _table(("pass", "seconds", "self", "verify", "share", "memory", "actions"))
+    """Time, memory and analyses of each step; the steps of a loop are listed once for every round.
+
+    Of the analyses that a step asked for, those are told apart that had to be computed.
+    """
+    table = _table(("pass", "seconds", "self", "verify", "share", "memory", "actions", "analyses"))
     total = report.seconds
     for step in report.steps:
         table.add_row(
@@ -120,11 +125,27 @@ def timing_table(report: PipelineReport) -> Table:
             f"{step.seconds / total:.0%}" if total and not step.depth else "",
             f"{step.memory / 2**20:+.1f} MB" if step.memory else "",
             str(step.actions or ""),
+            _computed_of_asked(step.analyses),
         )
     own = sum(step.self_seconds for step in report.steps)
     verify = sum(step.verify_seconds for step in report.steps)
     table.add_section()
-    table.add_row("all", f"{total:.3f}", f"{own:.3f}", f"{verify:.3f}", "", "", str(report.actions))
+    asked = _computed_of_asked(report.analyses)
+    table.add_row("all", f"{total:.3f}", f"{own:.3f}", f"{verify:.3f}", "", "", str(report.actions), asked)
+    return table
+
+
+def _computed_of_asked(analyses: Mapping[str, Count]) -> str:
+    computed, reused, _ = functools.reduce(Count.plus, analyses.values(), Count())
+    return f"{computed:,} of {computed + reused:,}" if computed or reused else ""
+
+
+def analyses_table(analyses: Mapping[str, Count]) -> Table:
+    """How often each analysis was computed, how often its kept result was used, and the time it took."""
+    table = _table(("analysis", "computed", "reused", "seconds"))
+    for name, count in analyses.items():
+        words = name.replace("_", " ")
+        table.add_row(words, f"{count.computed:,}", f"{count.reused:,}", f"{count.seconds:.3f}")
     return table
 
 

@@ -11,6 +11,7 @@ from qc.ir.journal import Remark
 from qc.ir.model import Model
 from qc.ir.quant import Quantizer
 from qc.ir.quant_table import Site
+from qc.ir.scopes import scopes_of, tensors_by_name
 
 
 @dataclass(frozen=True)
@@ -40,17 +41,23 @@ def story_of(model: Model, tensor: str) -> Story:
     """Collects the story of a tensor of a compiled model.
 
     Args:
-        tensor: its name in the compiled or, if a pass removed it, in the original model.
+        tensor: its name in the compiled or, if a pass removed it, in the original model; for one inside a
+            body whose name other graphs use as well, also its path, see :func:`~qc.ir.scopes.distinct_names`.
 
     Raises:
         UsageError: the name stands for no tensor, with the most similar one.
     """
-    found = (value for graph in model.graphs() for value in graph.values() if value.name == tensor)
-    values = tuple(dict.fromkeys(value.original for value in found))
+    known = tensors_by_name(model.graph)
+    values = tuple(value for value in known.values() if value.name == tensor)
+    if not values and tensor in known:
+        values = (known[tensor],)
     removed_by = None if values else model.journal.removed.get(tensor)
     if not values and removed_by is None:
-        raise UsageError(f"the model has no tensor '{tensor}'{nearest(tensor, list(_names(model)))}")
-    sites = tuple(_sites(model, values))
+        names = [*known, *model.journal.removed]
+        raise UsageError(f"the model has no tensor '{tensor}'{nearest(tensor, names)}")
+    scopes = scopes_of(model.graph)
+    aliases = tuple(alias for value in values for alias in scopes.aliases(value))
+    sites = tuple(_sites(model, aliases))
     return Story(
         tensor,
         values,
@@ -58,7 +65,7 @@ def story_of(model: Model, tensor: str) -> Story:
         why_not=tuple(filter(None, (model.quant.why_not(value) for value in values))),
         tied=tuple(_tied(model, sites)),
         removed_by=removed_by,
-        remarks=tuple(_remarks(model, values)) if values else (),
+        remarks=tuple(_remarks(model, aliases)) if values else (),
     )
 
 
@@ -93,8 +100,3 @@ def _tied(model: Model, sites: tuple[tuple[Site, Quantizer], ...]) -> Iterator[S
     own = {site for site, _ in sites}
     for quantizer in dict.fromkeys(quantizer for _, quantizer in sites):
         yield from (site for site in model.quant.sites_of(quantizer) if site not in own)
-
-
-def _names(model: Model) -> Iterator[str]:
-    yield from (value.name for graph in model.graphs() for value in graph.values())
-    yield from model.journal.removed

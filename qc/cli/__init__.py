@@ -20,12 +20,14 @@ from .compilation import compile_command
 from .diffing import diff_command
 from .encodings import encodings_group
 from .evaluation import eval_command
+from .explaining import explain_match
 from .group import CommandGroup, PipeClosedError
 from .inspection import inspect_command
-from .listing import help_command, list_passes, list_pipelines, list_targets
+from .listing import help_command, list_passes, list_pipelines, list_supergroups, list_targets
 from .output import print_error, print_note, print_traceback, silence_closed_pipe, standard_error
 from .reproducing import repro_command
 from .searching import bisect_command, reduce_command
+from .texts import parse_command, print_command
 from .viewing import view_command
 from .why import why_command
 
@@ -42,6 +44,9 @@ cli = CommandGroup(
     commands=[
         eval_command,
         inspect_command,
+        explain_match,
+        print_command,
+        parse_command,
         view_command,
         diff_command,
         why_command,
@@ -52,6 +57,7 @@ cli = CommandGroup(
         list_passes,
         list_pipelines,
         list_targets,
+        list_supergroups,
         help_command,
     ],
 )

@@ -85,6 +85,7 @@ def compile_command(**given: Any) -> None:
         allow_unquantized=wishes.allow_unquantized,
         fail_if_unquantized=wishes.fail_if_unquantized,
         verify_each=watch.verify_each,
+        check_analyses=watch.check_analyses,
         threads=job.threads,
         action_limit=watch.bisect_limit,
         seed=job.seed,

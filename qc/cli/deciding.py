@@ -15,6 +15,12 @@ from .options import Job
 from .output import standard_error
 
 
+def compiles(job: Job) -> bool:
+    """Whether there is anything to compile with; else a model is shown as it is."""
+    given = (job.passes, job.pipeline, job.target, job.data, job.random_data)
+    return any(one is not None for one in given)
+
+
 def compile_decisions(job: Job, pipeline: PipelineFile) -> Compiled:
     """Compiles without the passes that lower and, if there is no data, without those that need it.
 

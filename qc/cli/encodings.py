@@ -17,6 +17,7 @@ from qc.ir.encodings.comparison import Comparison, compare
 from qc.ir.errors import DemandError
 from qc.ir.files import atomic_write
 from qc.ir.model import Model
+from qc.ir.scopes import tensors_by_name
 from qc.report import count, printable
 
 from .files import FileType, InputFile, WordType, check_outputs, writing
@@ -94,7 +95,7 @@ def _read(file: str, model: Model | None) -> Document:
 
 
 def _problems(document: Document, model: Model) -> Iterator[str]:
-    values = {value.name: value for graph in model.graphs() for value in graph.values()}
+    values = tensors_by_name(model.graph)
     for record in document.records:
         value = values.get(record.name)
         if value is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,8 +17,7 @@ import qc
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.tensor_ref import TensorRef
-from qc.ir.text import print_model
-from qc.patterns import find_all, supergroups
+from qc.patterns import blocks, find_all, supergroups
 from qc.report import Fact, count, facts_grid, file_size, printable
 
 from .files import WordType
@@ -32,14 +30,9 @@ _QUANTIZE_SUFFIXES = ("Integer", "NBits")
 
 @click.command("inspect", short_help="Show what is in a model.")
 @click.argument("model", metavar="MODEL.onnx", type=WordType())
-@click.option("--ir", "as_text", is_flag=True, help="Print the whole model as text instead.")
-def inspect_command(model: str, as_text: bool) -> None:
+def inspect_command(model: str) -> None:
     """Shows the interface, ops and weights of MODEL.onnx, its supergroups, and what is quantized."""
-    ir = qc.read_model(model)
-    if as_text:
-        sys.stdout.write(print_model(ir))
-        return
-    standard_output().show(facts_grid(_facts(Path(model), ir)))
+    standard_output().show(facts_grid(_facts(Path(model), qc.read_model(model))))
 
 
 def _facts(path: Path, model: Model) -> Iterator[Fact]:
@@ -140,9 +133,12 @@ def _is_quantization(op: Op) -> bool:
 
 
 def _supergroup_facts(model: Model) -> Iterator[Fact]:
-    """The supergroups, and the ops outside of them that read float data."""
+    """The supergroups, the blocks around them, and the ops outside of supergroups that read float data."""
     matches = [match for graph in model.graphs() for match in find_all(graph, supergroups())]
     yield "supergroups", _counts(Counter(match.name for match in matches)) if matches else "none found"
+    larger = Counter(match.name for graph in model.graphs() for match in find_all(graph, blocks()))
+    if larger:
+        yield "blocks", _counts(larger)
     claimed = {op for match in matches for op in match.ops}
     alone = Counter(
         _kind(op)

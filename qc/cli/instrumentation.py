@@ -16,7 +16,7 @@ from qc.ir.errors import UsageError, nearest
 from qc.passes import DumpModel, Instrument, Pipeline, PrintModel, registry
 from qc.passes.instruments import ALL, CHANGED
 from qc.remarks import remark_document, remark_line, select_remarks
-from qc.report import printable, statistics_table, timing_table
+from qc.report import analyses_table, printable, statistics_table, timing_table
 
 from .files import FileType, WordType
 from .options import NumberType
@@ -48,7 +48,13 @@ _OPTIONS = (
         default=True,
         help="Verify the model after every pass.  [default: do]",
     ),
-    click.option("--time", is_flag=True, help="Show time and memory of every pass."),
+    click.option(
+        "--check-analyses",
+        is_flag=True,
+        help="Compute every analysis again after every pass and compare, to find a pass that changes the "
+        "model unseen.",
+    ),
+    click.option("--time", is_flag=True, help="Show time, memory and analyses of every pass."),
     click.option("--stats", is_flag=True, help="Show how often each rule was applied."),
     click.option(
         "--remarks",
@@ -83,6 +89,7 @@ class Instrumentation:
     print_diff: bool
     dump_dir: Path | None
     verify_each: bool
+    check_analyses: bool
     time: bool
     stats: bool
     remarks: str | None
@@ -119,6 +126,7 @@ class Instrumentation:
             console.show(statistics_table(remarks), "")
         if self.time:
             console.show(timing_table(compiled.report), "")
+            console.show(analyses_table(compiled.report.analyses), "")
 
     def documents(self, compiled: Compiled) -> dict[Path, str]:
         """The text of every file that is wanted about the compilation."""

@@ -1,4 +1,4 @@
-"""``qc list-passes``, ``list-pipelines``, ``list-targets`` and ``qc help``."""
+"""``qc list-passes``, ``list-pipelines``, ``list-targets``, ``list-supergroups`` and ``qc help``."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from qc.passes import PassDescription, PipelineFile, Stage, describe, registry
 from qc.passes.context import NEEDS
 from qc.passes.pipeline import COMBINATORS
 from qc.passes.target import Target, load_target, target_names
+from qc.patterns import Supergroup, blocks, supergroups
 
 from .combinators import CombinatorDescription, describe_combinator
 from .docstrings import paragraphs, plain
@@ -34,6 +35,19 @@ _RUNS = {
     "between": "run in integers between integer ops only, where that saves conversions",
     "carry": "move data, in integers where their input is",
     "float": "run in float",
+}
+
+
+# Kinds of supergroups, in words.
+_KINDS = {
+    "normalization": "normalizations",
+    "softmax": "softmax",
+    "activation": "activations",
+    "weighted": "weighted ops with a bias, a BatchNorm, or Mul and Add behind them",
+    "weighted_activation": "weighted ops with an activation behind them",
+    "elementwise": "a BatchNorm written out as Mul and Add",
+    "elementwise_activation": "other ops with an activation behind them",
+    "block": "blocks: several ops to a target that does not name them",
 }
 
 
@@ -72,6 +86,33 @@ def list_targets() -> None:
     for name in target_names():
         table.add_row(name, load_target(name).summary)
     standard_output().show(table)
+
+
+@click.command("list-supergroups", short_help="List the supergroups.")
+def list_supergroups() -> None:
+    """Lists the supergroups by kind: the sets of ops that a target can run as one, in all their spellings."""
+    kinds: dict[str, list[Supergroup]] = {}
+    for group in (*supergroups(), *blocks()):
+        kinds.setdefault(group.kind, []).append(group)
+    ordered = sorted(kinds, key=lambda kind: [*_KINDS, kind].index(kind))
+    width = max(len(group.name) for groups in kinds.values() for group in groups if not group.options)
+    console = standard_output()
+    for index, kind in enumerate(ordered):
+        title = Text(_KINDS.get(kind, kind), style="bold")
+        content = _group_names(kinds[kind], width)
+        console.show(*([""] if index else []), title, Padding(content, (0, 0, 0, 2)))
+
+
+def _group_names(groups: list[Supergroup], width: int) -> RenderableType:
+    """A table of single supergroups, or the names of families and what the ``*`` in them stands for."""
+    options = ", ".join(dict.fromkeys(option for group in groups for option in group.options))
+    if not options:
+        table = _listing(width)
+        for name, doc in {group.name: group.doc for group in groups}.items():
+            table.add_row(name, doc)
+        return table
+    titles = [group.title for group in groups]
+    return options if titles == ["*"] else f"{', '.join(titles)}\nwhere * is {options}"
 
 
 @click.command("help", short_help="Explain a pass, a pipeline, a target or a command.")
@@ -160,7 +201,7 @@ def _show_target(console: ReportConsole, target: Target) -> None:
     console.show(facts)
     for title, rules, others in (
         ("ops", target.ops, target.default),
-        ("supergroups", target.regions, None),
+        ("supergroups", target.region_rules, None),
     ):
         console.show("", Text(title, style="bold"))
         grid = _facts()

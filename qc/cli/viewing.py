@@ -18,7 +18,7 @@ from qc.patterns import find_all, supergroups
 from qc.report import file_size, printable
 from qc.view import Crop, dot_source, html_page
 
-from .deciding import compile_decisions
+from .deciding import compile_decisions, compiles
 from .files import FileType, WordType, check_outputs, writing
 from .options import CountType, Job, JobCommand, job_options
 from .output import print_warning, standard_error
@@ -77,7 +77,7 @@ def view_command(**given: Any) -> None:
     job = Job(**{field.name: given[field.name] for field in fields(Job)})
     wishes = Wishes(**{field.name: given[field.name] for field in fields(Wishes)})
     path, crop = wishes.path(job), wishes.crop()
-    pipeline = job.chosen_pipeline() if _compiles(job) else None
+    pipeline = job.chosen_pipeline() if compiles(job) else None
     check_outputs([path], job.inputs(job.read(), pipeline, "the calibration data"))
     model = _as_it_is(job) if pipeline is None else compile_decisions(job, pipeline).ir
     picture = _PAGES[path.suffix](model, job.label, crop)
@@ -88,12 +88,6 @@ def view_command(**given: Any) -> None:
         standard_error().show(Text(f"wrote {printable(str(path))}, {size}"), wrap=False)
     if wishes.open_browser and not webbrowser.open(path.resolve().as_uri()):
         print_warning(f"there is no browser to open '{path}' with")
-
-
-def _compiles(job: Job) -> bool:
-    """Whether there is anything to compile with."""
-    given = (job.passes, job.pipeline, job.target, job.data, job.random_data)
-    return any(one is not None for one in given)
 
 
 def _as_it_is(job: Job) -> Model:

@@ -36,6 +36,7 @@ class Compilation:
     allow_unquantized: bool = True
     fail_if_unquantized: bool = False
     verify_each: bool = True
+    check_analyses: bool = False
     threads: int | None = None
     action_limit: int | None = None
     seed: int = 0
@@ -61,6 +62,7 @@ class Compilation:
             allow_unquantized=self.allow_unquantized,
             fail_if_unquantized=self.fail_if_unquantized,
             verify_each=self.verify_each,
+            check_analyses=self.check_analyses,
             threads=self.threads,
             progress=progress,
             instruments=instruments,

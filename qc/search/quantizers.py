@@ -148,7 +148,7 @@ class _RoundingErrors:
         for site in model.quant.sites():
             quantizer = model.quant.get(site)
             if quantizer is not None and quantizer.encoding is not None:
-                held = self._values.setdefault(site.value, [])
+                held = self._values.setdefault(site.value.original, [])
                 held += [quantizer] if quantizer not in held else []
 
     def add_constants(self) -> None:

@@ -62,6 +62,7 @@ class Record(_Table):
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     action_limit: Annotated[int, Field(ge=0)] | None = None
     verify_each: bool = True
+    check_analyses: bool = False
     allow_unquantized: bool = False
     fail_if_unquantized: bool = False
     target: dict[str, Any]

@@ -91,6 +91,7 @@ def load_reproducer(folder: str | Path) -> tuple[Compilation, Record]:
         allow_unquantized=record.allow_unquantized,
         fail_if_unquantized=record.fail_if_unquantized,
         verify_each=record.verify_each,
+        check_analyses=record.check_analyses,
         threads=record.threads,
         action_limit=record.action_limit,
         seed=record.seed,

@@ -106,6 +106,7 @@ def _fill(folder: Path, compilation: Compilation, error: Exception, command: Seq
         threads=compilation.threads,
         action_limit=compilation.action_limit,
         verify_each=compilation.verify_each,
+        check_analyses=compilation.check_analyses,
         allow_unquantized=compilation.allow_unquantized,
         fail_if_unquantized=compilation.fail_if_unquantized,
         target=compilation.chosen_target().model_dump(mode="json", exclude_defaults=True),

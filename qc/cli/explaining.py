@@ -1,0 +1,72 @@
+"""``qc explain-match MODEL.onnx SUPERGROUP [NODE]``: why a supergroup is found, or is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+from rich.console import Group
+from rich.text import Text
+
+import qc
+from qc.explanation import Explanation, explain, named_supergroups
+from qc.ir.graph import Op
+from qc.passes.target import load_target
+from qc.patterns import Match, Mismatch
+from qc.report import Fact, count, facts_grid, printable
+
+from .files import WordType
+from .output import standard_output
+
+_SHOWN = 3
+_SHOWN_OPS = 12
+
+
+@click.command("explain-match", short_help="Tell why a supergroup is found, or how far it fits.")
+@click.argument("model", metavar="MODEL.onnx", type=WordType())
+@click.argument("supergroup", metavar="SUPERGROUP", type=WordType())
+@click.argument("node", metavar="[NODE]", type=WordType(), required=False)
+@click.option("--target", type=WordType(), help="Target whose own supergroups can be named, too.")
+def explain_match(model: str, supergroup: str, node: str | None, target: str | None) -> None:
+    """Tells where SUPERGROUP is in MODEL.onnx, or how far the best attempts got and what they expected there.
+
+    NODE is the name of an op or of one of its outputs: then only what that op is part of counts.
+    """
+    groups = named_supergroups(supergroup, load_target(target) if target is not None else None)
+    explanation = explain(qc.read_model(model), groups, node)
+    standard_output().show(facts_grid(_facts(supergroup, explanation)))
+
+
+def _facts(name: str, explanation: Explanation) -> Iterator[Fact]:
+    yield "supergroup", Group(name, Text(explanation.groups[0].doc, "dim"))
+    matches, attempts = explanation.matches, explanation.attempts
+    if matches:
+        shown = [_match(match) for match in matches[:_SHOWN]]
+        yield "found", Group(count(len(matches), "time"), *shown, *_rest(len(matches)))
+    else:
+        yield "found", "nowhere"
+    if attempts:
+        yield "nearest", Group(*_mismatch(attempts[0]))
+        for attempt in attempts[1:_SHOWN]:
+            yield "", Group(*_mismatch(attempt))
+    elif not matches:
+        yield "nearest", "no op comes near: less than half of it fits anywhere"
+
+
+def _match(match: Match) -> Text:
+    return Text(printable(f"at {match.root.label}: {_listed(match.ops)}"))
+
+
+def _mismatch(attempt: Mismatch) -> Iterator[Text]:
+    fitting = f", {_listed(attempt.ops)}" if attempt.ops else ""
+    yield Text(printable(f"at {attempt.root.label}: {attempt.extent}{fitting}"))
+    yield Text(printable(f"  {attempt.reason}"))
+
+
+def _listed(ops: tuple[Op, ...]) -> str:
+    more = f" and {len(ops) - _SHOWN_OPS} more" if len(ops) > _SHOWN_OPS else ""
+    return ", ".join(op.label for op in ops[:_SHOWN_OPS]) + more
+
+
+def _rest(number: int) -> list[str]:
+    return [f"and {number - _SHOWN} more"] if number > _SHOWN else []
