@@ -130,6 +130,7 @@ def test_an_interrupt_leaves_the_best_so_far(qc) -> None:
         [sys.executable, "-m", "qc.cli", "reduce", MODEL, "--interesting", "sh slow.sh {}"],
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests may run in the background
     )
     while not Path("ran.txt").exists() or Path("ran.txt").read_text().count("\n") < 4:
         time.sleep(0.05)
