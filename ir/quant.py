@@ -51,8 +51,9 @@ class QuantSpec:
         format: the number format of a code.
         symmetric: real zero is code zero for signed, mid-range for unsigned formats.
         narrow: leave out the lowest code, so that a symmetric grid has as many steps below as above zero.
+        one_sided: a symmetric grid for numbers that are never negative begins at zero (unsigned symmetric).
         granularity: per tensor, per channel or per block.
-        fixed_range: a (minimum, maximum) that overrides what calibration observes.
+        fixed_range: a (minimum, maximum) that overrides what calibration observes; an infinite end does not.
         derived: the scale follows from other quantizers (a bias takes input scale times weight scale).
     """
 
@@ -62,6 +63,7 @@ class QuantSpec:
     granularity: Granularity = PerTensor()
     fixed_range: tuple[float, float] | None = None
     derived: bool = False
+    one_sided: bool = False
 
     @classmethod
     def of(cls, format: str, **fields: object) -> QuantSpec:
@@ -81,6 +83,8 @@ class QuantSpec:
             words.append("symmetric" if self.symmetric else "asymmetric")
         if self.narrow:
             words.append("narrow")
+        if self.one_sided:
+            words.append("one-sided")
         if not isinstance(self.granularity, PerTensor):
             words.append(str(self.granularity))
         if self.fixed_range is not None:

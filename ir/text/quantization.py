@@ -105,6 +105,8 @@ def spec_text(spec: QuantSpec) -> str:
         words.append("symmetric")
     if spec.narrow:
         words.append("narrow")
+    if spec.one_sided:
+        words.append("one-sided")
     if not isinstance(spec.granularity, PerTensor):
         words.append(str(spec.granularity))
     if spec.fixed_range is not None:

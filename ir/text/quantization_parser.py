@@ -210,9 +210,12 @@ def read_spec(scanner: Scanner) -> QuantSpec:
     if not symmetric and isinstance(format, IntFormat):
         scanner.expect_word("asymmetric")
     narrow = scanner.accept_word("narrow")
+    one_sided = scanner.accept_word("one-sided")
     granularity = _read_granularity(scanner)
     limits = _read_range(scanner) if scanner.accept_word("range") else None
-    spec = QuantSpec(format, symmetric, narrow, granularity, limits, scanner.accept_word("derived"))
+    spec = QuantSpec(
+        format, symmetric, narrow, granularity, limits, scanner.accept_word("derived"), one_sided
+    )
     if scanner.keyword() not in _STATES:
         raise scanner.error("a property of a quantizer, or open, calibrated or frozen")
     return spec

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import Annotated, Literal
@@ -9,22 +11,39 @@ from typing import Annotated, Literal
 import numpy as np
 from annotated_types import Gt, Le
 
+from qc.ir.errors import UsageError
 from qc.ir.executor import Observation, Statistics
 from qc.ir.formats import IntFormat
 from qc.ir.graph import Value
 from qc.ir.lower import lower
 from qc.ir.model import Model
 from qc.ir.op_traits import is_grid_preserving
-from qc.ir.quant import Encoding, Quantizer, QuantizerState
+from qc.ir.quant import Encoding, Quantizer, QuantizerState, QuantSpec
 from qc.ir.rewriter import Rewriter
 from qc.ir.scopes import name_apart, scopes_of
 
 from ..base import Pass, Stage, option
 from ..context import PassContext
+from .aimet_arithmetic import grid_of_fixed_range, grid_of_range, grid_of_weight, searched_grid
 from .bias import calibrate_biases, leave_float
+from .entropy import entropy_range
+from .parameters import round_parameters
 from .ranges import encoding_of_range, finite_data, mse_range, percentile_range, weight_encoding
+from .streaming import FeedStatistics, stream
 
-Method = Literal["min-max", "percentile", "mse"]
+Method = Literal[
+    "min-max",
+    "percentile",
+    "entropy",
+    "mse",
+    "sqnr",
+    "moving-average",
+    "min_max",
+    "post_training_tf",
+    "tf_enhanced",
+]
+_AIMET_NAMES = {"min_max": "min-max", "post_training_tf": "min-max", "tf_enhanced": "sqnr"}
+_CLIPPING_WEIGHT = 3.0  # what an error by clipping counts for the method sqnr, as in AIMET
 
 
 @dataclass(frozen=True)
@@ -34,6 +53,16 @@ class Calibrate(Pass):
     Weights are read from the model. Activations are observed in one streamed pass over the data. A graph
     output always keeps its full range, since clipping a score caps it. Biases follow from the scales of the
     input and the weight. Frozen and already calibrated quantizers are left alone.
+
+    The methods: ``min-max`` covers all that was seen; ``percentile`` all but a share at either end;
+    ``entropy`` changes the distribution least; ``mse`` has the least squared error, and ``sqnr`` likewise
+    with errors by clipping counted thrice; ``moving-average`` covers the average over the feeds of the
+    smallest and of the largest value. AIMET's names ``min_max`` and ``post_training_tf`` stand for min-max,
+    ``tf_enhanced`` for sqnr.
+
+    With ``arithmetic=aimet`` min-max and sqnr give the scales and offsets of aimet-onnx 2.42, of weights too:
+    its rounding, its least scale, its histogram, which drops what lies far outside the first batch, and no
+    exception for outputs.
     """
 
     name = "calibrate"
@@ -41,10 +70,28 @@ class Calibrate(Pass):
     needs = frozenset({"executor"})
 
     method: Method = option("min-max", "how the range of an activation is found")
+    arithmetic: Literal["qc", "aimet"] = option("qc", "whose rules turn what was seen into numbers")
     percentile: Annotated[float, Gt(0), Le(100)] = option(
         99.999, "share of the values that the method percentile covers, in percent"
     )
     weights: Literal["min-max", "mse"] = option("min-max", "how the range of a weight is found")
+
+    rounded_parameters: bool = option(
+        False, "observe activations while trained parameters are rounded to their grids"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.arithmetic == "aimet" and (self._method not in ("min-max", "sqnr") or self.weights == "mse"):
+            asked = f"weights={self.weights}" if self.weights == "mse" else f"method={self.method}"
+            raise UsageError(
+                f"pass '{self.name}': AIMET has no {asked}; with arithmetic=aimet use the method min-max or "
+                "sqnr, which holds for weights too"
+            )
+
+    @property
+    def _method(self) -> str:
+        return _AIMET_NAMES.get(self.method, self.method)
 
     def run(self, model: Model, context: PassContext) -> None:
         unknown = [
@@ -56,12 +103,11 @@ class Calibrate(Pass):
             if _needs_no_numbers(quantizer):
                 encoding = encoding_of_range(quantizer.spec, np.zeros(()), np.zeros(()))
                 self._set(model, quantizer, encoding, "a format that needs no scale")
-            elif quantizer.spec.fixed_range is not None:
-                ends = np.asarray(quantizer.spec.fixed_range)
-                self._set(model, quantizer, encoding_of_range(quantizer.spec, *ends), "fixed range")
+            elif quantizer.spec.fixed_range is not None and np.isfinite(quantizer.spec.fixed_range).all():
+                self._set(model, quantizer, self._fixed(quantizer.spec), "fixed range")
             elif len(values) == 1 and values[0].const is not None:
                 array = finite_data(values[0].const)
-                self._set(model, quantizer, weight_encoding(quantizer.spec, array, self.weights == "mse"))
+                self._set(model, quantizer, self._weight(quantizer.spec, array))
             else:
                 observed[quantizer] = values
         if observed:
@@ -69,6 +115,9 @@ class Calibrate(Pass):
         calibrate_biases(model)
 
     def _calibrate(self, model: Model, context: PassContext, observed: dict[Quantizer, list[Value]]) -> None:
+        if self._streams:
+            self._calibrate_streamed(model, context, observed)
+            return
         statistics = self._observe(model, context, observed)
         scopes = scopes_of(model.graph)
         unseen: dict[Quantizer, list[Value]] = {}
@@ -78,34 +127,34 @@ class Calibrate(Pass):
                 unseen[quantizer] = values
                 continue
             low, high = ends
-            encoding = encoding_of_range(quantizer.spec, np.asarray(low), np.asarray(high))
-            self._set(model, quantizer, encoding, f"{self.method} gave [{low:.6g}, {high:.6g}]")
-        if unseen:
-            sites = [site for quantizer in unseen for site in model.quant.sites_of(quantizer)]
-            leave_float(model, sites, "no calibration sample reached it")
-            context.notes.append(_unseen_note(list(dict.fromkeys(chain(*unseen.values())))))
+            encoding = self._encoding(quantizer.spec, low, high)
+            self._set(model, quantizer, encoding, f"{self._method} gave [{low:.6g}, {high:.6g}]")
+        _leave_unseen(model, context, unseen)
 
     def _observe(
         self, model: Model, context: PassContext, observed: dict[Quantizer, list[Value]]
     ) -> dict[Value, Statistics]:
         """Statistics of every tensor that some quantizer has to cover, from one pass over the data."""
-        wanted = dict.fromkeys(
-            value
-            for values in observed.values()
-            for value in values
-            if value.const is None and not _is_moved(value, values)
-        )
-        request = Observation(histogram=self.method != "min-max")
+        wanted = _to_observe(observed)
+        request = Observation(histogram=self._method != "min-max")
         data = context.required_data(f"pass '{self.name}'")
         feeds = context.track(data, "calibrating", getattr(data, "length", None))
-        rewriter = Rewriter(model)
-        with rewriter.trial():
-            name_apart(rewriter)
+        with self._running(model):
             sources = {value.name: value for value in wanted}
             found = context.required_executor().observe(
                 lower(model), dict.fromkeys(sources, request), feeds, base_dir=model.base_dir
             )
         return {sources[name]: statistics for name, statistics in found.items()}
+
+    @contextmanager
+    def _running(self, model: Model) -> Iterator[None]:
+        """A block in which the model is as it runs: with distinct names, and rounded where that is asked."""
+        rewriter = Rewriter(model)
+        with rewriter.trial():
+            name_apart(rewriter)
+            if self.rounded_parameters:
+                round_parameters(rewriter)
+            yield
 
     def _range(
         self, quantizer: Quantizer, values: list[Value], statistics: dict[Value, Statistics], exposed: bool
@@ -118,17 +167,94 @@ class Calibrate(Pass):
                 merged = statistics[value] if merged is None else merged.merge(statistics[value])
         if merged is not None and merged.count:
             ends.append(self._estimate(quantizer, merged, exposed))
-        return (min(low for low, _ in ends), max(high for _, high in ends)) if ends else None
+        if not ends:
+            return None
+        return _with_fixed_ends(quantizer, min(low for low, _ in ends), max(high for _, high in ends))
 
     def _estimate(self, quantizer: Quantizer, statistics: Statistics, exposed: bool) -> tuple[float, float]:
-        if self.method == "min-max" or exposed:
+        if self._method == "min-max" or exposed:
             return float(statistics.minimum), float(statistics.maximum)
-        if self.method == "percentile":
+        if self._method == "percentile":
             return percentile_range(statistics, self.percentile)
-        return mse_range(statistics, quantizer.spec)
+        if self._method == "entropy":
+            return entropy_range(statistics)
+        clipping = _CLIPPING_WEIGHT if self._method == "sqnr" else 1.0
+        return mse_range(statistics, quantizer.spec, clipping=clipping)
+
+    @property
+    def _is_aimet(self) -> bool:
+        return self.arithmetic == "aimet"
+
+    @property
+    def _streams(self) -> bool:
+        """Whether the method looks at the tensors of one feed after the other."""
+        return self._method == "moving-average" or (self._is_aimet and self._method == "sqnr")
+
+    def _encoding(self, spec: QuantSpec, low: float, high: float) -> Encoding:
+        ends = np.asarray(low), np.asarray(high)
+        if self._is_aimet and isinstance(spec.format, IntFormat):
+            return grid_of_range(spec, *ends).encoding(spec)
+        return encoding_of_range(spec, *ends)
+
+    def _fixed(self, spec: QuantSpec) -> Encoding:
+        assert spec.fixed_range is not None
+        if self._is_aimet and isinstance(spec.format, IntFormat):
+            return grid_of_fixed_range(spec).encoding(spec)
+        return encoding_of_range(spec, *np.asarray(spec.fixed_range))
+
+    def _weight(self, spec: QuantSpec, array: np.ndarray) -> Encoding:
+        if self._is_aimet and isinstance(spec.format, IntFormat):
+            return grid_of_weight(spec, array, search=self._method == "sqnr").encoding(spec)
+        return weight_encoding(spec, array, self.weights == "mse")
+
+    def _calibrate_streamed(
+        self, model: Model, context: PassContext, observed: dict[Quantizer, list[Value]]
+    ) -> None:
+        """Like :meth:`_calibrate`, one feed after the other."""
+        seen = {quantizer: FeedStatistics() for quantizer in observed}
+        scopes = scopes_of(model.graph)
+        wanted = _to_observe(observed)
+        user = f"pass '{self.name}' with the method {self.method}"
+        with self._running(model):
+            for arrays in stream(model, context, wanted, user):
+                for quantizer, values in observed.items():
+                    for value in values:
+                        if value in arrays:
+                            seen[quantizer].add(arrays[value])
+        unseen: dict[Quantizer, list[Value]] = {}
+        for quantizer, values in observed.items():
+            if not seen[quantizer].feeds and all(value.const is None for value in values):
+                unseen[quantizer] = values
+                continue
+            exposed = any(map(scopes.is_exposed, values))
+            self._set(model, quantizer, *self._streamed_encoding(quantizer, values, seen[quantizer], exposed))
+        _leave_unseen(model, context, unseen)
+
+    def _streamed_encoding(
+        self, quantizer: Quantizer, values: list[Value], seen: FeedStatistics, exposed: bool
+    ) -> tuple[Encoding, str]:
+        spec = quantizer.spec
+        if self._is_aimet and isinstance(spec.format, IntFormat) and spec.fixed_range is None:
+            for constant in (value.const for value in values if value.const is not None):
+                seen.add(finite_data(constant))
+            return searched_grid(spec, seen.histogram).encoding(spec), "sqnr as AIMET searches it"
+        ends = [_constant_range(value) for value in values if value.const is not None]
+        if seen.feeds:
+            ends.append(seen.range if self._is_aimet or exposed else seen.average_range)
+        low, high = _with_fixed_ends(quantizer, min(low for low, _ in ends), max(high for _, high in ends))
+        return self._encoding(spec, low, high), f"{self._method} gave [{low:.6g}, {high:.6g}]"
 
     def _set(self, model: Model, quantizer: Quantizer, encoding: Encoding, reason: str = "") -> None:
         model.quant.calibrate(quantizer, encoding, reason or f"from the constant, {self.weights}")
+
+
+def _with_fixed_ends(quantizer: Quantizer, low: float, high: float) -> tuple[float, float]:
+    """What was observed, but for an end of the range that the spec fixes; the other one is infinite there."""
+    fixed = quantizer.spec.fixed_range
+    if fixed is None:
+        return low, high
+    low, high = (end if np.isfinite(end) else seen for end, seen in zip(fixed, (low, high), strict=True))
+    return low, max(low, high)
 
 
 def _needs_no_numbers(quantizer: Quantizer) -> bool:
@@ -142,6 +268,16 @@ def _values(model: Model, quantizer: Quantizer) -> list[Value]:
     return list(dict.fromkeys(site.value.original for site in model.quant.sites_of(quantizer)))
 
 
+def _to_observe(observed: dict[Quantizer, list[Value]]) -> dict[Value, None]:
+    """The tensors whose numbers are needed, once each."""
+    return dict.fromkeys(
+        value
+        for values in observed.values()
+        for value in values
+        if value.const is None and not _is_moved(value, values)
+    )
+
+
 def _is_moved(value: Value, group: list[Value]) -> bool:
     """Whether a data mover made ``value`` from another one of the group, whose statistics cover it."""
     producer = value.graph.producer(value)
@@ -151,9 +287,15 @@ def _is_moved(value: Value, group: list[Value]) -> bool:
     return source is not None and source.original in group
 
 
-def _unseen_note(values: list[Value]) -> str:
+def _leave_unseen(model: Model, context: PassContext, unseen: dict[Quantizer, list[Value]]) -> None:
+    """Leaves in float what no sample reached, with a note."""
+    if not unseen:
+        return
+    sites = [site for quantizer in unseen for site in model.quant.sites_of(quantizer)]
+    leave_float(model, sites, "no calibration sample reached it")
+    values = list(dict.fromkeys(chain(*unseen.values())))
     more = f" and {len(values) - 1} more" if len(values) > 1 else ""
-    return (
+    context.notes.append(
         f"no calibration sample reached '{values[0].name}'{more}: there no grid is known and tensors stay "
         "float; calibrate on data that takes every branch and runs every loop"
     )

@@ -26,7 +26,8 @@ def encoding_of_range(spec: QuantSpec, low: np.ndarray, high: np.ndarray) -> Enc
 
     Returns:
         An encoding whose scale has the shape of ``low``. Real zero is exactly a code. Symmetric integer
-        grids reach the larger of both ends; float8 maps the largest magnitude to the largest finite value.
+        grids reach the larger of both ends, or begin at zero if one-sided and nothing is negative; float8
+        maps the largest magnitude to the largest finite value.
     """
     low = np.minimum(np.asarray(low, np.float64), 0.0)
     high = np.maximum(np.asarray(high, np.float64), 0.0)
@@ -38,8 +39,9 @@ def encoding_of_range(spec: QuantSpec, low: np.ndarray, high: np.ndarray) -> Enc
     if spec.symmetric:
         centre = 0 if spec.format.signed else (spec.format.highest + 1) // 2
         scale = np.maximum(-low / (centre - first), high / (last - centre))
-        scale = np.maximum(scale, SMALLEST_SCALE)
-        return Encoding(spec, scale, np.full(scale.shape, centre, np.int32))
+        one_sided = (low >= 0) & spec.one_sided
+        scale = np.maximum(np.where(one_sided, high / (last - first), scale), SMALLEST_SCALE)
+        return Encoding(spec, scale, np.where(one_sided, first, centre))
     scale = np.maximum((high - low) / (last - first), SMALLEST_SCALE).astype(np.float32).astype(np.float64)
     zero_point = np.clip(np.rint(first - low / scale), first, last)
     return Encoding(spec, scale, zero_point)
@@ -59,11 +61,14 @@ def percentile_range(statistics: Statistics, percentile: float) -> tuple[float, 
     return float(low), float(high)
 
 
-def mse_range(statistics: Statistics, spec: QuantSpec, steps: int = 48) -> tuple[float, float]:
+def mse_range(
+    statistics: Statistics, spec: QuantSpec, steps: int = 48, clipping: float = 1.0
+) -> tuple[float, float]:
     """The range whose grid has the least expected squared error on the histogram.
 
     Both ends are searched in turn over ``steps`` fractions of the observed end, spaced geometrically from 1
     to 1/32, twice; the error of a candidate is integrated exactly for values spread evenly within bins.
+    Errors of values outside the range count ``clipping`` times.
     """
     edges, counts = statistics.histogram()
     low, high = float(statistics.minimum), float(statistics.maximum)
@@ -72,7 +77,8 @@ def mse_range(statistics: Statistics, spec: QuantSpec, steps: int = 48) -> tuple
     fractions = np.geomspace(1.0, 1.0 / 32.0, steps)
 
     def error(bottom: float, top: float) -> float:
-        return histogram_error(edges, counts, encoding_of_range(spec, np.asarray(bottom), np.asarray(top)))
+        encoding = encoding_of_range(spec, np.asarray(bottom), np.asarray(top))
+        return histogram_error(edges, counts, encoding, clipping)
 
     if spec.symmetric:
         best = float(min(fractions, key=lambda f: error(low * f, high * f)))
@@ -84,11 +90,14 @@ def mse_range(statistics: Statistics, spec: QuantSpec, steps: int = 48) -> tuple
     return bottom, top
 
 
-def histogram_error(edges: np.ndarray, counts: np.ndarray, encoding: Encoding) -> float:
+def histogram_error(
+    edges: np.ndarray, counts: np.ndarray, encoding: Encoding, clipping: float = 1.0
+) -> float:
     """The summed squared rounding and clipping error of a per-tensor integer grid on a histogram.
 
     The distance to the grid is piecewise linear, so its square integrates to a cubic in each piece; bins much
-    narrower than a step count as points, where the difference of integrals would cancel.
+    narrower than a step count as points, where the difference of integrals would cancel. Errors beyond the
+    outermost codes count ``clipping`` times.
     """
     first, last = encoding.spec.code_range
     scale = float(encoding.scale)
@@ -101,16 +110,17 @@ def histogram_error(edges: np.ndarray, counts: np.ndarray, encoding: Encoding) -
     centre = (left + right) / 2
     point = centre - np.clip(np.rint(centre), 0.0, steps)
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean = (_integral(right, steps) - _integral(left, steps)) / width
-    return float(np.sum(counts * np.where(wide, mean, point * point)) * scale * scale)
+        mean = (_integral(right, steps, clipping) - _integral(left, steps, clipping)) / width
+    weight = np.where((centre < 0.0) | (centre > steps), clipping, 1.0)
+    return float(np.sum(counts * np.where(wide, mean, weight * point * point)) * scale * scale)
 
 
-def _integral(u: np.ndarray, steps: float) -> np.ndarray:
-    """The integral from 0 to ``u`` of the squared distance to the nearest of the codes 0 to ``steps``."""
+def _integral(u: np.ndarray, steps: float, clipping: float) -> np.ndarray:
+    """The integral from 0 to ``u`` of the weighted squared distance to the nearest code, 0 to ``steps``."""
     inside = np.clip(u, 0.0, steps)
     nearest = np.rint(inside)
     outside = u - inside
-    return nearest / 12.0 + (inside - nearest) ** 3 / 3.0 + outside**3 / 3.0
+    return nearest / 12.0 + (inside - nearest) ** 3 / 3.0 + clipping * outside**3 / 3.0
 
 
 def finite_data(const: TensorRef) -> np.ndarray:

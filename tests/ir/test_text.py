@@ -295,7 +295,7 @@ def test_long_scales_are_complete_and_equal_zero_points_told_once() -> None:
 
 def test_scales_of_blocks_have_a_shape_and_very_many_stand_elsewhere() -> None:
     ir = lift(parse("g (float[4, 3] x) => (float[4, 3] y) { y = Neg(x) }"))
-    spec = QuantSpec.of("int4", symmetric=True, narrow=True, granularity=PerBlock(0, 2))
+    spec = QuantSpec.of("int4", symmetric=True, narrow=True, one_sided=True, granularity=PerBlock(0, 2))
     quantizer = ir.quant.place(Site(ir.graph.inputs[0]), spec, "test")
     ir.quant.calibrate(quantizer, Encoding(spec, np.ones((2, 3)), np.zeros((2, 3))), "test")
     quantizer.frozen = True

@@ -40,14 +40,23 @@ def numbers(model: Model, name: str) -> Encoding:
     return quantizer.encoding
 
 
-@pytest.mark.parametrize("method", ["percentile", "mse"])
+@pytest.mark.parametrize("method", ["percentile", "mse", "entropy"])
 def test_an_output_keeps_its_full_range(method: str) -> None:
     pipeline = f"{PLACE.replace('insert-quantizers', 'insert-quantizers{activation=uint4}')},calibrate"
-    options = "{method=percentile percentile=99.0}" if method == "percentile" else "{method=mse}"
+    options = "{method=percentile percentile=99.0}" if method == "percentile" else f"{{method={method}}}"
     model = apply(pipeline + options, parse(TWO_OUTPUTS), "npu", outliers())[0]
     assert float(numbers(model, "y").maximum) > 45
     assert abs(float(numbers(model, "a").minimum)) < 35
     assert float(numbers(model, "x").maximum) < 35
+
+
+def test_the_average_range_weighs_every_feed_alike() -> None:
+    feeds = [{"x": np.linspace(-k, 2 * k, 2000, dtype=np.float32).reshape(1, 2000)} for k in (1, 2, 6)]
+    model = apply(f"{PLACE},calibrate{{method=moving-average}}", parse(TWO_OUTPUTS), "npu", feeds)[0]
+    encoding = numbers(model, "x")
+    assert float(encoding.minimum) == pytest.approx(-3, abs=0.02)
+    assert float(encoding.maximum) == pytest.approx(6, abs=0.02)
+    assert float(numbers(model, "y").maximum) == pytest.approx(12, abs=0.05)  # an output keeps its range
 
 
 def test_the_range_is_that_of_all_feeds() -> None:

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from qc.ir.arithmetic import fake_quantize, quantize
 from qc.ir.quant import PerBlock, PerChannel, QuantSpec
+from qc.passes.quantize.entropy import BINS, divergence, entropy_range, magnitudes
 from qc.passes.quantize.ranges import (
     encoding_of_range,
     histogram_error,
@@ -24,6 +25,9 @@ SPECS = [
     QuantSpec.of(format, symmetric=symmetric, narrow=narrow)
     for format in ("uint8", "int8", "int4", "uint4", "int16", "uint2", "int3")
     for symmetric, narrow in ((False, False), (True, False), (True, True))
+] + [
+    QuantSpec.of("int8", symmetric=True, one_sided=True),
+    QuantSpec.of("uint8", symmetric=True, one_sided=True),
 ]
 numbers = st.floats(-1e4, 1e4, width=32)
 spec_choice = st.sampled_from(SPECS)
@@ -161,6 +165,49 @@ def test_the_error_on_a_histogram_is_that_of_the_values() -> None:
         encoding = encoding_of_range(QuantSpec.of(format), np.asarray(-2.0), np.asarray(2.5))
         exact = float(np.sum((array - fake_quantize(array, encoding)).astype(np.float64) ** 2))
         assert histogram_error(edges, counts, encoding) == pytest.approx(exact, rel=0.02)
+
+
+@given(hnp.arrays(np.float32, st.integers(1, 60), elements=numbers), spec_choice)
+def test_clipping_that_counts_more_clips_less(array: np.ndarray, spec: QuantSpec) -> None:
+    seen = Seen(array)
+    edges, counts = seen.histogram()
+
+    def error(low: float, high: float) -> float:
+        encoding = encoding_of_range(spec, np.asarray(low), np.asarray(high))
+        return histogram_error(edges, counts, encoding, clipping=3.0)
+
+    full = error(float(array.min()), float(array.max()))
+    assert error(*mse_range(seen, spec, clipping=3.0)) <= full * (1 + 1e-9) + 1e-12
+
+
+@settings(max_examples=20, deadline=None)
+@given(hnp.arrays(np.float32, st.integers(1, 60), elements=numbers))
+def test_entropy_is_no_worse_than_the_full_range(array: np.ndarray) -> None:
+    seen = Seen(array)
+    low, high = entropy_range(seen)
+    assert array.min() <= low <= high <= array.max()
+    reach = float(np.abs(array).max())
+    if reach > 0:
+        shares = magnitudes(seen)
+        length = round(max(-low, high) / reach * BINS)
+        assert shares.sum() == pytest.approx(1.0)
+        assert divergence(shares, length) <= divergence(shares, BINS)
+        assert shares[:length].sum() >= 0.999 - 1e-9
+
+
+def test_entropy_leaves_an_outlier_out() -> None:
+    array = np.concatenate([np.random.default_rng(0).normal(size=20_000), [60.0]]).astype(np.float32)
+    low, high = entropy_range(Seen(array))
+    assert -5 < low < -3 and 3 < high < 20
+
+
+def test_a_one_sided_grid_begins_at_zero_unless_something_is_negative() -> None:
+    for format, lowest, centre in (("int8", -128, 0), ("uint8", 0, 128)):
+        spec = QuantSpec.of(format, symmetric=True, one_sided=True)
+        low, high = np.asarray([0.5, -1.0]), np.asarray([2.55, 1.0])
+        encoding = encoding_of_range(spec, low, high)
+        assert encoding.zero_point.tolist() == [lowest, centre]
+        assert float(encoding.scale[0]) == pytest.approx(0.01)
 
 
 def test_nothing_was_seen() -> None:
