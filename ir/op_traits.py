@@ -18,6 +18,24 @@ _WEIGHTED = {
     "RNN": (1, 3),
 }
 
+# Input ports of what is trained, by kind.
+_WEIGHT_AND_BIAS = {"weight": 1, "bias": 2}
+_RECURRENT = {"weight": 1, "weight_r": 2, "bias": 3}
+_TRAINED = {
+    "Conv": _WEIGHT_AND_BIAS,
+    "ConvTranspose": _WEIGHT_AND_BIAS,
+    "Gemm": _WEIGHT_AND_BIAS,
+    "MatMul": {"weight": 1},
+    "LayerNormalization": _WEIGHT_AND_BIAS,
+    "GroupNormalization": _WEIGHT_AND_BIAS,
+    "InstanceNormalization": _WEIGHT_AND_BIAS,
+    "BatchNormalization": {"weight": 1, "bias": 2, "running_mean": 3, "running_var": 4},
+    "RMSNormalization": {"weight": 1},
+    "RNN": _RECURRENT,
+    "LSTM": _RECURRENT,
+    "GRU": _RECURRENT,
+}
+
 # Ops whose output holds only values of their first input: the grid of the input holds for the output.
 GRID_PRESERVING = frozenset(
     {
@@ -84,6 +102,31 @@ def bias_port(op: Op) -> int | None:
 def is_parameter(op: Op, port: int) -> bool:
     """Whether input ``port`` is a parameter of the operation and not data (a Clip limit, a Resize scale)."""
     return not op.domain and port in _PARAMETER_PORTS.get(op.op_type, ())
+
+
+def trained_ports(op_type: str) -> dict[str, int]:
+    """The input ports of trained parameters of an op of ONNX, by kind, such as ``weight`` and ``bias``."""
+    return _TRAINED.get(op_type, {})
+
+
+def is_trained(value: Value) -> bool:
+    """Whether a constant is a trained parameter of an op, read directly or behind Identity or Transpose.
+
+    Scale and bias of a region that counts as one op are trained too.
+    """
+    if value.const is None:
+        return False
+    pending = [value]
+    for read in pending:
+        for op, port in read.graph.uses(read):
+            if not op.domain and port in trained_ports(op.op_type).values():
+                return True
+            region = op.graph.model.region_of(op)
+            if region is not None and any(region.captures.get(name) is value for name in ("scale", "bias")):
+                return True
+            if op.is_type("Identity", "Transpose"):
+                pending += [moved for moved in op.graph.op_outputs(op) if moved is not None]
+    return False
 
 
 def is_grid_preserving(op: Op) -> bool:

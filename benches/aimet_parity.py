@@ -1,0 +1,234 @@
+"""Placement and min-max ranges against AIMET's own: one line for each model and configuration.
+
+    python benches/aimet_parity.py --aimet-python AIMET/bin/python                 all models
+    python benches/aimet_parity.py --aimet-python AIMET/bin/python digits -v       some, with every difference
+
+The models and ``score.py`` lie in a folder of their own (``--models``). AIMET runs in a Python of its own, on
+the same first samples; what it gives is kept in ``benches/results`` while model and samples stay the same.
+Compared are the encodings files (1.0.0): which tensors are listed, in which section, width, symmetry,
+granularity, number of scales, scales to float32 rounding, offsets, and which tensors share a quantizer. A
+difference counts as documented if the remark of qc about the tensor names the defect of AIMET behind it (see
+docs/aimet-differences.md). Ends with exit code 1 if there is any other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import onnx
+from accuracy import HERE, load_tasks
+
+import qc
+from qc.ir.model import Model
+from qc.passes import PassContext, parse_pipeline, run_pipeline
+from qc.runtime import OrtExecutor
+
+CONFIGS = ("default", "htp_v73")
+PIPELINE = (
+    "fold-constants{{max_megabytes=0}},configure-quantizers{{config={config}}},"
+    "calibrate{{arithmetic=aimet rounded_parameters=true}},to-encodings"
+)
+SAMPLES = 2
+SECTIONS = ("activation_encodings", "param_encodings")
+# A chain of float32 operations, computed in another order, moves an extreme value by this much at most.
+TOLERANCE = 1e-4
+# AIMET makes scales of numbers near zero larger: to 2^-23, or to what keeps 32-bit sums from overflow.
+SMALLEST_SCALE = "smallest scale"
+NEAR_ZERO = 2.0**-16
+_DEFECT = re.compile(r"AIMET [^()]*\(([^()]*)\)")
+
+Feed = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What differs about a tensor, and the defects of AIMET that explain it."""
+
+    tensor: str
+    what: str
+    documented: str
+
+
+def feeds_of(task: Any, path: Path) -> list[Feed]:
+    """The first samples for calibration; random ones for a model without a task."""
+    if task is not None:
+        return list(itertools.islice(task().calib(), SAMPLES))
+    graph = onnx.load(path, load_external_data=False).graph
+    rng = np.random.default_rng(0)
+    constants = {tensor.name for tensor in graph.initializer}
+    # One along free dimensions, which fits whatever must agree with another input.
+    return [{i.name: _random(i, rng) for i in graph.input if i.name not in constants} for _ in range(SAMPLES)]
+
+
+def _random(info: onnx.ValueInfoProto, rng: np.random.Generator) -> np.ndarray:
+    tensor = info.type.tensor_type
+    shape = [dim.dim_value or 1 for dim in tensor.shape.dim]
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+    return (rng.normal(size=shape) if dtype.kind == "f" else rng.integers(0, 4, shape)).astype(dtype)
+
+
+def of_aimet(python: str, path: Path, config: str, feeds: list[Feed], cache: Path) -> dict[str, Any]:
+    """What AIMET gives, from the cache if it is there."""
+    with tempfile.TemporaryDirectory() as folder:
+        archive = Path(folder) / "feeds.npz"
+        numbered = [(index, *item) for index, feed in enumerate(feeds) for item in feed.items()]
+        np.savez(archive, **{f"{index}/{name}": array for index, name, array in numbered})
+        digest = hashlib.sha256(path.read_bytes() + config.encode())
+        for feed in feeds:
+            digest.update(b"".join(feed[name].tobytes() for name in sorted(feed)))
+        kept = cache / f"aimet-{path.stem}-{config}-{digest.hexdigest()[:16]}.json"
+        if not kept.is_file():
+            cache.mkdir(parents=True, exist_ok=True)
+            script = [python, str(HERE / "aimet_oracle.py"), str(path), config, str(archive), str(kept)]
+            done = subprocess.run(script, capture_output=True, text=True)
+            if done.returncode:
+                raise click.ClickException(f"AIMET did not run: {done.stderr.strip().splitlines()[-1:]}")
+    found: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
+    return found
+
+
+def of_qc(path: Path, config: str, feeds: list[Feed]) -> tuple[Model, dict[str, Any]]:
+    """The compiled model, and its encodings file."""
+    model = qc.read_model(path)
+    context = PassContext(data=feeds, executor=OrtExecutor())
+    run_pipeline(parse_pipeline(PIPELINE.format(config=config)), model, context)
+    return model, json.loads(str(context.artifacts["encodings"].payload))
+
+
+def differences(model: Model, ours: dict[str, Any], theirs: dict[str, Any]) -> Iterator[Difference]:
+    """All that is not the same, by tensor."""
+    defects = _defects(model)
+    mine, given = _by_name(ours), _by_name(theirs["encodings"])
+    for name in sorted({*mine, *given}):
+        if name not in mine or name not in given:
+            yield Difference(name, f"only {'qc' if name in mine else 'AIMET'}", defects.get(name, ""))
+            continue
+        what = _difference(mine[name], given[name])
+        if what:
+            yield Difference(name, what, SMALLEST_SCALE if what == SMALLEST_SCALE else defects.get(name, ""))
+    ties, tied = _ties(model), {tuple(sorted(names)) for names in theirs["ties"]}
+    for names in sorted(ties ^ tied):
+        related = [other for group in ties ^ tied if not set(names).isdisjoint(group) for other in group]
+        documented = next((defects[name] for name in sorted(related) if name in defects), "")
+        yield Difference(", ".join(names), f"tied by {'qc' if names in ties else 'AIMET'} only", documented)
+
+
+def _by_name(encodings: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {entry["name"]: {**entry, "section": s} for s in SECTIONS for entry in encodings[s]}
+
+
+def _difference(ours: dict[str, Any], theirs: dict[str, Any]) -> str:
+    for key in ("section", "dtype", "bw", "is_sym", "enc_type"):
+        if ours.get(key) != theirs.get(key):
+            return f"{key} {ours.get(key)}, AIMET {theirs.get(key)}"
+    scales, expected = np.array(ours["scale"]), np.array(theirs["scale"])
+    if scales.shape != expected.shape:
+        return f"{scales.size} scales, AIMET {expected.size}"
+    if not np.allclose(scales, expected, rtol=TOLERANCE, atol=0):
+        least = expected.min()
+        if least < NEAR_ZERO and np.allclose(np.maximum(scales, least), expected, rtol=TOLERANCE, atol=0):
+            return SMALLEST_SCALE
+        return f"scale {scales.ravel()[0]:.6g}, AIMET {expected.ravel()[0]:.6g}"
+    offset = np.max(np.abs(np.array(ours["offset"]) - np.array(theirs["offset"])))
+    return f"offset differs by {offset:g}" if offset > 1 else ""  # one step at a tie
+
+
+def _ties(model: Model) -> set[tuple[str, ...]]:
+    held: dict[int, list[str]] = {}
+    for site in model.quant.sites():
+        quantizer = model.quant.get(site)
+        if site.op is None and quantizer is not None:
+            held.setdefault(quantizer.id, []).append(site.value.name)
+    return {tuple(sorted(names)) for names in held.values() if len(names) > 1}
+
+
+def _defects(model: Model) -> dict[str, str]:
+    """By tensor, the defects of AIMET that the remarks about it name.
+
+    Of results that nobody reads AIMET leaves some out, and nothing depends on them.
+    """
+    found = {value.name: "unread" for value in model.graph.values() if not model.graph.is_read(value)}
+    for remark in model.journal.remarks:
+        names = _DEFECT.findall(remark.reason)
+        if names and remark.about.name not in found:
+            found[remark.about.name] = names[-1]
+    return found
+
+
+def _line(name: str, config: str, found: list[Difference], count: int) -> str:
+    documented = Counter(d.documented for d in found if d.documented)
+    words = [f"{name:22} {config:8} {count:4} tensors of AIMET"]
+    words += [f"{number} as documented ({reason})" for reason, number in sorted(documented.items())]
+    unexplained = sum(not d.documented for d in found)
+    words.append(f"{unexplained} OTHERWISE" if unexplained else "otherwise equal" if documented else "equal")
+    return ", ".join(words)
+
+
+@click.command(help=(__doc__ or "").partition("\n")[0])
+@click.argument("names", metavar="[MODEL]...", nargs=-1)
+@click.option("--aimet-python", metavar="PYTHON", required=True, help="A Python that has AIMET.")
+@click.option(
+    "--models",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=HERE.parent.parent / "shared" / "models",
+    envvar="QC_BENCH_MODELS",
+    help="The folder with score.py, data/ and models/.",
+)
+@click.option("--config", "configs", multiple=True, default=CONFIGS, help="A configuration; may be repeated.")
+@click.option("-v", "--verbose", is_flag=True, help="List every difference.")
+def main(
+    names: tuple[str, ...], aimet_python: str, models: Path, configs: tuple[str, ...], verbose: bool
+) -> None:
+    """Prints one line for each model and configuration."""
+    tasks = load_tasks(models)
+    paths = {name: models / "models" / task.model for name, task in tasks.items()}
+    known = set(paths.values())
+    paths |= {path.stem: path for path in sorted((models / "models").glob("*.onnx")) if path not in known}
+    failed = False
+    for name in names or sorted(paths, key=lambda name: (not paths[name].exists(), str(paths[name]))):
+        if name not in paths:
+            raise click.ClickException(f"unknown model '{name}'; known: {', '.join(paths)}")
+        if not paths[name].is_file():
+            click.echo(f"{name:22} is not there")
+            continue
+        feeds = feeds_of(tasks.get(name), paths[name])
+        for config in configs:
+            failed |= _compare(name, config, paths[name], feeds, aimet_python, verbose)
+    sys.exit(1 if failed else 0)
+
+
+def _compare(name: str, config: str, path: Path, feeds: list[Feed], python: str, verbose: bool) -> bool:
+    """Prints the line of a model; whether there is a difference that nothing explains."""
+    theirs = of_aimet(python, path, config, feeds, HERE / "results")
+    if "error" in theirs:
+        click.echo(f"{name:22} {config:8} AIMET fails: {theirs['error'].splitlines()[0][:120]}")
+        return False
+    try:
+        model, ours = of_qc(path, config, feeds)
+    except qc.ir.errors.QcError as error:
+        click.echo(f"{name:22} {config:8} qc fails: {error}")
+        return True
+    found = list(differences(model, ours, theirs))
+    click.echo(_line(name, config, found, len(_by_name(theirs["encodings"]))))
+    for difference in found if verbose else ():
+        click.echo(
+            f"    {difference.tensor}: {difference.what} ({difference.documented or 'not documented'})"
+        )
+    return any(not difference.documented for difference in found)
+
+
+if __name__ == "__main__":
+    main()
