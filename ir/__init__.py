@@ -6,6 +6,7 @@ from .graph import Graph, Op, Use, Value, ValueType
 from .lift import lift, load_model
 from .lower import lower, serialize
 from .model import Model
+from .packing import pack, unpack
 from .quant import Encoding, PerBlock, PerChannel, PerTensor, Quantizer, QuantSpec
 from .quant_table import QuantTable, Site
 from .region import Region
@@ -13,6 +14,7 @@ from .rewriter import Rewriter
 from .save import save_model
 from .text import parse_model, print_model
 from .verify import verify
+from .weights import QuantizedWeight, Weights, weights_of
 
 __all__ = [
     "Encoding",
@@ -26,6 +28,7 @@ __all__ = [
     "PerTensor",
     "QuantSpec",
     "QuantTable",
+    "QuantizedWeight",
     "Quantizer",
     "Region",
     "Rewriter",
@@ -34,16 +37,20 @@ __all__ = [
     "Use",
     "Value",
     "ValueType",
+    "Weights",
     "dequantize",
     "fake_quantize",
     "lift",
     "load_model",
     "lower",
+    "pack",
     "parse_format",
     "parse_model",
     "print_model",
     "quantize",
     "save_model",
     "serialize",
+    "unpack",
     "verify",
+    "weights_of",
 ]

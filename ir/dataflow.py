@@ -52,7 +52,7 @@ def infinite_values(graph: Graph) -> frozenset[Value]:
             return False
         value = value.original
         if value.const is not None and value not in holding:
-            holding[value] = _holds_infinity(value)
+            holding[value] = holds_infinity(value)
         return value in found or holding.get(value, False)
 
     while True:
@@ -80,7 +80,8 @@ def _is_float(value: Value | None) -> TypeGuard[Value]:
     return value is not None and value.is_float
 
 
-def _holds_infinity(value: Value) -> bool:
+def holds_infinity(value: Value) -> bool:
+    """Whether a float32 constant has an infinity, or a number that stands for it."""
     if value.const is None or not is_plain_float(value):
         return False
     low, high = value.const.extremes()

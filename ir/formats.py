@@ -66,6 +66,11 @@ class FloatFormat:
         return self.dtype.itemsize * 8
 
     @property
+    def storage_bits(self) -> int:
+        """The width of the ONNX type that holds a code."""
+        return self.bits
+
+    @property
     def dtype(self) -> np.dtype:
         """The numpy (or ml_dtypes) dtype of a code."""
         return np.dtype(_FLOATS[self.name][0])

@@ -188,6 +188,14 @@ class QuantTable:
         quantizer.frozen = True
         self._epochs.advance(QUANT)
 
+    def reopen(self, quantizer: Quantizer, reason: str) -> None:
+        """Forgets the numbers of a quantizer, for another calibration; a frozen one is left alone."""
+        if quantizer.frozen or quantizer.encoding is None:
+            return
+        self._act(RESPEC, self._named_site(quantizer), f"open again: {reason}", quantizer.id)
+        quantizer.encoding = None
+        self._epochs.advance(QUANT)
+
     def drop_open(self) -> None:
         """Takes away, without a remark, the quantizers without numbers, which a limit left open."""
         for quantizer in self.quantizers():

@@ -270,6 +270,12 @@ class Rewriter(EditLog):
         """Sets the element type and shape of a value."""
         self._set(value, "type", type)
 
+    def set_constant(self, value: Value, data: np.ndarray) -> None:
+        """Gives an initializer other numbers, of the same shape and type; its quantizer stays."""
+        assert value.const is not None
+        self._set(value, "const", TensorRef.from_array(data, value.const.data_type))
+        self.model.epochs.advance(CONSTANTS)
+
     def set_opset(self, domain: str, version: int) -> None:
         """Imports a version of an operator domain."""
         self._set(self.model, "opset_imports", {**self.model.opset_imports, domain: version})

@@ -1,6 +1,11 @@
-"""Encodings files: the grids of a model beside it, in AIMET's versions 0.6.1, 1.0.0, 2.0.0 and 2.1.0."""
+"""Encodings files: the grids of a model beside it, in AIMET's versions 0.6.1, 1.0.0, 2.0.0 and 2.1.0.
 
+The older two also exist by layers instead of by tensors (``_torch.encodings``).
+"""
+
+from .by_layer import by_layer
 from .files import VERSIONS, converted, dump_encodings, parse_encodings, read_encodings
+from .grid import encoding_of
 from .location import located
 from .record import Document, TensorRecord
 
@@ -8,8 +13,10 @@ __all__ = [
     "VERSIONS",
     "Document",
     "TensorRecord",
+    "by_layer",
     "converted",
     "dump_encodings",
+    "encoding_of",
     "located",
     "parse_encodings",
     "read_encodings",

@@ -51,16 +51,16 @@ class Comparison:
 def compare(first: Document, second: Document, tolerance: float = 0.0) -> Comparison:
     """Compares two documents of any versions, tensor by tensor, in the order of the first.
 
-    Scales of blocks are compared in the order in which they are listed; axes of both documents must be known
-    for that (:func:`qc.ir.encodings.located`) if the versions differ.
+    Scales of blocks are compared output channel by output channel. Version 0.6.1 lists them in the order of
+    the tensor instead: if one document does, axes must be known (:func:`qc.ir.encodings.located`).
 
     Args:
         tolerance: relative difference of scales that counts as equal.
     """
     a, b = first.by_name(), second.by_name()
     common = [name for name in a if name in b]
-    different = [found for name in common if (found := _difference(a[name], b[name], tolerance)) is not None]
-    names = {difference.name for difference in different}
+    different = [found for name in common if (found := difference(a[name], b[name], tolerance)) is not None]
+    names = {found.name for found in different}
     return Comparison(
         equal=tuple(name for name in common if name not in names),
         different=tuple(different),
@@ -69,7 +69,8 @@ def compare(first: Document, second: Document, tolerance: float = 0.0) -> Compar
     )
 
 
-def _difference(a: TensorRecord, b: TensorRecord, tolerance: float) -> Difference | None:
+def difference(a: TensorRecord, b: TensorRecord, tolerance: float = 0.0) -> Difference | None:
+    """The first difference of two records of one tensor; None if they are the same grid."""
     return next(_differences(a, b, tolerance), None)
 
 
@@ -78,9 +79,16 @@ def _differences(a: TensorRecord, b: TensorRecord, tolerance: float) -> Iterator
         yield Difference(a.name, "format", f"{_kind(a)} against {_kind(b)}")
     if not (a.has_scale and b.has_scale):
         return
-    ours, theirs = _scales(a), _scales(b)
+    in_memory = a.as_stored or b.as_stored  # then both are compared in the order of the tensor
+    ours, theirs = _scales(a, in_memory), _scales(b, in_memory)
     if ours.size != theirs.size:
         yield Difference(a.name, "granularity", f"{ours.size} scales against {theirs.size}")
+        return
+    if ours.size > 1 and None not in (a.axis, b.axis) and a.axis != b.axis:
+        yield Difference(a.name, "axis", f"scales along axis {a.axis} against {b.axis}")
+        return
+    if ours.size > 1 and None not in (a.block_size, b.block_size) and a.block_size != b.block_size:
+        yield Difference(a.name, "blocks", f"blocks of {a.block_size} against {b.block_size}")
         return
     relative = np.abs(ours / theirs - 1.0)
     worst = int(np.argmax(relative))
@@ -89,7 +97,7 @@ def _differences(a: TensorRecord, b: TensorRecord, tolerance: float) -> Iterator
         detail = f"{ours[worst]:.9g} against {theirs[worst]:.9g}{place}"
         yield Difference(a.name, "scale", detail, float(relative[worst]))
     if a.is_integer and b.is_integer and _size(a.offset) == _size(b.offset):
-        offsets = np.ravel(a.offset), np.ravel(b.offset)
+        offsets = _ordered(a, a.offset, in_memory), _ordered(b, b.offset, in_memory)
         if not np.array_equal(*offsets):
             first = int(np.argmax(offsets[0] != offsets[1]))
             yield Difference(
@@ -104,17 +112,21 @@ def _kind(record: TensorRecord) -> str:
     return f"{record.format.bits}-bit integer" if record.is_integer else str(record.format)
 
 
-def _scales(record: TensorRecord) -> np.ndarray:
+def _ordered(record: TensorRecord, numbers: np.ndarray, in_memory: bool) -> np.ndarray:
+    return np.ravel(numbers) if in_memory else record.by_channel(numbers)
+
+
+def _scales(record: TensorRecord, in_memory: bool) -> np.ndarray:
     """The scale of every channel or block, in one dimension."""
     if record.block_scales is None:
-        return np.asarray(record.scale.ravel())
+        return _ordered(record, record.scale, in_memory)
     integers = record.block_scales
     if integers.ndim == 1:
         per_channel = np.repeat(record.scale, integers.size // record.scale.size)
         return np.asarray(integers * per_channel)
     channel = 1 if record.axis == 0 else 0
     shape = [-1 if axis == channel else 1 for axis in range(integers.ndim)]
-    return np.asarray((integers * record.scale.reshape(shape)).ravel())
+    return _ordered(record, integers * record.scale.reshape(shape), in_memory)
 
 
 def _size(array: np.ndarray) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,9 @@ class Fields:
 
     def __contains__(self, key: object) -> bool:
         return key in self._content
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([str(key) for key in self._content])
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value of a field as it is, or ``default``."""

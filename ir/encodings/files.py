@@ -9,11 +9,9 @@ from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..errors import UsageError
 from ..formats import IntFormat
-from . import version_0_6, version_1_0, version_2
+from . import layered, version_0_6, version_1_0, version_2
 from .fields import Fields, load_json
 from .record import Document, TensorRecord
 
@@ -31,6 +29,7 @@ _WRITE: dict[str, Callable[[Document], dict[str, Any]]] = {
     "2.0.0": version_2.write,
     "2.1.0": version_2.write,
 }
+_LAYERED = ("0.6.1", "1.0.0")
 _LARGEST_FILE = 1 << 30
 
 
@@ -55,22 +54,42 @@ def read_encodings(path: str | Path) -> Document:
 def parse_encodings(text: str, source: str = "encodings") -> Document:
     """Reads the text of an encodings file; ``source`` is what errors call it.
 
+    A bare list or object of parameters, such as AIMET's AdaRound writes, counts as a file with nothing else.
+
     Raises:
         UsageError: something in it is wrong.
     """
-    fields = Fields(load_json(text, source), source)
+    fields = Fields(_whole(load_json(text, source)), source)
     version = fields.text("version", VERSIONS)
     fields.get("producer")
     arguments = fields.get("quantizer_args", {})
     fields.get("excluded_layers")
-    records = list(_READ[version](fields))
+    is_layered = version in _LAYERED and layered.is_layered(fields, version)
+    records = list((layered.read if is_layered else _READ[version])(fields))
     fields.finish()
     seen: set[str] = set()
     for record in records:
         if record.name in seen:
             raise UsageError(f"{source}: there are two entries for '{record.name}'")
         seen.add(record.name)
-    return Document(version, records, source, arguments)
+    return Document(version, records, source, arguments, "layers" if is_layered else "tensors")
+
+
+def _whole(content: Any) -> Any:
+    """The content of a file, also around bare parameters; what these are not stays as it is."""
+    if isinstance(content, list) and content and isinstance(content[0], dict):
+        if "output_dtype" in content[0]:
+            return {"version": "2.0.0", "encodings": content}
+        return {"version": "1.0.0", "param_encodings": content}
+    if isinstance(content, dict) and content and all(map(_is_tensor, content.values())):
+        return {"version": "0.6.1", "param_encodings": content}
+    return content
+
+
+def _is_tensor(entries: object) -> bool:
+    """Whether this looks like the encodings of one tensor in version 0.6.1."""
+    first = entries[0] if isinstance(entries, list) and entries else None
+    return isinstance(first, dict) and "bitwidth" in first
 
 
 def dump_encodings(document: Document) -> str:
@@ -82,13 +101,13 @@ def dump_encodings(document: Document) -> str:
     content = {
         "version": document.version,
         "producer": {"package": "qc-onnx", "version": version_of("qc-onnx")},
-        **_WRITE[document.version](document),
+        **(layered.write if document.layout == "layers" else _WRITE[document.version])(document),
     }
     return json.dumps(content, indent=4, sort_keys=True) + "\n"
 
 
 def converted(document: Document, version: str) -> Document:
-    """The same grids in the conventions of another version.
+    """The same grids in the conventions of another version; by tensors or by layers, as they are.
 
     To 2.x, activations become unsigned codes. From 2.x, records that do not say whether they are parameters
     count as such if they have several scales or 32 bits; :func:`qc.ir.encodings.located` tells it better.
@@ -98,6 +117,10 @@ def converted(document: Document, version: str) -> Document:
     """
     if version not in VERSIONS:
         raise UsageError(f"there is no version '{version}' of encodings files; use {', '.join(VERSIONS)}")
+    if document.layout == "layers" and version not in _LAYERED:
+        raise UsageError(
+            f"{document.source} lists layers, version {version} has tensors; give the model, which tells them"
+        )
     return replace(document, version=version, records=list(_adapted(document, version)))
 
 
@@ -126,14 +149,3 @@ def _as_meant(record: TensorRecord) -> TensorRecord:
         return record
     format = IntFormat(record.format.bits, signed=bool(record.symmetric))
     return replace(record, format=format, zero_point=record.zero_point + format.lowest - record.format.lowest)
-
-
-def same_grid(a: TensorRecord, b: TensorRecord) -> bool:
-    """Whether two records stand for the same real numbers."""
-    return (
-        a.format.bits == b.format.bits
-        and a.is_integer == b.is_integer
-        and a.scale.size == b.scale.size
-        and np.array_equal(a.scale.ravel(), b.scale.ravel())
-        and (not a.is_integer or np.array_equal(a.offset.ravel(), b.offset.ravel()))
-    )

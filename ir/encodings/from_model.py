@@ -10,6 +10,7 @@ from ..errors import UsageError
 from ..formats import IntFormat
 from ..graph import Value
 from ..model import Model
+from ..op_traits import is_trained
 from ..quant import PerBlock, PerChannel, Quantizer
 from ..quant_table import Site
 from ..scopes import distinct_names
@@ -56,7 +57,7 @@ def _record(name: str, value: Value, quantizer: Quantizer) -> TensorRecord:
     return TensorRecord(
         name,
         spec.format,
-        is_parameter=value.const is not None,
+        is_parameter=is_trained(value),
         symmetric=spec.symmetric or not isinstance(spec.format, IntFormat) or spec.derived,
         granularity=granularity,
         scale=encoding.scale.astype(np.float64),

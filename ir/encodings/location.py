@@ -11,17 +11,19 @@ from ..graph import Op, Use, Value
 from ..model import Model
 from ..op_traits import bias_port, channel_axis, input_channel_axis, is_parameter, weight_port
 from ..scopes import scopes_of, tensors_by_name
+from .by_layer import by_tensor
 from .record import Document, TensorRecord
 
 
 def located(document: Document, model: Model) -> Document:
-    """The document with axes, sizes of blocks, and which tensors are parameters, from a float model.
+    """The document by tensors, with axes, sizes of blocks, and which are parameters, from a float model.
 
     Tensors that the model does not have stay as they are.
 
     Raises:
         UsageError: the scales of a tensor do not fit its shape, or it is no constant.
     """
+    document = by_tensor(document, model)
     values, scopes = tensors_by_name(model.graph), scopes_of(model.graph)
     records = [
         _located(record, values[record.name], list(scopes.uses(values[record.name])), document.source)
@@ -34,7 +36,7 @@ def located(document: Document, model: Model) -> Document:
 
 def _located(record: TensorRecord, value: Value, uses: list[Use], source: str) -> TensorRecord:
     record = replace(record, is_parameter=value.const is not None and _is_parameter(record, uses))
-    if record.granularity == "tensor" or record.axis is not None:
+    if record.granularity == "tensor":
         return record
     if value.const is None:
         raise UsageError(
@@ -42,6 +44,8 @@ def _located(record: TensorRecord, value: Value, uses: list[Use], source: str) -
             "it is computed in this model; run 'fold-constants' before"
         )
     shape = value.const.shape
+    if record.axis is not None:
+        return _checked(record, shape, source)
     op = next((use.op for use in uses if weight_port(use.op) == use.port), None)
     axes = (0, None) if op is None and len(shape) == 1 else _axes(op, value)
     channels = shape[axes[0]] if axes[0] is not None else None
@@ -49,11 +53,40 @@ def _located(record: TensorRecord, value: Value, uses: list[Use], source: str) -
         return replace(record, axis=axes[0], as_stored=False)
     blocks = _block_grid(record, shape, axes)
     if blocks is None:
-        raise UsageError(
-            f"{source}: '{record.name}' has {record.scale.size} scales, which do not fit a tensor of shape "
-            f"{list(shape)}"
-        )
+        raise _misfit(record, shape, source)
     return _with_blocks(record, shape, axes, blocks)
+
+
+def _checked(record: TensorRecord, shape: tuple[int, ...], source: str) -> TensorRecord:
+    """The record with its axis counted from the first, if its scales fit the shape."""
+    assert record.axis is not None
+    if not -len(shape) <= record.axis < len(shape):
+        raise UsageError(
+            f"{source}: '{record.name}' has axis {record.axis}, but is a tensor of shape {list(shape)}"
+        )
+    axis, size = record.axis % len(shape), record.block_size
+    if record.granularity == "channel":
+        scales, wanted = record.scale.shape, shape[axis : axis + 1]
+    else:
+        assert size is not None
+        blocks = record.block_scales if record.block_scales is not None else record.scale
+        scales, wanted = blocks.shape, tuple(-(-n // size) if i == axis else n for i, n in enumerate(shape))
+        if len(scales) == len(wanted):  # a scale may be meant for several indices of an axis
+            wanted = tuple(1 if scale == 1 else n for scale, n in zip(scales, wanted, strict=True))
+    if scales != wanted:
+        raise _misfit(record, shape, source)
+    return replace(record, axis=axis)
+
+
+def _misfit(record: TensorRecord, shape: tuple[int, ...], source: str) -> UsageError:
+    return UsageError(
+        f"{source}: '{record.name}' has {_scale_count(record)} scales, which do not fit a tensor of shape "
+        f"{list(shape)}"
+    )
+
+
+def _scale_count(record: TensorRecord) -> int:
+    return int((record.block_scales if record.block_scales is not None else record.scale).size)
 
 
 def _is_parameter(record: TensorRecord, uses: list[Use]) -> bool:

@@ -4,13 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from ..formats import FloatFormat, Format, IntFormat
 
 Granularity = Literal["tensor", "channel", "block", "two-level"]
+Layout = Literal["tensors", "layers"]
+
+
+class Port(NamedTuple):
+    """One input or output of a layer, in a layer-centric file.
+
+    Attributes:
+        layer: the path of the module, ``layer1.0.conv1``.
+        side: ``input`` or ``output``.
+        number: from 0; parameters do not count.
+    """
+
+    layer: str
+    side: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.layer} {self.side} {self.number}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +51,7 @@ class TensorRecord:
         block_scales: int64, the integers of a two-level grid, shaped as the scale of blocks.
         scale_bits: bits of these integers.
         as_stored: scales of blocks in one dimension follow the memory of the tensor.
+        port: where the tensor is in a layer-centric file, which does not name it.
     """
 
     name: str
@@ -47,6 +66,7 @@ class TensorRecord:
     block_scales: np.ndarray | None = None
     scale_bits: int | None = None
     as_stored: bool = False
+    port: Port | None = None
 
     @property
     def is_integer(self) -> bool:
@@ -63,6 +83,12 @@ class TensorRecord:
         """Minus the code of real zero, counted from the lowest code: AIMET's convention, float64."""
         assert isinstance(self.format, IntFormat)
         return np.asarray(self.format.lowest - self.zero_point)
+
+    def by_channel(self, numbers: np.ndarray) -> np.ndarray:
+        """Scales or the like in one dimension, output channel by output channel."""
+        if numbers.ndim > 1 and self.axis == 0:  # blocks run along the first axis: output channels are last
+            return np.asarray(np.moveaxis(numbers, 1, 0)).ravel()
+        return np.ravel(numbers)
 
     @property
     def minimum(self) -> np.ndarray:
@@ -86,12 +112,14 @@ class Document:
         records: one for each tensor, in the order of the file.
         source: what messages call it.
         arguments: ``quantizer_args`` of versions 0.6.1 and 1.0.0.
+        layout: whether the file lists tensors, or layers with their inputs and outputs.
     """
 
     version: str
     records: Sequence[TensorRecord]
     source: str = "encodings"
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    layout: Layout = "tensors"
 
     def by_name(self) -> dict[str, TensorRecord]:
         """The records by tensor."""

@@ -85,15 +85,19 @@ def write(document: Document) -> dict[str, Any]:
     return {**sections, "quantizer_args": dict(document.arguments)}
 
 
-def write_tensor(record: TensorRecord) -> list[dict[str, Any]]:
-    """The list of encodings of one tensor."""
+def write_tensor(record: TensorRecord, by_channel: bool = False) -> list[dict[str, Any]]:
+    """The list of encodings of one tensor.
+
+    Args:
+        by_channel: list those of blocks output channel by output channel, not in the order of the tensor.
+    """
     if not record.is_integer:
         if record.has_scale:
             raise _cannot(record, "8-bit floats")
         return [{"bitwidth": record.format.bits, "dtype": "float"}]
     if record.granularity == "two-level":
         raise _cannot(record, "two-level blocks (LPBQ)")
-    if record.granularity == "block" and record.scale.ndim == 1 and not record.as_stored:
+    if record.granularity == "block" and record.scale.ndim == 1 and record.as_stored == by_channel:
         raise UsageError(
             f"'{record.name}' has scales of blocks whose order in version 0.6.1 depends on the shape of the "
             "tensor; give the model"
@@ -110,7 +114,9 @@ def write_tensor(record: TensorRecord) -> list[dict[str, Any]]:
             "scale": float(scale),
             "offset": float(offset),
         }
-        for scale, offset, low, high in zip(*map(np.ravel, numbers), strict=True)
+        for scale, offset, low, high in zip(
+            *map(record.by_channel if by_channel else np.ravel, numbers), strict=True
+        )
     ]
 
 

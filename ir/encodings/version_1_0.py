@@ -121,14 +121,12 @@ def _entry(record: TensorRecord) -> dict[str, Any]:
 
 def _listed(record: TensorRecord, numbers: np.ndarray) -> np.ndarray:
     """The numbers output channel by output channel."""
-    if numbers.ndim > 1 and record.axis == 0:  # blocks run along the first axis, so output channels are last
-        return np.asarray(np.moveaxis(numbers, 1, 0)).ravel()
     if record.granularity == "block" and numbers.ndim == 1 and record.as_stored:
         raise UsageError(
             f"'{record.name}' has scales of blocks whose order in version 1.0.0 depends on the shape of the "
             "tensor; give the model"
         )
-    return np.ravel(numbers)
+    return record.by_channel(numbers)
 
 
 def _block_size(record: TensorRecord) -> int:

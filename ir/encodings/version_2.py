@@ -45,6 +45,8 @@ def _read_entry(name: str, entry: Fields) -> TensorRecord:
         meta.finish()
         return _two_level(name, entry, format, axis, block_size, integers, _spread(integers, scale, axis))
     scale = entry.scales("y_scale")
+    if axis is not None and scale.ndim > 1:
+        axis = _counted_from_first(entry, axis, scale.ndim)
     zero_point = entry.array("y_zero_point") if "y_zero_point" in entry else np.zeros(scale.shape)
     if zero_point.shape != scale.shape:
         raise entry.error("y_zero_point", f"has the shape {zero_point.shape}, the scale {scale.shape}")
@@ -81,7 +83,11 @@ def _two_level(
         raise entry.error("axis" if axis is None else "block_size", "is missing, but there are blocks")
     if "y_zero_point" in entry:
         entry.array("y_zero_point")
+    axis = _counted_from_first(entry, axis, integers.ndim)
+    channels = [n for i, n in enumerate(integers.shape) if i == (1 if axis == 0 else 0)]
     flat = scale.ravel()
+    if flat.shape != tuple(channels):
+        raise entry.error("block_size", f"gives blocks of shape {integers.shape} for {flat.size} channels")
     return TensorRecord(
         name,
         format,
@@ -94,6 +100,12 @@ def _two_level(
         block_scales=integers.astype(np.int64),
         scale_bits=format.bits,
     )
+
+
+def _counted_from_first(entry: Fields, axis: int, rank: int) -> int:
+    if not -rank <= axis < rank:
+        raise entry.error("axis", f"is {axis}, but the scales have {rank} dimensions")
+    return axis % rank
 
 
 def _spread(integers: np.ndarray, scale: np.ndarray, axis: int | None) -> np.ndarray:

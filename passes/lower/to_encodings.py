@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from qc.ir.encodings import Document, TensorRecord, converted, dump_encodings
+from qc.ir.encodings import Document, TensorRecord, by_layer, converted, dump_encodings
 from qc.ir.encodings.from_model import records_of
 from qc.ir.formats import IntFormat
 from qc.ir.model import Model
@@ -22,21 +22,28 @@ class ToEncodings(Pass):
     A file has one entry for each tensor: of a tensor whose readers hold different grids the first is written.
     0.6.1 and 1.0.0 have no 8-bit floats, 2.0.0 and 2.1.0 no 16-bit floats: such tensors are left out. Both
     kinds of omission leave a note. Biases are part of 2.0.0 and 2.1.0 only; readers of the others derive them
-    from the scales of input and weight.
+    from the scales of input and weight. A file by layers, written as ``_torch.encodings``, leaves
+    out tensors inside of layers, with a note.
     """
 
     name = "to-encodings"
     stage = Stage.LOWER
 
     version: Literal["0.6.1", "1.0.0", "2.0.0", "2.1.0"] = option("1.0.0", "version of the file format")
+    layout: Literal["tensors", "layers"] = option(
+        "tensors", "list tensors, or the layers that the exporter named ops after (0.6.1 and 1.0.0)"
+    )
 
     def run(self, model: Model, context: PassContext) -> None:
         has_biases = self.version.startswith("2")
         records = records_of(model, context.notes.append, has_biases)
         kept = [record for record in records if self._can_say(record, context.notes.append)]
-        document = Document("1.0.0", kept, arguments=_arguments(records))
-        text = dump_encodings(converted(document, self.version))
-        context.add_artifact("encodings", Artifact("encodings", text, ".encodings"))
+        document = converted(Document("1.0.0", kept, arguments=_arguments(records)), self.version)
+        if self.layout == "layers":
+            document, unnamed = by_layer(document, model)
+            context.notes += [f"'{name}' lies inside a layer; left out" for name in unnamed]
+        suffix = ".encodings" if self.layout == "tensors" else "_torch.encodings"
+        context.add_artifact("encodings", Artifact("encodings", dump_encodings(document), suffix))
 
     def _can_say(self, record: TensorRecord, note: Callable[[str], object]) -> bool:
         lacks = record.has_scale == (not self.version.startswith("2"))

@@ -56,8 +56,8 @@ class InsertQuantizers(Pass):
                 _checked_format(name, given)
 
     def run(self, model: Model, context: PassContext) -> None:
-        _refuse_quantized(model)
-        _complete_types(model, context)
+        refuse_quantized(model)
+        complete_types(model, context)
         _Placement(model, context.required_target(), self).run()
 
 
@@ -69,7 +69,7 @@ def _checked_format(option_name: str, text: str) -> None:
         raise UsageError(f"option '{option_name}' of pass '{InsertQuantizers.name}': {error}") from error
 
 
-def _refuse_quantized(model: Model) -> None:
+def refuse_quantized(model: Model) -> None:
     """Raises ModelError if the model came with quantize ops: a second grid on top would only add error."""
     for op in (op for graph in model.graphs() for op in graph.ops()):
         if op.op_type in ("QuantizeLinear", "DequantizeLinear") or op.op_type.startswith("QLinear"):
@@ -79,7 +79,7 @@ def _refuse_quantized(model: Model) -> None:
             )
 
 
-def _complete_types(model: Model, context: PassContext) -> None:
+def complete_types(model: Model, context: PassContext) -> None:
     """Asks the runtime for element types that shape inference could not tell."""
     unknown = {value.name: value for value in model.graph.values() if not value.type.elem_type}
     made = {name: value for name, value in unknown.items() if model.graph.producer(value) is not None}

@@ -17,6 +17,7 @@ from qc.ir.errors import QcError, nearest
 from qc.report import coverage_summary, facts_grid
 
 from .compilation import compile_command
+from .configuring import convert_config_command, explain_config_command
 from .diffing import diff_command
 from .encodings import encodings_group
 from .evaluation import eval_command
@@ -29,6 +30,7 @@ from .reproducing import repro_command
 from .searching import bisect_command, reduce_command
 from .texts import parse_command, print_command
 from .viewing import view_command
+from .weights import weights_command
 from .why import why_command
 
 __all__ = ["cli", "main"]
@@ -50,7 +52,10 @@ cli = CommandGroup(
         view_command,
         diff_command,
         why_command,
+        weights_command,
         encodings_group,
+        explain_config_command,
+        convert_config_command,
         bisect_command,
         reduce_command,
         repro_command,

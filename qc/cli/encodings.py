@@ -1,4 +1,4 @@
-"""``qc encodings``: convert, compare and check encodings files."""
+"""``qc encodings``: convert, compare, check and apply encodings files."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from rich.table import Table
 from rich.text import Text
 
 import qc
-from qc.ir.encodings import VERSIONS, Document, converted, dump_encodings, located, read_encodings
+from qc.ir.encodings import VERSIONS, Document, by_layer, converted, dump_encodings, located, read_encodings
 from qc.ir.encodings.comparison import Comparison, compare
-from qc.ir.errors import DemandError
+from qc.ir.errors import DemandError, UsageError
 from qc.ir.files import atomic_write
 from qc.ir.model import Model
 from qc.ir.scopes import tensors_by_name
 from qc.report import count, printable
 
+from .applying import apply_command, strip_command
 from .files import FileType, InputFile, WordType, check_outputs, writing
 from .output import print_note, standard_output
 
-_MODEL_HELP = "The float model, which tells the axes of channels and blocks."
+_MODEL_HELP = "The float model, which tells axes, blocks and layers."
 
 
-@click.group("encodings", short_help="Convert, compare and check encodings files.")
+@click.group("encodings", short_help="Convert, compare, check and apply encodings files.")
 def encodings_group() -> None:
     """Works with encodings files of the versions 0.6.1, 1.0.0, 2.0.0 and 2.1.0."""
 
@@ -36,14 +37,27 @@ def encodings_group() -> None:
 @click.option("-o", "--output", metavar="FILE", type=FileType(), required=True, help="Where to write.")
 @click.option("--version", metavar="V", required=True, help=f"One of {', '.join(VERSIONS)}.")
 @click.option("--model", metavar="MODEL.onnx", type=WordType(), help=_MODEL_HELP)
-def convert_command(file: str, output: Path, version: str, model: str | None) -> None:
+@click.option(
+    "--layout",
+    type=click.Choice(["tensors", "layers"]),
+    help="By tensor, or by layer as in _torch.encodings.  [default: tensors with --model, else that of FILE]",
+)
+def convert_command(file: str, output: Path, version: str, model: str | None, layout: str | None) -> None:
     """Writes FILE in another version. What that version cannot say is an error that names the tensor."""
     inputs = [InputFile(Path(name), "an input") for name in (file, model) if name is not None]
     check_outputs([output], inputs)
-    document = _read(file, _lifted(model))
+    ir = _lifted(model)
+    document = _read(file, ir)
+    if layout not in (None, document.layout) and ir is None:
+        raise UsageError(f"only a model tells which tensor belongs to which layer of '{file}'; add --model")
     if model is None and any(record.as_stored for record in document.records):
         print_note("without --model, several scales of a tensor count as those of its channels")
-    text = dump_encodings(converted(document, version))
+    document = converted(document, version)
+    if layout == "layers" and ir is not None:
+        document, unnamed = by_layer(document, ir)
+        for name in unnamed:
+            print_note(f"'{name}' lies inside a layer, or is unknown to '{model}'; left out")
+    text = dump_encodings(document)
     with writing(output), atomic_write(output) as target:
         target.write(text.encode())
 
@@ -62,7 +76,13 @@ def diff_command(first: str, second: str, model: str | None, tolerance: float, a
     The exit code is 0 if they say the same, else 1.
     """
     ir = _lifted(model)
-    result = compare(_read(first, ir), _read(second, ir), tolerance)
+    ours, theirs = _read(first, ir), _read(second, ir)
+    if ours.layout != theirs.layout:
+        raise UsageError(
+            f"'{first}' is by {ours.layout} and '{second}' by {theirs.layout}; add --model, which tells what "
+            "belongs together"
+        )
+    result = compare(ours, theirs, tolerance)
     if as_json:
         click.echo(json.dumps(asdict(result), indent=2, ensure_ascii=False))
     else:
@@ -83,6 +103,10 @@ def check_command(file: str, model: str) -> None:
     if problems:
         raise DemandError(f"'{file}' does not belong to '{model}': {count(len(problems), 'tensor')} at fault")
     standard_output().show(Text(f"{count(len(document.records), 'encoding')}, all of them fit the model"))
+
+
+encodings_group.add_command(apply_command)
+encodings_group.add_command(strip_command)
 
 
 def _lifted(model: str | None) -> Model | None:

@@ -98,6 +98,18 @@ def test_versions_of_one_model_agree(kind: str, model: Model) -> None:
     assert result.only_second == ("b1", "f")  # biases and moved data, which only the newer version lists
 
 
+@pytest.mark.parametrize(
+    ("version", "key"), [("0.6.1", "param_encodings"), ("1.0.0", "param_encodings"), ("2.0.0", "encodings")]
+)
+def test_bare_parameters(version: str, key: str) -> None:
+    content = json.loads((FOLDER / f"channel_{version}.encodings").read_text())
+    document = parse_encodings(json.dumps(content[key]), "f")
+    whole = parse_encodings(json.dumps({"version": version, key: content[key]}))
+    assert document.version == version and compare(document, whole).is_equal and document.records
+    with pytest.raises(UsageError, match=r"'(y_)?scale' is missing \(did you mean '(y_)?scall'"):
+        parse_encodings(json.dumps(content[key]).replace("scale", "scall"), "f")
+
+
 def test_another_grid_is_told() -> None:
     first, second = (read_encodings(FOLDER / f"{kind}_1.0.0.encodings") for kind in ("channel", "block"))
     found = {difference.name: difference for difference in compare(first, second).different}
@@ -127,6 +139,50 @@ def test_scales_that_do_not_fit_the_model(model: Model) -> None:
         UsageError, match=r"f: 'w2' has 4 scales, which do not fit a tensor of shape \[16, 6\]"
     ):
         located(parse_encodings(swapped, "f"), model)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"y_scale": [0.5] * 3, "axis": 0},
+            r"f: 'w2' has 3 scales, which do not fit a tensor of shape \[16, 6\]",
+        ),
+        ({"y_scale": [0.5] * 6, "axis": 2}, r"f: 'w2' has axis 2, but is a tensor of shape \[16, 6\]"),
+        ({"y_scale": [[0.5] * 6] * 3, "axis": 0, "block_size": 4}, "f: 'w2' has 18 scales, which do not fit"),
+    ],
+)
+def test_axes_that_do_not_fit_the_model(changes: dict[str, Any], said: str, model: Model) -> None:
+    entry = {"name": "w2", "output_dtype": "int8", **changes}
+    document = parse_encodings(json.dumps({"version": "2.0.0", "encodings": [entry]}), "f")
+    with pytest.raises(UsageError, match=said):
+        located(document, model)
+
+
+def test_axes_may_be_counted_from_the_last(model: Model) -> None:
+    blocks = {"y_scale": [[0.5] * 6] * 4, "axis": -2, "block_size": 4}
+    for entry in ({"y_scale": [0.5] * 6, "axis": -1}, blocks):
+        text = json.dumps(
+            {"version": "2.0.0", "encodings": [{"name": "w2", "output_dtype": "int8", **entry}]}
+        )
+        assert located(parse_encodings(text), model).records[0].axis == entry["axis"] + 2
+
+
+@pytest.mark.parametrize("kind", ["block", "lpbq"])
+def test_blocks_are_compared_without_a_model(kind: str) -> None:
+    first, second = (read_encodings(FOLDER / f"{kind}_{version}.encodings") for version in ("1.0.0", "2.0.0"))
+    assert compare(first, second).different == ()
+
+
+def test_other_axes_are_told() -> None:
+    def document(**fields: Any) -> Document:
+        entry = {"name": "w", "output_dtype": "int8", "y_scale": [[0.5] * 4] * 4, **fields}
+        return parse_encodings(json.dumps({"version": "2.0.0", "encodings": [entry]}))
+
+    first = document(axis=0, block_size=2)
+    (axis,) = compare(first, document(axis=1, block_size=2)).different
+    (size,) = compare(first, document(axis=0, block_size=4)).different
+    assert axis.detail == "scales along axis 0 against 1" and size.detail == "blocks of 2 against 4"
 
 
 def test_scales_of_a_tensor_that_is_computed(model: Model) -> None:

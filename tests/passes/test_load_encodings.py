@@ -10,7 +10,8 @@ from onnx import ModelProto
 from support.models import parse, random_feeds
 
 import qc
-from qc.ir.encodings import VERSIONS
+from qc.ir.encodings import VERSIONS, read_encodings
+from qc.ir.encodings.comparison import compare
 from qc.ir.errors import UsageError
 from qc.runtime import open_session, run_session
 
@@ -98,6 +99,39 @@ def test_two_level_blocks_become_blocks() -> None:
     encoding = _quantizer(result, "w2").encoding
     assert encoding is not None and str(encoding.spec) == "int4 symmetric block(0,4)"
     np.testing.assert_allclose(encoding.scale[0, 0], 15 * 0.017579227685928345, rtol=1e-6)
+
+
+def test_a_file_by_layers(model: ModelProto, tmp_path: Path) -> None:
+    passes = f"{PLACE},calibrate,to-encodings{{version=1.0.0 layout=layers}}"
+    first = compiled(model, passes, target="npu")
+    artifact = first.artifacts["encodings"]
+    assert artifact.suffix == "_torch.encodings"
+    (tmp_path / "f_torch.encodings").write_text(str(artifact.payload))
+    again = compiled(model, f"load-encodings{{file={tmp_path}/f_torch.encodings}},to-encodings", target="npu")
+    (tmp_path / "f.encodings").write_text(str(again.artifacts["encodings"].payload))
+    other = compiled(model, f"{PLACE},calibrate,to-encodings", target="npu").artifacts["encodings"].payload
+    (tmp_path / "g.encodings").write_text(str(other))
+    assert compare(*(read_encodings(tmp_path / f"{name}.encodings") for name in "fg")).is_equal
+
+
+def test_formats_that_were_placed(model: ModelProto, tmp_path: Path) -> None:
+    saved(model, tmp_path, "2.0.0")
+    load = f"load-encodings{{file={tmp_path}/f.encodings formats=error}}"
+    compiled(model, f"{PLACE},{load}", target="npu")
+    with pytest.raises(
+        UsageError,
+        match=r"has int8 symmetric channel\(0\) for 'w1'.*, where int8 symmetric narrow was placed",
+    ):
+        compiled(model, f"insert-quantizers,{load}", target="npu")
+
+
+def test_a_grid_for_integers(tmp_path: Path) -> None:
+    model = parse("g (float[2, 3] x, int64[2] i) => (float[2, 3] y) { y = Gather(x, i) }")
+    (tmp_path / "f").write_text(
+        '{"version": "2.0.0", "encodings": [{"name": "i", "output_dtype": "uint8", "y_scale": 1.0}]}'
+    )
+    with pytest.raises(UsageError, match=r"has a grid for 'i', which is .*int64.*, not float"):
+        compiled(model, f"load-encodings{{file={tmp_path}/f}}")
 
 
 def test_a_file_is_needed(model: ModelProto, tmp_path: Path) -> None:

@@ -192,7 +192,7 @@ def test_list_passes(qc) -> None:
 
 def test_list_pipelines_and_targets(qc) -> None:
     pipelines = [line.split()[0] for line in qc("list-pipelines").out.splitlines() if line[0] != " "]
-    assert pipelines == ["fp16", "w4a8", "w8a16", "w8a8"]
+    assert pipelines == ["fp16", "quantsim", "w4a8", "w8a16", "w8a8"]
     assert "ort-cpu" in qc("list-targets").out
 
 

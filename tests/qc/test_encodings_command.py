@@ -45,6 +45,32 @@ def test_without_a_model_several_scales_are_channels(qc, files) -> None:
     assert result.code == 0 and "several scales of a tensor count as those of its channels" in result.err
 
 
+def test_layers(qc, files) -> None:
+    model = ("--model", "aimet.onnx")
+    to_layers = ("--version", "0.6.1", "--layout", "layers", "-o", "f_torch.encodings")
+    result = qc("encodings", "convert", "block_2.0.0.encodings", *to_layers, *model)
+    assert (result.code, result.made) == (0, ["f_torch.encodings"])
+    assert list(json.loads(Path("f_torch.encodings").read_text())["param_encodings"]) == [
+        "conv.bias",
+        "conv.weight",
+        "mm.weight",
+    ]
+    pair = ("f_torch.encodings", "block_2.0.0.encodings")
+    same = qc("encodings", "diff", *pair, *model)
+    assert (same.code, same.out) == (0, "7 equal, 0 different, 0 in one file only\n")
+    alone = qc("encodings", "diff", *pair)
+    assert alone.code == 2 and "is by layers and 'block_2.0.0.encodings' by tensors; add --model" in alone.err
+    good = qc("encodings", "check", "f_torch.encodings", "aimet.onnx")
+    assert good.out == "7 encodings, all of them fit the model\n"
+    back = ("--version", "2.0.0", "-o", "back.encodings")
+    assert qc("encodings", "convert", "f_torch.encodings", *back, *model).code == 0
+    assert qc("encodings", "diff", "back.encodings", pair[1]).code == 0
+    refused = qc("encodings", "convert", "block_2.0.0.encodings", *to_layers)
+    assert refused.code == 2 and "only a model tells which tensor belongs to which layer" in refused.err
+    refused = qc("encodings", "convert", "f_torch.encodings", *back)
+    assert refused.code == 2 and "'f_torch.encodings' lists layers, version 2.0.0 has tensors" in refused.err
+
+
 def test_comparing(qc, files) -> None:
     pair = ("channel_1.0.0.encodings", "channel_0.6.1.encodings")
     same = qc("encodings", "diff", *pair)
