@@ -1,0 +1,72 @@
+"""AIMET-ONNX's names on top of qc: ``import qc.compat.aimet_onnx as aimet_onnx``.
+
+See docs/switching-from-aimet.md for what is the same, what differs, and what is not there.
+"""
+
+from ..missing import missing_names
+from . import batch_norm_fold, layer_output_utils, quantsim
+from .defs import (
+    QSpec,
+    QuantizationDataType,
+    QuantScheme,
+    float8e4m3fn,
+    float8e5m2,
+    float16,
+    int2,
+    int4,
+    int8,
+    int16,
+    qtype,
+)
+from .layer_output_utils import LayerOutputUtil
+from .loading import encodings_to_onnx_qdq, load_encodings_to_sim
+from .quantsim import QuantizationSimModel, compute_encodings
+
+__all__ = [
+    "LayerOutputUtil",
+    "QSpec",
+    "QuantScheme",
+    "QuantizationDataType",
+    "QuantizationSimModel",
+    "batch_norm_fold",
+    "compute_encodings",
+    "encodings_to_onnx_qdq",
+    "float8e4m3fn",
+    "float8e5m2",
+    "float16",
+    "int2",
+    "int4",
+    "int8",
+    "int16",
+    "layer_output_utils",
+    "load_encodings_to_sim",
+    "qtype",
+    "quantsim",
+]
+
+_TRAINED_ELSEWHERE = "train elsewhere, and load what it writes with set_and_freeze_param_encodings"
+_BY_LAYER = "use qc bisect, which finds the quantizers that cost accuracy"
+__getattr__ = missing_names(
+    "aimet_onnx",
+    {
+        "adaround": _TRAINED_ELSEWHERE,
+        "apply_adaround": _TRAINED_ELSEWHERE,
+        "adascale": _TRAINED_ELSEWHERE,
+        "spinquant": _TRAINED_ELSEWHERE,
+        "apply_seq_mse": "use the pass calibrate{weights=mse}",
+        "sequential_mse": "use the pass calibrate{weights=mse}",
+        "analyze_per_layer_sensitivity": _BY_LAYER,
+        "quant_analyzer": _BY_LAYER,
+        "lite_mp": "set the precision of layers with set_tensor_precision",
+        "mixed_precision": "set the precision of layers with set_tensor_precision",
+        "amp": "set the precision of layers with set_tensor_precision",
+        "cross_layer_equalization": "",
+        "llm_configurator": "",
+        "llm_topology": "",
+        "experimental": "",
+        "graph_passes": "use qc's passes; qc list-passes names them",
+        "prepare_passes": "use qc's passes; qc list-passes names them",
+        "utils": "",
+        "meta": "",
+    },
+)

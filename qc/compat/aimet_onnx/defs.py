@@ -1,0 +1,159 @@
+"""Types and specifications of quantizers, by the names that AIMET-ONNX has for them."""
+
+from __future__ import annotations
+
+import builtins
+import enum
+from dataclasses import dataclass
+from typing import Literal
+
+from qc.ir.errors import UsageError
+from qc.ir.formats import FloatFormat, Format, IntFormat, parse_format
+
+
+class QuantScheme(enum.Enum):
+    """How the range of an activation is found."""
+
+    min_max = 1
+    post_training_tf = 1
+    post_training_tf_enhanced = 2
+    post_training_percentile = 6
+
+    @classmethod
+    def of(cls, scheme: QuantScheme | str) -> QuantScheme:
+        """The scheme of a name such as ``min_max`` or ``tf_enhanced``; raises UsageError for another one."""
+        if isinstance(scheme, cls):
+            return scheme
+        for name in (str(scheme), f"post_training_{scheme}"):
+            if name in cls.__members__:
+                return cls[name]
+        raise UsageError(f"there is no quant_scheme '{scheme}' in qc; use {', '.join(cls.__members__)}")
+
+
+class QuantizationDataType(enum.Enum):
+    """Whether the codes of a quantizer are integers or floats."""
+
+    undefined = 0
+    int = 1
+    float = 2
+
+
+@dataclass(frozen=True)
+class qtype:
+    """A number format, without its sign: ``qtype.int(8)``, ``float16``.
+
+    Attributes:
+        format: the format of symmetric codes.
+    """
+
+    format: Format
+
+    @staticmethod
+    def int(bits: builtins.int) -> qtype:
+        """An integer of 2 to 16 bits."""
+        return qtype(IntFormat(bits, signed=True))
+
+    @staticmethod
+    def float(
+        exponent_bits: builtins.int,
+        mantissa_bits: builtins.int,
+        finite: bool = False,
+        unsigned_zero: bool = False,
+    ) -> qtype:
+        """A float of a known layout: float16, bfloat16, float8e4m3fn or float8e5m2."""
+        layouts = {
+            (5, 10, False): "float16",
+            (8, 7, False): "bfloat16",
+            (4, 3, True): "float8e4m3fn",
+            (5, 2, False): "float8e5m2",
+        }
+        name = layouts.get((exponent_bits, mantissa_bits, finite))
+        if name is None or unsigned_zero:
+            raise UsageError(
+                f"there is no float with {exponent_bits} bits of exponent and {mantissa_bits} of mantissa in "
+                f"qc; use {', '.join(layouts.values())}"
+            )
+        return qtype(FloatFormat(name))
+
+    @staticmethod
+    def from_string(name: str) -> qtype:
+        """The type of a name such as ``int8`` or ``float16``; raises UsageError for another one."""
+        return qtype(parse_format(name))
+
+    @staticmethod
+    def as_qtype(dtype: qtype | str) -> qtype:
+        """A type as it is, or that of a name."""
+        return dtype if isinstance(dtype, qtype) else qtype.from_string(str(dtype))
+
+    @staticmethod
+    def from_legacy_repr(dtype: QuantizationDataType, bitwidth: builtins.int) -> qtype:
+        """The type of a kind and a width; raises UsageError for a float of other than 16 bits."""
+        if dtype is QuantizationDataType.int:
+            return qtype.int(bitwidth)
+        if bitwidth != 16:
+            raise UsageError(f"floats of {bitwidth} bits are not told apart by their width; name the type")
+        return float16
+
+    def to_legacy_repr(self) -> tuple[QuantizationDataType, builtins.int]:
+        """The kind and the width."""
+        return self.kind, self.bits
+
+    @property
+    def kind(self) -> QuantizationDataType:
+        """Whether codes are integers or floats."""
+        integer = isinstance(self.format, IntFormat)
+        return QuantizationDataType.int if integer else QuantizationDataType.float
+
+    @property
+    def bits(self) -> builtins.int:
+        """The width of a code."""
+        return self.format.bits
+
+    def __str__(self) -> str:
+        return str(self.format)
+
+    __repr__ = __str__
+
+
+int2, int4, int8, int16 = (qtype.int(bits) for bits in (2, 4, 8, 16))
+float16, float8e4m3fn, float8e5m2 = map(qtype.from_string, ("float16", "float8e4m3fn", "float8e5m2"))
+
+
+@dataclass(frozen=True)
+class QSpec:
+    """The specification of the quantizer of a weight.
+
+    Attributes:
+        dtype: its number format.
+        granularity: what has a scale of its own; ``lpbq`` are blocks whose scales are integers times one
+            float for each channel. None leaves it as it is.
+        symmetric: None leaves it as it is.
+        block_size: elements in a block.
+        scale_bits: bits of the integer scales of ``lpbq``.
+    """
+
+    dtype: qtype
+    granularity: Literal["tensor", "channel", "block", "lpbq"] | None = None
+    symmetric: bool | None = None
+    block_size: int = 0
+    scale_bits: int = 0
+
+    @classmethod
+    def per_tensor(cls, dtype: qtype | str, *, symmetric: bool | None = None) -> QSpec:
+        """One scale."""
+        return cls(qtype.as_qtype(dtype), "tensor", symmetric)
+
+    @classmethod
+    def per_channel(cls, dtype: qtype | str, *, symmetric: bool | None = None) -> QSpec:
+        """One scale for each output channel."""
+        return cls(qtype.as_qtype(dtype), "channel", symmetric)
+
+    @classmethod
+    def blockwise(cls, dtype: qtype | str, block_size: int, *, symmetric: bool | None = None) -> QSpec:
+        """One scale for each block of input channels at each output channel."""
+        return cls(qtype.as_qtype(dtype), "block", symmetric, block_size)
+
+    @classmethod
+    def lpbq(cls, dtype: qtype | str, block_size: int = 64, scale_bits: int = 4) -> QSpec:
+        """Blocks whose scales are integers of ``scale_bits`` times one float for each output channel."""
+        return cls(qtype.as_qtype(dtype), "lpbq", True, block_size, scale_bits)

@@ -1,0 +1,101 @@
+"""Writes the outputs of all layers to files, for a comparison with a device."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from onnx import ModelProto, TensorProto
+from onnxruntime.quantization.onnx_model import ONNXModel
+
+from qc.ir.errors import UsageError
+from qc.ir.lift import lift
+from qc.passes.lower.to_simulation import DOMAIN
+from qc.runtime import OrtExecutor, model_inputs
+
+_ROUNDED = "_simulated"
+
+
+class LayerOutputUtil:
+    """Runs a model and writes every float tensor that it computes or reads as an input.
+
+    Args:
+        model: a float model, or a simulation: ``QuantizationSimModel.model``. Of a tensor that is rounded
+            there, the rounded numbers are written.
+        dir_path: the folder to write to.
+        device: must be 0; the CPU is used.
+    """
+
+    def __init__(self, model: ModelProto | ONNXModel, dir_path: str | Path, device: int = 0) -> None:
+        if device != 0:
+            raise UsageError(f"device {device} is not provided; layer outputs are computed on the CPU")
+        self._model = model.model if isinstance(model, ONNXModel) else model
+        self._folder = Path(dir_path)
+        self._count = 0
+
+    def generate_layer_outputs(
+        self, input_instance: np.ndarray | Sequence[np.ndarray] | dict[str, np.ndarray]
+    ) -> None:
+        """Writes ``outputs/layer_outputs_N/TENSOR.raw`` and ``inputs/input_N``, and the order of tensors.
+
+        Args:
+            input_instance: an array, one for each input in the order of the model, or a dictionary of them.
+        """
+        feed = self._feed(input_instance)
+        tensors = self._tensors()
+        results = next(OrtExecutor().run(self._model, [feed], list(dict.fromkeys(tensors.values()))))
+        folder = self._folder / "outputs" / f"layer_outputs_{self._count}"
+        for name, source in tensors.items():
+            _write(folder / f"{_file_name(name)}.raw", results[source])
+        if len(feed) == 1:
+            _write(self._folder / "inputs" / f"input_{self._count}.raw", *feed.values())
+        else:
+            for index, array in enumerate(feed.values()):
+                _write(self._folder / "inputs" / f"input_{self._count}" / f"{index}.raw", array)
+        order = json.dumps([_file_name(name) for name in tensors], indent=2)
+        (self._folder / "layer_output_name_order.json").write_text(order, encoding="utf-8")
+        self._count += 1
+
+    def _feed(
+        self, given: np.ndarray | Sequence[np.ndarray] | dict[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        if isinstance(given, dict):
+            return given
+        arrays = [given] if isinstance(given, np.ndarray) else list(given)
+        names = [info.name for info in model_inputs(self._model) if not info.optional]
+        if len(arrays) != len(names):
+            raise UsageError(f"{len(arrays)} arrays do not fit the {len(names)} inputs of the model")
+        return dict(zip(names, arrays, strict=True))
+
+    def _tensors(self) -> dict[str, str]:
+        """The tensors to write, in topological order, each with the one that holds its numbers."""
+        graph = lift(self._model).graph
+        optional = {info.name for info in model_inputs(self._model) if info.optional}
+        values = [value for value in graph.inputs if value.name not in optional]
+        rounded: dict[str, str] = {}
+        for op in graph.ops():
+            made = [value for value in graph.op_outputs(op) if value is not None]
+            if op.domain == DOMAIN:
+                source = graph.op_inputs(op)[0]
+                assert source is not None
+                rounded[source.name] = made[0].name
+            else:
+                values += made
+        found = {}
+        for value in values:
+            if value.type.elem_type in (TensorProto.FLOAT, TensorProto.UNDEFINED):
+                # An output of the model has its name on the rounded tensor.
+                found[value.name.removesuffix(_ROUNDED)] = rounded.get(value.name, value.name)
+        return found
+
+
+def _file_name(name: str) -> str:
+    """A tensor's name as that of a file."""
+    return name.strip("/").replace("/", "_").replace(":", "_")
+
+
+def _write(path: Path, array: np.ndarray) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.ascontiguousarray(array).tofile(path)

@@ -1,0 +1,228 @@
+"""Takes grids from encodings files into a simulation, and tells where they do not fit its settings."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnx import ModelProto
+from onnxruntime.quantization.onnx_model import ONNXModel
+
+import qc
+from qc.ir.encodings import Document, TensorRecord, encoding_of, located, parse_encodings
+from qc.ir.errors import UsageError, nearest
+from qc.ir.formats import IntFormat
+from qc.ir.quant import Encoding
+from qc.ir.scopes import tensors_by_name
+from qc.passes import Pipeline
+from qc.passes.lower.insert_qdq import InsertQdq
+from qc.passes.quantize.load_encodings import LoadEncodings
+
+from .limits import refuse_codes
+from .qc_quantize_op import QcQuantizeOp
+
+if TYPE_CHECKING:
+    from .quantsim import QuantizationSimModel
+
+_DERIVED_BITS = 32  # biases: their grids follow from those of input and weight
+
+
+@dataclass
+class EncodingMismatchInfo:
+    """Where a quantizer and a file differ: pairs of what each of them says, None where they agree."""
+
+    quantizer_name: str
+    enabled_mismatch: tuple | None = None
+    dtype_mismatch: tuple | None = None
+    bitwidth_mismatch: tuple | None = None
+    is_symmetric_mismatch: tuple | None = None
+    enc_type_mismatch: tuple | None = None
+
+    def has_mismatch(self) -> bool:
+        """Whether they differ at all."""
+        return next(self._differences(), None) is not None
+
+    def _differences(self) -> Iterator[str]:
+        for field in fields(self)[1:]:
+            pair = getattr(self, field.name)
+            if pair is not None:
+                yield f"{field.name.removesuffix('_mismatch')} is {pair[0]} there and {pair[1]} in the file"
+
+    def __str__(self) -> str:
+        return f"'{self.quantizer_name}': {', '.join(self._differences())}"
+
+
+def load_encodings_to_sim(
+    quant_sim_model: QuantizationSimModel,
+    onnx_encoding_path: str | Path | Mapping[str, Any],
+    strict: bool = True,
+    *,
+    allow_overwrite: bool = True,
+    disable_missing_quantizers: bool = True,
+) -> list[EncodingMismatchInfo]:
+    """Takes the grids of an encodings file, so that the simulation needs no calibration.
+
+    Args:
+        quant_sim_model: the simulation.
+        onnx_encoding_path: the file, or what it holds.
+        strict: raise if the settings of a quantizer differ from the file; else those of the file hold.
+        allow_overwrite: let later calibrations change the loaded numbers.
+        disable_missing_quantizers: turn quantizers off that the file does not list.
+
+    Returns:
+        Where settings and file differ.
+
+    Raises:
+        UsageError: strict and they differ, the file is wrong, or the model has no such tensor.
+    """
+    return load_document(
+        quant_sim_model,
+        parse_encodings(*_text_of(onnx_encoding_path)),
+        strict=strict,
+        allow_overwrite=allow_overwrite,
+        disable_missing=disable_missing_quantizers,
+    )
+
+
+def encodings_to_onnx_qdq(
+    model: ModelProto | ONNXModel | str | Path,
+    encodings: str | Path | Mapping[str, Any],
+    *,
+    prequantize_constants: bool = False,
+    force_activation_as: str | None = "unsigned",
+) -> ModelProto:
+    """The QDQ model of a float model and an encodings file, without a simulation.
+
+    Args:
+        prequantize_constants: weights are stored as codes, whatever is given.
+        force_activation_as: only ``unsigned`` is provided.
+
+    Raises:
+        UsageError: the file is wrong, or the model has no such tensor.
+    """
+    refuse_codes(force_activation_as)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "given.encodings"
+        file.write_text(_text_of(encodings)[0], encoding="utf-8")
+        source = model.model if isinstance(model, ONNXModel) else model
+        return qc.compile(source, Pipeline([LoadEncodings(file=str(file)), InsertQdq()])).model
+
+
+def load_document(
+    simulation: QuantizationSimModel,
+    document: Document,
+    *,
+    strict: bool,
+    allow_overwrite: bool = True,
+    disable_missing: bool = True,
+) -> list[EncodingMismatchInfo]:
+    """Takes grids; see :func:`load_encodings_to_sim`."""
+    ops, ir = simulation.qc_quantize_op_dict, simulation._ir
+    values = tensors_by_name(ir.graph)
+    document = located(document, ir)
+    found: dict[str, Encoding] = {}
+    records: dict[str, TensorRecord] = {}
+    for record in document.records:
+        if record.name not in values:
+            hint = nearest(record.name, list(values))
+            raise UsageError(f"{document.source}: the model has no tensor '{record.name}'{hint}")
+        if record.name in ops and not _follows(simulation, record, document):
+            const = values[record.name].const
+            found[record.name] = encoding_of(record, const.shape if const else (), document.source)
+            records[record.name] = record
+    listed = {ops[name] for name in found}
+    missing = [name for name, op in ops.items() if op.enabled and op not in listed] if disable_missing else []
+    mismatches = [_compared(name, ops[name], encoding, document) for name, encoding in found.items()]
+    mismatches += [EncodingMismatchInfo(name, enabled_mismatch=(True, False)) for name in missing]
+    mismatches = [mismatch for mismatch in mismatches if mismatch.has_mismatch()]
+    if strict and mismatches:
+        raise UsageError(
+            f"{document.source} does not fit the simulation in {len(mismatches)} places, first "
+            f"{mismatches[0]}; give strict=False to take over what the file says"
+        )
+    for name in missing:
+        ops[name].enabled = False
+    for name, encoding in found.items():
+        _load(ops[name], encoding, records[name].scale_bits or 0, frozen=not allow_overwrite)
+    return mismatches
+
+
+def _load(op: QcQuantizeOp, encoding: Encoding, scale_bits: int, frozen: bool) -> None:
+    op.enabled = True
+    op.load(encoding)
+    op.scale_bits = scale_bits
+    if frozen:
+        op.freeze_encodings()
+
+
+def param_document(path: str | Path, names: Collection[str]) -> Document:
+    """The grids of some tensors in a file, which may hold no more than its part about parameters.
+
+    Raises:
+        UsageError: it is no such file, or lists none of them.
+    """
+    text, source = _text_of(path)
+    document = parse_encodings(_completed(text, source), source)
+    records = [record for record in document.records if record.name in names]
+    if not records:
+        raise UsageError(f"{source} has no grid for a parameter of the model")
+    return replace(document, records=records)
+
+
+def _completed(text: str, source: str) -> str:
+    """The text of a whole file: bare parts are an object in version 0.6.1, a list in the others."""
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError:
+        return text
+    if isinstance(content, dict) and "version" in content:
+        return text
+    if isinstance(content, list):
+        if any(isinstance(entry, dict) and "output_dtype" in entry for entry in content):
+            return json.dumps({"version": "2.0.0", "encodings": content})
+        return json.dumps({"version": "1.0.0", "activation_encodings": [], "param_encodings": content})
+    return json.dumps({"version": "0.6.1", "activation_encodings": {}, "param_encodings": content})
+
+
+def _text_of(file: str | Path | Mapping[str, Any]) -> tuple[str, str]:
+    """The text of an encodings file, and what to call it."""
+    if isinstance(file, Mapping):
+        return json.dumps(file), "the given encodings"
+    path = Path(file)
+    if not path.is_file():
+        raise UsageError(f"there is no encodings file '{path}'")
+    return path.read_text(encoding="utf-8"), f"'{path}'"
+
+
+def _follows(simulation: QuantizationSimModel, record: TensorRecord, document: Document) -> bool:
+    """Whether a grid follows from others: a bias, or what only moves data, which version 2 lists too."""
+    if record.format.bits == _DERIVED_BITS:
+        return True
+    own = simulation.qc_quantize_op_dict[record.name]
+    moved = not own.enabled and simulation._placement.effective(record.name) is not None
+    return document.version.startswith("2") and moved
+
+
+def _compared(name: str, op: QcQuantizeOp, encoding: Encoding, document: Document) -> EncodingMismatchInfo:
+    ours, theirs = op.spec, encoding.spec
+    if not op.enabled:
+        return EncodingMismatchInfo(name, enabled_mismatch=(False, True))
+    kinds = [type(spec.format).__name__ for spec in (ours, theirs)]
+    if kinds[0] != kinds[1]:
+        return EncodingMismatchInfo(name, dtype_mismatch=(str(ours.format), str(theirs.format)))
+    tells_symmetry = op.is_parameter or not document.version.startswith("2")
+    integer = isinstance(ours.format, IntFormat) and tells_symmetry
+    return EncodingMismatchInfo(
+        name,
+        bitwidth_mismatch=_pair(ours.format.bits, theirs.format.bits),
+        is_symmetric_mismatch=_pair(ours.symmetric, theirs.symmetric) if integer else None,
+        enc_type_mismatch=_pair(str(ours.granularity), str(theirs.granularity)),
+    )
+
+
+def _pair(ours: object, theirs: object) -> tuple | None:
+    return (ours, theirs) if ours != theirs else None

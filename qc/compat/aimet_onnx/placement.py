@@ -1,0 +1,104 @@
+"""The quantizers of a simulation: one object for each tensor that may have one, whether it is on or off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from qc.ir.constants import constant_data
+from qc.ir.formats import parse_format
+from qc.ir.model import Model
+from qc.ir.quant import Quantizer
+from qc.ir.quant_table import Site
+from qc.ir.scopes import tensors_by_name
+from qc.passes.quantize.configure_quantizers import ConfigureQuantizers
+from qc.passes.quantize.quantsim.configuration import Configuration
+from qc.passes.quantize.quantsim.drafts import hands_on
+from qc.passes.quantize.quantsim.fusions import find_fusions, fused_node
+from qc.passes.quantize.quantsim.nodes import Node, NodeGraph, Parameter, channel_axis
+from qc.passes.quantize.quantsim.reading import load_config
+
+from .qc_quantize_op import QcQuantizeOp, WeightAxes
+
+
+@dataclass
+class Placement:
+    """What ``configure-quantizers`` placed, and what it considered.
+
+    Attributes:
+        nodes: the graph as the rules see it.
+        ops: the quantizers by the name of the tensor; tied tensors have the same object.
+        sites: the places of these tensors.
+        parameters, activations: the names, in order.
+    """
+
+    nodes: NodeGraph
+    ops: dict[str, QcQuantizeOp] = field(default_factory=dict)
+    sites: dict[str, Site] = field(default_factory=dict)
+    parameters: list[str] = field(default_factory=list)
+    activations: list[str] = field(default_factory=list)
+
+    def weights(self) -> Iterator[tuple[Node, str]]:
+        """The nodes that have a weight, with its name."""
+        for node in self.nodes.nodes:
+            for parameter in self.nodes.parameters(node):
+                if parameter.slot == "weight" and parameter.value.name in self.ops:
+                    yield node, parameter.value.name
+
+    def effective(self, name: str) -> QcQuantizeOp | None:
+        """The quantizer that decides about a tensor: its own, or that of what it holds the values of."""
+        value = tensors_by_name(self.nodes.graph).get(name)
+        while value is not None:
+            found = self.ops.get(value.name)
+            if found is not None and found.enabled:
+                return found
+            maker = self.nodes.producer(value)
+            value = maker.input(0) if maker is not None and hands_on(maker) else None
+        return None
+
+
+def placement_of(model: Model, asked: ConfigureQuantizers) -> Placement:
+    """Makes the objects for a model on which ``configure-quantizers`` ran.
+
+    Args:
+        asked: the pass with the options that it ran with.
+    """
+    file = load_config(asked.config)
+    fused = [fused_node(match) for match in find_fusions(model.graph, file.config.supergroup_pass_list, ())]
+    nodes = NodeGraph(model.graph, fused)
+    formats = parse_format(asked.activation), parse_format(asked.weight)
+    drafts = Configuration(nodes, file, *formats).apply()
+    axes = {
+        parameter.value.name: _axes(node, parameter)
+        for node in nodes.nodes
+        for parameter in nodes.parameters(node)
+    }
+    placement = Placement(nodes)
+    made: dict[Quantizer, QcQuantizeOp] = {}
+    for value, draft in drafts.items():
+        names = placement.parameters if draft.is_parameter else placement.activations
+        names.append(value.name)
+        placement.sites[value.name] = Site(value)
+        held = model.quant.get(Site(value))
+        if held is None:
+            op = QcQuantizeOp(
+                model.quant, [Site(value)], draft.spec, draft.is_parameter, axes.get(value.name)
+            )
+        elif held in made:
+            op = made[held]
+        else:
+            sites = model.quant.sites_of(held)
+            op = made[held] = QcQuantizeOp(model.quant, sites, held, draft.is_parameter, axes.get(value.name))
+        placement.ops[value.name] = op
+    return placement
+
+
+def _axes(node: Node, parameter: Parameter) -> WeightAxes:
+    """The axes of channels and of blocks: of two axes that a product has, the one and the other."""
+    data = constant_data(parameter.value)
+    shape = tuple(data.shape) if data is not None else ()
+    channel = channel_axis(node, parameter)
+    if channel is None or len(shape) < 2:
+        return WeightAxes(channel, None, shape)
+    pair = (len(shape) - 2, len(shape) - 1) if node.is_type("MatMul") else (0, 1)
+    return WeightAxes(channel, pair[0] + pair[1] - channel, shape)

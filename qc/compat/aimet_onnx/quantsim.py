@@ -1,0 +1,397 @@
+"""``QuantizationSimModel``: AIMET-ONNX's simulation, made of qc's passes."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+import numpy as np
+import onnxruntime as ort
+from onnx import ModelProto
+from onnxruntime.quantization.onnx_model import ONNXModel
+
+import qc
+from qc.ir.arithmetic import Rounding
+from qc.ir.encodings import Document, dump_encodings, parse_encodings
+from qc.ir.encodings.from_model import records_of
+from qc.ir.errors import UsageError, nearest
+from qc.ir.files import atomic_write
+from qc.ir.lower import lower
+from qc.ir.model import Model
+from qc.ir.rewriter import Rewriter
+from qc.ir.save import save_model
+from qc.passes import Pass, PassContext, Pipeline, run_pipeline
+from qc.passes.lower.insert_qdq import InsertQdq
+from qc.passes.lower.to_encodings import ToEncodings
+from qc.passes.lower.to_simulation import ToSimulation
+from qc.passes.quantize.calibrate import Calibrate
+from qc.passes.quantize.configure_quantizers import ConfigureQuantizers
+from qc.passes.simplify.fold_constants import FoldConstants
+from qc.runtime import OrtExecutor, load_data, model_inputs, open_session
+
+from ..missing import MissingAttributesError
+from .bias import integer_biases
+from .defs import QuantizationDataType, QuantScheme, int8, qtype
+from .limits import Providers, refuse_codes, refuse_runtime
+from .loading import encodings_to_onnx_qdq, load_document, load_encodings_to_sim, param_document
+from .lpbq import as_two_level, integer_block_scales
+from .numbers import numbers_kept_on_failure, without_open_quantizers
+from .opset import for_quantize_ops
+from .placement import placement_of
+from .qc_quantize_op import QcQuantizeOp
+from .session import Feed, SimulationSession
+from .weights import (
+    clamp_activation_encodings,
+    set_blockwise_quantization_for_weights,
+    set_grouped_blockwise_quantization_for_weights,
+    set_lpbq_for_params,
+    set_param_type,
+)
+
+# What ``aimet_onnx.quantsim`` has in one module.
+__all__ = [
+    "QcQuantizeOp",
+    "QuantScheme",
+    "QuantizationDataType",
+    "QuantizationSimModel",
+    "clamp_activation_encodings",
+    "compute_encodings",
+    "encodings_to_onnx_qdq",
+    "load_encodings_to_sim",
+    "set_blockwise_quantization_for_weights",
+    "set_grouped_blockwise_quantization_for_weights",
+    "set_lpbq_for_params",
+    "set_param_type",
+]
+
+_CALIBRATIONS = {
+    QuantScheme.min_max: Calibrate("min-max", "aimet", rounded_parameters=True),
+    QuantScheme.post_training_tf_enhanced: Calibrate("sqnr", "aimet", rounded_parameters=True),
+    QuantScheme.post_training_percentile: Calibrate("percentile", rounded_parameters=True),
+}
+_VERSION_VARIABLE = "AIMET_ENCODING_VERSION"
+
+
+class QuantizationSimModel:
+    """A model with quantizers that can be asked, set, calibrated, run and exported.
+
+    Args:
+        model: the float model, or the path of one; it is not changed.
+        param_type, activation_type: number formats, such as ``int8``, ``"int4"`` or ``float16``.
+        quant_scheme: how the ranges of activations are found.
+        config_file: name of a configuration, such as ``htp_v73``, or a file; see ``configure-quantizers``.
+        dummy_input: not needed.
+        user_onnx_libs, session_options_kwargs: not provided.
+        providers: must have the CPU among them.
+        path: not needed, as sessions are opened in memory.
+        default_param_bw, default_activation_bw, default_data_type: what older scripts give instead of types.
+
+    Raises:
+        UsageError: an option that does not exist, or that qc does not provide.
+        ModelError: the model is not valid, or is quantized already.
+    """
+
+    def __init__(
+        self,
+        model: ModelProto | ONNXModel | str | Path,
+        *,
+        param_type: qtype | str = int8,
+        activation_type: qtype | str = int8,
+        quant_scheme: QuantScheme | str = QuantScheme.min_max,
+        config_file: str | None = None,
+        dummy_input: Mapping[str, np.ndarray] | None = None,
+        user_onnx_libs: Sequence[str] | None = None,
+        providers: Providers | None = None,
+        path: str | None = None,
+        session_options_kwargs: Mapping[str, Any] | None = None,
+        default_param_bw: int | None = None,
+        default_activation_bw: int | None = None,
+        default_data_type: QuantizationDataType = QuantizationDataType.int,
+    ) -> None:
+        refuse_runtime(providers, user_onnx_libs, session_options_kwargs)
+        if default_param_bw is not None:
+            param_type = qtype.from_legacy_repr(default_data_type, default_param_bw)
+        if default_activation_bw is not None:
+            activation_type = qtype.from_legacy_repr(default_data_type, default_activation_bw)
+        self._scheme = QuantScheme.of(quant_scheme)
+        placing = ConfigureQuantizers(
+            config=str(config_file or "default"),
+            activation=_unsigned(qtype.as_qtype(activation_type)),
+            weight=str(qtype.as_qtype(param_type)),
+        )
+        source = model.model if isinstance(model, ONNXModel) else model
+        steps = Pipeline([FoldConstants(max_megabytes=0.0), placing])
+        self._compiled = qc.compile(source, steps, allow_unquantized=True)
+        self._ir = self._compiled.ir
+        self._placement = placement_of(self._ir, placing)
+        self._sessions: dict[str, tuple[object, ort.InferenceSession]] = {}
+        self._feeds: list[Feed] | None = None
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise MissingAttributesError(f"QuantizationSimModel.{name} is not part of qc's compatibility layer")
+
+    # -- quantizers ---------------------------------------------------------------------------------
+
+    @property
+    def qc_quantize_op_dict(self) -> Mapping[str, QcQuantizeOp]:
+        """The quantizers by tensor, on or off; to share one, use :meth:`set_quantizers`."""
+        return MappingProxyType(self._placement.ops)
+
+    def get_qc_quantize_op(self) -> Mapping[str, QcQuantizeOp]:
+        """The same as ``qc_quantize_op_dict``."""
+        return self.qc_quantize_op_dict
+
+    @property
+    def param_names(self) -> list[str]:
+        """The trained parameters that may have a quantizer."""
+        return list(self._placement.parameters)
+
+    @property
+    def activation_names(self) -> list[str]:
+        """The other tensors that may have a quantizer, constants among them."""
+        return list(self._placement.activations)
+
+    def get_all_quantizers(self) -> tuple[list[QcQuantizeOp], list[QcQuantizeOp]]:
+        """The quantizers of parameters and those of activations; a tied one is there for each tensor."""
+        ops = self._placement.ops
+        return [ops[name] for name in self.param_names], [ops[name] for name in self.activation_names]
+
+    def set_quantizers(self, quantizer_dict: Mapping[str, QcQuantizeOp]) -> None:
+        """Gives tensors other quantizers of this simulation, which ties them.
+
+        Raises:
+            UsageError: the model has no such tensor, or it cannot be quantized.
+            TypeError: what is given is no quantizer.
+        """
+        for name, quantizer in quantizer_dict.items():
+            if not isinstance(quantizer, QcQuantizeOp):
+                raise TypeError(f"'{name}' needs a QcQuantizeOp, not {type(quantizer).__name__}")
+            self._known(name).give(self._placement.sites[name], quantizer)
+            self._placement.ops[name] = quantizer
+
+    def set_tensor_precision(
+        self, names: str | Iterable[str], precision: qtype | str, *, strict: bool = True
+    ) -> None:
+        """Sets the number format of the quantizers that decide about tensors.
+
+        That is a tensor's own, or, if it only holds the values of another one, that of the other one.
+
+        Raises:
+            UsageError: strict, and a tensor does not exist or is not quantized.
+        """
+        for name in [names] if isinstance(names, str) else names:
+            found = self._placement.effective(name)
+            if found is not None:
+                found.set_precision(precision)
+            elif strict:
+                self._known(name)
+                raise UsageError(f"tensor '{name}' is not quantized; enable its quantizer first")
+
+    # -- calibration --------------------------------------------------------------------------------
+
+    def compute_encodings(self, *args: Any) -> None:
+        """Finds the numbers of all quantizers that are not frozen.
+
+        Args:
+            args: an iterable of ``{input name: array}``, which is streamed; or a function that runs the
+                session that it is given, and perhaps one argument for it. What such a function feeds is kept
+                in memory until it returns.
+
+        Raises:
+            TypeError: something else was given.
+            DataError: there is no data, or it does not fit the model.
+        """
+        inputs, *rest = args if args else (None,)
+        if callable(inputs) and len(rest) <= 1:
+            with compute_encodings(self):
+                inputs(self.session, *rest)
+        elif isinstance(inputs, Iterable) and not rest:
+            self._calibrate(inputs)
+        else:
+            raise TypeError(
+                "compute_encodings takes an iterable of feeds, or a function of a session with at most one "
+                "argument"
+            )
+
+    def _calibrate(self, feeds: Iterable[Feed]) -> None:
+        with numbers_kept_on_failure(self._ir.quant):
+            self._run(_CALIBRATIONS[self._scheme], data=feeds)
+            integer_block_scales(self)
+
+    # -- running ------------------------------------------------------------------------------------
+
+    @property
+    def session(self) -> SimulationSession:
+        """Runs the simulation with the quantizers as they are at that moment.
+
+        Quantizers without numbers are left out. Inside of ``compute_encodings`` it runs the float model.
+        """
+        if self._feeds is not None:
+            return SimulationSession(lambda: self._open("float", self._float), self._feeds.append)
+        return SimulationSession(lambda: self._open("simulation", self._simulation))
+
+    @property
+    def model(self) -> ONNXModel:
+        """The simulation as a model; to change it changes nothing here."""
+        return ONNXModel(self._simulation())
+
+    def _open(self, kind: str, make: Callable[[], ModelProto]) -> ort.InferenceSession:
+        if kind not in self._sessions or self._sessions[kind][0] != self._state():
+            session = open_session(make(), base_dir=self._ir.base_dir)
+            self._sessions[kind] = self._state(), session  # lowering itself counts as a change
+        return self._sessions[kind][1]
+
+    def _state(self) -> tuple[int, ...]:
+        epochs = self._ir.epochs
+        return epochs.structure, epochs.constants, epochs.quant
+
+    def _float(self) -> ModelProto:
+        return lower(self._ir)
+
+    def _simulation(self) -> ModelProto:
+        with without_open_quantizers(self._ir.quant):
+            found = self._run(ToSimulation(rounding=Rounding.HALF_AWAY)).artifacts["simulation"].payload
+        assert isinstance(found, ModelProto)
+        return found
+
+    # -- files --------------------------------------------------------------------------------------
+
+    def export(
+        self,
+        path: str | Path,
+        filename_prefix: str,
+        export_model: bool = True,
+        *,
+        export_int32_bias: bool | None = None,
+        encoding_version: str | None = None,
+        force_activation_as: str | None = "unsigned",
+    ) -> None:
+        """Writes the float model, ``PREFIX.onnx``, and the grids, ``PREFIX.encodings``.
+
+        Args:
+            path: the folder; it is made if it is not there.
+            export_model: whether to write the model.
+            export_int32_bias: whether to list biases, as 32-bit integers; default: from version 2.0.0 on.
+            encoding_version: 0.6.1, 1.0.0, 2.0.0 or 2.1.0; default: the environment variable
+                AIMET_ENCODING_VERSION, else 1.0.0.
+            force_activation_as: only ``unsigned`` is provided.
+        """
+        refuse_codes(force_activation_as)
+        folder = Path(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        version = encoding_version or os.environ.get(_VERSION_VARIABLE, "1.0.0")
+        has_biases = version.startswith("2") if export_int32_bias is None else export_int32_bias
+        with integer_biases(self) if has_biases else nullcontext():
+            text = dump_encodings(self.encodings(version))
+        if export_model:
+            save_model(self._float(), folder / f"{filename_prefix}.onnx", self._ir.base_dir)
+        with atomic_write(folder / f"{filename_prefix}.encodings") as file:
+            file.write(text.encode())
+
+    def encodings(self, version: str = "1.0.0") -> Document:
+        """What an encodings file of a version would say."""
+        with without_open_quantizers(self._ir.quant):
+            exported = self._run(ToEncodings(version=version)).artifacts["encodings"].payload  # type: ignore[arg-type]
+        return as_two_level(self, parse_encodings(str(exported)))
+
+    def to_onnx_qdq(
+        self,
+        *,
+        export_int32_bias: bool = False,
+        prequantize_constants: bool = False,
+        force_activation_as: str | None = "unsigned",
+    ) -> ModelProto:
+        """The model with QuantizeLinear and DequantizeLinear, in a newer opset if its grids need one.
+
+        Args:
+            export_int32_bias: whether biases are 32-bit integers.
+            prequantize_constants: weights are stored as codes, whatever is given.
+            force_activation_as: only ``unsigned`` is provided.
+        """
+        refuse_codes(force_activation_as)
+        with (
+            without_open_quantizers(self._ir.quant),
+            integer_biases(self) if export_int32_bias else nullcontext(),
+        ):
+            found = self._run(InsertQdq(), for_quantize_ops(self._ir)).artifacts["qdq"].payload
+        assert isinstance(found, ModelProto)
+        return found
+
+    @classmethod
+    def from_onnx_qdq(
+        cls, model: ModelProto | str | Path, strict: bool = False, **arguments: Any
+    ) -> QuantizationSimModel:
+        """The simulation of a QDQ model, whose grids are taken.
+
+        Args:
+            strict: raise if a grid does not fit how the simulation would be set.
+            arguments: of the constructor.
+        """
+        imported = qc.compile(model, "import-qdq", allow_unquantized=True)
+        records = records_of(imported.ir, _warn, biases=False)
+        simulation = cls(imported.float_model, **arguments)
+        load_document(simulation, Document("1.0.0", records, "the QDQ model"), strict=strict)
+        return simulation
+
+    def set_and_freeze_param_encodings(self, encoding_path: str | Path) -> None:
+        """Takes the grids of parameters from a file, and keeps calibration from changing them.
+
+        Args:
+            encoding_path: an encodings file of any version, or only its part about parameters.
+        """
+        document = param_document(encoding_path, self.param_names)
+        load_document(self, document, strict=False, allow_overwrite=False, disable_missing=False)
+
+    def fold_param_quantizers(self) -> None:
+        """Rounds the parameters of the model itself, and freezes their quantizers.
+
+        The session runs rounded parameters anyhow; this is for the exported model. It cannot be undone.
+        """
+        rewriter = Rewriter(self._ir)
+        for name in self.param_names:
+            op, value = self._placement.ops[name], self._placement.sites[name].value
+            if op.enabled and op.encoding is not None and value.const is not None:
+                with rewriter.action("fold the quantizer of a parameter", value):
+                    rewriter.set_constant(value, op.quantize_dequantize(value.const.numpy()))
+                op.freeze_encodings()
+
+    # -- internals ----------------------------------------------------------------------------------
+
+    def _run(self, step: Pass, model: Model | None = None, data: Iterable[Feed] | None = None) -> PassContext:
+        feeds = load_data(data, model_inputs(self._ir.origin)) if data is not None else None
+        context = PassContext(data=feeds, executor=OrtExecutor(), target=self._compiled.target)
+        run_pipeline(Pipeline([step]), model or self._ir, context)
+        for note in context.notes:
+            _warn(note)
+        return context
+
+    def _known(self, name: str) -> QcQuantizeOp:
+        if name not in self._placement.ops:
+            hint = nearest(name, list(self._placement.ops))
+            raise UsageError(f"no tensor '{name}' of the model can have a quantizer{hint}")
+        return self._placement.ops[name]
+
+
+@contextmanager
+def compute_encodings(sim: QuantizationSimModel) -> Iterator[QuantizationSimModel]:
+    """Calibrates on whatever ``sim.session`` is fed inside of it; after an exception all is as it was."""
+    sim._feeds = []
+    try:
+        yield sim
+        feeds = sim._feeds
+    finally:
+        sim._feeds = None
+    sim._calibrate(feeds)
+
+
+def _unsigned(dtype: qtype) -> str:
+    return f"u{dtype}" if dtype.kind is QuantizationDataType.int else str(dtype)
+
+
+def _warn(note: str) -> None:
+    warnings.warn(note, stacklevel=4)

@@ -1,0 +1,58 @@
+"""Sessions of a simulation, with the few methods of an ONNX Runtime session that scripts call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from qc.runtime import run_session
+
+Feed = Mapping[str, np.ndarray]
+
+
+class SimulationSession:
+    """Runs the model of a simulation as it is set at that moment.
+
+    Args:
+        current: opens ONNX Runtime's session, or gives the one that still holds.
+        record: called with every feed, if given.
+    """
+
+    def __init__(
+        self, current: Callable[[], ort.InferenceSession], record: Callable[[Feed], object] | None = None
+    ) -> None:
+        self._current = current
+        self._record = record
+
+    def run(self, output_names: Sequence[str] | None, input_feed: Feed, run_options: Any = None) -> list[Any]:
+        """Runs the model once.
+
+        Args:
+            output_names: the outputs that are wanted; None or empty for all.
+            input_feed: an array for each input.
+            run_options: not looked at.
+
+        Returns:
+            The arrays of the outputs, in the order of ``output_names``.
+
+        Raises:
+            ModelError: ONNX Runtime failed; the sentence names the node.
+        """
+        if self._record is not None:
+            self._record({name: np.array(array) for name, array in input_feed.items()})
+        return run_session(self._current(), input_feed, output_names or None)
+
+    def get_inputs(self) -> list[Any]:
+        """The inputs, as ONNX Runtime describes them."""
+        return list(self._current().get_inputs())
+
+    def get_outputs(self) -> list[Any]:
+        """The outputs, as ONNX Runtime describes them."""
+        return list(self._current().get_outputs())
+
+    def get_providers(self) -> list[str]:
+        """Where the model runs."""
+        return list(self._current().get_providers())

@@ -1,0 +1,189 @@
+"""``quantize_static`` with ONNX Runtime's signature."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import onnxruntime.quantization
+import pytest
+from onnx import ModelProto, numpy_helper
+
+import qc
+from qc.compat.onnxruntime import (
+    CalibrationDataReader,
+    CalibrationMethod,
+    QuantFormat,
+    QuantType,
+    quantize_static,
+)
+
+from .networks import Feed, feeds, network
+
+
+class Reader(CalibrationDataReader):
+    """ONNX Runtime's interface for data."""
+
+    def __init__(self) -> None:
+        self._feeds = iter(feeds())
+
+    def get_next(self) -> Feed | None:
+        return next(self._feeds, None)
+
+
+def quantized(folder: Path, **arguments: Any) -> ModelProto:
+    """The network after ``quantize_static``; ONNX Runtime runs it, and it is near the float model."""
+    path = folder / "model.q.onnx"
+    quantize_static(network(), path, Reader(), **arguments)
+    feed = feeds()[0]
+    (found,) = ort.InferenceSession(path).run(None, feed)
+    (exact,) = ort.InferenceSession(network().SerializeToString()).run(None, feed)
+    assert np.abs(found - exact).max() < 0.15 * np.abs(exact).max()
+    return onnx.load(path)
+
+
+def tensors(model: ModelProto) -> dict[str, np.ndarray]:
+    return {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+
+
+def test_the_signature_is_that_of_onnxruntime() -> None:
+    theirs = inspect.signature(onnxruntime.quantization.quantize_static).parameters
+    ours = inspect.signature(quantize_static).parameters
+    common = [name for name in theirs if name in ours]  # other versions have one more or one less
+    assert len(common) >= 15
+    for name in set(common) - {"calibration_data_reader"}:
+        assert ours[name].default == theirs[name].default
+
+
+def test_defaults_are_signed_and_per_tensor(tmp_path: Path) -> None:
+    found = tensors(quantized(tmp_path))
+    assert found["x_zero_point"].dtype == np.int8 and found["conv.weight_scale"].shape == ()
+    assert (found["conv.weight_zero_point"] == 0).all()
+
+
+def test_formats_and_channels(tmp_path: Path) -> None:
+    model = quantized(
+        tmp_path, per_channel=True, activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8
+    )
+    found = tensors(model)
+    assert found["x_zero_point"].dtype == np.uint8
+    assert found["conv.weight_scale"].shape == (4,) and found["fc.weight_scale"].shape == (10,)
+
+
+def test_seven_bits(tmp_path: Path) -> None:
+    codes = tensors(quantized(tmp_path, reduce_range=True))["conv.weight_quantized"]
+    assert 48 < np.abs(codes.astype(int)).max() <= 64
+
+
+def test_symmetric_activations(tmp_path: Path) -> None:
+    model = quantized(tmp_path, extra_options={"ActivationSymmetric": True})
+    assert tensors(model)["x_zero_point"] == 0
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"op_types_to_quantize": ["Gemm"]},
+        {"nodes_to_quantize": ["fc"]},
+        {"nodes_to_exclude": ["conv"]},
+    ],
+)
+def test_what_is_left_in_float(tmp_path: Path, choice: dict[str, list[str]]) -> None:
+    found = tensors(quantized(tmp_path, **choice))
+    assert "conv.weight" in found and "fc.weight_quantized" in found
+
+
+def test_percentile(tmp_path: Path) -> None:
+    options = {"calibrate_method": CalibrationMethod.Percentile}
+    clipped = quantized(tmp_path, **options, extra_options={"CalibPercentile": 95.0})
+    assert tensors(clipped)["x_scale"] < tensors(quantized(tmp_path))["x_scale"] * 0.9
+
+
+def test_overrides_of_a_range_and_a_type(tmp_path: Path) -> None:
+    overrides = {
+        "x": [{"quant_type": QuantType.QUInt8, "rmin": -4.0, "rmax": 6.2}],
+        "fc.weight": [{"symmetric": False}],
+    }
+    found = tensors(quantized(tmp_path, extra_options={"TensorQuantOverrides": overrides}))
+    assert found["x_zero_point"].dtype == np.uint8
+    np.testing.assert_allclose(found["x_scale"], 10.2 / 255, rtol=1e-6)
+    np.testing.assert_allclose(found["x_zero_point"], 100)
+
+
+def test_overrides_of_the_numbers(tmp_path: Path) -> None:
+    overrides = {
+        "x": [{"scale": 0.03125, "zero_point": 3}],
+        "conv.weight": [
+            {"scale": 0.02 + 0.001 * channel, "zero_point": 0, "axis": 0} for channel in range(4)
+        ],
+    }
+    found = tensors(quantized(tmp_path, extra_options={"TensorQuantOverrides": overrides}))
+    assert (found["x_scale"], found["x_zero_point"]) == (0.03125, 3)
+    np.testing.assert_allclose(found["conv.weight_scale"], [0.02, 0.021, 0.022, 0.023])
+    np.testing.assert_allclose(found["conv.bias_scale"], 0.03125 * found["conv.weight_scale"])
+
+
+@pytest.mark.parametrize(
+    "overrides, sentence",
+    [
+        ({"z": [{}]}, "no tensor 'z'"),
+        ({"c": [{}]}, "'c' is not quantized: "),
+        ({"x": []}, "a list of dictionaries"),
+        ({"x": [{"scal": 1.0}]}, r"no setting 'scal' \(did you mean 'scale'"),
+        ({"x": [{"scale": 1.0}]}, "both scale and zero_point"),
+        ({"x": [{"scale": 1.0, "zero_point": 0, "rmin": 0.0}]}, "next to which no range"),
+        ({"x": [{"convert": {}}]}, "'convert' of 'x' is not part of"),
+        ({"x": [{"rmin": 0.0}, {"rmin": 1.0}]}, "2 entries do not fit 'x'"),
+        ({"x": [{"axis": 0}]}, "'x' is computed"),
+    ],
+)
+def test_overrides_that_are_wrong(tmp_path: Path, overrides: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(qc.UsageError, match=sentence):
+        quantized(tmp_path, extra_options={"TensorQuantOverrides": overrides})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments, sentence",
+    [
+        ({"quant_format": QuantFormat.QOperator}, "QDQ models"),
+        ({"calibrate_method": CalibrationMethod.Distribution}, "use MinMax, Percentile or Entropy"),
+        ({"calibration_providers": ["CUDAExecutionProvider"]}, "on the CPU"),
+        ({"calibration_cache_path": "cache.json"}, "calibration_cache_path"),
+        ({"extra_options": {"SmoothQuant": True}}, "'SmoothQuant' with the value True"),
+        ({"extra_options": {"ActivationSymetric": True}}, "did you mean 'ActivationSymmetric'"),
+        ({"extra_options": {"CalibPercentile": 99.0}}, "needs calibrate_method"),
+        ({"op_types_to_quantize": ["Matmul"]}, "the model has no 'Matmul'"),
+        ({"nodes_to_exclude": ["conv1"]}, r"no node 'conv1' \(did you mean 'conv'"),
+        ({"nodes_to_quantize": ["conv1"]}, r"no 'conv1' \(did you mean 'conv'"),
+        ({"activation_type": "QInt8"}, "QuantType.QInt8"),
+    ],
+)
+def test_arguments_that_are_not_provided(tmp_path: Path, arguments: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(qc.UsageError, match=sentence):
+        quantized(tmp_path, **arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_options_that_change_nothing_are_accepted(tmp_path: Path) -> None:
+    quantized(tmp_path, extra_options={"SmoothQuant": False, "DedicatedQDQPair": False})
+
+
+def test_nothing_to_quantize_and_no_data(tmp_path: Path) -> None:
+    with pytest.raises(qc.CoverageError, match="nothing was quantized"):
+        quantized(tmp_path, op_types_to_quantize=["Relu"])
+    with pytest.raises(qc.UsageError, match="give calibration_data_reader"):
+        quantize_static(network(), tmp_path / "model.q.onnx")
+    with pytest.raises(ImportError, match=r"'onnxruntime\.quantization\.quantize_dynamic' is not part of"):
+        from qc.compat.onnxruntime import quantize_dynamic  # noqa: F401
+
+
+def test_the_input_is_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(network(), path)
+    with pytest.raises(qc.UsageError, match="is the input model"):
+        quantize_static(path, path, Reader())

@@ -1,0 +1,255 @@
+"""``QcQuantizeOp`` and the functions that set several of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from support.graph_text import build_model
+
+import qc
+from qc.compat.aimet_onnx import (
+    LayerOutputUtil,
+    QSpec,
+    QuantizationDataType,
+    QuantizationSimModel,
+    float16,
+    int4,
+    qtype,
+)
+from qc.compat.aimet_onnx.batch_norm_fold import fold_all_batch_norms_to_weight
+from qc.compat.aimet_onnx.quantsim import (
+    clamp_activation_encodings,
+    set_blockwise_quantization_for_weights,
+    set_grouped_blockwise_quantization_for_weights,
+    set_lpbq_for_params,
+    set_param_type,
+)
+from qc.runtime import open_session
+
+from .networks import feeds, network, typed
+from .test_simulation import float_output, output
+
+
+@pytest.fixture
+def sim() -> QuantizationSimModel:
+    """A calibrated simulation."""
+    made = QuantizationSimModel(network())
+    made.compute_encodings(feeds())
+    return made
+
+
+def test_names_and_quantizers(sim: QuantizationSimModel) -> None:
+    assert sim.param_names == ["conv.weight", "conv.bias", "fc.weight", "fc.bias"]
+    assert sim.activation_names == ["x", "c", "r", "y"]
+    parameters, activations = sim.get_all_quantizers()
+    assert [op.enabled for op in parameters] == [True, False, True, False]
+    assert [op.enabled for op in activations] == [True, False, True, True]
+
+
+def test_without_quantizers_it_is_the_float_model(sim: QuantizationSimModel) -> None:
+    for quantizer in sim.qc_quantize_op_dict.values():
+        quantizer.enabled = False
+    np.testing.assert_allclose(output(sim), float_output(), rtol=1e-5)
+
+
+def test_off_and_on_again(sim: QuantizationSimModel) -> None:
+    before = output(sim)
+    quantizer = sim.qc_quantize_op_dict["r"]
+    quantizer.enabled = False
+    assert (output(sim) != before).any() and quantizer.encodings is None
+    quantizer.enabled = True
+    assert (output(sim) == before).all()
+
+
+def test_a_tensor_that_was_off_is_calibrated_when_it_is_on(sim: QuantizationSimModel) -> None:
+    quantizer = sim.qc_quantize_op_dict["c"]
+    quantizer.enabled = True
+    assert not quantizer.is_initialized()
+    sim.compute_encodings(feeds())
+    assert len(quantizer.encodings) == 1 and quantizer.encodings[0].min < 0
+
+
+def test_another_width_needs_another_calibration(sim: QuantizationSimModel) -> None:
+    quantizer = sim.qc_quantize_op_dict["y"]
+    quantizer.set_bitwidth(16)
+    assert quantizer.bitwidth == 16 and quantizer.encodings is None
+    sim.compute_encodings(feeds())
+    assert quantizer.encodings[0].bw == 16
+    low, high = quantizer.encodings[0].min, quantizer.encodings[0].max
+    assert high - low == pytest.approx(65535 * quantizer.encodings[0].delta)
+
+
+@pytest.mark.parametrize("order", ["type first", "width first"])
+def test_float16_and_back(sim: QuantizationSimModel, order: str) -> None:
+    quantizer = sim.qc_quantize_op_dict["fc.weight"]
+    if order == "width first":
+        quantizer.set_bitwidth(16)
+    quantizer.data_type = QuantizationDataType.float
+    quantizer.set_bitwidth(16)
+    assert (quantizer.precision(), quantizer.is_initialized()) == (float16, True)
+    sim.compute_encodings(feeds())
+    (entry,) = [record for record in sim.encodings().records if record.name == "fc.weight"]
+    assert str(entry.format) == "float16"
+    quantizer.data_type = QuantizationDataType.int
+    quantizer.set_bitwidth(8)
+    sim.compute_encodings(feeds())
+    assert len(quantizer.encodings) == 10
+
+
+def test_a_frozen_width_stays_and_a_frozen_type_goes(sim: QuantizationSimModel) -> None:
+    quantizer = sim.qc_quantize_op_dict["fc.weight"]
+    quantizer.freeze_encodings()
+    with pytest.warns(UserWarning, match="frozen"):
+        quantizer.set_bitwidth(4)
+    assert quantizer.bitwidth == 8
+    quantizer.data_type = QuantizationDataType.float
+    assert quantizer.precision() == float16 and not quantizer.is_encoding_frozen()
+
+
+def test_symmetry(sim: QuantizationSimModel) -> None:
+    quantizer = sim.qc_quantize_op_dict["y"]
+    quantizer.use_symmetric_encodings = True
+    sim.compute_encodings(feeds())
+    assert quantizer.encodings[0].offset == -128
+
+
+def test_a_fixed_range(sim: QuantizationSimModel) -> None:
+    quantizer = sim.qc_quantize_op_dict["y"]
+    quantizer.set_fixed_encoding_range((0.0, 1.0))
+    sim.compute_encodings(feeds())
+    assert output(sim).min() == 0.0 and output(sim).max() == pytest.approx(1.0)
+
+
+def test_encodings_round_as_they_say(sim: QuantizationSimModel) -> None:
+    quantizer = sim.qc_quantize_op_dict["x"]
+    (one,) = quantizer.encodings
+    x = feeds()[0]["x"]
+    codes = np.round(np.clip(x, one.min, one.max) / one.delta) - one.offset
+    np.testing.assert_allclose(quantizer.quantize_dequantize(x), (codes + one.offset) * one.delta, atol=1e-6)
+    quantizer.load_encodings([one])
+    assert quantizer.encodings == [one]
+    with pytest.raises(qc.UsageError, match="2 encodings do not fit"):
+        quantizer.load_encodings([one, one])
+
+
+# -- several at once ---------------------------------------------------------------------------------
+
+
+def test_tied_quantizers(sim: QuantizationSimModel) -> None:
+    sim.set_quantizers({"y": sim.qc_quantize_op_dict["x"]})
+    sim.compute_encodings(feeds())
+    ops = sim.qc_quantize_op_dict
+    assert ops["y"] is ops["x"]
+    assert ops["x"].encodings[0].max >= np.max(float_output()) * 0.9
+    with pytest.raises(TypeError):
+        sim.set_quantizers({"y": 3})  # type: ignore[dict-item]
+    with pytest.raises(qc.UsageError, match="no tensor 'z'"):
+        sim.set_quantizers({"z": ops["x"]})
+
+
+def test_precision_reaches_the_quantizer_that_decides(sim: QuantizationSimModel) -> None:
+    sim.set_tensor_precision("f", "int16")
+    assert sim.qc_quantize_op_dict["r"].bitwidth == 16
+    with pytest.raises(qc.UsageError, match="'c' is not quantized"):
+        sim.set_tensor_precision(["c"], "int16")
+    sim.set_tensor_precision(["c"], "int16", strict=False)
+
+
+def test_blocks_of_a_weight(sim: QuantizationSimModel) -> None:
+    set_blockwise_quantization_for_weights(sim, ("Gemm",), 4, True, 16)
+    sim.compute_encodings(feeds())
+    weight = sim.qc_quantize_op_dict["fc.weight"]
+    assert (weight.bitwidth, len(weight.encodings)) == (4, 40)
+    with pytest.raises(qc.UsageError, match="blocks of 7 do not divide"):
+        set_blockwise_quantization_for_weights(sim, "Gemm", 4, True, 7, strict=True)
+    set_blockwise_quantization_for_weights(sim, "Gemm", 4, True, 7)
+    assert len(weight.encodings) == 40
+
+
+def test_blocks_in_a_qdq_model(sim: QuantizationSimModel) -> None:
+    set_blockwise_quantization_for_weights(sim, ("Gemm",), 4, True, 16)
+    sim.compute_encodings(feeds())
+    quantized = sim.to_onnx_qdq()
+    assert quantized.opset_import[0].version == 21
+    session = open_session(quantized, optimize=False)
+    np.testing.assert_allclose(session.run(["y"], feeds()[0])[0], output(sim), atol=0.2)
+    again = QuantizationSimModel.from_onnx_qdq(quantized)
+    assert (output(again) == output(sim)).all()
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_two_level_blocks(sim: QuantizationSimModel, tmp_path: Path, older: bool) -> None:
+    if older:
+        set_grouped_blockwise_quantization_for_weights(sim, ["Gemm"], 4, 8, 16)
+    else:
+        set_lpbq_for_params(sim, 4, 16, nodes_to_include=["fc"])
+    sim.compute_encodings(feeds())
+    sim.export(tmp_path, "model", export_model=False)
+    listed = json.loads((tmp_path / "model.encodings").read_text())["param_encodings"]
+    (entry,) = [entry for entry in listed if entry["name"] == "fc.weight"]
+    assert (entry["enc_type"], entry["bw"], entry["compressed_bw"]) == ("LPBQ", 8, 4)
+    integers = np.reshape(entry["per_block_int_scale"], (10, 4))
+    assert (integers.max(axis=1) == 16).all() and integers.min() >= 1
+    used = np.reshape([one.delta for one in sim.qc_quantize_op_dict["fc.weight"].encodings], (4, 10))
+    np.testing.assert_allclose(used, (integers * np.reshape(entry["scale"], (10, 1))).T, rtol=1e-6)
+
+
+def test_types_of_weights(sim: QuantizationSimModel) -> None:
+    set_param_type(sim, QSpec.per_tensor(int4), op_types="Conv")
+    set_param_type(sim, "int16", nodes_to_include={"fc"})
+    sim.compute_encodings(feeds())
+    ops = sim.qc_quantize_op_dict
+    assert (len(ops["conv.weight"].encodings), ops["conv.weight"].bitwidth) == (1, 4)
+    assert (len(ops["fc.weight"].encodings), ops["fc.weight"].bitwidth) == (10, 16)
+    with pytest.raises(qc.UsageError, match="no node 'fd' with a weight"):
+        set_param_type(sim, "int4", nodes_to_include=["fd"])
+    with pytest.raises(qc.UsageError, match="give either op_types or nodes_to_include"):
+        set_param_type(sim, "int4")
+
+
+def test_clamped_activations(sim: QuantizationSimModel) -> None:
+    clamp_activation_encodings(sim, 1.0)
+    for quantizer in sim.get_all_quantizers()[1]:
+        if quantizer.enabled:
+            assert quantizer.encodings[0].max <= 1.01 and quantizer.encodings[0].min >= -1.01
+
+
+def test_names_of_types() -> None:
+    assert repr(qtype.int(6)) == "int6" and qtype.float(5, 10) == float16
+    with pytest.raises(qc.UsageError, match="no float with 3 bits of exponent"):
+        qtype.float(3, 2)
+
+
+# -- tools -------------------------------------------------------------------------------------------
+
+
+def test_batch_norms_are_folded_in_place() -> None:
+    random = np.random.default_rng(0)
+    constants = {"W": random.normal(size=(4, 3, 3, 3))}
+    constants |= {name: np.abs(random.normal(size=4)) for name in ("g", "h", "m", "v")}
+    body = "c = Conv(x, W); y = BatchNormalization(c, g, h, m, v)"
+    model = typed(build_model(body, inputs="float[1,3,4,4] x", constants=constants))
+    before = open_session(model).run(None, feeds()[0])[0]
+    backward, forward = fold_all_batch_norms_to_weight(model)
+    assert [(conv.op_type, norm.op_type) for conv, norm in backward] == [("Conv", "BatchNormalization")]
+    assert forward == [] and [node.op_type for node in model.graph.node] == ["Conv"]
+    assert model.graph.node[0].input[1] == "W"
+    np.testing.assert_allclose(open_session(model).run(None, feeds()[0])[0], before, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("quantized", [False, True])
+def test_layer_outputs(sim: QuantizationSimModel, tmp_path: Path, quantized: bool) -> None:
+    model: onnx.ModelProto = sim.model.model if quantized else network()
+    util = LayerOutputUtil(model, tmp_path)
+    util.generate_layer_outputs(feeds()[0]["x"])
+    util.generate_layer_outputs([feeds()[1]["x"]])
+    folder = tmp_path / "outputs" / "layer_outputs_0"
+    assert {path.name for path in folder.iterdir()} == {f"{name}.raw" for name in ("x", "c", "r", "f", "y")}
+    assert json.loads((tmp_path / "layer_output_name_order.json").read_text()) == ["x", "c", "r", "f", "y"]
+    expected = output(sim) if quantized else float_output()
+    np.testing.assert_allclose(np.fromfile(folder / "y.raw", np.float32), expected.ravel(), rtol=1e-5)
+    assert len(list((tmp_path / "inputs").iterdir())) == 2

@@ -1,0 +1,44 @@
+"""The scripts of the pages on switching run as they stand there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import onnx
+import pytest
+
+from qc.compat.aimet_onnx import QuantizationSimModel
+
+from .networks import feeds, network
+
+_DOCS = Path(__file__).parents[2] / "docs"
+
+
+def _scripts(page: str) -> list[str]:
+    """The Python of each section of a page."""
+    sections = (_DOCS / page).read_text(encoding="utf-8").split("\n## ")
+    found = ["\n".join(re.findall(r"```python\n(.*?)```", section, re.DOTALL)) for section in sections]
+    return [script for script in found if script]
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_the_scripts_of_the_page_on_aimet(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    onnx.save(network(), "model.onnx")
+    rounded = QuantizationSimModel(network(), param_type="int4")
+    rounded.compute_encodings(feeds())
+    rounded.export(tmp_path, "adaround", export_model=False)
+    scripts = _scripts("switching-from-aimet.md")
+    assert len(scripts) == 4
+    exec(compile(scripts[number], f"script {number}", "exec"), {"feeds": feeds()})
+
+
+def test_the_script_of_the_page_on_onnxruntime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    onnx.save(network(), "model.onnx")
+    (script,) = _scripts("switching-from-onnxruntime.md")
+    exec(compile(script, "script", "exec"), {"feeds": feeds()})
+    assert "QuantizeLinear" in {node.op_type for node in onnx.load("model.q.onnx").graph.node}

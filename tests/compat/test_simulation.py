@@ -1,0 +1,260 @@
+"""``QuantizationSimModel``: calibration, sessions, files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import qc
+from qc.compat.aimet_onnx import (
+    QuantizationSimModel,
+    QuantScheme,
+    compute_encodings,
+    encodings_to_onnx_qdq,
+    load_encodings_to_sim,
+)
+from qc.compat.aimet_onnx.loading import EncodingMismatchInfo
+from qc.runtime import open_session
+
+from .networks import feeds, network
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "aimet"
+
+
+@pytest.fixture
+def sim() -> QuantizationSimModel:
+    """A calibrated simulation."""
+    made = QuantizationSimModel(network())
+    made.compute_encodings(feeds())
+    return made
+
+
+def output(sim: QuantizationSimModel) -> np.ndarray:
+    """What the session gives for the first feed."""
+    (found,) = sim.session.run(["y"], feeds()[0])
+    return np.asarray(found)
+
+
+def float_output() -> np.ndarray:
+    """What the float model gives for it."""
+    return np.asarray(open_session(network()).run(["y"], feeds()[0])[0])
+
+
+# -- calibration -------------------------------------------------------------------------------------
+
+
+def test_before_calibration_the_session_runs_in_float() -> None:
+    np.testing.assert_allclose(output(QuantizationSimModel(network())), float_output(), rtol=1e-5)
+
+
+def test_the_model_that_is_given_stays_as_it_is() -> None:
+    given = network()
+    QuantizationSimModel(given).compute_encodings(feeds())
+    assert given == network()
+
+
+def test_all_ways_to_calibrate_are_the_same(sim: QuantizationSimModel) -> None:
+    def run(session, count: int = 4) -> None:  # type: ignore[no-untyped-def]
+        for feed in feeds(count):
+            session.run(None, feed)
+
+    streamed, called, with_argument, within = (QuantizationSimModel(network()) for _ in range(4))
+    streamed.compute_encodings(iter(feeds()))
+    called.compute_encodings(run)
+    with_argument.compute_encodings(run, 4)
+    with compute_encodings(within):
+        run(within.session)
+    for other in (streamed, called, with_argument, within):
+        assert (output(other) == output(sim)).all()
+
+
+def test_a_function_sees_float_outputs_while_it_calibrates() -> None:
+    seen: list[np.ndarray] = []
+    QuantizationSimModel(network()).compute_encodings(
+        lambda session: seen.append(session.run(["y"], feeds()[0])[0])
+    )
+    np.testing.assert_allclose(seen[0], float_output(), rtol=1e-5)
+
+
+def test_calibrating_again_starts_anew(sim: QuantizationSimModel) -> None:
+    sim.compute_encodings([{"x": feed["x"] * 0.5} for feed in feeds()])
+    other = QuantizationSimModel(network())
+    other.compute_encodings([{"x": feed["x"] * 0.5} for feed in feeds()])
+    assert (output(sim) == output(other)).all()
+
+
+@pytest.mark.parametrize("fault", ["none", "wrong"])
+def test_a_calibration_that_fails_changes_nothing(sim: QuantizationSimModel, fault: str) -> None:
+    before = output(sim)
+    with pytest.raises(qc.DataError):
+        sim.compute_encodings([] if fault == "none" else [{"z": np.zeros(1, np.float32)}])
+    with pytest.raises(ZeroDivisionError), compute_encodings(sim):
+        raise ZeroDivisionError
+    assert (output(sim) == before).all()
+
+
+@pytest.mark.parametrize("given", [(), (3,), (feeds(), 1)])
+def test_other_ways_to_call_it_are_errors(sim: QuantizationSimModel, given: tuple[object, ...]) -> None:
+    with pytest.raises(TypeError, match="an iterable of feeds, or a function"):
+        sim.compute_encodings(*given)
+
+
+@pytest.mark.parametrize("scheme", ["tf_enhanced", "percentile", QuantScheme.post_training_tf])
+def test_schemes(scheme: str | QuantScheme) -> None:
+    sim = QuantizationSimModel(network(), quant_scheme=scheme)
+    sim.compute_encodings(feeds())
+    assert np.abs(output(sim) - float_output()).max() < 1.0
+
+
+# -- files -------------------------------------------------------------------------------------------
+
+
+def test_an_exported_model_is_the_float_model(sim: QuantizationSimModel, tmp_path: Path) -> None:
+    sim.export(tmp_path, "model")
+    exported = onnx.load(tmp_path / "model.onnx")
+    assert exported.SerializeToString(deterministic=True) == network().SerializeToString(deterministic=True)
+    listed = json.loads((tmp_path / "model.encodings").read_text())
+    assert listed["version"] == "1.0.0"
+    assert {entry["name"] for entry in listed["param_encodings"]} == {"conv.weight", "fc.weight"}
+
+
+def test_the_version_of_the_environment(
+    sim: QuantizationSimModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIMET_ENCODING_VERSION", "0.6.1")
+    sim.export(tmp_path, "model", export_model=False)
+    assert json.loads((tmp_path / "model.encodings").read_text())["version"] == "0.6.1"
+    assert not (tmp_path / "model.onnx").exists()
+
+
+def test_an_uncalibrated_quantizer_is_not_exported() -> None:
+    assert QuantizationSimModel(network()).encodings().records == []
+
+
+@pytest.mark.parametrize("version", ["0.6.1", "1.0.0", "2.0.0"])
+@pytest.mark.parametrize("kind", ["channel", "block", "lpbq"])
+def test_files_of_aimet_load(kind: str, version: str) -> None:
+    path = FIXTURES / f"{kind}_{version}.encodings"
+    if not path.exists():
+        pytest.skip("which AIMET cannot say")
+    sim = QuantizationSimModel(onnx.load(FIXTURES / "model.onnx"))
+    load_encodings_to_sim(sim, path, strict=kind == "channel")
+    weight = sim.qc_quantize_op_dict["w2"]
+    assert weight.bitwidth == (8 if kind == "channel" else 4)
+    assert len(weight.encodings) == (6 if kind == "channel" else 24)
+    names = {record.name for record in sim.encodings().records}
+    assert names == {"x", "r", "y", "w1", "w2"}
+
+
+def test_settings_that_do_not_fit_a_file(sim: QuantizationSimModel, tmp_path: Path) -> None:
+    sim.qc_quantize_op_dict["x"].enabled = False
+    sim.export(tmp_path, "model", export_model=False)
+    other = QuantizationSimModel(network(), param_type="int4")
+    with pytest.raises(qc.UsageError, match="bitwidth is 4 there and 8 in the file"):
+        load_encodings_to_sim(other, tmp_path / "model.encodings")
+    found = load_encodings_to_sim(other, tmp_path / "model.encodings", strict=False)
+    assert EncodingMismatchInfo("conv.weight", bitwidth_mismatch=(4, 8)) in found
+    assert EncodingMismatchInfo("x", enabled_mismatch=(True, False)) in found
+    assert (output(other) == output(sim)).all()
+
+
+def test_a_tensor_that_the_model_lacks(sim: QuantizationSimModel) -> None:
+    entry = {"bitwidth": 8, "dtype": "int", "is_symmetric": "True"}
+    entry |= {"min": -1.28, "max": 1.27, "scale": 0.01, "offset": -128}
+    given = {"version": "0.6.1", "activation_encodings": {}, "param_encodings": {"fc.weigth": [entry]}}
+    with pytest.raises(qc.UsageError, match=r"no tensor 'fc.weigth' \(did you mean 'fc.weight'"):
+        load_encodings_to_sim(sim, given)
+
+
+@pytest.mark.parametrize("version", ["0.6.1", "1.0.0", "2.0.0"])
+def test_frozen_parameters(sim: QuantizationSimModel, tmp_path: Path, version: str) -> None:
+    sim.export(tmp_path, "model", export_model=False, encoding_version=version)
+    content = json.loads((tmp_path / "model.encodings").read_text())
+    bare = content.get("param_encodings", content.get("encodings"))
+    (tmp_path / "bare").write_text(json.dumps(bare))
+    for name in ("model.encodings", "bare"):
+        other = QuantizationSimModel(network())
+        other.set_and_freeze_param_encodings(tmp_path / name)
+        held = other.qc_quantize_op_dict["conv.weight"]
+        before = held.encodings
+        assert held.is_encoding_frozen() and not other.qc_quantize_op_dict["x"].is_encoding_frozen()
+        held.load_encodings(before[:1] * 4)
+        other.compute_encodings(feeds())
+        assert held.encodings == before
+        assert (output(other) == output(sim)).all()
+
+
+def test_qdq_and_back(sim: QuantizationSimModel, tmp_path: Path) -> None:
+    quantized = sim.to_onnx_qdq()
+    assert "QuantizeLinear" in {node.op_type for node in quantized.graph.node}
+    again = QuantizationSimModel.from_onnx_qdq(quantized)
+    assert (output(again) == output(sim)).all()
+    sim.export(tmp_path, "model")
+    from_file = encodings_to_onnx_qdq(onnx.load(tmp_path / "model.onnx"), tmp_path / "model.encodings")
+    session = open_session(from_file, optimize=False)
+    np.testing.assert_allclose(session.run(["y"], feeds()[0])[0], output(sim), atol=0.1)
+
+
+def test_what_a_version_lacks_is_said(sim: QuantizationSimModel, tmp_path: Path) -> None:
+    sim.qc_quantize_op_dict["r"].set_precision("float16")
+    sim.compute_encodings(feeds())
+    with pytest.warns(UserWarning, match="'r' is float16, which encodings files 2.0.0 lack"):
+        sim.export(tmp_path, "model", encoding_version="2.0.0")
+
+
+def test_biases_as_integers(sim: QuantizationSimModel, tmp_path: Path) -> None:
+    sim.export(tmp_path, "model", encoding_version="2.0.0")
+    entries = json.loads((tmp_path / "model.encodings").read_text())["encodings"]
+    listed = {entry["name"]: entry for entry in entries}
+    product = np.float32(listed["r"]["y_scale"]) * np.array(listed["fc.weight"]["y_scale"], np.float32)
+    assert listed["fc.bias"]["output_dtype"] == "int32"
+    np.testing.assert_allclose(listed["fc.bias"]["y_scale"], product, rtol=1e-6)
+    assert load_encodings_to_sim(QuantizationSimModel(network()), tmp_path / "model.encodings") == []
+    sim.export(tmp_path, "without", encoding_version="2.0.0", export_int32_bias=False)
+    assert "bias" not in (tmp_path / "without.encodings").read_text()
+    stored = {t.name: t.data_type for t in sim.to_onnx_qdq(export_int32_bias=True).graph.initializer}
+    assert stored["conv.bias_quantized"] == onnx.TensorProto.INT32
+    assert "conv.bias" in {t.name for t in sim.to_onnx_qdq().graph.initializer}
+
+
+def test_folded_parameters_are_those_of_the_simulation(sim: QuantizationSimModel, tmp_path: Path) -> None:
+    before, encodings = output(sim), sim.qc_quantize_op_dict["fc.weight"].encodings
+    sim.fold_param_quantizers()
+    sim.export(tmp_path, "model")
+    tensors = {t.name: numpy_helper.to_array(t) for t in onnx.load(tmp_path / "model.onnx").graph.initializer}
+    steps = tensors["fc.weight"] / np.array([one.delta for one in encodings], np.float32)
+    np.testing.assert_allclose(steps, np.rint(steps), atol=1e-4)
+    sim.compute_encodings(feeds())
+    assert sim.qc_quantize_op_dict["fc.weight"].encodings == encodings
+    assert (output(sim) == before).all()
+
+
+# -- what is not there -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments, sentence",
+    [
+        ({"providers": ["CUDAExecutionProvider"]}, "CUDAExecutionProvider"),
+        ({"user_onnx_libs": ["custom.so"]}, "user_onnx_libs"),
+        ({"session_options_kwargs": {"x": 1}}, "session_options_kwargs"),
+    ],
+)
+def test_arguments_that_are_not_provided(arguments: dict[str, object], sentence: str) -> None:
+    with pytest.raises(qc.UsageError, match=f"{sentence}' is not part of qc's compatibility layer"):
+        QuantizationSimModel(network(), **arguments)  # type: ignore[arg-type]
+
+
+def test_names_that_are_not_provided(sim: QuantizationSimModel) -> None:
+    with pytest.raises(ImportError, match=r"'aimet_onnx\.apply_adaround' is not part of .*; train elsewhere"):
+        from qc.compat.aimet_onnx import apply_adaround  # noqa: F401
+    with pytest.raises(AttributeError, match=r"QuantizationSimModel.connected_graph is not part of"):
+        sim.connected_graph  # noqa: B018
+    assert not hasattr(sim, "connected_graph")
+    with pytest.raises(qc.UsageError, match="force_activation_as='signed'"):
+        sim.to_onnx_qdq(force_activation_as="signed")
