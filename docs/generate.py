@@ -80,7 +80,8 @@ def _pipelines() -> Iterator[str]:
         file = resolve_pipeline(name)
         steps = "\n".join(f"{step}," for step in file.pipeline.steps).removesuffix(",")
         yield f"### {name}"
-        yield f"{file.description[:1].upper()}{file.description[1:]}. Made for the target `{file.target}`."
+        target = f" Made for the target `{file.target}`." if file.target else ""
+        yield f"{file.description[:1].upper()}{file.description[1:]}.{target}"
         yield f"```\n{steps}\n```"
 
 

@@ -9,7 +9,9 @@ from . import _installation  # noqa: F401
 from .compiler import Compiled, compile, read_model
 from .coverage import Coverage, CoverageError, UnquantizedTensor, coverage_of
 from .ir.errors import DataError, DemandError, ModelError, QcError, UsageError, VerificationError
+from .ir.weights import QuantizedWeight, Weights
 from .named_pipelines import pipeline_names, resolve_pipeline
+from .weights import read_weights, save_weights
 
 __all__ = [
     "Compiled",
@@ -19,12 +21,16 @@ __all__ = [
     "DemandError",
     "ModelError",
     "QcError",
+    "QuantizedWeight",
     "UnquantizedTensor",
     "UsageError",
     "VerificationError",
+    "Weights",
     "compile",
     "coverage_of",
     "pipeline_names",
     "read_model",
+    "read_weights",
     "resolve_pipeline",
+    "save_weights",
 ]

@@ -19,6 +19,7 @@ from qc.ir.model import Model
 from qc.ir.save import external_files, stage_model
 from qc.ir.screening import screen_model
 from qc.ir.verify import verify, verify_input
+from qc.ir.weights import Weights, weights_of
 from qc.passes import (
     Artifact,
     Instrument,
@@ -73,6 +74,11 @@ class Compiled:
     def float_model(self) -> ModelProto:
         """The rewritten float model without quantizers."""
         return lower(self.ir)
+
+    @functools.cached_property
+    def weights(self) -> Weights:
+        """The quantized weights and biases by name, with their codes and grids."""
+        return weights_of(self.ir)
 
     @property
     def model(self) -> ModelProto:

@@ -76,7 +76,11 @@ def test_accuracy_where_everything_is_quantized(pipeline: str) -> None:
 
 
 def test_all_pipelines_are_tested() -> None:
-    assert sorted(ALLOWED_LOSS) == qc.pipeline_names()
+    assert sorted([*ALLOWED_LOSS, "quantsim"]) == qc.pipeline_names()
+
+
+def test_accuracy_as_aimet_quantizes() -> None:
+    assert accuracy(compiled("quantsim").simulation) >= float_accuracy() - 0.01
 
 
 @pytest.mark.parametrize("method", ["min-max", "percentile", "mse"])
