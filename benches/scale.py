@@ -37,7 +37,7 @@ SIZES = (10_000, 100_000)
 LIMITS = {
     "lift": 8.0,
     "print": 1.0,
-    "match-supergroups": 6.0,
+    "all supergroups": 6.0,
     "pipeline": 30.0,
     "lower": 2.0,
     "kB per op, lifted": 5.0,
@@ -122,6 +122,7 @@ def measure(path: Path, rounds: int) -> dict[str, float]:
     from qc.ir.lift import lift
     from qc.ir.lower import lower
     from qc.ir.text import print_model
+    from qc.patterns import find_all, supergroups
 
     run_passes(lift(chain(1)), Stopwatch())  # what is loaded when first needed takes no part
     watch = Stopwatch()
@@ -131,11 +132,13 @@ def measure(path: Path, rounds: int) -> dict[str, float]:
         model = watch.time("lift", functools.partial(lift, path))
         ops = len(model.graph.ops())
         memory.setdefault("kB per op, lifted", (resident() - before) / ops / 1000)
+        watch.time("print", functools.partial(print_model, model))
+        watch.time("all supergroups", functools.partial(find_all, model.graph, supergroups()))
         quantized = run_passes(model, watch)
         grown = (peak() - before) / 1000
         memory.setdefault("kB per op of the float model, peak", grown / ops)
         memory.setdefault("kB per op, both models", grown / (ops + len(quantized.graph.node)))
-        for name, work in (("lower", lower), ("print", print_model), ("coverage", coverage_of)):
+        for name, work in (("lower", lower), ("print, quantized", print_model), ("coverage", coverage_of)):
             watch.time(name, functools.partial(work, model))
         del model, quantized
     times = watch.best

@@ -14,6 +14,7 @@ from .rewriter import Rewriter
 CONTROL_FLOW = ("If", "Loop", "Scan")
 
 _BATCHED_SCAN = 8  # in this opset Scan has another interface, with a batch
+_LOOP_INPUTS = 2  # of its body, before what is carried: the iteration and the condition
 
 
 @dataclass(frozen=True)
@@ -214,7 +215,15 @@ def _ops_from_inside(graph: Graph) -> Iterator[Op]:
 def _has_known_bodies(op: Op) -> bool:
     if not op.subgraphs or not op.is_type(*CONTROL_FLOW):
         return False
-    return not (op.is_type("Scan") and op.graph.model.opset <= _BATCHED_SCAN)
+    if op.is_type("If"):
+        return True
+    if len(op.subgraphs) != 1:
+        return False  # no valid model, which only its runtime will say
+    (body,) = op.subgraphs.values()
+    if op.is_type("Loop"):
+        return len(body.inputs) >= _LOOP_INPUTS
+    sliced = op.attribute("num_scan_inputs", 0)
+    return op.graph.model.opset > _BATCHED_SCAN and 0 <= sliced <= len(body.inputs)
 
 
 def _passages(op: Op) -> Iterator[Passage]:
@@ -231,8 +240,8 @@ def _loop_passages(op: Op) -> Iterator[Passage]:
     (body,) = op.subgraphs.values()
     given, results = op.graph.op_inputs(op), op.graph.op_outputs(op)
     # A Loop takes in a trip count and a condition first; its body gives back a condition first.
-    first, back = (2, 1) if op.is_type("Loop") else (0, 0)
-    end = len(body.inputs) - op.attribute("num_scan_inputs", 0)
+    first, back = (_LOOP_INPUTS, 1) if op.is_type("Loop") else (0, 0)
+    end = len(body.inputs) - (op.attribute("num_scan_inputs", 0) if op.is_type("Scan") else 0)
     for port in range(first, min(len(body.inputs), len(given))):
         value = given[port]
         arrives = Passage(op, port, value.original if value is not None else None, body.inputs[port])

@@ -185,7 +185,7 @@ def is_reciprocal_of_count(data: TensorRef) -> bool:
 def is_root_of_count(data: TensorRef) -> bool:
     """One element, the root of a whole number or of the reciprocal of one."""
     number = scalar_of(data)
-    if number is None or number <= 0:
+    if number is None or not 1e-12 < number < 1e12:
         return False
     count = number**2 if number >= 1 else number**-2
     return abs(round(count) / count - 1) < 2e-3

@@ -162,7 +162,8 @@ class _Mover:
 
 
 def _attributes(node: NodeProto) -> dict[str, Any]:
-    return {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    given = (attribute for attribute in node.attribute if not attribute.ref_attr_name)
+    return {attribute.name: helper.get_attribute_value(attribute) for attribute in given}
 
 
 def _without_unread_conversions(nodes: list[NodeProto], outputs: Iterable[str]) -> list[NodeProto]:

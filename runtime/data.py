@@ -46,7 +46,7 @@ from .data_python import callable_source, iterable_source, named_function
 from .inputs import InputInfo, check_feed, free_dimensions
 from .source import Source, stacked_source
 
-_MOST_RANDOM = 1 << 31  # elements of one input
+_MOST_RANDOM = 1 << 27  # elements of one input, which are made in float64
 _MOST_AXES = 64  # numpy has no more
 
 

@@ -360,6 +360,20 @@ def test_scans_slice_and_stack() -> None:
     assert len(set(held(placed(text, "npu"), "sum", "more"))) == 1
 
 
+@pytest.mark.parametrize("sliced", [-1, 3, 1 << 40])
+def test_a_scan_that_cannot_be_is_left_to_its_runtime(sliced: int) -> None:
+    model = parse("""scans (float[2] x, float[3, 2] xs) => (float[2] y, float[3, 2] ys) {
+        y, ys = Scan<num_scan_inputs = 1, body = b (float[2] s, float[2] e) => (float[2] t, float[2] u) {
+            t = Add(s, e)
+            u = Identity(t)
+        }>(x, xs)
+    }""")
+    scan = model.graph.node[0]
+    next(given for given in scan.attribute if given.name == "num_scan_inputs").i = sliced
+    ir = apply("hoist-loop-invariants,match-supergroups,insert-quantizers", model)[0]
+    assert not scopes_of(ir.graph).passages and not ir.quant.quantizers()
+
+
 def test_a_scan_backwards_along_another_axis() -> None:
     text = """g (float[2, 4] x, float[2, 3, 4] rows) => (float[2, 4, 3] z) <float[4, 4] w, float[3, 3] v> {
         a = MatMul(rows, w)

@@ -11,7 +11,9 @@ from support.spellings import NORMS as SPELLINGS
 from support.spellings.norms import AFFINE, CENTRE, CONSTANTS, PLAIN, ROOT, VARIANCE
 
 from qc.ir.lift import lift
+from qc.ir.tensor_ref import TensorRef
 from qc.patterns import find_all, match_at, supergroups
+from qc.patterns.fragments import is_root_of_count
 
 NORMS = supergroups(["layer_norm", "rms_norm", "instance_norm", "group_norm", "l2_norm", "softmax"])
 
@@ -163,3 +165,8 @@ def test_a_scale_for_each_element_after_a_group_norm_stays_outside(graph_of):
 def test_one_op_with_a_computed_scale_is_a_norm_all_the_same(graph_of):
     _, (match,) = found(graph_of, "y = LayerNormalization(x, w)", inputs="float[2,4,8] x, float[8] w")
     assert match.name == "layer_norm"
+
+
+@pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan, 3e38, 1e-45])
+def test_numbers_without_bounds_are_no_roots_of_counts(number: float) -> None:
+    assert not is_root_of_count(TensorRef.from_array(np.float32(number)))
