@@ -17,6 +17,7 @@ from onnx import ModelProto, TensorProto, helper
 from qc.ir.errors import ModelError, QcError
 from qc.ir.executor import Feed
 from qc.ir.lift import load_model
+from qc.ir.save import model_tensors
 from qc.ir.tensor_ref import TensorRef
 
 from .blocked_layout import keep_blocked
@@ -83,6 +84,8 @@ def _create(
 ) -> ort.InferenceSession:
     if base_dir is not None:
         options.add_session_config_entry(_EXTERNAL_FOLDER, str(Path(base_dir).resolve()))
+    else:
+        _refuse_files(model, weights)
     values = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in weights.items()}
     if values:
         options.add_external_initializers(list(values), list(values.values()))
@@ -97,6 +100,13 @@ def _create(
     # ONNX Runtime reads these arrays for as long as the session lives, and keeps no reference to them.
     session.qc_weights = values
     return session
+
+
+def _refuse_files(model: ModelProto, weights: Mapping[str, np.ndarray]) -> None:
+    """Raises ModelError for external data without a folder: ONNX Runtime would look in the current one."""
+    for tensor in model_tensors(model.graph):
+        if tensor.data_location == TensorProto.EXTERNAL and tensor.name not in weights:
+            raise ModelError(f"constant '{tensor.name}' has external data; load the model from its file")
 
 
 def run_session(session: ort.InferenceSession, feed: Feed, outputs: Sequence[str] | None = None) -> list[Any]:

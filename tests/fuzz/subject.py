@@ -7,16 +7,20 @@ from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 
+from onnx import ModelProto
+
 import qc
 from qc.cli.inspection import inspect_command
 from qc.ir.lift import lift, load_model
 from qc.ir.lower import lower, serialize
+from qc.ir.tensor_ref import TensorRef
 from qc.ir.text import print_model
 from qc.ir.verify import verify, verify_input
 from qc.passes import Stage, registry
 from qc.runtime import model_inputs, random_data
 from qc.runtime.inputs import free_dimensions
 
+_MOST_ITERATIONS = 100_000
 FLOAT_PASSES = ",".join(cls.name for cls in registry() if cls.stage is Stage.FLOAT)
 
 
@@ -48,10 +52,20 @@ def rewrite_in_memory(path: Path, output: Path) -> None:
 
 def quantize(path: Path, output: Path) -> None:
     """Calibrates on random data and saves the quantized model, the simulation and the encodings."""
-    inputs = model_inputs(load_model(path))
+    model = load_model(path)
+    if _runs_for_ages(model):
+        return  # it is not qc that takes so long
+    inputs = model_inputs(model)
     data = random_data(inputs, 2, sizes=dict.fromkeys(free_dimensions(inputs).values(), 2))
     pipeline = str(qc.resolve_pipeline("w8a8").pipeline) + ",to-simulation,to-encodings"
     qc.compile(path, pipeline, data=data, threads=1, allow_unquantized=True).save(output / "quantized.onnx")
+
+
+def _runs_for_ages(model: ModelProto) -> bool:
+    """Whether a Loop of the main graph may make more iterations than a runtime does in some seconds."""
+    counts = {node.input[0] for node in model.graph.node if node.op_type == "Loop" and node.input}
+    constants = (TensorRef(tensor) for tensor in model.graph.initializer if tensor.name in counts)
+    return any(constant.extremes()[1] > _MOST_ITERATIONS for constant in constants)
 
 
 Deed = Callable[[Path, Path], None]

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from support.corpus import external_model
 
 from qc.ir.errors import DataError, ModelError, UsageError
 from qc.ir.executor import Executor, Feed, Observation
@@ -348,9 +349,8 @@ def test_external_data_is_found_from_a_path_and_from_a_folder(tmp_path: Path) ->
     observed = SINGLE.observe(light, {"y": Observation()}, [{"x": x}], base_dir=tmp_path)
     assert observed["y"].maximum == 39_999
     (tmp_path / "weights.bin").unlink()
-    for attempt in (lambda: open_session(path), lambda: open_session(light)):
-        with pytest.raises(ModelError, match=r"constant 'w' lies in a file that is missing .*\(base_dir\)$"):
-            attempt()
+    with pytest.raises(ModelError, match=r"constant 'w' lies in a file that is missing .*\(base_dir\)$"):
+        open_session(path)
 
 
 def test_brain_floats_go_in_and_come_out() -> None:
@@ -410,3 +410,15 @@ def test_failures_while_running_name_the_node() -> None:
         list(SINGLE.run(model, [{"x": np.ones((2, 2), np.float32)}]))
     assert str(caught.value).startswith("ONNX Runtime failed in Reshape node 'fold': ")
     assert "cannot be reshaped" in str(caught.value) and "reshape_helper" not in str(caught.value)
+
+
+def test_external_data_without_a_folder_is_not_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, files = external_model()
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelError, match="constant 'w' has external data; load the model from its file"):
+        open_session(model, threads=1)
+    assert open_session(model, base_dir=tmp_path, threads=1).get_inputs()[0].name == "x"
