@@ -35,7 +35,7 @@ $(VENV)/pyvenv.cfg:
 	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 # The package is installed again when its build description or its C++ sources change.
-NATIVE := pyproject.toml CMakeLists.txt $(wildcard runtime/csrc/*)
+NATIVE := pyproject.toml CMakeLists.txt $(wildcard runtime/csrc/* runtime/csrc/cuda/*)
 
 $(VENV)/.demo-%:
 	@echo "there is no demo of '$*'; choose MODEL=magika or MODEL=ocr" >&2; exit 1

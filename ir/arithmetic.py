@@ -1,8 +1,9 @@
 """Quantize and dequantize plain arrays: the numpy definition that every kernel must equal bit for bit.
 
 Integer formats follow ONNX QuantizeLinear and DequantizeLinear: ``q = clip(round(x / scale) + zero_point)``
-and ``x' = (q - zero_point) * scale`` in float32. NaN becomes the lowest code. Float formats round to the
-nearest even value of the type, saturating for the 8-bit ones, after division by the scale.
+and ``x' = (q - zero_point) * scale`` in float32; a shifted grid lies half a step higher. NaN becomes the
+lowest code. Float formats round to the nearest even value of the type, saturating for the 8-bit ones, after
+division by the scale.
 """
 
 from __future__ import annotations
@@ -18,10 +19,15 @@ from .quant import Encoding, Granularity, PerBlock, PerChannel
 
 
 class Rounding(enum.Enum):
-    """How ties are rounded: to the even neighbour (ONNX) or away from zero."""
+    """How ties are rounded: to the even neighbour (ONNX), away from zero, or up as in AIMET's simulation.
+
+    AIMET 2.42 takes the lowest code away from ``x / scale`` before it rounds, in float32: ties go up, and
+    what is so close to a tie that the difference rounds to one goes up with them.
+    """
 
     HALF_EVEN = "half-even"
     HALF_AWAY = "half-away"
+    HALF_UP = "half-up"
 
 
 def spread(parameter: np.ndarray, encoding: Encoding, shape: tuple[int, ...]) -> np.ndarray:
@@ -72,10 +78,18 @@ def _checked_axis(axis: int, shape: tuple[int, ...]) -> int:
     return axis % len(shape)
 
 
-def round_ties(x: np.ndarray, rounding: Rounding) -> np.ndarray:
-    """Rounds float32 values to integers; ties to even or away from zero."""
+def round_ties(x: np.ndarray, rounding: Rounding, lowest: np.ndarray | float = 0.0) -> np.ndarray:
+    """Rounds float32 values to integers.
+
+    Args:
+        lowest: a whole number that is nowhere above ``x``: where ``Rounding.HALF_UP`` counts from.
+    """
     if rounding is Rounding.HALF_EVEN:
         return np.rint(x)
+    if rounding is Rounding.HALF_UP:
+        above = x - np.asarray(lowest, x.dtype)
+        whole = np.floor(above)
+        return whole + (above - whole >= 0.5) + np.asarray(lowest, x.dtype)
     whole = np.trunc(x)
     return whole + np.where(
         np.abs(x - whole) >= np.float32(0.5), np.copysign(np.float32(1), x), np.float32(0)
@@ -94,9 +108,9 @@ def quantize(x: np.ndarray, encoding: Encoding, rounding: Rounding = Rounding.HA
     x, scale = x.astype(wide, copy=False), scale.astype(wide, copy=False)
     zero_point = spread(encoding.zero_point, encoding, x.shape).astype(wide)
     lowest, highest = (np.asarray(limit, wide) - zero_point for limit in spec.code_range)
-    y = np.clip(x / scale, lowest, highest)
+    y = np.clip(x / scale - spec.shift if spec.shifted else x / scale, lowest, highest)
     y = np.where(np.isnan(y), lowest, y)
-    return (round_ties(y, rounding) + zero_point).astype(np.int32)
+    return (round_ties(y, rounding, lowest) + zero_point).astype(np.int32)
 
 
 def _to_float(x: np.ndarray, format: FloatFormat) -> np.ndarray:
@@ -114,7 +128,8 @@ def dequantize(codes: np.ndarray, encoding: Encoding) -> np.ndarray:
         values = codes.astype(np.float32)
         return values * scale if encoding.spec.format.scaled else values
     zero_point = spread(encoding.zero_point, encoding, codes.shape)
-    return (codes.astype(np.int32) - zero_point).astype(np.float32) * scale
+    steps = (codes.astype(np.int32) - zero_point).astype(np.float32)
+    return (steps + np.float32(encoding.spec.shift) if encoding.spec.shifted else steps) * scale
 
 
 def fake_quantize(x: np.ndarray, encoding: Encoding, rounding: Rounding = Rounding.HALF_EVEN) -> np.ndarray:

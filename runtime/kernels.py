@@ -91,13 +91,18 @@ def _library() -> ctypes.CDLL:
         pointer,
         error,
     ]
+    library.qc_add_counts.argtypes = [pointer, pointer, ctypes.c_int64, pointer]
+    library.qc_add_counts.restype = None
     library.qc_instruction_sets.restype = ctypes.c_char_p
     library.qc_use_instruction_set.argtypes = [ctypes.c_char_p]
     return library
 
 
 def fake_quantize(
-    array: np.ndarray, encoding: Encoding, rounding: Rounding = Rounding.HALF_EVEN
+    array: np.ndarray,
+    encoding: Encoding,
+    rounding: Rounding = Rounding.HALF_EVEN,
+    out: np.ndarray | None = None,
 ) -> np.ndarray:
     """Rounds ``array`` to the grid of ``encoding``.
 
@@ -106,24 +111,28 @@ def fake_quantize(
 
     Args:
         array: float32, float16 or bfloat16, any shape.
-        encoding: the grid; integer formats of 2 to 16 bits or float formats.
+        encoding: the grid; integer formats of 2 to 16 bits or float formats, not shifted.
         rounding: how ties are rounded; float formats always round to even.
+        out: where the result goes: a contiguous array of the dtype and shape of ``array``, which is
+            ``array`` itself or does not overlap it; None for a new one.
 
     Returns:
-        A new array of the dtype and shape of ``array``.
+        ``out``, or a new array of the dtype and shape of ``array``.
 
     Raises:
-        UsageError: the dtype is not supported, the encoding does not fit the shape, or the format has more
-            than 16 bits.
+        UsageError: the dtype is not supported, the encoding does not fit the shape, the format has more
+            than 16 bits, the grid is shifted, or ``out`` cannot take the result.
     """
     spec = encoding.spec
+    if spec.shifted:
+        raise UsageError(f"the kernels know no shifted grids, such as {spec}; use qc.ir.arithmetic")
     limits = np.zeros(2, np.int32)
     if isinstance(spec.format, IntFormat):
         if spec.format.bits > 16:
             raise UsageError(f"fake quantization is exact for up to 16 bits, not for {spec.format}")
         limits[:] = spec.code_range
     x = np.ascontiguousarray(array).reshape(np.shape(array))
-    y = np.empty_like(x)
+    y = np.empty_like(x) if out is None else _checked_output(out, x)
     scale, zero_point = _contiguous(encoding.scale), _contiguous(encoding.zero_point)
     quantizer = _quantizer(encoding, rounding)
     error = _Error()
@@ -178,6 +187,17 @@ def observe(array: np.ndarray, histogram: bool = False, axis: int | None = None)
     return Observed(minimum, maximum, int(counts[0]), int(counts[1]), bins)
 
 
+def add_counts(sparse: np.ndarray, histogram: np.ndarray) -> None:
+    """Adds a sparse histogram to a dense one.
+
+    Args:
+        sparse: contiguous int64 ``(2, n)``, numbers of bins and the count in each.
+        histogram: contiguous int64 ``(65536,)``, which is changed.
+    """
+    bins, counts = sparse
+    _library().qc_add_counts(bins.ctypes.data, counts.ctypes.data, bins.size, histogram.ctypes.data)
+
+
 def instruction_sets() -> tuple[str, ...]:
     """The instruction sets that this processor can run the kernels with, best first."""
     names: bytes = _library().qc_instruction_sets()
@@ -193,6 +213,17 @@ def use_instruction_set(name: str) -> None:
     if _library().qc_use_instruction_set(name.encode()):
         known = ", ".join(instruction_sets())
         raise UsageError(f"instruction set '{name}' cannot be used here; known: {known}")
+
+
+def _checked_output(out: np.ndarray, x: np.ndarray) -> np.ndarray:
+    if (out.dtype, out.shape) != (x.dtype, x.shape) or not out.flags.c_contiguous or not out.flags.writeable:
+        raise UsageError(
+            f"out must be a contiguous, writable {x.dtype} array of shape {x.shape}, "
+            f"not a {out.dtype} array of shape {out.shape}"
+        )
+    if out.ctypes.data != x.ctypes.data and np.may_share_memory(out, x):
+        raise UsageError("out must be the array itself or not overlap it")
+    return out
 
 
 def _contiguous(parameter: np.ndarray) -> np.ndarray:

@@ -60,6 +60,9 @@ int guarded(QcError* error, const Action& action) {
 
 }  // namespace
 
+// A number that changes with the functions here or the operators; runtime/library.py has the same.
+QC_EXPORT int qc_interface() { return 1; }
+
 QC_EXPORT int qc_fake_quantize(const QcTensor* x, const char* type, const QcQuantizer* quantizer,
                                const QcTensor* scale, const QcTensor* zero_point, const QcTensor* limits, void* y,
                                QcError* error) {
@@ -79,6 +82,12 @@ QC_EXPORT int qc_observe(const QcTensor* x, const char* type, std::int64_t axis,
   return guarded(error, [&] {
     qc::observe(floats_of(*x, type), axis, {minimum, maximum, count, nonfinite, histogram}, qc::run_in_sequence);
   });
+}
+
+// Adds counts to those bins of a histogram.
+QC_EXPORT void qc_add_counts(const std::int64_t* bins, const std::int64_t* counts, std::int64_t number,
+                             std::int64_t* histogram) {
+  for (std::int64_t i = 0; i < number; ++i) histogram[bins[i]] += counts[i];
 }
 
 // Names of the usable instruction sets, best first, separated by commas.

@@ -1,100 +1,10 @@
-// The operators of the domain "qc" as ONNX Runtime sees them. Each is registered once for every type of its
-// first input. They keep no state: scales are inputs, statistics are outputs.
-#include <cstring>
-#include <memory>
+// The operators on the CPU, with the threads of the session.
 #include <mutex>
-#include <vector>
 
-#include "fake_quantize.h"
-#include "observe.h"
-#include "ort_abi.h"
+#include "operators.h"
 
 namespace qc {
 namespace {
-
-// Turns a failure of ONNX Runtime into an exception.
-void check(const ort::Api& api, ort::Status* status) {
-  if (status == nullptr) return;
-  const std::string message = api.GetErrorMessage(status);
-  api.ReleaseStatus(status);
-  throw std::runtime_error(message);
-}
-
-// Calls an action and turns its exceptions into a status, because none may pass a C interface.
-template <class Action>
-ort::Status* guarded(const ort::Api& api, const Action& action) {
-  try {
-    action();
-    return nullptr;
-  } catch (const InvalidArgument& error) {
-    return api.CreateStatus(ort::kInvalidArgument, error.what());
-  } catch (const std::exception& error) {
-    return api.CreateStatus(ort::kFail, error.what());
-  }
-}
-
-std::string text_attribute(const ort::Api& api, const ort::KernelInfo* info, const char* name, const char* otherwise) {
-  std::size_t size = 0;
-  if (ort::Status* missing = api.KernelInfoGetAttribute_string(info, name, nullptr, &size)) {
-    api.ReleaseStatus(missing);
-    return otherwise;
-  }
-  std::string text(size, '\0');
-  check(api, api.KernelInfoGetAttribute_string(info, name, &text[0], &size));
-  text.resize(size - 1);  // without the terminating zero
-  return text;
-}
-
-std::int64_t integer_attribute(const ort::Api& api, const ort::KernelInfo* info, const char* name,
-                               std::int64_t otherwise) {
-  std::int64_t number = 0;
-  ort::Status* missing = api.KernelInfoGetAttribute_int64(info, name, &number);
-  if (missing == nullptr) return number;
-  api.ReleaseStatus(missing);
-  return otherwise;
-}
-
-// An input of a kernel with its shape.
-class Input {
- public:
-  Input(const ort::Api& api, const ort::KernelContext* context, std::size_t index) {
-    const ort::Value* value = nullptr;
-    check(api, api.KernelContext_GetInput(context, index, &value));
-    void* memory = nullptr;
-    check(api, api.GetTensorMutableData(const_cast<ort::Value*>(value), &memory));
-    data_ = memory;
-    ort::TensorInfo* described = nullptr;
-    check(api, api.GetTensorTypeAndShape(value, &described));
-    const std::unique_ptr<ort::TensorInfo, decltype(api.ReleaseTensorTypeAndShapeInfo)> info(
-        described, api.ReleaseTensorTypeAndShapeInfo);
-    std::size_t rank = 0;
-    check(api, api.GetDimensionsCount(info.get(), &rank));
-    dims_.resize(rank);
-    check(api, api.GetDimensions(info.get(), dims_.data(), rank));
-  }
-
-  const void* data() const { return data_; }
-  Shape shape() const { return {dims_.data(), dims_.size()}; }
-
-  template <class Element>
-  Tensor<Element> tensor() const {
-    return {static_cast<const Element*>(data_), shape()};
-  }
-
- private:
-  const void* data_ = nullptr;
-  std::vector<std::int64_t> dims_;
-};
-
-template <class Element>
-Element* output(const ort::Api& api, ort::KernelContext* context, std::size_t index, const Shape& shape) {
-  ort::Value* value = nullptr;
-  check(api, api.KernelContext_GetOutput(context, index, shape.dims, shape.rank, &value));
-  if (value == nullptr) return nullptr;  // an optional output that the model does not use
-  void* memory = nullptr;
-  check(api, api.GetTensorMutableData(value, &memory));
-  return static_cast<Element*>(memory);
-}
 
 // Runs tasks on the threads of the session. The first exception is kept and thrown again here, because it may
 // not pass through the thread pool.
@@ -119,194 +29,31 @@ TaskRunner session_threads(const ort::Api& api, const ort::KernelContext* contex
   };
 }
 
-ort::TensorElement tensor_element(ElementType type) {
-  switch (type) {
-    case ElementType::float16:
-      return ort::kFloat16;
-    case ElementType::bfloat16:
-      return ort::kBfloat16;
-    default:
-      return ort::kFloat32;
-  }
-}
+class Cpu {
+ public:
+  static constexpr const char* kProvider = nullptr;
+  static constexpr bool kCountsOnHost = true;
 
-// What all operators here have in common; an operator knows the type of its first input.
-struct TypedOp : ort::Op {
-  ElementType type;
-  const ort::Api* api;
+  Cpu(const ort::Api& api, ort::KernelContext* context) : threads_(session_threads(api, context)) {}
 
-  TypedOp(ElementType input_type, const ort::Api& table) : ort::Op{}, type(input_type), api(&table) {
-    version = ort::kApiVersion;
-    GetExecutionProviderType = [](const ort::Op*) -> const char* { return nullptr; };
-    GetInputCharacteristic = [](const ort::Op*, std::size_t) { return ort::kRequired; };
-    GetOutputCharacteristic = [](const ort::Op*, std::size_t) { return ort::kRequired; };
-    GetInputMemoryType = [](const ort::Op*, std::size_t) { return ort::kOrdinaryMemory; };
-    GetStartVersion = [](const ort::Op*) { return 1; };
-    GetEndVersion = [](const ort::Op*) { return 1; };
+  void fake_quantize(const QuantizerAttributes& attributes, const FloatTensor& x, const Grid& grid, void* y) const {
+    qc::fake_quantize(attributes, x, grid, y, threads_);
   }
+
+  void observe(const FloatTensor& x, std::int64_t axis, const Observation& result) const {
+    qc::observe(x, axis, result, threads_);
+  }
+
+  float add_observed(const FloatTensor& x, std::int64_t axis, const Observation& result) const {
+    return qc::add_observed(x, axis, result, threads_);
+  }
+
+ private:
+  const TaskRunner threads_;
 };
-
-ElementType type_of(const ort::Op* op) { return static_cast<const TypedOp*>(op)->type; }
-
-// Makes the functions of an operator from a kernel class with a constructor and compute().
-template <class Kernel>
-void use_kernel(ort::Op& op) {
-  op.CreateKernelV2 = [](const ort::Op* self, const ort::Api* api, const ort::KernelInfo* info, void** kernel) {
-    return guarded(*api, [&] { *kernel = new Kernel(*api, info, type_of(self)); });
-  };
-  op.KernelComputeV2 = [](void* kernel, ort::KernelContext* context) {
-    const Kernel& self = *static_cast<const Kernel*>(kernel);
-    return guarded(self.api, [&] { self.compute(context); });
-  };
-  op.KernelDestroy = [](void* kernel) { delete static_cast<Kernel*>(kernel); };
-}
-
-struct FakeQuantizeKernel {
-  const ort::Api& api;
-  const ElementType type;
-  const QuantizerAttributes attributes;
-
-  FakeQuantizeKernel(const ort::Api& table, const ort::KernelInfo* info, ElementType input_type)
-      : api(table),
-        type(input_type),
-        attributes(text_attribute(table, info, "granularity", "tensor"), integer_attribute(table, info, "axis", 0),
-                   integer_attribute(table, info, "block_size", 0),
-                   text_attribute(table, info, "rounding", "half-even"),
-                   text_attribute(table, info, "format", "int")) {}
-
-  void compute(ort::KernelContext* context) const {
-    const Input x(api, context, 0), scale(api, context, 1), zero_point(api, context, 2), limits(api, context, 3);
-    const Grid grid = {scale.tensor<float>(), zero_point.tensor<std::int32_t>(), limits.tensor<std::int32_t>()};
-    void* y = output<void>(api, context, 0, x.shape());
-    fake_quantize(attributes, {x.data(), x.shape(), type}, grid, y, session_threads(api, context));
-  }
-};
-
-// Tells the shape of Y, which the optimizer needs. An input of unknown rank looks like a scalar here, and an
-// unnamed unknown dimension like -1, so that nothing is said of those.
-void infer_same_shape(const ort::Api& api, ort::ShapeContext* context) {
-  ort::TensorInfo* info = nullptr;  // belongs to the context
-  check(api, api.ShapeInferContext_GetInputTypeShape(context, 0, &info));
-  std::size_t rank = 0;
-  check(api, api.GetDimensionsCount(info, &rank));
-  if (rank == 0) return;
-  std::vector<std::int64_t> dims(rank);
-  std::vector<const char*> names(rank);
-  check(api, api.GetDimensions(info, dims.data(), rank));
-  check(api, api.GetSymbolicDimensions(info, names.data(), rank));
-  for (std::size_t i = 0; i < rank; ++i)
-    if (dims[i] < 0 && names[i][0] == '\0') return;
-  check(api, api.ShapeInferContext_SetOutputTypeShape(context, 0, info));
-}
-
-struct FakeQuantizeOp : TypedOp {
-  FakeQuantizeOp(ElementType input_type, const ort::Api& table) : TypedOp(input_type, table) {
-    use_kernel<FakeQuantizeKernel>(*this);
-    GetName = [](const ort::Op*) { return "FakeQuantize"; };
-    GetInputTypeCount = [](const ort::Op*) -> std::size_t { return 4; };
-    GetInputType = [](const ort::Op* self, std::size_t index) {
-      return index == 0 ? tensor_element(type_of(self)) : index == 1 ? ort::kFloat32 : ort::kInt32;
-    };
-    GetOutputTypeCount = [](const ort::Op*) -> std::size_t { return 1; };
-    GetOutputType = [](const ort::Op* self, std::size_t) { return tensor_element(type_of(self)); };
-    InferOutputShapeFn = [](const ort::Op* self, ort::ShapeContext* context) {
-      const ort::Api& api = *static_cast<const TypedOp*>(self)->api;
-      return guarded(api, [&] { infer_same_shape(api, context); });
-    };
-    GetMayInplace = [](int** inputs, int** outputs) -> std::size_t {
-      static int first_input = 0, first_output = 0;
-      *inputs = &first_input;
-      *outputs = &first_output;
-      return 1;
-    };
-    ReleaseMayInplace = [](int*, int*) {};
-  }
-};
-
-struct ObserveKernel {
-  const ort::Api& api;
-  const ElementType type;
-  const std::int64_t axis;
-  const bool histogram;
-
-  ObserveKernel(const ort::Api& table, const ort::KernelInfo* info, ElementType input_type)
-      : api(table),
-        type(input_type),
-        axis(integer_attribute(table, info, "axis", -1)),
-        histogram(integer_attribute(table, info, "histogram", 0) != 0) {}
-
-  void compute(ort::KernelContext* context) const {
-    const Input x(api, context, 0);
-    const auto channels = static_cast<std::int64_t>(observed_channels(x.shape(), axis));
-    const std::int64_t one = 1, bins = kHistogramBins;
-    Observation result = {};
-    result.minimum = output<float>(api, context, 0, {&channels, 1});
-    result.maximum = output<float>(api, context, 1, {&channels, 1});
-    result.count = output<std::int64_t>(api, context, 2, {&one, 1});
-    result.nonfinite = output<std::int64_t>(api, context, 3, {&one, 1});
-    std::size_t outputs = 0;
-    check(api, api.KernelContext_GetOutputCount(context, &outputs));
-    if (histogram && outputs > 4) result.histogram = output<std::int64_t>(api, context, 4, {&bins, 1});
-    observe({x.data(), x.shape(), type}, axis, result, session_threads(api, context));
-  }
-};
-
-struct ObserveOp : TypedOp {
-  ObserveOp(ElementType input_type, const ort::Api& table) : TypedOp(input_type, table) {
-    use_kernel<ObserveKernel>(*this);
-    GetName = [](const ort::Op*) { return "Observe"; };
-    GetInputTypeCount = [](const ort::Op*) -> std::size_t { return 1; };
-    GetInputType = [](const ort::Op* self, std::size_t) { return tensor_element(type_of(self)); };
-    GetOutputTypeCount = [](const ort::Op*) -> std::size_t { return 5; };
-    GetOutputType = [](const ort::Op*, std::size_t index) { return index < 2 ? ort::kFloat32 : ort::kInt64; };
-    GetOutputCharacteristic = [](const ort::Op*, std::size_t index) {
-      return index == 4 ? ort::kOptional : ort::kRequired;
-    };
-  }
-};
-
-// The operators of one ONNX Runtime in this process. They are never freed, because sessions refer to them and
-// may live until the process ends.
-struct Registration {
-  const ort::Api& api;
-  ort::OpDomain* domain = nullptr;
-  std::vector<std::unique_ptr<ort::Op>> ops;
-
-  explicit Registration(const ort::Api& table) : api(table) {
-    check(api, api.CreateCustomOpDomain("qc", &domain));
-    for (const ElementType type : {ElementType::float32, ElementType::float16, ElementType::bfloat16}) {
-      add(std::make_unique<FakeQuantizeOp>(type, api));
-      add(std::make_unique<ObserveOp>(type, api));
-    }
-  }
-
-  void add(std::unique_ptr<ort::Op> op) {
-    check(api, api.CustomOpDomain_Add(domain, op.get()));
-    ops.push_back(std::move(op));
-  }
-};
-
-ort::OpDomain* domain_of(const ort::Api& api) {
-  static std::mutex mutex;
-  static auto& registrations = *new std::vector<std::unique_ptr<Registration>>;
-  const std::lock_guard<std::mutex> lock(mutex);
-  for (const auto& registration : registrations)
-    if (&registration->api == &api) return registration->domain;
-  registrations.push_back(std::make_unique<Registration>(api));
-  return registrations.back()->domain;
-}
-
-ort::Status* too_old(const ort::ApiBase& base) {
-  const std::string message = std::string("qc needs ONNX Runtime ") + ort::kRuntimeVersion + " or newer but this is " +
-                              base.GetVersionString() + "; upgrade it with: pip install --upgrade onnxruntime";
-  return base.GetApi(1)->CreateStatus(ort::kFail, message.c_str());
-}
 
 }  // namespace
-}  // namespace qc
 
-QC_EXPORT qc::ort::Status* RegisterCustomOps(qc::ort::SessionOptions* options, const qc::ort::ApiBase* base) {
-  const qc::ort::Api* api = base->GetApi(qc::ort::kApiVersion);
-  if (api == nullptr) return qc::too_old(*base);
-  return qc::guarded(*api, [&] { qc::check(*api, api->AddCustomOpDomain(options, qc::domain_of(*api))); });
-}
+Operators cpu_operators(const ort::Api& api) { return operators_of<Cpu>(api); }
+
+}  // namespace qc

@@ -4,7 +4,9 @@
 // compiled for a newer processor and use it everywhere.
 #include "element_loops.h"
 
-#include "formats.h"
+#include "elements.h"
+#include "grids.h"
+#include "keys.h"
 
 #if defined(__clang__)
 #define QC_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
@@ -17,134 +19,144 @@
 namespace qc {
 namespace {
 
-// Adding and subtracting 1.5 * 2^23 rounds to an integer, ties to even, if |value| <= 2^22. It also turns a
-// negative zero into zero, as going through an integer code does.
-inline float round_half_even(float value) {
-  constexpr float shift = 12582912.0f;
-  return (value + shift) - shift;
+#if defined(__FMA__) || defined(__aarch64__)
+constexpr bool kFusedMultiplyAdd = true;
+#else
+constexpr bool kFusedMultiplyAdd = false;  // a function call for each would be slower than a division
+#endif
+
+// The same as an IntegerGrid, without a division for each element: a quotient by the rounded reciprocal is
+// corrected by its remainder. The first correction brings it so close that it can only round to the wrong side
+// if the true quotient lies within 6 * 2^-48, relatively, of the middle between two float32 numbers. Close to a
+// tie, where that could change a code, none of those quotients does (test_kernels.py tries all of them). A second
+// correction gives the quotient rounded to nearest wherever it lies (P. W. Markstein, "Computation of elementary
+// functions on the IBM RISC System/6000 processor", 1990); half_up needs it, as its ties lie elsewhere.
+//
+// This holds if nothing overflows or loses bits to underflow. So x is cut before, to values that round to the
+// outermost codes, and the scale must be of middling size; a quotient that is too small for exact remainders is
+// far below half a step.
+template <class Grid>
+class ByReciprocal {
+ public:
+  explicit ByReciprocal(const Grid& grid)
+      : grid_(grid), reciprocal_(1.0f / grid.scale), low_(grid.lowest * grid.scale), high_(grid.highest * grid.scale) {}
+
+  static bool fits(const Grid& grid) {
+    return grid.scale >= 0x1p-80f && grid.scale <= 0x1p+80f && grid.lowest >= -0x1p16f && grid.highest <= 0x1p16f;
+  }
+
+  float quantize(float x) const {
+    const float within = grid_.cut(x, low_, high_);
+    float quotient = corrected(within * reciprocal_, within);
+    if constexpr (Grid::kRounding == Rounding::half_up) quotient = corrected(quotient, within);
+    return grid_.round(quotient);
+  }
+
+ private:
+  float corrected(float quotient, float x) const {
+    return __builtin_fmaf(__builtin_fmaf(-quotient, grid_.scale, x), reciprocal_, quotient);
+  }
+
+  const Grid grid_;
+  const float reciprocal_, low_, high_;
+};
+
+// y[i] = quantize(x[i], i).
+template <ElementType type, bool may_be_nan, class Quantize>
+inline void for_each_element(const Stored<type>* x, Stored<type>* y, std::size_t count, const Quantize& quantize) {
+  std::size_t begin = 0;
+  if constexpr (type == ElementType::float16 && kBlock > 1)
+    for (; begin + kBlock <= count; begin += kBlock) {
+      float block[kBlock];
+      widen_block(x + begin, block);
+      QC_INDEPENDENT
+      for (std::size_t i = 0; i < kBlock; ++i) block[i] = quantize(block[i], begin + i);
+      narrow_block(block, y + begin);
+    }
+  QC_INDEPENDENT
+  for (std::size_t i = begin; i < count; ++i) y[i] = narrowed<type, may_be_nan>(quantize(widened<type>(x[i]), i));
 }
 
-inline float round_half_away(float value) {
-  const float whole = static_cast<float>(static_cast<std::int32_t>(value));
-  const float rest = value - whole;
-  const float up = rest >= 0.5f ? 1.0f : 0.0f;
-  const float down = rest <= -0.5f ? 1.0f : 0.0f;
-  return whole + (up - down);
+template <ElementType type, class Grid>
+void quantize_run(const Grid& grid, const Stored<type>* x, Stored<type>* y, std::size_t count) {
+  if constexpr (kFusedMultiplyAdd && Grid::kMayMultiply)
+    if (ByReciprocal<Grid>::fits(grid)) {
+      const ByReciprocal<Grid> fast(grid);
+      return for_each_element<type, Grid::kKeepsNan>(x, y, count, [fast](float value, std::size_t) { return fast.quantize(value); });
+    }
+  for_each_element<type, Grid::kKeepsNan>(x, y, count, [grid](float value, std::size_t) { return grid.quantize(value); });
 }
 
-template <Rounding rounding>
-inline float quantize_integer(float x, float scale, float lowest, float highest) {
-  float steps = x / scale;
-  steps = steps > lowest ? steps : lowest;  // the lowest code also if steps is NaN
-  steps = steps < highest ? steps : highest;
-  return (rounding == Rounding::half_even ? round_half_even(steps) : round_half_away(steps)) * scale;
-}
-
-template <Format format>
-inline float quantize_float(float x, float scale) {
-  switch (format) {
-    case Format::float16:
-      return round_to_float16(x);
-    case Format::bfloat16:
-      return round_to_bfloat16(x);
-    case Format::float8e4m3fn:
-      return round_to_float8e4m3fn(x / scale) * scale;
-    default:
-      return round_to_float8e5m2(x / scale) * scale;
+template <ElementType type, class Grid>
+void runs(const Rule& rule, const float* scale, const std::int32_t* zero_point, std::size_t run,
+          const Stored<type>* x, Stored<type>* y, std::size_t count) {
+  for (; count > 0; ++scale, ++zero_point) {
+    const std::size_t length = run < count ? run : count;
+    quantize_run<type>(Grid(rule, *scale, *zero_point), x, y, length);
+    x += length;
+    y += length;
+    count -= length;
   }
 }
 
-template <Rounding rounding>
-void integer_uniform(const Rule& rule, float scale, std::int32_t zero_point, const float* x, float* y,
-                     std::size_t count) {
-  const float lowest = static_cast<float>(rule.lowest - zero_point);
-  const float highest = static_cast<float>(rule.highest - zero_point);
-  QC_INDEPENDENT
-  for (std::size_t i = 0; i < count; ++i) y[i] = quantize_integer<rounding>(x[i], scale, lowest, highest);
+template <ElementType type, class Grid>
+void each(const Rule& rule, const float* scale, const std::int32_t* zero_point, const Stored<type>* x,
+          Stored<type>* y, std::size_t count) {
+  const Rule own = rule;
+  for_each_element<type, Grid::kKeepsNan>(x, y, count, [=](float value, std::size_t i) {
+    return Grid(own, scale[i], zero_point[i]).quantize(value);
+  });
 }
 
-template <Rounding rounding>
-void integer_varying(const Rule& rule, const float* scale, const std::int32_t* zero_point, const float* x, float* y,
-                     std::size_t count) {
-  const std::int32_t lowest = rule.lowest, highest = rule.highest;
-  QC_INDEPENDENT
-  for (std::size_t i = 0; i < count; ++i)
-    y[i] = quantize_integer<rounding>(x[i], scale[i], static_cast<float>(lowest - zero_point[i]),
-                                      static_cast<float>(highest - zero_point[i]));
+template <ElementType type>
+void quantize_runs_of(const Rule& rule, const float* scale, const std::int32_t* zero_point, std::size_t run,
+                      const void* x, void* y, std::size_t count) {
+  with_grid(rule, [&](auto kind) {
+    runs<type, typename decltype(kind)::Type>(rule, scale, zero_point, run,
+                                                       static_cast<const Stored<type>*>(x),
+                                                       static_cast<Stored<type>*>(y), count);
+  });
 }
 
-template <Format format>
-void float_uniform(float scale, const float* x, float* y, std::size_t count) {
-  QC_INDEPENDENT
-  for (std::size_t i = 0; i < count; ++i) y[i] = quantize_float<format>(x[i], scale);
-}
-
-template <Format format>
-void float_varying(const float* scale, const float* x, float* y, std::size_t count) {
-  QC_INDEPENDENT
-  for (std::size_t i = 0; i < count; ++i) y[i] = quantize_float<format>(x[i], scale[i]);
-}
-
-void quantize_uniform(const Rule& rule, float scale, std::int32_t zero_point, const float* x, float* y,
+template <ElementType type>
+void quantize_each_of(const Rule& rule, const float* scale, const std::int32_t* zero_point, const void* x, void* y,
                       std::size_t count) {
-  switch (rule.format) {
-    case Format::integer:
-      return rule.rounding == Rounding::half_even
-                 ? integer_uniform<Rounding::half_even>(rule, scale, zero_point, x, y, count)
-                 : integer_uniform<Rounding::half_away>(rule, scale, zero_point, x, y, count);
-    case Format::float16:
-      return float_uniform<Format::float16>(scale, x, y, count);
-    case Format::bfloat16:
-      return float_uniform<Format::bfloat16>(scale, x, y, count);
-    case Format::float8e4m3fn:
-      return float_uniform<Format::float8e4m3fn>(scale, x, y, count);
-    case Format::float8e5m2:
-      return float_uniform<Format::float8e5m2>(scale, x, y, count);
-  }
+  with_grid(rule, [&](auto kind) {
+    each<type, typename decltype(kind)::Type>(rule, scale, zero_point, static_cast<const Stored<type>*>(x),
+                                                       static_cast<Stored<type>*>(y), count);
+  });
 }
 
-void quantize_varying(const Rule& rule, const float* scale, const std::int32_t* zero_point, const float* x, float* y,
-                      std::size_t count) {
-  switch (rule.format) {
-    case Format::integer:
-      return rule.rounding == Rounding::half_even
-                 ? integer_varying<Rounding::half_even>(rule, scale, zero_point, x, y, count)
-                 : integer_varying<Rounding::half_away>(rule, scale, zero_point, x, y, count);
-    case Format::float16:
-      return float_varying<Format::float16>(scale, x, y, count);
-    case Format::bfloat16:
-      return float_varying<Format::bfloat16>(scale, x, y, count);
-    case Format::float8e4m3fn:
-      return float_varying<Format::float8e4m3fn>(scale, x, y, count);
-    case Format::float8e5m2:
-      return float_varying<Format::float8e5m2>(scale, x, y, count);
-  }
+void quantize_runs(const Rule& rule, const float* scale, const std::int32_t* zero_point, std::size_t run,
+                   const void* x, void* y, std::size_t count) {
+  constexpr auto float32 = quantize_runs_of<ElementType::float32>;
+  constexpr auto float16 = quantize_runs_of<ElementType::float16>;
+  constexpr auto bfloat16 = quantize_runs_of<ElementType::bfloat16>;
+  const auto loop = rule.type == ElementType::float32 ? float32 : rule.type == ElementType::float16 ? float16 : bfloat16;
+  loop(rule, scale, zero_point, run, x, y, count);
+}
+
+void quantize_each(const Rule& rule, const float* scale, const std::int32_t* zero_point, const void* x, void* y,
+                   std::size_t count) {
+  constexpr auto float32 = quantize_each_of<ElementType::float32>;
+  constexpr auto float16 = quantize_each_of<ElementType::float16>;
+  constexpr auto bfloat16 = quantize_each_of<ElementType::bfloat16>;
+  const auto loop = rule.type == ElementType::float32 ? float32 : rule.type == ElementType::float16 ? float16 : bfloat16;
+  loop(rule, scale, zero_point, x, y, count);
 }
 
 void widen(ElementType type, const std::uint16_t* x, float* y, std::size_t count) {
+  std::size_t i = 0;
   if (type == ElementType::float16) {
-    QC_INDEPENDENT
-    for (std::size_t i = 0; i < count; ++i) y[i] = float16_value(x[i]);
+    for (; kBlock > 1 && i + kBlock <= count; i += kBlock) {
+      float block[kBlock];
+      widen_block(x + i, block);
+      std::memcpy(y + i, block, sizeof block);
+    }
+    for (; i < count; ++i) y[i] = widened<ElementType::float16>(x[i]);
   } else {
-    QC_INDEPENDENT
-    for (std::size_t i = 0; i < count; ++i) y[i] = bfloat16_value(x[i]);
+    for (; i < count; ++i) y[i] = widened<ElementType::bfloat16>(x[i]);
   }
-}
-
-void narrow(ElementType type, const float* x, std::uint16_t* y, std::size_t count) {
-  if (type == ElementType::float16) {
-    QC_INDEPENDENT
-    for (std::size_t i = 0; i < count; ++i) y[i] = float16_bits(x[i]);
-  } else {
-    QC_INDEPENDENT
-    for (std::size_t i = 0; i < count; ++i) y[i] = bfloat16_bits(x[i]);
-  }
-}
-
-// See Extremes: the magnitude bits of negative numbers are flipped.
-inline std::int32_t key_of(float value) {
-  const std::int32_t bits = static_cast<std::int32_t>(bits_of(value));
-  return bits ^ ((bits >> 31) & 0x7fffffff);
 }
 
 // All ones for infinities and NaN, else zero. Choosing with this mask keeps compilers from making branches.
@@ -186,12 +198,13 @@ std::int64_t extend_by_finite(const float* x, std::size_t count, Extremes& extre
 
 // Looks at the elements in pieces that fit the first cache: infinities and NaN lie at the two ends of the
 // order of keys, so that one look at the extremes of a piece tells whether it has any, and only then is the
-// piece read again with care.
+// piece read again with care. The next piece is asked for early, because processors do not look beyond a page.
 std::int64_t extend(const float* x, std::size_t count, Extremes& extremes) {
-  constexpr std::size_t piece = 4096;
+  constexpr std::size_t piece = 1024, line = 16;
   std::int64_t nonfinite = 0;
   for (std::size_t begin = 0; begin < count; begin += piece) {
     const std::size_t length = count - begin < piece ? count - begin : piece;
+    for (std::size_t i = 0; i < length; i += line) __builtin_prefetch(x + begin + piece + i);
     Extremes all = {kKeyOfInfinity - 1, kKeyOfMinusInfinity + 1};
     extend_by_all(x + begin, length, all);
     if (all.lowest > kKeyOfMinusInfinity && all.highest < kKeyOfInfinity)
@@ -219,12 +232,10 @@ std::int64_t extend_each(const float* x, std::size_t count, std::int32_t* lowest
 
 #define QC_TEXT_OF(word) #word
 #define QC_TEXT(word) QC_TEXT_OF(word)
-#define QC_JOIN_OF(left, right) left##right
-#define QC_JOIN(left, right) QC_JOIN_OF(left, right)
 
-extern const ElementLoops QC_JOIN(loops_, QC_INSTRUCTION_SET);
-const ElementLoops QC_JOIN(loops_, QC_INSTRUCTION_SET) = {
-    QC_TEXT(QC_INSTRUCTION_SET), quantize_uniform, quantize_varying, widen, narrow, extend, extend_each,
+extern const ElementLoops QC_LOOPS(QC_INSTRUCTION_SET);
+const ElementLoops QC_LOOPS(QC_INSTRUCTION_SET) = {
+    QC_TEXT(QC_INSTRUCTION_SET), quantize_runs, quantize_each, widen, extend, extend_each,
 };
 
 }  // namespace qc

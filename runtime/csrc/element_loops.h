@@ -4,14 +4,21 @@
 #include <cstddef>
 #include <cstdint>
 
+// The name of the loops that were compiled for an instruction set.
+#define QC_JOIN_OF(left, right) left##right
+#define QC_JOIN(left, right) QC_JOIN_OF(left, right)
+#define QC_LOOPS(instruction_set) QC_JOIN(loops_, instruction_set)
+
 namespace qc {
 
-enum class Rounding { half_even, half_away };
+// How ties are rounded: to the even neighbour, away from zero, or up, counted from the lowest code as AIMET does.
+enum class Rounding { half_even, half_away, half_up };
 enum class Format { integer, float16, bfloat16, float8e4m3fn, float8e5m2 };
 enum class ElementType { float32, float16, bfloat16 };
 
 // What does not change from element to element: codes run from lowest to highest (integer formats only).
 struct Rule {
+  ElementType type;
   Format format;
   Rounding rounding;
   std::int32_t lowest;
@@ -34,17 +41,17 @@ constexpr Extremes kNoExtremes = {kKeyOfInfinity, kKeyOfMinusInfinity};
 struct ElementLoops {
   const char* name;
 
-  // y = fake quantization of x with one scale and zero point. x and y are equal or do not overlap.
-  void (*quantize_uniform)(const Rule& rule, float scale, std::int32_t zero_point, const float* x, float* y,
-                           std::size_t count);
+  // y = fake quantization of x, in runs of elements that share a scale and a zero point; the last run may be
+  // shorter. x and y have elements of the rule's type, and are equal or do not overlap.
+  void (*quantize_runs)(const Rule& rule, const float* scale, const std::int32_t* zero_point, std::size_t run,
+                        const void* x, void* y, std::size_t count);
 
   // The same with a scale and a zero point for each element.
-  void (*quantize_varying)(const Rule& rule, const float* scale, const std::int32_t* zero_point, const float* x,
-                           float* y, std::size_t count);
+  void (*quantize_each)(const Rule& rule, const float* scale, const std::int32_t* zero_point, const void* x, void* y,
+                        std::size_t count);
 
-  // float16 or bfloat16 to float32, and back with rounding to nearest even.
+  // float16 or bfloat16 to float32.
   void (*widen)(ElementType type, const std::uint16_t* x, float* y, std::size_t count);
-  void (*narrow)(ElementType type, const float* x, std::uint16_t* y, std::size_t count);
 
   // Widens extremes by the finite elements of x; returns the number of infinite and NaN elements.
   std::int64_t (*extend)(const float* x, std::size_t count, Extremes& extremes);

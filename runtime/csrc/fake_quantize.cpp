@@ -3,12 +3,17 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <vector>
+
+#include "stream.h"
 
 namespace qc {
 namespace {
 
 // Elements handed to one task; large enough for a task to cost far more than its start.
 constexpr std::size_t kTaskElements = std::size_t{1} << 16;
+
+constexpr const char* kWrongLimits = "FakeQuantize: limits must hold two codes, the lowest and then the highest.";
 
 template <class Value, std::size_t size>
 Value one_of(const char* attribute, const std::string& word, const std::pair<const char*, Value> (&choices)[size]) {
@@ -21,15 +26,10 @@ Value one_of(const char* attribute, const std::string& word, const std::pair<con
                         known + ".");
 }
 
-// How the elements of a tensor find their scale. The tensor is seen as rows of runs (the last run of a row may
-// be shorter). Either the elements of a run share one scale, or a run has as many scales as elements.
-struct Layout {
-  std::size_t row;            // elements of a row
-  std::size_t run;            // elements of a run
-  bool shared;                // whether a run shares one scale
-  std::size_t repeat;         // how many runs in a row use the same row of scales, if not shared
-  std::size_t scales_of_row;  // how far the scales move on from row to row: 0 if all rows use the same
-};
+// Channels of fewer contiguous elements are computed with a scale for each element, if there are rows enough
+// to make the copies of the scales worth while: so many elements of them.
+constexpr std::size_t kShortRun = 16;
+constexpr std::size_t kSpreadElements = 1024;
 
 std::size_t checked_axis(std::int64_t axis, const Shape& shape) {
   const auto rank = static_cast<std::int64_t>(shape.rank);
@@ -57,60 +57,15 @@ void check_block_scale(const Shape& scale, const Shape& x, std::size_t axis, std
                           " of a tensor of shape " + x.text() + ".");
 }
 
-Layout layout_of(const QuantizerAttributes& attributes, const Shape& x, const Shape& scale) {
-  const Layout whole = {x.count(), x.count(), true, 1, 0};
-  if (attributes.granularity == Granularity::tensor) {
-    if (scale.count() == 1) return whole;
-    throw InvalidArgument("FakeQuantize: scale has shape " + scale.text() + " but one for the tensor is needed.");
-  }
-  const std::size_t axis = checked_axis(attributes.axis, x);
-  const std::size_t inner = x.count(axis + 1, x.rank);
-  const auto length = static_cast<std::size_t>(x.dims[axis]);
-  if (attributes.granularity == Granularity::channel) {
-    check_channel_scale(scale, x, axis);
-    if (length == 1) return whole;
-    if (inner == 1) return {length, length, false, 1, 0};
-    return {length * inner, inner, true, 1, 0};
-  }
-  check_block_scale(scale, x, axis, attributes.block_size);
-  const auto block = static_cast<std::size_t>(attributes.block_size);
-  const auto scales_of_row = static_cast<std::size_t>(scale.dims[axis]) * inner;
-  if (inner == 1) return {length, block, true, 1, scales_of_row};
-  return {length * inner, inner, false, block, scales_of_row};
-}
-
-// Calls visit(first element, elements, first scale) for each run, or part of a run, in [begin, end).
-template <class Visit>
-void for_each_run(const Layout& layout, std::size_t begin, std::size_t end, const Visit& visit) {
-  std::size_t row = begin / layout.row, within = begin % layout.row;
-  while (begin < end) {
-    const std::size_t run = within / layout.run, offset = within % layout.run;
-    const std::size_t length = std::min({layout.run - offset, layout.row - within, end - begin});
-    const std::size_t scale = layout.shared ? run : run / layout.repeat * layout.run + offset;
-    visit(begin, length, row * layout.scales_of_row + scale);
-    begin += length;
-    within += length;
-    if (within == layout.row) {
-      within = 0;
-      ++row;
-    }
-  }
-}
-
-void check_grid(const QuantizerAttributes& attributes, const Grid& grid) {
-  const Shape &scale = grid.scale.shape, &zero_point = grid.zero_point.shape;
-  if (scale.rank != zero_point.rank || !std::equal(scale.dims, scale.dims + scale.rank, zero_point.dims))
-    throw InvalidArgument("FakeQuantize: scale has shape " + scale.text() + " but zero_point has shape " +
-                          zero_point.text() + ".");
-  const std::size_t count = scale.count();
+void check_grid_values(const QuantizerAttributes& attributes, const Grid& grid) {
+  const std::size_t count = grid.scale.shape.count();
   for (std::size_t i = 0; i < count; ++i)
     if (!(grid.scale.data[i] > 0.0f && std::isfinite(grid.scale.data[i])))
       throw InvalidArgument("FakeQuantize: scale holds " + std::to_string(grid.scale.data[i]) +
                             " but every scale must be finite and above zero.");
   if (attributes.format != Format::integer) return;
-  if (grid.limits.shape.count() != 2 || grid.limits.data[0] >= grid.limits.data[1])
-    throw InvalidArgument("FakeQuantize: limits must hold two codes, the lowest and then the highest.");
   const std::int64_t lowest = grid.limits.data[0], highest = grid.limits.data[1];
+  if (lowest >= highest) throw InvalidArgument(kWrongLimits);
   for (std::size_t i = 0; i < count; ++i) {
     const std::int64_t zero = grid.zero_point.data[i];
     if (zero - lowest > kLargestStep || highest - zero > kLargestStep || lowest - zero > kLargestStep ||
@@ -123,46 +78,78 @@ void check_grid(const QuantizerAttributes& attributes, const Grid& grid) {
 class Quantization {
  public:
   Quantization(const QuantizerAttributes& attributes, const FloatTensor& x, const Grid& grid, void* y)
-      : layout_(layout_of(attributes, x.shape, grid.scale.shape)), x_(x), grid_(grid), y_(y) {
+      : layout_(layout_of(attributes, x.shape, grid.scale.shape)),
+        x_(static_cast<const char*>(x.data)),
+        y_(static_cast<char*>(y)),
+        element_(byte_size(x.type)),
+        streamed_(x.data != y && may_stream(y, x.shape.count() * byte_size(x.type))),
+        scales_(grid.scale.data),
+        zero_points_(grid.zero_point.data) {
     const bool integer = attributes.format == Format::integer;
-    rule_ = {attributes.format, attributes.rounding, integer ? grid.limits.data[0] : 0,
+    rule_ = {x.type, attributes.format, attributes.rounding, integer ? grid.limits.data[0] : 0,
              integer ? grid.limits.data[1] : 0};
+    const std::size_t count = x.shape.count();
+    const bool channels = attributes.granularity == Granularity::channel;
+    if (channels && layout_.run < kShortRun && count > 0 && count / 4 >= layout_.row) spread(count);
   }
 
   // Computes the elements in [begin, end).
   void compute(std::size_t begin, std::size_t end) const {
-    for_each_run(layout_, begin, end, [this](std::size_t first, std::size_t length, std::size_t scale) {
-      if (x_.type == ElementType::float32)
-        compute_run(static_cast<const float*>(x_.data) + first, static_cast<float*>(y_) + first, length, scale);
-      else
-        compute_widened(first, length, scale);
-    });
+    if (!streamed_) return compute_to(y_ + begin * element_, begin, end);
+    alignas(kStreamUnit) char piece[kStreamPiece];
+    for (std::size_t first = begin; first < end; first += kStreamPiece / element_) {
+      const std::size_t last = std::min(end, first + kStreamPiece / element_);
+      compute_to(piece, first, last);
+      stream(piece, y_ + first * element_, (last - first) * element_, x_ + first * element_);
+    }
+    finish_stream();
   }
 
  private:
-  void compute_run(const float* x, float* y, std::size_t length, std::size_t scale) const {
-    const float* scales = grid_.scale.data + scale;
-    const std::int32_t* zero_points = grid_.zero_point.data + scale;
-    if (layout_.shared)
-      loops_.quantize_uniform(rule_, *scales, *zero_points, x, y, length);
-    else
-      loops_.quantize_varying(rule_, scales, zero_points, x, y, length);
-  }
-
-  void compute_widened(std::size_t first, std::size_t length, std::size_t scale) const {
-    float piece[kWidenedPiece];
-    for (std::size_t done = 0; done < length; done += kWidenedPiece) {
-      const std::size_t part = std::min(kWidenedPiece, length - done);
-      loops_.widen(x_.type, static_cast<const std::uint16_t*>(x_.data) + first + done, piece, part);
-      compute_run(piece, piece, part, layout_.shared ? scale : scale + done);
-      loops_.narrow(x_.type, piece, static_cast<std::uint16_t*>(y_) + first + done, part);
+  // Writes the elements in [begin, end) to y.
+  void compute_to(char* y, std::size_t begin, std::size_t end) const {
+    while (begin < end) {
+      const std::size_t row = begin / layout_.row, within = begin % layout_.row;
+      const std::size_t run = within / layout_.run, offset = within % layout_.run;
+      // What is left of a run, or as many runs of a row with scales of their own as there are.
+      const std::size_t whole = layout_.shared && offset == 0 ? layout_.row : layout_.run;
+      const std::size_t length = std::min({whole - offset, layout_.row - within, end - begin});
+      const std::size_t scale = layout_.shared ? run : run / layout_.repeat * layout_.run + offset;
+      compute_part(x_ + begin * element_, y, length, row * layout_.scales_of_row + scale);
+      begin += length;
+      y += length * element_;
     }
   }
 
-  const Layout layout_;
-  const FloatTensor& x_;
-  const Grid& grid_;
-  void* const y_;
+  void compute_part(const char* x, char* y, std::size_t length, std::size_t scale) const {
+    if (layout_.shared)
+      loops_.quantize_runs(rule_, scales_ + scale, zero_points_ + scale, layout_.run, x, y, length);
+    else
+      loops_.quantize_each(rule_, scales_ + scale, zero_points_ + scale, x, y, length);
+  }
+
+  // Copies the scales of the channels, so that each element of one long row has its own.
+  void spread(std::size_t count) {
+    const std::size_t channels = layout_.row / layout_.run;
+    const std::size_t rows = std::min(count / layout_.row, 1 + kSpreadElements / layout_.row);
+    for (std::size_t i = 0; i < rows * layout_.row; ++i) {
+      spread_scales_.push_back(scales_[i / layout_.run % channels]);
+      spread_zero_points_.push_back(zero_points_[i / layout_.run % channels]);
+    }
+    scales_ = spread_scales_.data();
+    zero_points_ = spread_zero_points_.data();
+    layout_ = {rows * layout_.row, rows * layout_.row, false, 1, 0};
+  }
+
+  Layout layout_;
+  const char* const x_;
+  char* const y_;
+  const std::size_t element_;
+  const bool streamed_;
+  const float* scales_;
+  const std::int32_t* zero_points_;
+  std::vector<float> spread_scales_;
+  std::vector<std::int32_t> spread_zero_points_;
   const ElementLoops& loops_ = element_loops();
   Rule rule_;
 };
@@ -181,7 +168,9 @@ QuantizerAttributes::QuantizerAttributes(const std::string& granularity_name, st
       axis(axis_index),
       block_size(block_length),
       rounding(one_of<Rounding>("rounding", rounding_name,
-                                {{"half-even", Rounding::half_even}, {"half-away", Rounding::half_away}})),
+                                {{"half-even", Rounding::half_even},
+                                 {"half-away", Rounding::half_away},
+                                 {"half-up", Rounding::half_up}})),
       format(one_of<Format>("format", format_name,
                             {{"int", Format::integer},
                              {"float16", Format::float16},
@@ -193,6 +182,36 @@ QuantizerAttributes::QuantizerAttributes(const std::string& granularity_name, st
                           " but must be at least 1.");
 }
 
+Layout layout_of(const QuantizerAttributes& attributes, const Shape& x, const Shape& scale) {
+  const Layout whole = {x.count(), x.count(), true, 1, 0};
+  if (attributes.granularity == Granularity::tensor) {
+    if (scale.count() == 1) return whole;
+    throw InvalidArgument("FakeQuantize: scale has shape " + scale.text() + " but one for the tensor is needed.");
+  }
+  const std::size_t axis = checked_axis(attributes.axis, x);
+  const std::size_t inner = x.count(axis + 1, x.rank);
+  const auto length = static_cast<std::size_t>(x.dims[axis]);
+  if (attributes.granularity == Granularity::channel) {
+    check_channel_scale(scale, x, axis);
+    if (length == 1) return whole;
+    return {length * inner, inner, true, 1, 0};
+  }
+  check_block_scale(scale, x, axis, attributes.block_size);
+  const auto block = static_cast<std::size_t>(attributes.block_size);
+  const auto scales_of_row = static_cast<std::size_t>(scale.dims[axis]) * inner;
+  if (inner == 1 && length % block == 0) return {x.count(), block, true, 1, 0};  // rows follow seamlessly
+  if (inner == 1) return {length, block, true, 1, scales_of_row};
+  return {length * inner, inner, false, block, scales_of_row};
+}
+
+void check_grid_shapes(const QuantizerAttributes& attributes, const Grid& grid) {
+  const Shape &scale = grid.scale.shape, &zero_point = grid.zero_point.shape;
+  if (scale.rank != zero_point.rank || !std::equal(scale.dims, scale.dims + scale.rank, zero_point.dims))
+    throw InvalidArgument("FakeQuantize: scale has shape " + scale.text() + " but zero_point has shape " +
+                          zero_point.text() + ".");
+  if (attributes.format == Format::integer && grid.limits.shape.count() != 2) throw InvalidArgument(kWrongLimits);
+}
+
 void fake_quantize(const QuantizerAttributes& attributes, const FloatTensor& x, const Grid& grid, void* y,
                    const TaskRunner& run) {
   const std::size_t count = x.shape.count();
@@ -200,7 +219,8 @@ void fake_quantize(const QuantizerAttributes& attributes, const FloatTensor& x, 
     if (y != x.data && count > 0) std::memcpy(y, x.data, count * byte_size(x.type));
     return;
   }
-  check_grid(attributes, grid);
+  check_grid_shapes(attributes, grid);
+  check_grid_values(attributes, grid);
   const Quantization quantization(attributes, x, grid, y);
   if (count == 0) return;
   const std::size_t tasks = (count + kTaskElements - 1) / kTaskElements;

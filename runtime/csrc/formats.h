@@ -1,21 +1,28 @@
 // The small float formats as arithmetic on float32: conversion from and to 16 bits, and rounding to a format.
 //
 // Everything here is branch free, so that loops over it are vectorized, and has internal linkage, because
-// it is compiled once for every instruction set and the linker must not mix the results.
+// it is compiled once for every instruction set and the linker must not mix the results. CUDA compiles the same
+// functions for the GPU.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 
+#if defined(__CUDACC__)
+#define QC_EVERYWHERE __host__ __device__
+#else
+#define QC_EVERYWHERE
+#endif
+
 namespace qc {
 
-static inline std::uint32_t bits_of(float value) {
+QC_EVERYWHERE static inline std::uint32_t bits_of(float value) {
   std::uint32_t bits;
   std::memcpy(&bits, &value, sizeof bits);
   return bits;
 }
 
-static inline float float_of(std::uint32_t bits) {
+QC_EVERYWHERE static inline float float_of(std::uint32_t bits) {
   float value;
   std::memcpy(&value, &bits, sizeof value);
   return value;
@@ -32,7 +39,7 @@ constexpr std::uint32_t kInfinityBits = 0x7f800000u;
 // step is 2^(exponent - mantissa_bits), and stays the same below the smallest normal number of the format.
 // NaN stays NaN. The caller keeps the exponent low enough for 2^23 steps to be finite.
 template <int mantissa_bits, int lowest_exponent>
-static inline float round_to_step(float value) {
+QC_EVERYWHERE static inline float round_to_step(float value) {
   const std::uint32_t sign = bits_of(value) & kSignBit;
   const std::uint32_t magnitude = bits_of(value) & kMagnitudeBits;
   constexpr std::uint32_t lowest_biased = 127 + lowest_exponent;
@@ -41,7 +48,7 @@ static inline float round_to_step(float value) {
   return float_of(bits_of((float_of(magnitude) + steps) - steps) | sign);
 }
 
-static inline float round_to_float16(float value) {
+QC_EVERYWHERE static inline float round_to_float16(float value) {
   // Anything from 65520 on rounds to infinity; the cut keeps the arithmetic finite and lets NaN through.
   constexpr float largest = 65504.0f, beyond = 131072.0f;
   float cut = value > beyond ? beyond : value;
@@ -52,34 +59,34 @@ static inline float round_to_float16(float value) {
 }
 
 // The upper half of a float32, rounded to nearest even; NaN becomes a quiet NaN.
-static inline std::uint16_t bfloat16_bits(float value) {
+QC_EVERYWHERE static inline std::uint16_t bfloat16_bits(float value) {
   const std::uint32_t bits = bits_of(value);
   const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   const std::uint32_t not_a_number = (bits >> 16) | 0x40u;
   return static_cast<std::uint16_t>((bits & kMagnitudeBits) > kInfinityBits ? not_a_number : rounded);
 }
 
-static inline float bfloat16_value(std::uint16_t bits) { return float_of(std::uint32_t{bits} << 16); }
+QC_EVERYWHERE static inline float bfloat16_value(std::uint16_t bits) { return float_of(std::uint32_t{bits} << 16); }
 
-static inline float round_to_bfloat16(float value) { return bfloat16_value(bfloat16_bits(value)); }
+QC_EVERYWHERE static inline float round_to_bfloat16(float value) { return bfloat16_value(bfloat16_bits(value)); }
 
 // The largest finite values of the 8-bit floats. Their arithmetic saturates.
 constexpr float kLargestE4M3FN = 448.0f;
 constexpr float kLargestE5M2 = 57344.0f;
 
-static inline float round_to_float8e4m3fn(float value) {
+QC_EVERYWHERE static inline float round_to_float8e4m3fn(float value) {
   float cut = value > kLargestE4M3FN ? kLargestE4M3FN : value;
   cut = cut < -kLargestE4M3FN ? -kLargestE4M3FN : cut;
   return round_to_step<3, -6>(cut);
 }
 
-static inline float round_to_float8e5m2(float value) {
+QC_EVERYWHERE static inline float round_to_float8e5m2(float value) {
   float cut = value > kLargestE5M2 ? kLargestE5M2 : value;
   cut = cut < -kLargestE5M2 ? -kLargestE5M2 : cut;
   return round_to_step<2, -14>(cut);
 }
 
-static inline float float16_value(std::uint16_t half) {
+QC_EVERYWHERE static inline float float16_value(std::uint16_t half) {
   const std::uint32_t sign = (std::uint32_t{half} & 0x8000u) << 16;
   const std::uint32_t shifted = (std::uint32_t{half} & 0x7fffu) << 13;
   const std::uint32_t normal = shifted + ((127u - 15u) << 23);
@@ -94,7 +101,7 @@ static inline float float16_value(std::uint16_t half) {
 }
 
 // Rounds to nearest even; overflow becomes infinity, NaN a quiet NaN.
-static inline std::uint16_t float16_bits(float value) {
+QC_EVERYWHERE static inline std::uint16_t float16_bits(float value) {
   const std::uint32_t sign = (bits_of(value) & kSignBit) >> 16;
   const std::uint32_t magnitude = bits_of(value) & kMagnitudeBits;
   const std::uint32_t normal = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - ((127u - 15u) << 23)) >> 13;

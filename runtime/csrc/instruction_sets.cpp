@@ -8,7 +8,8 @@
 
 namespace qc {
 
-extern const ElementLoops loops_baseline;
+// What every processor of the kind that is built for can run: "neon" on Arm, "baseline" elsewhere.
+extern const ElementLoops QC_LOOPS(QC_BASELINE);
 #if defined(QC_HAS_AVX2)
 extern const ElementLoops loops_avx2;
 #endif
@@ -27,9 +28,10 @@ std::vector<const ElementLoops*> usable_loops() {
     usable.push_back(&loops_avx512);
 #endif
 #if defined(QC_HAS_AVX2)
+  // Every processor with AVX2 has F16C as well, for which older compilers know no name here.
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) usable.push_back(&loops_avx2);
 #endif
-  usable.push_back(&loops_baseline);
+  usable.push_back(&QC_LOOPS(QC_BASELINE));
   return usable;
 }
 

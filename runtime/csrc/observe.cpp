@@ -1,11 +1,12 @@
 #include "observe.h"
 
 #include <algorithm>
-#include <memory>
+#include <cmath>
 #include <mutex>
 #include <vector>
 
 #include "formats.h"
+#include "keys.h"
 
 namespace qc {
 namespace {
@@ -15,22 +16,47 @@ namespace {
 constexpr std::size_t kTaskElements = std::size_t{1} << 18;
 constexpr std::size_t kMostTasks = 64;
 
-// Neighbouring elements often fall into the same bin, and a processor waits for an increment of a counter to
-// finish before it begins the next one of the same counter. Counting in turns in several tables avoids that.
-constexpr std::size_t kTables = 4;
+// Neighbouring elements often fall into the same bin, above all into that of zero, and a processor waits for an
+// increment of a counter to finish before it begins the next one of the same counter. Counting in turns in
+// several lanes avoids that. The lanes of a bin lie side by side: counters a multiple of 4 KiB apart would be
+// taken for the same one by the processor while it reorders loads and stores. They are narrow so that those in
+// use fit into the first cache; a slice that is counted must not be so long that one overflows.
+using Lane = std::uint16_t;
+constexpr std::size_t kLanes = 8;
+static_assert(kTaskElements / kLanes <= 0xffff, "a lane could overflow");
 
-// Below so many elements, clearing and adding up the tables takes longer than the waiting.
-constexpr std::size_t kWorthTables = std::size_t{1} << 16;
+// Below so many elements, adding up the lanes takes longer than the waiting.
+constexpr std::size_t kWorthLanes = std::size_t{1} << 13;
 
-// The elements of one slice of the tensor, summarized.
+// Bins of one exponent and sign.
+constexpr std::size_t kBlock = 128;
+
+// Lanes that belong to the thread, all zero whenever no summary uses them: to make them anew for every slice
+// would take longer than to count.
+Lane* zeroed_lanes() {
+  thread_local std::vector<Lane> lanes(kLanes * kHistogramBins);
+  return lanes.data();
+}
+
+// Calls take(first bin, bins), which tells how many elements it found in them, from the largest magnitude down
+// to the smallest until all elements are found: most of the bins are of magnitudes too small to occur.
+template <class Take>
+void take_bins(float largest, std::size_t elements, const Take& take) {
+  constexpr std::size_t negative = kHistogramBins / 2;
+  elements -= take(0, 1) + take(negative, 1);
+  for (std::size_t block = (bits_of(largest) >> 23) + 1; block-- > 0 && elements > 0;)
+    elements -= take(block * kBlock, kBlock) + take(negative + block * kBlock, kBlock);
+}
+
+// The elements of one slice of the tensor, summarized by one thread.
 class Summary {
  public:
   explicit Summary(std::size_t channels)
       : lowest_(channels, kNoExtremes.lowest), highest_(channels, kNoExtremes.highest) {}
 
-  // Makes the summary count bins: in the given histogram at once, or in tables of its own.
+  // Makes the summary count bins: in the given histogram at once, or in lanes of its thread.
   void count_in(std::int64_t* histogram) { histogram_ = histogram; }
-  void count_in_tables() { tables_.resize(kTables * kHistogramBins); }
+  void count_in_lanes() { lanes_ = zeroed_lanes(); }
 
   // Adds contiguous elements of one channel.
   void add(const float* x, std::size_t length, std::size_t channel) {
@@ -55,15 +81,38 @@ class Summary {
     nonfinite_ += other.nonfinite_;
   }
 
-  void add_tables_to(std::int64_t* histogram) const {
-    for (std::size_t table = 0; table < kTables && !tables_.empty(); ++table)
-      for (std::size_t bin = 0; bin < kHistogramBins; ++bin) histogram[bin] += tables_[table * kHistogramBins + bin];
+  // Adds the lanes, if there are any, to the histogram, and leaves them zero.
+  void move_lanes_to(std::int64_t* histogram) {
+    if (lanes_ == nullptr) return;
+    take_bins(largest(), counted_, [&](std::size_t first, std::size_t bins) {
+      Lane* const lanes = lanes_ + first * kLanes;
+      std::size_t elements = 0;
+      for (std::size_t bin = 0; bin < bins; ++bin) {
+        std::uint32_t count = 0;
+        for (std::size_t lane = 0; lane < kLanes; ++lane) count += lanes[bin * kLanes + lane];
+        histogram[first + bin] += count;
+        elements += count;
+      }
+      if (elements > 0) std::fill_n(lanes, bins * kLanes, 0);
+      return elements;
+    });
+    lanes_ = nullptr;
+  }
+
+  // The largest magnitude, which is infinity also if there are NaN.
+  float largest() const {
+    if (nonfinite_ > 0) return float_of(kInfinityBits);
+    float largest = 0.0f;
+    for (std::size_t i = 0; i < lowest_.size(); ++i)
+      if (lowest_[i] <= highest_[i])
+        largest = std::max({largest, std::fabs(value_of_key(lowest_[i])), std::fabs(value_of_key(highest_[i]))});
+    return largest;
   }
 
   void write(const Observation& result, std::size_t elements) const {
     for (std::size_t i = 0; i < lowest_.size(); ++i) {
-      result.minimum[i] = value_of(lowest_[i]);
-      result.maximum[i] = value_of(highest_[i]);
+      result.minimum[i] = value_of_key(lowest_[i]);
+      result.maximum[i] = value_of_key(highest_[i]);
     }
     *result.nonfinite = nonfinite_;
     *result.count = static_cast<std::int64_t>(elements) - nonfinite_;
@@ -73,26 +122,22 @@ class Summary {
   void count_bins(const float* x, std::size_t length) {
     if (histogram_ != nullptr) {
       for (std::size_t i = 0; i < length; ++i) ++histogram_[bits_of(x[i]) >> 16];
-    } else if (!tables_.empty()) {
-      std::uint32_t* tables = tables_.data();
+    } else if (lanes_ != nullptr) {
       std::size_t i = 0;
-      for (; i + kTables <= length; i += kTables)
-        for (std::size_t table = 0; table < kTables; ++table)
-          ++tables[table * kHistogramBins + (bits_of(x[i + table]) >> 16)];
-      for (; i < length; ++i) ++tables[bits_of(x[i]) >> 16];
+      for (; i + kLanes <= length; i += kLanes)
+        for (std::size_t lane = 0; lane < kLanes; ++lane) ++lanes_[(bits_of(x[i + lane]) >> 16) * kLanes + lane];
+      // The rest goes on with the lane after the last rest, so that all lanes get the same share.
+      for (; i < length; ++i) ++lanes_[(bits_of(x[i]) >> 16) * kLanes + (counted_ + i) % kLanes];
+      counted_ += length;
     }
-  }
-
-  // The float32 of a key; a negative zero becomes zero.
-  static float value_of(std::int32_t key) {
-    return float_of(static_cast<std::uint32_t>(key ^ ((key >> 31) & 0x7fffffff))) + 0.0f;
   }
 
   const ElementLoops& loops_ = element_loops();
   std::vector<std::int32_t> lowest_, highest_;
   std::int64_t nonfinite_ = 0;
   std::int64_t* histogram_ = nullptr;
-  std::vector<std::uint32_t> tables_;
+  Lane* lanes_ = nullptr;
+  std::size_t counted_ = 0;  // elements in the lanes
 };
 
 // Empties the bins of infinities and NaN.
@@ -150,23 +195,29 @@ std::size_t observed_channels(const Shape& x, std::int64_t axis) {
 }
 
 void observe(const FloatTensor& x, std::int64_t axis, const Observation& result, const TaskRunner& run) {
+  if (result.histogram != nullptr) std::fill_n(result.histogram, kHistogramBins, 0);
+  add_observed(x, axis, result, run);
+}
+
+float add_observed(const FloatTensor& x, std::int64_t axis, const Observation& result, const TaskRunner& run) {
   const std::size_t count = x.shape.count();
   const std::size_t number = observed_channels(x.shape, axis);
   const Channels channels = {
       number, number == 1 ? count : x.shape.count(static_cast<std::size_t>(axis) + 1, x.shape.rank)};
   std::int64_t* const histogram = result.histogram;
-  if (histogram != nullptr) std::fill_n(histogram, kHistogramBins, 0);
 
   Summary whole(number);
   std::mutex mutex;
-  const std::size_t slice = std::max({kTaskElements, 4 * number, (count + kMostTasks - 1) / kMostTasks});
+  const std::size_t slice = histogram != nullptr
+                                ? kTaskElements
+                                : std::max({kTaskElements, 4 * number, (count + kMostTasks - 1) / kMostTasks});
   const auto task = [&](std::size_t index) {
     Summary part(number);
-    if (histogram != nullptr) count < kWorthTables ? part.count_in(histogram) : part.count_in_tables();
+    if (histogram != nullptr) count < kWorthLanes ? part.count_in(histogram) : part.count_in_lanes();
     add_slice(part, x, channels, index * slice, std::min(count, (index + 1) * slice));
     const std::lock_guard<std::mutex> lock(mutex);
     whole.add(part);
-    part.add_tables_to(histogram);
+    part.move_lanes_to(histogram);
   };
   const std::size_t tasks = (count + slice - 1) / slice;
   if (tasks == 1)
@@ -174,7 +225,25 @@ void observe(const FloatTensor& x, std::int64_t axis, const Observation& result,
   else if (tasks > 1)
     run(tasks, task);
   whole.write(result, count);
-  if (histogram != nullptr) clear_nonfinite(histogram);
+  if (histogram != nullptr && *result.nonfinite > 0) clear_nonfinite(histogram);
+  return whole.largest();
+}
+
+void take_counts(std::int64_t* histogram, float largest, std::int64_t elements, std::vector<BinCount>& counts) {
+  std::size_t used = 0;
+  take_bins(largest, static_cast<std::size_t>(elements), [&](std::size_t first, std::size_t bins) {
+    counts.resize(used + bins);
+    std::int64_t found = 0;
+    for (std::size_t bin = first; bin < first + bins; ++bin) {  // without a branch, which would be guessed wrongly
+      const std::int64_t count = histogram[bin];
+      counts[used] = {static_cast<std::int64_t>(bin), count};
+      used += count != 0;
+      found += count;
+    }
+    if (found > 0) std::fill_n(histogram + first, bins, 0);
+    return static_cast<std::size_t>(found);
+  });
+  counts.resize(used);
 }
 
 }  // namespace qc

@@ -1,6 +1,8 @@
 // qc::Observe: the range, the number and, if wanted, the histogram of the finite elements of a tensor.
 #pragma once
 
+#include <vector>
+
 #include "tensor.h"
 
 namespace qc {
@@ -22,5 +24,15 @@ struct Observation {
 std::size_t observed_channels(const Shape& x, std::int64_t axis);
 
 void observe(const FloatTensor& x, std::int64_t axis, const Observation& result, const TaskRunner& run);
+
+// Like observe, but adds to the histogram. Returns the largest magnitude, infinity if an element is not finite.
+float add_observed(const FloatTensor& x, std::int64_t axis, const Observation& result, const TaskRunner& run);
+
+struct BinCount {
+  std::int64_t bin, count;
+};
+
+// Takes so many elements of no larger magnitude, which are all there are, out of a histogram and leaves zeros.
+void take_counts(std::int64_t* histogram, float largest, std::int64_t elements, std::vector<BinCount>& counts);
 
 }  // namespace qc

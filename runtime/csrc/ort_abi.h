@@ -85,7 +85,9 @@ struct Api {
   void (*ReleaseStatus)(Status* status);
   Unused unused_94[5];
   void (*ReleaseTensorTypeAndShapeInfo)(TensorInfo* info);
-  Unused unused_100[168];
+  Unused unused_100[93];
+  Status* (*KernelContext_GetGPUComputeStream)(const KernelContext* context, void** result);
+  Unused unused_194[74];
   Status* (*ShapeInferContext_GetInputTypeShape)(const ShapeContext* context, std::size_t index, TensorInfo** result);
   Unused unused_269;
   Status* (*ShapeInferContext_SetOutputTypeShape)(const ShapeContext* context, std::size_t index,
@@ -158,6 +160,7 @@ QC_ORT_POSITION(KernelContext_GetInput, 90);
 QC_ORT_POSITION(KernelContext_GetOutput, 91);
 QC_ORT_POSITION(ReleaseStatus, 93);
 QC_ORT_POSITION(ReleaseTensorTypeAndShapeInfo, 99);
+QC_ORT_POSITION(KernelContext_GetGPUComputeStream, 193);
 QC_ORT_POSITION(ShapeInferContext_GetInputTypeShape, 268);
 QC_ORT_POSITION(ShapeInferContext_SetOutputTypeShape, 270);
 QC_ORT_POSITION(KernelContext_ParallelFor, 274);

@@ -90,6 +90,8 @@ def test_ties() -> None:
     x = np.asarray([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 0.49999997], np.float32)
     np.testing.assert_array_equal(round_ties(x, Rounding.HALF_EVEN), [-2, -2, 0, 0, 2, 2, 0])
     np.testing.assert_array_equal(round_ties(x, Rounding.HALF_AWAY), [-3, -2, -1, 1, 2, 3, 0])
+    np.testing.assert_array_equal(round_ties(x, Rounding.HALF_UP, -3), [-2, -1, 0, 1, 2, 3, 1])
+    np.testing.assert_array_equal(round_ties(x[3:], Rounding.HALF_UP), [1, 2, 3, 0])
 
 
 def test_what_is_no_number_becomes_the_lowest_code() -> None:
@@ -198,7 +200,7 @@ def test_storage_types() -> None:
 def test_specs_as_text() -> None:
     spec = QuantSpec.of("int4", symmetric=True, narrow=True, granularity=PerBlock(0, 32))
     assert str(spec) == "int4 symmetric narrow block(0,32)"
-    assert str(QuantSpec.of("uint8", fixed_range=(0.0, 1.0))) == "uint8 asymmetric range(0,1)"
+    assert str(QuantSpec.of("uint8", fixed_range=(0.0, 1.0))) == "uint8 asymmetric range(0.0, 1.0)"
     assert str(QuantSpec.of("int32", symmetric=True, derived=True)) == "int32 symmetric derived"
     assert str(QuantSpec.of("float16")) == "float16"
 

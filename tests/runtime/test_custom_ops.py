@@ -1,9 +1,13 @@
-"""The operators of the domain "qc" inside ONNX Runtime sessions."""
+"""The operators of the domain "qc" inside ONNX Runtime sessions, on the CPU and on a GPU where there is one.
+
+The kernels for CUDA also run where there is none, compiled for the processor; see support/cuda_on_host.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -13,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
+from support.cuda_on_host import build_cuda_on_host
 
 from qc.ir import arithmetic
 from qc.ir.arithmetic import Rounding
@@ -20,9 +25,32 @@ from qc.ir.formats import IntFormat, parse_format
 from qc.ir.quant import Encoding, Granularity, PerBlock, PerChannel, PerTensor, QuantSpec
 from qc.runtime import kernels
 from qc.runtime.library import library_path
+from qc.runtime.providers import missing_for_cuda, session_providers
 
 WHOLE = PerTensor()
 STATISTICS = ["minimum", "maximum", "count", "nonfinite", "histogram"]
+
+
+class Implementation(NamedTuple):
+    """Which library all sessions of this file take their operators from, and where they run."""
+
+    library: Path
+    provider: str
+
+
+running: Implementation
+
+
+@pytest.fixture(params=["cpu", "cuda on host", "cuda"], scope="module", autouse=True)
+def implementation(request: pytest.FixtureRequest) -> str:
+    """What the sessions of this file run with."""
+    global running
+    name: str = request.param
+    if name == "cuda" and missing_for_cuda():
+        pytest.skip(f"CUDA cannot be used: {missing_for_cuda()}")
+    library = build_cuda_on_host() if name == "cuda on host" else library_path(cuda=name == "cuda")
+    running = Implementation(library, "cuda" if name == "cuda" else "cpu")
+    return name
 
 
 def grid(format: str, scale: Any, zero_point: Any, granularity: Granularity = WHOLE) -> Encoding:
@@ -35,6 +63,7 @@ def session_of(
     outputs: Mapping[str, int],
     initializers: Mapping[str, Any] | None = None,
     threads: int = 1,
+    provider: str | None = None,
 ) -> onnxruntime.InferenceSession:
     graph = helper.make_graph(
         nodes,
@@ -49,12 +78,15 @@ def session_of(
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("qc", 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
     options = onnxruntime.SessionOptions()
-    options.register_custom_ops_library(str(library_path()))
+    options.register_custom_ops_library(str(running.library))
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = threads
     options.log_severity_level = 4
     return onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        model.SerializeToString(),
+        options,
+        providers=session_providers(provider or running.provider),
+        enable_fallback=0,
     )
 
 
@@ -213,7 +245,7 @@ def test_memory_is_reused_without_harm_to_other_readers() -> None:
 
 
 def quantize_dequantize(format: str, encoding: Encoding, axis: int | None) -> onnxruntime.InferenceSession:
-    """A session of ONNX Runtime's own QuantizeLinear and DequantizeLinear."""
+    """A session of ONNX Runtime's own QuantizeLinear and DequantizeLinear, on the CPU."""
     zero_point = helper.make_tensor(
         "z", parse_format(format).onnx_type, encoding.zero_point.shape, encoding.zero_point.ravel().tolist()
     )
@@ -227,6 +259,7 @@ def quantize_dequantize(format: str, encoding: Encoding, axis: int | None) -> on
         {"x": (TensorProto.FLOAT, ["n", "c"])},
         {"y": TensorProto.FLOAT},
         {"s": encoding.scale, "z": zero_point},
+        provider="cpu",
     )
 
 
@@ -283,6 +316,28 @@ def test_observe_equals_the_kernel(histogram: int, axis: int, threads: int) -> N
         assert np.array_equal(seen[4], expected.histogram)
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.sampled_from([1, 2, 3, 5, 17, 255, 256, 300]), min_size=1, max_size=4).filter(
+        lambda shape: np.prod(shape) < 1e5
+    ),
+    st.integers(-1, 3),
+    st.integers(0, 2**32 - 1),
+)
+def test_observe_takes_every_shape_and_every_magnitude(shape: list[int], axis: int, seed: int) -> None:
+    axis = min(axis, len(shape) - 1)
+    # Any pattern of bits: all magnitudes, subnormal numbers, both zeros, infinities and NaN.
+    x = np.random.default_rng(seed).integers(0, 2**32, shape, np.uint32).view(np.float32)
+    x.ravel()[::5] = 0
+    x.ravel()[1::11] = -0.0
+    seen = observer_session(shape, 1, axis=axis).run(None, {"x": x})
+    expected = kernels.observe(x, True, None if axis == -1 else axis)
+    assert np.array_equal(seen[0].reshape(expected.minimum.shape), expected.minimum)
+    assert np.array_equal(seen[1].reshape(expected.maximum.shape), expected.maximum)
+    assert (seen[2].tolist(), seen[3].tolist()) == ([expected.count], [expected.nonfinite])
+    assert np.array_equal(seen[4], expected.histogram)
+
+
 def test_observe_takes_half_floats_scalars_and_empty_tensors() -> None:
     half = np.array([1.5, -2.25, np.nan], np.float16)
     seen = observer_session(["n"], 1, TensorProto.FLOAT16).run(None, {"x": half})
@@ -304,6 +359,24 @@ def test_a_histogram_is_only_made_if_the_model_takes_it() -> None:
     assert session.run(["count"], {"x": np.ones(3, np.float32)})[0].tolist() == [3]
 
 
+def session_of_fed_grids() -> tuple[onnxruntime.InferenceSession, dict[str, np.ndarray]]:
+    """A session of one quantizer that is fed its grid, and a feed that fits."""
+    node = helper.make_node("FakeQuantize", ["x", "scale", "zero_point", "limits"], ["y"], domain="qc")
+    inputs = {
+        "x": (TensorProto.FLOAT, ["n"]),
+        "scale": (TensorProto.FLOAT, ["s"]),
+        "zero_point": (TensorProto.INT32, ["z"]),
+        "limits": (TensorProto.INT32, ["l"]),
+    }
+    feed = {
+        "x": np.zeros(3, np.float32),
+        "scale": np.ones(1, np.float32),
+        "zero_point": np.zeros(1, np.int32),
+        "limits": np.array([-8, 7], np.int32),
+    }
+    return session_of([node], inputs, {"y": TensorProto.FLOAT}), feed
+
+
 @pytest.mark.parametrize(
     ("feed", "message"),
     [
@@ -312,43 +385,72 @@ def test_a_histogram_is_only_made_if_the_model_takes_it() -> None:
             {"scale": np.ones(2, np.float32), "zero_point": np.zeros(2, np.int32)},
             "one for the tensor is needed",
         ),
-        (
-            {"scale": np.array([-1], np.float32)},
-            "scale holds -1.0+ but every scale must be finite and above zero",
-        ),
-        ({"scale": np.array([np.nan], np.float32)}, "finite and above zero"),
-        ({"zero_point": np.array([2**30], np.int32)}, "which float32 cannot count"),
-        ({"limits": np.array([5, -5], np.int32)}, "limits must hold two codes"),
         ({"limits": np.array([5], np.int32)}, "limits must hold two codes"),
     ],
 )
-def test_a_grid_that_does_not_fit_is_an_error_in_one_sentence(
+def test_a_grid_of_a_wrong_shape_is_an_error_in_one_sentence(
     feed: dict[str, np.ndarray], message: str
 ) -> None:
-    node = helper.make_node("FakeQuantize", ["x", "scale", "zero_point", "limits"], ["y"], domain="qc")
-    inputs = {
-        "x": (TensorProto.FLOAT, ["n"]),
-        "scale": (TensorProto.FLOAT, ["s"]),
-        "zero_point": (TensorProto.INT32, ["z"]),
-        "limits": (TensorProto.INT32, ["l"]),
-    }
-    session = session_of([node], inputs, {"y": TensorProto.FLOAT})
-    good = {
-        "x": np.zeros(3, np.float32),
-        "scale": np.ones(1, np.float32),
-        "zero_point": np.zeros(1, np.int32),
-        "limits": np.array([-8, 7], np.int32),
-    }
+    session, good = session_of_fed_grids()
     session.run(None, good)
     with pytest.raises(Exception, match=message):
         session.run(None, good | feed)
 
 
 @pytest.mark.parametrize(
+    ("feed", "message"),
+    [
+        (
+            {"scale": np.array([-1], np.float32)},
+            "scale holds -1.0+ but every scale must be finite and above zero",
+        ),
+        ({"scale": np.array([np.nan], np.float32)}, "finite and above zero"),
+        ({"scale": np.array([np.inf], np.float32)}, "finite and above zero"),
+        ({"zero_point": np.array([2**30], np.int32)}, "which float32 cannot count"),
+        ({"limits": np.array([5, -5], np.int32)}, "limits must hold two codes"),
+        ({"limits": np.array([-(2**31), 2**31 - 1], np.int32)}, "which float32 cannot count"),
+    ],
+)
+def test_wrong_numbers_in_a_grid_are_an_error_or_give_nan_on_a_gpu(
+    feed: dict[str, np.ndarray], message: str, implementation: str
+) -> None:
+    session, good = session_of_fed_grids()
+    if implementation == "cpu":
+        with pytest.raises(Exception, match=message):
+            session.run(None, good | feed)
+    else:
+        assert np.isnan(session.run(None, good | feed)[0]).all()
+
+
+@pytest.mark.parametrize("format", ["int8", "float16", "bfloat16", "float8e4m3fn"])
+def test_on_a_gpu_one_wrong_scale_spoils_its_channel_only(format: str, implementation: str) -> None:
+    if implementation == "cpu":
+        pytest.skip("on the CPU this is an error")
+    encoding = grid(format, np.ones(3), np.zeros(3), PerChannel(1))
+    session = quantizer_session(encoding, [2, 3, 5], overridable=True)
+    x = np.random.default_rng(0).standard_normal((2, 3, 5)).astype(np.float32)
+    spoiled = session.run(None, {"x": x, "scale": np.array([1, -1, 1], np.float32)})[0]
+    assert np.isnan(spoiled[:, 1]).all()
+    assert_same_bits(spoiled[:, ::2].copy(), reference(x, encoding)[:, ::2].copy())
+
+
+@pytest.mark.parametrize("rounding", Rounding)
+@pytest.mark.parametrize("encoding", GRIDS, ids=lambda e: str(e.spec))
+def test_ties_and_special_numbers_equal_the_kernel(encoding: Encoding, rounding: Rounding) -> None:
+    ties = np.random.default_rng(4).integers(-40, 40, (5, 7, 11)) / 2 * encoding.scale.ravel()[0]
+    x = ties.astype(np.float32)
+    x.ravel()[:6] = [np.nan, np.inf, -np.inf, -0.0, 1e-45, -3e38]
+    found = quantizer_session(encoding, ["a", "b", "c"], rounding=rounding.value).run(None, {"x": x})[0]
+    expected = kernels.fake_quantize(x, encoding, rounding)
+    same = (found.view(np.uint32) == expected.view(np.uint32)) | (np.isnan(found) & np.isnan(expected))
+    assert same.all()
+
+
+@pytest.mark.parametrize(
     ("attributes", "message"),
     [
         ({"granularity": "row"}, "granularity is 'row' but must be one of tensor, channel, block"),
-        ({"rounding": "up"}, "rounding is 'up' but must be one of half-even, half-away"),
+        ({"rounding": "up"}, "rounding is 'up' but must be one of half-even, half-away, half-up"),
         ({"format": "float7"}, "format is 'float7' but must be one of int, float16"),
         ({"granularity": "block", "block_size": 0}, "block_size is 0 but must be at least 1"),
     ],

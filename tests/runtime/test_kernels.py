@@ -164,6 +164,46 @@ def test_any_bits_with_any_scale_equal_the_definition(
     assert_same_bits(kernels.fake_quantize(x, encoding, rounding), reference(x, encoding, rounding))
 
 
+def hard_quotients() -> tuple[np.ndarray, np.ndarray]:
+    """All float32 x and scale, up to powers of two, whose quotient is nearest to a neighbour of a tie.
+
+    With the significands X and S as integers of 24 bits, M one of 25 bits for the middle between the float32
+    of a tie and the next one, and a small d: X * 2^24 = M * S + d, or X * 2^25 if the quotient is below one.
+    M is odd, so that M and d determine S.
+    """
+    ties = (2 * np.arange(1 << 16, dtype=np.int64) + 1).astype(np.float32)  # twice the quotient
+    below, above = np.nextafter(ties, np.float32(0)), np.nextafter(ties, np.float32(np.inf))
+    middle = np.concatenate([ties.astype(np.float64) + below, ties.astype(np.float64) + above]) / 2
+    significand, exponent = np.frexp(middle)
+    m = np.ldexp(significand, 25).astype(np.int64)
+    inverse = m.copy()  # modulo 8, and with twice as many bits after each step
+    for _ in range(4):
+        inverse = inverse * (2 - m * inverse) & (1 << 25) - 1
+    found = []
+    for d in (d for d in range(-7, 8) if d):
+        for bits in (24, 25):
+            s = -d * inverse & (1 << bits) - 1
+            x = m * s + d >> bits
+            fits = (x * 2**bits == m * s + d) & (x >> 23 == 1) & (s >> 23 == 1)
+            size = np.ldexp(1.0, exponent[fits] - 2 - (24 - bits))  # of the quotient, halved again
+            found.append((x[fits] * size, s[fits].astype(np.float64)))
+    x, s = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return x.astype(np.float32), s.astype(np.float32)
+
+
+@every_instruction_set
+@pytest.mark.parametrize("rounding", Rounding)
+def test_quotients_that_are_hard_to_round(rounding: Rounding) -> None:
+    x, scale = hard_quotients()
+    assert len(x) > 500_000
+    for sign, zero_point in ((1, 0), (-1, 65535)):
+        encoding = grid("uint16", scale, np.full(len(scale), zero_point), PerChannel(0))
+        numbers = (sign * x).astype(np.float32)
+        assert_same_bits(
+            kernels.fake_quantize(numbers, encoding, rounding), reference(numbers, encoding, rounding)
+        )
+
+
 @every_instruction_set
 @pytest.mark.parametrize("format", FLOATS)
 def test_every_exponent_and_border_of_a_float_format(format: str) -> None:
@@ -202,11 +242,12 @@ def test_long_rows_of_sixteen_bit_floats() -> None:
     assert np.array_equal(kernels.observe(x, axis=0).maximum, x.max(1))
 
 
-def test_ties_go_to_even_or_away_from_zero() -> None:
+def test_ties_go_to_even_away_from_zero_or_up() -> None:
     x = np.array([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5], np.float32)
     encoding = grid("int8", 1, 0)
     assert kernels.fake_quantize(x, encoding).tolist() == [-2, -2, 0, 0, 2, 2]
     assert kernels.fake_quantize(x, encoding, Rounding.HALF_AWAY).tolist() == [-3, -2, -1, 1, 2, 3]
+    assert kernels.fake_quantize(x, encoding, Rounding.HALF_UP).tolist() == [-2, -1, 0, 1, 2, 3]
 
 
 def test_not_a_number_becomes_the_lowest_code() -> None:
@@ -248,6 +289,11 @@ def test_arrays_that_are_not_contiguous_and_scalars() -> None:
             "axis is 1, outside",
         ),
         (np.zeros(3, np.float32), grid("int8", 1, 2**23), "which float32 cannot count"),
+        (
+            np.zeros(3, np.float32),
+            Encoding(QuantSpec.of("int2", symmetric=True, shifted=True), np.float32(1), np.int32(0)),
+            "the kernels know no shifted grids",
+        ),
     ],
 )
 def test_what_does_not_fit_is_one_sentence(array: np.ndarray, encoding: Encoding, message: str) -> None:
@@ -324,3 +370,11 @@ def test_observe_refuses_other_dtypes_and_axes() -> None:
         kernels.observe(np.zeros(3, np.int32))
     with pytest.raises(UsageError, match="axis 1 is outside"):
         kernels.observe(np.zeros(3, np.float32), axis=1)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((50000, 7), 0), ((50000, 7), 1), ((3 << 18,), None)])
+def test_equal_values_are_counted_in_any_number(shape: tuple[int, ...], axis: int | None) -> None:
+    x = np.full(shape, 1.5, np.float32)
+    seen = kernels.observe(x, histogram=True, axis=axis)
+    assert seen.histogram is not None
+    assert np.array_equal(seen.histogram, expected_histogram(x))

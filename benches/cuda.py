@@ -1,0 +1,200 @@
+"""What quantization costs on a GPU: the kernels beside one that negates, networks beside their float models.
+
+    python benches/cuda.py
+
+The first table has the time of each operator on a tensor, and its ratio to a float negation by ONNX Runtime,
+which reads and writes the tensor once and does nothing else, so it is as long as a copy. The second table has
+ratios to the float model; inputs and outputs stay on the GPU, but for those of calibration. Everything runs
+in turns, and medians of the clock are compared. The networks have the shapes of the real ones and random
+weights (see networks.py). Ends with exit code 1 above the limit, and 2 where CUDA cannot be used.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import click
+import networks
+import numpy as np
+import onnx
+import onnxruntime as ort
+from networks import NETWORKS, feeds
+from onnx import TensorProto, helper, numpy_helper
+from rich.console import Console
+from rich.table import Table
+from speed import observed
+
+import qc
+from qc.ir.errors import QcError
+from qc.ir.executor import Observation
+from qc.runtime import OrtExecutor, choose_provider, open_session
+
+LIMIT = 1.3  # of FakeQuantize, in copies of the tensor
+OPS_IN_A_ROW = 20
+CALIBRATIONS = {"min-max": Observation(), "histogram": Observation(histogram=True)}
+STATISTICS = ("minimum", "maximum", "count", "nonfinite", "histogram")
+GRID = {
+    "scale": np.array(0.05, np.float32),
+    "zero_point": np.array(3, np.int32),
+    "limits": np.array([-128, 127], np.int32),
+}
+
+Run = Callable[[], object]
+
+
+def interleaved(runs: Sequence[Run], rounds: int) -> list[float]:
+    """Median seconds of every function, called in turns after three calls each to warm up."""
+    times: list[list[float]] = [[] for _ in runs]
+    for round in range(rounds + 3):
+        for run, record in zip(runs, times, strict=True):
+            start = time.perf_counter()
+            run()
+            if round >= 3:
+                record.append(time.perf_counter() - start)
+    return [statistics.median(record) for record in times]
+
+
+def bound(session: ort.InferenceSession, feed: dict[str, np.ndarray], device: str) -> Run:
+    """Runs a session, and waits for it, with all inputs and outputs in the memory of the device."""
+    binding = session.io_binding()
+    for name, array in feed.items():
+        binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array, device, 0))
+    for output in session.get_outputs():
+        binding.bind_output(output.name, device)
+
+    def run() -> None:
+        session.run_with_iobinding(binding)
+        binding.synchronize_outputs()
+
+    return run
+
+
+def chain(op_type: str, length: int) -> onnx.ModelProto:
+    """A model of so many ops, each on the result of the one before."""
+    quantizes = op_type == "FakeQuantize"
+    parameters = list(GRID) if quantizes else []
+    domain = "qc" if quantizes else ""
+    nodes = [
+        helper.make_node(
+            op_type, [f"x{index}" if index else "x", *parameters], [f"x{index + 1}"], domain=domain
+        )
+        for index in range(length)
+    ]
+    return model_of(nodes, helper.make_tensor_value_info(f"x{length}", TensorProto.FLOAT, ["n"]))
+
+
+def observers(histogram: bool, number: int) -> onnx.ModelProto:
+    """A model of so many observers of its input."""
+    nodes = []
+    for index in range(number):
+        names = [f"{kind}{index}" for kind in (STATISTICS if histogram else STATISTICS[:4])]
+        nodes.append(helper.make_node("Observe", ["x"], names, domain="qc", histogram=int(histogram)))
+    return model_of(
+        nodes, *(helper.make_tensor_value_info(node.output[2], TensorProto.INT64, [1]) for node in nodes)
+    )
+
+
+def model_of(nodes: list[onnx.NodeProto], *outputs: onnx.ValueInfoProto) -> onnx.ModelProto:
+    """A model of a vector ``x``, with a grid."""
+    weights = [numpy_helper.from_array(array, name) for name, array in GRID.items()]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])]
+    graph = helper.make_graph(nodes, "graph", inputs, outputs, weights)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("qc", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+def measure_operators(elements: int, rounds: int, provider: str) -> dict[str, float]:
+    """Seconds of one op of each kind. What a run costs besides its ops is taken off, by a run of one op."""
+    kinds: dict[str, Callable[[int], onnx.ModelProto]] = {
+        "Neg": lambda length: chain("Neg", length),
+        "FakeQuantize": lambda length: chain("FakeQuantize", length),
+        "Observe": lambda number: observers(False, number),
+        "Observe, histogram": lambda number: observers(True, number),
+    }
+    x = np.random.default_rng(0).standard_normal(elements, np.float32)
+    runs = []
+    for make in kinds.values():
+        for length in (1, 1 + OPS_IN_A_ROW):
+            session = open_session(make(length), optimize=False, provider=provider)
+            runs.append(bound(session, {"x": x}, provider))
+    seconds = interleaved(runs, rounds)
+    return {
+        kind: (seconds[2 * place + 1] - seconds[2 * place]) / OPS_IN_A_ROW for place, kind in enumerate(kinds)
+    }
+
+
+class Laps:
+    """A stream of feeds that measures how long its reader takes for each, after the first, which warms up."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._seconds: list[float] = []
+
+    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
+        for feed in feeds(self._count):
+            start = time.perf_counter()
+            yield feed
+            self._seconds.append(time.perf_counter() - start)
+
+    def median(self) -> float:
+        """The median of the seconds."""
+        return statistics.median(self._seconds[1:])
+
+
+def measure_network(name: str, rounds: int, provider: str) -> tuple[float, dict[str, float]]:
+    """Milliseconds of the float model, and ratios to it. Calibration copies its inputs to the GPU."""
+    compiled = qc.compile(NETWORKS[name](), "w8a8", data=lambda: feeds(2), target="ort-cpu", device=provider)
+    feed = next(feeds(1))
+    plain = open_session(compiled.float_model, provider=provider)
+    simulation = open_session(compiled.simulation, provider=provider)
+    runs = [bound(plain, feed, provider), bound(simulation, feed, provider), lambda: plain.run(None, feed)]
+    seconds, simulated, fed = interleaved(runs, rounds)
+    ratios = {"simulation": simulated / seconds}
+    for kind, request in CALIBRATIONS.items():
+        laps = Laps(rounds)
+        requests = dict.fromkeys(observed(compiled), request)
+        OrtExecutor(provider=provider).observe(compiled.float_model, requests, laps)
+        ratios[kind] = laps.median() / fed
+    return seconds * 1000, ratios
+
+
+@click.command(help=(__doc__ or "").partition("\n")[0])
+@click.argument("names", metavar="[NETWORK]...", nargs=-1, type=click.Choice(list(NETWORKS)))
+@click.option("--batch", default=32, show_default=True, help="Images at once.")
+@click.option("--elements", default=1 << 26, show_default=True, help="Length of the tensor of float32.")
+@click.option("--rounds", default=31, show_default=True, help="Runs of everything.")
+@click.option("--provider", default="cuda", help="cpu, to try the bench out.")
+def main(names: tuple[str, ...], batch: int, elements: int, rounds: int, provider: str) -> None:
+    """Prints one row per operator and one per network."""
+    try:
+        provider = choose_provider(provider)
+    except QcError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
+    seconds = measure_operators(elements, rounds, provider)
+    show_operators(seconds, elements)
+    networks.use_batch(batch)
+    table = Table("network", "float, ms", "simulation", *CALIBRATIONS)
+    for name in names or NETWORKS:
+        milliseconds, ratios = measure_network(name, rounds, provider)
+        table.add_row(name, f"{milliseconds:.2f}", *(f"{ratio:.3f}" for ratio in ratios.values()))
+    Console().print(table)
+    sys.exit(1 if seconds["FakeQuantize"] > LIMIT * seconds["Neg"] else 0)
+
+
+def show_operators(seconds: dict[str, float], elements: int) -> None:
+    """Prints the first table."""
+    table = Table("operator", "microseconds", "GB/s", "ratio to Neg", "limit")
+    for kind, time_of_one in seconds.items():
+        moved = elements * 4 * (1 if kind.startswith("Observe") else 2)  # bytes read and written
+        bandwidth, ratio = moved / time_of_one / 1e9, time_of_one / seconds["Neg"]
+        limit = f"{LIMIT:.2f}" if kind == "FakeQuantize" else ""
+        table.add_row(kind, f"{time_of_one * 1e6:.1f}", f"{bandwidth:.0f}", f"{ratio:.3f}", limit)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
