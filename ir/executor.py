@@ -6,13 +6,15 @@ runtime computed them, and on which device, is no concern of theirs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
 import onnx
+
+from .errors import UsageError
 
 Feed = Mapping[str, np.ndarray]
 """One run's worth of inputs: an array for every graph input, by name."""
@@ -26,10 +28,22 @@ class Observation:
         histogram: also count how often each value occurs (see :meth:`Statistics.histogram`).
         axis: collect minimum and maximum for each index along this axis, counted from 0; None for one pair
             over the whole tensor. A histogram is always of the whole tensor.
+        moments: also collect sums and sums of squares, of the whole tensor or for each index along ``axis``.
+        gram: also collect sums, and the sum of the products of each two channels (the Gram matrix of the
+            tensor as rows of channels); needs ``axis``.
+
+    Raises:
+        UsageError: ``gram`` without ``axis``.
     """
 
     histogram: bool = False
     axis: int | None = None
+    moments: bool = False
+    gram: bool = False
+
+    def __post_init__(self) -> None:
+        if self.gram and self.axis is None:
+            raise UsageError("a Gram matrix is over the channels of a tensor; give their axis")
 
 
 @runtime_checkable
@@ -61,6 +75,37 @@ class Statistics(Protocol):
             UsageError: no histogram was asked for when the values were observed.
         """
 
+    def above(self, limit: float) -> Self:
+        """The statistics of the values above ``limit`` alone, as far as the bins of the histogram tell.
+
+        Raises:
+            UsageError: no histogram was asked for when the values were observed.
+        """
+
+    def average_range(self) -> tuple[np.ndarray, np.ndarray]:
+        """The averages over the feeds of the smallest and of the largest value; float64, as ``minimum``.
+
+        Feeds on which no finite value was seen do not count; infinite, as ``minimum``, if there is no other.
+        """
+
+    def mean(self) -> np.ndarray:
+        """The mean of all elements, float64, of the shape of ``minimum``; zero if there are none.
+
+        NaN and infinity count as zero.
+
+        Raises:
+            UsageError: neither moments nor a Gram matrix were asked for when the values were observed.
+        """
+
+    def second_moment(self) -> np.ndarray:
+        """The mean of the squares, as :meth:`mean`; with a Gram matrix that of the products, symmetric.
+
+        A Gram matrix is of shape ``(channels, channels)``, and its means are over all positions of a channel.
+
+        Raises:
+            UsageError: as for :meth:`mean`.
+        """
+
     def merge(self, other: Self) -> Self:
         """The statistics of both together; exact, commutative and associative."""
 
@@ -75,14 +120,16 @@ class Executor(Protocol):
         data: Iterable[Feed],
         *,
         base_dir: Path | None = None,
+        on_feeds: Callable[[int], None] | None = None,
     ) -> Mapping[str, Statistics]:
-        """Runs ``model`` on every feed and summarizes the requested tensors of its main graph.
+        """Runs ``model`` on every feed and summarizes the requested tensors, bodies included.
 
         Args:
             model: the float model; it is not changed.
             requests: what to collect, by tensor name.
             data: the feeds; at least one.
             base_dir: the folder that external data of ``model`` is relative to.
+            on_feeds: called now and then with the number of feeds that were done since the last call.
 
         Returns:
             Statistics in the order of ``requests``.

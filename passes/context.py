@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -123,15 +124,21 @@ class PassContext:
             )
         self.artifacts[name] = artifact
 
-    def track(self, items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:
-        """Yields the items and shows progress: one step for every item that was worked on."""
+    @contextmanager
+    def task(self, description: str, total: int | None = None) -> Iterator[Task]:
+        """A block of work that shows progress as it tells the task."""
         task = self.progress.start(description, total)
         try:
+            yield task
+        finally:
+            task.finish()
+
+    def track(self, items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:
+        """Yields the items and shows progress: one step for every item that was worked on."""
+        with self.task(description, total) as task:
             for item in items:
                 yield item
                 task.advance()
-        finally:
-            task.finish()
 
 
 def _required(need: str, given: T | None, who: str = "this pass") -> T:

@@ -33,21 +33,39 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from qc.ir.errors import DataError, nearest
+from qc.ir.errors import DataError, UsageError, nearest
 from qc.ir.executor import Feed
 
 from .data_files import file_source
 from .data_python import callable_source, iterable_source, named_function
 from .inputs import InputInfo, check_feed, free_dimensions
-from .source import Source, stacked_source
+from .source import Source, Unread, stacked_source
 
 _MOST_RANDOM = 1 << 27  # elements of one input, which are made in float64
 _MOST_AXES = 64  # numpy has no more
+
+
+class Share(NamedTuple):
+    """Every ``step``-th feed, from feed ``start`` on."""
+
+    start: int
+    step: int
+
+
+WHOLE = Share(0, 1)
+
+
+class NumberedFeeds(Protocol):
+    """Feeds that know their numbers in the whole data."""
+
+    def numbered(self) -> Iterator[tuple[int, Feed]]:
+        """The feeds with their numbers, which increase."""
 
 
 class Data:
@@ -59,22 +77,40 @@ class Data:
     Attributes:
         inputs: the inputs the feeds are checked against.
         origin: where the feeds come from, in words.
+        share: which of the feeds of the source these are.
         length: how many feeds there are, if that is known beforehand.
     """
 
-    def __init__(self, inputs: Sequence[InputInfo], source: Source) -> None:
+    def __init__(self, inputs: Sequence[InputInfo], source: Source, share: Share = WHOLE) -> None:
         self.inputs = tuple(inputs)
         self.source = source
         self.origin = source.origin
-        self.length = source.length
+        self.share = share
+        self.length = None if source.length is None else len(range(share.start, source.length, share.step))
 
     def __iter__(self) -> Iterator[Feed]:
-        empty = True
-        for place, feed in self.source.open():
-            empty = False
-            yield check_feed(feed, self.inputs, place)
-        if empty:
+        return (feed for _, feed in self.numbered())
+
+    def numbered(self) -> Iterator[tuple[int, Feed]]:
+        """The feeds of this share with their numbers in the whole data, counted from 0."""
+        number = -1
+        for number, (place, feed) in enumerate(self.source.open()):
+            if number % self.share.step == self.share.start:
+                feed = feed.read() if isinstance(feed, Unread) else feed
+                yield number, check_feed(feed, self.inputs, place)
+        if number < 0:
             raise DataError(f"{self.origin}: there is no sample")
+
+    def shard(self, index: int, count: int) -> Data:
+        """Every ``count``-th of these feeds, from the one at ``index`` on; perhaps none.
+
+        Raises:
+            UsageError: ``index`` is not in the range of 0 to ``count - 1``.
+        """
+        if not 0 <= index < count:
+            raise UsageError(f"there is no shard {index} of {count}; shards are counted from 0")
+        share = Share(self.share.start + self.share.step * index, self.share.step * count)
+        return Data(self.inputs, self.source, share)
 
     def __repr__(self) -> str:
         count = "an unknown number of" if self.length is None else str(self.length)
@@ -96,7 +132,7 @@ def load_data(source: DataSource | object, inputs: Sequence[InputInfo]) -> Data:
             are checked only when they are read.
     """
     if isinstance(source, Data):
-        return source if source.inputs == tuple(inputs) else Data(inputs, source.source)
+        return source if source.inputs == tuple(inputs) else Data(inputs, source.source, source.share)
     return Data(inputs, _find_source(source, inputs))
 
 
@@ -104,9 +140,9 @@ def _find_source(source: object, inputs: Sequence[InputInfo]) -> Source:
     if isinstance(source, (str, Path)):
         path = Path(source)
         if path.exists():
-            return file_source(path, inputs)
+            return replace(file_source(path, inputs), spec=str(path.resolve()))
         if ":" in str(source):
-            return callable_source(named_function(str(source)), f"'{source}'")
+            return replace(callable_source(named_function(str(source)), f"'{source}'"), spec=str(source))
         raise DataError(f"data '{source}' does not exist; give a file, a folder or module:function")
     if isinstance(source, (np.ndarray, Mapping)):
         return stacked_source("the given arrays", source, inputs)

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -20,7 +21,7 @@ from onnx import TensorProto, numpy_helper
 from qc.ir.errors import DataError
 
 from .inputs import InputInfo, the_only_input
-from .source import Rows, Source, lacks_batch_axis, stacked_source
+from .source import Rows, Source, Unread, lacks_batch_axis, stacked_source
 
 _ZIP_START = b"PK"
 
@@ -42,6 +43,23 @@ def file_source(path: Path, inputs: Sequence[InputInfo]) -> Source:
     if path.suffix == ".py":
         raise DataError(f"data '{path}' is a Python file; name the function in it: {path}:FUNCTION")
     raise DataError(f"data '{path}' is neither a folder nor an .npz or .npy file")
+
+
+def load_labels(path: str | Path) -> np.ndarray:
+    """The array of an ``.npy`` file with an element for each feed along its first axis.
+
+    Raises:
+        DataError: it is not such a file, or the array is a single number.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise DataError(f"labels '{path}' do not exist")
+    if not path.is_file() or path.suffix != ".npy":
+        raise DataError(f"labels '{path}' are not an .npy file; save them with numpy.save")
+    labels = _load_npy(path)
+    if not labels.ndim:
+        raise DataError(f"labels '{path}' hold a single number; give one for each feed")
+    return labels
 
 
 def _folder_source(path: Path, inputs: Sequence[InputInfo]) -> Source:
@@ -73,7 +91,7 @@ def _folder_source(path: Path, inputs: Sequence[InputInfo]) -> Source:
 def _one_per_file(path: Path, files: Sequence[Path], load: Callable[[Path], object]) -> Source:
     def feeds() -> Iterator[tuple[str, object]]:
         for file in files:
-            yield f"'{file}'", load(file)
+            yield f"'{file}'", Unread(partial(load, file))
 
     return Source(f"'{path}'", feeds, len(files))
 
@@ -90,15 +108,14 @@ def _folder_per_input(path: Path, folders: dict[str, Path], inputs: Sequence[Inp
             odd = sorted(set(names[first]) ^ set(names[other]))[0]
             raise DataError(f"'{path}': the folders '{first}' and '{other}' differ: only one holds '{odd}'")
 
+    def load(file: str) -> object:
+        return {
+            name: _with_batch_axis(_load_npy(folder / file), infos[name]) for name, folder in folders.items()
+        }
+
     def feeds() -> Iterator[tuple[str, object]]:
         for file in names[first]:
-            yield (
-                f"'{path / first / file}'",
-                {
-                    name: _with_batch_axis(_load_npy(folder / file), infos[name])
-                    for name, folder in folders.items()
-                },
-            )
+            yield f"'{path / first / file}'", Unread(partial(load, file))
 
     return Source(f"'{path}'", feeds, len(names[first]))
 

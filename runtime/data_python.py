@@ -47,27 +47,34 @@ def callable_source(function: Callable[[], Any], origin: str) -> Source:
     return Source(origin, feeds, None)
 
 
-def named_function(text: str) -> Callable[[], Any]:
+def named_function(
+    text: str, role: str = "data", error_type: type[QcError] = DataError
+) -> Callable[..., Any]:
     """Imports the function that ``module:function`` or ``file.py:function`` names.
 
     The current folder is put on the search path first, as ``python -m`` does it.
 
+    Args:
+        role: what the function is for, in words.
+        error_type: what to raise.
+
     Raises:
-        DataError: the module cannot be imported or has no such function.
+        QcError: of ``error_type``; the module cannot be imported or has no such function.
     """
     module_name, _, function_name = text.rpartition(":")
     if not function_name:
-        raise DataError(f"data '{text}' names no function; give it as {module_name}:FUNCTION")
+        raise error_type(f"{role} '{text}' names no function; give it as {module_name}:FUNCTION")
     if module_name.endswith(".py") and not Path(module_name).is_file():
-        raise DataError(f"the Python file '{module_name}' for data does not exist")
+        raise error_type(f"the Python file '{module_name}' for {role} does not exist")
     try:
         module = _import(module_name)
     except Exception as error:  # a module may raise anything while it is imported
-        raise DataError(f"cannot import '{module_name}' for data: {type(error).__name__}: {error}") from error
+        sentence = f"cannot import '{module_name}' for {role}: {type(error).__name__}: {error}"
+        raise error_type(sentence) from error
     function = getattr(module, function_name, None)
     if not callable(function):
         known = [name for name, value in vars(module).items() if callable(value)]
-        raise DataError(f"'{module_name}' has no function '{function_name}'{nearest(function_name, known)}")
+        raise error_type(f"'{module_name}' has no function '{function_name}'{nearest(function_name, known)}")
     return function  # type: ignore[no-any-return]
 
 

@@ -2,44 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 from onnx import ModelProto
 
-from qc.ir.errors import DataError
 from qc.ir.executor import Feed, Observation
 
-from .data import load_data
+from .checkpoints import Checkpoints, OnNote, cache_key
+from .collected import ModelStatistics
+from .data import NumberedFeeds, load_data
+from .device_sums import carry_histograms
 from .inputs import model_inputs
-from .observe import ObserverOutputs, RangeOutputs, add_observers
+from .observe import add_observers
+from .observer import Observer, OnFeeds, run_on
 from .parts import expose_tensors
-from .protos import detach_weights
-from .session import element_type, open_session, run_session
-from .statistics import BINS, Ranges, TensorStatistics
-
-OnStep = Callable[[int, int | None], None]
+from .protos import ModelParts, detach_weights
+from .providers import choose_provider
+from .session import element_type, open_session
 
 
 @dataclass(frozen=True)
 class OrtExecutor:
-    """Runs models with ONNX Runtime on the CPU. Implements :class:`qc.ir.executor.Executor`.
+    """Runs models with ONNX Runtime. Implements :class:`qc.ir.executor.Executor`.
 
     Attributes:
         threads: threads within an op; None for one per physical core.
         optimize: whether ONNX Runtime may rewrite the graph; off, every node runs as it is written.
         allow_nonfinite: leave NaN and infinity out of the statistics instead of raising DataError.
-        on_step: called after every feed with the number of feeds done and the number of all, if known.
+        provider: where models run: "cpu", "cuda" or "auto"; see :func:`qc.runtime.open_session`.
+        identify_feeds: let statistics say which feeds are in them, so that none is merged in twice.
+        cache: a folder for statistics, with which calibration goes on where it was killed, and is not done
+            again for the same model, data and tensors; see :mod:`qc.runtime.checkpoints`.
+        on_note: called with a sentence for the user, such as that a file of the cache is damaged.
     """
 
     threads: int | None = None
     optimize: bool = True
     allow_nonfinite: bool = False
-    on_step: OnStep | None = None
+    provider: str = "cpu"
+    identify_feeds: bool = False
+    cache: Path | None = None
+    on_note: OnNote | None = None
 
     def observe(
         self,
@@ -48,20 +55,50 @@ class OrtExecutor:
         data: Iterable[Feed],
         *,
         base_dir: Path | None = None,
-    ) -> dict[str, TensorStatistics]:
+        on_feeds: OnFeeds | None = None,
+    ) -> ModelStatistics:
         """Runs ``model`` on every feed and summarizes the requested tensors; see the protocol.
 
         A constant is counted once for every feed, as any other tensor.
         """
         if not requests:
-            return {}
-        light, weights = detach_weights(model)
-        observed, outputs = add_observers(light, requests)
-        session = self._open(observed, weights, base_dir)
-        sums = _Sums(outputs, strict=not self.allow_nonfinite)
-        for index, results in enumerate(self._results(session, self._feeds(model, data), outputs.names())):
-            sums.add(results, index)
-        return {tensor: sums.result(tensor) for tensor in requests}
+            return ModelStatistics({})
+        parts = ModelParts.of(model, base_dir)
+        return self.observe_parts(parts, requests, load_data(data, model_inputs(model)), on_feeds)
+
+    def observe_parts(
+        self,
+        model: ModelParts,
+        requests: Mapping[str, Observation],
+        data: NumberedFeeds,
+        on_feeds: OnFeeds | None = None,
+    ) -> ModelStatistics:
+        """Like :meth:`observe`, of a model that was taken apart to be sent elsewhere."""
+        if self.cache is None:
+            observer = self.observer(model, requests)
+            for number, feed in data.numbered():
+                observer.add(number, feed)
+                if on_feeds is not None:
+                    on_feeds(1)
+            return observer.statistics()
+        key = cache_key(model, requests, self.optimize, self.allow_nonfinite, choose_provider(self.provider))
+        checkpoints = Checkpoints(self.cache, key, self.on_note)
+        return checkpoints.observe(lambda: self.observer(model, requests), data, on_feeds)
+
+    def observer(self, model: ModelParts, requests: Mapping[str, Observation]) -> Observer:
+        """A session that collects what is requested, on one feed after the other.
+
+        Raises:
+            UsageError, ModelError: as for :meth:`observe`.
+        """
+        observed, outputs = add_observers(model.light, requests)
+        on_gpu = choose_provider(self.provider) == "cuda"
+        carried = list(outputs.histograms.values()) if on_gpu else []  # else they would be copied every time
+        if carried:
+            carry_histograms(observed, carried)
+        session = self._open(observed, model.weights, model.base_dir)
+        identify = self.identify_feeds or self.cache is not None
+        return Observer(session, outputs, list(requests), not self.allow_nonfinite, identify, carried)
 
     def run(
         self,
@@ -80,7 +117,7 @@ class OrtExecutor:
             light = expose_tensors(light, outputs)
         session = self._open(light, weights, base_dir)
         names = list(outputs) if outputs is not None else [output.name for output in model.graph.output]
-        return self._results(session, self._feeds(model, data), names)
+        return self._results(session, load_data(data, model_inputs(model)), names)
 
     def element_types(
         self, model: ModelProto, names: Sequence[str], *, base_dir: Path | None = None
@@ -102,86 +139,14 @@ class OrtExecutor:
             weights=_present(model, weights),
             optimize=self.optimize,
             threads=self.threads,
+            provider=self.provider,
         )
 
-    def _feeds(self, model: ModelProto, data: Iterable[Feed]) -> Iterator[Feed]:
-        checked = load_data(data, model_inputs(model))
-        for index, feed in enumerate(checked):
-            yield feed
-            if self.on_step is not None:
-                self.on_step(index + 1, checked.length)
-
     def _results(
-        self, session: ort.InferenceSession, feeds: Iterator[Feed], names: list[str]
+        self, session: ort.InferenceSession, feeds: Iterable[Feed], names: list[str]
     ) -> Iterator[dict[str, np.ndarray]]:
-        # An optional input that nothing needs was cut off with its default; it may still be fed.
-        known = {value.name for value in (*session.get_inputs(), *session.get_overridable_initializers())}
         for feed in feeds:
-            accepted = {name: array for name, array in feed.items() if name in known}
-            yield dict(zip(names, run_session(session, accepted, names), strict=True))
-
-
-_NO_BINS = (np.zeros(0, np.uint16), np.zeros(0, np.int64))
-
-
-class _Sums:
-    """Adds up what the outputs of :func:`add_observers` say on each feed."""
-
-    def __init__(self, outputs: ObserverOutputs, strict: bool) -> None:
-        self._outputs = outputs
-        self._strict = strict
-        self._place = {tensor: place for place, tensor in enumerate(outputs.tensors)}
-        self._packed = Ranges()
-        self._channels = {tensor: Ranges() for tensor in outputs.channels}
-        # Only the used bins, and their counts.
-        self._bins: dict[str, tuple[np.ndarray, np.ndarray]] = dict.fromkeys(outputs.histograms, _NO_BINS)
-
-    def add(self, results: dict[str, np.ndarray], feed: int) -> None:
-        """Adds the results of feed number ``feed``, and takes the histograms out of them, which are large.
-
-        Raises:
-            DataError: NaN or infinity, if strict.
-        """
-        if self._outputs.tensors:
-            self._add(self._packed, self._outputs.packed, results, self._outputs.tensors, feed)
-        for tensor, names in self._outputs.channels.items():
-            self._add(self._channels[tensor], names, results, (tensor,), feed)
-        for tensor, name in self._outputs.histograms.items():
-            histogram = results.pop(name)
-            if histogram.size != BINS:
-                continue  # the tensor is inside a body that did not run
-            used, counts = self._bins[tensor]
-            histogram[used] += counts
-            used = np.flatnonzero(histogram).astype(np.uint16)
-            self._bins[tensor] = used, histogram[used]
-
-    def _add(
-        self,
-        ranges: Ranges,
-        names: RangeOutputs,
-        results: Mapping[str, Any],
-        tensors: Sequence[str],
-        feed: int,
-    ) -> None:
-        nonfinite = results[names.nonfinite]
-        if self._strict and nonfinite.any():
-            first = int(np.flatnonzero(nonfinite)[0])
-            raise DataError(
-                f"tensor '{tensors[first]}' holds {nonfinite[first]} NaN or infinite values on feed {feed}; "
-                "remove that sample or mend the model"
-            )
-        ranges.add(results[names.minimum], results[names.maximum], results[names.finite], nonfinite)
-
-    def result(self, tensor: str) -> TensorStatistics:
-        """The statistics of one tensor over all feeds."""
-        bins = None
-        if tensor in self._bins:
-            used, counts = self._bins[tensor]
-            bins = np.zeros(BINS, np.int64)
-            bins[used] = counts
-        if tensor in self._place:
-            return self._packed.statistics(bins, self._place[tensor])
-        return self._channels[tensor].statistics(bins)
+            yield run_on(session, feed, names)
 
 
 def _present(model: ModelProto, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -13,6 +13,7 @@ from qc.ir.errors import UsageError
 from qc.ir.executor import Observation
 
 from .library import QC_DOMAIN
+from .moments import MomentOutputs, moment_nodes
 from .parts import bodies, needed_part, tensor_names, walk_graphs
 from .statistics import BINS
 
@@ -30,20 +31,25 @@ class RangeOutputs(NamedTuple):
 class ObserverOutputs:
     """Where a model made by :func:`add_observers` leaves what it saw.
 
-    A tensor of a body that did not run has an empty summary: the count 0, and a histogram of shape ``(1,)``.
+    A tensor of a body that did not run has an empty summary: the count 0, and a histogram and moments of
+    shape ``(1,)``.
 
     Attributes:
         tensors: the tensors observed as a whole. Their statistics are packed, one element each in this order,
             since fetching hundreds of single numbers would cost more than computing them.
         packed: the outputs with the packed statistics, each of shape ``(len(tensors),)``.
         channels: the outputs of tensors observed channel by channel.
-        histograms: the output with the histogram, of the tensors that have one.
+        histograms: the output with the histogram, of the tensors that have one: int64, of shape ``(2, n)``,
+            the used bins and their counts; or from inside of bodies, where histograms are merged by adding,
+            ``(65536,)``, the count of every bin.
+        moments: the outputs with sums and products, of the tensors that have them.
     """
 
     tensors: tuple[str, ...]
     packed: RangeOutputs
     channels: dict[str, RangeOutputs]
     histograms: dict[str, str]
+    moments: dict[str, MomentOutputs]
 
     def names(self) -> list[str]:
         """All outputs."""
@@ -56,6 +62,7 @@ class ObserverOutputs:
         for ranges in self.channels.values():
             yield from (Slot(name, kind, 1) for name, kind in zip(ranges, _RANGE_KINDS, strict=True))
         yield from (Slot(name, _COUNT, 1) for name in self.histograms.values())
+        yield from (Slot(name, _SUM, 1) for names in self.moments.values() for name in names)
 
     def outside(self) -> ObserverOutputs:
         """The same summaries as outputs of the node around the body."""
@@ -64,6 +71,7 @@ class ObserverOutputs:
             RangeOutputs(*map(_outside, self.packed)),
             {tensor: RangeOutputs(*map(_outside, ranges)) for tensor, ranges in self.channels.items()},
             {tensor: _outside(name) for tensor, name in self.histograms.items()},
+            {tensor: MomentOutputs(*map(_outside, names)) for tensor, names in self.moments.items()},
         )
 
 
@@ -80,6 +88,7 @@ class Kind(NamedTuple):
 
 
 _COUNT = Kind("Add", np.zeros((), np.int64))
+_SUM = Kind("Add", np.zeros((), np.float64))
 _RANGE_KINDS = (
     Kind("Min", np.array(np.inf, np.float32)),
     Kind("Max", np.array(-np.inf, np.float32)),
@@ -135,7 +144,7 @@ def add_observers(
     """
     result = needed_part(model, requests)
     observers = _Observers(requests, _unused_prefix(model.graph))
-    outputs = observers.add(result.graph)
+    outputs = observers.add(result.graph, is_body=False)
     for name in outputs.names():
         result.graph.output.add(name=name)
     if all(entry.domain != QC_DOMAIN for entry in result.opset_import):
@@ -150,9 +159,9 @@ class _Observers:
         self._requests = requests
         self._prefix = prefix
         self._count = 0
-        self._neutral: dict[tuple[int, str, int], str] = {}
+        self._neutral: dict[tuple[int, str, int, int], str] = {}
 
-    def add(self, graph: GraphProto) -> ObserverOutputs:
+    def add(self, graph: GraphProto, is_body: bool) -> ObserverOutputs:
         """Adds the observers of one graph and of those inside it; the graph gets no outputs yet."""
         parts = [part for node in graph.node for part in self._add_inside(graph, node)]
         own = [name for name in dict.fromkeys(tensor_names(graph)) if name in self._requests]
@@ -160,7 +169,17 @@ class _Observers:
         histograms = {
             name: f"{ranges[name].minimum}.histogram" for name in own if self._requests[name].histogram
         }
-        nodes = [_observer(name, self._requests[name], ranges[name], histograms.get(name)) for name in own]
+        nodes = [
+            _observer(name, self._requests[name], ranges[name], histograms.get(name), sparse=not is_body)
+            for name in own
+        ]
+        moments = {
+            name: MomentOutputs(f"{ranges[name].minimum}.sums", f"{ranges[name].minimum}.products")
+            for name in own
+            if self._requests[name].moments or self._requests[name].gram
+        }
+        for name, outputs in moments.items():
+            graph.node.extend(moment_nodes(name, self._requests[name], outputs))
         whole = [name for name in own if self._requests[name].axis is None]
         tensors = (*whole, *(name for part in parts for name in part.tensors))
         packed = _range_outputs(f"{self._next_stem()}.all")
@@ -172,11 +191,12 @@ class _Observers:
         for part in parts:
             channels |= part.channels
             histograms |= part.histograms
-        return ObserverOutputs(tensors, packed, channels, histograms)
+            moments |= part.moments
+        return ObserverOutputs(tensors, packed, channels, histograms, moments)
 
     def _add_inside(self, graph: GraphProto, node: NodeProto) -> list[ObserverOutputs]:
         """Observes the bodies of a node and makes the summaries outputs of the node."""
-        inside = [(body, self.add(body)) for body in bodies(node)]
+        inside = [(body, self.add(body, is_body=True)) for body in bodies(node)]
         inside = [(body, outputs) for body, outputs in inside if outputs.names()]
         if not inside:
             return []
@@ -218,7 +238,7 @@ class _Observers:
 
     def _nothing(self, graph: GraphProto, slot: Slot, size: int) -> str:
         """An initializer of ``graph`` with neutral numbers; equal ones are shared."""
-        key = (id(graph), slot.kind.op_type, size)
+        key = (id(graph), slot.kind.op_type, slot.kind.elem_type, size)
         if key not in self._neutral:
             self._neutral[key] = f"{self._next_stem()}.nothing"
             graph.initializer.append(numpy_helper.from_array(slot.nothing(size), self._neutral[key]))
@@ -266,7 +286,9 @@ def _outside(name: str) -> str:
     return f"{name}.outside"
 
 
-def _observer(name: str, request: Observation, outputs: RangeOutputs, histogram: str | None) -> NodeProto:
+def _observer(
+    name: str, request: Observation, outputs: RangeOutputs, histogram: str | None, sparse: bool
+) -> NodeProto:
     return helper.make_node(
         "Observe",
         [name],
@@ -275,6 +297,7 @@ def _observer(name: str, request: Observation, outputs: RangeOutputs, histogram:
         domain=QC_DOMAIN,
         axis=-1 if request.axis is None else request.axis,
         histogram=int(histogram is not None),
+        sparse=int(sparse),
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from google.protobuf.message import Message
@@ -29,6 +31,19 @@ NATIVE_TYPES = frozenset(
         TensorProto.BOOL,
     }
 )
+
+
+class ModelParts(NamedTuple):
+    """A model whose large weights are apart, so that it can be sent to another process whatever its size."""
+
+    light: ModelProto
+    weights: dict[str, np.ndarray]
+    base_dir: Path | None
+
+    @classmethod
+    def of(cls, model: ModelProto, base_dir: Path | None) -> ModelParts:
+        """Takes a model apart; raises ModelError as :func:`detach_weights`."""
+        return cls(*detach_weights(model), base_dir)
 
 
 def detach_weights(model: ModelProto) -> tuple[ModelProto, dict[str, np.ndarray]]:

@@ -19,13 +19,23 @@ class Source:
 
     Attributes:
         origin: the source in words, for messages.
-        open: starts reading from the beginning; yields each feed, unchecked, with its place in words.
+        open: starts reading from the beginning; yields each feed, unchecked, with its place in words; an
+            :class:`Unread` stands for a feed in a file of its own.
         length: the number of feeds, if known.
+        spec: the path or ``module:function`` by which another process finds the same data, if there is one.
     """
 
     origin: str
     open: Callable[[], Iterator[tuple[str, object]]]
     length: int | None
+    spec: str | None = None
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A feed that is costly to read, and not read before somebody wants it."""
+
+    read: Callable[[], object]
 
 
 @runtime_checkable

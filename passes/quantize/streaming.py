@@ -1,4 +1,4 @@
-"""What methods see that look at the tensors of one feed after the other, and not at all numbers at once."""
+"""What AIMET's search sees, which looks at the tensors of one feed after the other."""
 
 from __future__ import annotations
 
@@ -16,23 +16,17 @@ from .aimet_arithmetic import Histogram
 
 
 class FeedStatistics:
-    """Range, average range and AIMET's histogram of the tensors that share a quantizer."""
+    """Range and AIMET's histogram of the tensors that share a quantizer."""
 
     def __init__(self) -> None:
         self.histogram = Histogram()
         self.feeds = 0
         self._low, self._high = np.inf, -np.inf
-        self._low_sum = self._high_sum = 0.0
 
     @property
     def range(self) -> tuple[float, float]:
         """The smallest and the largest value."""
         return float(self._low), float(self._high)
-
-    @property
-    def average_range(self) -> tuple[float, float]:
-        """The averages of the smallest and of the largest value of a feed."""
-        return self._low_sum / self.feeds, self._high_sum / self.feeds
 
     def add(self, array: np.ndarray) -> None:
         """Takes in one tensor."""
@@ -40,7 +34,6 @@ class FeedStatistics:
             return
         low, high = float(array.min()), float(array.max())
         self._low, self._high = min(self._low, low), max(self._high, high)
-        self._low_sum, self._high_sum = self._low_sum + low, self._high_sum + high
         self.feeds += 1
         self.histogram.add(array)
 

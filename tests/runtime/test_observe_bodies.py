@@ -75,6 +75,24 @@ def test_channels_inside_bodies() -> None:
     assert observed["q"].histogram()[1].size == 0
 
 
+def test_moments_inside_bodies() -> None:
+    requests = {
+        "p": Observation(axis=1, gram=True),
+        "q": Observation(moments=True),
+        "s": Observation(moments=True),
+    }
+    observed = SINGLE.observe(parse(LOOP), requests, [feed(2, True), feed(0, False), feed(3, True)])
+    rows = np.array([[2, 3, 4], [3, 5, 7], [2, 3, 4], [3, 5, 7], [4, 7, 10]], np.float64).repeat(2, 0)
+    assert observed["p"].mean().tolist() == rows.mean(0).tolist()
+    np.testing.assert_allclose(observed["p"].second_moment(), rows.T @ rows / len(rows), rtol=1e-15)
+    before = np.array([[1, 1, 1], [2, 3, 4], [1, 1, 1], [2, 3, 4], [3, 5, 7]])
+    assert observed["s"].mean() == before.mean() and observed["q"].count == 0
+    assert observed["s"].second_moment() == np.square(before).mean()
+    assert observed["p"].feeds.tolist() == [2, 2, 2]
+    low, high = observed["p"].average_range()
+    assert low.tolist() == [2, 3, 4] and high.tolist() == [3.5, 6, 8.5]
+
+
 def test_a_body_that_runs_later_joins_in() -> None:
     model = parse(LOOP)
     requests = {"q": Observation(histogram=True)}

@@ -1,0 +1,175 @@
+"""Statistics collected in many places are those of one run, whoever collected them and whatever died."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor as Pool
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto
+
+import qc
+from qc.ir.errors import DataError, QcError
+from qc.ir.executor import Executor, Observation
+from qc.runtime import (
+    ModelStatistics,
+    OrtExecutor,
+    ShardedExecutor,
+    load_data,
+    model_inputs,
+    process_executor,
+)
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+IMAGES = FIXTURES / "digits_calibration.npz"
+SINGLE = OrtExecutor(threads=1, identify_feeds=True)
+REQUESTS = {
+    "relu_1": Observation(histogram=True, moments=True),
+    "conv_2": Observation(axis=1, gram=True),
+    "image": Observation(),
+}
+
+
+@pytest.fixture(scope="module")
+def digits() -> ModelProto:
+    return onnx.load(FIXTURES / "digits_cnn.onnx")
+
+
+@pytest.fixture(scope="module")
+def straight(digits: ModelProto) -> ModelStatistics:
+    return SINGLE.observe(digits, REQUESTS, IMAGES)
+
+
+def same(first: ModelStatistics, second: ModelStatistics) -> bool:
+    """Bit for bit equality."""
+    if list(first) != list(second) or first.feeds.tobytes() != second.feeds.tobytes():
+        return False
+    pairs = [(first[name].to_arrays(), second[name].to_arrays()) for name in first]
+    return all(
+        one.keys() == other.keys() and all(one[key].tobytes() == other[key].tobytes() for key in one)
+        for one, other in pairs
+    )
+
+
+def test_four_shards_merged_in_any_order_equal_one_run(
+    digits: ModelProto, straight: ModelStatistics, tmp_path: Path
+) -> None:
+    data = load_data(IMAGES, model_inputs(digits))
+    shards = [SINGLE.observe(digits, REQUESTS, data.shard(index, 4)) for index in range(4)]
+    for index, shard in enumerate(shards):
+        shard.save(tmp_path / f"{index}.npz")
+    loaded = [ModelStatistics.load(tmp_path / f"{index}.npz") for index in (2, 0, 3, 1)]
+    merged = loaded[0].merge(loaded[1]).merge(loaded[2].merge(loaded[3]))
+    assert same(merged, straight)
+    assert len(merged.feeds) == data.length
+    with pytest.raises(qc.UsageError, match="feeds are in both, the first is feed 2"):
+        merged.merge(shards[2])
+
+
+def test_threads_with_data_that_are_sent(digits: ModelProto, straight: ModelStatistics) -> None:
+    with np.load(IMAGES) as archive:
+        feeds = [{"image": image[np.newaxis]} for image in archive["image"]]
+    steps: list[int] = []
+    with ThreadPoolExecutor(2) as pool:
+        executor: Executor = ShardedExecutor(SINGLE, pool, 3)
+        found = executor.observe(digits, REQUESTS, iter(feeds), on_feeds=steps.append)
+    assert isinstance(found, ModelStatistics) and same(found, straight)
+    assert len(steps) == 3 and sum(steps) == len(feeds)
+
+
+def test_more_shards_than_feeds(digits: ModelProto) -> None:
+    with np.load(IMAGES) as archive:
+        feeds = [{"image": image[np.newaxis]} for image in archive["image"][:2]]
+    with ThreadPoolExecutor(2) as pool:
+        found = ShardedExecutor(SINGLE, pool, 5).observe(digits, REQUESTS, feeds)
+        assert same(found, SINGLE.observe(digits, REQUESTS, feeds))
+        with pytest.raises(DataError, match="no sample"):
+            ShardedExecutor(SINGLE, pool, 2).observe(digits, REQUESTS, [])
+
+
+@pytest.mark.parametrize("method", ["min-max", "percentile", "entropy", "mse", "sqnr", "moving-average"])
+def test_sharded_calibration_gives_identical_encodings(digits: ModelProto, method: str) -> None:
+    passes = f"insert-quantizers,calibrate{{method={method}}},to-encodings"
+
+    def encodings(executor: Executor) -> object:
+        compiled = qc.compile(digits, passes, data=str(IMAGES), executor=executor)
+        return compiled.artifacts["encodings"].payload
+
+    with ThreadPoolExecutor(2) as pool:
+        assert encodings(ShardedExecutor(SINGLE, pool, 3)) == encodings(SINGLE)
+
+
+def test_processes_find_the_data_and_a_dead_one_is_replaced(
+    digits: ModelProto, straight: ModelStatistics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("deadly_feeds.py").write_text(DEADLY)
+    executor = process_executor(2, SINGLE)
+    found = executor.observe(digits, REQUESTS, "deadly_feeds.py:feeds")
+    assert Path("died").exists()
+    assert same(found, straight)
+
+
+DEADLY = f"""
+import multiprocessing, os, pathlib, signal
+import numpy as np
+
+def feeds():
+    images = np.load({str(IMAGES)!r})["image"]
+    for number, image in enumerate(images):
+        died = pathlib.Path("died")
+        if multiprocessing.parent_process() is not None and number == 5 and not died.exists():
+            died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield {{"image": image[np.newaxis]}}
+"""
+
+
+class Flaky(Pool):
+    """Fails the first tries, then does the work at once."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+        self.tries = 0
+
+    def submit(self, fn: Any, /, *arguments: Any, **named: Any) -> Future:
+        self.tries += 1
+        future: Future = Future()
+        if self.tries <= self.failures:
+            future.set_exception(ConnectionError("the worker is gone"))
+            return future
+        try:
+            future.set_result(fn(*arguments, **named))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def test_a_lost_shard_is_tried_again_a_few_times(digits: ModelProto, straight: ModelStatistics) -> None:
+    pool = Flaky(failures=4)
+    assert same(ShardedExecutor(SINGLE, pool, 2).observe(digits, REQUESTS, IMAGES), straight)
+    assert pool.tries == 6
+    with pytest.raises(QcError, match=r"shard \d of 2 failed 3 times.*ConnectionError: the worker is gone"):
+        ShardedExecutor(SINGLE, Flaky(failures=9), 2).observe(digits, REQUESTS, IMAGES)
+
+
+def test_errors_of_qc_are_not_tried_again(digits: ModelProto, tmp_path: Path) -> None:
+    np.save(tmp_path / "images.npy", np.zeros((4, 1, 28, 28)))
+    pool = Flaky(failures=0)
+    with pytest.raises(DataError, match=r"feed 0: .* dtype float64"):
+        ShardedExecutor(SINGLE, pool, 2).observe(digits, REQUESTS, tmp_path / "images.npy")
+    assert pool.tries == 2
+
+
+def test_a_local_cluster_of_dask(digits: ModelProto, straight: ModelStatistics) -> None:
+    distributed = pytest.importorskip("distributed", reason="the extra 'dask' is not installed")
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        executor = ShardedExecutor(SINGLE, client.get_executor(pure=False), 4)
+        assert same(executor.observe(digits, REQUESTS, IMAGES), straight)
