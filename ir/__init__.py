@@ -7,7 +7,7 @@ from .lift import lift, load_model
 from .lower import lower, serialize
 from .model import Model
 from .packing import pack, unpack
-from .quant import Encoding, PerBlock, PerChannel, PerTensor, Quantizer, QuantSpec
+from .quant import Encoding, PerBlock, PerChannel, PerTensor, Quantizer, QuantSpec, TwoLevelBlock
 from .quant_table import QuantTable, Site
 from .region import Region
 from .rewriter import Rewriter
@@ -34,6 +34,7 @@ __all__ = [
     "Rewriter",
     "Rounding",
     "Site",
+    "TwoLevelBlock",
     "Use",
     "Value",
     "ValueType",

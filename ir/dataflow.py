@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Container, Iterator
 from typing import TypeGuard
 
 from onnx import TensorProto
@@ -9,10 +11,19 @@ from onnx import TensorProto
 from .analysis import CONSTANTS, STRUCTURE, TYPES, analysis
 from .graph import Graph, Op, Value
 from .op_traits import is_grid_preserving
-from .scopes import scopes_of
+from .scopes import Scopes, scopes_of
 
 # Numbers from here on stand for infinity, as in masks of attention: next to them float32 has no fractions.
 _AS_INFINITE = 2.0**24
+# Ports of inputs that an op moves, chooses from, or limits: numbers keep their order.
+_PASSED_ON: dict[str, Container[int]] = {
+    **dict.fromkeys(("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze", "Clip"), (0,)),
+    **dict.fromkeys(("Expand", "Slice", "Split", "Tile"), (0,)),
+    **dict.fromkeys(("Concat", "Max"), range(2**31)),
+    "Where": (1, 2),
+}
+_MASKING = ("Add", "Sub", "Sum", "Where")
+_SOFTMAX_REGIONS = ("softmax", "masked_softmax")
 # Ops whose result can hold an infinity of any input; those that only move data take it from the first.
 _PASSING = ("Add", "Cast", "CastLike", "Concat", "Mul", "Sub", "Sum", "Trilu", "Where")
 
@@ -40,9 +51,66 @@ def data_values(graph: Graph) -> frozenset[Value]:
     return frozenset(data)
 
 
+@analysis(STRUCTURE)
+def masked_scores(graph: Graph) -> frozenset[Value]:
+    """Values that a mask may have been added to or put into, and that nothing but Softmax ever sees.
+
+    Softmax gives exactly 0 to all that lies far below the largest of a row, however far that is. In between
+    there may be ops that only move numbers, choose between them or limit them.
+    """
+    scopes = scopes_of(graph)
+    masked: set[Value] = set()
+    for op in scopes.ops:
+        passed = [value.original for _, value in _passed_on(op)]
+        if op.is_type(*_MASKING) or any(value in masked for value in passed):
+            masked.update(filter(_is_float, op.graph.op_outputs(op)[:1]))
+    unseen: set[Value] = set()
+    for op in reversed(scopes.ops):
+        for value in op.graph.op_outputs(op):
+            if value in masked and _is_seen_by_softmax_only(scopes, value, unseen):
+                unseen.add(value)
+    return frozenset(unseen)
+
+
+def _is_seen_by_softmax_only(scopes: Scopes, value: Value, unseen: set[Value]) -> bool:
+    uses = list(scopes.uses(value))
+    if not uses or scopes.is_exposed(value) or scopes.onward(value):
+        return False
+    for op, port in uses:
+        region = op.graph.model.region_of(op)
+        inside = region is not None and region.name in _SOFTMAX_REGIONS
+        passes_on = any(port == place for place, _ in _passed_on(op)) and op.graph.op_outputs(op)[0] in unseen
+        if not (inside or passes_on or (op.is_type("Softmax") and port == 0)):
+            return False
+    return True
+
+
+def _passed_on(op: Op) -> Iterator[tuple[int, Value]]:
+    """The inputs of an op, with their ports, whose numbers it moves, chooses from or limits."""
+    ports = _PASSED_ON.get(op.op_type, ()) if not op.domain else ()
+    for port, value in enumerate(op.graph.op_inputs(op)):
+        if value is not None and port in ports:
+            yield port, value
+
+
 @analysis(STRUCTURE, TYPES, CONSTANTS)
 def infinite_values(graph: Graph) -> frozenset[Value]:
-    """Values that can hold an infinity of a constant, or what stands for it: scores behind a mask."""
+    """Values that can hold an infinity of a constant, or what stands for it.
+
+    Scores that only Softmax sees are not among them as long as they are finite: a grid for what is not masked
+    saturates far enough below.
+    """
+    return huge_values(graph) - (masked_scores(graph) - _reached_by(graph, math.inf))
+
+
+@analysis(STRUCTURE, TYPES, CONSTANTS)
+def huge_values(graph: Graph) -> frozenset[Value]:
+    """Values that can hold an infinity of a constant, or what stands for it; infinite in 16-bit floats."""
+    return _reached_by(graph, _AS_INFINITE)
+
+
+def _reached_by(graph: Graph, least: float) -> frozenset[Value]:
+    """Values that can hold a number of a constant that is at least so large."""
     scopes = scopes_of(graph)
     found: set[Value] = set()
     holding: dict[Value, bool] = {}
@@ -52,7 +120,7 @@ def infinite_values(graph: Graph) -> frozenset[Value]:
             return False
         value = value.original
         if value.const is not None and value not in holding:
-            holding[value] = holds_infinity(value)
+            holding[value] = _holds(value, least)
         return value in found or holding.get(value, False)
 
     while True:
@@ -82,7 +150,11 @@ def _is_float(value: Value | None) -> TypeGuard[Value]:
 
 def holds_infinity(value: Value) -> bool:
     """Whether a float32 constant has an infinity, or a number that stands for it."""
+    return _holds(value, _AS_INFINITE)
+
+
+def _holds(value: Value, least: float) -> bool:
     if value.const is None or not is_plain_float(value):
         return False
     low, high = value.const.extremes()
-    return max(high, -low) >= _AS_INFINITE
+    return max(high, -low) >= least

@@ -138,6 +138,8 @@ class _Comparison:
             yield from self._quantizer(x, y)
         if len(tables[0].quantizers()) != len(tables[1].quantizers()):
             yield "there are more quantizers in one of them"
+        if tables[0].scheme != tables[1].scheme:
+            yield "the ranges of activations were found in another way"
         for value, partner in self.values.items():
             if tables[0].why_not(value) != tables[1].why_not(partner):
                 yield f"'{value.name}' stays float for another reason"

@@ -100,6 +100,12 @@ _FLOATS = {
 
 Format = IntFormat | FloatFormat
 
+
+def has_limits(format: Format) -> bool:
+    """Whether numbers that are too large saturate; in 16-bit floats they become infinite."""
+    return isinstance(format, IntFormat) or format.scaled
+
+
 _INTEGER = re.compile(r"(u?)int(\d+)")
 
 

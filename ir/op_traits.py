@@ -158,3 +158,14 @@ def input_channel_axis(op: Op, weight: Value) -> int | None:
     if op.is_type("MatMul") and rank is not None and rank >= 2:
         return rank - 2
     return None
+
+
+def weighted_op(value: Value) -> Op | None:
+    """The first op whose weight a value is; None if it is the weight of none."""
+    return next((use.op for use in value.graph.uses(value) if weight_port(use.op) == use.port), None)
+
+
+def kernel_axes(op: Op | None, weight: Value) -> tuple[int, ...]:
+    """The axes of the kernel in the weight of a convolution; none for other ops."""
+    rank = len(weight.type.shape or ())
+    return tuple(range(2, rank)) if op is not None and op.is_type("Conv", "ConvTranspose") else ()

@@ -30,6 +30,10 @@ class QuantTable:
     """Site to quantizer. Two sites are tied if they hold the same object. Decisions go to the journal.
 
     Every method that decides may raise LimitReached instead, see :class:`qc.ir.journal.Journal`.
+
+    Attributes:
+        scheme: how the ranges of activations were found, as encodings files call it (``quant_scheme``); empty
+            if that is not known.
     """
 
     def __init__(self, journal: Journal | None = None, epochs: Epochs | None = None) -> None:
@@ -40,6 +44,7 @@ class QuantTable:
         self._touching: dict[Value | Op, dict[Site, None]] = {}
         self._skipped: dict[int, str] = {}
         self._last_id = 0
+        self.scheme = ""
 
     # -- reading ------------------------------------------------------------------------------------
 
@@ -96,6 +101,7 @@ class QuantTable:
         other._touching = {key: dict(sites) for key, sites in self._touching.items()}
         other._skipped = dict(self._skipped)
         other._last_id = self._last_id
+        other.scheme = self.scheme
         return other
 
     def restore(self, other: QuantTable) -> None:
@@ -187,6 +193,15 @@ class QuantTable:
         """Keeps the numbers of a quantizer from being changed."""
         quantizer.frozen = True
         self._epochs.advance(QUANT)
+
+    def thaw(self, quantizer: Quantizer, reason: str, asked_by: str = "") -> None:
+        """Lets the numbers of a frozen quantizer be changed again."""
+        if quantizer.frozen:
+            self._act(
+                RESPEC, self._named_site(quantizer), f"no longer frozen: {reason}", quantizer.id, asked_by
+            )
+            quantizer.frozen = False
+            self._epochs.advance(QUANT)
 
     def reopen(self, quantizer: Quantizer, reason: str) -> None:
         """Forgets the numbers of a quantizer, for another calibration; a frozen one is left alone."""

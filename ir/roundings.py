@@ -14,6 +14,7 @@ from .errors import UsageError
 from .formats import Format, IntFormat, parse_format
 from .graph import Graph, Op, Value
 from .quant import Encoding, Granularity, PerBlock, PerChannel, PerTensor, Quantizer, QuantSpec
+from .two_level import two_level_scale
 
 _DOMAINS = ("", "com.microsoft")
 
@@ -112,13 +113,16 @@ def _encoding(
     scale: Value | None, zero_point: Value | None, axis: int, block_size: int, codes: int
 ) -> Encoding | None:
     scales = constant_data(scale) if scale is not None else None
+    levels = two_level_scale(scale) if block_size else None
     zeros = constant_data(zero_point) if zero_point is not None else None
-    if scales is None or (zeros is None and zero_point is not None):
+    if (scales is None and levels is None) or (zeros is None and zero_point is not None):
         return None
-    numbers = scales.numpy()
+    numbers = scales.numpy() if scales is not None else levels.scale  # type: ignore[union-attr]
     offsets = np.zeros(numbers.shape, np.int32) if zeros is None else zeros.numpy()
     granularity: Granularity = PerTensor()
-    if block_size:
+    if levels is not None:
+        granularity = levels.granularity(axis, block_size)
+    elif block_size:
         granularity = PerBlock(axis, block_size)
     elif numbers.size > 1:
         granularity = PerChannel(axis)

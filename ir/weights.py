@@ -13,7 +13,7 @@ from .errors import UsageError, nearest
 from .formats import IntFormat
 from .model import Model
 from .packing import pack
-from .quant import Encoding, PerBlock, PerChannel, PerTensor
+from .quant import Encoding, PerBlock, PerChannel, PerTensor, TwoLevelBlock
 from .scopes import distinct_names
 from .tensor_ref import TensorRef
 
@@ -86,8 +86,11 @@ class QuantizedWeight:
 
     @property
     def zero_point(self) -> np.ndarray:
-        """int32, in the shape of :attr:`scale`."""
-        return self.encoding.zero_point
+        """int32, in the shape of :attr:`scale`; float32 for a shifted grid, -0.5."""
+        encoding = self.encoding
+        if encoding.spec.shifted:
+            return np.asarray(encoding.zero_point - encoding.spec.shift, np.float32)
+        return encoding.zero_point
 
     @property
     def axis(self) -> int | None:
@@ -103,8 +106,10 @@ class QuantizedWeight:
 
     @property
     def granularity(self) -> str:
-        """``tensor``, ``channel`` or ``block``."""
+        """``tensor``, ``channel``, ``block`` or ``two-level``."""
         granularity = self.encoding.spec.granularity
+        if isinstance(granularity, TwoLevelBlock):
+            return "two-level"
         if isinstance(granularity, PerTensor):
             return "tensor"
         return "channel" if isinstance(granularity, PerChannel) else "block"

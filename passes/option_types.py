@@ -5,10 +5,34 @@ from __future__ import annotations
 import enum
 import types
 import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union
 
 import annotated_types
+from pydantic import GetCoreSchemaHandler
 from pydantic.fields import FieldInfo
+from pydantic_core.core_schema import CoreSchema, no_info_before_validator_function
+
+
+@dataclass(frozen=True, eq=False)
+class Aliases:
+    """Other names for choices: ``Annotated[Literal["min-max", ...], Aliases({"min_max": "min-max"})]``.
+
+    An option that is given by another name has the choice itself as its value.
+    """
+
+    choices: Mapping[str, str]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return no_info_before_validator_function(self._choice, handler(source))
+
+    def _choice(self, given: object) -> object:
+        return self.choices.get(given, given) if isinstance(given, str) else given
+
+    def __str__(self) -> str:
+        return f" (also {', '.join(f'{alias} for {choice}' for alias, choice in self.choices.items())})"
+
 
 _PLAIN: dict[Any, str] = {
     bool: "true or false",
@@ -38,11 +62,12 @@ def phrase(annotation: Any) -> str:
     """
     if annotation in _PLAIN:
         return _PLAIN[annotation]
-    if choices(annotation):
-        return f"one of {', '.join(str(choice) for choice in choices(annotation))}"
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
-        return ", ".join([phrase(arguments[0]), *_bounds(arguments[1:])])
+        aliases = "".join(str(item) for item in arguments[1:] if isinstance(item, Aliases))
+        return ", ".join([phrase(arguments[0]), *_bounds(arguments[1:])]) + aliases
+    if choices(annotation):
+        return f"one of {', '.join(str(choice) for choice in choices(annotation))}"
     if origin in (Union, types.UnionType):
         return " or ".join(phrase(member) for member in arguments if member is not type(None))
     if origin is tuple and arguments:
@@ -52,6 +77,8 @@ def phrase(annotation: Any) -> str:
 
 def choices(annotation: Any) -> tuple[Any, ...]:
     """The values of a ``Literal`` or an enum, as they are written in a pipeline; empty for other types."""
+    if typing.get_origin(annotation) is Annotated:
+        return choices(typing.get_args(annotation)[0])
     if typing.get_origin(annotation) is Literal:
         return typing.get_args(annotation)
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):

@@ -6,7 +6,7 @@ The older two also exist by layers instead of by tensors (``_torch.encodings``).
 from .by_layer import by_layer
 from .files import VERSIONS, converted, dump_encodings, parse_encodings, read_encodings
 from .grid import encoding_of
-from .location import located
+from .location import check_axes, located
 from .record import Document, TensorRecord
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Document",
     "TensorRecord",
     "by_layer",
+    "check_axes",
     "converted",
     "dump_encodings",
     "encoding_of",

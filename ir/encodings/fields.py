@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -61,7 +60,7 @@ class Fields:
     def integer(self, key: str, lowest: int, highest: int) -> int:
         """An integer within limits; a number such as 8.0 counts."""
         value = self.required(key)
-        if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or value % 1:
             raise self.error(key, f"must be an integer, not {_kind(value)}")
         if not lowest <= value <= highest:
             raise self.error(key, f"is {value:g}; it must be {lowest} to {highest}")
@@ -104,30 +103,6 @@ class Fields:
 
     def _unread(self) -> list[str]:
         return [str(key) for key in self._content if key not in self._read]
-
-
-def load_json(text: str, source: str) -> Any:
-    """Parses JSON strictly: no NaN, no infinity, no key twice.
-
-    Raises:
-        UsageError: it is not such a text.
-    """
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in found:
-                raise UsageError(f"{source}: the key '{key}' stands twice in one object")
-            found[key] = value
-        return found
-
-    def refuse(constant: str) -> None:
-        raise UsageError(f"{source}: {constant} is no number that an encoding can have")
-
-    try:
-        return json.loads(text, object_pairs_hook=unique, parse_constant=refuse)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise UsageError(f"{source} is not valid JSON: {error}") from error
 
 
 def _check_numbers(fields: Fields, key: str, value: object, depth: int) -> None:

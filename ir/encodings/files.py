@@ -11,8 +11,9 @@ from typing import Any
 
 from ..errors import UsageError
 from ..formats import IntFormat
+from ..strict_json import load_json
 from . import layered, version_0_6, version_1_0, version_2
-from .fields import Fields, load_json
+from .fields import Fields
 from .record import Document, TensorRecord
 
 VERSIONS = ("0.6.1", "1.0.0", "2.0.0", "2.1.0")
@@ -63,6 +64,8 @@ def parse_encodings(text: str, source: str = "encodings") -> Document:
     version = fields.text("version", VERSIONS)
     fields.get("producer")
     arguments = fields.get("quantizer_args", {})
+    if not isinstance(arguments, dict):
+        raise fields.error("quantizer_args", "must be an object")
     fields.get("excluded_layers")
     is_layered = version in _LAYERED and layered.is_layered(fields, version)
     records = list((layered.read if is_layered else _READ[version])(fields))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,8 +11,9 @@ from ..errors import UsageError
 from ..formats import IntFormat
 from ..graph import Value
 from ..model import Model
-from ..op_traits import is_trained
-from ..quant import PerBlock, PerChannel, Quantizer
+from ..op_traits import is_trained, kernel_axes, weighted_op
+from ..quant import Granularity as SpecGranularity
+from ..quant import PerBlock, PerChannel, Quantizer, TwoLevelBlock
 from ..quant_table import Site
 from ..scopes import distinct_names
 from .record import Granularity, TensorRecord
@@ -54,14 +56,42 @@ def _record(name: str, value: Value, quantizer: Quantizer) -> TensorRecord:
         granularity, axis = "channel", spec.granularity.axis
     elif isinstance(spec.granularity, PerBlock):
         granularity, axis, block_size = "block", spec.granularity.axis, spec.granularity.size
-    return TensorRecord(
+    scale, zero_point = encoding.scale.astype(np.float64), np.asarray(encoding.zero_point - spec.shift)
+    if granularity == "block":
+        kernel = kernel_axes(weighted_op(value), value)
+        scale, zero_point = _once(scale, kernel), _once(zero_point, kernel)
+    record = TensorRecord(
         name,
         spec.format,
         is_parameter=is_trained(value),
         symmetric=spec.symmetric or not isinstance(spec.format, IntFormat) or spec.derived,
         granularity=granularity,
-        scale=encoding.scale.astype(np.float64),
-        zero_point=encoding.zero_point.astype(np.float64),
+        scale=scale,
+        zero_point=zero_point,
         axis=axis,
         block_size=block_size,
+    )
+    return _in_two_levels(record, spec.granularity)
+
+
+def _once(numbers: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """The numbers with length 1 along some axes if they are the same all along, as AIMET writes kernels."""
+    first = numbers
+    for axis in axes:
+        first = np.take(first, [0], axis)
+    return first if np.array_equal(np.broadcast_to(first, numbers.shape), numbers) else numbers
+
+
+def _in_two_levels(record: TensorRecord, granularity: SpecGranularity) -> TensorRecord:
+    """The record with both levels of the scales of two-level blocks; others as they are."""
+    if not isinstance(granularity, TwoLevelBlock):
+        return record
+    integers, scale = granularity.levels(record.scale)
+    return replace(
+        record,
+        granularity="two-level",
+        scale=scale.ravel().astype(np.float64),
+        zero_point=np.full(scale.size, record.zero_point.flat[0]),
+        block_scales=integers,
+        scale_bits=granularity.scale_bits,
     )

@@ -34,6 +34,26 @@ def located(document: Document, model: Model) -> Document:
     return replace(document, records=records)
 
 
+def check_axes(document: Document, model: Model) -> None:
+    """Checks that scales lie along the axes that the versions without axes, 0.6.1 and 1.0.0, mean.
+
+    Raises:
+        UsageError: those of a weight do not, and would be read back along another axis.
+    """
+    values, scopes = tensors_by_name(model.graph), scopes_of(model.graph)
+    for record in document.records:
+        value = values.get(record.name)
+        if value is None or value.const is None or record.axis is None:
+            continue
+        op = next((use.op for use in scopes.uses(value) if weight_port(use.op) == use.port), None)
+        meant = _axes(op, value)[0 if record.granularity == "channel" else 1]
+        if meant is not None and meant != record.axis:
+            raise UsageError(
+                f"{document.source}: '{record.name}' has scales along axis {record.axis}, which versions "
+                f"before 2.0.0 cannot say: they mean axis {meant}; use 2.0.0"
+            )
+
+
 def _located(record: TensorRecord, value: Value, uses: list[Use], source: str) -> TensorRecord:
     record = replace(record, is_parameter=value.const is not None and _is_parameter(record, uses))
     if record.granularity == "tensor":
@@ -103,7 +123,7 @@ def _is_parameter(record: TensorRecord, uses: list[Use]) -> bool:
 def _axes(op: Op | None, value: Value) -> tuple[int | None, int | None]:
     if op is None:
         return None, None
-    return channel_axis(op, value), input_channel_axis(op, value)
+    return channel_axis(op, value), 0 if op.is_type("ConvTranspose") else input_channel_axis(op, value)
 
 
 def _block_grid(
@@ -131,7 +151,7 @@ def _with_blocks(
     nested[channel], nested[inner] = blocks
 
     def nest(numbers: np.ndarray) -> np.ndarray:
-        if record.as_stored or channel < inner:
+        if record.as_stored or channel < inner or len(shape) > 2:  # only matrices are turned, see by_channel
             return numbers.reshape(nested)
         return np.asarray(numbers.reshape(blocks).T).reshape(nested)
 

@@ -85,9 +85,12 @@ class TensorRecord:
         return np.asarray(self.format.lowest - self.zero_point)
 
     def by_channel(self, numbers: np.ndarray) -> np.ndarray:
-        """Scales or the like in one dimension, output channel by output channel."""
-        if numbers.ndim > 1 and self.axis == 0:  # blocks run along the first axis: output channels are last
-            return np.asarray(np.moveaxis(numbers, 1, 0)).ravel()
+        """Scales or the like in one dimension, output channel by output channel.
+
+        Those of the blocks of a ConvTranspose stay in the order of the tensor, as AIMET writes them.
+        """
+        if numbers.ndim == 2 and self.axis == 0:  # blocks run along the first axis: output channels are last
+            return numbers.T.ravel()
         return np.ravel(numbers)
 
     @property

@@ -95,6 +95,8 @@ def write_tensor(record: TensorRecord, by_channel: bool = False) -> list[dict[st
         if record.has_scale:
             raise _cannot(record, "8-bit floats")
         return [{"bitwidth": record.format.bits, "dtype": "float"}]
+    if record.granularity == "two-level" and by_channel:
+        raise UsageError(f"'{record.name}': files by layer have no two-level blocks (LPBQ); write tensors")
     if record.granularity == "two-level":
         raise _cannot(record, "two-level blocks (LPBQ)")
     if record.granularity == "block" and record.scale.ndim == 1 and record.as_stored == by_channel:

@@ -7,17 +7,16 @@ from collections.abc import Iterator
 import numpy as np
 from onnx import numpy_helper
 
-from ..formats import IntFormat
 from ..graph import Graph, Op
 from ..model import Model
-from ..quant import PerTensor, Quantizer, QuantSpec
+from ..quant import Quantizer
 from ..quant_table import Site
 from ..region import Region
 from .runs import runs_text
 from .scope import Scope
 from .tensors import TensorPrinter, tensor_type
 from .value_types import type_text
-from .words import double, quoted, worded
+from .words import quoted, worded
 
 _INLINE = 4096  # scales of one quantizer
 
@@ -46,6 +45,8 @@ class QuantizationPrinter:
         if placed != [quantizer for quantizer in quantizers for _ in table.sites_of(quantizer)]:
             ids = [quantizer.id for quantizer in placed if quantizer is not None]
             yield f"placed {runs_text([f'q{id}' for id in ids], ids)}"
+        if table.scheme:
+            yield f"scheme {quoted(table.scheme)}"
         for scope in self._scopes.values():
             for value in scope.order.values():
                 reason = table.why_not(value)
@@ -77,7 +78,7 @@ class QuantizationPrinter:
         sites = ", ".join(map(self._site, self._model.quant.sites_of(quantizer)))
         numbers = f" {self._encoding(quantizer)}" if quantizer.encoding is not None else ""
         state = quantizer.state.value
-        return f"quantizer q{quantizer.id} on {sites}: {spec_text(quantizer.spec)} {state}{numbers}"
+        return f"quantizer q{quantizer.id} on {sites}: {quantizer.spec} {state}{numbers}"
 
     def _encoding(self, quantizer: Quantizer) -> str:
         encoding = quantizer.encoding
@@ -94,23 +95,3 @@ class QuantizationPrinter:
         if data and array.ndim < 2:
             return data
         return f"{type_text(tensor_type(tensor))}{' ' if data else ''}{data}"
-
-
-def spec_text(spec: QuantSpec) -> str:
-    """A spec with all that it says, and the exact numbers of its range."""
-    words = [str(spec.format)]
-    if isinstance(spec.format, IntFormat):
-        words.append("symmetric" if spec.symmetric else "asymmetric")
-    elif spec.symmetric:
-        words.append("symmetric")
-    if spec.narrow:
-        words.append("narrow")
-    if spec.one_sided:
-        words.append("one-sided")
-    if not isinstance(spec.granularity, PerTensor):
-        words.append(str(spec.granularity))
-    if spec.fixed_range is not None:
-        words.append(f"range({', '.join(map(double, spec.fixed_range))})")
-    if spec.derived:
-        words.append("derived")
-    return " ".join(words)

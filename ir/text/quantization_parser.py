@@ -21,6 +21,7 @@ from ..quant import (
     Quantizer,
     QuantizerState,
     QuantSpec,
+    TwoLevelBlock,
 )
 from ..quant_table import Site
 from ..region import Region
@@ -63,10 +64,12 @@ class QuantizationReader:
                 self._read_quantizer()
             elif scanner.accept_word("placed"):
                 self._read_placed()
+            elif scanner.accept_word("scheme"):
+                self._model.quant.scheme = scanner.string("how ranges were found")
             elif scanner.accept_word("float"):
                 reasons.append(self._read_reason())
             else:
-                raise scanner.error("function, region, quantizer, placed, float or the end")
+                raise scanner.error("function, region, quantizer, placed, scheme, float or the end")
         self._place()
         for site, reason in reasons:
             self._model.quant.skip(site.value, reason)
@@ -204,18 +207,21 @@ class QuantizationReader:
 
 
 def read_spec(scanner: Scanner) -> QuantSpec:
-    """What :func:`qc.ir.text.quantization.spec_text` writes."""
-    format = _read_format(scanner)
+    """What ``str`` makes of a spec."""
+    start, format = scanner.position, _read_format(scanner)
     symmetric = scanner.accept_word("symmetric")
     if not symmetric and isinstance(format, IntFormat):
         scanner.expect_word("asymmetric")
     narrow = scanner.accept_word("narrow")
     one_sided = scanner.accept_word("one-sided")
+    shifted = scanner.accept_word("shifted")
     granularity = _read_granularity(scanner)
     limits = _read_range(scanner) if scanner.accept_word("range") else None
-    spec = QuantSpec(
-        format, symmetric, narrow, granularity, limits, scanner.accept_word("derived"), one_sided
-    )
+    derived = scanner.accept_word("derived")
+    try:
+        spec = QuantSpec(format, symmetric, narrow, granularity, limits, derived, one_sided, shifted)
+    except UsageError as error:
+        raise scanner.problem(str(error), start) from error
     if scanner.keyword() not in _STATES:
         raise scanner.error("a property of a quantizer, or open, calibrated or frozen")
     return spec
@@ -234,14 +240,23 @@ def _read_granularity(scanner: Scanner) -> Granularity:
         scanner.expect("(")
         granularity: Granularity = PerChannel(scanner.integer("an axis"))
     elif scanner.accept_word("block"):
-        scanner.expect("(")
-        axis = scanner.integer("an axis")
+        granularity = PerBlock(*_read_block(scanner))
+    elif scanner.accept_word("two-level"):
+        axis, size = _read_block(scanner)
         scanner.expect(",")
-        granularity = PerBlock(axis, scanner.integer("a size", lowest=1))
+        granularity = TwoLevelBlock(axis, size, scanner.integer("bits of the scales", 1, 8))
     else:
         return PerTensor()
     scanner.expect(")")
     return granularity
+
+
+def _read_block(scanner: Scanner) -> tuple[int, int]:
+    """The axis and the size of blocks."""
+    scanner.expect("(")
+    axis = scanner.integer("an axis")
+    scanner.expect(",")
+    return axis, scanner.integer("a size", lowest=1)
 
 
 def _read_range(scanner: Scanner) -> tuple[float, float]:

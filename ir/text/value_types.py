@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from onnx import TensorProto, TypeProto, ValueInfoProto
+from onnx import TensorProto, TypeProto
 
 from ..errors import ModelError
 from ..graph import UNKNOWN, ValueType
@@ -155,8 +155,3 @@ def _read_map(scanner: Scanner, proto: TypeProto, depth: int) -> None:
 def _copy(source: TypeProto | None, target: TypeProto) -> None:
     if source is not None:
         target.CopyFrom(source)
-
-
-def declaration(name: str, type: TypeProto | None) -> ValueInfoProto:
-    """A declaration of a type."""
-    return ValueInfoProto(name=name) if type is None else ValueInfoProto(name=name, type=type)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from qc.ir.encodings import Document, TensorRecord, by_layer, converted, dump_encodings
+from qc.ir.encodings import Document, TensorRecord, by_layer, check_axes, converted, dump_encodings
 from qc.ir.encodings.from_model import records_of
 from qc.ir.formats import IntFormat
 from qc.ir.model import Model
@@ -38,7 +38,10 @@ class ToEncodings(Pass):
         has_biases = self.version.startswith("2")
         records = records_of(model, context.notes.append, has_biases)
         kept = [record for record in records if self._can_say(record, context.notes.append)]
-        document = converted(Document("1.0.0", kept, arguments=_arguments(records)), self.version)
+        document = Document("1.0.0", kept, "the model", _arguments(records, model.quant.scheme))
+        if not has_biases:
+            check_axes(document, model)
+        document = converted(document, self.version)
         if self.layout == "layers":
             document, unnamed = by_layer(document, model)
             context.notes += [f"'{name}' lies inside a layer; left out" for name in unnamed]
@@ -53,12 +56,12 @@ class ToEncodings(Pass):
         return False
 
 
-def _arguments(records: list[TensorRecord]) -> dict[str, object]:
-    """What the older versions say about the whole model; taken from the first of each kind."""
+def _arguments(records: list[TensorRecord], scheme: str) -> dict[str, object]:
+    """What the older versions say about the whole model; widths are taken from the first of each kind."""
     weights = [record for record in records if record.is_parameter and record.format.bits < 32]
     activations = [record for record in records if not record.is_parameter]
     return {
-        "quant_scheme": "min_max",
+        **({"quant_scheme": scheme} if scheme else {}),
         "param_bitwidth": (weights or records)[0].format.bits if records else 8,
         "activation_bitwidth": (activations or records)[0].format.bits if records else 8,
         "dtype": "int" if all(isinstance(record.format, IntFormat) for record in records) else "float",

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Annotated
 
-from annotated_types import Ge
+from annotated_types import Ge, Le
 
+from qc.ir.errors import UsageError
 from qc.ir.formats import IntFormat
+from qc.ir.graph import Op, Use, Value
 from qc.ir.model import Model
 from qc.ir.op_traits import channel_axis, input_channel_axis, weight_port
-from qc.ir.quant import Granularity, PerBlock, PerChannel
+from qc.ir.quant import Granularity, PerBlock, PerChannel, QuantSpec, TwoLevelBlock
 from qc.ir.quant_table import Site
+from qc.ir.scopes import Scopes, scopes_of
 
 from ..base import Pass, Stage, option
 from ..context import PassContext
@@ -22,7 +26,10 @@ class AnnotatePerChannel(Pass):
     """Changes every integer weight quantizer from one scale per tensor to one per output channel.
 
     A weight that ops read along different axes keeps one scale per tensor. With ``block_size``, weights of
-    MatMul and Gemm get a scale for each block of input channels instead, where the size divides them.
+    MatMul, Gemm and 1x1 convolutions get a scale for each block of input channels instead, where the size
+    divides them. With ``scale_bits`` as well, the scale of a block is an integer times a scale of its output
+    channel (two-level blocks, AIMET's LPBQ). With ``shift_int2``, 2-bit weights have as many codes below as
+    above zero.
     """
 
     name = "annotate-per-channel"
@@ -30,37 +37,77 @@ class AnnotatePerChannel(Pass):
     needs = frozenset({"target"})
 
     block_size: Annotated[int, Ge(1)] | None = option(
-        None, "input channels that share a scale in MatMul and Gemm weights"
+        None, "input channels that share a scale in weights of MatMul, Gemm and 1x1 convolutions"
+    )
+    scale_bits: Annotated[int, Ge(1), Le(8)] | None = option(
+        None, "bits of the integers that scales of blocks are, times a scale for each output channel"
     )
 
+    shift_int2: bool = option(
+        False, "give int2 weights the numbers -1.5, -0.5, 0.5 and 1.5 times the scale, without a zero"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.scale_bits and self.shift_int2:
+            raise UsageError(f"pass '{self.name}': shift_int2 is not for blocks with scale_bits; give one")
+        if self.scale_bits and not self.block_size:
+            raise UsageError(f"pass '{self.name}': scale_bits are those of blocks; give block_size too")
+
     def run(self, model: Model, context: PassContext) -> None:
-        target = context.required_target()
+        target, scopes = context.required_target(), scopes_of(model.graph)
         for quantizer in model.quant.quantizers():
-            sites = model.quant.sites_of(quantizer)
             if not isinstance(quantizer.spec.format, IntFormat) or quantizer.spec.derived:
                 continue
-            readers = [site for site in sites if site.op is not None and site.port == weight_port(site.op)]
-            if len(readers) != len(sites) or any(site.value.original.const is None for site in sites):
+            readings = list(_readings(model.quant.sites_of(quantizer), scopes))
+            if not readings or not all(_is_weight(*reading) for reading in readings):
                 continue
-            ops = [site.op for site in sites if site.op is not None]
-            rules = [target.rule_for(op.op_type, op.domain) for op in ops]
-            granularities = {self._granularity(site) for site in sites}
+            rules = [target.rule_for(use.op.op_type, use.op.domain) for use, _ in readings]
+            granularities = {self._granularity(use.op, weight) for use, weight in readings}
             chosen = granularities.pop() if len(granularities) == 1 else None
             if chosen is None or not all(rule.per_channel for rule in rules):
                 continue
             by_option = isinstance(chosen, PerBlock)
             asked_by = f"option block_size of '{self.name}'" if by_option else rules[0].asked_by
-            spec = quantizer.spec.with_granularity(chosen)
-            model.quant.respec(quantizer, spec, f"weight of {ops[0].label}", asked_by)
+            spec = self._shifted(quantizer.spec.with_granularity(chosen))
+            model.quant.respec(quantizer, spec, f"weight of {readings[0][0].op.label}", asked_by)
 
-    def _granularity(self, site: Site) -> Granularity | None:
-        assert site.op is not None
-        weight = site.value.original
+    def _shifted(self, spec: QuantSpec) -> QuantSpec:
+        if self.shift_int2 and spec.format == IntFormat(2, signed=True) and spec.symmetric:
+            return replace(spec, narrow=False, shifted=True)
+        return spec
+
+    def _granularity(self, op: Op, weight: Value) -> Granularity | None:
         shape = weight.type.shape or ()
-        block_axis = input_channel_axis(site.op, weight)
-        if self.block_size and block_axis is not None and site.op.is_type("MatMul", "Gemm"):
+        axis, block_axis = channel_axis(op, weight), input_channel_axis(op, weight)
+        if self.block_size and block_axis is not None and _is_matrix(op, shape):
             length = shape[block_axis]
             if isinstance(length, int) and length and length % self.block_size == 0:
-                return PerBlock(block_axis, self.block_size)
-        axis = channel_axis(site.op, weight)
+                return self._blocks(block_axis, axis, self.block_size)
         return PerChannel(axis) if axis is not None and len(shape) > axis else None
+
+    def _blocks(self, axis: int, channel: int | None, size: int) -> PerBlock:
+        """Blocks along an axis; a stack of matrices has no one axis of channels for a second level."""
+        if self.scale_bits:
+            two_level = TwoLevelBlock(axis, size, self.scale_bits)
+            if two_level.channel_axis == channel:
+                return two_level
+        return PerBlock(axis, size)
+
+
+def _readings(sites: Iterable[Site], scopes: Scopes) -> Iterator[tuple[Use, Value]]:
+    """What reads the tensors at some sites, with these by their originals."""
+    for site in sites:
+        if site.op is not None and site.port is not None:
+            yield Use(site.op, site.port), site.value.original
+        else:
+            yield from ((use, site.value.original) for use in scopes.uses(site.value))
+
+
+def _is_weight(use: Use, value: Value) -> bool:
+    return value.const is not None and use.port == weight_port(use.op)
+
+
+def _is_matrix(op: Op, shape: tuple[int | str | None, ...]) -> bool:
+    """Whether a weight is a matrix or a stack of them; that of a convolution is if its kernel is 1x1."""
+    return not op.is_type("Conv") or all(length == 1 for length in shape[2:])

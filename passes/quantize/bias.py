@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qc.ir.dataflow import is_plain_float
 from qc.ir.formats import IntFormat
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
-from qc.ir.op_traits import weight_port
-from qc.ir.quant import Encoding, PerBlock, PerChannel, PerTensor, Quantizer
+from qc.ir.op_traits import bias_port, is_grid_preserving, weight_port
+from qc.ir.quant import Encoding, PerBlock, PerChannel, PerTensor, Quantizer, QuantSpec
 from qc.ir.quant_table import Site
 
 from .ranges import finite_data
@@ -29,11 +30,33 @@ class _Bias:
     weight: Quantizer
 
 
+# Of a bias whose scale is that of the input times that of the weight.
+BIAS = QuantSpec(IntFormat(32, signed=True), symmetric=True, derived=True)
+
+
+def place_biases(model: Model, asked_by: str) -> None:
+    """Places quantizers on constant biases of products of integers that have none yet."""
+    for op in model.graph.ops():
+        for port, value in enumerate(op.graph.op_inputs(op)):
+            if value is None or not is_plain_float(value) or model.quant.sites_on(value):
+                continue
+            weighted = _weighted_op(model, op)
+            region = model.region_of(op)
+            of_region = region is not None and region.captures.get("bias") is value
+            if value.const is None or weighted is None or not (port == bias_port(op) or of_region):
+                continue
+            weight = weighted.graph.op_inputs(weighted)[1]
+            held = model.quant.of_use(weight, weighted, 1) if weight is not None else None
+            if held is not None and isinstance(held.spec.format, IntFormat):
+                model.quant.place(Site(value, op, port), BIAS, f"bias of {weighted.label}", asked_by)
+
+
 def calibrate_biases(model: Model) -> None:
     """Derives the encoding of every open bias quantizer.
 
     Where a bias would not fit into 31 bits, the scale of that weight channel is made larger first. A bias
-    whose input or weight has no integer grid of one scale per channel loses its quantizer and stays float.
+    whose input or weight has no integer grid of one scale per channel loses its quantizer and stays float;
+    so does one that does not fit because the grid of the weight is frozen.
     """
     found, left_float = [], []
     for quantizer in [q for q in model.quant.quantizers() if q.spec.derived and not q.frozen]:
@@ -46,7 +69,13 @@ def calibrate_biases(model: Model) -> None:
     leave_float(model, left_float, "a bias whose input and weight have no grids that it could share")
     for bias in found:
         _enlarge_weight_scale(model, bias)
-    for bias in found:
+    too_large = [bias for bias in found if not _fits(bias)]
+    leave_float(
+        model,
+        [bias.site for bias in too_large],
+        "a bias too large for 32 bits, next to a weight whose grid is frozen",
+    )
+    for bias in (bias for bias in found if bias not in too_large):
         encoding, known = _encoding(bias), bias.quantizer.encoding
         if known is None or not known.equals(encoding):
             model.quant.calibrate(bias.quantizer, encoding, "scale of input times scale of weight")
@@ -72,7 +101,7 @@ def _describe(model: Model, site: Site, quantizer: Quantizer) -> _Bias | None:
     data, weight = op.graph.op_inputs(op)[:2]
     if data is None or weight is None:
         return None
-    of_data, of_weight = model.quant.of_use(data, op, 0), model.quant.of_use(weight, op, 1)
+    of_data, of_weight = _grid_of(model, data, op), model.quant.of_use(weight, op, 1)
     if of_data is None or of_weight is None or of_data.encoding is None or of_weight.encoding is None:
         return None
     integer = isinstance(of_data.spec.format, IntFormat) and isinstance(of_weight.spec.format, IntFormat)
@@ -90,6 +119,18 @@ def _describe(model: Model, site: Site, quantizer: Quantizer) -> _Bias | None:
     return _Bias(site, quantizer, array, of_data.encoding, of_weight)
 
 
+def _grid_of(model: Model, value: Value, op: Op) -> Quantizer | None:
+    """The quantizer that the first input of an op sees, or that of what it was moved from."""
+    found = model.quant.of_use(value, op, 0)
+    while found is None:
+        producer = value.graph.producer(value)
+        source = value.graph.op_inputs(producer)[0] if producer is not None else None
+        if producer is None or source is None or not is_grid_preserving(producer):
+            return None
+        value, found = source, model.quant.of_use(source, producer, 0)
+    return found
+
+
 def _weighted_op(model: Model, op: Op | None) -> Op | None:
     """The op whose result the bias is added to: ``op`` itself, or the one in its region."""
     if op is None or weight_port(op) is not None:
@@ -104,9 +145,14 @@ def _enlarge_weight_scale(model: Model, bias: _Bias) -> None:
     assert encoding is not None
     needed = np.abs(bias.array.astype(np.float64)) / (float(bias.input.scale) * _LARGEST_CODE)
     least = needed.reshape(encoding.scale.shape) if encoding.scale.ndim else needed.max(initial=0.0)
+    least = np.asarray(least, np.float32)  # as it is stored, so that a second run has nothing to do
     if np.any(least > encoding.scale):
         larger = Encoding(encoding.spec, np.maximum(encoding.scale, least), encoding.zero_point)
         model.quant.calibrate(bias.weight, larger, "larger scale, so that the bias fits into 32 bits")
+
+
+def _fits(bias: _Bias) -> bool:
+    return bool(np.all(np.abs(bias.array) <= _encoding(bias).maximum))
 
 
 def _encoding(bias: _Bias) -> Encoding:

@@ -5,44 +5,57 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Annotated, Literal
 
 import numpy as np
 from annotated_types import Gt, Le
 
+from qc.ir.dataflow import masked_scores
 from qc.ir.errors import UsageError
 from qc.ir.executor import Observation, Statistics
 from qc.ir.formats import IntFormat
 from qc.ir.graph import Value
 from qc.ir.lower import lower
 from qc.ir.model import Model
-from qc.ir.op_traits import is_grid_preserving
+from qc.ir.op_traits import is_grid_preserving, kernel_axes, weighted_op
 from qc.ir.quant import Encoding, Quantizer, QuantizerState, QuantSpec
 from qc.ir.rewriter import Rewriter
 from qc.ir.scopes import name_apart, scopes_of
 
 from ..base import Pass, Stage, option
 from ..context import PassContext
-from .aimet_arithmetic import grid_of_fixed_range, grid_of_range, grid_of_weight, searched_grid
+from ..option_types import Aliases
+from .aimet_arithmetic import (
+    Grid,
+    HistogramRule,
+    grid_of_fixed_range,
+    grid_of_range,
+    grid_of_weight,
+    percentile_grid,
+    searched_grid,
+    with_fixed_ends,
+)
+from .aimet_sums import enlarge_weight_scales
 from .bias import calibrate_biases, leave_float
 from .entropy import entropy_range
+from .masks import clipped_to_mask, lowest_with_mask, top_of_mask
 from .parameters import round_parameters
 from .ranges import encoding_of_range, finite_data, mse_range, percentile_range, weight_encoding
 from .streaming import FeedStatistics, stream
 
-Method = Literal[
-    "min-max",
-    "percentile",
-    "entropy",
-    "mse",
-    "sqnr",
-    "moving-average",
-    "min_max",
-    "post_training_tf",
-    "tf_enhanced",
+Method = Annotated[
+    Literal["min-max", "percentile", "entropy", "mse", "sqnr", "moving-average"],
+    Aliases({"min_max": "min-max", "post_training_tf": "min-max", "tf_enhanced": "sqnr"}),  # of AIMET
 ]
-_AIMET_NAMES = {"min_max": "min-max", "post_training_tf": "min-max", "tf_enhanced": "sqnr"}
+# What encodings files call the methods: AIMET's names where it has them.
+_SCHEMES = {
+    "min-max": "min_max",
+    "sqnr": "post_training_tf_enhanced",
+    "percentile": "post_training_percentile",
+    "moving-average": "moving_average",
+}
 _CLIPPING_WEIGHT = 3.0  # what an error by clipping counts for the method sqnr, as in AIMET
 
 
@@ -54,15 +67,18 @@ class Calibrate(Pass):
     output always keeps its full range, since clipping a score caps it. Biases follow from the scales of the
     input and the weight. Frozen and already calibrated quantizers are left alone.
 
+    Scores that only Softmax sees have the range of what is not masked, and a little below: masked numbers,
+    however large, saturate there, where Softmax cannot tell them from what they were. A remark says so.
+
     The methods: ``min-max`` covers all that was seen; ``percentile`` all but a share at either end;
     ``entropy`` changes the distribution least; ``mse`` has the least squared error, and ``sqnr`` likewise
     with errors by clipping counted thrice; ``moving-average`` covers the average over the feeds of the
     smallest and of the largest value. AIMET's names ``min_max`` and ``post_training_tf`` stand for min-max,
     ``tf_enhanced`` for sqnr.
 
-    With ``arithmetic=aimet`` min-max and sqnr give the scales and offsets of aimet-onnx 2.42, of weights too:
-    its rounding, its least scale, its histogram, which drops what lies far outside the first batch, and no
-    exception for outputs.
+    With ``arithmetic=aimet`` min-max, sqnr and percentile give the grids of aimet-onnx 2.42, of weights too:
+    its rounding, its least scales, its histogram, which drops what lies far outside the first batch, its
+    ranges that are fixed at one end, and no exception for outputs.
     """
 
     name = "calibrate"
@@ -82,16 +98,13 @@ class Calibrate(Pass):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.arithmetic == "aimet" and (self._method not in ("min-max", "sqnr") or self.weights == "mse"):
+        known = self.method in ("min-max", "sqnr", "percentile")
+        if self.arithmetic == "aimet" and (not known or self.weights == "mse"):
             asked = f"weights={self.weights}" if self.weights == "mse" else f"method={self.method}"
             raise UsageError(
-                f"pass '{self.name}': AIMET has no {asked}; with arithmetic=aimet use the method min-max or "
-                "sqnr, which holds for weights too"
+                f"pass '{self.name}': AIMET has no {asked}; with arithmetic=aimet use the method min-max, "
+                "sqnr or percentile, which holds for weights too"
             )
-
-    @property
-    def _method(self) -> str:
-        return _AIMET_NAMES.get(self.method, self.method)
 
     def run(self, model: Model, context: PassContext) -> None:
         unknown = [
@@ -106,43 +119,67 @@ class Calibrate(Pass):
             elif quantizer.spec.fixed_range is not None and np.isfinite(quantizer.spec.fixed_range).all():
                 self._set(model, quantizer, self._fixed(quantizer.spec), "fixed range")
             elif len(values) == 1 and values[0].const is not None:
-                array = finite_data(values[0].const)
-                self._set(model, quantizer, self._weight(quantizer.spec, array))
+                self._set(model, quantizer, self._weight(quantizer.spec, values[0]))
             else:
                 observed[quantizer] = values
         if observed:
             self._calibrate(model, context, observed)
+            model.quant.scheme = _SCHEMES.get(self.method, self.method)
+        if self._is_aimet:
+            enlarge_weight_scales(model)
         calibrate_biases(model)
 
     def _calibrate(self, model: Model, context: PassContext, observed: dict[Quantizer, list[Value]]) -> None:
         if self._streams:
             self._calibrate_streamed(model, context, observed)
             return
-        statistics = self._observe(model, context, observed)
+        masked = masked_scores(model.graph)
+        statistics = self._observe(model, context, observed, masked)
         scopes = scopes_of(model.graph)
+        saturated: list[Value] = []
         unseen: dict[Quantizer, list[Value]] = {}
         for quantizer, values in observed.items():
-            ends = self._range(quantizer, values, statistics, any(map(scopes.is_exposed, values)))
+            merged = _merged(values, statistics)
+            mask = top_of_mask(merged) if merged is not None and masked.issuperset(values) else None
+            if merged is not None and mask is not None:
+                merged = merged.above(mask)
+                saturated.append(values[0])
+            ends = self._range(quantizer, values, merged, any(map(scopes.is_exposed, values)))
             if ends is None:
                 unseen[quantizer] = values
                 continue
             low, high = ends
-            encoding = self._encoding(quantizer.spec, low, high)
-            self._set(model, quantizer, encoding, f"{self._method} gave [{low:.6g}, {high:.6g}]")
+            if mask is not None:
+                low = lowest_with_mask(low, quantizer.spec)
+            encoding, found = self._of_ends(quantizer.spec, low, high)
+            if mask is not None:
+                found += f"; scores begin at {ends[0]:.6g}: {low:.6g} masks as well as {mask:.6g}"
+            self._set(model, quantizer, encoding, found)
+        _note_masks(context, saturated)
         _leave_unseen(model, context, unseen)
 
     def _observe(
-        self, model: Model, context: PassContext, observed: dict[Quantizer, list[Value]]
+        self,
+        model: Model,
+        context: PassContext,
+        observed: dict[Quantizer, list[Value]],
+        masked: frozenset[Value],
     ) -> dict[Value, Statistics]:
         """Statistics of every tensor that some quantizer has to cover, from one pass over the data."""
         wanted = _to_observe(observed)
-        request = Observation(histogram=self._method != "min-max")
+        # All alike, since the statistics of tied tensors are merged.
+        has_histogram = self.method not in ("min-max", "moving-average")
+        request = Observation(histogram=has_histogram or not masked.isdisjoint(wanted))
         data = context.required_data(f"pass '{self.name}'")
-        feeds = context.track(data, "calibrating", getattr(data, "length", None))
-        with self._running(model):
+        total = getattr(data, "length", None)
+        with self._running(model), context.task("calibrating", total) as task:
             sources = {value.name: value for value in wanted}
             found = context.required_executor().observe(
-                lower(model), dict.fromkeys(sources, request), feeds, base_dir=model.base_dir
+                lower(model),
+                dict.fromkeys(sources, request),
+                data,
+                base_dir=model.base_dir,
+                on_feeds=task.advance,
             )
         return {sources[name]: statistics for name, statistics in found.items()}
 
@@ -157,28 +194,28 @@ class Calibrate(Pass):
             yield
 
     def _range(
-        self, quantizer: Quantizer, values: list[Value], statistics: dict[Value, Statistics], exposed: bool
+        self, quantizer: Quantizer, values: list[Value], merged: Statistics | None, exposed: bool
     ) -> tuple[float, float] | None:
         """The range that covers all values that hold the quantizer; None if no number of them was seen."""
         ends = [_constant_range(value) for value in values if value.const is not None]
-        merged: Statistics | None = None
-        for value in values:
-            if value in statistics:
-                merged = statistics[value] if merged is None else merged.merge(statistics[value])
         if merged is not None and merged.count:
             ends.append(self._estimate(quantizer, merged, exposed))
         if not ends:
             return None
-        return _with_fixed_ends(quantizer, min(low for low, _ in ends), max(high for _, high in ends))
+        return min(low for low, _ in ends), max(high for _, high in ends)
 
     def _estimate(self, quantizer: Quantizer, statistics: Statistics, exposed: bool) -> tuple[float, float]:
-        if self._method == "min-max" or exposed:
+        if self.method == "min-max" or exposed:
             return float(statistics.minimum), float(statistics.maximum)
-        if self._method == "percentile":
+        if self.method == "moving-average":
+            low, high = statistics.average_range()
+            # The average still counts what was left out as a mask.
+            return max(float(low), float(statistics.minimum)), float(high)
+        if self.method == "percentile":
             return percentile_range(statistics, self.percentile)
-        if self._method == "entropy":
+        if self.method == "entropy":
             return entropy_range(statistics)
-        clipping = _CLIPPING_WEIGHT if self._method == "sqnr" else 1.0
+        clipping = _CLIPPING_WEIGHT if self.method == "sqnr" else 1.0
         return mse_range(statistics, quantizer.spec, clipping=clipping)
 
     @property
@@ -188,13 +225,28 @@ class Calibrate(Pass):
     @property
     def _streams(self) -> bool:
         """Whether the method looks at the tensors of one feed after the other."""
-        return self._method == "moving-average" or (self._is_aimet and self._method == "sqnr")
+        return self._histogram_rule is not None
 
-    def _encoding(self, spec: QuantSpec, low: float, high: float) -> Encoding:
-        ends = np.asarray(low), np.asarray(high)
+    @property
+    def _histogram_rule(self) -> HistogramRule | None:
+        """What makes a grid of AIMET's histogram; None if the method looks at none."""
+        rules: dict[str, HistogramRule] = {
+            "sqnr": searched_grid,
+            "percentile": partial(percentile_grid, percentile=self.percentile),
+        }
+        return rules.get(self.method) if self._is_aimet else None
+
+    def _of_ends(self, spec: QuantSpec, low: float, high: float) -> tuple[Encoding, str]:
+        """The encoding of what was seen, and why it is so."""
+        ends = _with_fixed_ends(spec, low, high)
+        reason = f"{self.method} gave [{ends[0]:.6g}, {ends[1]:.6g}]"
         if self._is_aimet and isinstance(spec.format, IntFormat):
-            return grid_of_range(spec, *ends).encoding(spec)
-        return encoding_of_range(spec, *ends)
+            return self._of_grid(spec, grid_of_range(spec, np.asarray(low), np.asarray(high))), reason
+        return encoding_of_range(spec, *map(np.asarray, ends)), reason
+
+    def _of_grid(self, spec: QuantSpec, grid: Grid) -> Encoding:
+        """The encoding of AIMET's grid of what was seen."""
+        return (with_fixed_ends(spec, grid) if spec.fixed_range is not None else grid).encoding(spec)
 
     def _fixed(self, spec: QuantSpec) -> Encoding:
         assert spec.fixed_range is not None
@@ -202,9 +254,12 @@ class Calibrate(Pass):
             return grid_of_fixed_range(spec).encoding(spec)
         return encoding_of_range(spec, *np.asarray(spec.fixed_range))
 
-    def _weight(self, spec: QuantSpec, array: np.ndarray) -> Encoding:
+    def _weight(self, spec: QuantSpec, value: Value) -> Encoding:
+        assert value.const is not None
+        array = finite_data(value.const)
         if self._is_aimet and isinstance(spec.format, IntFormat):
-            return grid_of_weight(spec, array, search=self._method == "sqnr").encoding(spec)
+            kernel = kernel_axes(weighted_op(value), value)
+            return grid_of_weight(spec, array, self._histogram_rule, kernel).encoding(spec)
         return weight_encoding(spec, array, self.weights == "mse")
 
     def _calibrate_streamed(
@@ -212,45 +267,45 @@ class Calibrate(Pass):
     ) -> None:
         """Like :meth:`_calibrate`, one feed after the other."""
         seen = {quantizer: FeedStatistics() for quantizer in observed}
-        scopes = scopes_of(model.graph)
+        masked = masked_scores(model.graph)
         wanted = _to_observe(observed)
         user = f"pass '{self.name}' with the method {self.method}"
         with self._running(model):
             for arrays in stream(model, context, wanted, user):
                 for quantizer, values in observed.items():
-                    for value in values:
-                        if value in arrays:
-                            seen[quantizer].add(arrays[value])
+                    is_masked = masked.issuperset(values)
+                    for array in (arrays[value] for value in values if value in arrays):
+                        seen[quantizer].add(clipped_to_mask(array, quantizer.spec) if is_masked else array)
         unseen: dict[Quantizer, list[Value]] = {}
         for quantizer, values in observed.items():
             if not seen[quantizer].feeds and all(value.const is None for value in values):
                 unseen[quantizer] = values
                 continue
-            exposed = any(map(scopes.is_exposed, values))
-            self._set(model, quantizer, *self._streamed_encoding(quantizer, values, seen[quantizer], exposed))
+            self._set(model, quantizer, *self._streamed_encoding(quantizer, values, seen[quantizer]))
         _leave_unseen(model, context, unseen)
 
     def _streamed_encoding(
-        self, quantizer: Quantizer, values: list[Value], seen: FeedStatistics, exposed: bool
+        self, quantizer: Quantizer, values: list[Value], seen: FeedStatistics
     ) -> tuple[Encoding, str]:
         spec = quantizer.spec
-        if self._is_aimet and isinstance(spec.format, IntFormat) and spec.fixed_range is None:
+        if self._histogram_rule is not None and isinstance(spec.format, IntFormat):
             for constant in (value.const for value in values if value.const is not None):
                 seen.add(finite_data(constant))
-            return searched_grid(spec, seen.histogram).encoding(spec), "sqnr as AIMET searches it"
+            grid = self._histogram_rule(spec, seen.histogram)
+            return self._of_grid(spec, grid), f"{self.method} as AIMET finds it"
         ends = [_constant_range(value) for value in values if value.const is not None]
         if seen.feeds:
-            ends.append(seen.range if self._is_aimet or exposed else seen.average_range)
-        low, high = _with_fixed_ends(quantizer, min(low for low, _ in ends), max(high for _, high in ends))
-        return self._encoding(spec, low, high), f"{self._method} gave [{low:.6g}, {high:.6g}]"
+            ends.append(seen.range)
+        return self._of_ends(spec, min(low for low, _ in ends), max(high for _, high in ends))
 
     def _set(self, model: Model, quantizer: Quantizer, encoding: Encoding, reason: str = "") -> None:
-        model.quant.calibrate(quantizer, encoding, reason or f"from the constant, {self.weights}")
+        rule = self.method if self._is_aimet else self.weights
+        model.quant.calibrate(quantizer, encoding, reason or f"from the constant, {rule}")
 
 
-def _with_fixed_ends(quantizer: Quantizer, low: float, high: float) -> tuple[float, float]:
+def _with_fixed_ends(spec: QuantSpec, low: float, high: float) -> tuple[float, float]:
     """What was observed, but for an end of the range that the spec fixes; the other one is infinite there."""
-    fixed = quantizer.spec.fixed_range
+    fixed = spec.fixed_range
     if fixed is None:
         return low, high
     low, high = (end if np.isfinite(end) else seen for end, seen in zip(fixed, (low, high), strict=True))
@@ -266,6 +321,25 @@ def _needs_no_numbers(quantizer: Quantizer) -> bool:
 def _values(model: Model, quantizer: Quantizer) -> list[Value]:
     """The tensors that hold the quantizer, each by its original."""
     return list(dict.fromkeys(site.value.original for site in model.quant.sites_of(quantizer)))
+
+
+def _merged(values: list[Value], statistics: dict[Value, Statistics]) -> Statistics | None:
+    """What was seen of some tensors together."""
+    merged: Statistics | None = None
+    for value in values:
+        if value in statistics:
+            merged = statistics[value] if merged is None else merged.merge(statistics[value])
+    return merged
+
+
+def _note_masks(context: PassContext, values: list[Value]) -> None:
+    """Tells that the numbers of masks were left out of ranges."""
+    if values:
+        more = f" and {len(values) - 1} more" if len(values) > 1 else ""
+        context.notes.append(
+            f"a mask reaches far below the scores in '{values[0].name}'{more}; as only Softmax sees them, "
+            "the grid covers the scores, and masked numbers saturate a little below"
+        )
 
 
 def _to_observe(observed: dict[Quantizer, list[Value]]) -> dict[Value, None]:

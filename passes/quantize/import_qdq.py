@@ -18,9 +18,11 @@ from qc.ir.quant import Encoding, Granularity, PerBlock, PerChannel, PerTensor, 
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
 from qc.ir.scopes import Captures, stand_ins
+from qc.ir.two_level import TwoLevelScale, two_level_scale
 
 from ..base import Pass, Stage
 from ..context import PassContext
+from ..lower.pad_channels import unpad_channels
 
 _DOMAINS = ("", "com.microsoft")
 _SUFFIXES = ("_quantized", "_q", "_DequantizeLinear_Output", "_dequantized")  # of qc, ONNX Runtime, AIMET
@@ -39,6 +41,7 @@ class ImportQdq(Pass):
     stage = Stage.ANNOTATE
 
     def run(self, model: Model, context: PassContext) -> None:
+        unpad_channels(model)
         known = _Known({}, {})
         for graph in list(model.graphs()):
             _Import(model, graph, known).run()
@@ -66,6 +69,7 @@ class _Import:
         self._rewriter = Rewriter(model)
         self._captures = Captures(self._rewriter)
         self._known = known
+        self._scale_makers: list[Op] = []
 
     def run(self) -> None:
         for op in self._graph.ops():
@@ -75,11 +79,18 @@ class _Import:
                 self._constant(op)
             elif op.op_type == "QuantizeLinear":
                 self._pair(op)
+        for op in self._scale_makers:
+            if not self._graph.is_read(self._result(op)):
+                with self._rewriter.action("scales of blocks to quantizer", op):
+                    self._rewriter.erase_op(op)
 
     def _constant(self, op: Op) -> None:
         codes = self._graph.op_inputs(op)[0]
         encoding = self._encoding(op)
         if codes is None or codes.original.const is None or encoding is None:
+            return
+        if self._makes_scales(op):
+            self._scale_makers.append(op)
             return
         array = codes.original.const.numpy()
         numbers = dequantize(array, encoding)
@@ -144,6 +155,12 @@ class _Import:
         other = self._encoding(op)
         return other is not None and other.equals(encoding)
 
+    def _makes_scales(self, op: Op) -> bool:
+        """Whether all that read the result take it as scales of blocks, in the second of two levels."""
+        result = self._result(op)
+        scales = (use.port == 1 and use.op.attribute("block_size", 0) for use in self._graph.uses(result))
+        return two_level_scale(result) is not None and self._graph.is_read(result) and all(scales)
+
     def _result(self, op: Op) -> Value:
         result = self._graph.op_outputs(op)[0]
         assert result is not None
@@ -153,17 +170,18 @@ class _Import:
         """The grid of a quantize or dequantize op; None if it is computed or of an unknown type."""
         inputs = (*self._graph.op_inputs(op), None)
         scale, zero_point = (self._graph.constant(value) for value in inputs[1:3])
-        if scale is None or (inputs[2] is not None and zero_point is None):
+        levels = two_level_scale(inputs[1]) if op.attribute("block_size", 0) else None
+        if (scale is None and levels is None) or (inputs[2] is not None and zero_point is None):
             return None
         format = self._format(op, zero_point.data_type if zero_point is not None else 0)
-        scales = scale.numpy()
+        scales = scale.numpy() if scale is not None else levels.scale  # type: ignore[union-attr]
         if format is None or scales.dtype != np.float32:
             return None
         codes = zero_point.numpy().astype(np.int32) if zero_point is not None else np.zeros(scales.shape, int)
         if scales.shape == (1,) and (codes.ndim == 0 or not _is_single_channel(op)):
             scales, codes = scales.reshape(()), codes.reshape(())  # ONNX Runtime writes one scale as a list
         symmetric = isinstance(format, IntFormat) and format.signed and not codes.any()
-        spec = QuantSpec(format, symmetric, granularity=_granularity(op, scales.ndim))
+        spec = QuantSpec(format, symmetric, granularity=_granularity(op, scales.ndim, levels))
         try:
             return Encoding(spec, scales, codes)
         except UsageError:
@@ -181,10 +199,10 @@ class _Import:
             return None
 
 
-def _granularity(op: Op, rank: int) -> Granularity:
-    axis = op.attribute("axis", 1)
-    if op.attribute("block_size", 0):
-        return PerBlock(axis, op.attribute("block_size"))
+def _granularity(op: Op, rank: int, levels: TwoLevelScale | None) -> Granularity:
+    axis, size = op.attribute("axis", 1), op.attribute("block_size", 0)
+    if size:
+        return levels.granularity(axis, size) if levels is not None else PerBlock(axis, size)
     return PerChannel(axis) if rank else PerTensor()
 
 

@@ -16,6 +16,7 @@ from qc.ir.scopes import stand_ins, tensors_by_name
 
 from ..base import Pass, Stage, option
 from ..context import PassContext
+from .bias import place_biases
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class LoadEncodings(Pass):
 
     A tensor without a quantizer gets one for all its readers, so that this pass also works alone. Quantizers
     of tensors that the file does not list stay open for ``calibrate``, or are taken away. A loaded grid is
-    frozen: no later pass changes it. Files of all versions are read; two-level blocks become blocks.
+    frozen: no later pass changes it. Files of all versions are read.
     """
 
     name = "load-encodings"
@@ -40,12 +41,17 @@ class LoadEncodings(Pass):
     formats: Literal["take", "error"] = option(
         "take", "what to do if a listed grid has other bits or axes than the quantizer that is there"
     )
+    bias: Literal["float", "int32"] = option(
+        "float",
+        "biases that the file does not list: as they are, or 32-bit integers, whose grids calibrate finds",
+    )
     freeze: bool = option(True, "keep later passes from changing the loaded grids")
 
     def run(self, model: Model, context: PassContext) -> None:
         if not self.file:
             raise UsageError(f"pass '{self.name}' needs a file: write {self.name}{{file=NAME}}")
         document = located(read_encodings(self.file), model)
+        model.quant.scheme = str(document.arguments.get("quant_scheme", model.quant.scheme))
         values = tensors_by_name(model.graph)
         inside = stand_ins(list(model.graphs()))
         loaded: set[Value] = set()
@@ -59,6 +65,8 @@ class LoadEncodings(Pass):
                 loaded.add(value)
         if self.others == "remove":
             self._remove_others(model, loaded)
+        if self.bias == "int32":
+            place_biases(model, f"option bias of '{self.name}'")
 
     def _pass_over(self, unknown: Sequence[str], known: Iterable[str], context: PassContext) -> None:
         """Refuses tensors that the model lacks, or tells about them."""

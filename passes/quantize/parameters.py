@@ -37,6 +37,7 @@ def _rounded(x: np.ndarray, encoding: Encoding) -> np.ndarray:
     if not isinstance(encoding.spec.format, IntFormat):
         return fake_quantize(x, encoding)
     first, last = encoding.spec.code_range
-    origin = (spread(encoding.zero_point, encoding, x.shape) - first).astype(np.float32)
+    lowest = first + encoding.spec.shift
+    origin = (spread(encoding.zero_point, encoding, x.shape) - lowest).astype(np.float32)
     steps = np.floor(x / spread(encoding.scale, encoding, x.shape) + origin + np.float32(0.5))
     return dequantize(np.clip(steps, 0, last - first).astype(np.int32) + first, encoding)

@@ -38,7 +38,7 @@ def encoding_of_range(spec: QuantSpec, low: np.ndarray, high: np.ndarray) -> Enc
     first, last = spec.code_range
     if spec.symmetric:
         centre = 0 if spec.format.signed else (spec.format.highest + 1) // 2
-        scale = np.maximum(-low / (centre - first), high / (last - centre))
+        scale = np.maximum(-low / (centre - first - spec.shift), high / (last - centre + spec.shift))
         one_sided = (low >= 0) & spec.one_sided
         scale = np.maximum(np.where(one_sided, high / (last - first), scale), SMALLEST_SCALE)
         return Encoding(spec, scale, np.where(one_sided, first, centre))

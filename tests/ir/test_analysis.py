@@ -12,7 +12,7 @@ from support.edits import SPEC, named, producer, random_edits, sample
 from support.models import parse
 
 from qc.ir.analysis import CONSTANTS, QUANT, STRUCTURE, TYPES, Analysis, Count, analysis
-from qc.ir.dataflow import data_values, infinite_values
+from qc.ir.dataflow import data_values, huge_values, infinite_values, masked_scores
 from qc.ir.errors import VerificationError
 from qc.ir.graph import Graph, ValueType, topological_order
 from qc.ir.lift import lift
@@ -22,7 +22,14 @@ from qc.ir.region import Region
 from qc.ir.rewriter import Rewriter
 from qc.ir.scopes import tensors_by_name
 
-OF_ALL: list[Analysis] = [topological_order, tensors_by_name, data_values, infinite_values]
+OF_ALL: list[Analysis] = [
+    topological_order,
+    tensors_by_name,
+    data_values,
+    huge_values,
+    infinite_values,
+    masked_scores,
+]
 
 
 @analysis(STRUCTURE)

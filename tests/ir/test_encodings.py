@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def content(text: str) -> dict[str, Any]:
 
 
 def test_there_are_files_of_every_kind() -> None:
-    assert len(FILES) == 8
+    assert len(FILES) == 11
 
 
 @each_file
@@ -126,6 +127,19 @@ def test_what_a_version_cannot_say() -> None:
     )
     with pytest.raises(UsageError, match=r"'x': version 2\.0\.0 has no 16-bit floats"):
         dump_encodings(converted(half, "2.0.0"))
+    small = parse_encodings(
+        '{"version": "2.0.0", "encodings": [{"name": "x", "output_dtype": "float8e5m2", "y_scale": 0.5}]}'
+    )
+    for version in ("0.6.1", "1.0.0"):
+        with pytest.raises(UsageError, match=f"'x': version {version} has no 8-bit floats; use .*2.0.0"):
+            dump_encodings(converted(small, version))
+    assert compare(small, parse_encodings(dump_encodings(converted(small, "2.1.0")))).is_equal
+    two_level = read_encodings(FOLDER / "lpbq_2.0.0.encodings")
+    wide = replace(two_level, records=[replace(record, scale_bits=3) for record in two_level.records])
+    with pytest.raises(
+        UsageError, match=r"'w1': version 2\.0\.0 has two-level blocks of 4 bits only with as"
+    ):
+        dump_encodings(wide)
     with pytest.raises(UsageError, match=r"'w1': version 2\.0\.0 needs the axis .* give the model"):
         dump_encodings(converted(read_encodings(FOLDER / "channel_1.0.0.encodings"), "2.0.0"))
     with pytest.raises(UsageError, match="there is no version '3'"):
@@ -218,10 +232,14 @@ def wrong(**changes: Any) -> str:
         ("{}", "f: 'version' is missing"),
         ('{"version": "1.0.1"}', "f: 'version' is '1.0.1' (did you mean '1.0.0'?); use 0.6.1, 1.0.0"),
         ('{"version": "1.0.0", "version": "1.0.0"}', "f: the key 'version' stands twice in one object"),
+        ('{"version": "1.0.0", "quantizer_args": [8]}', "f: 'quantizer_args' must be an object"),
         ('{"version": "1.0.0", "params": []}', "f: there is no field 'params'"),
         (wrong(scale=[0.0]), "f, activation_encodings, 'x': 'scale' holds 0; every scale must be above zero"),
         (wrong(scale=[-1.0]), "'scale' holds -1; every scale must be above zero"),
-        (wrong().replace("0.5", "NaN"), "f: NaN is no number that an encoding can have"),
+        (
+            wrong().replace("0.5", "NaN"),
+            "f, activation_encodings, 'x': 'scale' holds nan, which is not finite",
+        ),
         (wrong().replace("0.5", "1e999"), "'scale' holds inf, which is not finite"),
         (wrong(scale=["1"]), "'scale' must hold numbers, not the text '1'"),
         (wrong(scale=[]), "'scale' is an empty list"),
@@ -229,6 +247,8 @@ def wrong(**changes: Any) -> str:
         (wrong(scale=[1.0, 2.0], offset=[0, 0]), "'scale' has 2 numbers, but enc_type is PER_TENSOR"),
         (wrong(offset=...), "'offset' is missing"),
         (wrong(bw=1), "'bw' is 1; it must be 2 to 32"),
+        (wrong(bw=float("nan")), "'bw' must be an integer, not the number nan"),
+        (wrong(bw=float("inf")), "'bw' must be an integer, not the number inf"),
         (wrong(bw="8"), "'bw' must be an integer, not the text '8'"),
         (wrong(is_sym="yes"), "'is_sym' must be true or false, not the text 'yes'"),
         (wrong(dtype="INTT"), "'dtype' is 'INTT' (did you mean 'INT'?); use INT, FLOAT"),

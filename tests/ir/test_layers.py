@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from onnx import ModelProto
 from support.models import parse
 
-from qc.ir.encodings import by_layer, converted, dump_encodings, located, parse_encodings, read_encodings
+from qc.ir.encodings import (
+    VERSIONS,
+    by_layer,
+    converted,
+    dump_encodings,
+    located,
+    parse_encodings,
+    read_encodings,
+)
 from qc.ir.encodings.comparison import compare
 from qc.ir.encodings.layers import layers_of
 from qc.ir.errors import UsageError
@@ -230,3 +238,27 @@ def test_layers_have_no_version_2(model: Model) -> None:
     with pytest.raises(UsageError, match=r"f lists layers, version 2\.0\.0 has tensors; give the model"):
         converted(document, "2.0.0")
     assert dump_encodings(converted(located(document, model), "2.0.0"))
+
+
+@pytest.mark.parametrize("between", VERSIONS)
+@pytest.mark.parametrize("version", ["0.6.1", "1.0.0"])
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_through_every_version_and_back_to_layers(
+    path: Path, version: str, between: str, model: Model
+) -> None:
+    document = converted(located(read_encodings(path), model), version)
+    layered = parse_encodings(dump_encodings(by_layer(document, model)[0]))
+    there = parse_encodings(dump_encodings(converted(located(layered, model), between)))
+    assert (there.version, there.layout) == (between, "tensors")
+    back, unnamed = by_layer(converted(located(there, model), version), model)
+    assert not unnamed
+    first, again = (json.loads(dump_encodings(found)) for found in (layered, back))
+    sections = ("activation_encodings", "param_encodings")
+    assert [first[section] for section in sections] == [again[section] for section in sections]
+
+
+@pytest.mark.parametrize("version", ["0.6.1", "1.0.0"])
+def test_layers_have_no_two_level_blocks(version: str, model: Model) -> None:
+    document = converted(located(read_encodings(FOLDER / "lpbq_1.0.0.encodings"), model), version)
+    with pytest.raises(UsageError, match=r"'conv.weight': files by layer have no two-level blocks \(LPBQ\)"):
+        dump_encodings(by_layer(document, model)[0])

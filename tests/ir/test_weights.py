@@ -54,7 +54,7 @@ def test_what_cannot_be_packed() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_codes_are_those_that_the_file_defines(path: Path) -> None:
-    """``round(clamp(x, min, max) / scale) - offset``, in AIMET's terms and in float64."""
+    """``round(clamp(x, min, max) / scale - offset)``, in AIMET's terms and in float64."""
     weights = qc.read_weights(FOLDER / "model.onnx", path)
     model = lift(FOLDER / "model.onnx")
     for record in located(read_encodings(path), model).records:
@@ -68,7 +68,7 @@ def test_codes_are_those_that_the_file_defines(path: Path) -> None:
         )
         if record.granularity == "two-level":
             low, high = -8 * scale, 7 * scale
-        codes = np.rint(np.clip(x, low, high) / scale) - record.offset.ravel()[0]
+        codes = np.rint(np.clip(x, low, high) / scale - record.offset.ravel()[0])
         np.testing.assert_array_equal(codes, weight.int_data.astype(np.int64) - record.format.lowest)
         np.testing.assert_allclose(
             weight.dequantize(), scale * (codes + record.offset.ravel()[0]), rtol=1e-6, atol=1e-12

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import ModelProto
+from onnx import ModelProto, numpy_helper
 from support.models import parse, random_feeds
 
 import qc
@@ -93,14 +94,6 @@ def test_tensors_that_the_file_does_not_list(model: ModelProto) -> None:
         compiled(parse(MODEL.replace("r = ", "q = ").replace("(r)", "(q)")), load, target="npu")
 
 
-def test_two_level_blocks_become_blocks() -> None:
-    load = f"load-encodings{{file={AIMET}/lpbq_1.0.0.encodings}}"
-    result = qc.compile(str(AIMET / "model.onnx"), f"{load},to-simulation", target="npu", threads=1)
-    encoding = _quantizer(result, "w2").encoding
-    assert encoding is not None and str(encoding.spec) == "int4 symmetric block(0,4)"
-    np.testing.assert_allclose(encoding.scale[0, 0], 15 * 0.017579227685928345, rtol=1e-6)
-
-
 def test_a_file_by_layers(model: ModelProto, tmp_path: Path) -> None:
     passes = f"{PLACE},calibrate,to-encodings{{version=1.0.0 layout=layers}}"
     first = compiled(model, passes, target="npu")
@@ -139,3 +132,49 @@ def test_a_file_is_needed(model: ModelProto, tmp_path: Path) -> None:
         compiled(model, "load-encodings")
     with pytest.raises(UsageError, match="there is no encodings file"):
         compiled(model, f"load-encodings{{file={tmp_path}/absent}}")
+
+
+@pytest.mark.parametrize(
+    ("method", "scheme"),
+    [
+        ("min_max", "min_max"),
+        ("tf_enhanced", "post_training_tf_enhanced"),
+        ("percentile", "post_training_percentile"),
+        ("entropy", "entropy"),
+    ],
+)
+def test_a_file_says_how_ranges_were_found(
+    model: ModelProto, tmp_path: Path, method: str, scheme: str
+) -> None:
+    def exported(passes: str) -> dict[str, object]:
+        text = str(compiled(model, f"{passes},to-encodings").artifacts["encodings"].payload)
+        (tmp_path / "f.encodings").write_text(text)
+        return dict(read_encodings(tmp_path / "f.encodings").arguments)
+
+    assert exported(f"{PLACE},calibrate{{method={method}}}")["quant_scheme"] == scheme
+    loaded = f"load-encodings{{file={tmp_path}/f.encodings}}"
+    assert exported(loaded)["quant_scheme"] == scheme
+    assert (
+        exported(f"{PLACE},{loaded.replace('}', ' only=parameters}')},calibrate")["quant_scheme"] == "min_max"
+    )
+
+
+def test_a_file_claims_no_scheme_that_is_not_known(model: ModelProto, tmp_path: Path) -> None:
+    saved(model, tmp_path, "2.0.0")
+    passes = f"load-encodings{{file={tmp_path}/f.encodings}},to-encodings"
+    content = json.loads(str(compiled(model, passes).artifacts["encodings"].payload))
+    assert "quant_scheme" not in content["quantizer_args"]
+
+
+def test_a_bias_too_large_for_a_frozen_weight_stays_float(model: ModelProto, tmp_path: Path) -> None:
+    saved(model, tmp_path, "1.0.0")
+    large = ModelProto()
+    large.CopyFrom(model)
+    bias = next(tensor for tensor in large.graph.initializer if tensor.name == "b1")
+    bias.CopyFrom(numpy_helper.from_array(np.full(4, 1e9, np.float32), "b1"))
+    load = f"load-encodings{{file={tmp_path}/f.encodings bias=int32}}"
+    result = compiled(large, f"{load},calibrate,insert-qdq", target="npu")
+    value = result.ir.graph.value_named("b1")
+    assert value is not None and not result.ir.quant.sites_on(value)
+    assert "too large for 32 bits" in str(result.ir.quant.why_not(value))
+    assert _quantizer(result, "b2").encoding is not None
