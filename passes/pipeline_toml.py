@@ -19,7 +19,12 @@
     name = "calibrate"
     method = "mse"
 
+    [[precision]]
+    op_type = "BatchNormalization"
+    precision = "float16"
+
 Both ways may be used in one file; the tables follow the text. Within a combinator ``passes`` works too.
+The ``[[precision]]`` tables become a pass ``set-precision`` right before ``calibrate``.
 """
 
 from __future__ import annotations
@@ -36,10 +41,12 @@ from qc.ir.errors import UsageError, nearest
 from .options import C, OptionError, build, changed_options
 from .pipeline import COMBINATORS, Combinator, Pipeline, Step
 from .pipeline_text import parse_pipeline, step_class
+from .quantize.precision_rules import rules_of_tables
+from .quantize.set_precision import with_precision
 from .registry import Registry, registry
 from .toml_source import TOP, TomlSource, Where
 
-_TOP = ("target", "pipeline", "pass")
+_TOP = ("target", "pipeline", "pass", "precision")
 _HEAD = ("name", "description", "passes")
 _INNER = ("pass", "passes")
 
@@ -124,8 +131,9 @@ class _Reader:
             raise self._source.error(
                 'no pipeline in it; give passes = "..." in [pipeline], or [[pass]] tables'
             )
+        pipeline = Pipeline([*self._text_steps(head, "pipeline"), *self._table_steps(document, TOP)])
         return PipelineFile(
-            Pipeline([*self._text_steps(head, "pipeline"), *self._table_steps(document, TOP)]),
+            with_precision(pipeline, rules_of_tables(document.get("precision", []), self._source)),
             name=self._text(head, "name", "pipeline") or default_name,
             description=self._text(head, "description", "pipeline") or "",
             target=self._text(document, "target", TOP),

@@ -43,9 +43,12 @@ class TomlSource:
 
     def error(self, sentence: str, where: Where = TOP, key: str | None = None) -> UsageError:
         """An error about a key of a table, or about the table itself."""
+        return UsageError(f"{self.place(where, key)}: {sentence}")
+
+    def place(self, where: Where = TOP, key: str | None = None) -> str:
+        """How messages call a key of a table, or the table itself: the file, and the line if it is known."""
         line = self.line(where, key)
-        place = f"{self._name}, line {line}" if line else self._name
-        return UsageError(f"{place}: {sentence}")
+        return f"{self._name}, line {line}" if line else self._name
 
     def line(self, where: Where = TOP, key: str | None = None) -> int | None:
         """The line of a key of a table, or of the header of the table; None if it cannot be told."""

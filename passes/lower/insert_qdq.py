@@ -2,62 +2,84 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from onnx import TensorProto
 
-from qc.ir.arithmetic import quantize
+from qc.ir.arithmetic import dequantize, fake_quantize, quantize
 from qc.ir.errors import UsageError
 from qc.ir.formats import IntFormat
 from qc.ir.graph import Graph, Use, Value, ValueType
 from qc.ir.lower import lower
 from qc.ir.model import Model
 from qc.ir.op_traits import is_grid_preserving
-from qc.ir.quant import Encoding, PerBlock, PerChannel, Quantizer
+from qc.ir.quant import Encoding, PerBlock, PerChannel, Quantizer, TwoLevelBlock
 from qc.ir.rewriter import Rewriter
 from qc.ir.scopes import CONTROL_FLOW, Captures, stand_ins
 from qc.ir.tensor_ref import TensorRef
 
-from ..base import Pass, Stage
+from ..base import Pass, Stage, option
 from ..context import Artifact, PassContext
+from .newer_opset import in_opset
+from .pad_channels import pad_channels
 from .rewire import numbers, rewire
 
 # The first opset with QuantizeLinear. Below it ONNX Runtime takes its own version of that operator, and fuses
 # it to operators that only later opsets have.
 OLDEST_OPSET = 10
+_WIDEST_QUANTIZED = 16  # bits; QuantizeLinear makes no 32-bit integers, which only DequantizeLinear takes
 
 
 @dataclass(frozen=True)
 class InsertQdq(Pass):
     """Makes an ONNX model with QuantizeLinear and DequantizeLinear (Cast pairs for 16-bit floats).
 
-    Weights and biases are stored quantized, with a DequantizeLinear behind them. Types and granularities that
-    the model's opset does not have use the operators of the target's extension domain.
+    Weights and biases are stored quantized, with a DequantizeLinear behind them; with ``weights=float``
+    weights stay float with both ops behind them, limited to what their grid reaches, which gives the same
+    codes. Types and granularities that the model's opset does not have use the operators of the target's
+    extension domain; where that does not have them either, ``opset=raise`` converts the model. Shifted int2
+    weights become int4 with the same numbers. A convolution on fewer input channels than the target wants (a
+    picture has three) gets more, with codes and weights of zero. That changes no result, and ``import-qdq``
+    takes them away again.
     """
 
     name = "insert-qdq"
     stage = Stage.LOWER
 
+    weights: Literal["codes", "float"] = option(
+        "codes", "store weights as codes, or in float to be quantized"
+    )
+    opset: Literal["keep", "raise"] = option(
+        "keep", "what to do if a grid needs a newer opset: refuse it, or convert the model"
+    )
+    pad_channels: bool = option(True, "give a convolution as many input channels as the target wants")
+
     def run(self, model: Model, context: PassContext) -> None:
         extension = context.target.extension_domain if context.target is not None else ""
+        if self.opset == "raise":
+            model = in_opset(model, _opset_needed_by(model, extension))
         rewriter = Rewriter(model)
         with rewriter.trial():
-            emitter = _Emitter(model, rewriter, extension)
+            emitter = _Emitter(model, rewriter, extension, self.weights == "codes")
             emitter.round_again_inside(rewire(model, rewriter, emitter.round_value))
+            if self.pad_channels and context.target is not None:
+                pad_channels(model, rewriter, context.target.least_channels)
             context.add_artifact("qdq", Artifact("onnx", lower(model), ".onnx"))
 
 
 class _Emitter:
     """Adds the ops; quantizers that are tied share their scale and zero point within a graph.
 
-    Constants are stored in codes once, where they are; the bodies that capture one dequantize it themselves.
+    Constants are stored once, where they are; the bodies that capture one dequantize it themselves.
     """
 
-    def __init__(self, model: Model, rewriter: Rewriter, extension: str) -> None:
+    def __init__(self, model: Model, rewriter: Rewriter, extension: str, as_codes: bool) -> None:
         self._model = model
         self._rewriter = rewriter
         self._extension = extension
+        self._as_codes = as_codes
         self._captures = Captures(rewriter)
         self._stored: dict[tuple[Value, Quantizer], Value] = {}
         self._parameters: dict[tuple[Graph, Quantizer], tuple[Value, Value]] = {}
@@ -66,7 +88,7 @@ class _Emitter:
 
     def round_value(self, value: Value, quantizer: Quantizer) -> Value:
         """A new value: ``value`` rounded to the grid of ``quantizer``."""
-        encoding = numbers(quantizer, value)
+        encoding = _in_onnx(self._numbers(quantizer, value))
         parameters = () if _is_cast(encoding) else self._scale_and_zero_point(value, quantizer, encoding)
         codes = self._codes(value, quantizer, encoding, parameters)
         type = value.original.type
@@ -78,6 +100,10 @@ class _Emitter:
         self._names[result] = self._name(value)
         self._rounded_from[result] = value.original
         return result
+
+    def _numbers(self, quantizer: Quantizer, value: Value) -> Encoding:
+        """The grid of a tensor, which may have been rounded to it already."""
+        return numbers(quantizer, self._rounded_from.get(value.original, value))
 
     def _name(self, value: Value) -> str:
         """The name of the tensor, also for what it was rounded to."""
@@ -91,7 +117,7 @@ class _Emitter:
         """
         inside = stand_ins(list(self._model.graphs()))
         for value, quantizer in rounded.items():
-            scaled = not _is_cast(numbers(quantizer, value))
+            scaled = not _is_cast(self._numbers(quantizer, value))
             for alias in inside.get(value, ()) if scaled else ():
                 readers = [(use.op, use.port) for use in alias.graph.uses(alias) if _computes(use)]
                 local = self.round_value(alias, quantizer) if readers else alias
@@ -104,17 +130,23 @@ class _Emitter:
     ) -> Value:
         """The codes of a tensor; the numbers themselves in a format that has no scale."""
         kind, constant = encoding.spec.format.onnx_type, value.original
+        as_codes = self._as_codes or encoding.spec.format.bits > _WIDEST_QUANTIZED
         if constant.const is not None and (constant, quantizer) not in self._stored:
-            self._stored[constant, quantizer] = self._constant(constant, encoding)
+            make = self._constant if as_codes else self._limited
+            self._stored[constant, quantizer] = make(constant, quantizer, encoding)
+        source, is_constant = value, False
         # A body that captures a dequantized constant dequantizes it itself.
         for behind in (constant, self._rounded_from.get(constant, constant)):
             if (behind, quantizer) in self._stored:
-                return self._captures.into(value.graph, self._stored[behind, quantizer])
+                source, is_constant = self._captures.into(value.graph, self._stored[behind, quantizer]), True
+        if is_constant and as_codes:
+            return source
         type = ValueType(kind, value.original.type.shape)
         if parameters:
-            _check_full_range(value, encoding)
-            return self._add_rounding("QuantizeLinear", (value, *parameters), value, encoding, type)
-        return self._add("Cast", (value,), value, {"to": kind}, "", type)
+            if not is_constant:
+                _check_full_range(value, encoding)
+            return self._add_rounding("QuantizeLinear", (source, *parameters), value, encoding, type)
+        return self._add("Cast", (source,), value, {"to": kind}, "", type)
 
     def _add_rounding(
         self, op_type: str, inputs: tuple[Value, ...], value: Value, encoding: Encoding, type: ValueType
@@ -137,15 +169,29 @@ class _Emitter:
         self._rewriter.add_op(value.graph, op_type, inputs, [result], attributes, domain, name)
         return result
 
-    def _constant(self, value: Value, encoding: Encoding) -> Value:
+    def _constant(self, value: Value, quantizer: Quantizer, encoding: Encoding) -> Value:
         assert value.const is not None
-        format = encoding.spec.format
+        format, data = encoding.spec.format, value.const.numpy()
+        if quantizer.spec.shifted:
+            data = fake_quantize(data, numbers(quantizer, value))
         if _is_cast(encoding):
-            codes, suffix = value.const.numpy().astype(np.float32), str(format)
+            codes, suffix = data.astype(np.float32), str(format)
         else:
-            codes, suffix = quantize(value.const.numpy(), encoding), "quantized"
+            codes, suffix = quantize(data, encoding), "quantized"
         tensor = TensorRef.from_array(codes, format.onnx_type)
         return self._rewriter.add_constant(value.graph, tensor, f"{value.name}_{suffix}")
+
+    def _limited(self, value: Value, quantizer: Quantizer, encoding: Encoding) -> Value:
+        """The float constant, limited to its grid where QuantizeLinear would use codes beyond."""
+        assert value.const is not None
+        if not isinstance(encoding.spec.format, IntFormat):
+            return value
+        array, grid = value.const.numpy(), numbers(quantizer, value)
+        ends = (dequantize(np.full(array.shape, code, np.int32), grid) for code in grid.spec.code_range)
+        limited = fake_quantize(array, grid) if grid.spec.shifted else np.clip(array, *ends)
+        if np.array_equal(limited, array):
+            return value
+        return self._rewriter.add_constant(value.graph, limited, f"{value.name}_limited")
 
     def _scale_and_zero_point(
         self, value: Value, quantizer: Quantizer, encoding: Encoding
@@ -155,10 +201,25 @@ class _Emitter:
             name = self._name(value)
             zero_point = TensorRef.from_array(encoding.zero_point, encoding.spec.format.onnx_type)
             self._parameters[key] = (
-                self._rewriter.add_constant(value.graph, encoding.scale, f"{name}_scale"),
+                self._scale(value.graph, encoding, f"{name}_scale"),
                 self._rewriter.add_constant(value.graph, zero_point, f"{name}_zero_point"),
             )
         return self._parameters[key]
+
+    def _scale(self, graph: Graph, encoding: Encoding, name: str) -> Value:
+        """The scale as a constant; of two-level blocks as integers, dequantized with a scale per channel."""
+        granularity = encoding.spec.granularity
+        if not isinstance(granularity, TwoLevelBlock):
+            return self._rewriter.add_constant(graph, encoding.scale, name)
+        integers, of_channel = granularity.levels(encoding.scale)
+        width = 8 if granularity.scale_bits < 8 else 16  # the largest is 2^scale_bits
+        codes = self._rewriter.add_constant(graph, integers.astype(f"uint{width}"), f"{name}_quantized")
+        second = self._rewriter.add_constant(graph, of_channel.ravel(), f"{name}_scale")
+        result = self._rewriter.add_value(graph, name, ValueType(TensorProto.FLOAT, integers.shape))
+        attributes = {"axis": granularity.channel_axis}
+        op_name = f"{name}_DequantizeLinear"
+        self._rewriter.add_op(graph, "DequantizeLinear", (codes, second), [result], attributes, "", op_name)
+        return result
 
     def _domain(self, value: Value, encoding: Encoding) -> str:
         """The standard domain if the model's opset can say it, else the target's extension domain."""
@@ -168,11 +229,22 @@ class _Emitter:
         if not self._extension or self._model.opset < OLDEST_OPSET or not _extension_knows(encoding):
             raise UsageError(
                 f"'{value.name}' is quantized to {encoding.spec}, which needs opset {needed}; "
-                f"the model has {self._model.opset}: convert it first"
+                f"the model has {self._model.opset}: convert it first, or let insert-qdq{{opset=raise}} do it"
             )
         if self._extension not in self._model.opset_imports:
             self._rewriter.set_opset(self._extension, 1)
         return self._extension
+
+
+def _opset_needed_by(model: Model, extension: str) -> int:
+    """The first opset that has all that the extension domain lacks."""
+    encodings = (quantizer.encoding for quantizer in model.quant.quantizers())
+    lacking = (
+        _opset_needed(encoding)
+        for encoding in map(_in_onnx, filter(None, encodings))
+        if not _is_cast(encoding) and not (extension and _extension_knows(encoding))
+    )
+    return max(lacking, default=model.opset)
 
 
 def _computes(use: Use) -> bool:
@@ -180,6 +252,14 @@ def _computes(use: Use) -> bool:
     reads = isinstance(use.port, int) and not use.op.is_type(*CONTROL_FLOW)
     rounds = use.op.op_type in ("QuantizeLinear", "DequantizeLinear", "Cast")
     return reads and not rounds and not is_grid_preserving(use.op)
+
+
+def _in_onnx(encoding: Encoding) -> Encoding:
+    """The grid in a format of ONNX: a shifted one of int2 is every other code of int4, in half steps."""
+    if not encoding.spec.shifted:
+        return encoding
+    spec = replace(encoding.spec, format=IntFormat(4, signed=True), shifted=False)
+    return Encoding(spec, encoding.scale / 2, 2 * encoding.zero_point)
 
 
 def _is_cast(encoding: Encoding) -> bool:
@@ -202,8 +282,8 @@ def _opset_needed(encoding: Encoding) -> int:
         by_type = 19
     else:
         by_type = {2: 25, 4: 21, 8: OLDEST_OPSET, 16: 21, 32: OLDEST_OPSET}[spec.format.storage_bits]
-    by_granularity = {PerChannel: 13, PerBlock: 21}.get(type(spec.granularity), OLDEST_OPSET)
-    return max(by_type, by_granularity)
+    by_granularity = {PerChannel: 13, PerBlock: 21, TwoLevelBlock: 21}
+    return max(by_type, by_granularity.get(type(spec.granularity), OLDEST_OPSET))
 
 
 def _granularity_attributes(encoding: Encoding) -> dict[str, int]:

@@ -11,7 +11,8 @@ from qc.ir.quant import Encoding, Quantizer
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
 
-# Makes a rounded version of a value on the grid of a quantizer and returns it, in the graph of that value.
+# Makes a rounded version of a value on the grid of a quantizer and returns it, in the graph of that value; or
+# returns the value itself, whose readers then read it as it is.
 Round = Callable[[Value, Quantizer], Value]
 
 
@@ -60,7 +61,8 @@ def _round_for_all(rewriter: Rewriter, value: Value, quantizer: Quantizer, round
         return (use.op, use.port) in readers
 
     rounded = round_value(value, quantizer)
-    rewriter.replace_uses(value, rounded, where=was_there)
+    if rounded is not value:
+        rewriter.replace_uses(value, rounded, where=was_there)
     return rounded
 
 
@@ -68,8 +70,10 @@ def numbers(quantizer: Quantizer, value: Value) -> Encoding:
     """The encoding of a quantizer.
 
     Raises:
-        UsageError: it has none.
+        UsageError: it has none, or one that only constants can have.
     """
     if quantizer.encoding is None:
         raise UsageError(f"'{value.name}' has no encoding yet; run 'calibrate' before lowering")
+    if quantizer.spec.shifted and value.original.const is None:
+        raise UsageError(f"'{value.name}' is computed; only a constant can have the grid {quantizer.spec}")
     return quantizer.encoding

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
 import numpy as np
+from onnx import TensorProto
 
 from qc.ir.arithmetic import Rounding, fake_quantize
 from qc.ir.formats import FloatFormat, IntFormat
 from qc.ir.graph import Value
 from qc.ir.lower import lower
 from qc.ir.model import Model
-from qc.ir.quant import Encoding, PerBlock, PerChannel, Quantizer
+from qc.ir.op_traits import GRID_JOINING, is_grid_preserving
+from qc.ir.quant import Encoding, PerBlock, PerChannel, PerTensor, Quantizer
 from qc.ir.rewriter import Rewriter
 from qc.ir.scopes import Captures
 
@@ -21,6 +24,16 @@ from .rewire import numbers, rewire
 
 DOMAIN = "qc"
 
+# The widest integers that the kernels round exactly; biases are wider.
+_WIDEST = 16
+
+
+class WeightRounding(enum.Enum):
+    """What becomes of quantized weights: rounded once and stored, or rounded by a session at every run."""
+
+    STORED = "stored"
+    SETTABLE = "settable"
+
 
 @dataclass(frozen=True)
 class ToSimulation(Pass):
@@ -28,44 +41,70 @@ class ToSimulation(Pass):
 
     Weights and biases are stored as the floats their codes stand for. The scale, zero point and code limits
     of every activation quantizer are graph inputs with a default (``q<number>/scale``, ``/zero_point``,
-    ``/limits``), so that one session can run other settings; a scale of 0 switches the quantizer off. Run
-    the model with the qc op library: ``qc.runtime.open_session``.
+    ``/limits``), so that one session can run other settings; a scale of 0 switches the quantizer off. With
+    ``weights=settable`` that holds for weights of up to 16 bits as well (but for shifted int2), at the price
+    of rounding them at every run. A tensor that is on its grid already, because its op only moves or joins
+    tensors that hold the same quantizer, is not rounded again. Run the model with ``qc.Simulation``, or with
+    the qc op library: ``qc.runtime.open_session``.
     """
 
     name = "to-simulation"
     stage = Stage.LOWER
 
     rounding: Rounding = option(
-        Rounding.HALF_EVEN, "how ties are rounded: half-even as in ONNX, or half-away"
+        Rounding.HALF_EVEN,
+        "how ties are rounded: half-even as in ONNX, half-away from zero, half-up as AIMET simulates",
+    )
+    weights: WeightRounding = option(
+        WeightRounding.STORED,
+        "stored: rounded once; settable: rounded at every run, so that sessions can change them",
     )
 
     def run(self, model: Model, context: PassContext) -> None:
         rewriter = Rewriter(model)
         with rewriter.trial():
             rewriter.set_opset(DOMAIN, 1)
-            emitter = _Emitter(rewriter, self.rounding)
+            emitter = _Emitter(rewriter, self.rounding, self.weights, _on_grid(model))
             rewire(model, rewriter, emitter.round_value)
             rewriter.add_defaults(model.graph, emitter.settings())
             context.add_artifact("simulation", Artifact("onnx", lower(model), ".simulation.onnx"))
 
 
 class _Emitter:
-    def __init__(self, rewriter: Rewriter, rounding: Rounding) -> None:
+    def __init__(
+        self,
+        rewriter: Rewriter,
+        rounding: Rounding,
+        weights: WeightRounding,
+        on_grid: set[tuple[Value, Quantizer]],
+    ) -> None:
         self._rewriter = rewriter
         self._rounding = rounding
+        self._weights = weights
+        self._on_grid = on_grid
         self._captures = Captures(rewriter)
-        self._stored: dict[tuple[Value, Quantizer], Value] = {}
+        self._constants: dict[tuple[Value, Quantizer], Value] = {}
         self._parameters: dict[Quantizer, tuple[Value, ...]] = {}
 
     def round_value(self, value: Value, quantizer: Quantizer) -> Value:
-        """A new value: ``value`` rounded to the grid of ``quantizer``."""
+        """``value`` rounded to the grid of ``quantizer``: a new value, or itself if it is on that grid."""
         encoding, constant = numbers(quantizer, value), value.original
-        if constant.const is not None:
-            if (constant, quantizer) not in self._stored:
-                rounded = fake_quantize(constant.const.numpy(), encoding, self._rounding)
-                name = f"{constant.name}_simulated"
-                self._stored[constant, quantizer] = self._rewriter.add_constant(constant.graph, rounded, name)
-            return self._captures.into(value.graph, self._stored[constant, quantizer])
+        if (value, quantizer) in self._on_grid:
+            return value
+        if constant.const is None:
+            return self._rounded_at_run(value, quantizer, encoding)
+        if (constant, quantizer) not in self._constants:
+            stored = self._weights is WeightRounding.STORED or not _is_settable(constant, encoding)
+            make = self._stored if stored else self._rounded_at_run
+            self._constants[constant, quantizer] = make(constant, quantizer, encoding)
+        return self._captures.into(value.graph, self._constants[constant, quantizer])
+
+    def _stored(self, constant: Value, quantizer: Quantizer, encoding: Encoding) -> Value:
+        assert constant.const is not None
+        rounded = fake_quantize(constant.const.numpy(), encoding, self._rounding)
+        return self._rewriter.add_constant(constant.graph, rounded, f"{constant.name}_simulated")
+
+    def _rounded_at_run(self, value: Value, quantizer: Quantizer, encoding: Encoding) -> Value:
         result = self._rewriter.add_value(value.graph, f"{value.name}_simulated", value.original.type)
         self._rewriter.add_op(
             value.graph,
@@ -91,6 +130,37 @@ class _Emitter:
                 for name, array in arrays.items()
             )
         return tuple(self._captures.into(value.graph, given) for given in self._parameters[quantizer])
+
+
+def _on_grid(model: Model) -> set[tuple[Value, Quantizer]]:
+    """The results, with their quantizers, that are on the grid before anything rounds them."""
+    sites = ((site.value, model.quant.get(site)) for site in model.quant.sites() if site.op is None)
+    return {(value, held) for value, held in sites if held is not None and _stays_on_grid(model, value, held)}
+
+
+def _stays_on_grid(model: Model, value: Value, quantizer: Quantizer) -> bool:
+    """Whether an op moves or joins tensors that all hold the quantizer of its result.
+
+    Rounding is idempotent in float32 only: narrower types do not hold every step of a grid.
+    """
+    op = value.graph.producer(value)
+    whole = isinstance(quantizer.spec.granularity, PerTensor) and value.type.elem_type == TensorProto.FLOAT
+    if op is None or not whole:
+        return False
+    read = list(enumerate(value.graph.op_inputs(op)))
+    if is_grid_preserving(op):
+        read = read[:1]
+    elif op.domain or op.op_type not in GRID_JOINING or op.attribute("reduction", "none") != "none":
+        return False
+    floats = [(port, source) for port, source in read if source is not None and source.is_float]
+    return all(model.quant.of_use(source, op, port) is quantizer for port, source in floats)
+
+
+def _is_settable(constant: Value, encoding: Encoding) -> bool:
+    """Whether the kernels round the constant: not to integers that are too wide, nor to shifted grids."""
+    format = encoding.spec.format
+    is_wide = isinstance(format, IntFormat) and format.bits > _WIDEST
+    return constant.is_float and not is_wide and not encoding.spec.shifted
 
 
 def _limits(encoding: Encoding) -> np.ndarray:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from qc.ir.dataflow import holds_infinity, infinite_values
+from qc.ir.dataflow import holds_infinity, huge_values, infinite_values
 from qc.ir.errors import UsageError
-from qc.ir.formats import Format, parse_format
+from qc.ir.formats import Format, has_limits, parse_format
 from qc.ir.graph import Value
 from qc.ir.model import Model
 from qc.ir.quant import Quantizer
@@ -14,6 +15,7 @@ from qc.ir.quant_table import Site
 
 from ..base import Pass, Stage, option
 from ..context import PassContext
+from .bias import place_biases
 from .insert_quantizers import complete_types, refuse_quantized
 from .quantsim.configuration import Configuration
 from .quantsim.drafts import Draft, Drafts
@@ -44,6 +46,10 @@ class ConfigureQuantizers(Pass):
     activation: str = option("uint8", "format of activations, such as uint8, uint16 or float16")
     weight: str = option("int8", "format of parameters, such as int8, int4 or float16")
 
+    bias: Literal["float", "int32"] = option(
+        "float", "biases of products that the configuration leaves in float: as they are, or 32-bit integers"
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("activation", "weight"):
@@ -60,7 +66,10 @@ class ConfigureQuantizers(Pass):
         drafts = configuration.apply()
         apply_exceptions(configuration)
         extra = tie_all(drafts)
-        _Writer(model, drafts, extra).write()
+        infinite = infinite_values if has_limits(self._format("activation")) else huge_values
+        _Writer(model, drafts, extra, infinite(model.graph)).write()
+        if self.bias == "int32":
+            place_biases(model, f"option bias of '{self.name}'")
 
     def _format(self, name: str) -> Format:
         try:
@@ -81,11 +90,13 @@ def _fuse(model: Model, file: ConfigFile) -> list[Node]:
 class _Writer:
     """Puts what was decided into the table of quantizers."""
 
-    def __init__(self, model: Model, drafts: Drafts, extra: list[Requantized]) -> None:
+    def __init__(
+        self, model: Model, drafts: Drafts, extra: list[Requantized], infinite: frozenset[Value]
+    ) -> None:
         self.model = model
         self.drafts = drafts
         self.extra = extra
-        self.infinite = infinite_values(model.graph)
+        self.infinite = infinite
         self.made: dict[Draft, Quantizer] = {}
 
     def write(self) -> None:
@@ -116,8 +127,8 @@ class _Writer:
             return "inside the body of an op; only the main graph is treated", ""
         if draft is not None and draft.enabled:
             return (
-                "it can hold a number that stands for infinity, next to which a grid has nothing else; "
-                "AIMET differs (B11)"
+                "it can hold infinity, or a number that stands for it, next to which a grid has nothing "
+                "else; AIMET differs (B11)"
             ), ""
         if draft is not None:
             return self.drafts.reason(value)

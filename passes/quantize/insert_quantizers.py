@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from qc.ir.errors import ModelError, UsageError, nearest
-from qc.ir.formats import IntFormat, parse_format
+from qc.ir.formats import IntFormat, has_limits, parse_format
 from qc.ir.graph import Op, Value
 from qc.ir.lower import lower
 from qc.ir.model import Model
-from qc.ir.op_traits import bias_port, weight_port
+from qc.ir.op_traits import weight_port
 from qc.ir.quant import QuantSpec
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
@@ -19,7 +20,9 @@ from qc.ir.tensor_ref import TensorRef
 
 from ..base import Pass, Stage, option
 from ..context import PassContext
-from ..target import FormatRule, Target
+from ..target import Target
+from ..target_rules import FormatRule
+from .bias import BIAS
 from .reasons import Reasons
 from .units import Reason, Unit, UnitMap
 
@@ -45,6 +48,9 @@ class InsertQuantizers(Pass):
         None, "format of activations, such as uint8 or int16; default: the target's"
     )
     weight: str | None = option(None, "format of weights, such as int8 or int4; default: the target's")
+    bias: Literal["int32", "float"] | None = option(
+        None, "biases in 32-bit integers or in float; default: the target's"
+    )
     skip_ops: tuple[str, ...] = option((), "op types to leave in float")
     skip_nodes: tuple[str, ...] = option((), "names of ops to leave in float")
 
@@ -110,10 +116,12 @@ class _Placement:
     def __init__(self, model: Model, target: Target, options: InsertQuantizers) -> None:
         self.quant = model.quant
         self.target = target
-        self.units = UnitMap(model, target, _left_float(model, options))
-        self.scopes = self.units.scopes
         self.activation = _spec(target.activation, options.activation)
+        saturates = has_limits(self.activation.format)
+        self.units = UnitMap(model, target, _left_float(model, options), saturates)
+        self.scopes = self.units.scopes
         self.weight = _spec(target.weight, options.weight)
+        self.has_biases = target.quantize_bias if options.bias is None else options.bias == "int32"
         self._fitting: dict[Value, bool] = {}
 
     def run(self) -> None:
@@ -135,7 +143,7 @@ class _Placement:
         const = value.original.const
         if const is not None and port == weight_port(op):
             self._place_shared(Site(value, op, port), self.weight, f"weight of {op.label}", unit)
-        elif const is not None and self._is_bias(unit, value, op, port):
+        elif const is not None and self.units.is_bias(unit, value, op, port):
             self._place_bias(Site(value, op, port), f"bias of {op.label}", unit)
         elif const is not None and not self._fits(value.original, const):
             reason = f"a constant that holds numbers {self.activation.format} does not have"
@@ -149,21 +157,16 @@ class _Placement:
     def _place_bias(self, site: Site, reason: str, unit: Unit) -> None:
         format = self.weight.format
         if isinstance(format, IntFormat):
-            if self.target.quantize_bias:
-                self._place(site, _BIAS, reason, unit)
+            if self.has_biases:
+                self._place(site, BIAS, reason, unit)
         elif not format.scaled:
             self._place_shared(site, self.weight, reason, unit)
-
-    def _is_bias(self, unit: Unit, value: Value, op: Op, port: int) -> bool:
-        in_region = unit.region is not None and unit.region.captures.get("bias") is value
-        return port == bias_port(op) or (in_region and op.is_type("Add"))
 
     def _fits(self, value: Value, const: TensorRef) -> bool:
         """Whether a constant is finite, and stays so in the format of activations (no grid has infinity)."""
         if value not in self._fitting:
             format, (low, high) = self.activation.format, const.extremes()
-            has_limit = not isinstance(format, IntFormat) and not format.scaled
-            within = not has_limit or max(high, -low) <= format.highest
+            within = has_limits(format) or max(high, -low) <= format.highest
             self._fitting[value] = math.isfinite(low) and math.isfinite(high) and within
         return self._fitting[value]
 
@@ -205,11 +208,9 @@ class _Placement:
 
     def _activation_spec(self, value: Value) -> QuantSpec:
         producer = value.original.graph.producer(value.original)
-        limits = self.units.unit_of(producer).rule.output_range if producer is not None else None
+        rule = self.units.unit_of(producer).rule if producer is not None else None
+        limits = rule.range_in(self.activation.format) if rule is not None else None
         return replace(self.activation, fixed_range=limits) if limits is not None else self.activation
-
-
-_BIAS = QuantSpec(IntFormat(32, signed=True), symmetric=True, derived=True)
 
 
 def _spec(rule: FormatRule, format: str | None) -> QuantSpec:

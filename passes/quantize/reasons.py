@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from qc.ir.dataflow import is_plain_float
+from itertools import chain
+
+from qc.ir.dataflow import holds_infinity, is_plain_float
 from qc.ir.graph import Op, Value
 from qc.ir.quant_table import QuantTable
 
@@ -26,13 +28,20 @@ class Reasons:
             return Reason(
                 "a tensor of 16-bit floats; qc quantizes float32", suggestion="start from the float32 model"
             )
-        if self._units.is_infinite(value):
+        if self._units.is_infinite(value) or self._is_infinite_mask(value):
             return Reason(
                 "it can hold infinity, or a number as large, of a constant: no grid reaches there",
                 suggestion="a mask of a moderate number, such as -100, would let it have a grid",
             )
         producer = value.graph.producer(value)
         return self._why_unread(value) if producer is None else self._why_made_in_float(value, producer)
+
+    def _is_infinite_mask(self, value: Value) -> bool:
+        """Whether a constant holds an infinity that its readers hand on."""
+        readers = (use.op for use in self._units.scopes.uses(value) if isinstance(use.op, Op))
+        results = chain.from_iterable(op.graph.op_outputs(op) for op in readers)
+        hands_on = any(made is not None and self._units.is_infinite(made) for made in results)
+        return hands_on and holds_infinity(value)
 
     def _why_made_in_float(self, value: Value, producer: Op) -> Reason:
         unit = self._units.unit_of(producer)
@@ -43,6 +52,9 @@ class Reasons:
             return Reason(f"{unit.label} computes it from shapes or constants alone")
         if unit in self._units.integer:
             return Reason(f"{unit.label} can give a float result, and {self._float_reader(value)}", asked_by)
+        if unit.rule.fused_with and unit.rule.runs != "float":
+            why = f"{unit.label} runs in integers only behind {' or '.join(unit.rule.fused_with)}"
+            return Reason(f"{why}, and is not behind such", asked_by)
         if unit.rule.runs == "between":
             why = f"{unit.label} runs in integers only between integer ops, and is not between such"
             return Reason(why, asked_by)
@@ -56,9 +68,16 @@ class Reasons:
 
     def _float_reader(self, value: Value) -> str:
         scopes = self._units.scopes
+        fused = (use.op for use in scopes.uses(value) if self._is_fused(value, use.op))
+        reader = next(fused, None)
+        if reader is not None:
+            return f"{self._units.unit_of(reader).label} runs as one with it"
         if scopes.leaves(value):
             return "it is a graph output"
         return "it becomes a graph output" if scopes.is_exposed(value) else "a reader runs in float"
+
+    def _is_fused(self, value: Value, reader: Op) -> bool:
+        return self._units.fused_input(self._units.unit_of(reader)) is value
 
     def _why_unread(self, value: Value) -> Reason:
         reader = next((use.op for use in self._units.scopes.uses(value)), None)

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from qc.ir.dataflow import data_values, infinite_values, is_plain_float, reads_shape_only
+from qc.ir.dataflow import data_values, huge_values, infinite_values, is_plain_float, reads_shape_only
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
-from qc.ir.op_traits import is_parameter
+from qc.ir.op_traits import bias_port, is_parameter
 from qc.ir.region import Region
 from qc.ir.scopes import Scopes, scopes_of
 
-from ..target import OpRule, Target
+from ..target import Target
+from ..target_rules import OpRule
 
 
 class Reason(NamedTuple):
@@ -65,16 +66,26 @@ class UnitMap:
     """
 
     def __init__(
-        self, model: Model, target: Target, left_float: Mapping[Op, Reason] = MappingProxyType({})
+        self,
+        model: Model,
+        target: Target,
+        left_float: Mapping[Op, Reason] = MappingProxyType({}),
+        saturates: bool = True,
     ) -> None:
-        """Args: left_float: ops that run in float whatever the target says, with the reason."""
+        """Looks at a model.
+
+        Args:
+            left_float: ops that run in float whatever the target says, with the reason.
+            saturates: whether the format of activations saturates, as all but 16-bit floats do.
+        """
         self.scopes = scopes_of(model.graph)
         self._of_op: dict[Op, Unit] = {}
         self._inputs: dict[Unit, tuple[Input, ...]] = {}
         self._outputs: dict[Unit, tuple[Value, ...]] = {}
+        self._fused: dict[Unit, Value | None] = {}
         self._all_integer: dict[Value, bool] = {}
         self._data = data_values(model.graph)
-        self._infinite = infinite_values(model.graph)
+        self._infinite = infinite_values(model.graph) if saturates else huge_values(model.graph)
         for unit in _units(model, self.scopes, target, left_float):
             self._of_op.update(dict.fromkeys(unit.ops, unit))
         # In topological order: a unit counts where its last op stands.
@@ -115,11 +126,24 @@ class UnitMap:
             self._inputs[unit] = tuple(self._find_inputs(unit))
         return self._inputs[unit]
 
+    def is_bias(self, unit: Unit, value: Value, op: Op, port: int) -> bool:
+        """Whether what an op reads there is a bias: by its definition, or as its region captured it."""
+        in_region = unit.region is not None and unit.region.captures.get("bias") is value
+        return port == bias_port(op) or (in_region and op.is_type("Add"))
+
     def outputs(self, unit: Unit) -> tuple[Value, ...]:
         """The float32 values that the unit makes and shows to others, without those that can be infinite."""
         if unit not in self._outputs:
             self._outputs[unit] = tuple(self._find_outputs(unit))
         return self._outputs[unit]
+
+    def fused_input(self, unit: Unit) -> Value | None:
+        """The input that the unit takes without a grid, since what makes it runs as one with the unit."""
+        if not unit.rule.fused_with:
+            return None
+        if unit not in self._fused:
+            self._fused[unit] = next(self._find_fused_inputs(unit), None)
+        return self._fused[unit]
 
     def all_readers_integer(self, value: Value) -> bool:
         """Whether ``value`` is read, and every reader runs in integers.
@@ -137,8 +161,21 @@ class UnitMap:
             for port, value in enumerate(op.graph.op_inputs(op)):
                 if value is None or not self._has_grid(value) or is_parameter(op, port):
                     continue
-                if op.graph.producer(value) not in unit.ops:
+                outside = op.graph.producer(value) not in unit.ops
+                if outside and value is not self.fused_input(unit):
                     yield Input(value, op, port)
+
+    def _find_fused_inputs(self, unit: Unit) -> Iterator[Value]:
+        for op in unit.ops:
+            for value in op.graph.op_inputs(op):
+                producer = op.graph.producer(value) if value is not None else None
+                if value is None or producer is None or producer in unit.ops:
+                    continue
+                maker = self._of_op[producer]
+                fits = any(made.is_type(*unit.rule.fused_with) for made in maker.ops)
+                alone = len(op.graph.uses(value)) == 1 and not self.scopes.leaves(value)
+                if fits and alone and maker.rule.runs == "integer":
+                    yield value
 
     def _find_outputs(self, unit: Unit) -> Iterator[Value]:
         region = unit.region
@@ -160,7 +197,12 @@ class UnitMap:
                     continue
                 if self.is_carry(op) and port == 0:
                     reached.extend(out for out in op.graph.op_outputs(op) if out is not None)
-                elif not isinstance(port, int) or not self.runs_integer(op) or is_parameter(op, port):
+                elif (
+                    not isinstance(port, int)
+                    or not self.runs_integer(op)
+                    or is_parameter(op, port)
+                    or current is self.fused_input(self.unit_of(op))
+                ):
                     return False
                 seen = True
             pending.extend(out for out in reached if out not in known)
@@ -174,6 +216,8 @@ class UnitMap:
         """Whether the unit computes float32 data from float32 data."""
         outputs = self.outputs(unit)
         given = [value for value, _, _ in self.inputs(unit)]
+        if unit.rule.fused_with and self.fused_input(unit) is None:
+            return False
         return any(map(self.is_data, outputs)) and any(value.original.const is None for value in given)
 
     def _settle_between(self) -> None:
@@ -245,7 +289,11 @@ def _units(model: Model, scopes: Scopes, target: Target, left_float: Mapping[Op,
 def _rule_of(model: Model, op: Op, target: Target) -> OpRule:
     if (op.domain, op.op_type, op.overload) in model.functions:
         return OpRule(runs="float", why="it calls a function of the model; 'inline-functions' opens it")
-    return target.rule_for(op.op_type, op.domain)
+    rule = target.rule_for(op.op_type, op.domain)
+    barred = next((name for name in rule.without if name in op.attributes), None)
+    if barred is not None:
+        return rule.in_float(f"the target does not run it with the attribute '{barred}'", rule.asked_by)
+    return rule
 
 
 def _in_float_bodies(scopes: Scopes, target: Target, left_float: Mapping[Op, Reason]) -> dict[Op, Reason]:

@@ -14,6 +14,7 @@ from qc.ir.tensor_ref import TensorRef
 
 from ..base import Pass, Stage
 from ..context import PassContext
+from .batch_norm_forward import fold_forward, set_constant
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,9 @@ class FoldBatchNorms(Pass):
     The scale and shift may be a BatchNormalization, a Mul or an Add with a constant per channel (for a
     Conv; Paddle and TensorFlow exporters write biases that way). An op whose result is read elsewhere or is
     a graph output keeps it, so nothing is folded there.
+
+    A BatchNormalization for which there is no such op is folded into the one behind it, if that is a Conv of
+    one group without padding or a Gemm, and nothing else reads it.
     """
 
     name = "fold-batch-norms"
@@ -45,6 +49,10 @@ class FoldBatchNorms(Pass):
             for op in graph.ops():
                 if op.id in graph.nx:
                     _fold(rewriter, graph, op)
+            for op in graph.ops():
+                affine = _batch_norm(graph, op) if op.is_type("BatchNormalization") else None
+                if affine is not None:
+                    fold_forward(rewriter, graph, op, affine)
 
 
 def _fold(rewriter: Rewriter, graph: Graph, op: Op) -> None:
@@ -173,8 +181,8 @@ def _apply(rewriter: Rewriter, graph: Graph, op: Op, affine: Affine) -> None:
     beta = float(op.attribute("beta", 1.0)) if op.is_type("Gemm") else 1.0
     old_bias = bias.numpy().astype(np.float64) * beta if bias is not None else 0.0
     new_bias = (old_bias * affine.scale + affine.shift).astype(array.dtype)
-    _set_constant(rewriter, graph, op, port, scaled.astype(array.dtype))
-    _set_constant(rewriter, graph, op, bias_at, new_bias)
+    set_constant(rewriter, graph, op, port, scaled.astype(array.dtype))
+    set_constant(rewriter, graph, op, bias_at, new_bias)
     if beta != 1.0:
         rewriter.set_attribute(op, "beta", 1.0)
 
@@ -189,11 +197,3 @@ def _along_channels(op: Op, scale: np.ndarray, shape: tuple[int, ...]) -> np.nda
     group = int(op.attribute("group", 1))
     per_group = np.repeat(scale.reshape(group, shape[1]), shape[0] // group, axis=0)
     return per_group.reshape(shape[0], shape[1], *spatial)
-
-
-def _set_constant(rewriter: Rewriter, graph: Graph, op: Op, port: int, array: np.ndarray) -> None:
-    old = graph.op_inputs(op)[port] if port < op.num_inputs else None
-    hint = old.name if old is not None else f"{op.name or op.op_type}.bias"
-    rewriter.set_input(op, port, rewriter.add_constant(graph, array, f"{hint}_folded"))
-    if old is not None:
-        rewriter.drop_unread(old)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from support.graph_text import build_model
 from support.models import random_feeds
+from support.pipelines import run_model
+from support.quantsim import as_aimet_writes
 
 from qc.compat.aimet_onnx import QuantizationSimModel, load_encodings_to_sim
+from qc.compat.aimet_onnx.batch_norm_fold import fold_all_batch_norms_to_weight
+from qc.passes.quantize.quantsim.reading import load_config
 
 from .networks import typed
 
@@ -33,6 +41,11 @@ CONSTANTS = {
     "h": RANDOM.normal(size=4),
     "mean": RANDOM.normal(size=4),
     "v": np.abs(RANDOM.normal(size=4)) + 0.5,
+    "W3": RANDOM.normal(size=(4, 4, 1, 3, 3)),
+    "slope": np.full(8, 0.1),
+    "pads": np.zeros(6, np.int64),
+    "sizes": np.array([1, 1, 2, 2], np.float32),
+    "flat": np.array([2, 4, 4]),
     "two": np.float32(2),
     "eps": np.float32(1e-5),
     "lo": np.float32(-1),
@@ -49,10 +62,11 @@ def simulation(
     outputs: str = "y",
     inputs: str = "float[2,4,8] x",
     opset: int = 17,
+    **options: Any,
 ) -> QuantizationSimModel:
     """The simulation of some nodes, calibrated on random data."""
     proto = typed(build_model(body, outputs, inputs, opset, CONSTANTS))
-    sim = QuantizationSimModel(proto, config_file=config)
+    sim = QuantizationSimModel(proto, config_file=config, **options)
     sim.compute_encodings(random_feeds(proto))
     return sim
 
@@ -80,6 +94,47 @@ def tied(sim: QuantizationSimModel, *names: str) -> bool:
 )
 def test_which_tensors_are_quantized(body: str, config: str, expected: str) -> None:
     assert enabled(simulation(body, config)) == set(expected.split())
+
+
+def test_more_rows_of_the_table() -> None:
+    """Where AIMET's quantizers are on, as it was measured."""
+    chain = "c = Clip(x, lo, hi); p = PRelu(c, slope); q = Pad(p, pads, two)"
+    chain += "; e = Greater(q, eps); y = Where(e, q, b2)"
+    assert {"lo", "hi", "slope", "two", "eps", "b2"} <= enabled(simulation(chain))
+    moved = "a = Cast<to=10>(x); c = Cast<to=1>(a); f = Flatten(c); y = Relu(f)"
+    assert enabled(simulation(moved)) == {"x", "y"}
+    pooled = simulation("r = Relu(x); y = MaxPool<kernel_shape=[2,2]>(r)", "enpu_v6", inputs=IMAGE)
+    assert {"r", "y"} <= enabled(pooled) and not tied(pooled, "r", "y")
+    resized = simulation('r = Resize<mode="nearest">(x, none, sizes); y = Relu(r)', inputs=IMAGE)
+    assert tied(resized, "x", "r") and "sizes" not in enabled(resized)
+    deep = simulation("c = Conv(x, W3); y = Relu(c)", inputs="float[1,4,2,8,8] x")
+    assert tied(deep, "c", "y")
+    plain = LAYER_NORM.partition("sc =")[0].replace("nrm", "y")
+    assert enabled(simulation(plain)) == {"x", "mu", "d", "y"}
+
+
+def test_widths_that_norms_and_computed_weights_need() -> None:
+    wide = simulation(LAYER_NORM, param_type="int16").qc_quantize_op_dict["gamma"]
+    assert wide.bitwidth == 16 and wide.use_symmetric_encodings
+    rms = LAYER_NORM.replace(
+        "mu = ReduceMean<axes=[-1]>(x); d = Sub(x, mu); sq = Pow(d, two)", "sq = Mul(x, x)"
+    )
+    rms = rms.replace("Div(d, std)", "Div(x, std)").replace(
+        "sc = Mul(nrm, gamma); y = Add(sc, beta)", "y = Mul(nrm, gamma)"
+    )
+    sim = simulation(rms, activation_type="int16")
+    assert enabled(sim) == {"x", "gamma", "y"}
+    assert sim.qc_quantize_op_dict["gamma"].bitwidth == 16
+    behind = simulation("t = Transpose<perm=[1,0]>(A); y = MatMul(x, t)", param_type="int16")
+    assert behind.qc_quantize_op_dict["x"].bitwidth == 16
+
+
+@pytest.mark.parametrize("config", ["htp_v66", "htp_v73", "default", "enpu_v7"])
+def test_products_without_a_grid_of_their_own_are_no_failure(config: str) -> None:
+    """Rules for computed factors meet products that a bias or a Relu belongs to."""
+    body = "t = Transpose<perm=[0,2,1]>(x); m = MatMul(x, t); r = Reshape(m, flat); n = MatMul(r, x)"
+    sim = simulation(f"{body}; a = MatMul(n, A); s = Add(a, b); y = Relu(s)")
+    assert {"x", "m", "n", "A", "y"} <= enabled(sim) and not {"t", "r", "a", "s"} & enabled(sim)
 
 
 @pytest.mark.parametrize(
@@ -129,8 +184,10 @@ def test_b10_a_norm_of_opset_18() -> None:
 
 def test_b11_a_mask_does_not_ruin_a_range() -> None:
     sim = simulation("s = Where(mask, x, far); y = Softmax(s)")
-    assert not {"far", "s"} & enabled(sim)
-    assert {"x", "y"} <= enabled(sim)
+    assert "far" not in enabled(sim)
+    assert {"x", "s", "y"} <= enabled(sim)
+    grid = sim.qc_quantize_op_dict["s"].get_encodings()[0]
+    assert -40 < grid.min < 0 < grid.max < 10
 
 
 def test_every_convolution_around_an_output_has_channels_and_the_output_a_grid() -> None:
@@ -170,6 +227,36 @@ def test_b1_a_relu_does_not_clip_an_output() -> None:
 def test_b2_fixed_ranges_that_meet(body: str) -> None:
     sim = simulation(body, inputs=IMAGE)
     assert sim.qc_quantize_op_dict["y"].encodings[0].min == 0.0
+
+
+def test_b4_a_join_that_is_off_leaves_its_inputs_on(tmp_path: Path) -> None:
+    config = load_config("htp_v73").config.plain()
+    config["op_type"]["Concat"] = {"is_output_quantized": False}
+    (tmp_path / "config.json").write_text(json.dumps(as_aimet_writes(config)))
+    body = "a = Mul(x, x); b1 = Add(x, x); y = Concat<axis=1>(a, b1)"
+    sim = simulation(body, str(tmp_path / "config.json"), inputs=IMAGE)
+    assert {"a", "b1"} <= enabled(sim)
+
+
+def test_b9_strict_symmetry_has_no_lowest_code(tmp_path: Path) -> None:
+    config = load_config("htp_v73").config.plain()
+    config["defaults"]["strict_symmetric"] = True
+    (tmp_path / "config.json").write_text(json.dumps(as_aimet_writes(config)))
+    sim = simulation("y = MatMul(x, A)", str(tmp_path / "config.json"))
+    for grid in sim.qc_quantize_op_dict["A"].get_encodings():
+        assert (grid.offset, grid.min) == (-127, pytest.approx(-grid.max))
+
+
+def test_b12_and_b13_batch_norms_that_cannot_be_folded() -> None:
+    shown = "c = Conv(x, W); y = BatchNormalization(c, g, h, mean, v)"
+    padded = 'n = BatchNormalization(x, g, h, mean, v); y = Conv<auto_pad="SAME_UPPER">(n, W)'
+    for body, outputs in ((shown, "y c"), (padded, "y")):
+        proto = typed(build_model(body, outputs, IMAGE, constants=CONSTANTS))
+        feed = random_feeds(proto)[0]
+        before = run_model(proto, feed)
+        fold_all_batch_norms_to_weight(proto)
+        for name, array in run_model(proto, feed).items():
+            np.testing.assert_allclose(array, before[name], atol=1e-4)
 
 
 def test_b5_a_residual_is_no_bias() -> None:

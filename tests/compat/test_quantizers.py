@@ -18,6 +18,7 @@ from qc.compat.aimet_onnx import (
     QuantizationSimModel,
     float16,
     int4,
+    load_encodings_to_sim,
     qtype,
 )
 from qc.compat.aimet_onnx.batch_norm_fold import fold_all_batch_norms_to_weight
@@ -28,6 +29,7 @@ from qc.compat.aimet_onnx.quantsim import (
     set_lpbq_for_params,
     set_param_type,
 )
+from qc.ir.encodings import read_encodings
 from qc.runtime import open_session
 
 from .networks import feeds, network, typed
@@ -48,6 +50,34 @@ def test_names_and_quantizers(sim: QuantizationSimModel) -> None:
     parameters, activations = sim.get_all_quantizers()
     assert [op.enabled for op in parameters] == [True, False, True, False]
     assert [op.enabled for op in activations] == [True, False, True, True]
+
+
+def test_quantizers_of_an_op(sim: QuantizationSimModel) -> None:
+    ops = sim.qc_quantize_op_dict
+    graph = sim.connected_graph
+    assert [(op.name, op.type) for op in graph.ordered_ops] == [
+        ("conv", "Conv"),
+        ("relu", "Relu"),
+        ("flatten", "Flatten"),
+        ("fc", "Gemm"),
+    ]
+    conv = graph.get_all_ops()["conv"]
+    assert (conv.inputs, conv.outputs) == (("x", "conv.weight", "conv.bias"), ("c",))
+    assert conv.parameters == {"weight": "conv.weight", "bias": "conv.bias"}
+    for op in (conv, "conv", conv.dotted_name):
+        assert sim.get_op_quantizers(op) == ([ops["x"]], [], {"weight": ops["conv.weight"]})
+    node = next(node for node in network().graph.node if node.name == "fc")
+    assert sim.get_op_quantizers(node) == ([], [ops["y"]], {"weight": ops["fc.weight"]})
+    with pytest.raises(qc.UsageError, match=r"the model has no op 'cnov' \(did you mean 'conv'\?\)"):
+        sim.get_op_quantizers("cnov")
+
+
+def test_ops_that_count_as_one() -> None:
+    random = np.random.default_rng(0)
+    constants = {"A": random.normal(size=(8, 8)), "b": random.normal(size=8)}
+    sim = QuantizationSimModel(typed(build_model("m = MatMul(x, A); y = Add(m, b)", constants=constants)))
+    (op,) = sim.connected_graph.ordered_ops
+    assert (op.type, op.outputs, op.parameters) == ("Gemm", ("y",), {"weight": "A", "bias": "b"})
 
 
 def test_without_quantizers_it_is_the_float_model(sim: QuantizationSimModel) -> None:
@@ -241,6 +271,21 @@ def test_batch_norms_are_folded_in_place() -> None:
     np.testing.assert_allclose(open_session(model).run(None, feeds()[0])[0], before, rtol=1e-4, atol=1e-5)
 
 
+def test_batch_norms_are_folded_into_the_op_behind() -> None:
+    random = np.random.default_rng(0)
+    constants = {"W": random.normal(size=(4, 3, 3, 3)), "V": random.normal(size=(4, 4, 1, 1))}
+    constants |= {name: np.abs(random.normal(size=4)) for name in ("g", "h", "m", "v")}
+    body = """c = Conv(x, W); n1 = BatchNormalization(c, g, h, m, v); r = Relu(n1)
+    n2 = BatchNormalization(r, g, h, m, v); y = Conv(n2, V)"""
+    model = typed(build_model(body, inputs="float[1,3,4,4] x", constants=constants))
+    before = open_session(model).run(None, feeds()[0])[0]
+    backward, forward = fold_all_batch_norms_to_weight(model)
+    assert [(op.output[0], norm.output[0]) for op, norm in backward] == [("c", "n1")]
+    assert [(norm.output[0], op.output[0]) for norm, op in forward] == [("n2", "y")]
+    assert [node.op_type for node in model.graph.node] == ["Conv", "Relu", "Conv"]
+    np.testing.assert_allclose(open_session(model).run(None, feeds()[0])[0], before, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("quantized", [False, True])
 def test_layer_outputs(sim: QuantizationSimModel, tmp_path: Path, quantized: bool) -> None:
     model: onnx.ModelProto = sim.model.model if quantized else network()
@@ -253,3 +298,46 @@ def test_layer_outputs(sim: QuantizationSimModel, tmp_path: Path, quantized: boo
     expected = output(sim) if quantized else float_output()
     np.testing.assert_allclose(np.fromfile(folder / "y.raw", np.float32), expected.ravel(), rtol=1e-5)
     assert len(list((tmp_path / "inputs").iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "scales"),  # what aimet-onnx 2.42 exports for the same weights, in all versions in this order
+    [
+        (
+            "Conv",
+            [0.29062885, 0.28003691, 0.28605608, 0.295663, 0.29977912, 0.33005193, 0.43800524, 0.39368681],
+        ),
+        (
+            "ConvTranspose",
+            [0.30268615, 0.4715344, 0.24150981, 0.30118408, 0.31325874, 0.48742771, 0.26095625, 0.2591408],
+        ),
+    ],
+)
+@pytest.mark.parametrize("version", ["0.6.1", "1.0.0", "2.0.0"])
+def test_blocks_of_a_convolution_cover_its_kernel(
+    tmp_path: Path, kind: str, scales: list[float], version: str
+) -> None:
+    random = np.random.default_rng(0)
+    weights = {"Conv": random.normal(size=(4, 8, 3, 3)), "ConvTranspose": random.normal(size=(8, 4, 3, 3))}
+    model = build_model(
+        f"y = {kind}<kernel_shape=[3, 3]>(x, w)",
+        inputs="float[1,8,6,6] x",
+        constants={"w": weights[kind]},
+    )
+    model.graph.node[0].name = "conv"
+    model = typed(model)
+    data = [{"x": random.normal(size=(1, 8, 6, 6)).astype(np.float32)}]
+    sim = QuantizationSimModel(model)
+    set_blockwise_quantization_for_weights(sim, [kind], 4, True, 4, strict=True)
+    sim.compute_encodings(data)
+    sim.export(tmp_path, "model", encoding_version=version)
+    file = tmp_path / "model.encodings"
+    record = read_encodings(file).by_name()["w"]
+    np.testing.assert_allclose(record.scale.ravel(), scales, rtol=1e-6)
+    if version == "2.0.0":
+        assert record.scale.shape == ((4, 2, 1, 1) if kind == "Conv" else (2, 4, 1, 1))
+
+    again = QuantizationSimModel(model)
+    load_encodings_to_sim(again, file, strict=False)
+    for ours, loaded in zip(sim.session.run(None, data[0]), again.session.run(None, data[0]), strict=True):
+        np.testing.assert_array_equal(ours, loaded)

@@ -109,6 +109,8 @@ def test_schemes(scheme: str | QuantScheme) -> None:
     sim = QuantizationSimModel(network(), quant_scheme=scheme)
     sim.compute_encodings(feeds())
     assert np.abs(output(sim) - float_output()).max() < 1.0
+    said = sim.encodings().arguments["quant_scheme"]
+    assert said == QuantScheme.of(scheme).name
 
 
 # -- files -------------------------------------------------------------------------------------------
@@ -237,6 +239,16 @@ def test_folded_parameters_are_those_of_the_simulation(sim: QuantizationSimModel
 # -- what is not there -------------------------------------------------------------------------------
 
 
+def test_a_saved_simulation_runs(sim: QuantizationSimModel, tmp_path: Path) -> None:
+    with pytest.raises(qc.UsageError, match="no folder for save_model_graph; give path"):
+        sim.save_model_graph("model")
+    made = QuantizationSimModel(network(), path=str(tmp_path / "saved"))
+    made.compute_encodings(feeds())
+    made.save_model_graph("model")
+    session = made.build_session(onnx.load(tmp_path / "saved/model.onnx"), ["CPUExecutionProvider"])
+    np.testing.assert_array_equal(session.run(None, feeds()[0])[0], made.session.run(None, feeds()[0])[0])
+
+
 @pytest.mark.parametrize(
     "arguments, sentence",
     [
@@ -253,8 +265,8 @@ def test_arguments_that_are_not_provided(arguments: dict[str, object], sentence:
 def test_names_that_are_not_provided(sim: QuantizationSimModel) -> None:
     with pytest.raises(ImportError, match=r"'aimet_onnx\.apply_adaround' is not part of .*; train elsewhere"):
         from qc.compat.aimet_onnx import apply_adaround  # noqa: F401
-    with pytest.raises(AttributeError, match=r"QuantizationSimModel.connected_graph is not part of"):
-        sim.connected_graph  # noqa: B018
-    assert not hasattr(sim, "connected_graph")
+    with pytest.raises(AttributeError, match=r"QuantizationSimModel.remove_quantizers is not part of"):
+        sim.remove_quantizers  # noqa: B018
+    assert not hasattr(sim, "remove_quantizers")
     with pytest.raises(qc.UsageError, match="force_activation_as='signed'"):
         sim.to_onnx_qdq(force_activation_as="signed")

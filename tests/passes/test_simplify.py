@@ -253,3 +253,47 @@ def test_dead_code_in_a_branch() -> None:
     branch = ir.graph.ops()[0].subgraphs["then_branch"]
     assert [op.op_type for op in branch.ops()] == ["Neg"]
     assert branch.value_named("w") is None
+
+
+@pytest.mark.parametrize(
+    ("image", "reader", "weights", "folded"),
+    [
+        (True, "Conv(n, w)", "float[3, 2, 3, 3] w", True),
+        (True, "Conv(n, w, b)", "float[3, 2, 1, 1] w, float[3] b", True),
+        (True, 'Conv<auto_pad="VALID">(n, w)', "float[3, 2, 2, 2] w", True),
+        (True, "Conv<pads=[1, 1, 1, 1]>(n, w)", "float[3, 2, 3, 3] w", False),
+        (True, 'Conv<auto_pad="SAME_UPPER">(n, w)', "float[3, 2, 3, 3] w", False),
+        (True, "Conv<group=2>(n, w)", "float[4, 1, 3, 3] w", False),
+        (True, "ConvTranspose(n, w)", "float[2, 3, 3, 3] w", False),
+        (False, "Gemm(n, w)", "float[2, 3] w", True),
+        (False, "Gemm<alpha=0.5, beta=2.0, transB=1>(n, w, b)", "float[3, 2] w, float[3] b", True),
+        (False, "Gemm(n, w, b)", "float[2, 3] w, float b", True),
+        (False, "Gemm<transA=1>(n, w)", "float[4, 3] w", False),
+        (False, "Gemm(k, n)", "float[3, 4] k", False),
+    ],
+)
+def test_a_batch_norm_is_folded_into_the_op_behind(
+    image: bool, reader: str, weights: str, folded: bool
+) -> None:
+    shape = "1, 2, 4, 4" if image else "4, 2"
+    result = "A, B, C, D" if image else "A, B"
+    text = f"""g (float[{shape}] x) => (float[{result}] y) <{weights}, {NORM}> {{
+        r = Relu(x)
+        n = BatchNormalization(r, gamma, beta, mean, var)
+        y = {reader}
+    }}"""
+    assert (
+        "BatchNormalization" in kinds(simplified("fold-batch-norms", parse(text), changed=folded))
+    ) != folded
+
+
+@pytest.mark.parametrize("other", ["z = Exp(n)", "z = Neg(y)"])
+def test_a_batch_norm_that_others_read_stays(other: str) -> None:
+    shown = "float[1, 2, 4, 4] n, " if other == "z = Neg(y)" else ""
+    text = f"""g (float[1, 2, 4, 4] x) => ({shown}float[1, 2, 4, 4] y, float[1, 2, 4, 4] z)
+    <float[2, 2, 1, 1] w, {NORM}> {{
+        n = BatchNormalization(x, gamma, beta, mean, var)
+        y = Conv(n, w)
+        {other}
+    }}"""
+    simplified("fold-batch-norms", parse(text), changed=False)

@@ -223,8 +223,11 @@ def test_one_sentence_about_a_file_that_is_none(name: str, text: str, culprit: s
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     for path in (tmp_path / "none.json", tmp_path):
         name = str(path) if path.suffix else f"{path}.toml"
-        with pytest.raises(UsageError, match="cannot be read"):
+        with pytest.raises(UsageError, match="there is no configuration file"):
             load_config(name)
+    (tmp_path / "folder.json").mkdir()
+    with pytest.raises(UsageError, match="cannot be read"):
+        load_config(str(tmp_path / "folder.json"))
     with pytest.raises(UsageError, match="did you mean 'htp_v73'"):
         load_config("htp73")
 

@@ -11,7 +11,7 @@ from support.graph_text import build_model
 from support.models import random_feeds
 from support.pipelines import apply, artifact, run_model
 from support.placement import op, value
-from support.quantsim import axis, bits, built, grid, on, remarks, tied
+from support.quantsim import as_aimet_writes, axis, bits, built, grid, on, remarks, tied
 
 from qc.ir.lower import lower
 from qc.ir.quant_table import Site
@@ -99,17 +99,9 @@ def test_b4_a_join_without_a_grid_takes_none_away(tmp_path) -> None:  # type: ig
     config = load_config("htp_v73").config.plain()
     config["op_type"]["Concat"] = {"is_output_quantized": False}
     path = tmp_path / "own.json"
-    path.write_text(json.dumps(_as_aimet_writes(config)))
+    path.write_text(json.dumps(as_aimet_writes(config)))
     model = built("a = Mul(x, x); b = Add(x, x); y = Concat<axis=0>(a, b)", str(path))
     assert on(model) == {"x", "a", "b"}
-
-
-def _as_aimet_writes(content: object) -> object:
-    if isinstance(content, dict):
-        return {key: _as_aimet_writes(item) for key, item in content.items()}
-    if isinstance(content, list | tuple):
-        return [_as_aimet_writes(item) for item in content]
-    return str(content) if isinstance(content, bool) else content
 
 
 @pytest.mark.parametrize("config", ["default", "htp_v73"])
@@ -231,26 +223,32 @@ def test_b9_strict_symmetry_has_no_code_to_spare(tmp_path) -> None:  # type: ign
     config = load_config("htp_v73").config.plain()
     config["defaults"]["strict_symmetric"] = True
     path = tmp_path / "strict.json"
-    path.write_text(json.dumps(_as_aimet_writes(config)))
+    path.write_text(json.dumps(as_aimet_writes(config)))
     spec = grid(built("y = Conv(x, W)", str(path), inputs=IMAGE, constants=CONV), "W").spec
     assert spec.code_range == (-127, 127)
 
 
-def test_b11_the_number_that_masks_has_no_grid() -> None:
+@pytest.mark.parametrize("far", [-1e4, -1e9])
+def test_b11_scores_behind_a_mask_have_a_grid_of_their_own_range(far: float) -> None:
     body = "s = Mul(x, x); w = Where(m, s, low); y = Softmax(w)"
-    parts = {"inputs": "float[2,4,8] x, bool[2,4,8] m", "constants": {"low": np.float32(-1e9)}}
-    model = built(body, **parts)  # type: ignore[arg-type]
-    assert not {"low", "w"} & on(model)
-    assert "B11" in remarks(model, "w")
-    proto = build_model(body, **parts)  # type: ignore[arg-type]
+    proto = build_model(body, "y", "float[2,4,8] x, bool[2,4,8] m", constants={"low": np.float32(far)})
     feed = random_feeds(proto)[0]
     np.testing.assert_allclose(run_model(simulated(proto), feed)["y"], run_model(proto, feed)["y"], atol=0.02)
 
 
-def test_b11_so_has_the_sum_with_a_mask() -> None:
+def test_b11_a_number_that_masks_has_no_grid_where_others_see_it() -> None:
+    body = "s = Mul(x, x); w = Where(m, s, low); y = Relu(w)"
+    parts = {"inputs": "float[2,4,8] x, bool[2,4,8] m", "constants": {"low": np.float32(-1e9)}}
+    model = built(body, **parts)  # type: ignore[arg-type]
+    assert not {"low", "w"} & on(model)
+    assert "B11" in remarks(model, "w")
+
+
+def test_b11_a_sum_with_a_mask_has_a_grid() -> None:
     body = "s = Mul(x, x); w = Add(s, mask); y = Softmax(w)"
     mask = np.where(np.eye(8) > 0, 0, -1e9).astype(np.float32)[:4]
-    assert not {"mask", "w"} & on(built(body, constants={"mask": mask}))
+    model = built(body, constants={"mask": mask})
+    assert "w" in on(model) and "mask" not in on(model)
 
 
 def test_b12_an_exposed_convolution_keeps_its_batch_norm() -> None:
@@ -275,7 +273,7 @@ def test_unsigned_symmetric_grids_begin_at_zero(tmp_path) -> None:  # type: igno
         "ops": config["defaults"]["ops"] | {"is_symmetric": True},
     }
     path = tmp_path / "unsigned.json"
-    path.write_text(json.dumps(_as_aimet_writes(config)))
+    path.write_text(json.dumps(as_aimet_writes(config)))
     proto = build_model("a = Conv(x, W); y = Abs(a)", inputs=IMAGE, constants=CONV)
     passes = f"configure-quantizers{{config={str(path)!r}}},calibrate{{arithmetic=aimet}}"
     model = apply(passes, proto, feeds=random_feeds(proto))[0]

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from qc.ir.errors import UsageError, nearest
+from qc.ir.strict_json import load_json
 
 from .config import QuantsimConfig
 
@@ -55,6 +56,8 @@ def load_config(name: str) -> ConfigFile:
     if name.endswith((".json", ".toml")):
         try:
             text = Path(name).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise UsageError(f"there is no configuration file '{name}'") from None
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"the configuration '{name}' cannot be read: {error}") from error
         return parse_config(text, name)
@@ -76,7 +79,11 @@ def parse_config(text: str, source: str) -> ConfigFile:
     Raises:
         UsageError: one sentence with the file, the key and the reason.
     """
-    content = _json(text, source) if source.endswith(".json") else _toml(text, source)
+    content = (
+        _with_booleans(load_json(text, f"'{source}'"), (), source)
+        if source.endswith(".json")
+        else _toml(text, source)
+    )
     try:
         config = QuantsimConfig.model_validate_json(json.dumps(content, default=str), strict=True)
     except ValidationError as error:
@@ -84,22 +91,6 @@ def parse_config(text: str, source: str) -> ConfigFile:
         first = min(error.errors(), key=lambda problem: problem["type"] == "missing")
         raise UsageError(f"'{source}': {_sentence(first)}") from error
     return ConfigFile(config, Path(source).name)
-
-
-def _json(text: str, source: str) -> object:
-    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        seen: dict[str, Any] = {}
-        for key, content in pairs:
-            if key in seen:
-                raise UsageError(f"'{source}': '{key}' stands twice in one object; remove one of them")
-            seen[key] = content
-        return seen
-
-    try:
-        content = json.loads(text, object_pairs_hook=members)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise UsageError(f"'{source}' is not valid JSON: {error}") from error
-    return _with_booleans(content, (), source)
 
 
 def _with_booleans(content: object, path: tuple[str, ...], source: str) -> object:

@@ -6,6 +6,7 @@ from onnx import ModelProto, NodeProto
 from onnxruntime.quantization.onnx_model import ONNXModel
 
 import qc
+from qc.passes.simplify.batch_norm_forward import FORWARD
 
 _FOLDED = "_folded"
 
@@ -13,26 +14,29 @@ _FOLDED = "_folded"
 def fold_all_batch_norms_to_weight(
     model: ModelProto | ONNXModel,
 ) -> tuple[list[tuple[NodeProto, NodeProto]], list[tuple[NodeProto, NodeProto]]]:
-    """Folds every BatchNormalization that it can into the op before it; the model is changed.
+    """Folds every BatchNormalization that it can into the op before it or behind it; the model is changed.
 
-    Weights keep their names. A BatchNormalization is not folded into the op behind it.
+    Weights keep their names.
 
     Returns:
-        The pairs of an op and the BatchNormalization that was folded into it, as they were before; and an
-        empty list, for those folded into the op behind them.
+        The pairs of an op and the BatchNormalization behind it that was folded into it, as they were before;
+        and the pairs of a BatchNormalization and the op behind it that it was folded into.
     """
     proto = model.model if isinstance(model, ONNXModel) else model
     before = {output: node for node in proto.graph.node for output in node.output}
-    folded = qc.compile(proto, "fold-batch-norms").float_model
+    behind = {node.input[0]: node for node in proto.graph.node if node.input}
+    compiled = qc.compile(proto, "fold-batch-norms")
+    folded, removed = compiled.float_model, compiled.ir.journal.removed
+    went_forward = {tensor for tensor, remark in removed.items() if remark.reason == FORWARD}
     left = {tuple(node.input) for node in folded.graph.node if node.op_type == "BatchNormalization"}
-    pairs = [
-        (_copy(before[node.input[0]]), _copy(node))
-        for node in proto.graph.node
-        if node.op_type == "BatchNormalization" and tuple(node.input) not in left
-    ]
+    norms = [node for node in proto.graph.node if node.op_type == "BatchNormalization"]
+    gone = [_copy(node) for node in norms if tuple(node.input) not in left]
+    forward = [norm for norm in gone if norm.output[0] in went_forward]
+    pairs = [(_copy(before[norm.input[0]]), norm) for norm in gone if norm not in forward]
+    pairs_behind = [(norm, _copy(behind[norm.output[0]])) for norm in forward]
     _restore_names(folded)
     proto.CopyFrom(folded)
-    return pairs, []
+    return pairs, pairs_behind
 
 
 def _copy(node: NodeProto) -> NodeProto:

@@ -130,6 +130,10 @@ class QSpec:
         symmetric: None leaves it as it is.
         block_size: elements in a block.
         scale_bits: bits of the integer scales of ``lpbq``.
+        shift_zero_point: shift a symmetric grid of int2 by half a step.
+
+    Raises:
+        UsageError: a grid is to be shifted that is not symmetric int2.
     """
 
     dtype: qtype
@@ -137,21 +141,38 @@ class QSpec:
     symmetric: bool | None = None
     block_size: int = 0
     scale_bits: int = 0
+    shift_zero_point: bool = False
+
+    def __post_init__(self) -> None:
+        if self.shift_zero_point and not (self.symmetric and self.dtype == int2):
+            raise UsageError("shift_zero_point is for int2 with symmetric=True only")
 
     @classmethod
-    def per_tensor(cls, dtype: qtype | str, *, symmetric: bool | None = None) -> QSpec:
+    def per_tensor(
+        cls, dtype: qtype | str, *, symmetric: bool | None = None, shift_zero_point: bool = False
+    ) -> QSpec:
         """One scale."""
-        return cls(qtype.as_qtype(dtype), "tensor", symmetric)
+        return cls(qtype.as_qtype(dtype), "tensor", symmetric, shift_zero_point=shift_zero_point)
 
     @classmethod
-    def per_channel(cls, dtype: qtype | str, *, symmetric: bool | None = None) -> QSpec:
+    def per_channel(
+        cls, dtype: qtype | str, *, symmetric: bool | None = None, shift_zero_point: bool = False
+    ) -> QSpec:
         """One scale for each output channel."""
-        return cls(qtype.as_qtype(dtype), "channel", symmetric)
+        return cls(qtype.as_qtype(dtype), "channel", symmetric, shift_zero_point=shift_zero_point)
 
     @classmethod
-    def blockwise(cls, dtype: qtype | str, block_size: int, *, symmetric: bool | None = None) -> QSpec:
+    def blockwise(
+        cls,
+        dtype: qtype | str,
+        block_size: int,
+        *,
+        symmetric: bool | None = None,
+        shift_zero_point: bool = False,
+    ) -> QSpec:
         """One scale for each block of input channels at each output channel."""
-        return cls(qtype.as_qtype(dtype), "block", symmetric, block_size)
+        dtype = qtype.as_qtype(dtype)
+        return cls(dtype, "block", symmetric, block_size, shift_zero_point=shift_zero_point)
 
     @classmethod
     def lpbq(cls, dtype: qtype | str, block_size: int = 64, scale_bits: int = 4) -> QSpec:

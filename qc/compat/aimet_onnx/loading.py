@@ -98,7 +98,7 @@ def encodings_to_onnx_qdq(
     """The QDQ model of a float model and an encodings file, without a simulation.
 
     Args:
-        prequantize_constants: weights are stored as codes, whatever is given.
+        prequantize_constants: whether weights are stored as codes, or in float to be quantized.
         force_activation_as: only ``unsigned`` is provided.
 
     Raises:
@@ -109,7 +109,8 @@ def encodings_to_onnx_qdq(
         file = Path(folder) / "given.encodings"
         file.write_text(_text_of(encodings)[0], encoding="utf-8")
         source = model.model if isinstance(model, ONNXModel) else model
-        return qc.compile(source, Pipeline([LoadEncodings(file=str(file)), InsertQdq()])).model
+        lowering = InsertQdq("codes" if prequantize_constants else "float", "raise", pad_channels=False)
+        return qc.compile(source, Pipeline([LoadEncodings(file=str(file)), lowering])).model
 
 
 def load_document(
@@ -125,7 +126,6 @@ def load_document(
     values = tensors_by_name(ir.graph)
     document = located(document, ir)
     found: dict[str, Encoding] = {}
-    records: dict[str, TensorRecord] = {}
     for record in document.records:
         if record.name not in values:
             hint = nearest(record.name, list(values))
@@ -133,7 +133,6 @@ def load_document(
         if record.name in ops and not _follows(simulation, record, document):
             const = values[record.name].const
             found[record.name] = encoding_of(record, const.shape if const else (), document.source)
-            records[record.name] = record
     listed = {ops[name] for name in found}
     missing = [name for name, op in ops.items() if op.enabled and op not in listed] if disable_missing else []
     mismatches = [_compared(name, ops[name], encoding, document) for name, encoding in found.items()]
@@ -147,16 +146,12 @@ def load_document(
     for name in missing:
         ops[name].enabled = False
     for name, encoding in found.items():
-        _load(ops[name], encoding, records[name].scale_bits or 0, frozen=not allow_overwrite)
+        op = ops[name]
+        op.enabled = True
+        op.load(encoding)
+        if not allow_overwrite:
+            op.freeze_encodings()
     return mismatches
-
-
-def _load(op: QcQuantizeOp, encoding: Encoding, scale_bits: int, frozen: bool) -> None:
-    op.enabled = True
-    op.load(encoding)
-    op.scale_bits = scale_bits
-    if frozen:
-        op.freeze_encodings()
 
 
 def param_document(path: str | Path, names: Collection[str]) -> Document:

@@ -10,6 +10,7 @@ from qc.ir.formats import parse_format
 from qc.ir.model import Model
 from qc.ir.quant import Quantizer
 from qc.ir.quant_table import Site
+from qc.ir.rewriter import Rewriter
 from qc.ir.scopes import tensors_by_name
 from qc.passes.quantize.configure_quantizers import ConfigureQuantizers
 from qc.passes.quantize.quantsim.configuration import Configuration
@@ -18,7 +19,8 @@ from qc.passes.quantize.quantsim.fusions import find_fusions, fused_node
 from qc.passes.quantize.quantsim.nodes import Node, NodeGraph, Parameter, channel_axis
 from qc.passes.quantize.quantsim.reading import load_config
 
-from .qc_quantize_op import QcQuantizeOp, WeightAxes
+from .qc_quantize_op import QcQuantizeOp
+from .weight_axes import WeightAxes
 
 
 @dataclass
@@ -91,6 +93,17 @@ def placement_of(model: Model, asked: ConfigureQuantizers) -> Placement:
             op = made[held] = QcQuantizeOp(model.quant, sites, held, draft.is_parameter, axes.get(value.name))
         placement.ops[value.name] = op
     return placement
+
+
+def fold_parameters(model: Model, placement: Placement) -> None:
+    """Rounds the parameters of a model to their grids, and freezes these."""
+    rewriter = Rewriter(model)
+    for name in placement.parameters:
+        op, value = placement.ops[name], placement.sites[name].value
+        if op.enabled and op.encoding is not None and value.const is not None:
+            with rewriter.action("fold the quantizer of a parameter", value):
+                rewriter.set_constant(value, op.quantize_dequantize(value.const.numpy()))
+            op.freeze_encodings()
 
 
 def _axes(node: Node, parameter: Parameter) -> WeightAxes:

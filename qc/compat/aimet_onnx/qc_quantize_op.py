@@ -12,12 +12,13 @@ import numpy as np
 from qc.ir.arithmetic import Rounding, fake_quantize
 from qc.ir.errors import UsageError
 from qc.ir.formats import FloatFormat, Format, IntFormat
-from qc.ir.quant import Encoding, Granularity, PerBlock, PerChannel, PerTensor, Quantizer, QuantSpec
+from qc.ir.quant import Encoding, PerTensor, Quantizer, QuantSpec
 from qc.ir.quant_table import QuantTable, Site
 from qc.passes.quantize.ranges import encoding_of_range
 
 from ..missing import MissingAttributesError
 from .defs import QSpec, QuantizationDataType, QuantScheme, float16, qtype
+from .weight_axes import WeightAxes
 
 _ASKED = "set through qc.compat.aimet_onnx"
 
@@ -31,21 +32,6 @@ class TfEncoding:
     delta: float = 1.0
     offset: float = 0.0
     bw: int = 8
-
-
-@dataclass(frozen=True)
-class WeightAxes:
-    """The axes of a weight.
-
-    Attributes:
-        channel: that of output channels; None if there is none.
-        block: that along which blocks lie; None if there is none.
-        shape: the shape of the weight.
-    """
-
-    channel: int | None = None
-    block: int | None = None
-    shape: tuple[int, ...] = ()
 
 
 class QcQuantizeOp:
@@ -74,7 +60,6 @@ class QcQuantizeOp:
         self._scheme = QuantScheme.min_max
         self.is_parameter = is_parameter
         self.axes = axes or WeightAxes()
-        self.scale_bits = 0
 
     def __getattr__(self, name: str) -> NoReturn:
         raise MissingAttributesError(f"QcQuantizeOp.{name} is not part of qc's compatibility layer")
@@ -173,9 +158,10 @@ class QcQuantizeOp:
         found = self._held.encoding
         if found is None or not self.enabled or not isinstance(found.spec.format, IntFormat):
             return None
-        lowest, bits = found.spec.format.lowest, found.spec.format.bits
-        scales, offsets = found.scale.ravel().astype(np.float64), lowest - found.zero_point.ravel()
-        low, high = offsets * scales, (offsets + (1 << bits) - 1) * scales
+        (lowest, highest), bits = found.spec.code_range, found.spec.format.bits
+        scales = found.scale.ravel().astype(np.float64)
+        offsets = lowest - found.zero_point.ravel() + found.spec.shift
+        low, high = offsets * scales, (offsets + highest - lowest) * scales
         numbers = zip(low.tolist(), high.tolist(), scales.tolist(), offsets.tolist(), strict=True)
         return [TfEncoding(*fields, bits) for fields in numbers]
 
@@ -226,11 +212,13 @@ class QcQuantizeOp:
             UsageError: the weight has no axis for it, or the blocks do not divide it.
         """
         if self.axes.shape and spec.granularity is not None:
-            self._integer = replace(self._integer, granularity=self._granularity(spec))
+            self._integer = replace(self._integer, granularity=self.axes.granularity(spec))
+        self._integer = replace(self._integer, shifted=False)
         if spec.symmetric is not None:
             self._integer = replace(self._integer, symmetric=spec.symmetric)
-        self.scale_bits = spec.scale_bits
         self.set_precision(spec.dtype)
+        if spec.shift_zero_point:
+            self.set_zero_point_shift()
 
     def set_quant_scheme(self, scheme: QuantScheme | str) -> None:
         """Sets how the range is found; all quantizers of a simulation have the same scheme in qc."""
@@ -239,6 +227,16 @@ class QcQuantizeOp:
                 "one quantizer with a scheme of its own is not part of qc's compatibility layer; "
                 "give quant_scheme to QuantizationSimModel"
             )
+
+    def get_zero_point_shift(self) -> float:
+        """By how many steps the grid is shifted: 0.5 or 0."""
+        return self._integer.shift
+
+    def set_zero_point_shift(self, zero_point_shift: float = 0.5) -> None:
+        """Shifts a symmetric grid of int2 by half a step, or back; raises UsageError for another grid."""
+        if zero_point_shift not in (0.0, 0.5):
+            raise UsageError(f"zero_point_shift is {zero_point_shift}; it must be 0 or 0.5")
+        self._change(replace(self._integer, shifted=bool(zero_point_shift)))
 
     def set_fixed_encoding_range(self, fixed_range: tuple[float | None, float | None]) -> None:
         """Fixes one or both ends of the range that calibration would observe."""
@@ -254,15 +252,18 @@ class QcQuantizeOp:
         """Takes over the numbers of each scale; a frozen quantizer is left alone.
 
         Raises:
-            UsageError: their number does not fit the granularity.
+            UsageError: their number does not fit the granularity, or their offsets the format.
         """
         spec = self._with_bits(self._integer, encoding[0].bw)
-        shape = self._scale_shape(spec)
+        shape = self.axes.scale_shape(spec.granularity)
         if len(encoding) != int(np.prod(shape)):
             raise UsageError(f"{len(encoding)} encodings do not fit {spec}, which has {int(np.prod(shape))}")
         lowest = spec.format.lowest if isinstance(spec.format, IntFormat) else 0
         scale = np.reshape([one.delta for one in encoding], shape)
-        self.load(Encoding(spec, scale, np.reshape([lowest - one.offset for one in encoding], shape)))
+        offset = np.reshape([one.offset for one in encoding], shape)
+        if np.any(offset % 1):
+            spec = replace(spec, shifted=True)
+        self.load(Encoding(spec, scale, lowest + spec.shift - offset))
 
     def load(self, encoding: Encoding) -> None:
         """Takes over a spec with its numbers, in qc's terms; a frozen quantizer is left alone."""
@@ -312,7 +313,7 @@ class QcQuantizeOp:
         found = self._held.encoding
         if found is None or not self.enabled:
             return input_tensor
-        return fake_quantize(input_tensor, found, Rounding.HALF_AWAY)
+        return fake_quantize(input_tensor, found, Rounding.HALF_UP)
 
     # -- ties ---------------------------------------------------------------------------------------
 
@@ -365,31 +366,6 @@ class QcQuantizeOp:
 
     def _with_bits(self, spec: QuantSpec, bits: int) -> QuantSpec:
         return replace(spec, format=self._signed(IntFormat(bits, True), spec.symmetric))
-
-    def _granularity(self, spec: QSpec) -> Granularity:
-        shape, channel, block = self.axes.shape, self.axes.channel, self.axes.block
-        if spec.granularity == "tensor":
-            return PerTensor()
-        if channel is None:
-            raise UsageError(f"a weight of shape {list(shape)} has no axis of output channels here")
-        if spec.granularity == "channel":
-            return PerChannel(channel)
-        if block is None or shape[block] % spec.block_size:
-            raise UsageError(
-                f"blocks of {spec.block_size} do not divide the input channels of a weight of shape "
-                f"{list(shape)}; use a divisor of {shape[block] if block is not None else 'an axis it has'}"
-            )
-        return PerBlock(block, spec.block_size)
-
-    def _scale_shape(self, spec: QuantSpec) -> tuple[int, ...]:
-        granularity, shape = spec.granularity, self.axes.shape
-        if isinstance(granularity, PerChannel):
-            return (shape[granularity.axis],)
-        if isinstance(granularity, PerBlock):
-            return tuple(
-                -(-n // granularity.size) if i == granularity.axis else n for i, n in enumerate(shape)
-            )
-        return ()
 
 
 def _in_codes_of(spec: QuantSpec, encoding: Encoding) -> Encoding:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
 
 import numpy as np
 import onnxruntime as ort
-from onnx import ModelProto
+from onnx import ModelProto, NodeProto
 from onnxruntime.quantization.onnx_model import ONNXModel
 
 import qc
@@ -22,8 +22,6 @@ from qc.ir.encodings.from_model import records_of
 from qc.ir.errors import UsageError, nearest
 from qc.ir.files import atomic_write
 from qc.ir.lower import lower
-from qc.ir.model import Model
-from qc.ir.rewriter import Rewriter
 from qc.ir.save import save_model
 from qc.passes import Pass, PassContext, Pipeline, run_pipeline
 from qc.passes.lower.insert_qdq import InsertQdq
@@ -36,15 +34,14 @@ from qc.runtime import OrtExecutor, load_data, model_inputs, open_session
 
 from ..missing import MissingAttributesError
 from .bias import integer_biases
+from .connected_graph import ConnectedGraph, Op, OpQuantizers, quantizers_of
 from .defs import QuantizationDataType, QuantScheme, int8, qtype
 from .limits import Providers, refuse_codes, refuse_runtime
 from .loading import encodings_to_onnx_qdq, load_document, load_encodings_to_sim, param_document
-from .lpbq import as_two_level, integer_block_scales
 from .numbers import numbers_kept_on_failure, without_open_quantizers
-from .opset import for_quantize_ops
-from .placement import placement_of
+from .placement import fold_parameters, placement_of
 from .qc_quantize_op import QcQuantizeOp
-from .session import Feed, SimulationSession
+from .session import Feed, SimulationSession, build_session, compute_encodings
 from .weights import (
     clamp_activation_encodings,
     set_blockwise_quantization_for_weights,
@@ -72,7 +69,7 @@ __all__ = [
 _CALIBRATIONS = {
     QuantScheme.min_max: Calibrate("min-max", "aimet", rounded_parameters=True),
     QuantScheme.post_training_tf_enhanced: Calibrate("sqnr", "aimet", rounded_parameters=True),
-    QuantScheme.post_training_percentile: Calibrate("percentile", rounded_parameters=True),
+    QuantScheme.post_training_percentile: Calibrate("percentile", "aimet", 100.0, rounded_parameters=True),
 }
 _VERSION_VARIABLE = "AIMET_ENCODING_VERSION"
 
@@ -86,9 +83,9 @@ class QuantizationSimModel:
         quant_scheme: how the ranges of activations are found.
         config_file: name of a configuration, such as ``htp_v73``, or a file; see ``configure-quantizers``.
         dummy_input: not needed.
+        path: the folder that :meth:`save_model_graph` writes to.
         user_onnx_libs, session_options_kwargs: not provided.
         providers: must have the CPU among them.
-        path: not needed, as sessions are opened in memory.
         default_param_bw, default_activation_bw, default_data_type: what older scripts give instead of types.
 
     Raises:
@@ -119,18 +116,19 @@ class QuantizationSimModel:
         if default_activation_bw is not None:
             activation_type = qtype.from_legacy_repr(default_data_type, default_activation_bw)
         self._scheme = QuantScheme.of(quant_scheme)
-        placing = ConfigureQuantizers(
-            config=str(config_file or "default"),
-            activation=_unsigned(qtype.as_qtype(activation_type)),
-            weight=str(qtype.as_qtype(param_type)),
-        )
+        activation = qtype.as_qtype(activation_type)
+        sign = "u" if activation.kind is QuantizationDataType.int else ""
+        config = str(config_file or "default")
+        placing = ConfigureQuantizers(config, f"{sign}{activation}", str(qtype.as_qtype(param_type)))
         source = model.model if isinstance(model, ONNXModel) else model
         steps = Pipeline([FoldConstants(max_megabytes=0.0), placing])
         self._compiled = qc.compile(source, steps, allow_unquantized=True)
         self._ir = self._compiled.ir
+        self._ir.quant.scheme = self._scheme.name
         self._placement = placement_of(self._ir, placing)
         self._sessions: dict[str, tuple[object, ort.InferenceSession]] = {}
         self._feeds: list[Feed] | None = None
+        self._path = path
 
     def __getattr__(self, name: str) -> NoReturn:
         raise MissingAttributesError(f"QuantizationSimModel.{name} is not part of qc's compatibility layer")
@@ -160,6 +158,15 @@ class QuantizationSimModel:
         """The quantizers of parameters and those of activations; a tied one is there for each tensor."""
         ops = self._placement.ops
         return [ops[name] for name in self.param_names], [ops[name] for name in self.activation_names]
+
+    def get_op_quantizers(self, op: Op | NodeProto | str) -> OpQuantizers:
+        """The quantizers that are on: of what an op reads, of what it makes, of its parameters by kind."""
+        return quantizers_of(self._placement, op)
+
+    @property
+    def connected_graph(self) -> ConnectedGraph:
+        """The ops of the model, as the configuration counts them."""
+        return ConnectedGraph(self._placement)
 
     def set_quantizers(self, quantizer_dict: Mapping[str, QcQuantizeOp]) -> None:
         """Gives tensors other quantizers of this simulation, which ties them.
@@ -221,7 +228,6 @@ class QuantizationSimModel:
     def _calibrate(self, feeds: Iterable[Feed]) -> None:
         with numbers_kept_on_failure(self._ir.quant):
             self._run(_CALIBRATIONS[self._scheme], data=feeds)
-            integer_block_scales(self)
 
     # -- running ------------------------------------------------------------------------------------
 
@@ -232,13 +238,15 @@ class QuantizationSimModel:
         Quantizers without numbers are left out. Inside of ``compute_encodings`` it runs the float model.
         """
         if self._feeds is not None:
-            return SimulationSession(lambda: self._open("float", self._float), self._feeds.append)
+            return SimulationSession(lambda: self._open("float", lambda: lower(self._ir)), self._feeds.append)
         return SimulationSession(lambda: self._open("simulation", self._simulation))
 
     @property
     def model(self) -> ONNXModel:
         """The simulation as a model; to change it changes nothing here."""
         return ONNXModel(self._simulation())
+
+    build_session = staticmethod(build_session)
 
     def _open(self, kind: str, make: Callable[[], ModelProto]) -> ort.InferenceSession:
         if kind not in self._sessions or self._sessions[kind][0] != self._state():
@@ -250,12 +258,9 @@ class QuantizationSimModel:
         epochs = self._ir.epochs
         return epochs.structure, epochs.constants, epochs.quant
 
-    def _float(self) -> ModelProto:
-        return lower(self._ir)
-
     def _simulation(self) -> ModelProto:
         with without_open_quantizers(self._ir.quant):
-            found = self._run(ToSimulation(rounding=Rounding.HALF_AWAY)).artifacts["simulation"].payload
+            found = self._run(ToSimulation(rounding=Rounding.HALF_UP)).artifacts["simulation"].payload
         assert isinstance(found, ModelProto)
         return found
 
@@ -289,15 +294,26 @@ class QuantizationSimModel:
         with integer_biases(self) if has_biases else nullcontext():
             text = dump_encodings(self.encodings(version))
         if export_model:
-            save_model(self._float(), folder / f"{filename_prefix}.onnx", self._ir.base_dir)
+            save_model(lower(self._ir), folder / f"{filename_prefix}.onnx", self._ir.base_dir)
         with atomic_write(folder / f"{filename_prefix}.encodings") as file:
             file.write(text.encode())
+
+    def save_model_graph(self, filename_prefix: str) -> None:
+        """Writes the simulation, with qc's ops, to ``PREFIX.onnx`` in the folder ``path``.
+
+        Raises:
+            UsageError: the simulation was made without ``path``.
+        """
+        if self._path is None:
+            raise UsageError("there is no folder for save_model_graph; give path to QuantizationSimModel")
+        Path(self._path).mkdir(parents=True, exist_ok=True)
+        save_model(self._simulation(), Path(self._path) / f"{filename_prefix}.onnx", self._ir.base_dir)
 
     def encodings(self, version: str = "1.0.0") -> Document:
         """What an encodings file of a version would say."""
         with without_open_quantizers(self._ir.quant):
             exported = self._run(ToEncodings(version=version)).artifacts["encodings"].payload  # type: ignore[arg-type]
-        return as_two_level(self, parse_encodings(str(exported)))
+        return parse_encodings(str(exported))
 
     def to_onnx_qdq(
         self,
@@ -310,7 +326,7 @@ class QuantizationSimModel:
 
         Args:
             export_int32_bias: whether biases are 32-bit integers.
-            prequantize_constants: weights are stored as codes, whatever is given.
+            prequantize_constants: whether weights are stored as codes, or in float to be quantized.
             force_activation_as: only ``unsigned`` is provided.
         """
         refuse_codes(force_activation_as)
@@ -318,7 +334,8 @@ class QuantizationSimModel:
             without_open_quantizers(self._ir.quant),
             integer_biases(self) if export_int32_bias else nullcontext(),
         ):
-            found = self._run(InsertQdq(), for_quantize_ops(self._ir)).artifacts["qdq"].payload
+            lowering = InsertQdq("codes" if prequantize_constants else "float", "raise", pad_channels=False)
+            found = self._run(lowering).artifacts["qdq"].payload
         assert isinstance(found, ModelProto)
         return found
 
@@ -352,20 +369,14 @@ class QuantizationSimModel:
 
         The session runs rounded parameters anyhow; this is for the exported model. It cannot be undone.
         """
-        rewriter = Rewriter(self._ir)
-        for name in self.param_names:
-            op, value = self._placement.ops[name], self._placement.sites[name].value
-            if op.enabled and op.encoding is not None and value.const is not None:
-                with rewriter.action("fold the quantizer of a parameter", value):
-                    rewriter.set_constant(value, op.quantize_dequantize(value.const.numpy()))
-                op.freeze_encodings()
+        fold_parameters(self._ir, self._placement)
 
     # -- internals ----------------------------------------------------------------------------------
 
-    def _run(self, step: Pass, model: Model | None = None, data: Iterable[Feed] | None = None) -> PassContext:
+    def _run(self, step: Pass, data: Iterable[Feed] | None = None) -> PassContext:
         feeds = load_data(data, model_inputs(self._ir.origin)) if data is not None else None
         context = PassContext(data=feeds, executor=OrtExecutor(), target=self._compiled.target)
-        run_pipeline(Pipeline([step]), model or self._ir, context)
+        run_pipeline(Pipeline([step]), self._ir, context)
         for note in context.notes:
             _warn(note)
         return context
@@ -375,22 +386,6 @@ class QuantizationSimModel:
             hint = nearest(name, list(self._placement.ops))
             raise UsageError(f"no tensor '{name}' of the model can have a quantizer{hint}")
         return self._placement.ops[name]
-
-
-@contextmanager
-def compute_encodings(sim: QuantizationSimModel) -> Iterator[QuantizationSimModel]:
-    """Calibrates on whatever ``sim.session`` is fed inside of it; after an exception all is as it was."""
-    sim._feeds = []
-    try:
-        yield sim
-        feeds = sim._feeds
-    finally:
-        sim._feeds = None
-    sim._calibrate(feeds)
-
-
-def _unsigned(dtype: qtype) -> str:
-    return f"u{dtype}" if dtype.kind is QuantizationDataType.int else str(dtype)
 
 
 def _warn(note: str) -> None:

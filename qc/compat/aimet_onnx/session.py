@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnxruntime as ort
+from onnx import ModelProto
 
-from qc.runtime import run_session
+from qc.runtime import open_session, run_session
+
+from .limits import Providers, refuse_runtime
+
+if TYPE_CHECKING:
+    from .quantsim import QuantizationSimModel
 
 Feed = Mapping[str, np.ndarray]
 
@@ -56,3 +63,32 @@ class SimulationSession:
     def get_providers(self) -> list[str]:
         """Where the model runs."""
         return list(self._current().get_providers())
+
+
+def build_session(
+    model: ModelProto,
+    providers: Providers | None = None,
+    user_onnx_libs: Sequence[str] | None = None,
+    path: str | None = None,
+) -> ort.InferenceSession:
+    """ONNX Runtime's session of a model that may have qc's ops, such as a saved simulation.
+
+    Args:
+        providers: must have the CPU among them.
+        user_onnx_libs: not provided.
+        path: not needed.
+    """
+    refuse_runtime(providers, user_onnx_libs, None)
+    return open_session(model)
+
+
+@contextmanager
+def compute_encodings(sim: QuantizationSimModel) -> Iterator[QuantizationSimModel]:
+    """Calibrates on whatever ``sim.session`` is fed inside of it; after an exception all is as it was."""
+    sim._feeds = []
+    try:
+        yield sim
+        feeds = sim._feeds
+    finally:
+        sim._feeds = None
+    sim._calibrate(feeds)

@@ -20,7 +20,8 @@ from qc.passes.pipeline import Pipeline
 from qc.passes.quantize.annotate_per_channel import AnnotatePerChannel
 from qc.passes.quantize.calibrate import Calibrate
 from qc.passes.quantize.insert_quantizers import InsertQuantizers
-from qc.passes.target import FormatRule, Target, load_target
+from qc.passes.target import Target, load_target
+from qc.passes.target_rules import FormatRule
 from qc.runtime import OrtExecutor, load_data, model_inputs
 
 from ..missing import refuse

@@ -1,0 +1,59 @@
+"""Where the scales of a weight lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qc.ir.errors import UsageError
+from qc.ir.quant import Granularity, PerBlock, PerChannel, PerTensor, TwoLevelBlock
+
+from .defs import QSpec
+
+
+@dataclass(frozen=True)
+class WeightAxes:
+    """The axes of a weight.
+
+    Attributes:
+        channel: that of output channels; None if there is none.
+        block: that along which blocks lie; None if there is none.
+        shape: the shape of the weight.
+    """
+
+    channel: int | None = None
+    block: int | None = None
+    shape: tuple[int, ...] = ()
+
+    def granularity(self, spec: QSpec) -> Granularity:
+        """qc's granularity for a specification that has one.
+
+        Raises:
+            UsageError: the weight has no axis for it, or the blocks do not divide it.
+        """
+        if spec.granularity == "tensor":
+            return PerTensor()
+        if self.channel is None:
+            raise UsageError(f"a weight of shape {list(self.shape)} has no axis of output channels here")
+        if spec.granularity == "channel":
+            return PerChannel(self.channel)
+        if self.block is None or self.shape[self.block] % spec.block_size:
+            divided = self.shape[self.block] if self.block is not None else "an axis it has"
+            raise UsageError(
+                f"blocks of {spec.block_size} do not divide the input channels of a weight of shape "
+                f"{list(self.shape)}; use a divisor of {divided}"
+            )
+        if not spec.scale_bits:
+            return PerBlock(self.block, spec.block_size)
+        two_level = TwoLevelBlock(self.block, spec.block_size, spec.scale_bits)
+        if two_level.channel_axis != self.channel:
+            raise UsageError(f"blocks of a weight of shape {list(self.shape)} have no scales of channels")
+        return two_level
+
+    def scale_shape(self, granularity: Granularity) -> tuple[int, ...]:
+        """The shape that the scales of the weight have."""
+        if isinstance(granularity, PerChannel):
+            return (self.shape[granularity.axis],)
+        if isinstance(granularity, PerBlock):
+            axis, size = granularity.axis, granularity.size
+            return tuple(-(-n // size) if i == axis else n for i, n in enumerate(self.shape))
+        return ()

@@ -1,0 +1,206 @@
+"""Masks of attention do not ruin the range of scores."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import ModelProto
+from support.models import parse
+from support.pipelines import apply, artifact, run_model
+from support.placement import of_value, value
+
+import qc
+from qc.ir.dataflow import infinite_values, masked_scores
+from qc.ir.executor import Observation
+from qc.ir.lift import lift
+from qc.ir.quant import QuantSpec
+from qc.passes.quantize.masks import clipped_to_mask, lowest_with_mask, top_of_mask
+from qc.runtime.statistics import TensorStatistics
+
+LENGTH = 12
+# Spellings of a mask in front of Softmax; ``{far}`` is the number that masks.
+SPELLINGS = {
+    "where": ("bool[2, 1, 1, 12] m", "w = Where(m, s, far)"),
+    "where behind a shape": (
+        "bool[2, 1, 12, 1] m",
+        "t = Transpose<perm=[0, 1, 3, 2]>(s)\n u = Where(m, t, far)\n w = Transpose<perm=[0, 1, 3, 2]>(u)",
+    ),
+    "added, from the input": ("float[2, 1, 1, 12] m", "w = Add(s, m)"),
+    "added, computed": (
+        "int64[2, 1, 1, 12] m",
+        "f = Cast<to=1>(m)\n i = Sub(one, f)\n j = Mul(i, far)\n w = Add(j, s)",
+    ),
+    "added and limited": ("float[2, 1, 1, 12] m", "u = Add(s, m)\n w = Max(u, low)"),
+}
+
+
+def attention(spelling: str, far: float) -> ModelProto:
+    mask, body = SPELLINGS[spelling]
+    return parse(
+        f"""g (float[2, 12, 16] x, {mask}) => (float[2, 2, 12, 8] y)
+        <float[16, 16] wq, float[16, 16] wk, float[16, 16] wv, float far = {{{far}}}, float one = {{1}},
+         float low = {{-3.4028235e38}}, float scale = {{0.35}}, int64[4] shape = {{2, 12, 2, 8}}> {{
+            q0 = MatMul(x, wq)
+            k0 = MatMul(x, wk)
+            v0 = MatMul(x, wv)
+            q1 = Reshape(q0, shape)
+            k1 = Reshape(k0, shape)
+            v1 = Reshape(v0, shape)
+            q2 = Transpose<perm=[0, 2, 1, 3]>(q1)
+            k2 = Transpose<perm=[0, 2, 3, 1]>(k1)
+            v2 = Transpose<perm=[0, 2, 1, 3]>(v1)
+            p = MatMul(q2, k2)
+            s = Mul(p, scale)
+            {body}
+            a = Softmax(w)
+            y = MatMul(a, v2)
+        }}"""
+    )
+
+
+def feeds_of(model: ModelProto, far: float, count: int = 8) -> list[dict[str, np.ndarray]]:
+    """Sequences of different lengths; a mask that is added holds ``far``, any other 1 where there is data."""
+    rng = np.random.default_rng(0)
+    info = model.graph.input[1].type.tensor_type
+    shape = [dim.dim_value for dim in info.shape.dim]
+    feeds = []
+    for _ in range(count):
+        given = np.arange(LENGTH)[None, :] < rng.integers(3, LENGTH + 1, 2)[:, None]
+        mask = given.reshape(shape)
+        kinds = {1: np.where(mask, 0, far).astype(np.float32), 7: mask.astype(np.int64), 9: mask}
+        x = rng.normal(size=(2, LENGTH, 16)).astype(np.float32) * 0.3
+        feeds.append({"x": x, "m": kinds[info.elem_type]})
+    return feeds
+
+
+def sqnr(floats: np.ndarray, rounded: np.ndarray) -> float:
+    """Signal to noise in dB."""
+    return float(10 * np.log10(np.mean(floats**2) / np.mean((floats - rounded) ** 2)))
+
+
+@pytest.mark.parametrize("passes", ["insert", "quantsim"])
+@pytest.mark.parametrize("far", [-1e4, -1e9, -3.4028235e38])
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_masked_attention_is_as_good_as_any(spelling: str, far: float, passes: str) -> None:
+    model = attention(spelling, far)
+    feeds = feeds_of(model, far)
+    place = "insert-quantizers,tie-quantizers" if passes == "insert" else "configure-quantizers"
+    ir, context, _ = apply(f"{place},calibrate,insert-qdq,to-simulation", model, "npu", feeds)
+    grid = of_value(ir, "w") or of_value(ir, "u")  # which Transpose only moves
+    assert grid is not None and grid.encoding is not None
+    assert -60 < grid.encoding.minimum < -20 and grid.encoding.maximum < 40
+    assert any("mask" in remark.reason for remark in ir.journal.remarks if remark.subject.startswith("'"))
+    assert any("a mask reaches far below the scores" in note for note in context.notes)
+    for name in ("qdq", "simulation"):
+        made = artifact(context, name)
+        found = [(run_model(model, feed)["y"], run_model(made, feed)["y"]) for feed in feeds]
+        assert min(sqnr(*pair) for pair in found) > 20
+
+
+@pytest.mark.parametrize("target", ["ort-cpu", "npu"])
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_the_default_pipeline_on_both_targets(spelling: str, target: str) -> None:
+    model = attention(spelling, -1e4)
+    feeds = feeds_of(model, -1e4)
+    result = qc.compile(model, "w8a8", data=feeds, target=target, threads=1)
+    found = [(run_model(model, feed)["y"], run_model(result.model, feed)["y"]) for feed in feeds]
+    assert min(sqnr(*pair) for pair in found) > 20
+
+
+@pytest.mark.parametrize("method", ["percentile", "entropy", "mse", "sqnr", "moving-average", "tf_enhanced"])
+def test_every_method_leaves_the_mask_out(method: str) -> None:
+    model = attention("added, computed", -1e4)
+    arithmetic = " arithmetic=aimet" if method == "tf_enhanced" else ""
+    pipeline = f"insert-quantizers,calibrate{{method={method}{arithmetic}}},to-simulation"
+    feeds = feeds_of(model, -1e4)
+    ir, context, _ = apply(pipeline, model, "npu", feeds)
+    grid = of_value(ir, "w")
+    assert grid is not None and grid.encoding is not None and -60 < grid.encoding.minimum < -5
+    made = artifact(context, "simulation")
+    assert min(sqnr(run_model(model, feed)["y"], run_model(made, feed)["y"]) for feed in feeds) > 10
+
+
+def test_a_row_that_is_all_masked_stays_uniform() -> None:
+    model = attention("where", -1e9)
+    feeds = feeds_of(model, -1e9)
+    context = apply("insert-quantizers,calibrate,to-simulation", model, "npu", feeds)[1]
+    feed = {"x": feeds[0]["x"], "m": np.zeros((2, 1, 1, LENGTH), bool)}
+    floats, rounded = run_model(model, feed)["y"], run_model(artifact(context, "simulation"), feed)["y"]
+    assert np.ptp(floats, axis=2).max() < 1e-5 and np.ptp(rounded, axis=2).max() < 1e-5
+    assert sqnr(floats, rounded) > 15
+
+
+@pytest.mark.parametrize(
+    "body, seen_by_softmax_only",
+    [
+        ("w = Add(s, m)\n a = Softmax(w)\n y = Relu(a)", True),
+        ("w = Add(s, m)\n c = Concat<axis=0>(w, s)\n a = Softmax(c)\n y = Relu(a)", True),
+        ("w = Add(s, m)\n y = Softmax(w)\n z = Relu(w)", False),
+        ("w = Add(s, m)\n y = LogSoftmax(w)", False),
+        ("w = Add(s, m)\n b = Add(w, s)\n y = Softmax(b)", False),
+        ("w = Mul(s, m)\n y = Softmax(w)", False),
+        ("w = Where(n, far, s)\n y = Max(w, s)", False),
+    ],
+)
+def test_which_tensors_count_as_masked_scores(body: str, seen_by_softmax_only: bool) -> None:
+    text = f"g (float[2, 4] s, float[2, 4] m, bool[2, 4] n) => (float y) <float far = {{-1e9}}> {{ {body} }}"
+    model = lift(parse(text.replace("-1e9", "-1000000000")))
+    assert (value(model, "w") in masked_scores(model.graph)) is seen_by_softmax_only
+
+
+def test_an_output_of_the_model_keeps_its_range() -> None:
+    body = "w = Add(s, m)\n y = Softmax(w)"
+    model = lift(parse(f"g (float[2, 4] s, float[2, 4] m) => (float[2, 4] w, float[2, 4] y) {{ {body} }}"))
+    assert not masked_scores(model.graph)
+
+
+def test_a_true_infinity_has_no_grid() -> None:
+    model = attention("where", -1.0)
+    far = next(tensor for tensor in model.graph.initializer if tensor.name == "far")
+    far.float_data[:], far.raw_data = [], np.float32(-np.inf).tobytes()
+    ir = lift(model)
+    assert value(ir, "w") in infinite_values(ir.graph)
+    for passes in ("insert-quantizers", "configure-quantizers"):
+        placed = qc.compile(model, passes, target="npu", allow_unquantized=True).ir
+        for name in ("far", "w"):  # the mask and the masked scores
+            assert not placed.quant.sites_on(value(placed, name))
+            assert "can hold infinity" in str(placed.quant.why_not(value(placed, name)))
+
+
+numbers = st.lists(st.floats(-50, 50, width=32), min_size=1, max_size=40)
+
+
+@given(numbers, st.lists(st.floats(-(2.0**127), -2000, width=32), max_size=10))
+def test_what_counts_as_a_mask(scores: list[float], masked: list[float]) -> None:
+    """All that is far below, and nothing else; where there is no such thing nothing changes."""
+    array = np.array(scores + masked, np.float32)
+    statistics = TensorStatistics.from_array(array, Observation(histogram=True))
+    top = top_of_mask(statistics)
+    spec = QuantSpec.of("uint8")
+    if not masked:
+        assert top is None
+        np.testing.assert_array_equal(clipped_to_mask(array, spec), array)
+        return
+    assert top is not None
+    if max(masked) - top < 1:  # the widest gap is the one between the scores and the mask
+        kept = statistics.above(top)
+        assert kept.count == len(scores)
+        assert min(scores) - 1 <= kept.minimum <= min(scores) and kept.maximum == np.float32(max(scores))
+        clipped = clipped_to_mask(array, spec)
+        np.testing.assert_array_equal(clipped[: len(scores)], array[: len(scores)])
+        assert (clipped[len(scores) :] == np.float32(lowest_with_mask(np.float32(min(scores)), spec))).all()
+
+
+def test_masked_scores_stay_float_beside_16_bit_floats() -> None:
+    """There the mask would become infinite, and a row that is all masked NaN."""
+    model = attention("where", -1e9)
+    feeds = feeds_of(model, -1e9)
+    feed = {"x": feeds[0]["x"], "m": np.zeros((2, 1, 1, LENGTH), bool)}
+    rule = "set-precision{rules=['Where=float16','Softmax=float16']}"
+    for place in ("insert-quantizers{activation=float16}", f"insert-quantizers,{rule}"):
+        ir, context, _ = apply(f"{place},calibrate,insert-qdq", model, "npu", feeds)
+        grid = of_value(ir, "w")
+        assert grid is None or str(grid.spec.format) == "uint8"
+        assert np.isfinite(run_model(artifact(context, "qdq"), feed)["y"]).all()
