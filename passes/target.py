@@ -8,136 +8,34 @@ from fnmatch import fnmatchcase
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
 
 from qc.ir.errors import UsageError, nearest
-from qc.ir.formats import parse_format
 from qc.ir.plugins import plugins
-from qc.ir.quant import QuantSpec
 from qc.ir.scopes import CONTROL_FLOW
 from qc.patterns import Supergroup, chain, is_block, supergroup_names, supergroups
-from qc.patterns.attributes import known_attributes, nearest_op_type
 
+from .target_rules import FormatRule, OpRule, OwnSupergroup, Strict, require_op
 from .toml_source import TomlSource
-
-Runs = Literal["integer", "between", "carry", "float"]
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class FormatRule(_Strict):
-    """The number format of one kind of tensor."""
-
-    dtype: str
-    symmetric: bool = False
-    narrow: bool = False
-
-    @field_validator("dtype")
-    @classmethod
-    def _is_known(cls, dtype: str) -> str:
-        try:
-            parse_format(dtype)
-        except UsageError as error:
-            raise ValueError(str(error)) from error
-        return dtype
-
-    def spec(self) -> QuantSpec:
-        """The per-tensor spec of this rule."""
-        return QuantSpec(parse_format(self.dtype), self.symmetric, self.narrow)
-
-
-class OpRule(_Strict):
-    """How the target runs an op or a region.
-
-    If, Loop and Scan compute nothing themselves: for them ``carry`` lets their bodies run as the main graph
-    does, and ``float`` keeps all that is inside in float.
-
-    Attributes:
-        runs: ``integer`` whenever its weight or inputs allow; ``between`` only between integer producers and
-            integer readers (where it saves conversions); ``carry``: moves data, so it runs in whatever grid
-            its input has; ``float``: never in integers.
-        output: whether the result is quantized ``always``, or only ``when-read`` by integer readers alone.
-        output_range: a fixed range for the result, for functions whose range is known.
-        share_grid: all data inputs and the output must have one grid.
-        per_channel: the weight has one scale per output channel.
-        why: the reason shown for a tensor that stays float because of this rule.
-    """
-
-    runs: Runs = "integer"
-    output: Literal["always", "when-read"] = "always"
-    output_range: tuple[float, float] | None = None
-    share_grid: bool = False
-    per_channel: bool = True
-    why: str | None = None
-    _asked_by: str = PrivateAttr("")
-
-    @property
-    def asked_by(self) -> str:
-        """Where it stands: ``ort-cpu.toml, line 25``; empty for a rule that comes from no file."""
-        return self._asked_by
-
-    def in_float(self, why: str, asked_by: str) -> OpRule:
-        """The same rule for what runs in float after all."""
-        rule = self.model_copy(update={"runs": "float", "why": why})
-        rule._asked_by = asked_by
-        return rule
-
-
-class OwnSupergroup(_Strict):
-    """A supergroup that a target file defines: ops that follow each other.
-
-    Attributes:
-        name: what its matches are called; no supergroup of qc or a plugin has the name.
-        op_list: the types of the ops. Each reads the one before as its first input, or as any input if those
-            may be swapped; only the last result may be used elsewhere.
-    """
-
-    name: str
-    op_list: tuple[str, ...]
-    _rule: OpRule = PrivateAttr(default_factory=OpRule)
-
-    @field_validator("name")
-    @classmethod
-    def _is_free(cls, name: str) -> str:
-        if not name.isidentifier():
-            raise ValueError(f"'{name}' is not made of letters, digits and underscores")
-        if name in supergroup_names():
-            raise ValueError(f"there is a supergroup '{name}' already; choose another name")
-        return name
-
-    @field_validator("op_list")
-    @classmethod
-    def _is_chain(cls, op_list: tuple[str, ...]) -> tuple[str, ...]:
-        if len(op_list) < 2:
-            raise ValueError("a supergroup is made of at least two ops")
-        for op_type in op_list:
-            _require_op(op_type)
-        return op_list
-
 
 _CARRY = OpRule(runs="carry")
 
 
-class Target(_Strict):
+class Target(Strict):
     """What a device wants. Every field comes from a TOML file.
 
     Attributes:
+        provider: the execution provider of ONNX Runtime that runs it; empty for other runtimes.
+        machines: the machines that it is for, as :func:`platform.machine` names them; empty for all.
         activation, weight: formats where a pass does not ask for others.
+        static_shapes: the lengths of all dimensions must be known.
+        minimum_range: the least distance between the ends of the range of an activation.
         quantize_bias: biases become 32-bit integers of scale input times weight.
         extension_domain: operator domain for quantize ops of types that the model's opset does not have.
+        least_channels: an 8-bit convolution on fewer input channels is padded with zeros to so many.
         default: the rule for ops that ``ops`` does not list; If, Loop and Scan ``carry`` unless it does.
         foreign: the rule for ops of other domains than ONNX's.
         ops: rules by ONNX op type.
@@ -150,10 +48,15 @@ class Target(_Strict):
 
     name: str
     summary: str
+    provider: str = ""
+    machines: tuple[str, ...] = ()
+    static_shapes: bool = False
+    minimum_range: float = 0.0
     activation: FormatRule
     weight: FormatRule
     quantize_bias: bool = True
     extension_domain: str = ""
+    least_channels: int = Field(1, ge=1)
     default: OpRule
     foreign: OpRule = OpRule(runs="float", why="an operator that ONNX does not define")
     ops: dict[str, OpRule] = Field(default_factory=dict)
@@ -164,7 +67,7 @@ class Target(_Strict):
     @classmethod
     def _are_ops(cls, ops: dict[str, OpRule]) -> dict[str, OpRule]:
         for name, rule in ops.items():
-            _require_op(name)
+            require_op(name)
             if name in CONTROL_FLOW and rule.runs not in ("carry", "float"):
                 raise ValueError(f"'{name}' computes nothing; it runs 'carry', or 'float' with its bodies")
         return ops
@@ -211,12 +114,6 @@ class Target(_Strict):
         return tuple(_chain(group.name, group.op_list) for group in self.supergroups)
 
 
-def _require_op(op_type: str) -> None:
-    """Raises ValueError for what is no op of ONNX."""
-    if known_attributes(op_type) is None:
-        raise ValueError(f"ONNX has no op '{op_type}'{nearest_op_type(op_type)}")
-
-
 @functools.cache
 def _chain(name: str, op_list: tuple[str, ...]) -> Supergroup:
     return Supergroup(name, chain(*op_list), f"{', '.join(op_list)}, one after the other", "chain")
@@ -244,6 +141,8 @@ def load_target(name: str) -> Target:
     if name.endswith(".toml"):
         try:
             return _parse(Path(name).read_text(encoding="utf-8"), name)
+        except FileNotFoundError:
+            raise UsageError(f"there is no target file '{name}'") from None
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"target file '{name}' cannot be read: {error}") from error
     files = _files()
@@ -281,21 +180,62 @@ def _files() -> dict[str, Traversable]:
     return files
 
 
-def _parse(text: str, source: str) -> Target:
+def _parse(text: str, source: str, extending: tuple[str, ...] = ()) -> Target:
+    """The target of a file; of one that extends another, what it does not say is as it is there."""
     try:
-        target = Target.model_validate(tomllib.loads(text))
+        document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"target '{source}' is not valid TOML: {error}") from error
+    base = _base(document.pop("extends", None), source, (*extending, source))
+    try:
+        target = Target.model_validate(_merged(base, document))
     except ValidationError as error:
         # A misspelt key is unknown, and the right one is missing: the former says more.
         first = min(error.errors(), key=lambda problem: problem["type"] == "missing")
         raise UsageError(f"target '{source}': {_sentence(first)}") from error
+    if base is not None:
+        _inherit_places(target, base)
     _locate_rules(target, TomlSource(text, source, 0), source)
     return target
 
 
+def _base(name: object, source: str, extending: tuple[str, ...]) -> Target | None:
+    """The target that a file extends: one of qc or a plugin, but not itself."""
+    if name is None:
+        return None
+    files = _files()
+    if not isinstance(name, str) or name not in files:
+        known = ", ".join(sorted(files))
+        raise UsageError(f"target '{source}' extends '{name}', which is no target; known: {known}")
+    if name in extending:
+        raise UsageError(f"target '{source}' extends itself, by way of '{name}'")
+    return _parse(files[name].read_text(encoding="utf-8"), name, extending)
+
+
+def _merged(base: Target | None, document: dict[str, Any]) -> dict[str, Any]:
+    """What a file says, and in its tables of rules what the target that it extends says."""
+    if base is None:
+        return document
+    said = base.model_dump(exclude_defaults=True)
+    merged = said | document
+    for table in ("ops", "regions"):
+        own = document.get(table, {})
+        if isinstance(own, dict):
+            merged[table] = own | {key: rule for key, rule in said.get(table, {}).items() if key not in own}
+    return merged
+
+
+def _inherit_places(target: Target, base: Target) -> None:
+    """Tells the rules that come from ``base`` where they stand there; those of the file itself follow."""
+    target.default._asked_by = base.default.asked_by
+    target.foreign._asked_by = base.foreign.asked_by
+    for own, rules in ((target.ops, base.ops), (target.regions, base.regions)):
+        for name, rule in rules.items():
+            own[name]._asked_by = rule.asked_by
+
+
 def _locate_rules(target: Target, text: TomlSource, source: str) -> None:
-    """Tells every rule where it stands."""
+    """Tells every rule of the file where it stands."""
     file = source if source.endswith(".toml") else f"{source}.toml"
     places: list[tuple[str, str | None, OpRule]] = [
         ("default", None, target.default),
@@ -306,7 +246,8 @@ def _locate_rules(target: Target, text: TomlSource, source: str) -> None:
     places += [(f"supergroups.{index}", None, group._rule) for index, group in enumerate(target.supergroups)]
     for table, name, rule in places:
         line = text.line(table, name) or text.line(f"{table}.{name}") or text.line(f'{table}."{name}"')
-        rule._asked_by = f"{file}, line {line}" if line else ""
+        if line:
+            rule._asked_by = f"{file}, line {line}"
 
 
 def _sentence(problem: ErrorDetails) -> str:
@@ -329,11 +270,11 @@ def _called(table: list[str]) -> str:
     return f"number {int(table[1]) + 1} of [[{table[0]}]]" if repeated else f"[{'.'.join(table)}]"
 
 
-def _class_of(table: list[str]) -> type[_Strict]:
+def _class_of(table: list[str]) -> type[Strict]:
     """The class that holds the keys of a table of a target file."""
     if not table:
         return Target
-    kinds: dict[str, type[_Strict]] = {
+    kinds: dict[str, type[Strict]] = {
         "activation": FormatRule,
         "weight": FormatRule,
         "supergroups": OwnSupergroup,

@@ -41,6 +41,13 @@ def test_a_target_of_ones_own(tmp_path: Path) -> None:
     assert target.rule_for("Gemm").why == "the device cannot"
 
 
+def test_channels_are_counted_from_one(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(GOOD.replace("[activation]", "least_channels = 8\n[activation]", 1))
+    assert load_target(str(tmp_path / "mine.toml")).least_channels == 8
+    wrong = GOOD.replace("[activation]", "least_channels = 0\n[activation]", 1)
+    assert "'least_channels'" in message(tmp_path, wrong)
+
+
 @pytest.mark.parametrize("name", target_names())
 def test_the_targets_of_qc_can_be_read(name: str) -> None:
     assert load_target(name).name == name
@@ -168,3 +175,40 @@ def test_a_chain_comes_before_a_supergroup_of_qc_of_its_size(tmp_path: Path) -> 
     text = CHAIN.replace(", more", "").replace("rest", "")
     (match,), _ = quantized(tmp_path, TARGET + rule + own, text)
     assert "mine [" in match
+
+
+def test_a_target_that_extends_another(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'extends = "ort-cpu"\nname = "mine"\n[activation]\ndtype = "int8"\n[ops]\nAdd = { runs = "float" }\n'
+    )
+    mine, base = load_target(str(path)), load_target("ort-cpu")
+    assert (mine.name, mine.summary, mine.weight) == ("mine", base.summary, base.weight)
+    assert mine.rule_for("Add").runs == "float"
+    assert mine.rule_for("Conv") == base.rule_for("Conv")
+    assert mine.rule_for("Add").asked_by == f"{path}, line 6"
+    assert mine.rule_for("Conv").asked_by == base.rule_for("Conv").asked_by != ""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            'extends = "ort-gpu"\nname = "mine"',
+            " extends 'ort-gpu', which is no target; known: npu, ",
+        ),
+        ('extends = 3\nname = "mine"', " extends '3', which is no target"),
+        ('extends = "ort-cpu"\nname = "mine"\nops = 3', ": 'ops' must be a table"),
+    ],
+)
+def test_a_target_that_extends_what_is_none(tmp_path: Path, text: str, said: str) -> None:
+    assert message(tmp_path, text).startswith(said)
+
+
+def test_the_documented_target_can_be_read(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "targets.md").read_text(encoding="utf-8")
+    path = tmp_path / "mine.toml"
+    path.write_text(page.partition("```toml\n")[2].partition("```")[0])
+    target = load_target(str(path))
+    assert target.name == "mine" and target.region_rule("conv_silu") is not None
+    assert all(f"`{name}`" in page for name in target_names())

@@ -1,0 +1,231 @@
+"""Whether the quantizers of a model are as a target wants them, whoever placed them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from qc.ir.arithmetic import quantize
+from qc.ir.dataflow import is_plain_float
+from qc.ir.formats import IntFormat, parse_format
+from qc.ir.graph import Op, Value
+from qc.ir.model import Model
+from qc.ir.op_traits import GRID_JOINING, channel_axis, weight_port
+from qc.ir.quant import Encoding, PerBlock, PerChannel, PerTensor, Quantizer
+
+from .quantize.ranges import encoding_of_range
+from .quantize.units import Input, Unit, UnitMap
+from .target import Target
+from .target_rules import FormatRule
+
+
+class Violation(NamedTuple):
+    """A rule of a target that a model does not meet.
+
+    Attributes:
+        op: the op that cannot run in integers for it; None if it concerns the model as a whole.
+        rule: the rule, in a word or two.
+        text: what is wrong, in one sentence that names the tensor.
+    """
+
+    op: Op | None
+    rule: str
+    text: str
+
+    @property
+    def is_placement(self) -> bool:
+        """Whether something is not quantized that should be, or the other way round."""
+        return self.rule in _PLACEMENT
+
+
+_PLACEMENT = ("float input", "float bias", "quantized bias", "no output quantizer", "placement")
+
+
+def violations(model: Model, target: Target) -> list[Violation]:
+    """The rules of a target that the quantizers of a model break, in the order of its ops.
+
+    Only ops that read something quantized are judged: what nobody quantized runs in float, which is no fault.
+
+    Args:
+        model: a float model with quantizers, its supergroups matched for the target.
+        target: the target.
+    """
+    return list(_Conformance(model, target).run())
+
+
+class _Conformance:
+    def __init__(self, model: Model, target: Target) -> None:
+        self._model = model
+        self._target = target
+        self._quant = model.quant
+        self._units = UnitMap(model, target)
+
+    def run(self) -> Iterator[Violation]:
+        yield from self._shapes()
+        for unit in self._units.units:
+            if unit in self._units.integer and self._reads_grid(unit):
+                yield from self._unit(unit)
+            elif self._units.is_carry(unit.root):
+                yield from self._moved(unit.root)
+
+    def _shapes(self) -> Iterator[Violation]:
+        for value in self._model.graph.inputs if self._target.static_shapes else ():
+            free = [length for length in value.type.shape or (None,) if not isinstance(length, int)]
+            if free:
+                text = (
+                    f"the input '{value.name}' has the free dimension '{free[0] or '?'}'; all must be known"
+                )
+                yield Violation(None, "static shapes", text)
+
+    def _reads_grid(self, unit: Unit) -> bool:
+        return any(self._quant.of_use(value, op, port) for value, op, port in self._units.inputs(unit))
+
+    def _unit(self, unit: Unit) -> Iterator[Violation]:
+        only = unit.rule.written_as
+        if only is not None and not unit.root.is_type(only):
+            text = f"it is written out in {len(unit.ops)} ops; {self._target.name} runs it only as {only}"
+            yield Violation(unit.root, "single op", text)
+        for read in self._units.inputs(unit):
+            yield from self._input(unit, read)
+        fused = self._units.fused_input(unit)
+        if fused is not None and self._quant.of_value(fused) is not None:
+            text = f"'{fused.name}' is quantized, so what makes it cannot run as one with it"
+            yield Violation(unit.root, "placement", text)
+        for value in self._units.outputs(unit):
+            yield from self._output(unit, value)
+        if unit.rule.share_grid and unit.root.op_type in GRID_JOINING:
+            yield from self._joined(unit)
+
+    def _input(self, unit: Unit, read: Input) -> Iterator[Violation]:
+        value, op, port = read
+        quantizer = self._quant.of_use(value, op, port)
+        constant = value.original.const is not None
+        if constant and self._units.is_bias(unit, value, op, port):
+            yield from self._bias(op, value, quantizer)
+        elif quantizer is None:
+            what = "weight" if constant and port == weight_port(op) else "constant" if constant else "tensor"
+            yield Violation(op, "float input", f"it reads the {what} '{value.name}' in float")
+        elif constant and port == weight_port(op):
+            yield from self._weight(op, value, quantizer)
+        else:
+            yield from self._activation(op, value, quantizer)
+
+    def _bias(self, op: Op, value: Value, quantizer: Quantizer | None) -> Iterator[Violation]:
+        wanted = self._target.quantize_bias
+        if quantizer is None and wanted:
+            yield Violation(op, "float bias", f"its bias '{value.name}' is not quantized to int32")
+        elif quantizer is not None and not wanted:
+            yield Violation(op, "quantized bias", f"its bias '{value.name}' is quantized; it must be float")
+        elif quantizer is not None and quantizer.spec.format != IntFormat(32, signed=True):
+            text = f"its bias '{value.name}' is {quantizer.spec.format}, not int32"
+            yield Violation(op, "type", text)
+
+    def _weight(self, op: Op, value: Value, quantizer: Quantizer) -> Iterator[Violation]:
+        rule = self._target.weight
+        if not rule.allows(quantizer.spec.format) and not _fits(rule, value, quantizer):
+            yield self._wrong_type(op, value, quantizer, rule)
+        else:
+            yield from self._zero_point(op, value, quantizer, rule)
+        granularity = quantizer.spec.granularity
+        if isinstance(granularity, PerBlock) and not rule.blocks:
+            text = f"the weight '{value.name}' has a scale for every block; there is one for every channel"
+            yield Violation(op, "granularity", text)
+        if not isinstance(granularity, PerChannel):
+            return
+        if not self._target.rule_for(op.op_type, op.domain).per_channel:
+            text = f"the weight '{value.name}' has a scale for every channel; {op.op_type} takes one"
+            yield Violation(op, "granularity", text)
+        elif granularity.axis != (axis := channel_axis(op, value.original)):
+            text = f"the scales of the weight '{value.name}' are along axis {granularity.axis}, not {axis}"
+            yield Violation(op, "axis", text)
+
+    def _activation(self, op: Op, value: Value, quantizer: Quantizer) -> Iterator[Violation]:
+        rule, encoding = self._target.activation, quantizer.encoding
+        if not rule.allows(quantizer.spec.format):
+            yield self._wrong_type(op, value, quantizer, rule)
+        else:
+            yield from self._zero_point(op, value, quantizer, rule)
+        if not isinstance(quantizer.spec.granularity, PerTensor):
+            text = f"'{value.name}' has a scale for every channel; activations have one"
+            yield Violation(op, "granularity", text)
+        elif encoding is not None and self._is_narrow(encoding):
+            text = f"the range of '{value.name}' is smaller than {self._target.minimum_range:g}"
+            yield Violation(op, "range", text)
+
+    def _is_narrow(self, encoding: Encoding) -> bool:
+        least = self._target.minimum_range
+        return least > 0 and float(encoding.maximum) - float(encoding.minimum) < least
+
+    def _wrong_type(self, op: Op, value: Value, quantizer: Quantizer, rule: FormatRule) -> Violation:
+        known = " or ".join((rule.dtype, *rule.also))
+        text = f"'{value.name}' is quantized to {quantizer.spec.format}; {self._target.name} takes {known}"
+        return Violation(op, "type", text)
+
+    def _zero_point(
+        self, op: Op, value: Value, quantizer: Quantizer, rule: FormatRule
+    ) -> Iterator[Violation]:
+        format, encoding = quantizer.spec.format, quantizer.encoding
+        if not rule.symmetric or not isinstance(format, IntFormat):
+            return
+        middle = 0 if format.signed else 1 << (format.bits - 1)
+        centred = quantizer.spec.symmetric if encoding is None else (encoding.zero_point == middle).all()
+        if not centred:
+            yield Violation(op, "symmetric", f"the zero point of '{value.name}' is not {middle}")
+
+    def _output(self, unit: Unit, value: Value) -> Iterator[Violation]:
+        if unit.rule.output == "always" and not self._is_rounded(value):
+            yield Violation(unit.root, "no output quantizer", f"its result '{value.name}' is not quantized")
+        quantizer = self._quant.of_value(value)
+        encoding = quantizer.encoding if quantizer is not None else None
+        limits = unit.rule.output_ranges.get(str(encoding.spec.format)) if encoding is not None else None
+        if encoding is None or limits is None:
+            return
+        meant = encoding_of_range(encoding.spec, *np.asarray(limits))
+        same = np.allclose(encoding.scale, meant.scale, rtol=1e-6, atol=0)
+        if not same or encoding.zero_point != meant.zero_point:
+            text = f"the scale of its result '{value.name}' must be {float(meant.scale):.8g}"
+            yield Violation(unit.root, "fixed range", f"{text}, with the zero point {int(meant.zero_point)}")
+
+    def _is_rounded(self, value: Value) -> bool:
+        """Whether all who see a value see it rounded."""
+        if self._quant.of_value(value) is not None:
+            return True
+        uses = list(self._units.scopes.uses(value))
+        rounded = all(isinstance(p, int) and self._quant.of_use(value, op, p) is not None for op, p in uses)
+        return bool(uses) and rounded and not self._units.scopes.leaves(value)
+
+    def _joined(self, unit: Unit) -> Iterator[Violation]:
+        """Whether all that a join reads and makes has one grid."""
+        reads = self._units.inputs(unit)
+        found = [self._quant.of_use(value, op, port) for value, op, port in reads]
+        found += [self._quant.of_value(value) for value in self._units.outputs(unit)]
+        encodings = [one.encoding for one in found if one is not None and one.encoding is not None]
+        if any(not encodings[0].equals(other) for other in encodings[1:]):
+            yield Violation(unit.root, "shared grid", "not all that it joins and its result have one grid")
+
+    def _moved(self, op: Op) -> Iterator[Violation]:
+        source = op.graph.op_inputs(op)[0]
+        before = self._quant.of_use(source, op, 0) if source is not None else None
+        for value in op.graph.op_outputs(op):
+            after = self._quant.of_value(value) if value is not None and is_plain_float(value) else None
+            if before is None or after is None or before.encoding is None or after.encoding is None:
+                continue
+            if value is not None and not before.encoding.equals(after.encoding):
+                text = f"it moves data, and its result '{value.name}' has another grid than its input"
+                yield Violation(op, "shared grid", text)
+
+
+def _fits(rule: FormatRule, weight: Value, quantizer: Quantizer) -> bool:
+    """Whether the codes of a weight lie within a narrower format stored alike, such as 7 bits in 8."""
+    wanted, given = parse_format(rule.dtype), quantizer.spec.format
+    if not isinstance(wanted, IntFormat) or not isinstance(given, IntFormat):
+        return False
+    const, encoding = weight.original.const, quantizer.encoding
+    if const is None or encoding is None:
+        return False
+    if (wanted.storage_bits, wanted.signed) != (given.storage_bits, given.signed):
+        return False
+    codes = np.asarray(quantize(const.numpy(), encoding))
+    return bool(codes.min(initial=0) >= wanted.lowest and codes.max(initial=0) <= wanted.highest)

@@ -1,0 +1,241 @@
+"""Checking a quantized model against a target: what runs in integers, what does not, and why."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from onnx import ModelProto
+
+from qc.ir.errors import UsageError
+from qc.ir.executor import Feed
+from qc.ir.lift import load_model
+from qc.ir.model import Model
+from qc.ir.op_traits import is_grid_preserving, weight_port
+from qc.passes import PassContext, parse_pipeline, run_pipeline
+from qc.passes.conformance import Violation, violations
+from qc.passes.quantize.units import UnitMap
+from qc.passes.target import Target, load_target
+from qc.runtime.cost import Shapes, operations, tensor_shapes
+from qc.runtime.executed import WEIGHTED, ExecutedOp, Execution, execution_of, is_integer_op
+from qc.runtime.integer_kernels import misread, why_float
+from qc.runtime.protos import detach_weights
+from qc.runtime.wiring import Node, all_nodes
+
+from .compiler import read_model
+
+Runs = Literal["integer", "float", "breaks", "wrong", "removed", "unknown"]
+
+_READ_BACK = "import-qdq,match-supergroups"
+
+
+@dataclass(frozen=True)
+class CheckedOp:
+    """One quantized op, or op with a weight, of the model.
+
+    Attributes:
+        name: how messages name it: its type and name, or its first result.
+        op_type: its op type.
+        runs: ``integer``; ``float``; ``wrong`` for integers with wrong numbers; ``removed`` for an op that
+            only moves data and that ONNX Runtime does without; ``unknown`` if no node was found that runs it.
+            On a target that is not on this machine, ``integer`` for an op that meets all rules for integers,
+            ``breaks`` for one that does not.
+        kernel: the op type that runs it, such as ``QLinearConv``; empty on targets that are not here.
+        runs_as: the node of the optimized graph that does; several ops may be merged into one.
+        rule, why: the rule behind anything but ``integer``, in a word or two, and the reason in a sentence.
+        operations: multiplications with accumulation of an op with a weight, of others the elements that they
+            make; None if the shapes are not known.
+        seconds: the measured time of its kernel in one run; 0 if it was not measured.
+    """
+
+    name: str
+    op_type: str
+    runs: Runs
+    kernel: str = ""
+    runs_as: str = ""
+    rule: str = ""
+    why: str = ""
+    operations: int | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Check:
+    """The result of :func:`check`.
+
+    Attributes:
+        target: the name of the target.
+        executed: whether the model was opened by the runtime of the target, here; else its rules were read.
+        ops: the ops that read quantized data or have a weight, in the order of the model.
+        broken: rules of the target that the model breaks and that no op of ``ops`` has for its reason: of the
+            model as a whole, or of ops that run in integers here all the same. As ``(op, rule, sentence)``.
+        seconds: the time of all nodes in one run; 0 if it was not measured.
+        rest: of ``seconds``, that of nodes that run none of ``ops``, by their op type, the longest first.
+    """
+
+    target: str
+    executed: bool
+    ops: tuple[CheckedOp, ...]
+    broken: tuple[tuple[str, str, str], ...] = ()
+    seconds: float = 0.0
+    rest: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def counted(self) -> tuple[CheckedOp, ...]:
+        """The ops that compute: all but those that were removed."""
+        return tuple(op for op in self.ops if op.runs != "removed")
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether :attr:`share` counts operations; otherwise, as shapes are not known, it counts ops."""
+        return all(op.operations is not None for op in self.counted)
+
+    @property
+    def share(self) -> float:
+        """The share of the operations of ``counted`` that run in integers, 0 to 1."""
+        weights = [(op.operations or 0) if self.is_weighted else 1 for op in self.counted]
+        integer = sum(w for w, op in zip(weights, self.counted, strict=True) if op.runs == "integer")
+        return integer / sum(weights) if sum(weights) else 0.0
+
+
+def check(
+    model: ModelProto | str | Path,
+    target: str | Path | Target = "ort-cpu",
+    feeds: Sequence[Feed] = (),
+    *,
+    base_dir: Path | None = None,
+    threads: int = 1,
+) -> Check:
+    """Tells which ops of a quantized model run in integers on a target, and why the others do not.
+
+    Where the target is ONNX Runtime's CPU provider on this kind of machine, the model is opened with all
+    optimizations and the optimized graph is read back. For other targets its rules are checked on the graph.
+
+    Args:
+        model: a QDQ model, whoever made it, or the path of one.
+        target: a target, its name, or the path of its TOML file.
+        feeds: the first gives the shapes of inputs where the model leaves them free, and is the warm-up; on
+            the others the time of every node is measured. Without others there are no times.
+        base_dir: the folder that external data of a ``ModelProto`` is relative to.
+        threads: threads within an op.
+
+    Raises:
+        UsageError: the model holds nothing quantized, or there is no such target.
+        ModelError: the model is invalid, or ONNX Runtime cannot load it.
+    """
+    chosen = target if isinstance(target, Target) else load_target(str(target))
+    ir = read_model(model)
+    if not isinstance(model, ModelProto):
+        model, base_dir = load_model(model), Path(model).resolve().parent
+    nodes = list(all_nodes(model.graph))
+    _refuse_float(nodes)
+    fed = {name: array.shape for name, array in feeds[0].items()} if feeds else {}
+    shapes = tensor_shapes(detach_weights(model)[0], fed)
+    run_pipeline(parse_pipeline(_READ_BACK), ir, PassContext(target=chosen))
+    broken = [*_foreign_rounding(nodes, chosen), *violations(ir, chosen)]
+    if not runs_here(chosen):
+        costs = {out: operations(node, shapes) for node in nodes for out in node.proto.output[:1]}
+        return _by_rules(ir, chosen, broken, costs)
+    measured = feeds if len(feeds) > 1 else ()
+    execution = execution_of(model, measured, base_dir=base_dir, threads=threads)
+    ops = [_checked(op, shapes) for op in execution.ops if _counts(op)]
+    explained = {op.name for op in ops if op.runs != "integer"}
+    left = [_as_text(one) for one in broken if one.op is None or one.op.label not in explained]
+    total = sum(time.seconds for time in execution.times)
+    return Check(chosen.name, True, tuple(ops), tuple(left), total, _rest(execution))
+
+
+def runs_here(target: Target) -> bool:
+    """Whether a target is ONNX Runtime's CPU provider on this kind of machine."""
+    fits = not target.machines or platform.machine() in target.machines
+    return target.provider == "CPUExecutionProvider" and fits
+
+
+def _refuse_float(nodes: Sequence[Node]) -> None:
+    if not any(node.rounds or is_integer_op(node) for node in nodes):
+        raise UsageError("nothing in the model is quantized; check what 'qc MODEL.onnx -o FILE' writes")
+
+
+def _foreign_rounding(nodes: Sequence[Node], target: Target) -> list[Violation]:
+    """The quantize ops of a domain that the target does not know."""
+    found = []
+    for node in nodes:
+        if node.rounds and node.proto.domain not in ("", "ai.onnx", target.extension_domain):
+            text = f"{node.label} is of the domain '{node.proto.domain}', which {target.name} does not know"
+            found.append(Violation(None, "domain", text))
+    return found
+
+
+# -- by the runtime ---------------------------------------------------------------------------------------
+
+
+def _counts(op: ExecutedOp) -> bool:
+    return op.node.reads_grid() or op.node.op_type in WEIGHTED or bool(op.integer)
+
+
+def _checked(op: ExecutedOp, shapes: Shapes) -> CheckedOp:
+    runs, rule, why = _verdict(op)
+    cost = operations(op.node, shapes)
+    label, op_type = op.node.label, op.node.op_type
+    return CheckedOp(label, op_type, runs, op.kernel, op.runs_as, rule, why, cost, op.seconds)
+
+
+def _verdict(op: ExecutedOp) -> tuple[Runs, str, str]:
+    if op.integer:
+        wrong = misread(op.node)
+        return ("wrong", *wrong) if wrong is not None else ("integer", "", "")
+    if op.integer is None and op.node.op_type in WEIGHTED:
+        return "unknown", "unknown", "no node of the optimized graph could be found that runs it"
+    if op.integer is None:
+        return "removed", "", ""
+    return ("float", *why_float(op.node))
+
+
+def _rest(execution: Execution) -> tuple[tuple[str, float], ...]:
+    """The time of the nodes that run none of the counted ops, by op type, the longest first."""
+    counted = {op.runs_as for op in execution.ops if _counts(op)}
+    seconds: dict[str, float] = {}
+    for time in execution.times:
+        if time.name not in counted:
+            seconds[time.op_type] = seconds.get(time.op_type, 0.0) + time.seconds
+    return tuple(sorted(seconds.items(), key=lambda item: -item[1]))
+
+
+# -- by the rules -----------------------------------------------------------------------------------------
+
+
+def _by_rules(ir: Model, target: Target, broken: Sequence[Violation], costs: dict[str, int | None]) -> Check:
+    units = UnitMap(ir, target)
+    reasons = {one.op: one for one in reversed(broken) if one.op is not None}
+    ops = []
+    for op in units.scopes.ops:
+        reads = [(value, port) for port, value in enumerate(op.graph.op_inputs(op)) if value is not None]
+        data = [value for value, port in reads if ir.quant.of_use(value, op, port) is not None]
+        if weight_port(op) is None and all(value.original.const is not None for value in data):
+            continue
+        made = next((value.name for value in op.graph.op_outputs(op) if value is not None), "")
+        cost = costs.get(made)
+        unit = units.unit_of(op)
+        reason = next((reasons[one] for one in unit.ops if one in reasons), None)
+        if reason is not None:
+            ops.append(CheckedOp(op.label, op.op_type, "breaks", "", "", reason.rule, reason.text, cost))
+        elif (unit in units.integer and data) or (units.is_carry(op) and is_grid_preserving(op)):
+            ops.append(CheckedOp(op.label, op.op_type, "integer", operations=cost))
+        else:
+            rule, why = _left_float(target, unit in units.integer, unit.rule.why)
+            ops.append(CheckedOp(op.label, op.op_type, "float", "", "", rule, why, cost))
+    whole = tuple(_as_text(one) for one in broken if one.op is None)
+    return Check(target.name, False, tuple(ops), whole)
+
+
+def _left_float(target: Target, could: bool, why: str | None) -> tuple[str, str]:
+    if could:
+        return "float input", "nothing that it reads is quantized"
+    return "unsupported op", why or f"{target.name} does not run it in integers there"
+
+
+def _as_text(violation: Violation) -> tuple[str, str, str]:
+    return (violation.op.label if violation.op is not None else "", violation.rule, violation.text)

@@ -1,0 +1,183 @@
+"""``qc check``: what of a model runs in integers, and why not all of it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto
+from support.models import parse, random_feeds
+
+import qc as qc_package
+
+ROOT = Path(__file__).parents[2]
+PASSES = (
+    "fold-constants,eliminate-dead-code,match-supergroups,insert-quantizers,annotate-per-channel,"
+    "tie-quantizers,calibrate,insert-qdq"
+)
+
+
+def _networks() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("networks", ROOT / "benches" / "networks.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("name", "integer"),
+    [
+        ("resnet50", {"Conv": 53, "Add": 16, "Gemm": 1}),
+        ("mobilenetv2", {"Conv": 52, "Add": 10, "Gemm": 1}),
+        ("vit", {"MatMul": 72, "Gemm": 1, "Conv": 1}),
+    ],
+)
+def test_the_networks_run_in_integers(name: str, integer: dict[str, int]) -> None:
+    networks = _networks()
+    model = networks.NETWORKS[name]()
+    compiled = qc_package.compile(model, PASSES, data=list(networks.feeds(1)))
+    check = qc_package.check(compiled.model)
+    done = Counter(op.op_type for op in check.counted if op.runs == "integer")
+    assert {op_type: done[op_type] for op_type in integer} == integer
+    assert check.executed and check.broken == () and check.share == 1
+    of = Counter(node.op_type for node in model.graph.node)
+    assert all(
+        of[op_type] == number for op_type, number in integer.items() if (name, op_type) != ("vit", "Add")
+    )
+
+
+@pytest.fixture
+def quantized(qc) -> str:
+    qc("model.onnx", "--data", "calibration.npz", "-q")
+    return "model.q.onnx"
+
+
+def test_check_shows_kernels_costs_and_shares(qc, quantized: str) -> None:
+    result = qc("check", quantized, "--runs", "2", "--json", "check.json", "--fail-below", "95%")
+    assert (result.code, result.made) == (0, ["check.json"])
+    assert "16 of 16 ops, 100.0% of the operations" in result.out
+    assert "QLinearConv" in result.out and "10 of 10" in result.out
+    document = json.loads(Path("check.json").read_text())
+    assert document["executed"] and document["share"] == 1.0 and document["share_of"] == "operations"
+    convs = [op for op in document["ops"] if op["op_type"] == "Conv"]
+    assert len(convs) == 10
+    assert all(op["runs"] == "integer" and op["operations"] > 0 and op["seconds"] > 0 for op in convs)
+    measured = sum(op["seconds"] for op in document["ops"]) + sum(one["seconds"] for one in document["rest"])
+    assert document["seconds"] == pytest.approx(measured)
+
+
+def test_check_names_ops_in_float_with_the_rule(qc) -> None:
+    qc("model.onnx", "--data", "calibration.npz", "-q", "--pipeline", "w8a16")
+    result = qc("check", "model.q.onnx", "--runs", "0", "--fail-below", "50")
+    assert result.code == 5
+    assert "in float: type combination" in result.out and "uint16" in result.out
+    assert "-v lists them all" in result.out
+    assert "operations run in integers on ort-cpu, and --fail-below asks for 50.0%" in result.err
+    every = qc("check", "model.q.onnx", "--runs", "0", "-v")
+    assert every.code == 0 and every.out.count("Conv '") == 10
+
+
+def test_check_against_the_rules_of_a_target_that_is_not_here(qc, quantized: str) -> None:
+    result = qc("check", quantized, "--target", "tensorrt")
+    assert result.code == 0
+    assert "tensorrt, which is not on this machine: its rules, checked on the graph" in result.out
+    assert "against a rule: type" in result.out
+    document = qc("check", quantized, "--target", "qnn-htp", "--fail-below", "10%")
+    assert document.code == 5
+    assert "breaks a rule of qnn-htp: the input 'image' has the free dimension 'batch'" in document.err
+
+
+def test_one_calibration_for_several_targets(qc) -> None:
+    result = qc("model.onnx", "--data", "calibration.npz", "--also-for", "tensorrt", "--also-for", "qnn-htp")
+    assert result.made == ["model.q.onnx", "model.q.qnn-htp.onnx", "model.q.tensorrt.onnx"]
+    assert "also for   tensorrt" in result.err
+    assert "qnn-htp does not run in integers what was asked for: the input 'image' has the free" in result.err
+    check = qc("check", "model.q.tensorrt.onnx", "--target", "tensorrt", "--fail-below", "100%")
+    assert (check.code, check.made) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("model.onnx",), 2, "nothing in the model is quantized; check what 'qc MODEL.onnx -o FILE' writes"),
+        (("nothing.onnx",), 3, "nothing.onnx"),
+        (("model.onnx", "--target", "tensorrtx"), 2, "unknown target 'tensorrtx' (did you mean 'tensorrt'?)"),
+        (("model.onnx", "--fail-below", "lots"), 2, "'lots' is not a share from 0% to 100%"),
+        (("model.onnx", "--fail-below", "101%"), 2, "'101%' is not a share from 0% to 100%"),
+        (
+            ("model.onnx", "--size", "bach=3"),
+            2,
+            "--size names 'bach', which no input has (did you mean 'batch'",
+        ),
+        (("model.onnx", "--json", "model.onnx"), 2, "'model.onnx' is the input model; write to another file"),
+        (("model.onnx", "--data", "calibration.npz", "--size", "batch=2"), 2, "--size is for random data"),
+        (("model.onnx", "--size", "batch=0"), 2, "is not of the form NAME=N"),
+    ],
+)
+def test_bad_input(qc, arguments: tuple[str, ...], code: int, said: str) -> None:
+    result = qc("check", *arguments)
+    assert (result.code, result.made) == (code, [])
+    assert result.err.startswith("qc: error: ") and said in result.err and "Traceback" not in result.err
+
+
+@pytest.mark.parametrize("names", [["ort-cpu"], ["tensorrt", "tensorrt"]])
+def test_two_targets_of_one_name(qc, names: list[str]) -> None:
+    also = [word for name in names for word in ("--also-for", name)]
+    result = qc("model.onnx", "--data", "calibration.npz", *also)
+    assert (result.code, result.made) == (2, [])
+    assert f"two targets are named '{names[0]}'" in result.err
+
+
+def test_files_of_targets_are_neither_overwritten_nor_put_elsewhere(qc) -> None:
+    Path("own.toml").write_text('name = "own"\nextends = "ort-cpu"\nsummary = "mine"\n')
+    Path("far.toml").write_text('name = "a/b"\nextends = "ort-cpu"\nsummary = "mine"\n')
+    result = qc("model.onnx", "--data", "calibration.npz", "--also-for", "own.toml", "-o", "own.toml")
+    assert (result.code, result.made) == (2, []) and "'own.toml' is a target" in result.err
+    result = qc("model.onnx", "--data", "calibration.npz", "--also-for", "far.toml")
+    assert (result.code, result.made) == (2, [])
+    assert "the name of target 'a/b' cannot be in the name of a file" in result.err
+
+
+def _dynamic() -> ModelProto:
+    text = """g (float[batch, length, 4] x) => (float[batch, length, 4] y) <float[4, 4] w> {
+        m = MatMul(x, w)  y = Tanh(m)
+    }"""
+    feeds = [{"x": feed["x"]} for feed in random_feeds(parse(text), 2)]
+    return qc_package.compile(parse(text), PASSES, data=feeds).model
+
+
+def test_free_dimensions_need_a_length_to_be_measured(qc) -> None:
+    onnx.save(_dynamic(), "dynamic.onnx")
+    result = qc("check", "dynamic.onnx")
+    assert result.code == 0
+    assert "not measured, as shapes or types of inputs are free" in result.err
+    assert "1 of 1 op, 100.0% of the ops, as not all shapes are known" in result.out
+    sized = qc("check", "dynamic.onnx", "--size", "length=5", "--runs", "2")
+    assert "1 of 1 op, 100.0% of the operations" in sized.out and "median of 2 runs" in sized.out
+
+
+def test_numbers_that_onnx_runtime_gets_wrong_are_an_error(qc) -> None:
+    model = parse(
+        """g (float[3, 2] x) => (float[3, 2] y)
+        <float s = {0.5}, uint8 u = {0}, float[2] several = {0.5, 0.25}, int8[2] zeros = {0, 0},
+         int8[2, 2] m = {1, 2, 3, 4}> {
+            q = QuantizeLinear(x, s, u)  d = DequantizeLinear(q, s, u)
+            w = DequantizeLinear<axis=0>(m, several, zeros)  r = MatMul(d, w)
+            p = QuantizeLinear(r, s, u)  y = DequantizeLinear(p, s, u)
+        }"""
+    )
+    onnx.save(model, "wrong.onnx")
+    result = qc("check", "wrong.onnx")
+    assert result.code == 5
+    assert "MatMul of 'r' gives wrong numbers: the scales of 'w' are along axis 0" in result.err
+    plain = qc_package.runtime.open_session(model, optimize=False)
+    fast = qc_package.runtime.open_session(model)
+    feed = {"x": np.full((3, 2), 2, np.float32)}
+    assert not np.allclose(plain.run(None, feed)[0], fast.run(None, feed)[0])
