@@ -21,6 +21,12 @@ IMAGE = (1, 3, 224, 224)
 CLASSES = 1000
 
 
+def use_batch(size: int) -> None:
+    """Models and feeds that are made from now on take so many images at once."""
+    global IMAGE
+    IMAGE = (size, *IMAGE[1:])
+
+
 class Builder:
     """Appends nodes to a growing graph; every method takes and returns names of values."""
 
@@ -179,7 +185,7 @@ class TransformerBuilder(Builder):
         """Multi-head self-attention of a (1, tokens, width) value."""
         size = width // heads
         qkv = self.linear(x, width, 3 * width, gain=2.0)
-        qkv = self.node("Reshape", qkv, self.constant(np.array([1, tokens, 3, heads, size]), "shape"))
+        qkv = self.node("Reshape", qkv, self.constant(np.array([IMAGE[0], tokens, 3, heads, size]), "shape"))
         qkv = self.node("Transpose", qkv, perm=[2, 0, 3, 1, 4])
         first = self.constant(np.array([0]), "axis")
         parts = self.nodes_with("Split", (qkv, self.constant(np.array([1, 1, 1]), "split")), 3, {"axis": 0})
@@ -188,7 +194,7 @@ class TransformerBuilder(Builder):
         scores = self.node("MatMul", query, self.node("Transpose", key, perm=[0, 1, 3, 2]))
         mixed = self.node("MatMul", self.node("Softmax", scores, axis=-1), value)
         mixed = self.node("Transpose", mixed, perm=[0, 2, 1, 3])
-        mixed = self.node("Reshape", mixed, self.constant(np.array([1, tokens, width]), "shape"))
+        mixed = self.node("Reshape", mixed, self.constant(np.array([IMAGE[0], tokens, width]), "shape"))
         return self.linear(mixed, width, width)
 
     def mlp(self, x: str, width: int) -> str:
@@ -210,9 +216,9 @@ def vit_b16(seed: int = 0) -> onnx.ModelProto:
         kernel_shape=[patch] * 2,
         strides=[patch] * 2,
     )
-    x = b.node("Reshape", x, b.constant(np.array([1, width, tokens - 1]), "shape"))
+    x = b.node("Reshape", x, b.constant(np.array([IMAGE[0], width, tokens - 1]), "shape"))
     x = b.node("Transpose", x, perm=[0, 2, 1])
-    x = b.node("Concat", b.normal((1, 1, width), 0.5, hint="class_token"), x, axis=1)
+    x = b.node("Concat", b.normal((IMAGE[0], 1, width), 0.5, hint="class_token"), x, axis=1)
     x = b.node("Add", x, b.normal((1, tokens, width), 0.3, hint="position"))
     for _ in range(12):
         x = b.node("Add", x, b.attention(b.norm(x, width), width, heads, tokens))

@@ -1,0 +1,301 @@
+"""A simulation in one session, under any settings of its quantizers: another one costs no new session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+from onnx import GraphProto, ModelProto, NodeProto, helper
+
+from qc.ir.errors import ModelError, UsageError, nearest
+from qc.ir.executor import Feed
+from qc.ir.formats import IntFormat, parse_format
+from qc.ir.lift import load_model
+from qc.ir.model import Model
+from qc.ir.quant import Encoding, Granularity, PerBlock, PerChannel, PerTensor, QuantSpec
+from qc.ir.tensor_ref import TensorRef
+from qc.passes.quantize.ranges import encoding_of_range
+from qc.runtime import open_session, run_session
+from qc.runtime.library import QC_DOMAIN
+
+OFF = "off"
+ON = "on"
+_WIDTHS = range(2, 17)
+
+# What a quantizer is to do: a grid, a width in bits, the name of a format, OFF, or ON for what the model has.
+Setting = Encoding | int | str
+
+
+@dataclass(frozen=True)
+class SimulatedQuantizer:
+    """One quantizer of a simulation.
+
+    Attributes:
+        name: ``q`` and the number that remarks, ``qc print`` and ``qc why`` give it.
+        tensors: the tensors that are rounded to its grid; several if they are tied.
+        encoding: the grid; None while it is off.
+    """
+
+    name: str
+    tensors: tuple[str, ...]
+    encoding: Encoding | None
+
+
+class Simulation:
+    """A simulation model that is opened once and runs under any settings of its quantizers.
+
+    :meth:`with_encodings` gives the same session with other settings, at no cost. A simulation never changes,
+    so threads can share it, and run it and its relatives at the same time.
+
+    Args:
+        model: what the pass ``to-simulation`` makes, or the path of one. Weights that it holds rounded stay
+            as they are; those of ``to-simulation{weights=settable}`` can be set like activations.
+        base_dir: the folder that external data is relative to; for a path, the folder of the file.
+        threads: threads within an op; None for one per physical core.
+        origin: the model that it was made of, which names tied tensors and tells symmetric grids from others.
+            Without it, a tensor that is on its grid already has no name here, and grids that have zero in the
+            middle count as symmetric.
+
+    Raises:
+        ModelError: the model cannot be read, is no simulation, or ONNX Runtime does not accept it.
+    """
+
+    def __init__(
+        self,
+        model: ModelProto | str | Path,
+        *,
+        base_dir: Path | None = None,
+        threads: int | None = None,
+        origin: Model | None = None,
+    ) -> None:
+        if not isinstance(model, ModelProto):
+            model, base_dir = load_model(model), Path(model).parent
+        self._slots = _slots(model.graph, origin, base_dir)
+        self._by_tensor = _names(self._slots)
+        self._session = open_session(model, base_dir=base_dir, threads=threads)
+        self._outputs = [output.name for output in model.graph.output]
+        self._settings: dict[str, Encoding | None] = {name: slot.own for name, slot in self._slots.items()}
+        self._overrides: dict[str, np.ndarray] = {}
+
+    @property
+    def session(self) -> ort.InferenceSession:
+        """The session of ONNX Runtime that all relatives share."""
+        return self._session
+
+    @property
+    def quantizers(self) -> dict[str, SimulatedQuantizer]:
+        """The quantizers by name, as they are set here, in the order in which the model runs them."""
+        return {
+            name: SimulatedQuantizer(name, slot.tensors, self._settings[name])
+            for name, slot in self._slots.items()
+        }
+
+    def with_encodings(self, changes: Mapping[str, Setting]) -> Simulation:
+        """The same session under other settings; all that is not named stays as it is here.
+
+        Args:
+            changes: what a quantizer is to do, by its name (``q3``) or by a tensor that it rounds. An
+                :class:`~qc.ir.quant.Encoding` is taken as it is; a number of bits or the name of a format
+                covers the range of the model's own grid anew; ``"off"`` leaves the tensor in float, ``"on"``
+                gives back the model's own grid. Quantizers that are tied change together.
+
+        Raises:
+            UsageError: there is no such quantizer or tensor, the tensor has several quantizers, or the
+                session cannot run the setting: its granularity and its kind of format are fixed.
+        """
+        other = object.__new__(Simulation)
+        vars(other).update(vars(self))
+        other._settings, other._overrides = dict(self._settings), dict(self._overrides)
+        for key, setting in changes.items():
+            name = self._find(key)
+            slot = self._slots[name]
+            encoding = slot.encoding(setting, key)
+            other._settings[name] = encoding
+            if encoding is slot.own:
+                for parameter in slot.parameters:
+                    other._overrides.pop(parameter, None)
+            else:
+                other._overrides.update(slot.overrides(encoding))
+        return other
+
+    def run(self, feed: Feed, outputs: Sequence[str] | None = None) -> dict[str, Any]:
+        """Runs the model once under these settings.
+
+        Args:
+            feed: an array for each input without a default.
+            outputs: the graph outputs that are wanted; None for all.
+
+        Returns:
+            The outputs by name: arrays, or lists of arrays for sequences.
+
+        Raises:
+            ModelError: ONNX Runtime failed; the sentence names the node.
+        """
+        names = list(outputs) if outputs is not None else self._outputs
+        return dict(zip(names, run_session(self._session, {**self._overrides, **feed}, names), strict=True))
+
+    def _find(self, key: str) -> str:
+        """The name of the quantizer of that name, or of that tensor."""
+        if key in self._by_tensor:
+            names = self._by_tensor[key]
+            if len(names) > 1:
+                raise UsageError(f"tensor '{key}' has several quantizers; name one of {', '.join(names)}")
+            return names[0]
+        if key in self._slots:
+            return key
+        raise UsageError(
+            f"the simulation has no quantizer or rounded tensor '{key}'"
+            f"{nearest(key, [*self._by_tensor, *self._slots])}; stored weights cannot be set (only those of "
+            "to-simulation{weights=settable})"
+        )
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """A quantizer as the model has it: the tensors it rounds, its own grid, and its inputs of the model.
+
+    ``parameters`` are the names of scale, zero point and limits.
+    """
+
+    tensors: tuple[str, ...]
+    own: Encoding
+    parameters: tuple[str, str, str]
+
+    def encoding(self, setting: Setting, key: str) -> Encoding | None:
+        """The grid that a setting means; None for none."""
+        if isinstance(setting, Encoding):
+            self._check(setting, key)
+            return setting
+        if setting == OFF:
+            return None
+        if setting == ON:
+            return self.own
+        spec = replace(self.own.spec, format=self._format(setting, key))
+        return encoding_of_range(spec, self.own.minimum, self.own.maximum)
+
+    def _format(self, setting: int | str, key: str) -> Any:
+        own = self.own.spec.format
+        if isinstance(setting, str):
+            format = parse_format(setting)
+        elif isinstance(own, IntFormat):
+            if isinstance(setting, bool) or setting not in _WIDTHS:
+                raise UsageError(f"'{key}' can be set to 2 to 16 bits, not to {setting}")
+            format = IntFormat(setting, own.signed)
+        else:
+            raise UsageError(f"'{key}' has the format {own}; a number of bits is for integers")
+        self._check_format(format, key)
+        return format
+
+    def _check(self, encoding: Encoding, key: str) -> None:
+        self._check_format(encoding.spec.format, key)
+        if encoding.spec.shifted:
+            raise UsageError(f"'{key}' cannot be rounded to a shifted grid in a session: {encoding.spec}")
+        if _as_run(encoding.spec.granularity) != _as_run(self.own.spec.granularity):
+            raise UsageError(
+                f"'{key}' has scales per {self.own.spec.granularity} in this session, not per "
+                f"{encoding.spec.granularity}"
+            )
+        if encoding.scale.shape != self.own.scale.shape:
+            raise UsageError(
+                f"'{key}' has scales of shape {self.own.scale.shape}, not of {encoding.scale.shape}"
+            )
+
+    def _check_format(self, format: Any, key: str) -> None:
+        own = self.own.spec.format
+        integers = isinstance(own, IntFormat) and isinstance(format, IntFormat)
+        if format != own and not (integers and format.bits in _WIDTHS):
+            kind = "integers of 2 to 16 bits" if isinstance(own, IntFormat) else str(own)
+            raise UsageError(f"'{key}' is rounded to {kind} in this session, which cannot run {format}")
+
+    def overrides(self, encoding: Encoding | None) -> dict[str, np.ndarray]:
+        """What to feed for a grid, or for none."""
+        scale, zero_point, limits = self.parameters
+        if encoding is None:
+            return {scale: np.zeros_like(self.own.scale)}
+        fed = {scale: encoding.scale, zero_point: encoding.zero_point}
+        if isinstance(encoding.spec.format, IntFormat):
+            fed[limits] = np.asarray(encoding.spec.code_range, np.int32)
+        return fed
+
+
+def _as_run(granularity: Granularity) -> Granularity:
+    """What a session knows of a granularity: scales of blocks, not how they came about."""
+    return PerBlock(granularity.axis, granularity.size) if isinstance(granularity, PerBlock) else granularity
+
+
+def _slots(graph: GraphProto, origin: Model | None, base_dir: Path | None) -> dict[str, _Slot]:
+    """The quantizers of a simulation by name, in the order in which it runs them."""
+    by_grid: dict[tuple[str, ...], list[NodeProto]] = {}
+    for node in _rounding_nodes(graph):
+        by_grid.setdefault(tuple(node.input[1:4]), []).append(node)
+    defaults = {tensor.name: TensorRef(tensor, base_dir) for tensor in graph.initializer}
+    inputs = {value.name: defaults[value.name] for value in graph.input if value.name in defaults}
+    outputs = {output.name for output in graph.output}
+    known = {f"q{quantizer.id}": quantizer for quantizer in origin.quant.quantizers()} if origin else {}
+    slots: dict[str, _Slot] = {}
+    for parameters, nodes in by_grid.items():
+        name = parameters[0].rpartition("/")[0]
+        slots[name] = _slot(nodes, inputs, outputs)
+        if origin is not None and name in known:
+            tensors = (site.value.original.name for site in origin.quant.sites_of(known[name]))
+            own = known[name].encoding or slots[name].own
+            slots[name] = replace(slots[name], tensors=tuple(dict.fromkeys(tensors)), own=own)
+    return slots
+
+
+def _slot(nodes: Sequence[NodeProto], inputs: Mapping[str, TensorRef], outputs: set[str]) -> _Slot:
+    """The quantizer of nodes that share a grid."""
+    scale, zero_point, limits = nodes[0].input[1:4]
+    if not inputs.keys() >= {scale, zero_point, limits}:
+        raise ModelError(
+            f"the grid of '{nodes[0].input[0]}' is no input with a default: this is no simulation"
+        )
+    tensors = (node.output[0] if node.output[0] in outputs else node.input[0] for node in nodes)
+    own = _encoding(nodes[0], *(inputs[name].numpy() for name in (scale, zero_point, limits)))
+    return _Slot(tuple(dict.fromkeys(tensors)), own, (scale, zero_point, limits))
+
+
+def _rounding_nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    """The FakeQuantize nodes of a graph and of its bodies, in the order in which they stand."""
+    pending: list[Iterator[NodeProto]] = [iter(graph.node)]
+    while pending:
+        node = next(pending[-1], None)
+        if node is None:
+            pending.pop()
+            continue
+        if node.domain == QC_DOMAIN and node.op_type == "FakeQuantize":
+            yield node
+        bodies = [attribute.g.node for attribute in node.attribute if attribute.HasField("g")]
+        pending += [iter(body) for body in reversed(bodies)]
+
+
+def _names(slots: Mapping[str, _Slot]) -> dict[str, list[str]]:
+    """The names of the quantizers of every tensor."""
+    names: dict[str, list[str]] = {}
+    for name, slot in slots.items():
+        for tensor in slot.tensors:
+            names.setdefault(tensor, []).append(name)
+    return names
+
+
+def _encoding(node: NodeProto, scale: np.ndarray, zero_point: np.ndarray, limits: np.ndarray) -> Encoding:
+    """The grid that a node of a saved simulation has."""
+    given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    granularity: Granularity = PerTensor()
+    if given.get("granularity") == b"channel":
+        granularity = PerChannel(given["axis"])
+    elif given.get("granularity") == b"block":
+        granularity = PerBlock(given["axis"], given["block_size"])
+    format = given.get("format", b"int").decode()
+    if format != "int":
+        return Encoding(QuantSpec.of(format, granularity=granularity), scale, zero_point)
+    lowest, highest = (int(limit) for limit in limits)
+    integer = IntFormat((highest + 1).bit_length() - 1 + (lowest < 0), lowest < 0)
+    middle = 0 if integer.signed else (highest + 1) // 2
+    narrow = lowest == integer.lowest + 1
+    symmetric = bool((zero_point == middle).all())
+    return Encoding(QuantSpec(integer, symmetric, narrow, granularity), scale, zero_point)
