@@ -6,14 +6,22 @@ statistics, evaluation).
 """
 
 from . import _installation  # noqa: F401
+from .checking import Check, CheckedOp, check
 from .compiler import Compiled, compile, read_model
 from .coverage import Coverage, CoverageError, UnquantizedTensor, coverage_of
 from .ir.errors import DataError, DemandError, ModelError, QcError, UsageError, VerificationError
 from .ir.weights import QuantizedWeight, Weights
 from .named_pipelines import pipeline_names, resolve_pipeline
+from .observing import observe
+from .passes.quantize.set_precision import set_precision
+from .sensitivity import QuantizerSensitivity, Sensitivity, measure_sensitivity
+from .several_targets import compile_for
+from .simulation import SimulatedQuantizer, Simulation
 from .weights import read_weights, save_weights
 
 __all__ = [
+    "Check",
+    "CheckedOp",
     "Compiled",
     "Coverage",
     "CoverageError",
@@ -22,15 +30,24 @@ __all__ = [
     "ModelError",
     "QcError",
     "QuantizedWeight",
+    "QuantizerSensitivity",
+    "Sensitivity",
+    "SimulatedQuantizer",
+    "Simulation",
     "UnquantizedTensor",
     "UsageError",
     "VerificationError",
     "Weights",
+    "check",
     "compile",
+    "compile_for",
     "coverage_of",
+    "measure_sensitivity",
+    "observe",
     "pipeline_names",
     "read_model",
     "read_weights",
     "resolve_pipeline",
     "save_weights",
+    "set_precision",
 ]

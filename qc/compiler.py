@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx
 from onnx import ModelProto, version_converter
 
 from qc.ir.errors import ModelError, UsageError
+from qc.ir.executor import Executor
 from qc.ir.files import atomic_write
 from qc.ir.lift import lift, load_model
 from qc.ir.lower import FREE_INITIALIZERS, lower
@@ -32,13 +33,26 @@ from qc.passes import (
     Stage,
     run_pipeline,
 )
+from qc.passes.conformance import violations
 from qc.passes.lower.insert_qdq import OLDEST_OPSET
-from qc.passes.lower.to_simulation import ToSimulation
+from qc.passes.lower.to_simulation import ToSimulation, WeightRounding
+from qc.passes.quantize.insert_quantizers import InsertQuantizers
+from qc.passes.quantize.precision_rules import Rule, rules_of
+from qc.passes.quantize.set_precision import with_precision
 from qc.passes.target import Target, load_target
-from qc.runtime import Data, OrtExecutor, load_data, model_inputs
+from qc.runtime import (
+    Data,
+    ModelStatistics,
+    OrtExecutor,
+    RecordedExecutor,
+    choose_provider,
+    load_data,
+    model_inputs,
+)
 
 from .coverage import Coverage, CoverageError, coverage_of
 from .named_pipelines import resolve_pipeline
+from .simulation import Simulation
 from .view import Crop, html_page
 
 DEFAULT_TARGET = "ort-cpu"
@@ -93,11 +107,20 @@ class Compiled:
         """The simulation model, made now if the pipeline did not."""
         if "simulation" in self.artifacts:
             return self._proto("simulation")
-        context = PassContext(target=self.target)
-        ToSimulation().run(self.ir, context)
-        payload = context.artifacts["simulation"].payload
-        assert isinstance(payload, ModelProto)
-        return payload
+        return self._simulated(ToSimulation())
+
+    def open_simulation(self, *, settable_weights: bool = False, threads: int | None = None) -> Simulation:
+        """Opens the simulation once, to run it under any settings of its quantizers.
+
+        Args:
+            settable_weights: whether the grids of weights can be set too, not only those of activations. Then
+                weights are rounded at every run, ties to even; those on shifted grids stay as they are.
+            threads: threads within an op; None for one per physical core.
+        """
+        model = self.simulation
+        if settable_weights:
+            model = self._simulated(ToSimulation(weights=WeightRounding.SETTABLE))
+        return Simulation(model, base_dir=self.ir.base_dir, threads=threads, origin=self.ir)
 
     def view(self, path: str | Path, around: str | None = None, radius: int = 6) -> None:
         """Writes a page for the browser that shows the model with its quantizers and their reasons.
@@ -140,6 +163,13 @@ class Compiled:
             self._refuse_sources(written)
         return written
 
+    def _simulated(self, lowering: ToSimulation) -> ModelProto:
+        context = PassContext(target=self.target)
+        lowering.run(self.ir, context)
+        payload = context.artifacts["simulation"].payload
+        assert isinstance(payload, ModelProto)
+        return payload
+
     def _refuse_sources(self, files: list[Path]) -> None:
         """Raises UsageError if one of the files is the source model, or holds data of it."""
         if self.source is not None:
@@ -162,15 +192,19 @@ def compile(
     *,
     data: object = None,
     target: str | Path | Target | None = None,
+    precision: str | Path | Rule | Iterable[str | Rule] = (),
     allow_unquantized: bool = False,
     fail_if_unquantized: bool = False,
     verify_each: bool = True,
     check_analyses: bool = False,
     threads: int | None = None,
+    device: str = "auto",
     progress: Progress | None = None,
     instruments: Sequence[Instrument] = (),
     action_limit: int | None = None,
     seed: int = 0,
+    executor: Executor | None = None,
+    statistics: ModelStatistics | str | Path | None = None,
 ) -> Compiled:
     """Compiles a float model.
 
@@ -180,33 +214,47 @@ def compile(
         data: calibration data: anything :func:`qc.runtime.load_data` takes, such as a path, an iterable of
             ``{input name: array}``, a function that returns one, or an ONNX Runtime CalibrationDataReader.
         target: a target's name, a path of a TOML file, or an object; default: the pipeline's, else ort-cpu.
+        precision: what differs from what the pipeline says: rules such as ``Conv=w4a8``, ``Softmax=off`` or
+            ``op:norm1=float16``, or the path of a ``.toml`` file with them, see the pass ``set-precision``.
         allow_unquantized: accept a result in which nothing is quantized.
         fail_if_unquantized: refuse a result in which any float tensor is not quantized.
         verify_each: verify the model after every pass.
         check_analyses: compute every analysis again after every pass and compare, to find a pass that
             changes the model unseen.
         threads: threads of the runtime; default: all cores.
+        device: where models run, if there is no ``executor``: ``"cpu"``, ``"cuda"`` for a GPU of NVIDIA, or
+            ``"auto"`` for a GPU if there is one, and ``onnxruntime-gpu`` and qc's library for CUDA.
         progress: where long work shows how far it is.
         instruments: what watches the passes, such as :class:`qc.passes.PrintModel`.
         action_limit: number of the last rewrite, match or decision about a quantizer that may happen.
             Quantizers without numbers are left out then. Any limit gives a valid model.
         seed: seed of every random choice.
+        executor: what runs the model, such as a :class:`qc.runtime.ShardedExecutor` over many processes;
+            default: ONNX Runtime in this process, with ``threads``.
+        statistics: what :func:`qc.observe` collected, or its file, to calibrate on; ``data`` is needed then
+            only by passes that look at tensors themselves.
 
     Raises:
         UsageError: a pipeline, pass, option or target that does not exist or does not fit.
         ModelError: a model that cannot be read, is invalid, or cannot be run.
         DataError: data that does not fit the model.
         CoverageError: nothing, or not everything, was quantized.
+        QcError: CUDA is asked for but cannot be used.
     """
     file = resolve_pipeline(pipeline)
+    file = replace(file, pipeline=with_precision(file.pipeline, rules_of(precision)))
     quantizes = any(step.stage is not Stage.FLOAT for step in file.pipeline.passes())
     ir = read_model(model)
     opset = ir.opset
     if quantizes and "" in ir.opset_imports and opset < OLDEST_OPSET:
         ir = _converted(ir)
+    executor = executor or OrtExecutor(threads=threads, provider=choose_provider(device))
+    if statistics is not None:
+        executor = RecordedExecutor.of(executor, statistics)
+        data = () if data is None else data
     context = PassContext(
         data=_as_data(data, ir),
-        executor=OrtExecutor(threads=threads),
+        executor=executor,
         target=chosen_target(target, file),
         seed=seed,
         verify=verify if verify_each else None,
@@ -224,6 +272,8 @@ def compile(
         )
     if quantizes:
         _check_demands(coverage, allow_unquantized, fail_if_unquantized)
+        if any(step.name == InsertQuantizers.name for step in file.pipeline.passes()):
+            context.notes += _broken_rules(ir, context.target)
         if not context.artifacts:
             context.notes.append(
                 "the pipeline has no lowering pass: the result is the float model; add 'insert-qdq'"
@@ -233,6 +283,17 @@ def compile(
     context.notes += _lost_inputs(ir)
     source = None if isinstance(model, ModelProto) else Path(model)
     return Compiled(ir, context.artifacts, report, coverage, context.target, source, context.notes)
+
+
+def _broken_rules(ir: Model, target: Target) -> list[str]:
+    """A note on what the target cannot do with formats, granularities and shapes, if there is any such."""
+    found = [one for one in violations(ir, target) if not one.is_placement]
+    if not found:
+        return []
+    first = found[0]
+    where = f"{first.op.label}: " if first.op is not None else ""
+    more = f", and {len(found) - 1:,} more, which 'qc check' lists" if len(found) > 1 else ""
+    return [f"{target.name} does not run in integers what was asked for: {where}{first.text}{more}"]
 
 
 def chosen_target(target: str | Path | Target | None, file: PipelineFile) -> Target:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from qc.ir.errors import DemandError
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
-from qc.ir.op_traits import is_parameter
+from qc.ir.op_traits import bias_port, is_parameter
 from qc.ir.quant import Quantizer
 from qc.ir.scopes import CONTROL_FLOW, distinct_names
 
@@ -34,7 +34,8 @@ class Coverage:
             region are not listed: on the device they do not exist. A tensor whose name occurs in several
             graphs has a path for its name, such as ``y/then_branch/x``.
         inner: number of tensors inside regions.
-        ops: by op type, how many ops with float data read quantized numbers only, and how many there are.
+        ops: by op type, how many ops with float data read quantized numbers only (biases aside, which some
+            targets want in float), and how many there are.
     """
 
     formats: dict[str, int] = field(default_factory=dict)
@@ -114,7 +115,7 @@ def _first_quantizers(model: Model) -> dict[Value, Quantizer]:
 
 
 def _op_coverage(model: Model) -> dict[str, tuple[int, int]]:
-    """By op type: the ops that read quantized numbers only, and all that read float data.
+    """By op type: the ops that read quantized numbers only, biases aside, and all that read float data.
 
     If, Loop and Scan are not among them: what computes is in their bodies.
     """
@@ -157,5 +158,6 @@ def _float_reads(model: Model, graph: Graph, op: Op) -> list[bool]:
         if value is not None
         and value.is_float
         and not is_parameter(op, port)
+        and port != bias_port(op)
         and not (region is not None and region.is_inner(value))
     ]

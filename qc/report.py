@@ -1,9 +1,8 @@
-"""What qc tells about its work: coverage, timing and evaluation, as tables for a terminal and as JSON."""
+"""What qc tells about its work: coverage and timing, as tables for a terminal and as JSON."""
 
 from __future__ import annotations
 
 import functools
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +19,6 @@ from rich.text import Text
 from qc.ir.analysis import Count
 from qc.ir.journal import Remark
 from qc.passes import PipelineReport
-from qc.runtime import Evaluation, OutputScore
 
 from .coverage import Coverage, UnquantizedTensor
 from .remarks import count_by_rule
@@ -114,7 +112,7 @@ def timing_table(report: PipelineReport) -> Table:
 
     Of the analyses that a step asked for, those are told apart that had to be computed.
     """
-    table = _table(("pass", "seconds", "self", "verify", "share", "memory", "actions", "analyses"))
+    table = plain_table(("pass", "seconds", "self", "verify", "share", "memory", "actions", "analyses"))
     total = report.seconds
     for step in report.steps:
         table.add_row(
@@ -142,7 +140,7 @@ def _computed_of_asked(analyses: Mapping[str, Count]) -> str:
 
 def analyses_table(analyses: Mapping[str, Count]) -> Table:
     """How often each analysis was computed, how often its kept result was used, and the time it took."""
-    table = _table(("analysis", "computed", "reused", "seconds"))
+    table = plain_table(("analysis", "computed", "reused", "seconds"))
     for name, count in analyses.items():
         words = name.replace("_", " ")
         table.add_row(words, f"{count.computed:,}", f"{count.reused:,}", f"{count.seconds:.3f}")
@@ -151,38 +149,19 @@ def analyses_table(analyses: Mapping[str, Count]) -> Table:
 
 def statistics_table(remarks: Iterable[Remark]) -> Table:
     """How many remarks each pass made, by kind and, for rewrites and matches, by rule."""
-    table = _table(("pass", "what", "rule", "number"), text_columns=3)
+    table = plain_table(("pass", "what", "rule", "number"), text_columns=3)
     for (pass_name, kind, rule), number in count_by_rule(remarks).items():
         table.add_row(pass_name, kind, printable(rule), f"{number:,}")
     return table
 
 
-def accuracy_table(evaluation: Evaluation) -> Table:
-    """How far every output of every candidate is from the reference."""
-    table = _table(("output", "model", "SQNR", "cosine", "max error", "equal"), text_columns=2)
-    for index, first in enumerate(evaluation.candidates[0].outputs):
-        for candidate in evaluation.candidates:
-            score = candidate.outputs[index]
-            name = printable(first.output) if candidate is evaluation.candidates[0] else ""
-            table.add_row(name, candidate.name, *_scores(score))
+def plain_table(columns: Sequence[str], text_columns: int = 1) -> Table:
+    """A table without lines; its first ``text_columns`` columns hold text, the others numbers."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
+    for index, column in enumerate(columns):
+        is_text = index < text_columns
+        table.add_column(column, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
     return table
-
-
-def latency_table(evaluation: Evaluation) -> Table:
-    """The time per run of the reference and the candidates."""
-    table = _table(("model", "latency", "to float"))
-    rows = [("float", evaluation.reference)]
-    rows += [(candidate.name, candidate.latency) for candidate in evaluation.candidates]
-    for name, latency in rows:
-        if latency is not None:
-            table.add_row(name, _milliseconds(latency.seconds), f"{latency.ratio:.2f} x")
-    return table
-
-
-def evaluation_document(evaluation: Evaluation) -> dict[str, Any]:
-    """The evaluation as plain values for JSON; infinite numbers and NaN, which it lacks, are text."""
-    document: dict[str, Any] = _finite(asdict(evaluation))
-    return document
 
 
 def facts_grid(facts: Iterable[Fact]) -> Table:
@@ -305,31 +284,3 @@ def _some(names: Sequence[str], limit: int, width: int = 24) -> str:
 def _short(name: str, width: int) -> str:
     """The end of a long name, where names of one model differ."""
     return name if len(name) <= width else f"...{name[-width + 3 :]}"
-
-
-def _table(columns: Sequence[str], text_columns: int = 1) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
-    for index, column in enumerate(columns):
-        is_text = index < text_columns
-        table.add_column(column, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
-    return table
-
-
-def _scores(score: OutputScore) -> tuple[str, str, str, str]:
-    equal = f"{score.equal:.1%}"
-    if score.sqnr_db is None or score.cosine is None or score.max_abs_error is None:
-        return "", "", "", equal
-    sqnr = "equal" if math.isinf(score.sqnr_db) and score.sqnr_db > 0 else f"{score.sqnr_db:.1f} dB"
-    return sqnr, f"{score.cosine:.6f}", f"{score.max_abs_error:.3g}", equal
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds * 1000:.0f} ms"
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

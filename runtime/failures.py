@@ -6,6 +6,7 @@ import re
 
 _IN_NODE = r'In Node, \("(?P<node>.*?)", (?P<op>\S+), "(?P<domain>.*?)", .*Error '
 _EXPLANATIONS = (
+    (r"(?P<cause>qc needs ONNX Runtime .*)", "{cause}"),
     (
         _IN_NODE + r"No Op registered for .* with domain_version of (?P<version>\d+)",
         "no runtime here knows the operator '{op}' of {domain} version {version}, used by {node}",
@@ -56,6 +57,9 @@ def explain_run(message: str) -> str:
     )
     if match:
         return f"ONNX Runtime failed in {match['op']} node '{match['node']}': {match['cause']}"
+    match = re.search(r"Invalid [Oo]utput [Nn]ame: ?(?P<name>.*)", message)
+    if match:
+        return f"the model has no output '{match['name']}'"
     return f"ONNX Runtime failed to run the model: {message}"
 
 

@@ -88,7 +88,7 @@ def _dimension(axis: object) -> Dimension:
 
 
 def check_feed(feed: object, inputs: Sequence[InputInfo], place: str) -> Feed:
-    """Returns ``feed`` if it can be run; nothing is converted.
+    """Returns ``feed`` if it can be run on finite numbers; nothing is converted.
 
     Args:
         feed: an array for each input, by name; inputs with a default may be left out.
@@ -98,6 +98,20 @@ def check_feed(feed: object, inputs: Sequence[InputInfo], place: str) -> Feed:
         DataError: it is no mapping, a name is unknown or missing, or an array has the wrong dtype, rank or
             size, or holds NaN or infinity.
     """
+    checked = check_fit(feed, inputs, place)
+    for info in inputs:
+        array = checked.get(info.name)
+        if (
+            isinstance(array, np.ndarray)
+            and array.dtype.kind not in "biuOUS"
+            and not np.isfinite(array).all()
+        ):
+            raise DataError(f"{place}: input '{info.name}' holds NaN or infinity")
+    return checked
+
+
+def check_fit(feed: object, inputs: Sequence[InputInfo], place: str) -> Feed:
+    """Like :func:`check_feed`, but takes NaN and infinity as well."""
     if not isinstance(feed, Mapping):
         raise DataError(
             f"{place}: expected a dictionary of arrays by input name, got a '{type(feed).__name__}'"
@@ -145,8 +159,6 @@ def _check_array(array: object, info: InputInfo, subject: str) -> None:
             "qc never converts data, as that can hide a mistake in preprocessing"
         )
     _check_shape(array.shape, info, subject)
-    if expected is not None and array.dtype.kind not in "biu" and not np.isfinite(array).all():
-        raise DataError(f"{subject} holds NaN or infinity")
 
 
 def _check_shape(shape: tuple[int, ...], info: InputInfo, subject: str) -> None:

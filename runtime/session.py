@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,14 @@ from qc.ir.tensor_ref import TensorRef
 
 from .blocked_layout import keep_blocked
 from .failures import explain_load, explain_run
+from .inputs import InputInfo, check_fit
 from .library import QC_DOMAIN, library_path
 from .protos import NATIVE_TYPES, detach_weights
+from .providers import check_provider, choose_provider, session_providers
 
 _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
+_OPTIMIZED_WEIGHTS = "session.optimized_model_external_initializers_file_name"
+_OPTIMIZED_WEIGHTS_FROM = "session.optimized_model_external_initializers_min_size_in_bytes"
 _SILENT = 4
 _SINGLE_FILE = 3 << 29
 
@@ -38,8 +43,11 @@ def open_session(
     optimize: bool = True,
     threads: int | None = None,
     quiet: bool = True,
+    optimized_file: Path | None = None,
+    profile_prefix: Path | None = None,
+    provider: str = "cpu",
 ) -> ort.InferenceSession:
-    """Opens a model for running on the CPU.
+    """Opens a model for running.
 
     The large weights of a ``ModelProto`` are handed over as arrays and not serialized, so opening is quick
     and the whole may be larger than protobuf's 2 GB. The library of qc's own ops is loaded if it is needed.
@@ -51,25 +59,38 @@ def open_session(
         optimize: whether ONNX Runtime may rewrite the graph (fusion, layout, constant folding).
         threads: threads within an op; None for one per physical core.
         quiet: keep ONNX Runtime from writing warnings to the standard error stream.
+        optimized_file: where ONNX Runtime writes the graph that it runs, with its weights in a second file.
+        profile_prefix: measure every node; the name of the file that ``end_profiling`` writes begins so.
+        provider: ``"cpu"``; ``"cuda"`` for a GPU of NVIDIA; ``"auto"`` for a GPU if CUDA can be used here.
 
     Raises:
+        UsageError: there is no provider of that name.
         ModelError: the file is not a model, ONNX Runtime does not accept it, or an op is unknown to it.
-        QcError: the model holds ops of qc, whose library was not built.
+        QcError: the model holds ops of qc, whose library was not built; or CUDA cannot be used here.
     """
+    provider = choose_provider(provider)
     if not isinstance(model, ModelProto):
         model, base_dir = load_model(model), Path(model).parent
     if weights is None:
         model, weights = detach_weights(model)
     options = _options(optimize, threads, quiet)
-    if not (optimize and _may_be_blocked(model)):
-        return _create(model, weights, base_dir, options)
+    if profile_prefix is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(profile_prefix)
+    if optimized_file is not None:
+        options.optimized_model_filepath = str(optimized_file)
+        options.add_session_config_entry(_OPTIMIZED_WEIGHTS, f"{optimized_file.name}.data")
+        options.add_session_config_entry(_OPTIMIZED_WEIGHTS_FROM, "1024")
+    blocks = optimize and optimized_file is None and provider == "cpu" and _may_be_blocked(model)
+    if not blocks:
+        return _create(model, weights, base_dir, options, provider)
     with tempfile.TemporaryDirectory() as folder:
         options.optimized_model_filepath = str(Path(folder) / "optimized.onnx")
-        session = _create(model, weights, base_dir, options)
+        session = _create(model, weights, base_dir, options, provider)
         blocked = keep_blocked(load_model(options.optimized_model_filepath))
     if blocked is None:
         return session
-    return _create(*detach_weights(blocked), base_dir, _options(False, threads, quiet))
+    return _create(*detach_weights(blocked), base_dir, _options(False, threads, quiet), provider)
 
 
 def _may_be_blocked(model: ModelProto) -> bool:
@@ -80,7 +101,11 @@ def _may_be_blocked(model: ModelProto) -> bool:
 
 
 def _create(
-    model: ModelProto, weights: Mapping[str, np.ndarray], base_dir: Path | None, options: ort.SessionOptions
+    model: ModelProto,
+    weights: Mapping[str, np.ndarray],
+    base_dir: Path | None,
+    options: ort.SessionOptions,
+    provider: str,
 ) -> ort.InferenceSession:
     if base_dir is not None:
         options.add_session_config_entry(_EXTERNAL_FOLDER, str(Path(base_dir).resolve()))
@@ -91,8 +116,12 @@ def _create(
         options.add_external_initializers(list(values), list(values.values()))
     try:
         if any(entry.domain == QC_DOMAIN for entry in model.opset_import):
-            options.register_custom_ops_library(str(library_path()))
-        session = ort.InferenceSession(_serialize(model), options, providers=["CPUExecutionProvider"])
+            options.register_custom_ops_library(str(library_path(cuda=provider == "cuda")))
+        # Without the fallback, a failure on a GPU is an error, and does not go on with the CPU.
+        session = ort.InferenceSession(
+            _serialize(model), options, providers=session_providers(provider), enable_fallback=0
+        )
+        check_provider(session, provider)
     except QcError:
         raise
     except Exception as error:  # ONNX Runtime's exceptions have no base of their own
@@ -116,20 +145,50 @@ def run_session(session: ort.InferenceSession, feed: Feed, outputs: Sequence[str
     An output that is a sequence comes back as a list of arrays, a map as a dictionary.
 
     Raises:
+        DataError: an input is missing, unknown, or has the wrong dtype or shape.
         ModelError: ONNX Runtime failed; the sentence names the node.
     """
     names = list(outputs) if outputs is not None else [output.name for output in session.get_outputs()]
     options = ort.RunOptions()
     options.log_severity_level = session.get_session_options().log_severity_level
     try:
-        if not _needs_values(session, names):
-            return list(session.run(names, dict(feed), options))
-        values = {name: _to_value(array) for name, array in feed.items()}
-        return [_from_value(value) for value in session.run_with_ort_values(names, values, options)]
+        with explaining_failures():
+            if not _needs_values(session, names):
+                return list(session.run(names, dict(feed), options))
+            values = {name: to_value(array) for name, array in feed.items()}
+            return [_from_value(value) for value in session.run_with_ort_values(names, values, options)]
+    except ModelError:
+        check_fit(feed, _inputs(session), "the feed")
+        raise
+
+
+@contextmanager
+def explaining_failures() -> Iterator[None]:
+    """Raises ModelError, in plain words, for what ONNX Runtime raises while it runs a session."""
+    try:
+        yield
     except QcError:
         raise
-    except Exception as error:  # as above
+    except Exception as error:  # ONNX Runtime's exceptions have no base of their own
         raise ModelError(explain_run(str(error))) from error
+
+
+def _inputs(session: ort.InferenceSession) -> list[InputInfo]:
+    """What a session takes; constants that may be overridden are optional."""
+    return [
+        InputInfo(node.name, element_type(node.type), tuple(node.shape), optional)
+        for optional, nodes in ((False, session.get_inputs()), (True, session.get_overridable_initializers()))
+        for node in nodes
+    ]
+
+
+def accepted_by(session: ort.InferenceSession, feed: Feed) -> Feed:
+    """The part of a feed that a session has inputs for.
+
+    An optional input that nothing needs was cut off with its default; it may still be fed.
+    """
+    known = {value.name for value in (*session.get_inputs(), *session.get_overridable_initializers())}
+    return {name: array for name, array in feed.items() if name in known}
 
 
 def _options(optimize: bool, threads: int | None, quiet: bool) -> ort.SessionOptions:
@@ -177,7 +236,8 @@ def _is_foreign(type_name: str) -> bool:
     return number not in NATIVE_TYPES and number not in (TensorProto.UNDEFINED, TensorProto.STRING)
 
 
-def _to_value(array: np.ndarray) -> ort.OrtValue:
+def to_value(array: np.ndarray) -> ort.OrtValue:
+    """The array as ONNX Runtime takes it, also of types that numpy does not have; keep the array alive."""
     number = helper.np_dtype_to_tensor_dtype(array.dtype)
     if number in NATIVE_TYPES or number == TensorProto.STRING:
         return ort.OrtValue.ortvalue_from_numpy(array)

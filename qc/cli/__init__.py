@@ -16,6 +16,9 @@ from qc.coverage import CoverageError
 from qc.ir.errors import QcError, nearest
 from qc.report import coverage_summary, facts_grid
 
+from .benching import bench_command
+from .checking import check_command
+from .collecting import merge_command, observe_command
 from .compilation import compile_command
 from .configuring import convert_config_command, explain_config_command
 from .diffing import diff_command
@@ -28,6 +31,7 @@ from .listing import help_command, list_passes, list_pipelines, list_supergroups
 from .output import print_error, print_note, print_traceback, silence_closed_pipe, standard_error
 from .reproducing import repro_command
 from .searching import bisect_command, reduce_command
+from .sensitivity import sensitivity_command
 from .texts import parse_command, print_command
 from .viewing import view_command
 from .weights import weights_command
@@ -43,28 +47,26 @@ cli = CommandGroup(
     "qc",
     help="qc is a quantization compiler for ONNX: it takes a float model and gives back a quantized one.",
     default=compile_command,
-    commands=[
-        eval_command,
-        inspect_command,
-        explain_match,
-        print_command,
-        parse_command,
-        view_command,
-        diff_command,
-        why_command,
-        weights_command,
-        encodings_group,
-        explain_config_command,
-        convert_config_command,
-        bisect_command,
-        reduce_command,
-        repro_command,
-        list_passes,
-        list_pipelines,
-        list_targets,
-        list_supergroups,
-        help_command,
-    ],
+    sections={
+        "Quantize": [compile_command, observe_command, merge_command],
+        "Judge the result": [eval_command, bench_command, check_command, sensitivity_command, diff_command],
+        "Look inside": [
+            inspect_command,
+            view_command,
+            why_command,
+            weights_command,
+            print_command,
+            parse_command,
+            explain_match,
+        ],
+        "Encodings and configurations of AIMET": [
+            encodings_group,
+            explain_config_command,
+            convert_config_command,
+        ],
+        "Find what goes wrong": [bisect_command, reduce_command, repro_command],
+        "Learn": [help_command, list_passes, list_pipelines, list_targets, list_supergroups],
+    },
 )
 
 

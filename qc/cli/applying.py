@@ -19,12 +19,15 @@ from qc.ir.save import stage_model
 from qc.passes import PassContext, Pipeline
 from qc.passes.lower.insert_qdq import InsertQdq
 from qc.passes.lower.to_encodings import ToEncodings
+from qc.passes.quantize.calibrate import Calibrate
 from qc.passes.quantize.import_qdq import ImportQdq
 from qc.passes.quantize.load_encodings import LoadEncodings
 from qc.report import count
 
 from .files import FileType, InputFile, WordType, check_outputs, model_files, writing
 from .output import print_note
+
+_BIAS_HELP = "Biases that FILE does not list: as they are, or in 32-bit integers.  [default: float]"
 
 
 @click.command("apply", short_help="Make a QDQ model of a float model and a file.")
@@ -38,6 +41,7 @@ from .output import print_note
     help="Which tensors to take grids for.  [default: all]",
 )
 @click.option("--partial", is_flag=True, help="Pass over listed tensors that the model lacks.")
+@click.option("--bias", type=click.Choice(["float", "int32"]), default="float", help=_BIAS_HELP)
 @click.option("--target", metavar="T", type=WordType(), help="For which device.  [default: ort-cpu]")
 def apply_command(
     file: str,
@@ -45,6 +49,7 @@ def apply_command(
     output: Path,
     only: Literal["all", "parameters", "activations"],
     partial: bool,
+    bias: Literal["float", "int32"],
     target: str | None,
 ) -> None:
     """Rounds the tensors of MODEL.onnx to the grids of FILE, and no others.
@@ -56,8 +61,8 @@ def apply_command(
         InputFile(Path(file), "the encodings file"),
     ]
     check_outputs([output], inputs)
-    load = LoadEncodings(file=file, only=only, unknown="ignore" if partial else "error")
-    steps = Pipeline([load, InsertQdq()])
+    load = LoadEncodings(file=file, only=only, unknown="ignore" if partial else "error", bias=bias)
+    steps = Pipeline([load, Calibrate(), InsertQdq()])  # only biases are left to calibrate
     compiled = qc.compile(model, steps, target=target, allow_unquantized=True)
     if not compiled.coverage.quantized:
         raise UsageError(f"'{file}' has no grid for '{model}': nothing would be quantized")
@@ -84,8 +89,6 @@ def strip_command(model: str, output: Path, encodings: Path | None, version: str
     Its weights are the numbers that the codes stand for: what was rounded stays rounded.
     """
     check_outputs([output, encodings], model_files(model, load_model(model), "the model"))
-    if encodings is not None and encodings.resolve() == output.resolve():
-        raise UsageError(f"'{output}' cannot be model and encodings file at once; rename one of them")
     ir, context = qc.read_model(model), PassContext()
     ImportQdq().run(ir, context)
     if not ir.quant.sites():

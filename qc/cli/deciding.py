@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import qc
 from qc.compiler import Compiled
 from qc.passes import Pass, Pipeline, PipelineFile, Stage
 from qc.passes.pipeline import Step
 from qc.progress import RichProgress
 
+from .candidates import compile_job
 from .options import Job
 from .output import standard_error
 
 
 def compiles(job: Job) -> bool:
     """Whether there is anything to compile with; else a model is shown as it is."""
-    given = (job.passes, job.pipeline, job.target, job.data, job.random_data)
+    given = (*job.compile_options().values(), job.data, job.random_data)
     return any(one is not None for one in given)
 
 
@@ -29,16 +29,8 @@ def compile_decisions(job: Job, pipeline: PipelineFile) -> Compiled:
     data = job.feeds(job.read())
     steps = _deciding(pipeline.pipeline.steps, has_data=data is not None)
     with RichProgress(standard_error()) as progress:
-        return qc.compile(
-            job.model,
-            replace(pipeline, pipeline=Pipeline(steps)),
-            data=data,
-            target=job.target,
-            allow_unquantized=True,
-            threads=job.threads,
-            progress=progress,
-            seed=job.seed,
-        )
+        deciding = replace(pipeline, pipeline=Pipeline(steps))
+        return compile_job(job, deciding, data, progress, allow_unquantized=True)
 
 
 def _deciding(steps: Sequence[Step], has_data: bool) -> list[Step]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,10 +10,10 @@ from rich.text import Text
 
 import qc
 from qc.ir.diff import Count, Difference, ModelDiff, diff_models
-from qc.ir.files import atomic_write
+from qc.passes.lower.pad_channels import unpad_channels
 from qc.report import facts_grid, printable
 
-from .files import FileType, WordType, check_outputs, model_files, writing
+from .files import FileType, WordType, check_outputs, model_files, write_json
 from .output import ReportConsole, standard_output
 
 DIFFERENT = 1
@@ -34,8 +33,8 @@ def diff_command(first: str, second: str, verbose: bool, quiet: bool, json_file:
     """Shows how model B differs from model A: + added, - removed, ~ changed.
 
     Ops and tensors are recognized by name or by their place in the graph. A tensor that is quantized and
-    dequantized again is shown as quantized, and a folded batch normalization as folded. The exit code is 0
-    if the models are equal and 1 if they differ.
+    dequantized again is shown as quantized, and a folded batch normalization as folded; channels of zeros
+    that a target wanted do not count. The exit code is 0 if the models are equal and 1 if they differ.
     """
     a, b = qc.read_model(first), qc.read_model(second)
     if json_file is not None:
@@ -44,11 +43,11 @@ def diff_command(first: str, second: str, verbose: bool, quiet: bool, json_file:
             *model_files(second, b.origin, "the second model"),
         )
         check_outputs([json_file], inputs)
+    for model in (a, b):
+        unpad_channels(model)
     found = diff_models(a, b)
     if json_file is not None:
-        text = json.dumps(found.document(), indent=2, ensure_ascii=False, allow_nan=False)
-        with writing(json_file), atomic_write(json_file) as file:
-            file.write(f"{text}\n".encode())
+        write_json(json_file, found.document())
     if not quiet:
         _show(standard_output(), first, second, found, None if verbose else _SHOWN)
     return 0 if found.equal else DIFFERENT

@@ -12,7 +12,16 @@ from rich.table import Table
 from rich.text import Text
 
 import qc
-from qc.ir.encodings import VERSIONS, Document, by_layer, converted, dump_encodings, located, read_encodings
+from qc.ir.encodings import (
+    VERSIONS,
+    Document,
+    by_layer,
+    check_axes,
+    converted,
+    dump_encodings,
+    located,
+    read_encodings,
+)
 from qc.ir.encodings.comparison import Comparison, compare
 from qc.ir.errors import DemandError, UsageError
 from qc.ir.files import atomic_write
@@ -52,6 +61,8 @@ def convert_command(file: str, output: Path, version: str, model: str | None, la
         raise UsageError(f"only a model tells which tensor belongs to which layer of '{file}'; add --model")
     if model is None and any(record.as_stored for record in document.records):
         print_note("without --model, several scales of a tensor count as those of its channels")
+    if ir is not None and not version.startswith("2"):
+        check_axes(document, ir)
     document = converted(document, version)
     if layout == "layers" and ir is not None:
         document, unnamed = by_layer(document, ir)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import click
 from onnx import ModelProto
 
 from qc.ir.errors import UsageError
+from qc.ir.files import atomic_write
 from qc.ir.save import external_files
 
 _DATA_SUFFIXES = (".npz", ".npy", ".pb")
@@ -79,13 +81,17 @@ def toml_files(name: str | None, role: str) -> list[InputFile]:
 
 
 def check_outputs(outputs: Sequence[Path | None], inputs: Sequence[InputFile]) -> None:
-    """Checks before long work that files can be written and that none of them is read.
+    """Checks before long work that files can be written, that none is read, and that each is another.
 
     Raises:
         UsageError: saying why a file cannot or must not be written.
     """
+    distinct: set[Path] = set()
     for output in outputs:
         if output is not None:
+            if output.resolve() in distinct:
+                raise UsageError(f"'{output}' cannot be two results at once; rename one of them")
+            distinct.add(output.resolve())
             _check_writable(output)
             for file in inputs:
                 if _is_same(output, file.path):
@@ -105,6 +111,13 @@ def writing(path: Path) -> Iterator[None]:
         if error.filename is not None or not error.strerror:
             raise
         raise UsageError(f"cannot write '{path}': {error.strerror}") from error
+
+
+def write_json(path: Path, document: object) -> None:
+    """Writes a document of plain values as JSON; raises UsageError if the file cannot be written."""
+    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    with writing(path), atomic_write(path) as file:
+        file.write(f"{text}\n".encode())
 
 
 def _check_writable(path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,12 @@ class CommandGroup(click.Group):
     """Runs ``default`` when the first argument is not the name of a command."""
 
     def __init__(
-        self, name: str, help: str, default: click.Command, commands: Sequence[click.Command]
+        self, name: str, help: str, default: click.Command, sections: Mapping[str, Sequence[click.Command]]
     ) -> None:
-        super().__init__(name, help=help, commands=[default, *commands])
+        """``sections`` are the commands by the headings under which the help lists them."""
+        super().__init__(name, help=help, commands=[one for section in sections.values() for one in section])
         self.default = default
+        self.sections = sections
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names in the order in which the commands were given."""
@@ -53,8 +55,17 @@ class CommandGroup(click.Group):
         self.default.format_options(click.Context(self.default, parent=ctx), formatter)
         self.format_commands(ctx, formatter)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands with one line each, section by section, all in the same columns."""
+        width = max(map(len, self.commands))
+        room = formatter.width - width - 4  # an indentation of 2, and 2 between the columns
+        for heading, commands in self.sections.items():
+            rows = [(f"{one.name:{width}}", one.get_short_help_str(room)) for one in commands]
+            with formatter.section(heading):
+                formatter.write_dl(rows)
+
     def _refuse_misspelt(self, word: str) -> None:
         """Raises UsageError for a word that is no file but nearly a command."""
-        hint = nearest(word, list(self.commands)) if word.replace("-", "").isalpha() else ""
+        hint = nearest(word, list(self.commands)) if word.replace("-", "").replace("_", "").isalpha() else ""
         if hint and not word.startswith("-") and not Path(word).exists():
             raise UsageError(f"'{word}' is neither a model nor a command{hint}")

@@ -52,7 +52,7 @@ def _facts(path: Path, model: Model) -> Iterator[Fact]:
         yield "subgraphs", _counts(Counter(_kind(op) for op in nested))
     if model.functions:
         yield "functions", ", ".join(f"{domain}::{name}" for domain, name, _ in model.functions)
-    done = [op for op in ops if _is_quantization(op)]
+    done = [op for op in ops if is_quantization(op.domain, op.op_type)]
     yield "quantized", _counts(Counter(_kind(op) for op in done)) if done else "no op is"
     yield from _supergroup_facts(model)
     values = [value for graph in model.graphs() for value in graph.values() if value.captured is None]
@@ -124,12 +124,10 @@ def _constants(model: Model) -> Iterator[TensorRef]:
                 yield TensorRef(tensor, model.base_dir)
 
 
-def _is_quantization(op: Op) -> bool:
-    return (
-        op.domain == "qc"
-        or op.op_type.startswith(_QUANTIZE_PREFIXES)
-        or op.op_type.endswith(_QUANTIZE_SUFFIXES)
-    )
+def is_quantization(domain: str, op_type: str) -> bool:
+    """Whether an op quantizes, dequantizes or computes with quantized numbers."""
+    prefixed = op_type.startswith(_QUANTIZE_PREFIXES)
+    return domain == "qc" or prefixed or op_type.endswith(_QUANTIZE_SUFFIXES)
 
 
 def _supergroup_facts(model: Model) -> Iterator[Fact]:

@@ -16,6 +16,7 @@ from qc.passes import PassDescription, PipelineFile, Stage, describe, registry
 from qc.passes.context import NEEDS
 from qc.passes.pipeline import COMBINATORS
 from qc.passes.target import Target, load_target, target_names
+from qc.passes.target_rules import FormatRule
 from qc.patterns import Supergroup, blocks, supergroups
 
 from .combinators import CombinatorDescription, describe_combinator
@@ -195,8 +196,8 @@ def _show_pipeline(console: ReportConsole, file: PipelineFile) -> None:
 
 def _show_target(console: ReportConsole, target: Target) -> None:
     _show_head(console, target.name, target.summary)
-    facts = _facts(("activations", str(target.activation.spec())))
-    facts.add_row("weights", str(target.weight.spec()))
+    facts = _facts(("activations", _formats(target.activation)))
+    facts.add_row("weights", _formats(target.weight))
     facts.add_row("biases", "int32, scaled as input times weight" if target.quantize_bias else "float")
     console.show(facts)
     for title, rules, others in (
@@ -213,6 +214,12 @@ def _show_target(console: ReportConsole, target: Target) -> None:
             why = f": {others.why}" if others.why else ""
             grid.add_row("  others", f"{others.runs}{why}")
         console.show(grid)
+
+
+def _formats(rule: FormatRule) -> str:
+    """The format of a rule, and others that may be asked for."""
+    also = f"; also {', '.join(rule.also)}" if rule.also else ""
+    return f"{rule.spec()}{also}"
 
 
 def _listing(width: int | None = None) -> Table:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +15,8 @@ from qc import pipeline_names, resolve_pipeline
 from qc.ir.errors import UsageError, nearest
 from qc.ir.lift import load_model
 from qc.passes import PipelineFile, parse_pipeline
+from qc.passes.quantize.precision_rules import load_rules, rules_of
+from qc.passes.quantize.set_precision import with_precision
 from qc.runtime import Data, InputInfo, load_data, model_inputs, random_data
 from qc.runtime.inputs import free_dimensions
 
@@ -21,9 +24,16 @@ from .files import InputFile, WordType, data_files, model_files, toml_files
 from .output import print_warning
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 DEFAULT_PIPELINE = "w8a8"
 DEFAULT_RANDOM_SAMPLES = 16
+DEFAULT_LAYERS = 10
+MOST_WORKERS = 1024
+MOST = 2**31 - 1
+
+# Options whose number may be left out.
+_NUMBERS = {"--random-data": DEFAULT_RANDOM_SAMPLES, "--layers": DEFAULT_LAYERS}
 
 
 class CountType(click.ParamType):
@@ -35,7 +45,41 @@ class CountType(click.ParamType):
         """The number."""
         if not str(value).isdecimal() or int(value) < 1:
             self.fail(f"{value!r} is not a number of at least 1", param, ctx)
+        if int(value) > MOST:
+            self.fail(f"{value} is more than {MOST}", param, ctx)
         return int(value)
+
+
+class WorkersType(CountType):
+    """A number of threads or processes: at least 1, and no more than any machine has use for."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number."""
+        number = super().convert(value, param, ctx)
+        if number > MOST_WORKERS:
+            self.fail(f"{number} is more than {MOST_WORKERS}", param, ctx)
+        return number
+
+
+class SecondsType(click.ParamType):
+    """A time in seconds: at least 0, or above 0."""
+
+    name = "S"
+
+    def __init__(self, none: bool) -> None:
+        """``none`` allows 0."""
+        self.none = none
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The time."""
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = math.nan
+        if not math.isfinite(seconds) or seconds < 0 or (seconds == 0 and not self.none):
+            least = "of at least 0" if self.none else "above 0"
+            self.fail(f"{str(value)!r} is not a number of seconds {least}", param, ctx)
+        return seconds
 
 
 class NumberType(click.ParamType):
@@ -47,6 +91,8 @@ class NumberType(click.ParamType):
         """The number."""
         if not str(value).isdecimal():
             self.fail(f"{value!r} is not a number of at least 0", param, ctx)
+        if int(value) > MOST:
+            self.fail(f"{value} is more than {MOST}", param, ctx)
         return int(value)
 
 
@@ -66,14 +112,14 @@ class SizeType(click.ParamType):
 
 
 class JobCommand(click.Command):
-    """A command with options that take a value or none: ``--random-data`` and ``--remarks``.
+    """A command with options that take a value or none: ``--random-data``, ``--layers`` and ``--remarks``.
 
     Click would take any word that follows for the value, the model included.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Writes the default where no value is given."""
-        followers = [*args[1:], ""]
+        followers = [*args[1:], ""][: len(args)]
         given = [_with_value(word, next_word) for word, next_word in zip(args, followers, strict=True)]
         return super().parse_args(ctx, given)
 
@@ -81,12 +127,12 @@ class JobCommand(click.Command):
 def _with_value(word: str, next_word: str) -> str:
     if word == "--remarks":
         return "--remarks="  # fits everything
-    lacks_number = word == "--random-data" and not next_word.removeprefix("-").isdecimal()
-    return f"{word}={DEFAULT_RANDOM_SAMPLES}" if lacks_number else word
+    default = _NUMBERS.get(word)
+    return f"{word}={default}" if default and not next_word.removeprefix("-").isdecimal() else word
 
 
-_JOB_OPTIONS = (
-    click.argument("model", metavar="MODEL.onnx", type=WordType()),
+_MODEL = click.argument("model", metavar="MODEL.onnx", type=WordType())
+_SETTINGS = (
     click.option(
         "--passes", metavar="TEXT", help="Passes to run, such as 'fold-constants,eliminate-identity'."
     ),
@@ -95,6 +141,20 @@ _JOB_OPTIONS = (
         metavar="NAME|FILE",
         type=WordType(),
         help=f"A pipeline of qc, or a .toml file with one.  [default: {DEFAULT_PIPELINE}]",
+    ),
+    click.option(
+        "--set",
+        "settings",
+        metavar="RULE",
+        type=WordType(),
+        multiple=True,
+        help="Another precision for some tensors, such as 'Conv=w4a8'; may be repeated, later ones win.",
+    ),
+    click.option(
+        "--precision",
+        metavar="FILE",
+        type=WordType(),
+        help="A .toml file with such rules, which come before those of --set.",
     ),
     click.option(
         "--data",
@@ -121,17 +181,41 @@ _JOB_OPTIONS = (
         type=WordType(),
         help="What to compile for.  [default: the pipeline's, else ort-cpu]",
     ),
-    click.option("--threads", metavar="N", type=CountType(), help="Threads of the runtime."),
+    click.option("--threads", metavar="N", type=WorkersType(), help="Threads of the runtime."),
     click.option(
-        "--seed", metavar="N", type=int, default=0, show_default=True, help="Seed of every random choice."
+        "--device",
+        metavar="NAME",
+        type=WordType(),
+        default="auto",
+        show_default=True,
+        help="Where models run: cpu, cuda, or auto: on a GPU where CUDA can be used.",
+    ),
+    click.option(
+        "--seed",
+        metavar="N",
+        type=NumberType(),
+        default=0,
+        show_default=True,
+        help="Seed of every random choice.",
     ),
     click.option("-q", "--quiet", is_flag=True, help="Tell nothing but warnings and errors."),
 )
 
 
+def chosen(kind: type[T], given: Mapping[str, Any]) -> T:
+    """A dataclass whose fields are options of a command, filled with what was given for them."""
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    return kind(**{name: given[name] for name in names})
+
+
 def job_options(function: F) -> F:
-    """Adds the options of :class:`Job` to a command."""
-    for option in reversed(_JOB_OPTIONS):
+    """Adds the argument and the options of :class:`Job` to a command."""
+    return _MODEL(settings_options(function))
+
+
+def settings_options(function: F) -> F:
+    """Adds the options of :class:`Job` without its model, for a command on several models."""
+    for option in reversed(_SETTINGS):
         function = option(function)
     return function
 
@@ -143,15 +227,35 @@ class Job:
     model: str
     passes: str | None
     pipeline: str | None
+    settings: tuple[str, ...]
+    precision: str | None
     data: str | None
     random_data: int | None
     sizes: tuple[tuple[str, int], ...]
     target: str | None
     threads: int | None
+    device: str
     seed: int
     quiet: bool
 
+    def compile_options(self) -> dict[str, object]:
+        """The options that say how to compile, with what was given for them; None where nothing was."""
+        return {
+            "--passes": self.passes,
+            "--pipeline": self.pipeline,
+            "--set": self.settings or None,
+            "--precision": self.precision,
+            "--target": self.target,
+        }
+
     def chosen_pipeline(self) -> PipelineFile:
+        """The pipeline, with the rules of --precision and --set; raises UsageError if something is wrong."""
+        file = self._named_pipeline()
+        rules = load_rules(self.precision) if self.precision is not None else []
+        rules += rules_of(self.settings, "--set")
+        return replace(file, pipeline=with_precision(file.pipeline, rules))
+
+    def _named_pipeline(self) -> PipelineFile:
         """The pipeline; raises UsageError if there is no such pipeline, pass or option."""
         if self.passes is not None and self.pipeline is not None:
             raise UsageError("give --passes or --pipeline, not both")
@@ -181,6 +285,7 @@ class Job:
             *model_files(self.model, proto, "the input model"),
             *data_files(self.data, data_role),
             *toml_files(self.pipeline, "the pipeline"),
+            *([InputFile(Path(self.precision), "the precision file")] if self.precision is not None else []),
             *toml_files(target, "the target"),
         ]
 
@@ -200,25 +305,26 @@ class Job:
             return load_data(self.data, inputs)
         if self.random_data is None:
             return None
-        self._check_sizes(inputs)
+        check_sizes(self.sizes, inputs)
         data = random_data(inputs, self.random_data, self.seed, dict(self.sizes))
         print_warning(
             "--random-data makes meaningless ranges: the result is good for trying out and timing only"
         )
         return data
 
-    def _check_sizes(self, inputs: Sequence[InputInfo]) -> None:
-        """Raises UsageError if --size names what is no free dimension."""
-        free = free_dimensions(inputs)
-        listed = ", ".join(dict.fromkeys(free.values())) or "none"
-        for name, _ in self.sizes:
-            if name not in free and name not in free.values():
-                raise UsageError(
-                    f"--size names '{name}', which no input has{nearest(name, list(free.values()))}; "
-                    f"free dimensions: {listed}"
-                )
-
     @property
     def label(self) -> str:
         """The file name of the model."""
         return Path(self.model).name
+
+
+def check_sizes(sizes: Sequence[tuple[str, int]], inputs: Sequence[InputInfo]) -> None:
+    """Raises UsageError if ``--size`` names what is no free dimension."""
+    free = free_dimensions(inputs)
+    listed = ", ".join(dict.fromkeys(free.values())) or "none"
+    for name, _ in sizes:
+        if name not in free and name not in free.values():
+            raise UsageError(
+                f"--size names '{name}', which no input has{nearest(name, list(free.values()))}; "
+                f"free dimensions: {listed}"
+            )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NoReturn
 
@@ -12,7 +13,7 @@ from onnx import ModelProto, TensorProto
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from qc.report import printable
+from qc.report import file_size, printable
 
 
 class ReportConsole(Console):
@@ -88,6 +89,13 @@ def model_bytes(path: Path, proto: ModelProto) -> int:
     }
     files = [path, *(path.parent / location for location in locations)]
     return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def print_written(paths: Iterable[Path]) -> None:
+    """``wrote FILE, SIZE`` for each file that came out."""
+    for path in paths:
+        size = file_size(path.stat().st_size)
+        standard_error().show(Text(f"wrote {printable(str(path))}, {size}"), wrap=False)
 
 
 def _print_labelled(label: str, style: str, sentence: str) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from dataclasses import fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,6 @@ from onnx import ModelProto
 
 from qc.ir.errors import DataError, QcError, UsageError
 from qc.ir.executor import Feed
-from qc.ir.files import atomic_write
 from qc.ir.save import save_model
 from qc.passes import PipelineFile
 from qc.progress import RichProgress
@@ -24,9 +21,9 @@ from qc.search import Compilation, Interest, Probe, Reduction, bisect, parse_int
 from qc.search.interest import CommandInterest
 from qc.search.parts import count_ops
 
-from .files import FileType, WordType, check_outputs, data_files, writing
+from .files import FileType, WordType, check_outputs, data_files, write_json, writing
 from .findings import finding_document, finding_facts
-from .options import CountType, Job, JobCommand, job_options
+from .options import CountType, Job, JobCommand, chosen, job_options
 from .output import model_bytes, standard_error, standard_output
 
 MOST_FEEDS = 16
@@ -53,7 +50,7 @@ def bisect_command(oracle: str, calibration: str | None, json_file: Path | None,
     a defect of qc or of a pass. A command gets the path of the result for {}, or at its end; its exit code 0
     means good, 125 that it cannot tell, others bad.
     """
-    job = Job(**{field.name: given[field.name] for field in fields(Job)})
+    job = chosen(Job, given)
     judge = parse_oracle(oracle)
     pipeline = job.chosen_pipeline()
     proto = job.read()
@@ -75,14 +72,20 @@ def bisect_command(oracle: str, calibration: str | None, json_file: Path | None,
         compilation = _compilation(job, pipeline, calibrating)
         finding = bisect(compilation, judge, data=data, progress=progress, on_probe=tell)
     if json_file is not None:
-        text = json.dumps(finding_document(job.label, judge, finding), indent=2, ensure_ascii=False)
-        with writing(json_file), atomic_write(json_file) as file:
-            file.write(f"{text}\n".encode())
+        write_json(json_file, finding_document(job.label, judge, finding))
     standard_output().show(facts_grid(finding_facts(finding)))
 
 
 def _compilation(job: Job, pipeline: PipelineFile, data: Data | None) -> Compilation:
-    return Compilation(job.model, pipeline, data=data, target=job.target, threads=job.threads, seed=job.seed)
+    return Compilation(
+        job.model,
+        pipeline,
+        data=data,
+        target=job.target,
+        threads=job.threads,
+        device=job.device,
+        seed=job.seed,
+    )
 
 
 @click.command("reduce", cls=JobCommand, short_help="Shrink a model to a few ops that still show something.")
@@ -119,7 +122,7 @@ def reduce_command(
     inputs that are kept get the data, and new ones get what the op in their place gave. When interrupted, it
     writes the smallest model so far.
     """
-    job = Job(**{field.name: given[field.name] for field in fields(Job)})
+    job = chosen(Job, given)
     place = output or Path(f"{Path(job.model).stem}.reduced.onnx")
     pipeline = job.chosen_pipeline()
     proto = job.read()

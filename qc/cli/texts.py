@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.text import Text
 
 import qc
 from qc.ir.lower import lower
 from qc.ir.save import save_model
 from qc.ir.text import data_path, load_text, print_model, save_text
 from qc.ir.verify import verify_input
-from qc.report import count, file_size, printable
+from qc.report import count
 
 from .deciding import compile_decisions, compiles
 from .files import FileType, InputFile, WordType, check_outputs, model_files, writing
-from .options import Job, JobCommand, job_options
-from .output import print_note, standard_error
+from .options import Job, JobCommand, chosen, job_options
+from .output import print_note, print_written
 
 
 @click.command("print", cls=JobCommand, short_help="Print a model as text.")
@@ -38,7 +36,7 @@ def print_command(output: Path | None, **given: Any) -> None:
     The model is printed as it is. With a pipeline, passes, a target or data it is compiled first, and printed
     with its regions and quantizers.
     """
-    job = Job(**{field.name: given[field.name] for field in fields(Job)})
+    job = chosen(Job, given)
     pipeline = job.chosen_pipeline() if compiles(job) else None
     outputs = [] if output is None else [output, data_path(output)]
     check_outputs(outputs, job.inputs(job.read(), pipeline, "the calibration data"))
@@ -49,7 +47,7 @@ def print_command(output: Path | None, **given: Any) -> None:
     with writing(output):
         written = save_text(model, output)
     if not job.quiet:
-        _report(written)
+        print_written(written)
 
 
 @click.command("parse", short_help="Turn the text of a model into a model again.")
@@ -81,10 +79,4 @@ def parse_command(text: str, output: Path, weights: str | None, quiet: bool) -> 
             f"an ONNX model has no quantizers: left out the {count(len(quantizers), 'quantizer')} of the text"
         )
     if not quiet:
-        _report(written)
-
-
-def _report(written: list[Path]) -> None:
-    for path in written:
-        size = file_size(path.stat().st_size)
-        standard_error().show(Text(f"wrote {printable(str(path))}, {size}"), wrap=False)
+        print_written(written)

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import webbrowser
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.text import Text
 
 import qc
 from qc.ir.errors import UsageError
 from qc.ir.files import atomic_write
 from qc.ir.model import Model
+from qc.passes.lower.pad_channels import unpad_channels
 from qc.patterns import find_all, supergroups
-from qc.report import file_size, printable
 from qc.view import Crop, dot_source, html_page
 
 from .deciding import compile_decisions, compiles
 from .files import FileType, WordType, check_outputs, writing
-from .options import CountType, Job, JobCommand, job_options
-from .output import print_warning, standard_error
+from .options import CountType, Job, JobCommand, chosen, job_options
+from .output import print_warning, print_written
 
 DEFAULT_RADIUS = 6
 _PAGES = {".html": html_page, ".htm": html_page, ".dot": dot_source, ".gv": dot_source}
@@ -74,8 +73,8 @@ def view_command(**given: Any) -> None:
     The model is drawn as it is, with its supergroups. With a pipeline, passes, a target or data it is
     compiled first, and drawn with the quantizers and the reason of every decision.
     """
-    job = Job(**{field.name: given[field.name] for field in fields(Job)})
-    wishes = Wishes(**{field.name: given[field.name] for field in fields(Wishes)})
+    job = chosen(Job, given)
+    wishes = chosen(Wishes, given)
     path, crop = wishes.path(job), wishes.crop()
     pipeline = job.chosen_pipeline() if compiles(job) else None
     check_outputs([path], job.inputs(job.read(), pipeline, "the calibration data"))
@@ -84,8 +83,7 @@ def view_command(**given: Any) -> None:
     with writing(path), atomic_write(path) as file:
         file.write(picture.encode())
     if not job.quiet:
-        size = file_size(path.stat().st_size)
-        standard_error().show(Text(f"wrote {printable(str(path))}, {size}"), wrap=False)
+        print_written([path])
     if wishes.open_browser and not webbrowser.open(path.resolve().as_uri()):
         print_warning(f"there is no browser to open '{path}' with")
 
@@ -93,6 +91,7 @@ def view_command(**given: Any) -> None:
 def _as_it_is(job: Job) -> Model:
     """The model with its supergroups as regions."""
     model = qc.read_model(job.model)
+    unpad_channels(model)
     for graph in model.graphs():
         for match in find_all(graph, supergroups()):
             model.add_region(match.region(), match.name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import Any
 
 import click
@@ -19,7 +18,7 @@ from qc.why import Story, story_of
 
 from .deciding import compile_decisions
 from .files import WordType
-from .options import Job, JobCommand, job_options
+from .options import Job, JobCommand, chosen, job_options
 from .output import standard_output
 
 _READERS = 6
@@ -33,7 +32,7 @@ def why_command(tensor: str, **given: Any) -> None:
 
     Without data the passes that need it are left out, and quantizers have no numbers.
     """
-    job = Job(**{field.name: given[field.name] for field in fields(Job)})
+    job = chosen(Job, given)
     compiled = compile_decisions(job, job.chosen_pipeline())
     standard_output().show(facts_grid(_facts(story_of(compiled.ir, tensor))))
 

@@ -10,12 +10,14 @@ from onnx import ModelProto
 
 from qc.compiler import Compiled, chosen_target, compile
 from qc.ir.errors import QcError, VerificationError
+from qc.ir.executor import Executor
 from qc.ir.journal import Remark
 from qc.ir.lift import load_model
 from qc.ir.model import Model
 from qc.named_pipelines import resolve_pipeline
 from qc.passes import Instrument, Pass, Pipeline, PipelineFile, Progress
 from qc.passes.target import Target
+from qc.runtime import OrtExecutor
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,11 @@ class Compilation:
     verify_each: bool = True
     check_analyses: bool = False
     threads: int | None = None
+    device: str = "auto"
     action_limit: int | None = None
     seed: int = 0
+    executor: Executor | None = None
+    statistics: str | Path | None = None
 
     def compile(
         self,
@@ -64,10 +69,13 @@ class Compilation:
             verify_each=self.verify_each,
             check_analyses=self.check_analyses,
             threads=self.threads,
+            device=self.device,
             progress=progress,
             instruments=instruments,
             action_limit=self.action_limit if limit is None else limit,
             seed=self.seed,
+            executor=self.executor,
+            statistics=self.statistics,
         )
 
     def chosen_pipeline(self) -> PipelineFile:
@@ -77,6 +85,10 @@ class Compilation:
     def chosen_target(self) -> Target:
         """The target as an object."""
         return chosen_target(self.target, self.chosen_pipeline())
+
+    def ort_executor(self) -> OrtExecutor:
+        """An executor in this process, with the settings of the compilation."""
+        return OrtExecutor(threads=self.threads, provider=self.device)
 
     @property
     def reads_data(self) -> bool:

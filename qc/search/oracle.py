@@ -249,6 +249,7 @@ class MetricOracle(Oracle):
             base_dir=compiled.ir.base_dir,
             threads=_EVALUATION_THREADS,
             latency_seconds=0,
+            provider=compilation.device,
         )
         value = self._value(evaluation.candidates[0])
         # A number that is not one, as the cosine of a vector of zeros, is never good.

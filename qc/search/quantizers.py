@@ -79,7 +79,7 @@ class Removals:
         whole = self._whole
         passes = self._compilation.chosen_pipeline().pipeline.passes()
         lowering = Pipeline([step for step in passes if step.stage is Stage.LOWER])
-        executor = OrtExecutor(threads=self._compilation.threads)
+        executor = self._compilation.ort_executor()
         context = PassContext(data=self._data, executor=executor, target=whole.target)
         with _turned_off(whole.ir, quantizer):
             try:
@@ -118,7 +118,7 @@ class Removals:
         errors = _RoundingErrors(self._whole.ir)
         errors.add_constants()
         if self._data is not None:
-            executor = OrtExecutor(threads=self._compilation.threads)
+            executor = self._compilation.ort_executor()
             errors.add_feeds(executor, self._data)
         quantizers = [q for q in self._whole.ir.quant.quantizers() if q.encoding is not None]
         return sorted(quantizers, key=lambda quantizer: (-errors.ratio(quantizer), quantizer.id))

@@ -60,6 +60,7 @@ class Record(_Table):
     feeds: Annotated[int, Field(ge=0)] | None = None
     seed: int = 0
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
+    device: Annotated[str, Field(pattern="^(cpu|cuda|auto)$")] = "auto"
     action_limit: Annotated[int, Field(ge=0)] | None = None
     verify_each: bool = True
     check_analyses: bool = False

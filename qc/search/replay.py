@@ -93,6 +93,7 @@ def load_reproducer(folder: str | Path) -> tuple[Compilation, Record]:
         verify_each=record.verify_each,
         check_analyses=record.check_analyses,
         threads=record.threads,
+        device=record.device,
         action_limit=record.action_limit,
         seed=record.seed,
     )

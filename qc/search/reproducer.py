@@ -104,6 +104,7 @@ def _fill(folder: Path, compilation: Compilation, error: Exception, command: Seq
         feeds=feeds,
         seed=compilation.seed,
         threads=compilation.threads,
+        device=compilation.device,
         action_limit=compilation.action_limit,
         verify_each=compilation.verify_each,
         check_analyses=compilation.check_analyses,

@@ -46,11 +46,16 @@ def html_page(model: Model, title: str, crop: Crop | None = None) -> str:
     }
     return Template(_resource("page.html")).substitute(
         title=escape(printable(title)),
-        style=_resource("page.css"),
+        style=theme() + _resource("page.css"),
         scenes="\n".join(drawing.svg for drawing in drawings),
         data=_json(data),
         script=_resource("page.js"),
     )
+
+
+def theme() -> str:
+    """The colours of all pages, light and dark."""
+    return _resource("theme.css")
 
 
 def _resource(name: str) -> str:

@@ -11,7 +11,7 @@ from support.models import floats, model_of, parse, random_feeds
 from support.pipelines import PLACE, QUANTIZE, apply, artifact, check, run_model
 from support.placement import value
 
-from qc.ir.errors import UsageError
+from qc.ir.errors import ModelError, UsageError
 from qc.ir.lift import lift
 from qc.ir.quant import Encoding, QuantSpec
 from qc.ir.quant_table import Site
@@ -199,3 +199,103 @@ def test_sparse_weights_are_quantized_as_dense_ones() -> None:
             np.testing.assert_array_equal(
                 run_model(artifact(result, name), feed)["y"], run_model(artifact(expected, name), feed)["y"]
             )
+
+
+# -- options ------------------------------------------------------------------------------------------
+
+CONV = """g (float[2, 3, 5, 5] x) => (float[2, 6] y)
+<float[4, 3, 3, 3] w1, float[4] b1, float[4, 6] w2, float[6] b2> {
+    c = Conv(x, w1, b1)
+    r = Relu(c)
+    p = GlobalAveragePool(r)
+    f = Flatten(p)
+    y = Gemm(f, w2, b2)
+}"""
+
+
+def stored(model: ModelProto) -> dict[str, int]:
+    """The element types of the initializers."""
+    return {tensor.name: tensor.data_type for tensor in model.graph.initializer}
+
+
+@pytest.mark.parametrize("search", ["min-max", "mse"])
+@pytest.mark.parametrize("bits", [2, 3, 4, 5, 8, 12, 16])
+@pytest.mark.parametrize("kind", ["channel", "block"])
+def test_weights_in_float_give_the_codes_of_stored_ones(kind: str, bits: int, search: str) -> None:
+    model = parse(f'<ir_version: 13, opset_import: ["" : 25]>{CONV}')
+    channels = "annotate-per-channel" + ("{block_size=2}" if kind == "block" else "")
+    place = (
+        f"match-supergroups,insert-quantizers{{weight=int{bits}}},{channels},calibrate{{weights={search}}}"
+    )
+    made = {}
+    for weights in ("codes", "float"):
+        context = apply(f"{place},insert-qdq{{weights={weights}}}", model, "npu", random_feeds(model))[1]
+        made[weights] = artifact(context, "qdq")
+    check(made["float"])
+    assert stored(made["codes"])["w1_quantized"] not in (TensorProto.FLOAT,)
+    assert any(name in ("w1", "w1_limited") for name in stored(made["float"]))
+    assert stored(made["float"])["b1_quantized"] == TensorProto.INT32  # there is no other way
+    for feed in random_feeds(model, seed=1):
+        expected, found = run_model(made["codes"], feed), run_model(made["float"], feed)
+        np.testing.assert_array_equal(found["y"], expected["y"])
+
+
+def test_weights_in_float_come_in_and_go_out_again() -> None:
+    model = parse(CONV)
+    first = apply(f"{QUANTIZE},insert-qdq{{weights=float}}", model, "npu", random_feeds(model))[1]
+    again = apply("import-qdq,insert-qdq{weights=float}", artifact(first, "qdq"), "npu")[1]
+    assert artifact(again, "qdq").SerializeToString() == artifact(first, "qdq").SerializeToString()
+
+
+@pytest.mark.parametrize("bias", ["int32", "float"])
+@pytest.mark.parametrize("passes", ["insert-quantizers", "configure-quantizers"])
+def test_biases_on_request(passes: str, bias: str) -> None:
+    model = parse(CONV)
+    place = f"{passes}{{bias={bias}}},annotate-per-channel,calibrate,insert-qdq,to-simulation"
+    context = apply(place, model, "npu", random_feeds(model))[1]
+    kinds = stored(artifact(context, "qdq"))
+    for name in ("b1", "b2"):
+        found = kinds.get(f"{name}_quantized", kinds.get(name))
+        assert found == (TensorProto.INT32 if bias == "int32" else TensorProto.FLOAT)
+    assert_equal_results(context, model)
+
+
+@pytest.mark.parametrize("opset", [10, 13, 17, 19])
+def test_the_opset_is_raised_where_it_has_to_be(opset: int) -> None:
+    model = parse(f'<ir_version: 5, opset_import: ["" : {opset}]>{MATMUL}')
+    place = PLACE.replace("per-channel", "per-channel{block_size=2}") + ",calibrate"
+    context = apply(f"{place},insert-qdq{{opset=raise}}", model, "ort-cpu", random_feeds(model))[1]
+    made = artifact(context, "qdq")
+    assert made.opset_import[0].version == 21 and made.ir_version >= 10
+    check(made)
+    assert "w_quantized" in stored(made)
+    feed = random_feeds(model)[0]
+    np.testing.assert_allclose(run_model(made, feed)["y"], run_model(model, feed)["y"], atol=0.1)
+
+
+def test_the_opset_stays_where_it_can() -> None:
+    model = parse(f'<ir_version: 8, opset_import: ["" : 17]>{CONV}')
+    context = apply(f"{QUANTIZE},insert-qdq{{opset=raise}}", model, "ort-cpu", random_feeds(model))[1]
+    assert artifact(context, "qdq").opset_import[0].version == 17
+
+
+def test_a_grid_of_one_reader_is_carried_over() -> None:
+    text = (
+        "g (float[1, 4] x) => (float[1, 2] y, float[1, 4] z) <float[4, 2] w> { y = MatMul(x, w) z = Exp(x) }"
+    )
+    model = parse(f'<ir_version: 8, opset_import: ["" : 17]>{text}')
+    pipeline = "insert-quantizers{activation=float8e4m3fn},calibrate,insert-qdq{opset=raise}"
+    made = artifact(apply(pipeline, model, "ort-cpu", random_feeds(model))[1], "qdq")
+    kinds = [(node.op_type, node.input[0]) for node in made.graph.node]
+    assert made.opset_import[0].version == 19 and ("QuantizeLinear", "x") in kinds and ("Exp", "x") in kinds
+
+
+def test_a_model_that_cannot_be_converted_is_refused() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 12]>
+    g (float[1, 4] x) => (float[1, 2] y, float z) <float[4, 2] w> { y = MatMul(x, w) z = Unknown(x) }"""
+    ir = lift(parse(text))
+    spec = QuantSpec.of("float8e4m3fn")
+    quantizer = ir.quant.place(Site(value(ir, "x")), spec, "by hand")
+    ir.quant.calibrate(quantizer, Encoding(spec, np.asarray(0.5), np.asarray(0)), "by hand")
+    with pytest.raises(ModelError, match="need opset 19, the model has 12, and ONNX cannot convert it"):
+        apply("insert-qdq{opset=raise}", ir)

@@ -18,6 +18,7 @@ import onnx
 import pytest
 from support.models import parse
 
+from qc.cli import cli
 from qc.ir.lift import lift
 from qc.ir.verify import verify
 from qc.passes import PassContext, Pipeline, registry, run_pipeline
@@ -217,6 +218,12 @@ def test_the_help_of_the_group_has_the_options_of_compiling(qc) -> None:
     assert all(word in out for word in ("--passes", "--fail-if-unquantized", "list-passes"))
 
 
+def test_the_help_lists_every_command_once_in_sections(qc) -> None:
+    lines = qc("--help").out.splitlines()
+    listed = [line.split()[0] for line in lines[lines.index("Quantize:") :] if re.match(r"  \S", line)]
+    assert sorted(listed) == sorted(cli.commands)
+
+
 def test_version(qc) -> None:
     assert re.fullmatch(r"qc-onnx \S+ \(onnx \S+, onnxruntime \S+\)\n", qc("--version").out)
 
@@ -357,11 +364,12 @@ def documented_commands() -> list[str]:
 
 def documented_files() -> dict[str, str]:
     page = (ROOT / "docs/command-line.md").read_text(encoding="utf-8")
-    return dict(re.findall(r"A file `(\w+\.toml)`.*?```toml\n(.*?)```", page, re.DOTALL))
+    return dict(re.findall(r"A file `(\w+\.\w+)`.*?```(?:toml|python)\n(.*?)```", page, re.DOTALL))
 
 
 def test_the_documented_commands_run(qc) -> None:
     shutil.copy(DATA, "test.npz")
+    np.save("labels.npy", np.zeros(128, int))
     Path("samples.py").write_text(
         "import numpy\n\ndef feeds():\n    yield {'image': numpy.load('test.npz')['image']}\n"
     )

@@ -56,7 +56,7 @@ def test_a_converted_configuration_says_the_same(folder: Path) -> None:
     "arguments, culprit",
     [
         (["explain-config", "htp73"], "there is no configuration 'htp73' (did you mean"),
-        (["explain-config", "none.json"], "'none.json' cannot be read"),
+        (["explain-config", "none.json"], "there is no configuration file 'none.json'"),
         (["explain-config", "wrong.json"], "'wrong.json': there is no key 'ops'"),
         (["convert-config", "aimet.json", "-o", "aimet.json"], "must end in .toml"),
         (["convert-config", "aimet.json"], "--output"),

@@ -47,6 +47,8 @@ def test_in_out_and_in_again(qc, files, file: str) -> None:
     qc("encodings", "strip", "again.onnx", "-o", "g.onnx", "--encodings", "g.encodings")
     assert Path("g.onnx").read_bytes() == Path("f.onnx").read_bytes()
     assert Path("g.encodings").read_bytes() == Path("f.encodings").read_bytes()
+    if file.startswith("shifted"):
+        return  # QDQ has no such type: int4 holds the same numbers, which the test of weights compares
     model = package.read_model("aimet.onnx")
     wanted, found = (located(read_encodings(name), model) for name in (file, "f.encodings"))
     result = compare(wanted, found, tolerance=1e-6)  # a QDQ model has scales in float32
@@ -101,7 +103,23 @@ def test_what_is_wrong(qc, files) -> None:
     assert "'aimet.onnx' is no QDQ model" in said("strip", "aimet.onnx", "-o", "f.onnx")
     assert "is the model" in said("strip", "aimet.onnx", "-o", "aimet.onnx")
     both = ("-o", "f.onnx", "--encodings", "f.onnx")
-    assert "cannot be model and encodings file at once" in said("strip", "aimet.onnx", *both)
+    assert "cannot be two results at once" in said("strip", "aimet.onnx", *both)
     Path("empty.encodings").write_text('{"version": "2.0.0", "encodings": []}')
     nothing = said("apply", "empty.encodings", "aimet.onnx", "-o", "q.onnx")
     assert "'empty.encodings' has no grid for 'aimet.onnx'" in nothing
+
+
+@pytest.mark.parametrize("version", ["0.6.1", "1.0.0"])
+def test_biases_that_a_file_does_not_list(qc, files, version: str) -> None:
+    apply = ("encodings", "apply", f"channel_{version}.encodings", "aimet.onnx", "-o", "q.onnx")
+    assert qc(*apply).code == 0 and sorted(package.read_weights("q.onnx")) == ["w1", "w2"]
+    result = qc(*apply, "--bias", "int32")
+    assert (result.code, result.err) == (0, "")
+    weights = package.read_weights("q.onnx")
+    assert sorted(weights) == ["b1", "w1", "w2"]
+    listed = read_encodings("channel_2.0.0.encodings").by_name()["b1"]  # what AIMET says about it
+    np.testing.assert_allclose(weights["b1"].scale, listed.scale, rtol=1e-6)
+    assert weights["b1"].int_data.dtype == np.int32
+    feed = {"x": np.ones((1, 8, 2, 2), "f")}
+    made, wanted = (run_session(open_session(onnx.load(name)), feed) for name in ("q.onnx", "aimet.onnx"))
+    np.testing.assert_allclose(made[0], wanted[0], atol=0.2)

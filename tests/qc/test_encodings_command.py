@@ -6,6 +6,8 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 
 AIMET = Path(__file__).parents[1] / "fixtures/aimet"
@@ -90,3 +92,41 @@ def test_checking_against_a_model(qc, files) -> None:
     assert (
         bad.err == "qc: error: 'lpbq_2.0.0.encodings' does not belong to 'model.onnx': 7 tensors at fault\n"
     )
+
+
+@pytest.mark.parametrize("version", ["0.6.1", "1.0.0"])
+def test_axes_that_older_versions_cannot_say(qc, files, version: str) -> None:
+    """A square weight with scales along its inputs would be read back with those of its outputs."""
+    weight = np.eye(2, dtype=np.float32)
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "g",
+        [onnx.helper.make_tensor_value_info("x", 1, [1, 2])],
+        [onnx.helper.make_tensor_value_info("y", 1, [1, 2])],
+        [onnx.numpy_helper.from_array(weight, "w")],
+    )
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), "square.onnx")
+    for axis, code in ((1, 0), (0, 2)):
+        entry = {"name": "w", "output_dtype": "int8", "y_scale": [0.5, 0.25], "axis": axis}
+        Path("square.encodings").write_text(json.dumps({"version": "2.0.0", "encodings": [entry]}))
+        convert = (
+            "convert",
+            "square.encodings",
+            "--version",
+            version,
+            "--model",
+            "square.onnx",
+            "-o",
+            "o.encodings",
+        )
+        result = qc("encodings", *convert)
+        assert result.code == code
+    assert "'w' has scales along axis 0, which versions before 2.0.0 cannot say" in result.err
+    shown = qc(
+        "square.onnx",
+        "--passes",
+        f"load-encodings{{file=square.encodings}},to-encodings{{version={version}}}",
+        "-o",
+        "o.onnx",
+    )
+    assert shown.code == 2 and "'w' has scales along axis 0" in shown.err

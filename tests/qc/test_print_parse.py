@@ -43,6 +43,11 @@ def test_an_edited_text_is_another_model(qc) -> None:
     assert qc("diff", MODEL, "edited.onnx").out.count("Sigmoid") == 1
 
 
+def test_print_compiles_for_rules_of_precision_alone(qc) -> None:
+    result = qc("print", MODEL, "--set", "Conv=w4")
+    assert result.code == 0 and ": int4 symmetric" in result.out
+
+
 def test_print_compiles_if_it_is_told_how(qc) -> None:
     result = qc("print", MODEL, "--data", DATA, "-o", "quantized.qcir")
     assert result.code == 0

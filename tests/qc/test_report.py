@@ -12,19 +12,17 @@ from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
 from qc.coverage import Coverage, UnquantizedTensor
+from qc.evaluation_report import accuracy_table, evaluation_document, latency_table
 from qc.ir.analysis import Count
 from qc.passes import PassContext, PipelineReport, StepReport
 from qc.progress import RichProgress
 from qc.report import (
-    accuracy_table,
     analyses_table,
     coverage_document,
     coverage_summary,
-    evaluation_document,
     facts_grid,
     file_size,
     group_by_reason,
-    latency_table,
     printable,
     timing_table,
     unquantized_table,
@@ -158,8 +156,8 @@ def evaluation(**changes: object) -> Evaluation:
         "feeds": 4,
         "rounds": 5,
         "threads": 1,
-        "reference": Latency(0.002, 1.0),
-        "candidates": (CandidateScore("integer", scores, Latency(1.5, 750.0)),),
+        "reference": Latency(0.002, 1.0, (0.0019, 0.0022), (1.0, 1.0)),
+        "candidates": (CandidateScore("integer", scores, Latency(1.5, 750.0, (1.4, 2.0), (700.0, 800.0))),),
     }
     return Evaluation(**{**fields, **changes})  # type: ignore[arg-type]
 
@@ -176,9 +174,9 @@ def test_the_accuracy_table() -> None:
 
 def test_the_latency_table() -> None:
     assert text(latency_table(evaluation())).splitlines() == [
-        "model    latency  to float",
-        "float       2 ms    1.00 x",
-        "integer  1500 ms  750.00 x",
+        "model    latency     ±  to float    ±",
+        "float       2 ms   ±8%    1.00 x",
+        "integer  1500 ms  ±20%  750.00 x  ±7%",
     ]
 
 

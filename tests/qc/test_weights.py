@@ -35,11 +35,15 @@ def test_weights_are_those_of_the_qdq_model(compiled: package.Compiled) -> None:
     arrays = stored(compiled.model)
     assert len(compiled.weights) == 22
     for name, weight in compiled.weights.items():
-        assert weight.int_data.dtype == arrays[f"{name}_quantized"].dtype
-        np.testing.assert_array_equal(weight.int_data, arrays[f"{name}_quantized"])
+        codes = arrays[f"{name}_quantized"]
+        if codes.ndim == 4:  # the first convolution has channels of zeros, which ort-cpu wants
+            assert not codes[:, weight.shape[1] :].any()
+            codes = codes[:, : weight.shape[1]]
+        assert weight.int_data.dtype == codes.dtype
+        np.testing.assert_array_equal(weight.int_data, codes)
         np.testing.assert_array_equal(weight.scale, arrays[f"{name}_scale"])
         np.testing.assert_array_equal(weight.zero_point, arrays[f"{name}_zero_point"])
-        assert weight.packed.tobytes() == arrays[f"{name}_quantized"].tobytes()
+        assert weight.packed.tobytes() == codes.tobytes()
 
 
 def test_weights_of_a_file_are_those_of_its_compilation(compiled: package.Compiled, tmp_path: Path) -> None:

@@ -138,7 +138,10 @@ def test_masked_attention(target: str, number: float, op: str, pipeline: str) ->
     assert sqnr(proto, feeds, target, pipeline) > 25
     if target == "npu":
         ir = qc.compile(proto, pipeline, data=feeds, target=target, threads=1).ir
-        assert "it can hold infinity" in reason(ir, "a")
+        if np.isinf(number) or pipeline == "fp16":  # where a masked row would become NaN
+            assert "it can hold infinity" in reason(ir, "a")
+        else:
+            assert "inside masked_softmax" in reason(ir, "a")
         assert of_value(ir, "s") is not None and of_value(ir, "p") is not None
 
 

@@ -17,6 +17,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 
 from qc.ir.errors import DataError, ModelError, UsageError
 from qc.runtime import OutputScore, evaluate
+from qc.runtime.scores import Sums
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 
@@ -165,3 +166,23 @@ def test_candidates_that_do_not_fit_are_refused() -> None:
         evaluate(op("Relu"), {"odd": scalar}, x)
     with pytest.raises(DataError, match="there is no sample"):
         evaluate(op("Relu"), {"odd": op("Relu")}, [])
+
+
+def test_large_arrays_are_summed_up_like_small_ones() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3, 33_001)).astype(np.float32)
+    y = x + rng.normal(scale=0.01, size=x.shape).astype(np.float32)
+    x[0, 7] = y[0, 7] = np.nan
+    x[1, 9] = y[1, 9] = -np.inf
+    sums = Sums()
+    sums.add(x, y)
+    kept = np.isfinite(x)
+    error = x[kept].astype(float) - y[kept]
+    score = sums.score("y")
+    assert score.elements == x.size and score.max_abs_error == np.abs(error).max()
+    assert score.sqnr_db == pytest.approx(
+        10 * np.log10(np.sum(x[kept].astype(float) ** 2) / np.sum(error**2))
+    )
+    y[2, 33_000] = np.inf
+    sums.add(x, y)
+    assert sums.sqnr_db == -math.inf

@@ -28,7 +28,10 @@ def _load_encodings(model: ModelProto, feed: Feed, folder: Path) -> str:
 
 
 # Passes that cannot run without options, and how to give them some for a model.
-WRITTEN: dict[str, Callable[[ModelProto, Feed, Path], str]] = {"load-encodings": _load_encodings}
+WRITTEN: dict[str, Callable[[ModelProto, Feed, Path], str]] = {
+    "load-encodings": _load_encodings,
+    "set-precision": lambda *_: "set-precision{rules=['type~[^CGM].*=float16']}",  # but weighted ops
+}
 
 
 def run(pipeline: str, model: ModelProto | Model, feed: Feed) -> tuple[Model, PassContext, int]:

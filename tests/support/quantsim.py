@@ -60,3 +60,12 @@ def remarks(model: Model, name: str) -> str:
     """All that the journal says about a tensor."""
     about: Value = value(model, name)
     return "\n".join(str(remark) for remark in model.journal.remarks if remark.about is about)
+
+
+def as_aimet_writes(content: object) -> object:
+    """A configuration with its booleans as text, as AIMET's files have them."""
+    if isinstance(content, dict):
+        return {key: as_aimet_writes(item) for key, item in content.items()}
+    if isinstance(content, list | tuple):
+        return [as_aimet_writes(item) for item in content]
+    return str(content) if isinstance(content, bool) else content

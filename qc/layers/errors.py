@@ -1,0 +1,170 @@
+"""Where the error of a quantized model comes from: the error of every quantized tensor, two ways.
+
+All errors are signal to quantization noise ratios (SQNR, in dB) over all feeds, against the float model that
+was quantized (after the passes that rewrite it, such as folding). The less, the worse.
+
+*In isolation* is what the quantizer of one tensor does by itself, everything else in float:
+
+* for a tensor that the network computes, or an input: the tensor, against itself rounded to its grid;
+* for a constant, such as a weight: the first output of the op that reads it, against the same output with
+  this one constant rounded and nothing else.
+
+*Cumulative* is what has come together at that place with all quantizers on, in the simulation:
+
+* for a tensor that the network computes, or an input: the tensor after it was rounded;
+* for a constant: the first output of the op that reads it, before it is rounded itself.
+
+One run of the float model gives all errors in isolation: rounding a tensor needs no run, and for each
+constant the model gets one more copy of the op that reads it. Feeds are streamed, so memory does not grow
+with their number. Tensors inside the bodies of If, Loop and Scan are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import ModelProto
+
+from qc.compiler import Compiled
+from qc.ir import arithmetic
+from qc.ir.arithmetic import Rounding
+from qc.ir.errors import UsageError
+from qc.ir.executor import Feed
+from qc.ir.formats import IntFormat
+from qc.ir.quant import Encoding
+from qc.runtime import Data, OrtExecutor, kernels
+
+from .places import Place, SimulatedTensors, find_places
+
+_KERNEL_DTYPES = ("float32", "float16", "bfloat16")
+_KERNEL_BITS = 16
+
+
+@dataclass(frozen=True)
+class LayerError:
+    """The error of one quantized tensor; of a constant, at one op that reads it.
+
+    Attributes:
+        tensor: its name.
+        is_constant: whether it is a constant, such as a weight.
+        op: the op that makes it, or that reads the constant, as messages name it; None for a graph input.
+        op_type: its type; None likewise.
+        spec: the format it is quantized to, in words.
+        quantizer: the number of the quantizer.
+        isolated_db: SQNR in isolation, in dB; inf where nothing is lost.
+        cumulative_db: SQNR with all quantizers on, in dB; None if the simulation has no such tensor.
+    """
+
+    tensor: str
+    is_constant: bool
+    op: str | None
+    op_type: str | None
+    spec: str
+    quantizer: int
+    isolated_db: float
+    cumulative_db: float | None
+
+
+@dataclass(frozen=True)
+class LayerErrors:
+    """The result of :func:`layer_errors`.
+
+    Attributes:
+        feeds: how many feeds they are from.
+        layers: in the order of the graph; a constant comes before the tensors that its op makes.
+        left_out: how many quantized tensors are inside bodies, or were empty on all feeds.
+    """
+
+    feeds: int
+    layers: tuple[LayerError, ...]
+    left_out: int
+
+    def worst_first(self) -> list[LayerError]:
+        """By the error in isolation, those that lose nothing last; equal ones in the order of the graph."""
+        return sorted(self.layers, key=lambda layer: layer.isolated_db)
+
+
+def layer_errors(
+    compiled: Compiled,
+    data: Data,
+    *,
+    threads: int | None = None,
+    track: Callable[[Iterable[Feed]], Iterable[Feed]] = iter,
+) -> LayerErrors:
+    """Measures the error of every quantized tensor of the main graph; the text of this module says how.
+
+    Args:
+        compiled: the result of a compilation, with quantizers that have numbers.
+        data: what to measure on; it is read twice, in step.
+        threads: threads within an op; None for one per physical core.
+        track: gives back the feeds, one after the other, to show progress.
+
+    Raises:
+        UsageError: nothing is quantized, or a quantizer has no numbers.
+        ModelError: a model does not run.
+        DataError: the data is empty, does not fit the model, or can be read only once.
+    """
+    simulation = SimulatedTensors(compiled.simulation)
+    model = ModelProto()
+    model.CopyFrom(compiled.float_model)
+    places, left_out = find_places(compiled.ir, model, simulation)
+    if not places:
+        inside = f" ({left_out} inside bodies are not looked at)" if left_out else ""
+        raise UsageError(f"no tensor of the main graph is quantized: there are no errors to measure{inside}")
+    executor = OrtExecutor(threads=threads)
+    base_dir = compiled.ir.base_dir
+    exact = dict.fromkeys(name for place in places for name in (place.reference, place.isolated) if name)
+    rounded = dict.fromkeys(place.simulated for place in places if place.simulated is not None)
+    floats = executor.run(model, track(data), list(exact), base_dir=base_dir)
+    simulated = executor.run(simulation.model, data, list(rounded), base_dir=base_dir)
+    count = 0
+    for index, (x, y) in enumerate(zip(floats, simulated, strict=True)):
+        for place in places:
+            _measure(place, x, y, simulation.rounding, index)
+        x.clear()  # or they would be held until those of the next feed are there
+        y.clear()
+        count += 1
+    seen = [place for place in places if place.alone.elements]
+    left_out += len(places) - len(seen)
+    return LayerErrors(count, tuple(map(_error, seen)), left_out)
+
+
+def _measure(
+    place: Place,
+    floats: Mapping[str, np.ndarray],
+    simulated: Mapping[str, np.ndarray],
+    rounding: Rounding,
+    index: int,
+) -> None:
+    x, where = floats[place.reference], f"'{place.reference}' on feed {index}"
+    if place.isolated is not None:
+        place.alone.add_value(x, floats[place.isolated], where)
+    else:
+        assert place.quantizer.encoding is not None
+        place.alone.add(x, _round(x, place.quantizer.encoding, rounding))
+    if place.simulated is not None:
+        place.together.add_value(x, simulated[place.simulated], where)
+
+
+def _round(array: np.ndarray, encoding: Encoding, rounding: Rounding) -> np.ndarray:
+    """By the kernel where it knows the numbers; both give the same."""
+    format = encoding.spec.format
+    is_wide = isinstance(format, IntFormat) and format.bits > _KERNEL_BITS
+    if is_wide or array.dtype.name not in _KERNEL_DTYPES:
+        return arithmetic.fake_quantize(array, encoding, rounding)
+    return kernels.fake_quantize(array, encoding, rounding)
+
+
+def _error(place: Place) -> LayerError:
+    return LayerError(
+        place.value.name,
+        place.value.const is not None,
+        place.op.label if place.op is not None else None,
+        place.op.op_type if place.op is not None else None,
+        str(place.quantizer.spec),
+        place.quantizer.id,
+        place.alone.sqnr_db,
+        place.together.sqnr_db if place.together.elements else None,
+    )

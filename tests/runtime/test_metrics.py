@@ -1,0 +1,235 @@
+"""Metrics equal their definitions, and careless ones end in one sentence that names the place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from support.models import parse
+
+from qc.ir.errors import DataError, UsageError
+from qc.runtime import evaluate, load_labels, parse_metric
+from qc.runtime.metrics import Sample
+
+TWO = parse("two (float[n, 3] x) => (float[n, 3] y, float[n, 3] z) { y = Identity(x)  z = Neg(x) }")
+ROUNDED = parse("two (float[n, 3] x) => (float[n, 3] y, float[n, 3] z) { y = Round(x)  z = Neg(x) }")
+
+
+def sample(x: Any, y: Any, index: int = 0, label: Any = None) -> Sample:
+    """A sample of a model with the output ``y``, which gave ``y`` where the float model gave ``x``."""
+    return Sample(index, {"y": np.asarray(y)}, {"y": np.asarray(x)}, {"x": np.asarray(x)}, label)
+
+
+def measure(text: str, *samples: Sample, has_labels: bool = False) -> float:
+    tally = parse_metric(text, ["y"], has_labels).start()
+    for one in samples:
+        tally.add(one)
+    return tally.value()
+
+
+# -- built in -----------------------------------------------------------------------------------------------
+
+
+rows = hnp.arrays(
+    np.float32, st.tuples(st.integers(1, 4), st.just(6)), elements=st.sampled_from([-1, 0, 0.5, 2])
+)
+
+
+@given(st.lists(st.tuples(rows, st.integers(0, 99)), min_size=1, max_size=3), st.integers(1, 6))
+def test_agreement_is_where_the_best_is_among_the_best(
+    batches: Sequence[tuple[np.ndarray, int]], most: int
+) -> None:
+    agreed = total = 0
+    samples = []
+    for x, seed in batches:
+        y = np.random.default_rng(seed).choice(np.float32([-1, 0, 1]), x.shape)
+        samples.append(sample(x, y))
+        for float_row, other_row in zip(x, y, strict=True):
+            ranked = sorted(range(6), key=lambda i, row=other_row: (-row[i], i))  # type: ignore[misc]
+            agreed += int(np.argmax(float_row)) in ranked[:most]
+            total += 1
+    assert measure(f"top-{most}", *samples) == pytest.approx(agreed / total)
+
+
+def test_agreement_of_nan_and_of_nothing() -> None:
+    nan = np.nan
+    assert measure("top-1", sample([[1.0, 2.0]], [[nan, 0.0]])) == 1
+    assert measure("top-1", sample([[1.0, 2.0]], [[0.0, nan]])) == 0
+    assert (
+        measure(
+            "top-2",
+            sample(np.zeros((0, 2), np.float32), np.zeros((0, 2), np.float32)),
+            sample([1.0, 2.0], [2.0, 1.0]),
+        )
+        == 1
+    )
+    with pytest.raises(
+        UsageError, match="'top-1' is for floating-point outputs with an axis, and there is none"
+    ):
+        measure("top-1", sample(np.int64([1, 2]), np.int64([1, 2])))
+    with pytest.raises(UsageError, match="'top-3' needs more than the 2 elements that the last axis"):
+        measure("top-3", sample([1.0, 2.0], [1.0, 2.0]))
+
+
+def test_scores_are_of_the_worst_output_or_of_one() -> None:
+    feeds = [{"x": np.float32([[0.25, 1.5, 3.0]])}]
+    result = evaluate(
+        TWO,
+        {"rounded": ROUNDED},
+        feeds,
+        latency_seconds=0,
+        metrics=["sqnr", "sqnr(z)", "cosine(y)", "max-error", "top-1"],
+    )
+    scores = {score.output: score for score in result.candidates[0].outputs}
+    values = {metric.name: metric.candidates[0] for metric in result.metrics}
+    assert values == {
+        "sqnr": scores["y"].sqnr_db,
+        "sqnr(z)": np.inf,
+        "cosine(y)": scores["y"].cosine,
+        "max-error": 0.5,
+        "top-1": 1.0,
+    }
+    assert [metric.reference for metric in result.metrics] == [np.inf, np.inf, 1, 0, 1]
+
+
+# -- of the user --------------------------------------------------------------------------------------------
+
+CODE = """
+import numpy as np
+
+def mean(outputs):
+    return outputs["y"].mean()
+
+def shifted(outputs, feed, weight=2.0):
+    return weight * float((outputs["y"] - feed["x"]).sum())
+
+def accuracy(outputs, feed, label):
+    return outputs["y"].argmax() == label
+
+class Largest:
+    def __init__(self):
+        self.seen = []
+
+    def update(self, outputs, feed):
+        self.seen.append(outputs["y"].max())
+
+    def compute(self):
+        return np.max(self.seen)
+
+class Half:
+    def update(self, outputs):
+        pass
+
+def words(outputs):
+    return "good"
+
+def array(outputs):
+    return outputs["y"]
+
+def nothing(outputs):
+    pass
+
+def helper(outputs):
+    return outputs["logits"]
+
+def wrong(outputs):
+    return helper(outputs).mean()
+
+def no_argument():
+    return 1
+
+def named(outputs, *, threshold):
+    return 1
+
+def everything(*given):
+    return len(given)
+
+number = 3
+"""
+WRONG_LINE = CODE.splitlines().index('    return outputs["logits"]') + 1
+
+
+@pytest.fixture
+def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in with the functions of ``CODE`` in ``user.py``."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "user.py").write_text(CODE)
+    return tmp_path
+
+
+def test_a_function_is_averaged_and_a_class_asked_at_the_end(user: Path) -> None:
+    first, second = sample([1.0, 2.0], [1.0, 3.0], label=1), sample([4.0, 0.0], [2.0, 0.0], 1, label=1)
+    assert measure("user.py:mean", first, second) == 1.5
+    assert measure("user.py:shifted", first, second) == -1
+    assert measure("user.py:Largest", first, second) == 3
+    assert measure("user.py:accuracy", first, second, has_labels=True) == 0.5
+    assert measure("user.py:everything", first) == 2
+    assert measure("user.py:everything", first, has_labels=True) == 3
+
+
+def test_every_model_has_its_own_object(user: Path) -> None:
+    feeds = [{"x": np.float32([[0.25, 1.5, 3.25]])}, {"x": np.float32([[0, 1, 2.5]])}]
+    result = evaluate(TWO, {"rounded": ROUNDED}, feeds, latency_seconds=0, metrics=["user.py:Largest"])
+    assert (result.metrics[0].reference, result.metrics[0].candidates) == (3.25, (3.0,))
+
+
+def test_labels_go_with_the_feeds(user: Path) -> None:
+    feeds = [{"x": np.float32([[1, 5, 2]])}, {"x": np.float32([[9, 0, 2]])}]
+    np.save("labels.npy", np.array([1, 2]))
+
+    def run(labels: object) -> float:
+        asked = {"metrics": ["user.py:accuracy"], "labels": labels, "latency_seconds": 0}
+        return evaluate(TWO, {"same": TWO}, feeds, **asked).metrics[0].reference  # type: ignore[arg-type]
+
+    assert run(load_labels("labels.npy")) == 0.5
+    assert run([1, 0]) == 1
+    with pytest.raises(DataError, match="there are 3 labels for 2 feeds; give one for each feed"):
+        run([1, 0, 0])
+    with pytest.raises(DataError, match="there are 1 labels for more feeds"):
+        run([1])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("user.py:words", "returned 'good' on feed 0; let it return a number"),
+        ("user.py:array", r"returned an array of shape \(2,\) on feed 0; let it return a number"),
+        ("user.py:nothing", "returned None on feed 0; let it return a number"),
+        ("user.py:wrong", rf"failed on feed 0 with KeyError: 'logits' \(.*user.py, line {WRONG_LINE}\)"),
+        ("user.py:Half", "the metric class 'user.py:Half' has no method 'compute'"),
+        ("user.py:no_argument", r"takes \(\); let it take \(outputs\), \(outputs, feed\) or"),
+        ("user.py:named", r"takes \(outputs, \*, threshold\); let it take \(outputs\)"),
+        ("user.py:accuracy", "takes a label, and there are none; give them with --labels"),
+        ("user.py:number", "'user.py' has no function 'number'"),
+        ("user.py:Larges", r"has no function 'Larges' \(did you mean 'Largest'\?\)"),
+        ("absent.py:f", "the Python file 'absent.py' for the metric does not exist"),
+        ("no_such_module:f", "cannot import 'no_such_module' for the metric: ModuleNotFoundError"),
+        ("sqrn", r"unknown metric 'sqrn' \(did you mean 'sqnr'\?\); known: sqnr, cosine, max-error, top-5"),
+        ("top-0", "'top-0' needs a number of at least 1"),
+        ("top-five", "unknown metric 'top-five'"),
+        ("cosine(x)", r"names the output 'x', which the model does not have"),
+    ],
+)
+def test_careless_metrics(user: Path, text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        measure(text, sample([1.0, 2.0], [1.0, 2.0]))
+
+
+def test_labels_that_are_none(tmp_path: Path) -> None:
+    np.save(tmp_path / "one.npy", np.array(3))
+    (tmp_path / "text.npy").write_text("not an array")
+    np.savez(tmp_path / "many.npz", a=np.ones(2))
+    for name, message in {
+        "one.npy": "hold a single number; give one for each feed",
+        "text.npy": "cannot read data from",
+        "many.npz": "are not an .npy file; save them with numpy.save",
+        "absent.npy": "labels '.*absent.npy' do not exist",
+    }.items():
+        with pytest.raises(DataError, match=message):
+            load_labels(tmp_path / name)
