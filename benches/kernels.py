@@ -24,7 +24,7 @@ from rich.table import Table
 from qc.ir.arithmetic import Rounding
 from qc.ir.formats import FloatFormat
 from qc.ir.quant import Encoding, Granularity, PerBlock, PerChannel, PerTensor, QuantSpec
-from qc.runtime import kernels
+from qc.runtime.native import kernels
 
 LIMIT = 1.3
 CHANNELS = 1024

@@ -31,8 +31,8 @@ from rich.table import Table
 
 import qc
 from qc.ir.executor import Observation
-from qc.runtime.executor import OrtExecutor
-from qc.runtime.session import open_session
+from qc.runtime.executors.in_process import OrtExecutor
+from qc.runtime.sessions.open import open_session
 
 HERE = Path(__file__).parent
 LIMITS = {

@@ -19,11 +19,11 @@ from qc.passes import PassContext, parse_pipeline, run_pipeline
 from qc.passes.conformance import Violation, violations
 from qc.passes.quantize.units import UnitMap
 from qc.passes.target import Target, load_target
-from qc.runtime.cost import Shapes, operations, tensor_shapes
-from qc.runtime.executed import WEIGHTED, ExecutedOp, Execution, execution_of, is_integer_op
-from qc.runtime.integer_kernels import misread, why_float
-from qc.runtime.protos import detach_weights
-from qc.runtime.wiring import Node, all_nodes
+from qc.runtime.execution.cost import Shapes, operations, tensor_shapes
+from qc.runtime.execution.executed import WEIGHTED, ExecutedOp, Execution, execution_of, is_integer_op
+from qc.runtime.execution.integer_kernels import misread, why_float
+from qc.runtime.protos.detach import detach_weights
+from qc.runtime.protos.wiring import Node, all_nodes
 
 from .compiler import read_model
 

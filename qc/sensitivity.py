@@ -11,7 +11,7 @@ from qc.ir.errors import UsageError
 from qc.ir.formats import IntFormat
 from qc.passes import NullProgress, Progress
 from qc.runtime import Data, load_data, model_inputs
-from qc.runtime.scores import Sums
+from qc.runtime.evaluation.scores import Sums
 
 from .compiler import Compiled
 from .simulation import OFF, Setting, Simulation

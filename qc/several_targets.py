@@ -12,7 +12,7 @@ from qc.ir.errors import UsageError
 from qc.passes import Pipeline, PipelineFile, Progress
 from qc.passes.target import Target, load_target
 from qc.runtime import OrtExecutor, choose_provider
-from qc.runtime.sharing import SharingExecutor
+from qc.runtime.executors.sharing import SharingExecutor
 
 from .compiler import Compiled
 from .search import Compilation

@@ -20,7 +20,7 @@ from qc.ir.quant import Encoding, Granularity, PerBlock, PerChannel, PerTensor, 
 from qc.ir.tensor_ref import TensorRef
 from qc.passes.quantize.ranges import encoding_of_range
 from qc.runtime import open_session, run_session
-from qc.runtime.library import QC_DOMAIN
+from qc.runtime.native.library import QC_DOMAIN
 
 OFF = "off"
 ON = "on"

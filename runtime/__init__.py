@@ -1,23 +1,23 @@
 """Running models: sessions, data, streaming statistics and evaluation, with ONNX Runtime underneath."""
 
-from .bench import Benchmark, ModelCost, bench
-from .collected import ModelStatistics
-from .data import Data, load_data, random_data
-from .data_files import load_labels
-from .evaluate import CandidateScore, Evaluation, MetricScore, evaluate
-from .executor import OrtExecutor
-from .inputs import InputInfo, model_inputs
-from .latency import Latency
-from .library import library_path
-from .metrics import Metric, parse_metric
-from .observe import add_observers
-from .parts import expose_tensors
-from .providers import choose_provider
-from .recorded import RecordedExecutor, Recorder
-from .scores import OutputScore
-from .session import open_session, run_session
-from .sharded import ShardedExecutor, process_executor
-from .statistics import TensorStatistics
+from .data.files import load_labels
+from .data.inputs import InputInfo, model_inputs
+from .data.load import Data, load_data, random_data
+from .evaluation.evaluate import CandidateScore, Evaluation, MetricScore, evaluate
+from .evaluation.metrics import Metric, parse_metric
+from .evaluation.scores import OutputScore
+from .executors.in_process import OrtExecutor
+from .executors.recorded import RecordedExecutor, Recorder
+from .executors.sharded import ShardedExecutor, process_executor
+from .native.library import library_path
+from .observers.insert import add_observers
+from .protos.parts import expose_tensors
+from .sessions.open import open_session, run_session
+from .sessions.providers import choose_provider
+from .speed.bench import Benchmark, ModelCost, bench
+from .speed.latency import Latency
+from .statistics.model import ModelStatistics
+from .statistics.tensor import TensorStatistics
 
 __all__ = [
     "Benchmark",

@@ -15,6 +15,19 @@ ALLOWED = {
     "runtime": {"ir"},
     "passes": {"ir", "patterns"},
 }
+# The folders of the runtime: each uses only those before it.
+RUNTIME_FOLDERS = [
+    "native",
+    "protos",
+    "statistics",
+    "data",
+    "observers",
+    "sessions",
+    "executors",
+    "speed",
+    "evaluation",
+    "execution",
+]
 LIBRARIES = {"onnxruntime": "runtime", "onnx_graphsurgeon": "ir"}
 MAX_LINES = 400
 
@@ -41,6 +54,28 @@ def test_rooms_use_only_the_rooms_below_them(room: str) -> None:
             if parts[0] == "qc":
                 used = parts[1] if len(parts) > 1 else "the front door"
                 assert used == room or used in ALLOWED[room], f"{path.relative_to(ROOT)} imports {name}"
+
+
+def _relative_imports(path: Path) -> Iterator[str]:
+    """The first parts of the names that ``path`` imports from the folder above its own."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.level == 2 and node.module:
+            yield node.module.split(".")[0]
+
+
+@pytest.mark.parametrize("folder", RUNTIME_FOLDERS)
+def test_folders_of_the_runtime_use_only_those_before_them(folder: str) -> None:
+    before = RUNTIME_FOLDERS[: RUNTIME_FOLDERS.index(folder)]
+    sources = _sources(f"runtime/{folder}")
+    assert sources
+    for path in sources:
+        for used in _relative_imports(path):
+            assert used in before, f"{path.relative_to(ROOT)} imports from {used}"
+
+
+def test_every_file_of_the_runtime_is_in_a_listed_folder() -> None:
+    for path in _sources("runtime"):
+        assert path.parent.name in (*RUNTIME_FOLDERS, "runtime"), path.relative_to(ROOT)
 
 
 @pytest.mark.parametrize("room", ALLOWED)

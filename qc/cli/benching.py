@@ -20,8 +20,8 @@ from qc.passes import PassContext, PipelineFile
 from qc.progress import RichProgress
 from qc.report import printable
 from qc.runtime import Benchmark, Data, bench, choose_provider, model_inputs, random_data
-from qc.runtime.latency import LATENCY_SECONDS
-from qc.runtime.parts import walk_graphs
+from qc.runtime.protos.parts import walk_graphs
+from qc.runtime.speed.latency import LATENCY_SECONDS
 
 from .candidates import candidates, compile_job, refuse_compile_options
 from .evaluation import DEFAULT_THREADS

@@ -20,7 +20,7 @@ from qc.ir.lift import load_model
 from qc.passes.target import Target, load_target
 from qc.report import facts_grid
 from qc.runtime import load_data, model_inputs, random_data
-from qc.runtime.inputs import free_dimensions
+from qc.runtime.data.inputs import free_dimensions
 
 from .files import FileType, WordType, check_outputs, data_files, model_files, toml_files, write_json
 from .options import NumberType, SizeType, WorkersType, check_sizes

@@ -28,7 +28,7 @@ from qc.report import (
     unquantized_table,
 )
 from qc.runtime import Data
-from qc.runtime.sharing import SharingExecutor
+from qc.runtime.executors.sharing import SharingExecutor
 from qc.search import Compilation
 from qc.several_targets import share
 

@@ -34,7 +34,7 @@ from qc.passes import PassContext, PipelineFile
 from qc.progress import RichProgress
 from qc.report import count
 from qc.runtime import Data, Evaluation, Metric, evaluate, load_data, load_labels, parse_metric
-from qc.runtime.latency import LATENCY_SECONDS
+from qc.runtime.speed.latency import LATENCY_SECONDS
 
 from .candidates import candidates, compile_job, refuse_compile_options
 from .files import FileType, WordType, check_outputs, data_files, model_files, write_json, writing

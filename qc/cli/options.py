@@ -18,7 +18,7 @@ from qc.passes import PipelineFile, parse_pipeline
 from qc.passes.quantize.precision_rules import load_rules, rules_of
 from qc.passes.quantize.set_precision import with_precision
 from qc.runtime import Data, InputInfo, load_data, model_inputs, random_data
-from qc.runtime.inputs import free_dimensions
+from qc.runtime.data.inputs import free_dimensions
 
 from .files import InputFile, WordType, data_files, model_files, toml_files
 from .output import print_warning

@@ -34,7 +34,8 @@ from qc.ir.errors import UsageError
 from qc.ir.executor import Feed
 from qc.ir.formats import IntFormat
 from qc.ir.quant import Encoding
-from qc.runtime import Data, OrtExecutor, kernels
+from qc.runtime import Data, OrtExecutor
+from qc.runtime.native import kernels
 
 from .places import Place, SimulatedTensors, find_places
 

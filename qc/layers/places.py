@@ -15,7 +15,7 @@ from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.quant import Quantizer
 from qc.ir.quant_table import Site
-from qc.runtime.scores import Sums
+from qc.runtime.evaluation.scores import Sums
 
 _SCALE = re.compile(r"q(\d+)/scale")
 

@@ -13,7 +13,7 @@ from onnx import ModelProto, TypeProto, helper
 from qc.ir.errors import QcError
 from qc.ir.executor import Feed
 from qc.runtime import OrtExecutor
-from qc.runtime.protos import detach_weights
+from qc.runtime.protos.detach import detach_weights
 
 
 def tensor_types(model: ModelProto, base_dir: Path | None, feed: Feed | None) -> dict[str, TypeProto]:

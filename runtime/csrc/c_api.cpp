@@ -1,4 +1,4 @@
-// The kernels as plain C functions, for callers without ONNX Runtime (runtime/kernels.py through ctypes).
+// The kernels as plain C functions, for callers without ONNX Runtime (runtime/native/kernels.py through ctypes).
 // Functions return 0, or 1 after writing one sentence to error.
 #include <algorithm>
 #include <cstring>
@@ -60,7 +60,7 @@ int guarded(QcError* error, const Action& action) {
 
 }  // namespace
 
-// A number that changes with the functions here or the operators; runtime/library.py has the same.
+// A number that changes with the functions here or the operators; runtime/native/library.py has the same.
 QC_EXPORT int qc_interface() { return 1; }
 
 QC_EXPORT int qc_fake_quantize(const QcTensor* x, const char* type, const QcQuantizer* quantizer,

@@ -18,7 +18,7 @@ from qc.ir.text import print_model
 from qc.ir.verify import verify, verify_input
 from qc.passes import Stage, registry
 from qc.runtime import model_inputs, random_data
-from qc.runtime.inputs import free_dimensions
+from qc.runtime.data.inputs import free_dimensions
 
 _MOST_ITERATIONS = 100_000
 FLOAT_PASSES = ",".join(cls.name for cls in registry() if cls.stage is Stage.FLOAT)

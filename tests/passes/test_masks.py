@@ -17,7 +17,7 @@ from qc.ir.executor import Observation
 from qc.ir.lift import lift
 from qc.ir.quant import QuantSpec
 from qc.passes.quantize.masks import clipped_to_mask, lowest_with_mask, top_of_mask
-from qc.runtime.statistics import TensorStatistics
+from qc.runtime.statistics.tensor import TensorStatistics
 
 LENGTH = 12
 # Spellings of a mask in front of Softmax; ``{far}`` is the number that masks.

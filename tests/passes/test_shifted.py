@@ -23,7 +23,7 @@ from qc.ir.weights import weights_of
 from qc.passes import parse_pipeline
 from qc.passes.quantize.aimet_arithmetic import grid_of_weight
 from qc.passes.quantize.ranges import weight_encoding
-from qc.runtime import kernels
+from qc.runtime.native import kernels
 
 AIMET = Path(__file__).parents[1] / "fixtures" / "aimet"
 SPEC = QuantSpec(IntFormat(2, signed=True), symmetric=True, shifted=True)

@@ -75,7 +75,7 @@ def test_a_cache_fills_and_is_used(
     def refuse(*arguments: object) -> None:
         raise AssertionError("a feed was run again")
 
-    monkeypatch.setattr("qc.runtime.observer.Observer.add", refuse)
+    monkeypatch.setattr("qc.runtime.executors.observer.Observer.add", refuse)
     assert main([MODEL, "--data", DATA, "-o", "second.onnx"]) == 0
     assert Path("first.onnx").read_bytes() == Path("second.onnx").read_bytes()
 

@@ -16,7 +16,7 @@ from qc.ir import arithmetic
 from qc.ir.arithmetic import Rounding
 from qc.ir.formats import IntFormat
 from qc.ir.quant import Encoding, QuantSpec
-from qc.runtime import kernels
+from qc.runtime.native import kernels
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "aimet"
 

@@ -15,9 +15,9 @@ from onnx import TensorProto, helper
 
 from qc.ir.errors import DataError, ModelError, QcError, UsageError
 from qc.ir.quant import Encoding, PerChannel, QuantSpec
-from qc.runtime import kernels, library
-from qc.runtime.failures import explain_load
-from qc.runtime.session import open_session, run_session
+from qc.runtime.native import kernels, library
+from qc.runtime.sessions.failures import explain_load
+from qc.runtime.sessions.open import open_session, run_session
 
 X = np.zeros((2, 3), np.float32)
 

@@ -15,8 +15,8 @@ import qc
 from qc.ir.errors import DataError, ModelError, UsageError
 from qc.ir.save import save_model
 from qc.runtime import bench, open_session
-from qc.runtime.footprint import peak_memory
-from qc.runtime.latency import pinned_processors, time_in_turns
+from qc.runtime.speed.footprint import peak_memory
+from qc.runtime.speed.latency import pinned_processors, time_in_turns
 
 SMALL = parse("small (float[n, 4] x) => (float[n, 4] y) { y = Relu(x) }")
 FEED = {"x": np.ones((1, 4), np.float32)}

@@ -16,9 +16,9 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from qc.ir.executor import Observation
 from qc.runtime import OrtExecutor, TensorStatistics, open_session
-from qc.runtime import session as session_module
-from qc.runtime.blocked_layout import keep_blocked
-from qc.runtime.library import library_path
+from qc.runtime.native.library import library_path
+from qc.runtime.sessions import open as session_module
+from qc.runtime.sessions.blocked_layout import keep_blocked
 
 
 class Net:

@@ -41,7 +41,7 @@ class Counted:
     """Feeds, and how many of them were run, as the observer tells."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from qc.runtime.observer import Observer
+        from qc.runtime.executors.observer import Observer
 
         self.run: list[int] = []
         add = Observer.add
@@ -153,7 +153,7 @@ def test_writing_checkpoints_takes_a_small_share_of_the_time(
         save(statistics, path)
 
     monkeypatch.setattr(ModelStatistics, "save", counted)
-    monkeypatch.setattr("qc.runtime.checkpoints._WORK_PER_WRITING", 1e9)
+    monkeypatch.setattr("qc.runtime.executors.checkpoints._WORK_PER_WRITING", 1e9)
     executor(tmp_path).observe(digits, REQUESTS, images())
     assert saved == [1, FEEDS]  # the first one tells what it costs
 
@@ -170,8 +170,8 @@ from pathlib import Path
 import numpy as np, onnx
 from qc.ir.executor import Observation
 from qc.runtime import OrtExecutor
-from qc.runtime import checkpoints
-from qc.runtime.observer import Observer
+from qc.runtime.executors import checkpoints
+from qc.runtime.executors.observer import Observer
 
 checkpoints._WORK_PER_WRITING = 0  # after every feed, however busy the machine is
 add = Observer.add

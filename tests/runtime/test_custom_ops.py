@@ -23,9 +23,9 @@ from qc.ir import arithmetic
 from qc.ir.arithmetic import Rounding
 from qc.ir.formats import IntFormat, parse_format
 from qc.ir.quant import Encoding, Granularity, PerBlock, PerChannel, PerTensor, QuantSpec
-from qc.runtime import kernels
-from qc.runtime.library import library_path
-from qc.runtime.providers import missing_for_cuda, session_providers
+from qc.runtime.native import kernels
+from qc.runtime.native.library import library_path
+from qc.runtime.sessions.providers import missing_for_cuda, session_providers
 
 WHOLE = PerTensor()
 STATISTICS = ["minimum", "maximum", "count", "nonfinite", "histogram"]

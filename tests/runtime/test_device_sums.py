@@ -9,9 +9,9 @@ from onnx import ModelProto, TensorProto, helper
 from qc.ir.errors import DataError, ModelError
 from qc.ir.executor import Observation
 from qc.runtime import OrtExecutor, add_observers, open_session
-from qc.runtime.device_sums import carry_histograms
-from qc.runtime.observer import Observer
-from qc.runtime.providers import missing_for_cuda
+from qc.runtime.executors.device_sums import carry_histograms
+from qc.runtime.executors.observer import Observer
+from qc.runtime.sessions.providers import missing_for_cuda
 
 PROVIDERS = [
     "cpu",

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qc.runtime.exact_sum import ExactSum
+from qc.runtime.statistics.exact_sum import ExactSum
 
 numbers = st.lists(
     st.one_of(

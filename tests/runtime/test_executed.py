@@ -7,9 +7,9 @@ import pytest
 from support.models import parse, random_feeds
 
 from qc.ir.errors import ModelError
-from qc.runtime.executed import ExecutedOp, execution_of
-from qc.runtime.integer_kernels import misread, why_float
-from qc.runtime.wiring import all_nodes
+from qc.runtime.execution.executed import ExecutedOp, execution_of
+from qc.runtime.execution.integer_kernels import misread, why_float
+from qc.runtime.protos.wiring import all_nodes
 
 GRIDS = """
 <float s = {0.5}, float half = {0.25}, uint8 u = {0}, uint8 mid = {128}, int8 zero = {0}, uint16 wide = {0},

@@ -29,8 +29,8 @@ from qc.runtime import (
     open_session,
     random_data,
 )
-from qc.runtime.protos import detach_weights
-from qc.runtime.session import run_session
+from qc.runtime.protos.detach import detach_weights
+from qc.runtime.sessions.open import run_session
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 BACKEND = Path(onnx.__file__).parent / "backend" / "test" / "data"

@@ -16,7 +16,7 @@ from qc.ir.arithmetic import Rounding
 from qc.ir.errors import UsageError
 from qc.ir.formats import IntFormat
 from qc.ir.quant import Encoding, Granularity, PerBlock, PerChannel, PerTensor, QuantSpec
-from qc.runtime import kernels
+from qc.runtime.native import kernels
 
 INTEGERS = [f"{sign}int{bits}" for bits in range(2, 17) for sign in ("", "u")]
 FLOATS = ["float16", "bfloat16", "float8e4m3fn", "float8e5m2"]

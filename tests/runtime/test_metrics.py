@@ -15,7 +15,7 @@ from support.models import parse
 
 from qc.ir.errors import DataError, UsageError
 from qc.runtime import evaluate, load_labels, parse_metric
-from qc.runtime.metrics import Sample
+from qc.runtime.evaluation.metrics import Sample
 
 TWO = parse("two (float[n, 3] x) => (float[n, 3] y, float[n, 3] z) { y = Identity(x)  z = Neg(x) }")
 ROUNDED = parse("two (float[n, 3] x) => (float[n, 3] y, float[n, 3] z) { y = Round(x)  z = Neg(x) }")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from qc.runtime import kernels
+from qc.runtime.native import kernels
 
 ROOT = Path(__file__).parents[2]
 CMAKE = shutil.which("cmake", path=os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]]))

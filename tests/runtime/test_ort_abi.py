@@ -18,7 +18,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from qc.runtime.library import library_path
+from qc.runtime.native.library import library_path
 
 SOURCES = Path(__file__).parents[2] / "runtime" / "csrc"
 HEADER = (SOURCES / "ort_abi.h").read_text()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from support.models import parse
 
-from qc.runtime.cost import operations, tensor_shapes
-from qc.runtime.profile import NodeTime, node_times
-from qc.runtime.wiring import all_nodes
+from qc.runtime.execution.cost import operations, tensor_shapes
+from qc.runtime.execution.profile import NodeTime, node_times
+from qc.runtime.protos.wiring import all_nodes
 
 
 def event(name: str, start: int, duration: int, category: str = "Node") -> dict:

@@ -15,8 +15,8 @@ import qc
 from qc.cli import main
 from qc.ir.errors import QcError, UsageError
 from qc.runtime import OrtExecutor, choose_provider, evaluate, open_session
-from qc.runtime import library as libraries
-from qc.runtime.providers import check_provider, missing_for_cuda
+from qc.runtime.native import library as libraries
+from qc.runtime.sessions.providers import check_provider, missing_for_cuda
 
 without_cuda = pytest.mark.skipif(not missing_for_cuda(), reason="CUDA can be used")
 

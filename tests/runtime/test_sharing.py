@@ -12,7 +12,7 @@ from support.models import parse, random_feeds
 import qc
 from qc.ir.executor import Feed, Observation
 from qc.runtime import OrtExecutor
-from qc.runtime.sharing import SharingExecutor
+from qc.runtime.executors.sharing import SharingExecutor
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 MODEL = (

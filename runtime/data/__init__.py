@@ -1,0 +1,1 @@
+"""Calibration and evaluation data: sources, files, and what fits a model's inputs."""

@@ -1,0 +1,233 @@
+"""Why ONNX Runtime's CPU provider keeps a quantized op in float: the conditions of its integer kernels.
+
+They are those of its QDQ selectors (``qdq_selectors.cc``, ``qdq_selector_action_transformer.cc``), found by
+experiment on x86.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+from onnx import TensorProto, numpy_helper
+
+from ..protos.wiring import Node
+
+_BYTES = (TensorProto.UINT8, TensorProto.INT8)
+_NEEDS_QUANTIZED_RESULT = frozenset(
+    ["Conv", "Add", "Mul", "Concat", "Sigmoid", "LeakyRelu", "AveragePool", "GlobalAveragePool", "Softmax"]
+)
+_MOVES = frozenset(
+    {
+        "ArgMax",
+        "DepthToSpace",
+        "Expand",
+        "Flatten",
+        "Gather",
+        "GatherElements",
+        "Identity",
+        "MaxPool",
+        "Reshape",
+        "Resize",
+        "Slice",
+        "SpaceToDepth",
+        "Split",
+        "Squeeze",
+        "Tile",
+        "Transpose",
+        "Unsqueeze",
+    }
+)
+_SUPPORTED = _NEEDS_QUANTIZED_RESULT | _MOVES | {"MatMul", "Gemm"}
+_DATA_PORTS = {"Conv": (0, 1), "MatMul": (0, 1), "Gemm": (0, 1), "Add": (0, 1), "Mul": (0, 1)}
+
+
+class FloatReason(NamedTuple):
+    """Why an op runs in float.
+
+    Attributes:
+        rule: the condition that is not met, in a word or two.
+        text: what is missing, in one sentence.
+    """
+
+    rule: str
+    text: str
+
+
+UNKNOWN = FloatReason("unknown", "ONNX Runtime keeps it in float for a reason that qc does not know")
+
+
+def why_float(node: Node) -> FloatReason:
+    """The first condition of ONNX Runtime's integer kernels that an op of a QDQ model does not meet."""
+    if node.proto.domain or node.op_type not in _SUPPORTED:
+        return FloatReason("unsupported op", f"ONNX Runtime has no integer kernel for {node.op_type} on CPU")
+    checks = (_float_input, _type_combination, _granularity, _result, _bias)
+    return next((reason for check in checks if (reason := check(node)) is not None), UNKNOWN)
+
+
+def _data_ports(node: Node) -> tuple[int, ...]:
+    if node.op_type == "Concat":
+        return tuple(range(len(node.proto.input)))
+    return _DATA_PORTS.get(node.op_type, (0,))
+
+
+def _float_input(node: Node) -> FloatReason | None:
+    for port in _data_ports(node):
+        if node.dequantizer(port) is None:
+            what = "the constant" if node.constant(port) is not None else "the tensor"
+            return FloatReason("float input", f"it reads {what} '{node.proto.input[port]}' in float")
+    return None
+
+
+def _type_combination(node: Node) -> FloatReason | None:
+    types = [_code_type(node, port) for port in _data_ports(node)]
+    for port, type in zip(_data_ports(node), types, strict=True):
+        if type is not None and type not in _BYTES:
+            said = f"'{node.proto.input[port]}' has codes of type {_type_name(type)}"
+            return FloatReason("type combination", f"{said}; its integer kernels take uint8 and int8")
+    made = _result_type(node)
+    return _wrong_result_type(made) if made is not None and made not in _BYTES else None
+
+
+def _wrong_result_type(made: int) -> FloatReason:
+    said = f"its result has codes of type {_type_name(made)}"
+    return FloatReason("type combination", f"{said}; its integer kernels give uint8 and int8")
+
+
+def _granularity(node: Node) -> FloatReason | None:
+    for port in _data_ports(node):
+        dequantizer = node.dequantizer(port)
+        if dequantizer is None or not _has_several_scales(dequantizer):
+            continue
+        name = node.proto.input[port]
+        if dequantizer.attribute("block_size") is not None:
+            return FloatReason("granularity", f"'{name}' has a scale for every block")
+        if port != 1 or node.op_type not in ("Conv", "MatMul", "Gemm"):
+            return FloatReason("granularity", f"'{name}' has several scales; only weights may")
+    return None
+
+
+def misread(node: Node) -> FloatReason | None:
+    """Why the numbers of an integer kernel are wrong: ONNX Runtime ignores along which axis scales are."""
+    dequantizer = node.dequantizer(1) if node.op_type in ("Conv", "MatMul", "Gemm") else None
+    codes = dequantizer.constant(0) if dequantizer is not None else None
+    if dequantizer is None or codes is None or not codes.dims or not _has_several_scales(dequantizer):
+        return None
+    given, rank = dequantizer.attribute("axis"), len(codes.dims)
+    axis = (int(given.i) if given is not None else 1) % rank
+    meant = {"Conv": 0, "MatMul": rank - 1}.get(node.op_type, 0 if _is_set(node, "transB") else 1)
+    if axis == meant:
+        return None
+    scales = f"the scales of '{node.proto.input[1]}' are along axis {axis}"
+    return FloatReason(
+        "granularity", f"{scales}, and are taken for those of axis {meant}: its numbers are wrong"
+    )
+
+
+def _result(node: Node) -> FloatReason | None:
+    """Whether the result goes into a quantizer, and nothing else."""
+    if node.op_type not in _NEEDS_QUANTIZED_RESULT | _MOVES:
+        return None
+    last, between = node, []
+    while True:
+        readers = last.consumers()
+        if last.is_output():
+            return FloatReason(
+                "no output quantizer", f"its result '{last.proto.output[0]}' is a graph output"
+            )
+        if readers and all(reader.op_type == "QuantizeLinear" for reader in readers):
+            break
+        if len(readers) != 1 or readers[0].op_type not in ("Relu", "Clip") or node.op_type in _MOVES:
+            reader = next((one for one in readers if one.op_type != "QuantizeLinear"), None)
+            by = f"read in float by {reader.label}" if reader is not None else "read by nothing"
+            return FloatReason("no output quantizer", f"its result '{last.proto.output[0]}' is {by}")
+        last = readers[0]
+        between.append(last)
+    if between and node.op_type == "Conv":
+        return _activation(between[-1], last.consumers()[0])
+    return None
+
+
+def _activation(activation: Node, quantizer: Node) -> FloatReason | None:
+    """Whether the quantizer behind an activation does its work, so that it can be dropped."""
+    zero_point = quantizer.constant(2)
+    if zero_point is None:
+        return None
+    if zero_point.data_type not in _BYTES:
+        return _wrong_result_type(int(zero_point.data_type))
+    lowest = -128 if zero_point.data_type == TensorProto.INT8 else 0
+    number = int(numpy_helper.to_array(zero_point).reshape(-1)[0])
+    if number == lowest:
+        return None
+    return FloatReason(
+        "activation in between",
+        f"{activation.label} stays between it and a quantizer whose zero point is {number}, not {lowest}",
+    )
+
+
+def _bias(node: Node) -> FloatReason | None:
+    if node.op_type in ("Conv", "Gemm") and _has_other_scale(node):
+        return FloatReason(
+            "bias scale", f"the scale of its bias '{node.proto.input[2]}' is not input times weight"
+        )
+    if node.op_type == "Gemm" and len(node.proto.input) > 2 and node.proto.input[2]:
+        if node.dequantizer(2) is None:
+            return FloatReason("float bias", f"its bias '{node.proto.input[2]}' is not quantized to int32")
+        beta = node.attribute("beta")
+        if beta is not None and beta.f != 1.0:
+            return FloatReason("attribute", f"its beta is {beta.f:g}, not 1")
+    if node.op_type == "MatMul" and not any(one.op_type == "QuantizeLinear" for one in node.consumers()):
+        adds = [one for one in node.consumers() if one.op_type == "Add"]
+        if adds and not any(adds[0].dequantizer(port) is not None for port in (0, 1)):
+            return FloatReason(
+                "float bias", f"{adds[0].label} adds a float bias, and both become a float Gemm"
+            )
+    return None
+
+
+def _code_type(node: Node, port: int) -> int | None:
+    """The element type of the codes that an input was dequantized from; None if it is not known."""
+    dequantizer = node.dequantizer(port)
+    if dequantizer is None:
+        return None
+    zero_point = dequantizer.constant(2)
+    codes = dequantizer.constant(0)
+    if zero_point is not None:
+        return int(zero_point.data_type)
+    return int(codes.data_type) if codes is not None else None
+
+
+def _result_type(node: Node) -> int | None:
+    """The element type of the codes that the result is quantized to; None if it is not, or not known."""
+    for reader in node.consumers():
+        zero_point = reader.constant(2) if reader.op_type == "QuantizeLinear" else None
+        if zero_point is not None:
+            return int(zero_point.data_type)
+    return None
+
+
+def _type_name(type: int | None) -> str:
+    return "unknown" if type is None else str(TensorProto.DataType.Name(type)).lower()
+
+
+def _has_several_scales(dequantizer: Node) -> bool:
+    scale = dequantizer.constant(1)
+    return scale is not None and prod(scale.dims) > 1
+
+
+def _has_other_scale(node: Node) -> bool:
+    """Whether the bias is quantized with a scale that is not that of the input times that of the weight."""
+    found = [node.dequantizer(port) for port in range(3)]
+    scales = [dequantizer.constant(1) for dequantizer in found if dequantizer is not None]
+    if len(scales) < 3:
+        return False
+    data, weight, bias = (numpy_helper.to_array(scale) if scale is not None else None for scale in scales)
+    if data is None or weight is None or bias is None:
+        return False
+    return not np.allclose(bias, data * weight, rtol=1e-4, atol=0)
+
+
+def _is_set(node: Node, name: str) -> bool:
+    attribute = node.attribute(name)
+    return attribute is not None and bool(attribute.i)

@@ -1,0 +1,1 @@
+"""Executors: run models on data, here or elsewhere, and collect statistics."""

@@ -1,0 +1,154 @@
+"""The executor of ONNX Runtime: streams feeds through a model and adds up statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+from onnx import ModelProto
+
+from qc.ir.executor import Feed, Observation
+
+from ..data.inputs import model_inputs
+from ..data.load import NumberedFeeds, load_data
+from ..observers.insert import add_observers
+from ..protos.detach import ModelParts, detach_weights
+from ..protos.parts import expose_tensors
+from ..sessions.open import element_type, open_session
+from ..sessions.providers import choose_provider
+from ..statistics.model import ModelStatistics
+from .checkpoints import Checkpoints, OnNote, cache_key
+from .device_sums import carry_histograms
+from .observer import Observer, OnFeeds, run_on
+
+
+@dataclass(frozen=True)
+class OrtExecutor:
+    """Runs models with ONNX Runtime. Implements :class:`qc.ir.executor.Executor`.
+
+    Attributes:
+        threads: threads within an op; None for one per physical core.
+        optimize: whether ONNX Runtime may rewrite the graph; off, every node runs as it is written.
+        allow_nonfinite: leave NaN and infinity out of the statistics instead of raising DataError.
+        provider: where models run: "cpu", "cuda" or "auto"; see :func:`qc.runtime.open_session`.
+        identify_feeds: let statistics say which feeds are in them, so that none is merged in twice.
+        cache: a folder for statistics, with which calibration goes on where it was killed, and is not done
+            again for the same model, data and tensors; see :mod:`qc.runtime.executors.checkpoints`.
+        on_note: called with a sentence for the user, such as that a file of the cache is damaged.
+    """
+
+    threads: int | None = None
+    optimize: bool = True
+    allow_nonfinite: bool = False
+    provider: str = "cpu"
+    identify_feeds: bool = False
+    cache: Path | None = None
+    on_note: OnNote | None = None
+
+    def observe(
+        self,
+        model: ModelProto,
+        requests: Mapping[str, Observation],
+        data: Iterable[Feed],
+        *,
+        base_dir: Path | None = None,
+        on_feeds: OnFeeds | None = None,
+    ) -> ModelStatistics:
+        """Runs ``model`` on every feed and summarizes the requested tensors; see the protocol.
+
+        A constant is counted once for every feed, as any other tensor.
+        """
+        if not requests:
+            return ModelStatistics({})
+        parts = ModelParts.of(model, base_dir)
+        return self.observe_parts(parts, requests, load_data(data, model_inputs(model)), on_feeds)
+
+    def observe_parts(
+        self,
+        model: ModelParts,
+        requests: Mapping[str, Observation],
+        data: NumberedFeeds,
+        on_feeds: OnFeeds | None = None,
+    ) -> ModelStatistics:
+        """Like :meth:`observe`, of a model that was taken apart to be sent elsewhere."""
+        if self.cache is None:
+            observer = self.observer(model, requests)
+            for number, feed in data.numbered():
+                observer.add(number, feed)
+                if on_feeds is not None:
+                    on_feeds(1)
+            return observer.statistics()
+        key = cache_key(model, requests, self.optimize, self.allow_nonfinite, choose_provider(self.provider))
+        checkpoints = Checkpoints(self.cache, key, self.on_note)
+        return checkpoints.observe(lambda: self.observer(model, requests), data, on_feeds)
+
+    def observer(self, model: ModelParts, requests: Mapping[str, Observation]) -> Observer:
+        """A session that collects what is requested, on one feed after the other.
+
+        Raises:
+            UsageError, ModelError: as for :meth:`observe`.
+        """
+        observed, outputs = add_observers(model.light, requests)
+        on_gpu = choose_provider(self.provider) == "cuda"
+        carried = list(outputs.histograms.values()) if on_gpu else []  # else they would be copied every time
+        if carried:
+            carry_histograms(observed, carried)
+        session = self._open(observed, model.weights, model.base_dir)
+        identify = self.identify_feeds or self.cache is not None
+        return Observer(session, outputs, list(requests), not self.allow_nonfinite, identify, carried)
+
+    def run(
+        self,
+        model: ModelProto,
+        data: Iterable[Feed],
+        outputs: Sequence[str] | None = None,
+        *,
+        base_dir: Path | None = None,
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Runs ``model`` on one feed after the other, as the results are asked for; see the protocol.
+
+        The model is loaded at once, so that a broken one raises here and not at the first result.
+        """
+        light, weights = detach_weights(model)
+        if outputs is not None:
+            light = expose_tensors(light, outputs)
+        session = self._open(light, weights, base_dir)
+        names = list(outputs) if outputs is not None else [output.name for output in model.graph.output]
+        return self._results(session, load_data(data, model_inputs(model)), names)
+
+    def element_types(
+        self, model: ModelProto, names: Sequence[str], *, base_dir: Path | None = None
+    ) -> dict[str, int]:
+        """Asks ONNX Runtime for the data types of tensors of the main graph; see the protocol."""
+        light, weights = detach_weights(model)
+        light = expose_tensors(light, names)
+        weights = _present(light, weights)
+        session = open_session(light, base_dir=base_dir, weights=weights, optimize=False, threads=1)
+        found = {output.name: element_type(output.type) for output in session.get_outputs()}
+        return {name: found[name] for name in names}
+
+    def _open(
+        self, model: ModelProto, weights: Mapping[str, np.ndarray], base_dir: Path | None
+    ) -> ort.InferenceSession:
+        return open_session(
+            model,
+            base_dir=base_dir,
+            weights=_present(model, weights),
+            optimize=self.optimize,
+            threads=self.threads,
+            provider=self.provider,
+        )
+
+    def _results(
+        self, session: ort.InferenceSession, feeds: Iterable[Feed], names: list[str]
+    ) -> Iterator[dict[str, np.ndarray]]:
+        for feed in feeds:
+            yield run_on(session, feed, names)
+
+
+def _present(model: ModelProto, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The weights that ``model`` still has initializers for."""
+    return {tensor.name: weights[tensor.name] for tensor in model.graph.initializer if tensor.name in weights}

@@ -1,0 +1,1 @@
+"""The native libraries: where they are, and their kernels on numpy arrays."""

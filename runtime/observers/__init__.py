@@ -1,0 +1,1 @@
+"""The ops that summarize tensors, added to a model."""

@@ -1,0 +1,1 @@
+"""Models as protobuf messages: taken apart, cut down and walked through."""

@@ -1,0 +1,1 @@
+"""ONNX Runtime sessions: opened, run, and their failures in plain words."""

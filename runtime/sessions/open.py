@@ -1,0 +1,276 @@
+"""ONNX Runtime sessions: how a model is opened and run, and what its failures mean in plain words."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+from onnx import ModelProto, TensorProto, helper
+
+from qc.ir.errors import ModelError, QcError
+from qc.ir.executor import Feed
+from qc.ir.lift import load_model
+from qc.ir.save import model_tensors
+from qc.ir.tensor_ref import TensorRef
+
+from ..data.inputs import InputInfo, check_fit
+from ..native.library import QC_DOMAIN, library_path
+from ..protos.detach import NATIVE_TYPES, detach_weights
+from .blocked_layout import keep_blocked
+from .failures import explain_load, explain_run
+from .providers import check_provider, choose_provider, session_providers
+
+_EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
+_OPTIMIZED_WEIGHTS = "session.optimized_model_external_initializers_file_name"
+_OPTIMIZED_WEIGHTS_FROM = "session.optimized_model_external_initializers_min_size_in_bytes"
+_SILENT = 4
+_SINGLE_FILE = 3 << 29
+
+
+def open_session(
+    model: ModelProto | str | Path,
+    *,
+    base_dir: Path | None = None,
+    weights: Mapping[str, np.ndarray] | None = None,
+    optimize: bool = True,
+    threads: int | None = None,
+    quiet: bool = True,
+    optimized_file: Path | None = None,
+    profile_prefix: Path | None = None,
+    provider: str = "cpu",
+) -> ort.InferenceSession:
+    """Opens a model for running.
+
+    The large weights of a ``ModelProto`` are handed over as arrays and not serialized, so opening is quick
+    and the whole may be larger than protobuf's 2 GB. The library of qc's own ops is loaded if it is needed.
+
+    Args:
+        model: a model, or the path of one.
+        base_dir: the folder that external data is relative to; for a path, the folder of the file.
+        weights: data of initializers that were taken out of ``model`` by :func:`detach_weights`.
+        optimize: whether ONNX Runtime may rewrite the graph (fusion, layout, constant folding).
+        threads: threads within an op; None for one per physical core.
+        quiet: keep ONNX Runtime from writing warnings to the standard error stream.
+        optimized_file: where ONNX Runtime writes the graph that it runs, with its weights in a second file.
+        profile_prefix: measure every node; the name of the file that ``end_profiling`` writes begins so.
+        provider: ``"cpu"``; ``"cuda"`` for a GPU of NVIDIA; ``"auto"`` for a GPU if CUDA can be used here.
+
+    Raises:
+        UsageError: there is no provider of that name.
+        ModelError: the file is not a model, ONNX Runtime does not accept it, or an op is unknown to it.
+        QcError: the model holds ops of qc, whose library was not built; or CUDA cannot be used here.
+    """
+    provider = choose_provider(provider)
+    if not isinstance(model, ModelProto):
+        model, base_dir = load_model(model), Path(model).parent
+    if weights is None:
+        model, weights = detach_weights(model)
+    options = _options(optimize, threads, quiet)
+    if profile_prefix is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(profile_prefix)
+    if optimized_file is not None:
+        options.optimized_model_filepath = str(optimized_file)
+        options.add_session_config_entry(_OPTIMIZED_WEIGHTS, f"{optimized_file.name}.data")
+        options.add_session_config_entry(_OPTIMIZED_WEIGHTS_FROM, "1024")
+    blocks = optimize and optimized_file is None and provider == "cpu" and _may_be_blocked(model)
+    if not blocks:
+        return _create(model, weights, base_dir, options, provider)
+    with tempfile.TemporaryDirectory() as folder:
+        options.optimized_model_filepath = str(Path(folder) / "optimized.onnx")
+        session = _create(model, weights, base_dir, options, provider)
+        blocked = keep_blocked(load_model(options.optimized_model_filepath))
+    if blocked is None:
+        return session
+    return _create(*detach_weights(blocked), base_dir, _options(False, threads, quiet), provider)
+
+
+def _may_be_blocked(model: ModelProto) -> bool:
+    """Whether the blocked layout may reach over ops of qc, and the optimized model fits into one file."""
+    convolves = any(node.op_type == "Conv" for node in model.graph.node)
+    small = sum(TensorRef(tensor).nbytes for tensor in model.graph.initializer) < _SINGLE_FILE
+    return convolves and small and any(entry.domain == QC_DOMAIN for entry in model.opset_import)
+
+
+def _create(
+    model: ModelProto,
+    weights: Mapping[str, np.ndarray],
+    base_dir: Path | None,
+    options: ort.SessionOptions,
+    provider: str,
+) -> ort.InferenceSession:
+    if base_dir is not None:
+        options.add_session_config_entry(_EXTERNAL_FOLDER, str(Path(base_dir).resolve()))
+    else:
+        _refuse_files(model, weights)
+    values = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in weights.items()}
+    if values:
+        options.add_external_initializers(list(values), list(values.values()))
+    try:
+        if any(entry.domain == QC_DOMAIN for entry in model.opset_import):
+            options.register_custom_ops_library(str(library_path(cuda=provider == "cuda")))
+        # Without the fallback, a failure on a GPU is an error, and does not go on with the CPU.
+        session = ort.InferenceSession(
+            _serialize(model), options, providers=session_providers(provider), enable_fallback=0
+        )
+        check_provider(session, provider)
+    except QcError:
+        raise
+    except Exception as error:  # ONNX Runtime's exceptions have no base of their own
+        raise ModelError(explain_load(str(error))) from error
+    # ONNX Runtime reads these arrays for as long as the session lives, and keeps no reference to them.
+    session.qc_weights = values
+    return session
+
+
+def _refuse_files(model: ModelProto, weights: Mapping[str, np.ndarray]) -> None:
+    """Raises ModelError for external data without a folder: ONNX Runtime would look in the current one."""
+    for tensor in model_tensors(model.graph):
+        if tensor.data_location == TensorProto.EXTERNAL and tensor.name not in weights:
+            raise ModelError(f"constant '{tensor.name}' has external data; load the model from its file")
+
+
+def run_session(session: ort.InferenceSession, feed: Feed, outputs: Sequence[str] | None = None) -> list[Any]:
+    """Runs a session once; arrays in the order of ``outputs``, or of the graph's outputs.
+
+    numpy has no bfloat16 or float8 of its own; such tensors go in and come out as arrays of ml_dtypes.
+    An output that is a sequence comes back as a list of arrays, a map as a dictionary.
+
+    Raises:
+        DataError: an input is missing, unknown, or has the wrong dtype or shape.
+        ModelError: ONNX Runtime failed; the sentence names the node.
+    """
+    names = list(outputs) if outputs is not None else [output.name for output in session.get_outputs()]
+    options = ort.RunOptions()
+    options.log_severity_level = session.get_session_options().log_severity_level
+    try:
+        with explaining_failures():
+            if not _needs_values(session, names):
+                return list(session.run(names, dict(feed), options))
+            values = {name: to_value(array) for name, array in feed.items()}
+            return [_from_value(value) for value in session.run_with_ort_values(names, values, options)]
+    except ModelError:
+        check_fit(feed, _inputs(session), "the feed")
+        raise
+
+
+@contextmanager
+def explaining_failures() -> Iterator[None]:
+    """Raises ModelError, in plain words, for what ONNX Runtime raises while it runs a session."""
+    try:
+        yield
+    except QcError:
+        raise
+    except Exception as error:  # ONNX Runtime's exceptions have no base of their own
+        raise ModelError(explain_run(str(error))) from error
+
+
+def _inputs(session: ort.InferenceSession) -> list[InputInfo]:
+    """What a session takes; constants that may be overridden are optional."""
+    return [
+        InputInfo(node.name, element_type(node.type), tuple(node.shape), optional)
+        for optional, nodes in ((False, session.get_inputs()), (True, session.get_overridable_initializers()))
+        for node in nodes
+    ]
+
+
+def accepted_by(session: ort.InferenceSession, feed: Feed) -> Feed:
+    """The part of a feed that a session has inputs for.
+
+    An optional input that nothing needs was cut off with its default; it may still be fed.
+    """
+    known = {value.name for value in (*session.get_inputs(), *session.get_overridable_initializers())}
+    return {name: array for name, array in feed.items() if name in known}
+
+
+def _options(optimize: bool, threads: int | None, quiet: bool) -> ort.SessionOptions:
+    options = ort.SessionOptions()
+    if quiet:
+        options.log_severity_level = _SILENT
+    if threads is not None:
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+    levels = ort.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimize else levels.ORT_DISABLE_ALL
+    return options
+
+
+def _serialize(model: ModelProto) -> bytes:
+    try:
+        return bytes(model.SerializeToString())
+    except Exception as error:  # EncodeError or ValueError, as the version of protobuf has it
+        raise ModelError(
+            "the model cannot be serialized, as what is not weights is larger than 2 GB; "
+            "turn its large Constant nodes into initializers"
+        ) from error
+
+
+def element_type(type_name: str) -> int:
+    """The ``TensorProto.DataType`` of ONNX Runtime's name of a type; 0 for what is no tensor.
+
+    >>> element_type("tensor(float16)")
+    10
+    """
+    match = re.fullmatch(r"tensor\((\w+)\)", type_name)
+    return int(TensorProto.DataType.Value(match[1].upper())) if match else TensorProto.UNDEFINED
+
+
+def _needs_values(session: ort.InferenceSession, outputs: Sequence[str]) -> bool:
+    """Whether a tensor goes in or out whose type numpy does not have."""
+    names = frozenset(outputs)
+    asked = [output for output in session.get_outputs() if output.name in names]
+    return any(_is_foreign(node.type) for node in (*session.get_inputs(), *asked))
+
+
+@cache
+def _is_foreign(type_name: str) -> bool:
+    number = element_type(type_name)
+    return number not in NATIVE_TYPES and number not in (TensorProto.UNDEFINED, TensorProto.STRING)
+
+
+def to_value(array: np.ndarray) -> ort.OrtValue:
+    """The array as ONNX Runtime takes it, also of types that numpy does not have; keep the array alive."""
+    number = helper.np_dtype_to_tensor_dtype(array.dtype)
+    if number in NATIVE_TYPES or number == TensorProto.STRING:
+        return ort.OrtValue.ortvalue_from_numpy(array)
+    codes = np.ascontiguousarray(array).view(f"uint{array.dtype.itemsize * 8}")
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(codes, number)
+
+
+def _from_value(value: ort.OrtValue) -> np.ndarray:
+    if not _is_foreign(value.data_type()):
+        return np.asarray(value.numpy())
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(element_type(value.data_type())))
+    shape = tuple(value.shape())
+    if value.tensor_size_in_bytes() != dtype.itemsize * int(np.prod(shape)):
+        raise ModelError(
+            f"an output of type {value.data_type()} cannot be read; cast it to int8 in the model"
+        )
+    memory = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
+    return np.frombuffer(memory, dtype).reshape(shape)
+
+
+def check_interface(reference: ort.InferenceSession, candidate: ort.InferenceSession, name: str) -> None:
+    """Refuses a candidate that lacks outputs of the reference, or takes other inputs.
+
+    Raises:
+        ModelError: it does.
+    """
+    given = {output.name for output in candidate.get_outputs()}
+    for output in reference.get_outputs():
+        if output.name not in given:
+            raise ModelError(f"the candidate '{name}' has no output '{output.name}', the reference has")
+    expected = [value.name for value in reference.get_inputs()]
+    taken = [value.name for value in candidate.get_inputs()]
+    for value in (*expected, *taken):
+        if value not in expected or value not in taken:
+            owner = "only the reference" if value in expected else f"only the candidate '{name}'"
+            raise ModelError(f"{owner} has an input '{value}'; compare models with the same inputs")

@@ -1,0 +1,1 @@
+"""What models cost: time and memory, side by side."""

@@ -1,0 +1,1 @@
+"""Mergeable summaries of tensors and of models."""
