@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from qc.ir.graph import Graph, Op
 from qc.ir.op_traits import bias_port, weight_port
 from qc.ir.rewriter import Rewriter
 
-if TYPE_CHECKING:
-    from .fold_batch_norms import Affine
+from .affine import Affine, set_constant
 
 FORWARD = "fold into weight of the op behind"
 
@@ -76,12 +73,3 @@ def fold_forward(rewriter: Rewriter, graph: Graph, norm: Op, affine: Affine) -> 
             rewriter.set_attribute(op, "beta", 1.0)
         rewriter.replace_uses(result, data)
         rewriter.erase_op(norm)
-
-
-def set_constant(rewriter: Rewriter, graph: Graph, op: Op, port: int, array: np.ndarray) -> None:
-    """Lets an op read a new constant, named after the one that it read."""
-    old = graph.op_inputs(op)[port] if port < op.num_inputs else None
-    hint = old.name if old is not None else f"{op.name or op.op_type}.bias"
-    rewriter.set_input(op, port, rewriter.add_constant(graph, array, f"{hint}_folded"))
-    if old is not None:
-        rewriter.drop_unread(old)

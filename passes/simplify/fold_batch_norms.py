@@ -14,15 +14,8 @@ from qc.ir.tensor_ref import TensorRef
 
 from ..base import Pass, Stage
 from ..context import PassContext
-from .batch_norm_forward import fold_forward, set_constant
-
-
-@dataclass(frozen=True)
-class Affine:
-    """``y = x * scale + shift`` with one scale and shift (float64, shape ``(channels,)``) per channel."""
-
-    scale: np.ndarray
-    shift: np.ndarray
+from .affine import Affine, set_constant
+from .batch_norm_forward import fold_forward
 
 
 @dataclass(frozen=True)
