@@ -7,11 +7,18 @@
 #include "elements.h"
 #include "grids.h"
 #include "keys.h"
+#include "stream.h"
+
+// All that such a function calls becomes a part of it, so that a known number of elements needs no loop at all.
+#if !defined(QC_FLAT)
+#define QC_FLAT __attribute__((flatten))
+#endif
 
 #if defined(__clang__)
 #define QC_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #elif defined(__GNUC__)
-#define QC_INDEPENDENT _Pragma("GCC ivdep")
+// Without the second, a short loop of little work is unrolled before it could become vectors.
+#define QC_INDEPENDENT _Pragma("GCC ivdep") _Pragma("GCC unroll 1")
 #else
 #define QC_INDEPENDENT
 #endif
@@ -38,6 +45,8 @@ constexpr bool kFusedMultiplyAdd = false;  // a function call for each would be 
 template <class Grid>
 class ByReciprocal {
  public:
+  static constexpr bool kKeepsNan = false;
+
   explicit ByReciprocal(const Grid& grid)
       : grid_(grid), reciprocal_(1.0f / grid.scale), low_(grid.lowest * grid.scale), high_(grid.highest * grid.scale) {}
 
@@ -64,9 +73,9 @@ class ByReciprocal {
 // y[i] = quantize(x[i], i).
 template <ElementType type, bool may_be_nan, class Quantize>
 inline void for_each_element(const Stored<type>* x, Stored<type>* y, std::size_t count, const Quantize& quantize) {
-  std::size_t begin = 0;
-  if constexpr (type == ElementType::float16 && kBlock > 1)
-    for (; begin + kBlock <= count; begin += kBlock) {
+  const std::size_t blocks = type == ElementType::float16 && kBlock > 1 ? count / kBlock * kBlock : 0;
+  if constexpr (type == ElementType::float16)
+    for (std::size_t begin = 0; begin < blocks; begin += kBlock) {
       float block[kBlock];
       widen_block(x + begin, block);
       QC_INDEPENDENT
@@ -74,17 +83,66 @@ inline void for_each_element(const Stored<type>* x, Stored<type>* y, std::size_t
       narrow_block(block, y + begin);
     }
   QC_INDEPENDENT
-  for (std::size_t i = begin; i < count; ++i) y[i] = narrowed<type, may_be_nan>(quantize(widened<type>(x[i]), i));
+  for (std::size_t i = blocks; i < count; ++i) y[i] = narrowed<type, may_be_nan>(quantize(widened<type>(x[i]), i));
+}
+
+// The same without i, for bfloat16: an element is the upper half of its float32, so that a pair is taken apart and
+// put together within 32 bits. Conversions between vectors of 16 and of 32 bits would take longer.
+template <bool may_be_nan, class Quantize>
+inline void for_each_pair(const std::uint16_t* x, std::uint16_t* y, std::size_t count, const Quantize& quantize) {
+  constexpr auto narrow = narrowed<ElementType::bfloat16, may_be_nan>;
+  const std::size_t pairs = count / 2;
+  QC_INDEPENDENT
+  for (std::size_t i = 0; i < pairs; ++i) {
+    std::uint32_t pair;
+    std::memcpy(&pair, x + 2 * i, sizeof pair);
+    const std::uint32_t first = narrow(quantize(float_of(pair << 16)));
+    const std::uint32_t second = narrow(quantize(float_of(pair & 0xffff0000u)));
+    pair = second << 16 | first;
+    std::memcpy(y + 2 * i, &pair, sizeof pair);
+  }
+  if (count % 2) y[count - 1] = narrow(quantize(bfloat16_value(x[count - 1])));
+}
+
+// Calls loop(first, result, number), which writes so many elements from the first one on, until y is full. If y is
+// streamed, whole lines of the cache are written to it past the caches.
+template <class Element, class Loop>
+inline void in_lines(bool streamed, const Element* x, Element* y, std::size_t count, const Loop& loop) {
+  constexpr std::size_t line = kLineBytes / sizeof(Element);
+  for (std::size_t begin = 0; begin < count;) {
+    std::size_t length = count - begin;
+    if (streamed && is_line(y + begin) && length >= line) {
+      for (; begin + line <= count; begin += line) {
+        alignas(kLineBytes) Element result[line];
+        loop(begin, result, line);
+        __builtin_prefetch(x + begin + kStreamAhead / sizeof(Element));
+        stream_line(result, y + begin);
+      }
+    } else {
+      if (streamed && length >= line) length = elements_to_line(y + begin);
+      loop(begin, y + begin, length);
+      begin += length;
+    }
+  }
+}
+
+// All elements by one grid.
+template <ElementType type, class Grid>
+QC_FLAT void quantize_by(const Grid& grid, bool streamed, const Stored<type>* x, Stored<type>* y, std::size_t count) {
+  in_lines(streamed, x, y, count, [grid, x](std::size_t first, Stored<type>* result, std::size_t number) {
+    if constexpr (type == ElementType::bfloat16)
+      for_each_pair<Grid::kKeepsNan>(x + first, result, number, [grid](float value) { return grid.quantize(value); });
+    else
+      for_each_element<type, Grid::kKeepsNan>(x + first, result, number,
+                                              [grid](float value, std::size_t) { return grid.quantize(value); });
+  });
 }
 
 template <ElementType type, class Grid>
-void quantize_run(const Grid& grid, const Stored<type>* x, Stored<type>* y, std::size_t count) {
+void quantize_run(const Grid& grid, bool streamed, const Stored<type>* x, Stored<type>* y, std::size_t count) {
   if constexpr (kFusedMultiplyAdd && Grid::kMayMultiply)
-    if (ByReciprocal<Grid>::fits(grid)) {
-      const ByReciprocal<Grid> fast(grid);
-      return for_each_element<type, Grid::kKeepsNan>(x, y, count, [fast](float value, std::size_t) { return fast.quantize(value); });
-    }
-  for_each_element<type, Grid::kKeepsNan>(x, y, count, [grid](float value, std::size_t) { return grid.quantize(value); });
+    if (ByReciprocal<Grid>::fits(grid)) return quantize_by<type>(ByReciprocal<Grid>(grid), streamed, x, y, count);
+  quantize_by<type>(grid, streamed, x, y, count);
 }
 
 template <ElementType type, class Grid>
@@ -92,7 +150,7 @@ void runs(const Rule& rule, const float* scale, const std::int32_t* zero_point, 
           const Stored<type>* x, Stored<type>* y, std::size_t count) {
   for (; count > 0; ++scale, ++zero_point) {
     const std::size_t length = run < count ? run : count;
-    quantize_run<type>(Grid(rule, *scale, *zero_point), x, y, length);
+    quantize_run<type>(Grid(rule, *scale, *zero_point), rule.streamed, x, y, length);
     x += length;
     y += length;
     count -= length;
@@ -100,11 +158,13 @@ void runs(const Rule& rule, const float* scale, const std::int32_t* zero_point, 
 }
 
 template <ElementType type, class Grid>
-void each(const Rule& rule, const float* scale, const std::int32_t* zero_point, const Stored<type>* x,
+QC_FLAT void each(const Rule& rule, const float* scale, const std::int32_t* zero_point, const Stored<type>* x,
           Stored<type>* y, std::size_t count) {
   const Rule own = rule;
-  for_each_element<type, Grid::kKeepsNan>(x, y, count, [=](float value, std::size_t i) {
-    return Grid(own, scale[i], zero_point[i]).quantize(value);
+  in_lines(own.streamed, x, y, count, [=](std::size_t first, Stored<type>* result, std::size_t number) {
+    for_each_element<type, Grid::kKeepsNan>(x + first, result, number, [=](float value, std::size_t i) {
+      return Grid(own, scale[first + i], zero_point[first + i]).quantize(value);
+    });
   });
 }
 
@@ -171,23 +231,58 @@ void unite(Extremes& extremes, const Extremes& other) {
   extremes.highest = other.highest > extremes.highest ? other.highest : extremes.highest;
 }
 
-// Widens extremes by all elements, finite or not.
-void extend_by_all(const float* x, std::size_t count, Extremes& extremes) {
-  std::int32_t lowest = extremes.lowest, highest = extremes.highest;
+// The order of the elements of a type as integers of the same size; for float32 that of the keys in Extremes.
+template <ElementType type>
+struct Order {
+  using Key = std::int16_t;
+  static constexpr Key kMagnitude = 0x7fff, kInfinity = type == ElementType::float16 ? 0x7c00 : 0x7f80;
+};
+template <>
+struct Order<ElementType::float32> {
+  using Key = std::int32_t;
+  static constexpr Key kMagnitude = 0x7fffffff, kInfinity = kKeyOfInfinity;
+};
+
+// From the bits of an element to its key, and back.
+template <ElementType type, class Key = typename Order<type>::Key>
+inline Key flipped(Key bits) {
+  return static_cast<Key>(bits ^ (bits < 0 ? Order<type>::kMagnitude : 0));
+}
+
+template <ElementType type>
+std::int32_t wide_key(typename Order<type>::Key key) {
+  Stored<type> element;
+  key = flipped<type>(key);
+  std::memcpy(&element, &key, sizeof element);
+  return key_of(widened<type>(element));
+}
+
+// Widens extremes by the elements if all are finite; else returns false.
+template <ElementType type>
+bool extend_by_all(const Stored<type>* x, std::size_t count, Extremes& extremes) {
+  using Key = typename Order<type>::Key;
+  constexpr Key infinity = Order<type>::kInfinity, minus_infinity = -infinity - 1;
+  Key lowest = infinity - 1, highest = minus_infinity + 1;
   for (std::size_t i = 0; i < count; ++i) {
-    const std::int32_t key = key_of(x[i]);
+    Key bits;
+    std::memcpy(&bits, x + i, sizeof bits);
+    const Key key = flipped<type>(bits);
     lowest = key < lowest ? key : lowest;
     highest = key > highest ? key : highest;
   }
-  extremes = {lowest, highest};
+  if (lowest <= minus_infinity || highest >= infinity) return false;
+  unite(extremes, {wide_key<type>(lowest), wide_key<type>(highest)});
+  return true;
 }
 
-std::int64_t extend_by_finite(const float* x, std::size_t count, Extremes& extremes) {
+template <ElementType type>
+std::int64_t extend_by_finite(const Stored<type>* x, std::size_t count, Extremes& extremes) {
   std::int32_t lowest = extremes.lowest, highest = extremes.highest, nonfinite = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    const std::int32_t mask = nonfinite_mask(x[i]);
-    const std::int32_t low = choose(mask, kKeyOfInfinity, key_of(x[i]));
-    const std::int32_t high = choose(mask, kKeyOfMinusInfinity, key_of(x[i]));
+    const float value = widened<type>(x[i]);
+    const std::int32_t mask = nonfinite_mask(value);
+    const std::int32_t low = choose(mask, kKeyOfInfinity, key_of(value));
+    const std::int32_t high = choose(mask, kKeyOfMinusInfinity, key_of(value));
     lowest = low < lowest ? low : lowest;
     highest = high > highest ? high : highest;
     nonfinite -= mask;
@@ -199,20 +294,24 @@ std::int64_t extend_by_finite(const float* x, std::size_t count, Extremes& extre
 // Looks at the elements in pieces that fit the first cache: infinities and NaN lie at the two ends of the
 // order of keys, so that one look at the extremes of a piece tells whether it has any, and only then is the
 // piece read again with care. The next piece is asked for early, because processors do not look beyond a page.
-std::int64_t extend(const float* x, std::size_t count, Extremes& extremes) {
-  constexpr std::size_t piece = 1024, line = 16;
+template <ElementType type>
+std::int64_t extend_of(const Stored<type>* x, std::size_t count, Extremes& extremes) {
+  constexpr std::size_t piece = 4096 / sizeof(*x), line = 64 / sizeof(*x);
   std::int64_t nonfinite = 0;
   for (std::size_t begin = 0; begin < count; begin += piece) {
     const std::size_t length = count - begin < piece ? count - begin : piece;
     for (std::size_t i = 0; i < length; i += line) __builtin_prefetch(x + begin + piece + i);
-    Extremes all = {kKeyOfInfinity - 1, kKeyOfMinusInfinity + 1};
-    extend_by_all(x + begin, length, all);
-    if (all.lowest > kKeyOfMinusInfinity && all.highest < kKeyOfInfinity)
-      unite(extremes, all);
-    else
-      nonfinite += extend_by_finite(x + begin, length, extremes);
+    if (!extend_by_all<type>(x + begin, length, extremes))
+      nonfinite += extend_by_finite<type>(x + begin, length, extremes);
   }
   return nonfinite;
+}
+
+std::int64_t extend(ElementType type, const void* x, std::size_t count, Extremes& extremes) {
+  const auto* const halves = static_cast<const std::uint16_t*>(x);
+  if (type == ElementType::float16) return extend_of<ElementType::float16>(halves, count, extremes);
+  if (type == ElementType::bfloat16) return extend_of<ElementType::bfloat16>(halves, count, extremes);
+  return extend_of<ElementType::float32>(static_cast<const float*>(x), count, extremes);
 }
 
 std::int64_t extend_each(const float* x, std::size_t count, std::int32_t* lowest, std::int32_t* highest) {

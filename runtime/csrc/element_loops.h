@@ -23,6 +23,7 @@ struct Rule {
   Rounding rounding;
   std::int32_t lowest;
   std::int32_t highest;
+  bool streamed = false;  // whether results go to memory past the caches; see stream.h
 };
 
 // Distance of the outermost codes from the zero point up to which rounding by addition is exact.
@@ -54,9 +55,9 @@ struct ElementLoops {
   void (*widen)(ElementType type, const std::uint16_t* x, float* y, std::size_t count);
 
   // Widens extremes by the finite elements of x; returns the number of infinite and NaN elements.
-  std::int64_t (*extend)(const float* x, std::size_t count, Extremes& extremes);
+  std::int64_t (*extend)(ElementType type, const void* x, std::size_t count, Extremes& extremes);
 
-  // The same for a row of less than 2^31 elements in which every element has its own minimum and maximum.
+  // The same for a row of less than 2^31 float32 elements in which every element has its own minimum and maximum.
   std::int64_t (*extend_each)(const float* x, std::size_t count, std::int32_t* lowest, std::int32_t* highest);
 };
 

@@ -82,32 +82,19 @@ class Quantization {
         x_(static_cast<const char*>(x.data)),
         y_(static_cast<char*>(y)),
         element_(byte_size(x.type)),
-        streamed_(x.data != y && may_stream(y, x.shape.count() * byte_size(x.type))),
         scales_(grid.scale.data),
         zero_points_(grid.zero_point.data) {
     const bool integer = attributes.format == Format::integer;
-    rule_ = {x.type, attributes.format, attributes.rounding, integer ? grid.limits.data[0] : 0,
-             integer ? grid.limits.data[1] : 0};
     const std::size_t count = x.shape.count();
     const bool channels = attributes.granularity == Granularity::channel;
     if (channels && layout_.run < kShortRun && count > 0 && count / 4 >= layout_.row) spread(count);
+    const bool streamed = x.data != y && layout_.run * element_ >= kStreamRun && may_stream(y, count * element_);
+    rule_ = {x.type, attributes.format, attributes.rounding, integer ? grid.limits.data[0] : 0,
+             integer ? grid.limits.data[1] : 0, streamed};
   }
 
   // Computes the elements in [begin, end).
   void compute(std::size_t begin, std::size_t end) const {
-    if (!streamed_) return compute_to(y_ + begin * element_, begin, end);
-    alignas(kStreamUnit) char piece[kStreamPiece];
-    for (std::size_t first = begin; first < end; first += kStreamPiece / element_) {
-      const std::size_t last = std::min(end, first + kStreamPiece / element_);
-      compute_to(piece, first, last);
-      stream(piece, y_ + first * element_, (last - first) * element_, x_ + first * element_);
-    }
-    finish_stream();
-  }
-
- private:
-  // Writes the elements in [begin, end) to y.
-  void compute_to(char* y, std::size_t begin, std::size_t end) const {
     while (begin < end) {
       const std::size_t row = begin / layout_.row, within = begin % layout_.row;
       const std::size_t run = within / layout_.run, offset = within % layout_.run;
@@ -115,13 +102,15 @@ class Quantization {
       const std::size_t whole = layout_.shared && offset == 0 ? layout_.row : layout_.run;
       const std::size_t length = std::min({whole - offset, layout_.row - within, end - begin});
       const std::size_t scale = layout_.shared ? run : run / layout_.repeat * layout_.run + offset;
-      compute_part(x_ + begin * element_, y, length, row * layout_.scales_of_row + scale);
+      compute_part(begin, length, row * layout_.scales_of_row + scale);
       begin += length;
-      y += length * element_;
     }
+    if (rule_.streamed) finish_stream();
   }
 
-  void compute_part(const char* x, char* y, std::size_t length, std::size_t scale) const {
+  void compute_part(std::size_t begin, std::size_t length, std::size_t scale) const {
+    const char* const x = x_ + begin * element_;
+    char* const y = y_ + begin * element_;
     if (layout_.shared)
       loops_.quantize_runs(rule_, scales_ + scale, zero_points_ + scale, layout_.run, x, y, length);
     else
@@ -145,7 +134,6 @@ class Quantization {
   const char* const x_;
   char* const y_;
   const std::size_t element_;
-  const bool streamed_;
   const float* scales_;
   const std::int32_t* zero_points_;
   std::vector<float> spread_scales_;

@@ -58,17 +58,23 @@ QC_EVERYWHERE static inline float round_to_float16(float value) {
   return float_of(bits_of(rounded) & kMagnitudeBits) > largest ? infinity : rounded;
 }
 
-// The upper half of a float32, rounded to nearest even; NaN becomes a quiet NaN.
-QC_EVERYWHERE static inline std::uint16_t bfloat16_bits(float value) {
+// The bits of a float32 rounded to nearest even to its upper half; what is below is left over. NaN becomes a quiet
+// NaN. All within 32 bits, since vectors that mix sizes are slow.
+QC_EVERYWHERE static inline std::uint32_t rounded_to_upper_half(float value) {
   const std::uint32_t bits = bits_of(value);
-  const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  const std::uint32_t not_a_number = (bits >> 16) | 0x40u;
-  return static_cast<std::uint16_t>((bits & kMagnitudeBits) > kInfinityBits ? not_a_number : rounded);
+  const std::uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+  return (bits & kMagnitudeBits) > kInfinityBits ? bits | 0x400000u : rounded;
+}
+
+QC_EVERYWHERE static inline std::uint16_t bfloat16_bits(float value) {
+  return static_cast<std::uint16_t>(rounded_to_upper_half(value) >> 16);
 }
 
 QC_EVERYWHERE static inline float bfloat16_value(std::uint16_t bits) { return float_of(std::uint32_t{bits} << 16); }
 
-QC_EVERYWHERE static inline float round_to_bfloat16(float value) { return bfloat16_value(bfloat16_bits(value)); }
+QC_EVERYWHERE static inline float round_to_bfloat16(float value) {
+  return float_of(rounded_to_upper_half(value) & 0xffff0000u);
+}
 
 // The largest finite values of the 8-bit floats. Their arithmetic saturates.
 constexpr float kLargestE4M3FN = 448.0f;

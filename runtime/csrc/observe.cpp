@@ -13,7 +13,7 @@ namespace {
 
 // A task has so many elements at least, and there are so many tasks at most, because each task starts from an
 // empty summary and ends by adding it to the whole.
-constexpr std::size_t kTaskElements = std::size_t{1} << 18;
+constexpr std::size_t kTaskElements = std::size_t{1} << 17;
 constexpr std::size_t kMostTasks = 64;
 
 // Neighbouring elements often fall into the same bin, above all into that of zero, and a processor waits for an
@@ -22,7 +22,7 @@ constexpr std::size_t kMostTasks = 64;
 // taken for the same one by the processor while it reorders loads and stores. They are narrow so that those in
 // use fit into the first cache; a slice that is counted must not be so long that one overflows.
 using Lane = std::uint16_t;
-constexpr std::size_t kLanes = 8;
+constexpr std::size_t kLanes = 4;
 static_assert(kTaskElements / kLanes <= 0xffff, "a lane could overflow");
 
 // Below so many elements, adding up the lanes takes longer than the waiting.
@@ -59,18 +59,24 @@ class Summary {
   void count_in_lanes() { lanes_ = zeroed_lanes(); }
 
   // Adds contiguous elements of one channel.
-  void add(const float* x, std::size_t length, std::size_t channel) {
+  void add(ElementType type, const char* x, std::size_t length, std::size_t channel) {
     Extremes extremes = {lowest_[channel], highest_[channel]};
-    nonfinite_ += loops_.extend(x, length, extremes);
+    nonfinite_ += loops_.extend(type, x, length, extremes);
     lowest_[channel] = extremes.lowest;
     highest_[channel] = extremes.highest;
-    count_bins(x, length);
+    if (histogram_ == nullptr && lanes_ == nullptr) return;
+    if (type == ElementType::bfloat16)  // the upper half of a float32
+      return count_bins(length, [x = reinterpret_cast<const std::uint16_t*>(x)](std::size_t i) { return x[i]; });
+    for_each_wide_piece(type, x, length,
+                        [this](const float* piece, std::size_t part, std::size_t) { count_bins(piece, part); });
   }
 
   // Adds contiguous elements, one for each channel from the given one on.
-  void add_one_each(const float* x, std::size_t length, std::size_t channel) {
-    nonfinite_ += loops_.extend_each(x, length, &lowest_[channel], &highest_[channel]);
-    count_bins(x, length);
+  void add_one_each(ElementType type, const char* x, std::size_t length, std::size_t channel) {
+    for_each_wide_piece(type, x, length, [&](const float* piece, std::size_t part, std::size_t done) {
+      nonfinite_ += loops_.extend_each(piece, part, &lowest_[channel + done], &highest_[channel + done]);
+      count_bins(piece, part);
+    });
   }
 
   void add(const Summary& other) {
@@ -119,15 +125,32 @@ class Summary {
   }
 
  private:
+  // Calls visit(elements as float32, how many, how many before).
+  template <class Visit>
+  void for_each_wide_piece(ElementType type, const char* x, std::size_t length, const Visit& visit) const {
+    if (type == ElementType::float32) return visit(reinterpret_cast<const float*>(x), length, 0);
+    float piece[kWidenedPiece];
+    for (std::size_t done = 0; done < length; done += kWidenedPiece) {
+      const std::size_t part = std::min(kWidenedPiece, length - done);
+      loops_.widen(type, reinterpret_cast<const std::uint16_t*>(x) + done, piece, part);
+      visit(piece, part, done);
+    }
+  }
+
   void count_bins(const float* x, std::size_t length) {
+    count_bins(length, [x](std::size_t i) { return bits_of(x[i]) >> 16; });
+  }
+
+  template <class BinOf>
+  void count_bins(std::size_t length, const BinOf& bin_of) {
     if (histogram_ != nullptr) {
-      for (std::size_t i = 0; i < length; ++i) ++histogram_[bits_of(x[i]) >> 16];
+      for (std::size_t i = 0; i < length; ++i) ++histogram_[bin_of(i)];
     } else if (lanes_ != nullptr) {
       std::size_t i = 0;
       for (; i + kLanes <= length; i += kLanes)
-        for (std::size_t lane = 0; lane < kLanes; ++lane) ++lanes_[(bits_of(x[i + lane]) >> 16) * kLanes + lane];
+        for (std::size_t lane = 0; lane < kLanes; ++lane) ++lanes_[bin_of(i + lane) * kLanes + lane];
       // The rest goes on with the lane after the last rest, so that all lanes get the same share.
-      for (; i < length; ++i) ++lanes_[(bits_of(x[i]) >> 16) * kLanes + (counted_ + i) % kLanes];
+      for (; i < length; ++i) ++lanes_[bin_of(i) * kLanes + (counted_ + i) % kLanes];
       counted_ += length;
     }
   }
@@ -166,21 +189,12 @@ void for_each_run(const Channels& channels, std::size_t begin, std::size_t end, 
 }
 
 void add_slice(Summary& summary, const FloatTensor& x, const Channels& channels, std::size_t begin, std::size_t end) {
-  const ElementLoops& loops = element_loops();
-  const auto add = [&](const float* data, std::size_t length, std::size_t channel) {
-    if (channels.run == 1)
-      summary.add_one_each(data, length, channel);
-    else
-      summary.add(data, length, channel);
-  };
   for_each_run(channels, begin, end, [&](std::size_t first, std::size_t length, std::size_t channel) {
-    if (x.type == ElementType::float32) return add(static_cast<const float*>(x.data) + first, length, channel);
-    float piece[kWidenedPiece];
-    for (std::size_t done = 0; done < length; done += kWidenedPiece) {
-      const std::size_t part = std::min(kWidenedPiece, length - done);
-      loops.widen(x.type, static_cast<const std::uint16_t*>(x.data) + first + done, piece, part);
-      add(piece, part, channels.run == 1 ? channel + done : channel);
-    }
+    const char* const data = static_cast<const char*>(x.data) + first * byte_size(x.type);
+    if (channels.run == 1)
+      summary.add_one_each(x.type, data, length, channel);
+    else
+      summary.add(x.type, data, length, channel);
   });
 }
 

@@ -1,51 +1,67 @@
 // Writing to memory past the caches, for results that are larger than any of them: an ordinary store first reads
 // what it is about to overwrite, and throws something more useful out.
+//
+// Everything here has internal linkage, because it is compiled once for every instruction set.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #if defined(__SSE2__)
-#include <emmintrin.h>
+#include <immintrin.h>
 #endif
 
 namespace qc {
 
-constexpr std::size_t kStreamUnit = 16;
+// What caches and memory exchange at once.
+constexpr std::size_t kLineBytes = 64;
 
 // Results of so many bytes are larger than the last cache of most processors.
 constexpr std::size_t kStreamBytes = std::size_t{64} << 20;
 
-// So many bytes are computed before they are streamed: few, so that reading and writing alternate quickly. What
-// will be read is asked for early, because processors do not look ahead beyond a page.
-constexpr std::size_t kStreamPiece = 4096;
-constexpr std::size_t kStreamAhead = 4096;
+// Runs of fewer bytes hold too few whole lines, and each begins and ends within one.
+constexpr std::size_t kStreamRun = 1024;
 
-#if defined(__SSE2__)
+// What will be read is asked for so many bytes ahead, because processors do not look beyond a page.
+constexpr std::size_t kStreamAhead = 2048;
 
-inline bool may_stream(const void* to, std::size_t bytes) {
-  return bytes >= kStreamBytes && reinterpret_cast<std::uintptr_t>(to) % kStreamUnit == 0;
+static inline bool is_line(const void* place) { return reinterpret_cast<std::uintptr_t>(place) % kLineBytes == 0; }
+
+// Elements before the next line.
+template <class Element>
+static inline std::size_t elements_to_line(const Element* place) {
+  return (kLineBytes - reinterpret_cast<std::uintptr_t>(place) % kLineBytes) / sizeof(Element);
 }
 
-// Copies bytes between places that are multiples of kStreamUnit, while the result is computed from source on.
-inline void stream(const char* from, char* to, std::size_t bytes, const char* source) {
-  for (std::size_t line = 0; line < bytes; line += 64) _mm_prefetch(source + kStreamAhead + line, _MM_HINT_T0);
-  std::size_t done = 0;
-  for (; done + kStreamUnit <= bytes; done += kStreamUnit)
-    _mm_stream_si128(reinterpret_cast<__m128i*>(to + done),
-                     _mm_load_si128(reinterpret_cast<const __m128i*>(from + done)));
-  for (; done < bytes; ++done) to[done] = from[done];
+// Whether the processor can, and should, write so many bytes past the caches.
+static inline bool may_stream([[maybe_unused]] const void* to, [[maybe_unused]] std::size_t bytes) {
+#if defined(__SSE2__)
+  return bytes >= kStreamBytes && reinterpret_cast<std::uintptr_t>(to) % sizeof(float) == 0;
+#else
+  return false;
+#endif
+}
+
+// Copies a line to a line past the caches.
+static inline void stream_line(const void* from, void* to) {
+#if defined(__AVX512F__)
+  _mm512_stream_si512(static_cast<__m512i*>(to), _mm512_load_si512(from));
+#elif defined(__AVX__)
+  for (int half = 0; half < 2; ++half)
+    _mm256_stream_si256(static_cast<__m256i*>(to) + half, _mm256_load_si256(static_cast<const __m256i*>(from) + half));
+#elif defined(__SSE2__)
+  for (int part = 0; part < 4; ++part)
+    _mm_stream_si128(static_cast<__m128i*>(to) + part, _mm_load_si128(static_cast<const __m128i*>(from) + part));
+#else
+  __builtin_memcpy(to, from, kLineBytes);
+#endif
 }
 
 // Makes what was streamed visible to other threads before anything that is stored later.
-inline void finish_stream() { _mm_sfence(); }
-
-#else
-
-inline bool may_stream(const void*, std::size_t) { return false; }
-inline void stream(const char*, char*, std::size_t, const char*) {}
-inline void finish_stream() {}
-
+static inline void finish_stream() {
+#if defined(__SSE2__)
+  _mm_sfence();
 #endif
+}
 
 }  // namespace qc

@@ -271,7 +271,35 @@ void check_large() {
   const qc::Grid grid = {{&scale, {nullptr, 0}}, {&zero_point, {nullptr, 0}}, {limits, {&two, 1}}};
   qc::fake_quantize(attributes, x.tensor(), grid, y.bytes.data(), run_on_threads);
   qc::fake_quantize(attributes, x.tensor(), grid, x.bytes.data(), run_on_threads);
-  expect(x.bytes == y.bytes, "streaming changes a result");
+  expect(x.bytes == y.bytes, "streaming on threads changes a result");
+}
+
+// Streaming changes no result, wherever a result begins and ends within the lines of the cache.
+void check_streaming() {
+  Random random{5};
+  constexpr std::size_t run = 300;
+  const qc::ElementLoops& loops = qc::element_loops();
+  for (const ElementType type : {ElementType::float32, ElementType::float16, ElementType::bfloat16})
+    for (const qc::Format format : {qc::Format::integer, qc::Format::float8e4m3fn})
+      for (const std::int64_t count : {5, 100, 1000})
+        for (const std::int64_t before : {0, 1, 7}) {
+          const Buffer x = sample(type, {count}, random);
+          const std::size_t elements = x.count;
+          std::vector<float> scale(elements);
+          std::vector<std::int32_t> zero_point(elements, 3);
+          for (float& step : scale) step = random.uniform(0.01f, 0.5f);
+          Buffer plain(type, {before + count}), streamed = plain, plain_each = plain, streamed_each = plain;
+          const std::size_t bytes_before = static_cast<std::size_t>(before) * qc::byte_size(type);
+          const auto place = [&](Buffer& y) { return &y.bytes[bytes_before]; };
+          qc::Rule rule = {type, format, Rounding::half_even, -128, 127};
+          loops.quantize_runs(rule, scale.data(), zero_point.data(), run, x.bytes.data(), place(plain), elements);
+          loops.quantize_each(rule, scale.data(), zero_point.data(), x.bytes.data(), place(plain_each), elements);
+          rule.streamed = true;
+          loops.quantize_runs(rule, scale.data(), zero_point.data(), run, x.bytes.data(), place(streamed), elements);
+          loops.quantize_each(rule, scale.data(), zero_point.data(), x.bytes.data(), place(streamed_each), elements);
+          expect(plain.bytes == streamed.bytes, "streaming changes a result");
+          expect(plain_each.bytes == streamed_each.bytes, "streaming changes a result with a scale for each element");
+        }
 }
 
 // Many calls at once on the same input.
@@ -330,6 +358,7 @@ int main(int count, char** words) {
   for (std::istringstream list(names); std::getline(list, names, ',');) {
     expect(qc::use_instruction_set(names.c_str()), "an instruction set cannot be chosen");
     check_shapes();
+    check_streaming();
     check_calls_at_once();
     std::printf("%s: %d comparisons\n", names.c_str(), comparisons);
   }
