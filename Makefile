@@ -4,13 +4,17 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 MODEL  ?= magika
 
-.PHONY: demo test fuzz lint docs clean
+# Tests start hundreds of Python processes; each would compile all of qc anew where the environment forbids to
+# keep what is compiled.
+export PYTHONDONTWRITEBYTECODE :=
+
+.PHONY: demo test gpu-test fuzz lint docs clean
 
 demo: $(VENV)/.demo-$(MODEL)
 	$(BIN)/python examples/demo/demo.py --model $(MODEL) --output demo-output
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest --numprocesses auto
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 	$(MAKE) lint
 
 # Ten thousand hostile models; make test tries the first thousand. Failures are kept in build/fuzz/failures.
@@ -58,5 +62,35 @@ $(VENV)/.demo-ocr: $(VENV)/pyvenv.cfg $(NATIVE)
 		rapidocr-onnxruntime==1.4.4
 	touch $@
 
+# What only a machine with a GPU can show (docs/gpu.md): the tests, the kernels under NVIDIA's checker of memory,
+# and the bench. An environment of its own has the ONNX Runtime, the compiler and the checker that are for CUDA.
+GPU       := $(VENV)-gpu
+GPU_TOOLS := $(abspath $(GPU))/lib/python3*/site-packages/nvidia/cu*/bin
+GPU_TESTS := $(addprefix tests/runtime/test_,custom_ops.py device_sums.py providers.py)
+
+gpu-test: gpu-kernels gpu-memory gpu-bench
+
+gpu-kernels: $(GPU)/.gpu
+	$(GPU)/bin/python -m pytest -rs $(GPU_TESTS)
+
+gpu-memory: $(GPU)/.gpu
+	$(GPU_TOOLS)/compute-sanitizer --report-api-errors no --error-exitcode 1 \
+		$(GPU)/bin/python -m pytest -k 'cuda and not host' $(GPU_TESTS)
+
+gpu-bench: $(GPU)/.gpu
+	nvidia-smi --query-gpu=name,driver_version --format=csv
+	$(GPU)/bin/python benches/cuda.py
+
+# What qc's installation brings is the ONNX Runtime without CUDA. Both lie in one folder, so both are taken out.
+$(GPU)/.gpu: $(NATIVE)
+	$(PYTHON) -m venv $(GPU)
+	$(GPU)/bin/pip install --quiet nvidia-cuda-nvcc nvidia-cuda-sanitizer-api
+	CUDACXX=$$(echo $(GPU_TOOLS)/nvcc) \
+		$(GPU)/bin/pip install --quiet --editable '.[dev]' --config-settings cmake.define.QC_CUDA=ON
+	$(GPU)/bin/pip uninstall --quiet --yes onnxruntime onnxruntime-gpu
+	$(GPU)/bin/pip install --quiet 'onnxruntime-gpu[cuda,cudnn]'
+	$(GPU)/bin/python -c "from qc.runtime import choose_provider; choose_provider('cuda')"
+	touch $@
+
 clean:
-	rm -rf $(VENV) build demo-output
+	rm -rf $(VENV) $(GPU) build demo-output

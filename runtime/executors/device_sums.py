@@ -10,7 +10,7 @@ from onnx import ModelProto, TensorProto, helper
 
 from qc.ir.executor import Feed
 
-from ..observers.insert import observers_backwards
+from ..observers.insert import list_early
 from ..sessions.open import accepted_by, explaining_failures, to_value
 from ..sessions.providers import runs_on_cuda
 from ..statistics.tensor import BINS
@@ -23,17 +23,15 @@ def carry_histograms(model: ModelProto, names: Sequence[str]) -> None:
     what these were before is a further input; :class:`DeviceSums` knows how to run such a model.
     """
     graph = model.graph
-    nodes = list(graph.node)
-    for node in nodes:
+    for node in graph.node:
         if node.op_type == "Observe":  # all bins, so that they can be added
             kept = [attribute for attribute in node.attribute if attribute.name != "sparse"]
             del node.attribute[:]
             node.attribute.extend(kept)
     for name in names:
-        nodes.append(helper.make_node("Add", [_before(name), name], [_after(name)], name=_after(name)))
+        graph.node.append(helper.make_node("Add", [_before(name), name], [_after(name)], name=_after(name)))
         graph.input.append(helper.make_tensor_value_info(_before(name), TensorProto.INT64, [BINS]))
-    del graph.node[:]
-    graph.node.extend(observers_backwards(nodes))
+    list_early(graph)
     carried = frozenset(names)
     for output in graph.output:
         if output.name in carried:

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from onnx import ModelProto, TensorProto, helper
+from support.models import parse, random_feeds
 
 import qc
 from qc.cli import main
 from qc.ir.errors import QcError, UsageError
-from qc.runtime import OrtExecutor, choose_provider, evaluate, open_session
+from qc.layers import layer_errors
+from qc.runtime import (
+    OrtExecutor,
+    bench,
+    choose_provider,
+    evaluate,
+    load_data,
+    model_inputs,
+    open_session,
+)
 from qc.runtime.native import library as libraries
+from qc.runtime.sessions import providers
 from qc.runtime.sessions.providers import check_provider, missing_for_cuda
 
 without_cuda = pytest.mark.skipif(not missing_for_cuda(), reason="CUDA can be used")
@@ -51,6 +64,8 @@ def test_an_unknown_provider_is_named_with_the_known_ones() -> None:
         evaluate(model(), {"same": model()}, feeds, provider="cdua")
     with pytest.raises(UsageError, match=sentence):
         qc.compile(model(), device="cdua")
+    with pytest.raises(UsageError, match=sentence):
+        qc.Simulation(model(), device="cdua")
 
 
 def test_auto_runs_everywhere() -> None:
@@ -62,9 +77,42 @@ def test_auto_runs_everywhere() -> None:
 @pytest.mark.usefixtures("forgotten")
 def test_an_onnx_runtime_without_cuda_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
-    with pytest.raises(QcError, match=r"CUDA cannot be used: .* pip install onnxruntime-gpu\[cuda,cudnn\]"):
+    with pytest.raises(QcError, match=r"CUDA cannot be used: .* pip install 'onnxruntime-gpu\[cuda,cudnn\]'"):
         open_session(model(), provider="cuda")
     assert choose_provider("auto") == "cpu"
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_whatever_runs_models_runs_them_where_it_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    network = parse("g (float[2, 4] x) => (float[2, 3] y) <float[4, 3] w> { y = MatMul(x, w) }")
+    onnx.save(network, tmp_path / "model.onnx")
+    feeds = load_data(random_feeds(network, 2), model_inputs(network))
+    compiled = qc.compile(network, data=feeds, device="cpu")
+    asked: list[Callable[[], object]] = [
+        lambda: bench({"it": tmp_path / "model.onnx"}, feeds, provider="cuda"),
+        lambda: evaluate(network, {"it": network}, feeds, provider="cuda"),
+        lambda: layer_errors(compiled, feeds, device="cuda"),
+        lambda: qc.measure_sensitivity(compiled, feeds, device="cuda"),
+        lambda: compiled.open_simulation(device="cuda"),
+    ]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
+    for ask in asked:
+        with pytest.raises(QcError, match="CUDA cannot be used: "):
+            ask()
+
+
+@pytest.mark.parametrize("command", ["bench", "eval", "sensitivity"])
+@pytest.mark.usefixtures("forgotten")
+def test_every_command_that_runs_models_takes_the_device(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onnx.save(model(), tmp_path / "model.onnx")
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
+    arguments = [command, str(tmp_path / "model.onnx"), "--random-data", "2", "--device", "cuda"]
+    assert main(arguments) == QcError.exit_code
+    assert "qc: error: CUDA cannot be used: " in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("forgotten")
@@ -87,7 +135,22 @@ def test_a_machine_without_a_gpu_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
     library = _library_for_cuda()
     assert library.qc_cuda_failure() is not None
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider"])
-    with pytest.raises(QcError, match="there is no GPU, or its driver does not fit: "):
+    with pytest.raises(QcError, match="there is no GPU, or it or its driver does not fit qc's library: "):
+        choose_provider("cuda")
+
+
+@without_cuda
+@pytest.mark.usefixtures("forgotten")
+@pytest.mark.filterwarnings("ignore:Specified provider")
+def test_an_onnx_runtime_that_lacks_libraries_of_cuda_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Found:
+        qc_cuda_failure = staticmethod(Mock(return_value=None))
+
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider"])
+    monkeypatch.setattr(providers, "library_path", lambda cuda: "library")
+    monkeypatch.setattr(ctypes, "CDLL", lambda path: Found)
+    assert choose_provider("auto") == "cpu"
+    with pytest.raises(QcError, match="CUDA cannot be used: ONNX Runtime cannot load its part for CUDA"):
         choose_provider("cuda")
 
 

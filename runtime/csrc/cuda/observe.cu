@@ -48,10 +48,11 @@ struct Seen {
     nonfinite += !finite;
   }
 
-  __device__ void add_extremes_to(std::int32_t* least, std::int32_t* greatest) const {
-    if (lowest == kKeyOfInfinity) return;  // nothing finite
-    atomicMin(least, lowest);
-    atomicMax(greatest, highest);
+  // Looks first, because threads that change the same memory wait for each other. What a look finds may be out of
+  // date, but never closer than the truth, so that no change is missed.
+  __device__ void add_extremes_to(volatile std::int32_t* least, volatile std::int32_t* greatest) const {
+    if (lowest < *least) atomicMin(const_cast<std::int32_t*>(least), lowest);
+    if (highest > *greatest) atomicMax(const_cast<std::int32_t*>(greatest), highest);
   }
 };
 
@@ -101,9 +102,9 @@ __global__ void observe_runs(const Stored<type>* x, Channels channels, std::size
     seen.add_extremes_to(&lowest, &highest);
     nonfinite += seen.nonfinite;
     __syncthreads();
-    if (threadIdx.x == 0 && lowest != kKeyOfInfinity) {
-      atomicMin(&gathered.lowest[run % channels.number], lowest);
-      atomicMax(&gathered.highest[run % channels.number], highest);
+    if (threadIdx.x == 0) {
+      const Seen all_seen = {lowest, highest, 0};
+      all_seen.add_extremes_to(&gathered.lowest[run % channels.number], &gathered.highest[run % channels.number]);
     }
   }
   if (nonfinite > 0) atomicAdd(gathered.nonfinite, Counter{nonfinite});
@@ -128,17 +129,20 @@ __global__ void observe_columns(const Stored<type>* x, Channels channels, std::s
 // memory of its own, which is many times faster than that of the device, and the others where the results go.
 constexpr std::uint32_t kWindowBegin = (127 - 20) << 7;  // 2^-20, as a bin
 constexpr std::uint32_t kWindowBins = 32 << 7;
+constexpr std::uint32_t kNegativeBin = kHistogramBins / 2;  // that of the negative zero
 
 template <ElementType type>
 __global__ void count_bins(const Stored<type>* x, std::size_t count, Counter* histogram) {
   __shared__ unsigned window[2 * kWindowBins];  // positive, then negative
   for (unsigned slot = threadIdx.x; slot < 2 * kWindowBins; slot += kThreads) window[slot] = 0;
   __syncthreads();
-  unsigned zeros = 0;
+  unsigned zeros = 0, negative_zeros = 0;
   const auto count_one = [&](float value) {
     const std::uint32_t bits = bits_of(value), bin = bits >> 16, slot = (bin & 0x7fffu) - kWindowBegin;
     if (bin == 0)
       ++zeros;
+    else if (bin == kNegativeBin)
+      ++negative_zeros;
     else if (slot < kWindowBins)
       atomicAdd(&window[slot + (bin >> 15) * kWindowBins], 1u);
     else if ((bits & kInfinityBits) != kInfinityBits)
@@ -147,6 +151,7 @@ __global__ void count_bins(const Stored<type>* x, std::size_t count, Counter* hi
   for_each_strided<type>(x, std::size_t{blockIdx.x} * kThreads + threadIdx.x, count,
                          std::size_t{gridDim.x} * kThreads, count_one);
   if (zeros > 0) atomicAdd(&histogram[0], Counter{zeros});
+  if (negative_zeros > 0) atomicAdd(&histogram[kNegativeBin], Counter{negative_zeros});
   __syncthreads();
   for (unsigned slot = threadIdx.x; slot < 2 * kWindowBins; slot += kThreads) {
     const unsigned sign = slot / kWindowBins;

@@ -29,7 +29,7 @@ _OPTIONS = [
     *("-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-fno-strict-aliasing"),
     *("-fsanitize=undefined", "-fno-sanitize-recover=all"),
     *("-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-DQC_INSTRUCTION_SET=baseline"),
-    "-DQC_BASELINE=baseline",
+    *("-DQC_BASELINE=baseline", "-DQC_FLAT="),
 ]
 
 
