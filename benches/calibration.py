@@ -1,59 +1,55 @@
-"""Time of calibration per sample, by what is collected, as ratios to the float model in the same run.
+"""Time to open and run a model in which every tensor is observed, and how it grows with their number.
 
-    python benches/calibration.py resnet50 mobilenetv2 vit
+    python benches/calibration.py
 
-One thread; the reader and the float model run in turns on every feed, and the medians are compared. Time is
-the processor time of the process, which other programs on the machine disturb less than the clock. The
-networks have the shapes of the real ones and random weights (see networks.py). Ends with exit code 1 above a
-limit.
+A chain of ops on a few numbers, so that hardly anything but opening counts. Times are processor time. Growth
+is that of the seconds beyond that of the tensors, from the smallest chain to the largest. What calibration
+costs per sample is in speed.py. Ends with exit code 1 when growth is above the limit.
 """
 
 from __future__ import annotations
 
 import sys
+import time
 
 import click
-from networks import NETWORKS, feeds
+import numpy as np
 from rich.console import Console
 from rich.table import Table
-from speed import Laps, observed, single
+from scale import chain
 
-import qc
 from qc.ir.executor import Observation
 from qc.runtime import OrtExecutor
 
-LIMITS = {
-    "min-max": {"resnet50": 1.10, "mobilenetv2": 1.30, "vit": 1.10},
-    "histogram": {"resnet50": 1.5, "mobilenetv2": 2.0, "vit": 1.5},
+LENGTHS = (800, 1600, 3200, 6400)
+REQUESTS = {
+    "min-max": Observation(),
+    "histogram": Observation(histogram=True),
+    "moments": Observation(moments=True),
 }
-REQUESTS = {"min-max": Observation(), "histogram": Observation(histogram=True)}
+GROWTH_LIMIT = 2.0
 
 
-def measure(name: str, samples: int) -> dict[str, float]:
-    """The ratio of each kind of calibration."""
-    model = NETWORKS[name]()
-    compiled = qc.compile(model, "w8a8", data=lambda: feeds(1), target="ort-cpu")
-    float_run, tensors = single(model), observed(compiled)
-    ratios = {}
-    for kind, request in REQUESTS.items():
-        laps = Laps(float_run, samples)
-        OrtExecutor(threads=1).observe(compiled.float_model, dict.fromkeys(tensors, request), laps)
-        ratios[kind] = laps.ratio()
-    return ratios
+def measure(length: int, request: Observation) -> float:
+    """Seconds to observe all tensors of a chain on one sample."""
+    model = chain(length)
+    names = [name for node in model.graph.node for name in node.output]
+    start = time.process_time()
+    OrtExecutor(threads=1).observe(model, dict.fromkeys(names, request), [{"x": np.ones(4, np.float32)}])
+    return time.process_time() - start
 
 
 @click.command(help=(__doc__ or "").partition("\n")[0])
-@click.argument("names", metavar="[NETWORK]...", nargs=-1, type=click.Choice(list(NETWORKS)))
-@click.option("--samples", default=21, show_default=True, help="Feeds to calibrate on.")
-def main(names: tuple[str, ...], samples: int) -> None:
-    """Prints one row per network and kind."""
-    table = Table("network", "collected", "per sample / float", "limit")
+def main() -> None:
+    """Prints one row for each kind of statistics."""
+    table = Table("seconds", *(f"{length:,} ops" for length in LENGTHS), "growth", "limit")
     missed = False
-    for name in names or NETWORKS:
-        for kind, ratio in measure(name, samples).items():
-            limit = LIMITS[kind][name]
-            missed |= ratio > limit
-            table.add_row(name, kind, f"{ratio:.3f}", f"{limit:.2f}")
+    measure(8, Observation())  # what is loaded when first needed takes no part
+    for kind, request in REQUESTS.items():
+        seconds = [measure(length, request) for length in LENGTHS]
+        growth = seconds[-1] / seconds[0] / (LENGTHS[-1] / LENGTHS[0])
+        missed |= growth > GROWTH_LIMIT
+        table.add_row(kind, *(f"{value:.2f}" for value in seconds), f"{growth:.2f}", f"{GROWTH_LIMIT:g}")
     Console().print(table)
     sys.exit(1 if missed else 0)
 

@@ -14,7 +14,7 @@ from qc.passes.target import Target, load_target
 from qc.runtime import OrtExecutor, choose_provider
 from qc.runtime.executors.sharing import SharingExecutor
 
-from .compiler import Compiled
+from .compiled import Compiled
 from .search import Compilation
 
 
@@ -79,7 +79,7 @@ def share(
         executor: what they share.
         compile: how one of them is done.
     """
-    for compilation in compilations:
+    for compilation in compilations if len(compilations) > 1 else ():
         executor.plan(compilation.compile)
     results: dict[str, Compiled] = {}
     for compilation in compilations:

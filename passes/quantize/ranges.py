@@ -15,6 +15,8 @@ from qc.ir.tensor_ref import TensorRef
 
 # The smallest scale of an integer grid: the product of two is still a normal float32, as biases need it.
 SMALLEST_SCALE = 2.0**-60
+# As many candidates for a range are judged at once: more of them leave the cache of a processor.
+_AT_ONCE = 4
 
 
 def encoding_of_range(spec: QuantSpec, low: np.ndarray, high: np.ndarray) -> Encoding:
@@ -76,51 +78,64 @@ def mse_range(
         return low, high
     fractions = np.geomspace(1.0, 1.0 / 32.0, steps)
 
-    def error(bottom: float, top: float) -> float:
-        encoding = encoding_of_range(spec, np.asarray(bottom), np.asarray(top))
-        return histogram_error(edges, counts, encoding, clipping)
+    def best(bottom: np.ndarray | float, top: np.ndarray | float) -> float:
+        """The fraction whose range has the least error; the largest of equals."""
+        bottoms, tops = np.broadcast_arrays(bottom, top)
+        errors = []
+        for part in (slice(start, start + _AT_ONCE) for start in range(0, steps, _AT_ONCE)):
+            encodings = encoding_of_range(spec, bottoms[part], tops[part])
+            errors.append(histogram_error(edges, counts, encodings, clipping))
+        return float(fractions[np.argmin(np.concatenate(errors))])
 
     if spec.symmetric:
-        best = float(min(fractions, key=lambda f: error(low * f, high * f)))
-        return low * best, high * best
+        fraction = best(low * fractions, high * fractions)
+        return low * fraction, high * fraction
     bottom, top = low, high
     for _ in range(2):
-        top = high * float(min(fractions, key=lambda f: error(bottom, high * f)))
-        bottom = low * float(min(fractions, key=lambda f: error(low * f, top)))
+        top = high * best(bottom, high * fractions)
+        bottom = low * best(low * fractions, top)
     return bottom, top
 
 
 def histogram_error(
     edges: np.ndarray, counts: np.ndarray, encoding: Encoding, clipping: float = 1.0
-) -> float:
-    """The summed squared rounding and clipping error of a per-tensor integer grid on a histogram.
+) -> np.ndarray:
+    """The summed squared rounding and clipping error of integer grids of a whole tensor on its histogram.
 
     The distance to the grid is piecewise linear, so its square integrates to a cubic in each piece; bins much
     narrower than a step count as points, where the difference of integrals would cancel. Errors beyond the
     outermost codes count ``clipping`` times.
+
+    Args:
+        edges, counts: the histogram; ``bins + 1`` and ``bins`` elements.
+        encoding: one grid, or several to compare, in a scale of any shape.
+        clipping: the weight of errors beyond the outermost codes.
+
+    Returns:
+        The errors; float64, shape of the scale.
     """
     first, last = encoding.spec.code_range
-    scale = float(encoding.scale)
-    origin = float(encoding.zero_point) - first
+    scale = encoding.scale.astype(np.float64)
     steps = float(last - first)
-    ends = edges / scale + origin
-    left, right = ends[:-1], ends[1:]
-    width = right - left
+    ends = edges / scale[..., None] + (encoding.zero_point - float(first))[..., None]
+    width = np.diff(ends)
     wide = width > 1e-3
-    centre = (left + right) / 2
+    centre = (ends[..., :-1] + ends[..., 1:]) / 2
     point = centre - np.clip(np.rint(centre), 0.0, steps)
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean = (_integral(right, steps, clipping) - _integral(left, steps, clipping)) / width
+        mean = np.diff(_integral(ends, steps, clipping)) / width
     weight = np.where((centre < 0.0) | (centre > steps), clipping, 1.0)
-    return float(np.sum(counts * np.where(wide, mean, weight * point * point)) * scale * scale)
+    return np.sum(counts * np.where(wide, mean, weight * point * point), axis=-1) * scale * scale
 
 
 def _integral(u: np.ndarray, steps: float, clipping: float) -> np.ndarray:
     """The integral from 0 to ``u`` of the weighted squared distance to the nearest code, 0 to ``steps``."""
     inside = np.clip(u, 0.0, steps)
     nearest = np.rint(inside)
+    rest = inside - nearest
     outside = u - inside
-    return nearest / 12.0 + (inside - nearest) ** 3 / 3.0 + clipping * outside**3 / 3.0
+    cubes = rest * rest * rest + clipping * (outside * outside * outside)  # ** 3 takes ten times as long
+    return nearest / 12.0 + cubes / 3.0
 
 
 def finite_data(const: TensorRef) -> np.ndarray:

@@ -12,18 +12,23 @@ import click
 
 import qc
 from qc.ir.errors import UsageError
+from qc.passes import PipelineFile
+from qc.passes.quantize.calibrate import Calibrate
 from qc.progress import RichProgress
 from qc.report import Fact, count, facts_grid, file_size, printable
 from qc.runtime import ModelStatistics, OrtExecutor, ShardedExecutor, choose_provider, process_executor
 
-from .files import FileType, InputFile, WordType, check_outputs, writing
-from .options import Job, JobCommand, WorkersType, chosen, job_options
+from .files import FileType, InputFile, WordType, check_outputs, toml_files, writing
+from .option_types import MOST_WORKERS, CountType
+from .options import Job, JobCommand, chosen, job_options
 from .output import print_note, standard_error
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _OPTIONS = (
-    click.option("--jobs", metavar="N", type=WorkersType(), help="Calibrate in so many processes."),
+    click.option(
+        "--jobs", metavar="N", type=CountType(most=MOST_WORKERS), help="Calibrate in so many processes."
+    ),
     click.option(
         "--cache",
         metavar="DIR",
@@ -59,6 +64,19 @@ class Collecting:
         )
         return inner if self.jobs is None else process_executor(self.jobs, inner)
 
+    def check(self, pipeline: PipelineFile) -> None:
+        """Tells where the options are without effect."""
+        asked = [
+            name for name, value in (("--jobs", self.jobs), ("--cache", self.cache)) if value is not None
+        ]
+        for step in pipeline.pipeline.passes():
+            if asked and isinstance(step, Calibrate) and step.is_sequential:
+                print_note(
+                    f"{' and '.join(asked)} without effect: AIMET's method {step.method} goes by the first "
+                    "sample and takes the others in their order, so that they are not divided, and nothing "
+                    "is kept"
+                )
+
 
 class ShardType(click.ParamType):
     """``I/N``: part I of N, counted from 1."""
@@ -87,8 +105,17 @@ class ShardType(click.ParamType):
 @click.option(
     "--shard", metavar="I/N", type=ShardType(), help="Take only part I of N of the data: every N-th sample."
 )
+@click.option(
+    "--also-for",
+    metavar="NAME|FILE",
+    type=WordType(),
+    multiple=True,
+    help="Collect what this target needs, too; may be repeated.",
+)
 @collecting_options
-def observe_command(output: Path | None, shard: tuple[int, int] | None, **given: Any) -> None:
+def observe_command(
+    output: Path | None, shard: tuple[int, int] | None, also_for: tuple[str, ...], **given: Any
+) -> None:
     """Collects what the pipeline calibrates MODEL.onnx on, for "qc MODEL.onnx --statistics FILE".
 
     Parts of the data can be observed on several machines, with --shard, and merged by "qc merge-statistics":
@@ -99,7 +126,8 @@ def observe_command(output: Path | None, shard: tuple[int, int] | None, **given:
     pipeline = job.chosen_pipeline()
     proto = job.read()
     output = output or Path(f"{Path(job.model).stem}.statistics.npz")
-    check_outputs([output], job.inputs(proto, pipeline, "the calibration data"))
+    targets = [file for name in also_for for file in toml_files(name, "a target")]
+    check_outputs([output], [*job.inputs(proto, pipeline, "the calibration data"), *targets])
     data = job.feeds(proto)
     if data is None:
         raise UsageError("there is no data to observe; give it with --data")
@@ -111,6 +139,7 @@ def observe_command(output: Path | None, shard: tuple[int, int] | None, **given:
             pipeline,
             data=data,
             target=job.target,
+            also_for=also_for,
             executor=collecting.executor(job, identify_feeds=True),
             progress=progress,
             seed=job.seed,

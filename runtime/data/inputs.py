@@ -130,7 +130,7 @@ def check_names(names: Sequence[str], inputs: Sequence[InputInfo], place: str) -
         if name not in known:
             raise DataError(
                 f"{place}: the model has no input '{name}'{nearest(str(name), known)}; "
-                f"its inputs are {_listed(known)}"
+                f"its inputs are {_listed_inputs(inputs)}"
             )
     for info in inputs:
         if info.name not in names and not info.optional:
@@ -171,6 +171,15 @@ def _check_shape(shape: tuple[int, ...], info: InputInfo, subject: str) -> None:
             raise DataError(
                 f"{subject} has size {size} on axis {axis}, shape {shape}; the model takes {info}"
             )
+
+
+def _listed_inputs(inputs: Sequence[InputInfo]) -> str:
+    """The names of the inputs; of those with a default only how many, as a simulation has three per grid."""
+    required = [info.name for info in inputs if not info.optional]
+    optional = [info.name for info in inputs if info.optional]
+    if not required or not optional:
+        return _listed(required or optional)
+    return f"{_listed(required)}, and {len(optional):,} with a default"
 
 
 def _listed(names: Sequence[str]) -> str:

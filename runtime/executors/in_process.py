@@ -96,7 +96,7 @@ class OrtExecutor:
         carried = list(outputs.histograms.values()) if on_gpu else []  # else they would be copied every time
         if carried:
             carry_histograms(observed, carried)
-        session = self._open(observed, model.weights, model.base_dir)
+        session = self._open(observed, model.weights, model.base_dir, in_listed_order=True)
         identify = self.identify_feeds or self.cache is not None
         return Observer(session, outputs, list(requests), not self.allow_nonfinite, identify, carried)
 
@@ -131,7 +131,11 @@ class OrtExecutor:
         return {name: found[name] for name in names}
 
     def _open(
-        self, model: ModelProto, weights: Mapping[str, np.ndarray], base_dir: Path | None
+        self,
+        model: ModelProto,
+        weights: Mapping[str, np.ndarray],
+        base_dir: Path | None,
+        in_listed_order: bool = False,
     ) -> ort.InferenceSession:
         return open_session(
             model,
@@ -140,6 +144,7 @@ class OrtExecutor:
             optimize=self.optimize,
             threads=self.threads,
             provider=self.provider,
+            in_listed_order=in_listed_order,
         )
 
     def _results(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -154,9 +155,16 @@ class _Sums:
 def _zeros(histograms: int) -> np.ndarray:
     """Empty histograms, int64 ``(histograms, 65536)``, that take memory only around the bins in use.
 
-    The system gives memory to a mapping page by page when it is written to.
+    The system gives memory to a private mapping page by page when it is written to; to a shared one also when
+    it is read.
     """
     if not histograms:
         return np.zeros((0, BINS), np.int64)
-    memory = mmap.mmap(-1, histograms * BINS * np.dtype(np.int64).itemsize)
+    size = histograms * BINS * np.dtype(np.int64).itemsize
+    if not hasattr(mmap, "MAP_PRIVATE"):  # on Windows
+        return np.frombuffer(mmap.mmap(-1, size), np.int64).reshape(histograms, BINS)
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        with contextlib.suppress(OSError):  # of a system that has no huge pages
+            memory.madvise(mmap.MADV_NOHUGEPAGE)
     return np.frombuffer(memory, np.int64).reshape(histograms, BINS)

@@ -19,6 +19,8 @@ from .in_process import OrtExecutor
 from .observer import OnFeeds
 from .sharded import ShardedExecutor
 
+_NAMED = 3  # tensors in a message
+
 
 @dataclass
 class Recorder(DelegatingExecutor):
@@ -49,7 +51,10 @@ class Recorder(DelegatingExecutor):
             UsageError: it did so once already; only one calibration can be recorded.
         """
         if self.statistics is not None:
-            raise UsageError("the pipeline observes tensors more than once, which cannot be recorded")
+            raise UsageError(
+                "tensors are observed more than once, by several passes or in another model for another "
+                "target, which cannot be recorded; observe for one target at a time"
+            )
         wide = {name: replace(request, histogram=True) for name, request in requests.items()}
         found = self.inner.observe(model, wide, data, base_dir=base_dir, on_feeds=on_feeds)
         statistics = replace(found, model=model_fingerprint(*ModelParts.of(model, base_dir)))
@@ -100,10 +105,12 @@ class RecordedExecutor(DelegatingExecutor):
                 "the statistics were collected on another model, or after other passes; collect them with "
                 "qc observe for this model, pipeline and target"
             )
-        for name in requests:
-            if name not in recorded:
-                raise UsageError(
-                    f"the statistics lack the tensor '{name}'; collect them with qc observe for this model, "
-                    "pipeline and target"
-                )
+        missing = [name for name in requests if name not in recorded]
+        if missing:
+            named = ", ".join(f"'{name}'" for name in missing[:_NAMED])
+            more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+            raise UsageError(
+                f"the statistics lack {named}{more}; collect them with qc observe for this model and "
+                "pipeline, and for all targets: the first with --target, the others with --also-for"
+            )
         return replace(recorded, tensors={name: recorded[name] for name in requests})

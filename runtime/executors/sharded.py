@@ -79,9 +79,12 @@ class ShardedExecutor(DelegatingExecutor):
         if not any(result.feeds for result in results):
             raise DataError(f"{whole.origin}: there is no sample")
         for note in (note for result in results for note in result.notes):
-            if self.inner.on_note is not None:
-                self.inner.on_note(note)
+            self._note(note)
         return reduce(ModelStatistics.merge, (result.statistics for result in results))
+
+    def _note(self, note: str) -> None:
+        if self.inner.on_note is not None:
+            self.inner.on_note(note)
 
     def _results(
         self, work: Mapping[int, Callable[[], _ShardResult]], on_feeds: OnFeeds | None
@@ -91,6 +94,7 @@ class ShardedExecutor(DelegatingExecutor):
         refusals: dict[int, QcError] = {}
         failures: Counter[int] = Counter()
         while len(results) < len(work):
+            failure: Exception | None = None
             for index, future in self._submitted({i: work[i] for i in work if i not in results}):
                 try:
                     results[index] = future.result()
@@ -98,6 +102,7 @@ class ShardedExecutor(DelegatingExecutor):
                     refusals[index] = error
                 except Exception as error:  # whatever a worker dies of, or a pool says of it
                     failures[index] += 1
+                    failure = error
                     if failures[index] > self.retries:
                         raise QcError(
                             f"shard {index} of {self.shards} failed {failures[index]} times, at last with "
@@ -108,6 +113,11 @@ class ShardedExecutor(DelegatingExecutor):
                         on_feeds(results[index].feeds)
             if refusals:
                 raise refusals[min(refusals)]
+            if failure is not None:
+                self._note(
+                    f"{len(work) - len(results)} of {self.shards} shards are done again, as a worker failed "
+                    f"with {type(failure).__name__}: {failure}"
+                )
         return [results[index] for index in sorted(results)]
 
     def _submitted(

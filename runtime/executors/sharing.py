@@ -50,6 +50,11 @@ class SharingExecutor(DelegatingExecutor):
         finally:
             self._planning = False
 
+    @property
+    def planned_models(self) -> int:
+        """On how many models statistics will be asked for, as far as was planned."""
+        return len(self._planned)
+
     def observe(
         self,
         model: ModelProto,

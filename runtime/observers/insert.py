@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,9 @@ from ..native.library import QC_DOMAIN
 from ..protos.parts import bodies, needed_part, tensor_names, walk_graphs
 from ..statistics.tensor import BINS
 from .moments import MomentOutputs, moment_nodes
+
+_PREFIX = "qc.observe."  # of the names of all nodes and values that are added
+_PACKED_AT_ONCE = 64
 
 
 class RangeOutputs(NamedTuple):
@@ -147,6 +151,8 @@ def add_observers(
     outputs = observers.add(result.graph, is_body=False)
     for name in outputs.names():
         result.graph.output.add(name=name)
+    for graph in walk_graphs(result.graph):
+        list_early(graph)
     if all(entry.domain != QC_DOMAIN for entry in result.opset_import):
         result.opset_import.append(helper.make_opsetid(QC_DOMAIN, 1))
     return result, outputs
@@ -179,20 +185,31 @@ class _Observers:
             if self._requests[name].moments or self._requests[name].gram
         }
         for name, outputs in moments.items():
-            graph.node.extend(moment_nodes(name, self._requests[name], outputs))
+            nodes += moment_nodes(name, self._requests[name], outputs)
+        graph.node.extend(nodes)
         whole = [name for name in own if self._requests[name].axis is None]
         tensors = (*whole, *(name for part in parts for name in part.tensors))
-        packed = _range_outputs(f"{self._next_stem()}.all")
-        if tensors:
-            packs = [ranges[name] for name in whole] + [part.packed for part in parts if part.tensors]
-            nodes += _packers(packs, packed)
-        graph.node.extend(observers_backwards(nodes))
+        packs = [ranges[name] for name in whole] + [part.packed for part in parts if part.tensors]
+        packed = self._pack(graph, packs)
         channels = {name: ranges[name] for name in own if self._requests[name].axis is not None}
         for part in parts:
             channels |= part.channels
             histograms |= part.histograms
             moments |= part.moments
         return ObserverOutputs(tensors, packed, channels, histograms, moments)
+
+    def _pack(self, graph: GraphProto, parts: Sequence[RangeOutputs]) -> RangeOutputs:
+        """Joins the numbers of some tensors to one output of each kind, in steps of a few at a time.
+
+        ONNX Runtime plans the memory in a time that grows with the square of the results that wait.
+        """
+        packed = _range_outputs(self._next_stem())
+        while len(parts) > _PACKED_AT_ONCE:
+            chunks = [parts[i : i + _PACKED_AT_ONCE] for i in range(0, len(parts), _PACKED_AT_ONCE)]
+            parts = [self._pack(graph, chunk) for chunk in chunks]
+        if parts:
+            graph.node.extend(_packers(parts, packed))
+        return packed
 
     def _add_inside(self, graph: GraphProto, node: NodeProto) -> list[ObserverOutputs]:
         """Observes the bodies of a node and makes the summaries outputs of the node."""
@@ -263,18 +280,23 @@ def _give_back(node: NodeProto, inside: Sequence[tuple[GraphProto, ObserverOutpu
                 body.output.append(slot.info(name))
 
 
-def observers_backwards(nodes: Sequence[NodeProto]) -> list[NodeProto]:
-    """Topologically ordered nodes in the order that lets ONNX Runtime run each observer early.
+def list_early(graph: GraphProto) -> None:
+    """Lists each node that :func:`add_observers` added directly behind the last of those that it reads.
 
-    ONNX Runtime sorts nodes depth first, from the last leaf to the first. Observers are leaves, or next to
-    them: listed backwards and last, each runs as soon as its tensor is there, while it is in the cache, and
-    the tensor's memory is free again. Otherwise all of them run at the end, when all tensors are alive.
+    Run in this order, an observer sees its tensor while that is in the cache, and the tensor's memory is free
+    again soon. ONNX Runtime keeps to the order if it is asked to, see :func:`qc.runtime.open_session`. Apart
+    from that, it sorts the nodes several times, by their places, and slowly where many late ones are ready.
     """
-    observers = [node for node in nodes if node.domain == QC_DOMAIN and node.op_type == "Observe"]
-    statistics = {name for node in observers for name in node.output}
-    packers = [node for node in nodes if not statistics.isdisjoint(node.input)]
-    last = {id(node) for node in (*observers, *packers)}
-    return [node for node in nodes if id(node) not in last] + observers[::-1] + packers
+    places: dict[str, int] = {}
+    order: list[tuple[int, NodeProto]] = []
+    for index, node in enumerate(graph.node):
+        added = node.name.startswith(_PREFIX)
+        place = max((places.get(name, -1) for name in node.input), default=-1) if added else index
+        places.update(dict.fromkeys(node.output, place))
+        order.append((place, node))
+    nodes = [node for _, node in sorted(order, key=itemgetter(0))]
+    del graph.node[:]
+    graph.node.extend(nodes)
 
 
 def _range_outputs(stem: str) -> RangeOutputs:
@@ -312,7 +334,7 @@ def _packers(parts: Sequence[RangeOutputs], packed: RangeOutputs) -> list[NodePr
 def _unused_prefix(graph: GraphProto) -> str:
     """A beginning that no name in the graph or its subgraphs has."""
     taken = {name for body in walk_graphs(graph) for name in tensor_names(body)}
-    prefix = "qc.observe."
+    prefix = _PREFIX
     while any(name.startswith(prefix) for name in taken):
         prefix += "."
     return prefix

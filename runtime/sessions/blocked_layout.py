@@ -16,7 +16,7 @@ from typing import Any
 from onnx import ModelProto, NodeProto, helper
 
 from ..native.library import QC_DOMAIN
-from ..observers.insert import observers_backwards
+from ..observers.insert import list_early
 from ..protos.parts import names_read
 
 DOMAIN = "com.microsoft.nchwc"
@@ -56,7 +56,8 @@ def keep_blocked(model: ModelProto) -> ModelProto | None:
         return None
     nodes = _without_unread_conversions(nodes, (output.name for output in model.graph.output))
     del model.graph.node[:]
-    model.graph.node.extend(observers_backwards(nodes))
+    model.graph.node.extend(nodes)
+    list_early(model.graph)
     return model
 
 

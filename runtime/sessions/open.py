@@ -46,6 +46,7 @@ def open_session(
     optimized_file: Path | None = None,
     profile_prefix: Path | None = None,
     provider: str = "cpu",
+    in_listed_order: bool = False,
 ) -> ort.InferenceSession:
     """Opens a model for running.
 
@@ -62,6 +63,8 @@ def open_session(
         optimized_file: where ONNX Runtime writes the graph that it runs, with its weights in a second file.
         profile_prefix: measure every node; the name of the file that ``end_profiling`` writes begins so.
         provider: ``"cpu"``; ``"cuda"`` for a GPU of NVIDIA; ``"auto"`` for a GPU if CUDA can be used here.
+        in_listed_order: run nodes as they are listed, those that were fused when nothing else is ready;
+            otherwise ONNX Runtime runs them depth first, from the last leaf of the graph to the first.
 
     Raises:
         UsageError: there is no provider of that name.
@@ -73,7 +76,7 @@ def open_session(
         model, base_dir = load_model(model), Path(model).parent
     if weights is None:
         model, weights = detach_weights(model)
-    options = _options(optimize, threads, quiet)
+    options = _options(optimize, threads, quiet, in_listed_order)
     if profile_prefix is not None:
         options.enable_profiling = True
         options.profile_file_prefix = str(profile_prefix)
@@ -90,7 +93,9 @@ def open_session(
         blocked = keep_blocked(load_model(options.optimized_model_filepath))
     if blocked is None:
         return session
-    return _create(*detach_weights(blocked), base_dir, _options(False, threads, quiet), provider)
+    del session  # so that its memory serves the next one
+    options = _options(False, threads, quiet, in_listed_order)
+    return _create(*detach_weights(blocked), base_dir, options, provider)
 
 
 def _may_be_blocked(model: ModelProto) -> bool:
@@ -191,8 +196,12 @@ def accepted_by(session: ort.InferenceSession, feed: Feed) -> Feed:
     return {name: array for name, array in feed.items() if name in known}
 
 
-def _options(optimize: bool, threads: int | None, quiet: bool) -> ort.SessionOptions:
+def _options(
+    optimize: bool, threads: int | None, quiet: bool, in_listed_order: bool = False
+) -> ort.SessionOptions:
     options = ort.SessionOptions()
+    if in_listed_order:
+        options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
     if quiet:
         options.log_severity_level = _SILENT
     if threads is not None:

@@ -53,6 +53,12 @@ class ModelStatistics(Mapping[str, TensorStatistics]):
     def __repr__(self) -> str:
         return f"<ModelStatistics of {len(self.tensors)} tensors on {len(self.feeds)} feeds>"
 
+    @property
+    def missing_feeds(self) -> int:
+        """How many numbers of feeds below the highest are not in them: none in those of all the data."""
+        numbers = np.unique(self.feeds[:, 0])
+        return int(numbers[-1]) + 1 - len(numbers) if len(numbers) else 0
+
     def merge(self, other: ModelStatistics) -> ModelStatistics:
         """The statistics of both together: exact, and the same in any order but for the order of the names.
 

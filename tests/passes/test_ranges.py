@@ -138,7 +138,8 @@ def test_least_squares_are_no_worse_than_the_full_range(array: np.ndarray, spec:
     edges, counts = seen.histogram()
 
     def error(low: float, high: float) -> float:
-        return histogram_error(edges, counts, encoding_of_range(spec, np.asarray(low), np.asarray(high)))
+        encoding = encoding_of_range(spec, np.asarray(low), np.asarray(high))
+        return float(histogram_error(edges, counts, encoding))
 
     full = error(float(array.min()), float(array.max()))
     assert error(*mse_range(seen, spec)) <= full * (1 + 1e-9) + 1e-12
@@ -168,13 +169,23 @@ def test_the_error_on_a_histogram_is_that_of_the_values() -> None:
 
 
 @given(hnp.arrays(np.float32, st.integers(1, 60), elements=numbers), spec_choice)
+def test_grids_judged_at_once_have_the_errors_of_each(array: np.ndarray, spec: QuantSpec) -> None:
+    edges, counts = Seen(array).histogram()
+    low, high = array.min() * np.linspace(1.0, 0.1, 5), array.max() * np.linspace(1.0, 0.1, 5)
+    errors = histogram_error(edges, counts, encoding_of_range(spec, low, high), clipping=2.0)
+    for index, error in enumerate(errors):
+        encoding = encoding_of_range(spec, low[index], high[index])
+        assert error == histogram_error(edges, counts, encoding, clipping=2.0)
+
+
+@given(hnp.arrays(np.float32, st.integers(1, 60), elements=numbers), spec_choice)
 def test_clipping_that_counts_more_clips_less(array: np.ndarray, spec: QuantSpec) -> None:
     seen = Seen(array)
     edges, counts = seen.histogram()
 
     def error(low: float, high: float) -> float:
         encoding = encoding_of_range(spec, np.asarray(low), np.asarray(high))
-        return histogram_error(edges, counts, encoding, clipping=3.0)
+        return float(histogram_error(edges, counts, encoding, clipping=3.0))
 
     full = error(float(array.min()), float(array.max()))
     assert error(*mse_range(seen, spec, clipping=3.0)) <= full * (1 + 1e-9) + 1e-12

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -38,6 +39,7 @@ def test_parts_observed_apart_calibrate_as_one_run(method: str) -> None:
     for part in ("1", "2", "3"):
         observe(*passes, "--shard", f"{part}/3", "-o", f"{part}.npz")
     assert main(["merge-statistics", "3.npz", "1.npz", "2.npz", "-o", "all.npz"]) == 0
+    assert ModelStatistics.load("all.npz").missing_feeds == 0
     assert main([MODEL, *passes, "--statistics", "all.npz", "-o", "merged.onnx"]) == 0
     assert main([MODEL, *passes, "--data", DATA, "--threads", "1", "-o", "straight.onnx"]) == 0
     assert Path("merged.onnx").read_bytes() == Path("straight.onnx").read_bytes()
@@ -56,6 +58,39 @@ def test_one_file_serves_every_method() -> None:
     assert len(outputs) > 4
 
 
+def test_one_file_serves_several_targets(capsys: pytest.CaptureFixture[str]) -> None:
+    passes = ["--passes", "insert-quantizers,calibrate,insert-qdq"]
+    targets = [*passes, "--target", "ort-cpu", "--also-for", "npu"]
+    observe(*passes, "--target", "ort-cpu", "-o", "one.npz")
+    assert main([MODEL, *targets, "--statistics", "one.npz", "-o", "merged.onnx"]) == 2
+    refusal = capsys.readouterr().err
+    assert "the statistics lack '" in refusal and "--also-for" in refusal
+    observe(*targets, "-o", "both.npz")
+    assert main([MODEL, *targets, "--statistics", "both.npz", "-o", "merged.onnx"]) == 0
+    assert main([MODEL, *targets, "--data", DATA, "--threads", "1", "-o", "straight.onnx"]) == 0
+    for suffix in ("onnx", "npu.onnx"):
+        assert Path(f"merged.{suffix}").read_bytes() == Path(f"straight.{suffix}").read_bytes()
+
+
+def test_targets_with_other_models_are_refused_before_the_data_is_read() -> None:
+    passes = "insert-quantizers,calibrate{rounded_parameters=true}"
+    targets = ("ort-cpu", "ort-cpu-avx2")  # whose weights, rounded while data is observed, are not the same
+    with pytest.raises(qc.UsageError, match="another model for another target; observe for one target"):
+        qc.observe(MODEL, passes, data=lambda: pytest.fail("read"), target=targets[0], also_for=targets[1:])
+
+
+def test_a_method_without_statistics_is_refused_before_the_data_is_read() -> None:
+    passes = "insert-quantizers,calibrate{arithmetic=aimet method=sqnr}"
+    with pytest.raises(qc.UsageError, match="method sqnr looks at the tensors themselves"):
+        qc.observe(MODEL, passes, data=lambda: pytest.fail("read"))
+
+
+def test_options_without_effect_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    passes = "insert-quantizers,calibrate{arithmetic=aimet method=sqnr},to-encodings"
+    assert main([MODEL, "--passes", passes, "--data", DATA, "--cache", "kept", "-o", "q.onnx"]) == 0
+    assert "--cache without effect: AIMET's method sqnr" in " ".join(capsys.readouterr().err.split())
+
+
 def test_what_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     observe("--shard", "2/3")
     told = capsys.readouterr().err
@@ -63,6 +98,8 @@ def test_what_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["merge-statistics", "-q", "digits_cnn.statistics.npz", "-o", "same.npz"]) == 0
     assert capsys.readouterr().err == ""
     assert len(ModelStatistics.load("same.npz").feeds) == 43
+    assert main([MODEL, "--statistics", "same.npz", "-o", "part.onnx"]) == 0
+    assert "of 43 samples and lack at least 85 samples" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_cache_fills_and_is_used(
@@ -78,6 +115,18 @@ def test_a_cache_fills_and_is_used(
     monkeypatch.setattr("qc.runtime.executors.observer.Observer.add", refuse)
     assert main([MODEL, "--data", DATA, "-o", "second.onnx"]) == 0
     assert Path("first.onnx").read_bytes() == Path("second.onnx").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def statistics(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with statistics of some feeds after the default passes, and after others."""
+    folder = tmp_path_factory.mktemp("statistics")
+    data = load_data(DATA, model_inputs(onnx.load(MODEL))).shard(0, 40)
+    executor = OrtExecutor(identify_feeds=True)
+    qc.observe(MODEL, data=data, executor=executor).save(folder / "one.npz")
+    other = "insert-quantizers,calibrate"
+    qc.observe(MODEL, other, data=data, executor=executor).save(folder / "other.npz")
+    return folder
 
 
 @pytest.mark.parametrize(
@@ -100,12 +149,10 @@ def test_a_cache_fills_and_is_used(
     ],
 )
 def test_mistakes_are_one_sentence(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+    statistics: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
 ) -> None:
-    data = load_data(DATA, model_inputs(onnx.load(MODEL))).shard(0, 40)
-    executor = OrtExecutor(identify_feeds=True)
-    qc.observe(MODEL, data=data, executor=executor).save("one.npz")
-    qc.observe(MODEL, "insert-quantizers,calibrate", data=data, executor=executor).save("other.npz")
+    for path in statistics.iterdir():
+        shutil.copy(path, path.name)
     assert main(arguments) in (2, 3, 4)
     told = capsys.readouterr().err
     assert sentence in " ".join(told.split()) and "Traceback" not in told

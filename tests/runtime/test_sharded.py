@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Executor as Pool
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -151,8 +152,12 @@ class Flaky(Pool):
 
 def test_a_lost_shard_is_tried_again_a_few_times(digits: ModelProto, straight: ModelStatistics) -> None:
     pool = Flaky(failures=4)
-    assert same(ShardedExecutor(SINGLE, pool, 2).observe(digits, REQUESTS, IMAGES), straight)
+    notes: list[str] = []
+    executor = ShardedExecutor(replace(SINGLE, on_note=notes.append), pool, 2)
+    assert same(executor.observe(digits, REQUESTS, IMAGES), straight)
     assert pool.tries == 6
+    lost = "2 of 2 shards are done again, as a worker failed with ConnectionError: the worker is gone"
+    assert notes == [lost, lost]
     with pytest.raises(QcError, match=r"shard \d of 2 failed 3 times.*ConnectionError: the worker is gone"):
         ShardedExecutor(SINGLE, Flaky(failures=9), 2).observe(digits, REQUESTS, IMAGES)
 
