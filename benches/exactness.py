@@ -130,30 +130,31 @@ def steps_in_integers(compiled: qc.Compiled, samples: list[Feed]) -> Iterator[np
             yield np.rint(np.abs(real - arrays[name]) / quantizer.encoding.scale)
 
 
-def compile_case(name: str, data: str | None, count: int) -> tuple[qc.Compiled, list[Feed]]:
+def compile_case(name: str, target: str, data: str | None, count: int) -> tuple[qc.Compiled, list[Feed]]:
     """A network of the benches or a model file, compiled, and the samples to compare on."""
     if name in NETWORKS:
         compiled = qc.compile(
-            NETWORKS[name](), "w8a8", data=lambda: feeds(CALIBRATION_SAMPLES), target="ort-cpu"
+            NETWORKS[name](), "w8a8", data=lambda: feeds(CALIBRATION_SAMPLES), target=target
         )
         return compiled, list(feeds(count))
     if data is None:
         raise click.ClickException(f"'{name}' is no network of the benches; a model file needs --data")
     source = load_data(data, model_inputs(onnx.load(name, load_external_data=False)))
-    compiled = qc.compile(Path(name), "w8a8", data=source, target="ort-cpu")
+    compiled = qc.compile(Path(name), "w8a8", data=source, target=target)
     return compiled, [dict(feed) for feed in islice(source, count)]
 
 
 @click.command(help=(__doc__ or "").partition("\n")[0])
 @click.argument("names", metavar="[NETWORK|MODEL.onnx]...", nargs=-1)
+@click.option("--target", default="ort-cpu", show_default=True, help="What the integers are lowered for.")
 @click.option("--data", metavar="SRC", help="Data of a model file.")
 @click.option("--count", default=1, show_default=True, help="Samples to compare on.")
-def main(names: tuple[str, ...], data: str | None, count: int) -> None:
+def main(names: tuple[str, ...], target: str, data: str | None, count: int) -> None:
     """Prints one row per model."""
     table = Table("model", "float", "values", "equal", "one step", "most steps")
     missed = False
     for name in names or tuple(NETWORKS):
-        compiled, samples = compile_case(name, data, count)
+        compiled, samples = compile_case(name, target, data, count)
         common = equal_in_float(compiled, samples)
         steps = [array.ravel() for array in steps_in_integers(compiled, samples)]
         counted = np.concatenate(steps) if steps else np.zeros(1)

@@ -1,6 +1,7 @@
 """Speed of simulation, integers and calibration, as ratios to the float model in the same run.
 
     python benches/speed.py resnet50 mobilenetv2 vit
+    python benches/speed.py --target ort-cpu-amx
     python benches/speed.py --threads 1 --threads 2 --aimet-python PYTHON
 
 The models run in turns, so that all see the same machine, and medians are compared. With one thread, time is
@@ -105,10 +106,10 @@ class Laps:
         return statistics.median(self.reader[1:]) / statistics.median(self.float[1:])
 
 
-def measure(name: str, threads: int, rounds: int) -> dict[str, float]:
+def measure(name: str, target: str, threads: int, rounds: int) -> dict[str, float]:
     """Milliseconds of the float model, and the ratios."""
     model = NETWORKS[name]()
-    compiled = qc.compile(model, "w8a8", data=lambda: feeds(CALIBRATION_SAMPLES), target="ort-cpu")
+    compiled = qc.compile(model, "w8a8", data=lambda: feeds(CALIBRATION_SAMPLES), target=target)
     clock = clock_for(threads)
     runs = [single(made, threads) for made in (model, compiled.simulation, compiled.model)]
     plain, simulation, integer = interleaved(runs, rounds, clock)
@@ -136,18 +137,24 @@ def measure_aimet(python: str, name: str, threads: int, rounds: int) -> dict[str
 @click.argument("names", metavar="[NETWORK]...", nargs=-1, type=click.Choice(list(NETWORKS)))
 @click.option("--rounds", default=21, show_default=True, help="Runs of every model.")
 @click.option("--threads", multiple=True, default=(1, 2), show_default=True, help="Threads; may be repeated.")
+@click.option("--target", default="ort-cpu", show_default=True, help="What the integers are lowered for.")
 @click.option("--aimet-python", metavar="PYTHON", help="A Python that has aimet-onnx.")
 @click.option("--aimet-rounds", default=7, show_default=True, help="Runs of AIMET's simulation.")
 def main(
-    names: tuple[str, ...], rounds: int, threads: tuple[int, ...], aimet_python: str | None, aimet_rounds: int
+    names: tuple[str, ...],
+    rounds: int,
+    threads: tuple[int, ...],
+    target: str,
+    aimet_python: str | None,
+    aimet_rounds: int,
 ) -> None:
     """Prints one table for each number of threads, with one row per network; limits in brackets."""
     missed = False
     for count in threads:
-        title = f"ratios to float, {count} thread{'s' if count > 1 else ''}"
+        title = f"ratios to float, {target}, {count} thread{'s' if count > 1 else ''}"
         table = Table("network", "float, ms", *LIMITS, title=title)
         for name in names or NETWORKS:
-            result = measure(name, count, rounds)
+            result = measure(name, target, count, rounds)
             table.add_row(name, f"{result['float']:.1f}", *(_cell(result, kind, name) for kind in LIMITS))
             missed |= count == 1 and any(result[kind] > limits[name] for kind, limits in LIMITS.items())
             if aimet_python is not None:

@@ -24,10 +24,13 @@ def saturates() -> bool:
 
 
 @pytest.mark.skipif(saturates(), reason="this processor has no VNNI, and full-range weights saturate on it")
-def test_integers_are_one_step_from_the_simulation() -> None:
+@pytest.mark.parametrize("target", ["ort-cpu", "ort-cpu-amx"])
+def test_integers_are_one_step_from_the_simulation(target: str) -> None:
     with np.load(FIXTURES / "digits_calibration.npz") as data:
         images = data["image"]
-    compiled = qc.compile(FIXTURES / "digits_cnn.onnx", "w8a8", data=[{"image": images}], threads=1)
+    compiled = qc.compile(
+        FIXTURES / "digits_cnn.onnx", "w8a8", data=[{"image": images}], target=target, threads=1
+    )
     integer, simulation, table = compiled.model, compiled.simulation, compiled.ir.quant
     quantizers = {site.value.name: table.get(site) for site in table.sites() if site.op is None}
     made = {output for node in integer.graph.node for output in node.output}

@@ -22,8 +22,8 @@ from qc.ir.tensor_ref import TensorRef
 
 from ..base import Pass, Stage, option
 from ..context import Artifact, PassContext
+from .fit_kernels import fit_kernels
 from .newer_opset import in_opset
-from .pad_channels import pad_channels
 from .rewire import numbers, rewire
 
 # The first opset with QuantizeLinear. Below it ONNX Runtime takes its own version of that operator, and fuses
@@ -41,8 +41,9 @@ class InsertQdq(Pass):
     codes. Types and granularities that the model's opset does not have use the operators of the target's
     extension domain; where that does not have them either, ``opset=raise`` converts the model. Shifted int2
     weights become int4 with the same numbers. A convolution on fewer input channels than the target wants (a
-    picture has three) gets more, with codes and weights of zero. That changes no result, and ``import-qdq``
-    takes them away again.
+    picture has three) gets more, with codes and weights of zero. Where the target has a quicker kernel for
+    weights whose zero points are not 0, codes and zero points of a convolution are one lower than they are in
+    the simulation. Both change no result, and ``import-qdq`` undoes them.
     """
 
     name = "insert-qdq"
@@ -55,6 +56,7 @@ class InsertQdq(Pass):
         "keep", "what to do if a grid needs a newer opset: refuse it, or convert the model"
     )
     pad_channels: bool = option(True, "give a convolution as many input channels as the target wants")
+    shift_weights: bool = option(True, "give weights zero points of -1 where the target wants it")
 
     def run(self, model: Model, context: PassContext) -> None:
         extension = context.target.extension_domain if context.target is not None else ""
@@ -64,8 +66,8 @@ class InsertQdq(Pass):
         with rewriter.trial():
             emitter = _Emitter(model, rewriter, extension, self.weights == "codes")
             emitter.round_again_inside(rewire(model, rewriter, emitter.round_value))
-            if self.pad_channels and context.target is not None:
-                pad_channels(model, rewriter, context.target.least_channels)
+            if context.target is not None:
+                fit_kernels(model, rewriter, context.target, self.pad_channels, self.shift_weights)
             context.add_artifact("qdq", Artifact("onnx", lower(model), ".onnx"))
 
 

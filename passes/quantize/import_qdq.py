@@ -22,7 +22,7 @@ from qc.ir.two_level import TwoLevelScale, two_level_scale
 
 from ..base import Pass, Stage
 from ..context import PassContext
-from ..lower.pad_channels import unpad_channels
+from ..lower.fit_kernels import unfit_kernels
 
 _DOMAINS = ("", "com.microsoft")
 _SUFFIXES = ("_quantized", "_q", "_DequantizeLinear_Output", "_dequantized")  # of qc, ONNX Runtime, AIMET
@@ -41,7 +41,7 @@ class ImportQdq(Pass):
     stage = Stage.ANNOTATE
 
     def run(self, model: Model, context: PassContext) -> None:
-        unpad_channels(model)
+        unfit_kernels(model)
         known = _Known({}, {})
         for graph in list(model.graphs()):
             _Import(model, graph, known).run()

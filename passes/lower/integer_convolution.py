@@ -1,0 +1,89 @@
+"""Convolutions on integers as lowering writes them: the parts of one, and other codes for its weight."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from onnx import TensorProto
+
+from qc.ir.graph import Op, Value, ValueType
+from qc.ir.rewriter import Rewriter
+
+BYTES = (TensorProto.INT8, TensorProto.UINT8)
+
+
+class IntegerConvolution(NamedTuple):
+    """An ungrouped convolution of codes by stored codes; nothing else reads its two DequantizeLinear ops.
+
+    Attributes:
+        data: the DequantizeLinear op of what is convolved.
+        codes: what it dequantizes.
+        weight: the DequantizeLinear op of the weight.
+        weights: what it dequantizes, a constant of 8-bit codes that nothing else reads.
+        zero_points: the zero points of the weight.
+    """
+
+    data: Op
+    codes: Value
+    weight: Op
+    weights: Value
+    zero_points: np.ndarray
+
+    @property
+    def array(self) -> np.ndarray:
+        """The codes of the weight."""
+        assert self.weights.const is not None
+        return self.weights.const.numpy()
+
+
+def integer_convolution(op: Op) -> IntegerConvolution | None:
+    """The parts of such a convolution; None for other ops."""
+    if not op.is_type("Conv") or op.attribute("group", 1) != 1:
+        return None
+    graph = op.graph
+    data, weight = (graph.producer(value) if value is not None else None for value in graph.op_inputs(op)[:2])
+    for maker in (data, weight):
+        if maker is None or maker.op_type != "DequantizeLinear" or maker.attribute("block_size", 0):
+            return None
+        if len(graph.op_inputs(maker)) < 3 or not is_read_once(maker, 0):
+            return None
+    assert data is not None and weight is not None
+    codes, weights = graph.op_inputs(data)[0], graph.op_inputs(weight)[0]
+    zero_points = graph.constant(graph.op_inputs(weight)[2])
+    if codes is None or weights is None or weights.const is None or zero_points is None:
+        return None
+    stored = weights.const.data_type in BYTES and len(graph.uses(weights)) == 1
+    if not stored or graph.is_output(weights):
+        return None
+    return IntegerConvolution(data, codes, weight, weights, zero_points.numpy())
+
+
+def is_read_once(op: Op, port: int) -> bool:
+    """Whether one op and nothing else reads a result."""
+    result = op.graph.op_outputs(op)[port]
+    return result is not None and len(op.graph.uses(result)) == 1 and not op.graph.is_output(result)
+
+
+def replace_codes(rewriter: Rewriter, found: IntegerConvolution, codes: np.ndarray) -> None:
+    """Stores other codes of the weight under the same name, and says so in the types behind them."""
+    replace_constant(rewriter, found.weight, 0, codes)
+    graph, channels = found.weight.graph, codes.shape[1]
+    for op in (found.data, found.weight):
+        result = graph.op_outputs(op)[0]
+        assert result is not None
+        elem_type, shape = result.type
+        if shape is not None:
+            rewriter.set_type(result, ValueType(elem_type, (shape[0], channels, *shape[2:])))
+
+
+def replace_constant(rewriter: Rewriter, op: Op, port: int, array: np.ndarray) -> None:
+    """Lets an op read other numbers; under the same name, unless something else reads those it read."""
+    graph = op.graph
+    old = graph.op_inputs(op)[port]
+    assert old is not None
+    new = rewriter.add_constant(graph, array, old.name)
+    rewriter.set_input(op, port, new)
+    if old.const is not None and not graph.is_read(old):
+        rewriter.swap_names(old, new)
+    rewriter.drop_unread(old)
