@@ -28,9 +28,13 @@ _SOFTMAX_REGIONS = ("softmax", "masked_softmax")
 _PASSING = ("Add", "Cast", "CastLike", "Concat", "Mul", "Sub", "Sum", "Trilu", "Where")
 
 
+# Ops that read the shape of a tensor and not its numbers.
+SHAPE_READERS = ("Shape", "Size")
+
+
 def reads_shape_only(op: Op) -> bool:
     """Whether the op reads the shape of a tensor and not its numbers."""
-    return op.is_type("Shape", "Size")
+    return op.is_type(*SHAPE_READERS)
 
 
 def is_plain_float(value: Value) -> bool:

@@ -28,7 +28,8 @@ class EditLog:
         self._action: Remark | None = None
         self._anchor: Op | None = None
         self._kept_table: QuantTable | None = None
-        self._removed: list[str] = []
+        self._removed: list[Value] = []
+        self._replaced: dict[Value, Value] = {}
 
     @contextmanager
     def action(self, rule: str, subject: Op | Value) -> Iterator[Remark]:
@@ -39,7 +40,7 @@ class EditLog:
         before = len(journal.remarks), journal.action_count
         label = subject.label if isinstance(subject, Op) else f"'{subject.name}'"
         self._action = journal.act(REWRITE, subject, label, rule)
-        self._open, self._undo, self._removed = True, [], []
+        self._open = True
         self._anchor = subject if isinstance(subject, Op) else subject.graph.producer(subject)
         try:
             yield self._action
@@ -48,10 +49,14 @@ class EditLog:
             journal.take_back(*before)
             raise
         else:
-            journal.removed.update(dict.fromkeys(self._removed, self._action))
+            for value in self._removed:
+                journal.removed[value.name] = self._action
+                journal.successors.pop(value.name, None)
+                if value in self._replaced:
+                    journal.successors[value.name] = self._replaced[value]
         finally:
-            self._open, self._action, self._anchor, self._undo = False, None, None, []
-            self._kept_table = None
+            self._action, self._anchor, self._kept_table = None, None, None
+            self._close()
 
     @contextmanager
     def trial(self) -> Iterator[None]:
@@ -59,13 +64,13 @@ class EditLog:
         model = self.model
         before = model.quant
         model.quant = model.quant.copy()
-        self._open, self._undo = True, []
+        self._open = True
         try:
             with model.journal.aside(), without_collections():
                 yield
         finally:
             self._take_back()
-            self._open, self._undo = False, []
+            self._close()
             model.quant = before
             model.epochs.advance(QUANT)
 
@@ -81,6 +86,9 @@ class EditLog:
     def _take_back(self) -> None:
         for function, *arguments in reversed(self._undo):
             function(*arguments)
+
+    def _close(self) -> None:
+        self._open, self._undo, self._removed, self._replaced = False, [], [], {}
 
     def _set(self, owner: object, field: str, new: object) -> None:
         old = getattr(owner, field)

@@ -84,6 +84,7 @@ class Journal:
         limit: number of the last action that may happen; None for no limit.
         stopped: whether the limit has stopped an action.
         removed: the action that removed a value, by the name of the value.
+        successors: what was read in place of a removed value from then on, by the name of the removed one.
         latest: the last action that began, even if an exception took it back.
     """
 
@@ -94,6 +95,7 @@ class Journal:
         self.limit: int | None = None
         self.stopped = False
         self.removed: dict[str, Remark] = {}
+        self.successors: dict[str, Value] = {}
         self.latest: Remark | None = None
 
     def act(

@@ -46,6 +46,8 @@ def load_model(path: str | Path) -> ModelProto:
     if not path.is_file():
         raise ModelError(f"model '{path}' is not a regular file")
     try:
+        if not path.stat().st_size:
+            raise ModelError(f"model '{path}' is empty: the file has no byte")
         proto = onnx.load(str(path), format="protobuf", load_external_data=False)
     except OSError as error:
         raise ModelError(f"model '{path}' cannot be read: {error.strerror or error}") from error

@@ -130,8 +130,14 @@ def is_trained(value: Value) -> bool:
 
 
 def is_grid_preserving(op: Op) -> bool:
-    """Whether every output value is a value of input 0 (MaxPool, Reshape, Gather and so on)."""
-    return not op.domain and op.op_type in GRID_PRESERVING
+    """Whether every output value is a value of input 0 (MaxPool, Reshape, nearest Resize and so on)."""
+    return not op.domain and (op.op_type in GRID_PRESERVING or _repeats_nearest(op))
+
+
+def _repeats_nearest(op: Op) -> bool:
+    """Whether a Resize only repeats or leaves out elements; cropped, it can put in a number of its own."""
+    crops = op.attribute("coordinate_transformation_mode", "") == "tf_crop_and_resize"
+    return op.is_type("Resize", "Upsample") and op.attribute("mode", "nearest") == "nearest" and not crops
 
 
 def channel_axis(op: Op, weight: Value) -> int | None:

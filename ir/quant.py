@@ -199,6 +199,22 @@ class Encoding:
             return self.spec.code_range
         return -self.spec.format.highest, self.spec.format.highest
 
+    def channel_scale(self, axis: int | None) -> np.ndarray:
+        """The scale that sums of products with a weight have; shape ``()`` per tensor, else ``(channels,)``.
+
+        That of the channel; of blocks the largest in the channel, of two-level blocks the second level.
+
+        Args:
+            axis: the channel axis of the weight; None takes all blocks as one channel.
+        """
+        granularity = self.spec.granularity
+        if isinstance(granularity, TwoLevelBlock):
+            return granularity.levels(self.scale)[1].ravel()
+        if isinstance(granularity, PerBlock):
+            others = tuple(other for other in range(self.scale.ndim) if other != axis)
+            return np.asarray(self.scale.max(axis=others, initial=0.0))
+        return self.scale
+
     def equals(self, other: Encoding) -> bool:
         """Same spec and, bit for bit, the same numbers."""
         return (

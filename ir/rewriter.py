@@ -113,6 +113,8 @@ class Rewriter(EditLog):
             self._disconnect(old, op, port)
         if value is not None:
             self._connect(value, op, port)
+        if old is not None and value is not None:
+            self._replaced[old] = value
 
     def replace_uses(
         self,
@@ -127,6 +129,7 @@ class Rewriter(EditLog):
         quantizer of ``old`` moves along. An output that is a graph input stays: it cannot give its name away.
         """
         graph = old.graph
+        self._replaced[old] = new
         uses = [use for use in graph.uses(old) if where is None or where(use)]
         self._edit((graph._redirect, uses, old, new), (graph._redirect, uses, new, old))
         capturing = dict.fromkeys(use.op for use in uses if not isinstance(use.port, int))
@@ -254,7 +257,7 @@ class Rewriter(EditLog):
     def _remove_value(self, value: Value) -> None:
         graph = value.graph
         self._edit((graph._remove_node, value), (graph._add_node, value))
-        self._removed.append(value.name)
+        self._removed.append(value)
         self._forget_quantizers(value)
 
     # -- payloads -----------------------------------------------------------------------------------

@@ -64,6 +64,7 @@ class _Conformance:
 
     def run(self) -> Iterator[Violation]:
         yield from self._shapes()
+        yield from self._kinds()
         for unit in self._units.units:
             if unit in self._units.integer and self._reads_grid(unit):
                 yield from self._unit(unit)
@@ -78,6 +79,17 @@ class _Conformance:
                     f"the input '{value.name}' has the free dimension '{free[0] or '?'}'; all must be known"
                 )
                 yield Violation(None, "static shapes", text)
+
+    def _kinds(self) -> Iterator[Violation]:
+        """Whether integers and small floats meet in a model that may have one of them."""
+        weight_only = self._target.weight.is_weight_only
+        specs = (quantizer.spec for quantizer in self._quant.quantizers())
+        formats = [spec.format for spec in specs if not spec.derived and not weight_only(spec.format)]
+        integer = next((one for one in formats if isinstance(one, IntFormat)), None)
+        other = next((one for one in formats if not isinstance(one, IntFormat)), None)
+        if self._target.one_kind and integer is not None and other is not None:
+            text = f"it has both {integer} and {other}; {self._target.name} runs a model in one of them"
+            yield Violation(None, "mixed formats", text)
 
     def _reads_grid(self, unit: Unit) -> bool:
         return any(self._quant.of_use(value, op, port) for value, op, port in self._units.inputs(unit))
@@ -102,15 +114,25 @@ class _Conformance:
         value, op, port = read
         quantizer = self._quant.of_use(value, op, port)
         constant = value.original.const is not None
+        is_weight = constant and self._units.is_weight(unit, op, port)
         if constant and self._units.is_bias(unit, value, op, port):
             yield from self._bias(op, value, quantizer)
-        elif quantizer is None:
-            what = "weight" if constant and port == weight_port(op) else "constant" if constant else "tensor"
+        elif quantizer is None and not self._has_weight_only(op):
+            what = "weight" if is_weight else "constant" if constant else "tensor"
             yield Violation(op, "float input", f"it reads the {what} '{value.name}' in float")
-        elif constant and port == weight_port(op):
+        elif quantizer is None:
+            return
+        elif is_weight:
             yield from self._weight(op, value, quantizer)
         else:
             yield from self._activation(op, value, quantizer)
+
+    def _has_weight_only(self, op: Op) -> bool:
+        """Whether the weight of an op is in a format for float data."""
+        port = weight_port(op)
+        weight = op.graph.op_inputs(op)[port] if port is not None else None
+        held = self._quant.of_use(weight, op, port) if weight is not None and port is not None else None
+        return held is not None and self._target.weight.is_weight_only(held.spec.format)
 
     def _bias(self, op: Op, value: Value, quantizer: Quantizer | None) -> Iterator[Violation]:
         wanted = self._target.quantize_bias
@@ -124,7 +146,9 @@ class _Conformance:
 
     def _weight(self, op: Op, value: Value, quantizer: Quantizer) -> Iterator[Violation]:
         rule = self._target.weight
-        if not rule.allows(quantizer.spec.format) and not _fits(rule, value, quantizer):
+        if rule.is_weight_only(quantizer.spec.format):
+            yield from self._multiplied(op, value, quantizer)
+        elif not rule.allows(quantizer.spec.format) and not _fits(rule, value, quantizer):
             yield self._wrong_type(op, value, quantizer, rule)
         else:
             yield from self._zero_point(op, value, quantizer, rule)
@@ -140,6 +164,14 @@ class _Conformance:
         elif granularity.axis != (axis := channel_axis(op, value.original)):
             text = f"the scales of the weight '{value.name}' are along axis {granularity.axis}, not {axis}"
             yield Violation(op, "axis", text)
+
+    def _multiplied(self, op: Op, weight: Value, quantizer: Quantizer) -> Iterator[Violation]:
+        """Whether what is multiplied with a weight for float data is float."""
+        data = op.graph.op_inputs(op)[0]
+        if data is not None and self._quant.of_use(data, op, 0) is not None:
+            taken = f"{self._target.name} multiplies with float data only"
+            text = f"the weight '{weight.name}' is {quantizer.spec.format}, which {taken}"
+            yield Violation(op, "type", f"{text}, and '{data.name}' is quantized")
 
     def _activation(self, op: Op, value: Value, quantizer: Quantizer) -> Iterator[Violation]:
         rule, encoding = self._target.activation, quantizer.encoding
@@ -159,8 +191,8 @@ class _Conformance:
         return least > 0 and float(encoding.maximum) - float(encoding.minimum) < least
 
     def _wrong_type(self, op: Op, value: Value, quantizer: Quantizer, rule: FormatRule) -> Violation:
-        known = " or ".join((rule.dtype, *rule.also))
-        text = f"'{value.name}' is quantized to {quantizer.spec.format}; {self._target.name} takes {known}"
+        taken = f"{self._target.name} takes {rule.known}"
+        text = f"'{value.name}' is quantized to {quantizer.spec.format}; {taken}"
         return Violation(op, "type", text)
 
     def _zero_point(
@@ -177,7 +209,10 @@ class _Conformance:
     def _output(self, unit: Unit, value: Value) -> Iterator[Violation]:
         if unit.rule.output == "always" and not self._is_rounded(value):
             yield Violation(unit.root, "no output quantizer", f"its result '{value.name}' is not quantized")
-        quantizer = self._quant.of_value(value)
+        quantizer, taken = self._quant.of_value(value), self._target.activation
+        if quantizer is not None and not taken.allows(quantizer.spec.format):
+            text = f"its result '{value.name}' is quantized to {quantizer.spec.format}"
+            yield Violation(unit.root, "type", f"{text}; {self._target.name} takes {taken.known}")
         encoding = quantizer.encoding if quantizer is not None else None
         limits = unit.rule.output_ranges.get(str(encoding.spec.format)) if encoding is not None else None
         if encoding is None or limits is None:

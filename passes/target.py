@@ -17,6 +17,7 @@ from qc.ir.errors import UsageError, nearest
 from qc.ir.plugins import plugins
 from qc.ir.scopes import CONTROL_FLOW
 from qc.patterns import Supergroup, chain, is_block, supergroup_names, supergroups
+from qc.patterns.attributes import all_attributes, known_attributes
 
 from .target_rules import FormatRule, OpRule, OwnSupergroup, Strict, require_op
 from .toml_source import TomlSource
@@ -33,9 +34,12 @@ class Target(Strict):
         activation, weight: formats where a pass does not ask for others.
         static_shapes: the lengths of all dimensions must be known.
         minimum_range: the least distance between the ends of the range of an activation.
+        one_kind: a model has either integers or small floats, and not both.
         quantize_bias: biases become 32-bit integers of scale input times weight.
         extension_domain: operator domain for quantize ops of types that the model's opset does not have.
         least_channels: an 8-bit convolution on fewer input channels is padded with zeros to so many.
+        shift_weights_from: an 8-bit convolution whose results are sums of so many products or more has its
+            weights stored one step lower, with zero points of -1; 0 for none.
         default: the rule for ops that ``ops`` does not list; If, Loop and Scan ``carry`` unless it does.
         foreign: the rule for ops of other domains than ONNX's.
         ops: rules by ONNX op type.
@@ -52,11 +56,13 @@ class Target(Strict):
     machines: tuple[str, ...] = ()
     static_shapes: bool = False
     minimum_range: float = 0.0
+    one_kind: bool = False
     activation: FormatRule
     weight: FormatRule
     quantize_bias: bool = True
     extension_domain: str = ""
     least_channels: int = Field(1, ge=1)
+    shift_weights_from: int = Field(0, ge=0)
     default: OpRule
     foreign: OpRule = OpRule(runs="float", why="an operator that ONNX does not define")
     ops: dict[str, OpRule] = Field(default_factory=dict)
@@ -68,6 +74,7 @@ class Target(Strict):
     def _are_ops(cls, ops: dict[str, OpRule]) -> dict[str, OpRule]:
         for name, rule in ops.items():
             require_op(name)
+            rule.require_attributes(name, known_attributes(name) or frozenset())
             if name in CONTROL_FLOW and rule.runs not in ("carry", "float"):
                 raise ValueError(f"'{name}' computes nothing; it runs 'carry', or 'float' with its bodies")
         return ops
@@ -85,7 +92,8 @@ class Target(Strict):
     @classmethod
     def _are_supergroups(cls, regions: dict[str, OpRule], info: ValidationInfo) -> dict[str, OpRule]:
         known = [*supergroup_names(), *(group.name for group in info.data.get("supergroups", ()))]
-        for pattern in regions:
+        for pattern, rule in regions.items():
+            rule.require_attributes(pattern, all_attributes())
             if not any(_names(pattern, name) for name in known):
                 raise ValueError(f"'{pattern}' fits no supergroup{nearest(pattern, list(known))}")
         return regions

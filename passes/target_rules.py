@@ -6,11 +6,12 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 
-from qc.ir.errors import UsageError
+from qc.ir.errors import UsageError, nearest
 from qc.ir.formats import Format, IntFormat, parse_format
+from qc.ir.graph import Op
 from qc.ir.quant import QuantSpec
 from qc.patterns import supergroup_names
-from qc.patterns.attributes import known_attributes, nearest_op_type
+from qc.patterns.attributes import attribute_of, known_attributes, nearest_op_type
 
 Runs = Literal["integer", "between", "carry", "float"]
 
@@ -28,12 +29,14 @@ class FormatRule(Strict):
         dtype: the format that passes choose.
         also: other formats that the target runs, which an option of a pass may ask for.
         symmetric: the zero point must be 0 (the middle of the codes, for unsigned ones).
+        weight_only: formats that the target multiplies with float data, and with no other.
         narrow: symmetric codes leave out the lowest one.
         blocks: there may be a scale for every block of a channel.
     """
 
     dtype: str
     also: tuple[str, ...] = ()
+    weight_only: tuple[str, ...] = ()
     symmetric: bool = False
     narrow: bool = False
     blocks: bool = False
@@ -44,12 +47,12 @@ class FormatRule(Strict):
         _require_format(dtype)
         return dtype
 
-    @field_validator("also")
+    @field_validator("also", "weight_only")
     @classmethod
-    def _are_known(cls, also: tuple[str, ...]) -> tuple[str, ...]:
-        for dtype in also:
+    def _are_known(cls, formats: tuple[str, ...]) -> tuple[str, ...]:
+        for dtype in formats:
             _require_format(dtype)
-        return also
+        return formats
 
     def spec(self) -> QuantSpec:
         """The per-tensor spec of this rule."""
@@ -59,6 +62,15 @@ class FormatRule(Strict):
         """Whether the target runs numbers of that format; one of fewer bits in the same storage is such."""
         known = [parse_format(dtype) for dtype in (self.dtype, *self.also)]
         return format in known or any(_holds(one, format) for one in known)
+
+    def is_weight_only(self, format: Format) -> bool:
+        """Whether the target runs numbers of that format next to float data alone."""
+        return str(format) in self.weight_only
+
+    @property
+    def known(self) -> str:
+        """The formats that it allows, as messages name them."""
+        return " or ".join((self.dtype, *self.also))
 
 
 def _require_format(dtype: str) -> None:
@@ -92,7 +104,12 @@ class OpRule(Strict):
         per_channel: the weight has one scale per output channel.
         fused_with: op types whose result, where nothing else reads it, this op takes as it is, since both
             run as one. That input has no grid, and without such an input the op runs in float.
+        parameters: input ports of parameters, such as the scale and the bias of a normalization, that have
+            grids like weight and bias of other ops; without, parameters of normalizations stay float.
         without: attributes with which, whatever their value, an op runs in float.
+        only: attributes, or parameters that newer opsets hold in inputs, with the value that an op has them
+            at; at any other it runs in float. Of a region they are those of its last op, and where these
+            differ it counts as the ops that it is made of.
         written_as: the only op that the target runs it as: a region of other ops is not one to it.
         why: the reason shown for a tensor that stays float because of this rule.
     """
@@ -104,7 +121,9 @@ class OpRule(Strict):
     share_grid: bool = False
     per_channel: bool = True
     fused_with: tuple[str, ...] = ()
+    parameters: tuple[int, ...] = ()
     without: tuple[str, ...] = ()
+    only: dict[str, str | float] = Field(default_factory=dict)
     written_as: str | None = None
     why: str | None = None
     _asked_by: str = PrivateAttr("")
@@ -117,6 +136,24 @@ class OpRule(Strict):
     def range_in(self, format: Format) -> tuple[float, float] | None:
         """The fixed range of the result in a format; None if it is not fixed."""
         return self.output_ranges.get(str(format), self.output_range)
+
+    def require_attributes(self, owner: str, known: frozenset[str]) -> None:
+        """Raises ValueError for an attribute in ``without`` or ``only`` that is not a known one."""
+        for name in (*self.without, *self.only):
+            if name not in known:
+                raise ValueError(f"'{owner}' has no attribute '{name}'{nearest(name, sorted(known))}")
+
+    def barred_by(self, op: Op) -> str | None:
+        """What keeps the rule from holding for an op, such as ``mode = 'linear'``; None if nothing does."""
+        with_any = next((f"the attribute '{name}'" for name in self.without if name in op.attributes), None)
+        if with_any is not None:
+            return with_any
+        for name, wanted in self.only.items():
+            found = attribute_of(op, name, op.graph.op_inputs(op))
+            if found != wanted:
+                known = f"{name} = {found!r}" if isinstance(found, str | int | float) else f"such a '{name}'"
+                return f"{known}, only with {wanted!r}"
+        return None
 
     def in_float(self, why: str, asked_by: str) -> OpRule:
         """The same rule for what runs in float after all."""

@@ -85,6 +85,12 @@ def known_attributes(op_type: str) -> frozenset[str] | None:
     return _vocabulary().get(op_type)
 
 
+@cache
+def all_attributes() -> frozenset[str]:
+    """All names that any standard op has as attribute or parameter."""
+    return frozenset().union(*_vocabulary().values())
+
+
 def nearest_op_type(op_type: str) -> str:
     """A suggestion for a misspelled op."""
     return nearest(op_type, sorted(_vocabulary()))

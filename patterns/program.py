@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 
 import networkx as nx
@@ -115,11 +116,14 @@ class Program:
 
     def _assign_slots(self, bottom_up: list[Pattern]) -> None:
         results = self.root.element.children if self.others else ()
-        parents = _parent_counts(bottom_up)
+        places = {element: place for place, element in enumerate(bottom_up)}
+        parents = _parents(bottom_up)
         for element in reversed(bottom_up):
             for variable in _variables(element):
                 self.slots.setdefault(variable, len(self.slots))
-            is_met_again = parents.get(element, 0) > 1 and self._meets_again(element, bottom_up)
+            is_shared = len(parents[element]) > 1 and not is_predicate(element)
+            above = sorted(_above(element, parents), key=places.__getitem__) if is_shared else []
+            is_met_again = is_shared and self._meets_again(element, above)
             if element.name or is_met_again or element in results:
                 self.slots[element] = len(self.slots)
         labelled = [each for each in reversed(bottom_up) if isinstance(each, Alternatives) and each.labels]
@@ -132,23 +136,16 @@ class Program:
             if isinstance(element, OpPattern):
                 node.tests = tuple((name, test, self._slot_of(test)) for name, test in element.attributes)
 
-    def _meets_again(self, shared: Pattern, bottom_up: list[Pattern]) -> bool:
+    def _meets_again(self, shared: Pattern, above: list[Pattern]) -> bool:
         """Whether one match can come to an element twice.
 
         Inputs of an op add up, of alternatives only one counts, and an element with a slot is entered
-        only once however often it is met.
+        only once however often it is met. ``above`` is all that it is a part of, each after its parts.
         """
-        if is_predicate(shared):
-            return False
-        counts: dict[Pattern, int] = {}
-        for element in bottom_up:
-            below = [
-                1 if child is shared else 0 if child in self.slots else counts[child]
-                for child in element.children
-            ]
-            counts[element] = max(below, default=0) if isinstance(element, Alternatives) else sum(below)
-            if element is shared:
-                counts[element] = 1
+        counts = {shared: 1}
+        for element in above:
+            below = [0 if child in self.slots else counts.get(child, 0) for child in element.children]
+            counts[element] = max(below) if isinstance(element, Alternatives) else sum(below)
         return counts[self.root.element] + sum(counts[each] for each in counts if each in self.slots) > 1
 
     def _slot_of(self, test: AttributeTest) -> int | None:
@@ -192,12 +189,24 @@ def _check_roots(pattern: Pattern) -> None:
             raise UsageError(f"the root of a pattern must be an op, not {element!r}")
 
 
-def _parent_counts(elements: list[Pattern]) -> dict[Pattern, int]:
-    counts: dict[Pattern, int] = {}
+def _parents(elements: list[Pattern]) -> dict[Pattern, list[Pattern]]:
+    """What each element is a part of, as often as it is one."""
+    parents: dict[Pattern, list[Pattern]] = {element: [] for element in elements}
     for element in elements:
         for child in element.children:
-            counts[child] = counts.get(child, 0) + 1
-    return counts
+            parents[child].append(element)
+    return parents
+
+
+def _above(element: Pattern, parents: Mapping[Pattern, list[Pattern]]) -> set[Pattern]:
+    """All that an element is a part of, be it of a part."""
+    found: set[Pattern] = set()
+    pending = [element]
+    while pending:
+        new = [parent for parent in parents[pending.pop()] if parent not in found]
+        found.update(new)
+        pending += new
+    return found
 
 
 def _variables(element: Pattern) -> list[Attribute]:

@@ -7,11 +7,12 @@ from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from .checking import Check, CheckedOp
-from .report import Fact, count, printable
+from .report import Fact, count, plain_table, printable
 
 _SHOWN = 3
 
@@ -39,11 +40,11 @@ def check_document(check: Check) -> dict[str, Any]:
 
 
 def check_table(check: Check) -> Table:
-    """One line for each op type: how many run in integers, by which kernels, and what they cost."""
-    columns = ["op", "integer", *(["kernels"] if check.executed else []), "operations"]
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
-    for column in (*columns, *(["time", ""] if check.seconds else [])):
-        table.add_column(column, justify="left" if column in ("op", "kernels") else "right", overflow="fold")
+    """A line for each op type: how many run in integers, share of the operations, time and kernels."""
+    numbers = ["integer", "share", *(["time", ""] if check.seconds else [])]
+    table = plain_table(("op", *numbers))
+    if check.executed:  # at the end, where names that are too long for the terminal break nothing else
+        table.add_column("kernels", overflow="fold")
     groups: dict[str, list[CheckedOp]] = {}
     for op in check.counted:
         groups.setdefault(op.op_type, []).append(op)
@@ -51,10 +52,11 @@ def check_table(check: Check) -> Table:
     for op_type, ops in sorted(groups.items(), key=lambda item: -_operations(item[1])):
         integer = sum(op.runs == "integer" for op in ops)
         share = f"{_operations(ops) / total:.1%}" if check.is_weighted and total else ""
-        row = [op_type, f"{integer} of {len(ops)}", *([_kernels(ops)] if check.executed else []), share]
-        table.add_row(*row, *(_time(_seconds(ops), check.seconds) if check.seconds else []))
+        time = _time(_seconds(ops), check.seconds) if check.seconds else []
+        kernels = [_kernels(ops)] if check.executed else []
+        table.add_row(op_type, f"{integer} of {len(ops)}", share, *time, *kernels)
     for op_type, seconds in check.rest:
-        table.add_row(op_type, "", "", "", *_time(seconds, check.seconds), style="dim")
+        table.add_row(op_type, "", "", *_time(seconds, check.seconds), style="dim")
     return table
 
 
@@ -68,19 +70,22 @@ def check_reasons(check: Check, verbose: bool) -> Iterable[RenderableType]:
         groups.setdefault(("broken", rule), []).append((name, why))
     for (runs, rule), cases in groups.items():
         shown = cases if verbose else cases[:_SHOWN]
-        lines = [Text(printable(f"  {name}: {why}" if name else f"  {why}")) for name, why in shown]
+        lines = [Text(printable(f"{name}: {why}" if name else why)) for name, why in shown]
         if len(cases) > len(shown):
-            lines.append(Text(f"  and {len(cases) - len(shown):,} more; -v lists them all", style="dim"))
-        yield Group(Text(f"{runs}: {rule}, {count(len(cases), 'time')}", style="bold"), *lines)
+            lines.append(Text(f"and {len(cases) - len(shown):,} more; -v lists them all", style="dim"))
+        heading = Text(f"{runs}: {rule}, {count(len(cases), 'time')}", style="bold")
+        yield Group(heading, Padding(Group(*lines), (0, 0, 0, 2)))
 
 
 def check_facts(check: Check, where: str) -> list[Fact]:
     """What was checked, where, and the share that runs in integers."""
     integer = sum(op.runs == "integer" for op in check.counted)
     of = "of the operations" if check.is_weighted else "of the ops, as not all shapes are known"
+    rules = ", ".join(dict.fromkeys(printable(rule) for _, rule, _ in check.broken))
+    broken = f", but rules of {check.target} are broken: {rules}" if rules else ""
     facts: list[Fact] = [
         ("target", f"{check.target}, {where}"),
-        ("integer", f"{integer:,} of {count(len(check.counted), 'op')}, {check.share:.1%} {of}"),
+        ("integer", f"{integer:,} of {count(len(check.counted), 'op')}, {check.share:.1%} {of}{broken}"),
     ]
     removed = len(check.ops) - len(check.counted)
     if removed:

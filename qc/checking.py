@@ -10,8 +10,10 @@ from typing import Literal
 
 from onnx import ModelProto
 
+from qc.ir.dataflow import SHAPE_READERS, reads_shape_only
 from qc.ir.errors import UsageError
 from qc.ir.executor import Feed
+from qc.ir.graph import Value
 from qc.ir.lift import load_model
 from qc.ir.model import Model
 from qc.ir.op_traits import is_grid_preserving, weight_port
@@ -25,7 +27,7 @@ from qc.runtime.execution.integer_kernels import misread, why_float
 from qc.runtime.protos.detach import detach_weights
 from qc.runtime.protos.wiring import Node, all_nodes
 
-from .compiler import read_model
+from .reading import read_model
 
 Runs = Literal["integer", "float", "breaks", "wrong", "removed", "unknown"]
 
@@ -173,6 +175,9 @@ def _foreign_rounding(nodes: Sequence[Node], target: Target) -> list[Violation]:
 
 
 def _counts(op: ExecutedOp) -> bool:
+    """Whether the op computes on what is quantized, or has a weight: what reads only shapes does not."""
+    if op.node.op_type in SHAPE_READERS:
+        return False
     return op.node.reads_grid() or op.node.op_type in WEIGHTED or bool(op.integer)
 
 
@@ -214,7 +219,8 @@ def _by_rules(ir: Model, target: Target, broken: Sequence[Violation], costs: dic
     for op in units.scopes.ops:
         reads = [(value, port) for port, value in enumerate(op.graph.op_inputs(op)) if value is not None]
         data = [value for value, port in reads if ir.quant.of_use(value, op, port) is not None]
-        if weight_port(op) is None and all(value.original.const is not None for value in data):
+        reads_data = any(value.original.const is None for value in data)
+        if reads_shape_only(op) or (weight_port(op) is None and not reads_data):
             continue
         made = next((value.name for value in op.graph.op_outputs(op) if value is not None), "")
         cost = costs.get(made)
@@ -225,13 +231,19 @@ def _by_rules(ir: Model, target: Target, broken: Sequence[Violation], costs: dic
         elif (unit in units.integer and data) or (units.is_carry(op) and is_grid_preserving(op)):
             ops.append(CheckedOp(op.label, op.op_type, "integer", operations=cost))
         else:
-            rule, why = _left_float(target, unit in units.integer, unit.rule.why)
+            infinite = next((one for one in op.graph.op_outputs(op) if one and units.is_infinite(one)), None)
+            rule, why = _left_float(target, unit in units.integer, unit.rule.why, infinite)
             ops.append(CheckedOp(op.label, op.op_type, "float", "", "", rule, why, cost))
     whole = tuple(_as_text(one) for one in broken if one.op is None)
     return Check(target.name, False, tuple(ops), whole)
 
 
-def _left_float(target: Target, could: bool, why: str | None) -> tuple[str, str]:
+def _left_float(target: Target, could: bool, why: str | None, infinite: Value | None) -> tuple[str, str]:
+    if infinite is not None:
+        return (
+            "infinity",
+            f"its result '{infinite.name}' can hold an infinity of a constant, which no grid has",
+        )
     if could:
         return "float input", "nothing that it reads is quantized"
     return "unsupported op", why or f"{target.name} does not run it in integers there"

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from qc.ir.dataflow import reads_shape_only
 from qc.ir.errors import DemandError
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
 from qc.ir.op_traits import bias_port, is_parameter
 from qc.ir.quant import Quantizer
 from qc.ir.scopes import CONTROL_FLOW, distinct_names
+from qc.passes.quantize.units import UnitMap
+from qc.passes.target import Target
 
 _SHOWN = 12
 NO_REASON = "no pass placed a quantizer"
@@ -34,8 +37,9 @@ class Coverage:
             region are not listed: on the device they do not exist. A tensor whose name occurs in several
             graphs has a path for its name, such as ``y/then_branch/x``.
         inner: number of tensors inside regions.
-        ops: by op type, how many ops with float data read quantized numbers only (biases aside, which some
-            targets want in float), and how many there are.
+        ops: by op type, how many ops with float data read quantized data only, and how many there are.
+            Biases, which some targets want in float, do not count, nor does what a target takes without a
+            grid, as it runs the op as one with what makes it.
     """
 
     formats: dict[str, int] = field(default_factory=dict)
@@ -46,7 +50,7 @@ class Coverage:
     def __str__(self) -> str:
         lines = [
             f"{self.quantized} of {self.quantized + len(self.unquantized)} float tensors are quantized, "
-            f"{self.quantized_ops} of {self.total_ops} ops read quantized numbers only"
+            f"{self.quantized_ops} of {self.total_ops} ops read quantized data"
         ]
         lines += [f"{number:6} {format}" for format, number in self.formats.items()]
         lines += [f"stays float: '{tensor.name}': {tensor.reason}" for tensor in self.unquantized[:_SHOWN]]
@@ -61,7 +65,7 @@ class Coverage:
 
     @property
     def quantized_ops(self) -> int:
-        """Number of ops that read quantized numbers only."""
+        """Number of ops that read quantized data only."""
         return sum(done for done, _ in self.ops.values())
 
     @property
@@ -84,8 +88,13 @@ class CoverageError(DemandError):
         self.coverage = coverage
 
 
-def coverage_of(model: Model) -> Coverage:
-    """Reads the coverage off the quantizers and the recorded decisions."""
+def coverage_of(model: Model, target: Target | None = None) -> Coverage:
+    """Reads the coverage off the quantizers and the recorded decisions.
+
+    Args:
+        model: the model, its supergroups matched for the target.
+        target: the target, which tells what ops take without a grid, as they run as one with what makes it.
+    """
     formats: Counter[str] = Counter()
     unquantized = []
     inner = 0
@@ -101,7 +110,7 @@ def coverage_of(model: Model) -> Coverage:
                 else:
                     reason = model.quant.why_not(value) or NO_REASON
                     unquantized.append(UnquantizedTensor(names.get(value, value.name), reason))
-    return Coverage(dict(sorted(formats.items())), tuple(unquantized), inner, _op_coverage(model))
+    return Coverage(dict(sorted(formats.items())), tuple(unquantized), inner, _op_coverage(model, target))
 
 
 def _first_quantizers(model: Model) -> dict[Value, Quantizer]:
@@ -114,20 +123,28 @@ def _first_quantizers(model: Model) -> dict[Value, Quantizer]:
     return found
 
 
-def _op_coverage(model: Model) -> dict[str, tuple[int, int]]:
-    """By op type: the ops that read quantized numbers only, biases aside, and all that read float data.
+def _op_coverage(model: Model, target: Target | None) -> dict[str, tuple[int, int]]:
+    """By op type: the ops that read quantized data only, biases aside, and all that read float data.
 
     If, Loop and Scan are not among them: what computes is in their bodies.
     """
+    fused = _fused_values(model, target) if target is not None else frozenset()
     done: Counter[str] = Counter()
     total: Counter[str] = Counter()
     for graph in model.graphs():
         for op in graph.ops():
             reads = _float_reads(model, graph, op)
-            if reads and not op.is_type("Shape", "Size", *CONTROL_FLOW):
+            if reads and not op.is_type(*CONTROL_FLOW) and not reads_shape_only(op):
                 total[op.op_type] += 1
-                done[op.op_type] += all(reads)
+                done[op.op_type] += all(quantized or value in fused for value, quantized in reads)
     return {op_type: (done[op_type], total[op_type]) for op_type in sorted(total)}
+
+
+def _fused_values(model: Model, target: Target) -> frozenset[Value]:
+    """The values that the op that reads them takes without a grid, as one with the op that makes them."""
+    units = UnitMap(model, target)
+    found = (units.fused_input(unit) for unit in units.integer)
+    return frozenset(value for value in found if value is not None)
 
 
 def _read_as_data(model: Model) -> set[Value]:
@@ -149,11 +166,11 @@ def _is_inner(model: Model, graph: Graph, value: Value) -> bool:
     return region is not None and region.is_inner(value)
 
 
-def _float_reads(model: Model, graph: Graph, op: Op) -> list[bool]:
-    """For each float data input of ``op`` from outside its region: whether it is quantized."""
+def _float_reads(model: Model, graph: Graph, op: Op) -> list[tuple[Value, bool]]:
+    """The float data inputs of ``op`` from outside its region, each with whether it is quantized."""
     region = model.region_of(op)
     return [
-        model.quant.of_use(value, op, port) is not None
+        (value, model.quant.of_use(value, op, port) is not None)
         for port, value in enumerate(graph.op_inputs(op))
         if value is not None
         and value.is_float

@@ -11,7 +11,7 @@ from qc.ir.dataflow import is_plain_float
 from qc.ir.formats import IntFormat
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
-from qc.ir.op_traits import bias_port, is_grid_preserving, weight_port
+from qc.ir.op_traits import bias_port, channel_axis, is_grid_preserving, trained_ports, weight_port
 from qc.ir.quant import Encoding, PerBlock, PerChannel, PerTensor, Quantizer, QuantSpec
 from qc.ir.quant_table import Site
 
@@ -28,6 +28,13 @@ class _Bias:
     array: np.ndarray
     input: Encoding
     weight: Quantizer
+    channel_axis: int
+
+    @property
+    def scale(self) -> np.ndarray:
+        """That of the sums of products that the bias is added to."""
+        assert self.weight.encoding is not None
+        return np.asarray(self.input.scale * self.weight.encoding.channel_scale(self.channel_axis))
 
 
 # Of a bias whose scale is that of the input times that of the weight.
@@ -54,9 +61,11 @@ def place_biases(model: Model, asked_by: str) -> None:
 def calibrate_biases(model: Model) -> None:
     """Derives the encoding of every open bias quantizer.
 
-    Where a bias would not fit into 31 bits, the scale of that weight channel is made larger first. A bias
-    whose input or weight has no integer grid of one scale per channel loses its quantizer and stays float;
-    so does one that does not fit because the grid of the weight is frozen.
+    Its scale is that of the input times that of the weight: of a weight in blocks, the largest of a channel,
+    and of one in two-level blocks, the scale of the channel, as AIMET has it. Where a bias would not fit into
+    31 bits, the scale of that weight channel is made larger first. A bias whose input or weight has no
+    integer grid loses its quantizer and stays float; so does one that does not fit into 32 bits because the
+    grid of the weight is frozen or in blocks.
     """
     found, left_float = [], []
     for quantizer in [q for q in model.quant.quantizers() if q.spec.derived and not q.frozen]:
@@ -73,7 +82,7 @@ def calibrate_biases(model: Model) -> None:
     leave_float(
         model,
         [bias.site for bias in too_large],
-        "a bias too large for 32 bits, next to a weight whose grid is frozen",
+        "a bias too large for 32 bits, next to a weight whose grid is frozen or in blocks",
     )
     for bias in (bias for bias in found if bias not in too_large):
         encoding, known = _encoding(bias), bias.quantizer.encoding
@@ -94,7 +103,7 @@ def leave_float(model: Model, sites: Iterable[Site], reason: str) -> None:
 
 
 def _describe(model: Model, site: Site, quantizer: Quantizer) -> _Bias | None:
-    op = _weighted_op(model, site.op)
+    op = site.op if site.op is not None and _has_weight(site.op) else _weighted_op(model, site.op)
     const = site.value.original.const
     if op is None or const is None:
         return None
@@ -108,15 +117,20 @@ def _describe(model: Model, site: Site, quantizer: Quantizer) -> _Bias | None:
     if not integer or not isinstance(of_data.spec.granularity, PerTensor):
         return None
     array = finite_data(const)
-    scales = of_weight.encoding.scale
-    if isinstance(of_weight.spec.granularity, PerBlock) or weight.original.const is None or not array.ndim:
+    axis = channel_axis(op, weight.original)
+    if weight.original.const is None or not array.ndim:
         return None
-    if (
-        isinstance(of_weight.spec.granularity, PerChannel)
-        and (array.size, array.shape[-1]) != (scales.size,) * 2
-    ):
+    if axis is None and isinstance(of_weight.spec.granularity, PerBlock):
         return None
-    return _Bias(site, quantizer, array, of_data.encoding, of_weight)
+    found = _Bias(site, quantizer, array, of_data.encoding, of_weight, axis or 0)
+    per_tensor = isinstance(of_weight.spec.granularity, PerTensor)
+    fits = per_tensor or (array.size, array.shape[-1]) == (found.scale.size,) * 2
+    return found if fits else None
+
+
+def _has_weight(op: Op) -> bool:
+    """Whether an op multiplies by a weight, or by the scale of a normalization."""
+    return not op.domain and "weight" in trained_ports(op.op_type)
 
 
 def _grid_of(model: Model, value: Value, op: Op) -> Quantizer | None:
@@ -143,6 +157,8 @@ def _weighted_op(model: Model, op: Op | None) -> Op | None:
 def _enlarge_weight_scale(model: Model, bias: _Bias) -> None:
     encoding = bias.weight.encoding
     assert encoding is not None
+    if isinstance(encoding.spec.granularity, PerBlock):
+        return
     needed = np.abs(bias.array.astype(np.float64)) / (float(bias.input.scale) * _LARGEST_CODE)
     least = needed.reshape(encoding.scale.shape) if encoding.scale.ndim else needed.max(initial=0.0)
     least = np.asarray(least, np.float32)  # as it is stored, so that a second run has nothing to do
@@ -156,8 +172,7 @@ def _fits(bias: _Bias) -> bool:
 
 
 def _encoding(bias: _Bias) -> Encoding:
-    assert bias.weight.encoding is not None
-    scale = bias.input.scale * bias.weight.encoding.scale
+    scale = bias.scale
     granularity = PerChannel(bias.array.ndim - 1) if scale.ndim else PerTensor()
     spec = bias.quantizer.spec.with_granularity(granularity)
     return Encoding(spec, scale, np.zeros(scale.shape, np.int32))

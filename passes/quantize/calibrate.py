@@ -20,7 +20,7 @@ from qc.ir.graph import Value
 from qc.ir.lower import lower
 from qc.ir.model import Model
 from qc.ir.op_traits import is_grid_preserving, kernel_axes, weighted_op
-from qc.ir.quant import Encoding, Quantizer, QuantizerState, QuantSpec
+from qc.ir.quant import Encoding, PerBlock, Quantizer, QuantizerState, QuantSpec, TwoLevelBlock
 from qc.ir.rewriter import Rewriter
 from qc.ir.scopes import name_apart, scopes_of
 
@@ -130,7 +130,7 @@ class Calibrate(Pass):
         calibrate_biases(model)
 
     def _calibrate(self, model: Model, context: PassContext, observed: dict[Quantizer, list[Value]]) -> None:
-        if self._streams:
+        if self.is_sequential:
             self._calibrate_streamed(model, context, observed)
             return
         masked = masked_scores(model.graph)
@@ -190,7 +190,7 @@ class Calibrate(Pass):
         with rewriter.trial():
             name_apart(rewriter)
             if self.rounded_parameters:
-                round_parameters(rewriter)
+                round_parameters(rewriter, self._while_observed)
             yield
 
     def _range(
@@ -223,8 +223,12 @@ class Calibrate(Pass):
         return self.arithmetic == "aimet"
 
     @property
-    def _streams(self) -> bool:
-        """Whether the method looks at the tensors of one feed after the other."""
+    def is_sequential(self) -> bool:
+        """Whether the method looks at the tensors of one feed after the other, and not at their statistics.
+
+        The first feed fixes the bins of AIMET's histogram, and later ones are averaged in their order, so
+        that no part of the data can be looked at apart, and nothing is kept.
+        """
         return self._histogram_rule is not None
 
     @property
@@ -261,6 +265,20 @@ class Calibrate(Pass):
             kernel = kernel_axes(weighted_op(value), value)
             return grid_of_weight(spec, array, self._histogram_rule, kernel).encoding(spec)
         return weight_encoding(spec, array, self.weights == "mse")
+
+    def _while_observed(self, quantizer: Quantizer, value: Value) -> Encoding | None:
+        """The grid of a weight while activations are observed.
+
+        AIMET makes two levels of the scales of blocks only when the model runs quantized. Until then each
+        block has the scale that it was found to need.
+        """
+        known, granularity = quantizer.encoding, quantizer.spec.granularity
+        if not self._is_aimet or known is None or not isinstance(granularity, TwoLevelBlock):
+            return known
+        one_level = quantizer.spec.with_granularity(PerBlock(granularity.axis, granularity.size))
+        found = self._weight(one_level, value)
+        is_its = Encoding(quantizer.spec, found.scale, found.zero_point).equals(known)
+        return found if is_its else known
 
     def _calibrate_streamed(
         self, model: Model, context: PassContext, observed: dict[Quantizer, list[Value]]

@@ -12,7 +12,6 @@ from qc.ir.formats import IntFormat, has_limits, parse_format
 from qc.ir.graph import Op, Value
 from qc.ir.lower import lower
 from qc.ir.model import Model
-from qc.ir.op_traits import weight_port
 from qc.ir.quant import QuantSpec
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
@@ -64,7 +63,22 @@ class InsertQuantizers(Pass):
     def run(self, model: Model, context: PassContext) -> None:
         refuse_quantized(model)
         complete_types(model, context)
-        _Placement(model, context.required_target(), self).run()
+        target = context.required_target()
+        context.notes += self._unknown_formats(target)
+        _Placement(model, target, self).run()
+
+    def _unknown_formats(self, target: Target) -> Iterator[str]:
+        """Notes on formats that were asked for and that the target has no kernels for."""
+        for kind, given, rule in (
+            ("activations", self.activation, target.activation),
+            ("weights", self.weight, target.weight),
+        ):
+            format = parse_format(given) if given is not None else None
+            if format is not None and rule.is_weight_only(format):
+                yield f"{target.name} takes {given} weights next to float data only; here the data has grids"
+            elif format is not None and not rule.allows(format):
+                instead = f"but in float; it takes {rule.known}"
+                yield f"{target.name} does not compute with {given} {kind}, {instead}"
 
 
 def _checked_format(option_name: str, text: str) -> None:
@@ -141,7 +155,7 @@ class _Placement:
 
     def _place_input(self, unit: Unit, value: Value, op: Op, port: int) -> None:
         const = value.original.const
-        if const is not None and port == weight_port(op):
+        if const is not None and self.units.is_weight(unit, op, port):
             self._place_shared(Site(value, op, port), self.weight, f"weight of {op.label}", unit)
         elif const is not None and self.units.is_bias(unit, value, op, port):
             self._place_bias(Site(value, op, port), f"bias of {op.label}", unit)

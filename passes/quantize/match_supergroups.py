@@ -35,7 +35,7 @@ class MatchSupergroups(Pass):
         claimed = {op for region in model.regions for op in region.ops}
         for graph in model.graphs():
             matcher = Matcher(graph, known)
-            matches = matcher.find_all(taken=claimed)
+            matches = [one for one in matcher.find_all(taken=claimed) if _is_run(target, one)]
             for match in matches:
                 model.add_region(match.region(), match.name, _asked_by(target, match.name))
             _note_near_matches(model, matcher, matches, claimed, target)
@@ -50,6 +50,12 @@ def _note_near_matches(
         reason = f"{name} does not match, though {mismatch.extent}: {mismatch.reason}"
         asked_by = _asked_by(target, name)
         model.journal.note(NEAR_MATCH, near.root, near.root.label, reason, asked_by, _suggestion(near))
+
+
+def _is_run(target: Target, match: Match) -> bool:
+    """Whether the target runs a supergroup with such attributes as one operator."""
+    rule = target.region_rule(match.name)
+    return rule is None or rule.barred_by(match.root) is None
 
 
 def _asked_by(target: Target, name: str) -> str:

@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 
 from qc.ir.arithmetic import dequantize, fake_quantize, spread
 from qc.ir.formats import IntFormat
-from qc.ir.graph import Value
+from qc.ir.graph import Use, Value
 from qc.ir.op_traits import is_trained
-from qc.ir.quant import Encoding
+from qc.ir.quant import Encoding, Quantizer
+from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
 
 
-def round_parameters(rewriter: Rewriter) -> None:
-    """Rounds every trained parameter that has a grid for all its readers.
+def round_parameters(
+    rewriter: Rewriter, encoding_of: Callable[[Quantizer, Value], Encoding | None] | None = None
+) -> None:
+    """Rounds every trained parameter that has a grid, for all its readers or for some of them.
 
     To be used in a trial: the numbers in the graph change, the quantizers stay.
+
+    Args:
+        encoding_of: the grid of a parameter that has a quantizer; default: that of the quantizer.
     """
     quant = rewriter.model.quant
-    for value in _quantized(rewriter):
-        quantizer = quant.of_value(value)
-        if quantizer is not None and quantizer.encoding is not None and value.const is not None:
-            rounded = _rounded(value.const.numpy(), quantizer.encoding)
+    # Grids of single readers come first: that of all readers is for those that are left.
+    for site in sorted(quant.sites(), key=lambda site: site.op is None):
+        quantizer, value = quant.get(site), site.value
+        if quantizer is None or value.const is None or not is_trained(value):
+            continue
+        encoding = encoding_of(quantizer, value) if encoding_of is not None else quantizer.encoding
+        if encoding is not None:
+            rounded = _rounded(value.const.numpy(), encoding)
             constant = rewriter.add_constant(value.graph, rounded, value.name)
-            rewriter.replace_uses(value, constant, outputs=False)
+            rewriter.replace_uses(value, constant, where=partial(_is_at, site), outputs=False)
 
 
-def _quantized(rewriter: Rewriter) -> list[Value]:
-    """The trained parameters that have a quantizer."""
-    sites = rewriter.model.quant.sites()
-    return list(dict.fromkeys(site.value for site in sites if site.op is None and is_trained(site.value)))
+def _is_at(site: Site, use: Use) -> bool:
+    return site.op is None or (use.op, use.port) == (site.op, site.port)
 
 
 def _rounded(x: np.ndarray, encoding: Encoding) -> np.ndarray:

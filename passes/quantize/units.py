@@ -10,7 +10,7 @@ from typing import NamedTuple
 from qc.ir.dataflow import data_values, huge_values, infinite_values, is_plain_float, reads_shape_only
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
-from qc.ir.op_traits import bias_port, is_parameter
+from qc.ir.op_traits import bias_port, is_parameter, trained_ports, weight_port
 from qc.ir.region import Region
 from qc.ir.scopes import Scopes, scopes_of
 
@@ -120,16 +120,21 @@ class UnitMap:
     def inputs(self, unit: Unit) -> tuple[Input, ...]:
         """The float32 data that the unit reads from outside.
 
-        Neither parameters nor what can hold infinity are among them.
+        What can hold infinity is not among them, nor are parameters, unless the rule gives them grids.
         """
         if unit not in self._inputs:
             self._inputs[unit] = tuple(self._find_inputs(unit))
         return self._inputs[unit]
 
+    def is_weight(self, unit: Unit, op: Op, port: int) -> bool:
+        """Whether what an op reads there is a weight, or the scale of a normalization that has a grid."""
+        return port == weight_port(op) or (port in unit.rule.parameters and _is_trained("weight", op, port))
+
     def is_bias(self, unit: Unit, value: Value, op: Op, port: int) -> bool:
         """Whether what an op reads there is a bias: by its definition, or as its region captured it."""
         in_region = unit.region is not None and unit.region.captures.get("bias") is value
-        return port == bias_port(op) or (in_region and op.is_type("Add"))
+        of_norm = port in unit.rule.parameters and _is_trained("bias", op, port)
+        return port == bias_port(op) or of_norm or (in_region and op.is_type("Add"))
 
     def outputs(self, unit: Unit) -> tuple[Value, ...]:
         """The float32 values that the unit makes and shows to others, without those that can be infinite."""
@@ -159,7 +164,8 @@ class UnitMap:
     def _find_inputs(self, unit: Unit) -> Iterator[Input]:
         for op in unit.ops:
             for port, value in enumerate(op.graph.op_inputs(op)):
-                if value is None or not self._has_grid(value) or is_parameter(op, port):
+                is_data = port in unit.rule.parameters or not is_parameter(op, port)
+                if value is None or not self._has_grid(value) or not is_data:
                     continue
                 outside = op.graph.producer(value) not in unit.ops
                 if outside and value is not self.fused_input(unit):
@@ -264,6 +270,10 @@ class UnitMap:
                     read_by_integer.update(passage.sources)
 
 
+def _is_trained(kind: str, op: Op, port: int) -> bool:
+    return not op.domain and trained_ports(op.op_type).get(kind) == port
+
+
 def _units(model: Model, scopes: Scopes, target: Target, left_float: Mapping[Op, Reason]) -> Iterator[Unit]:
     def chosen(rule: OpRule, ops: tuple[Op, ...]) -> OpRule:
         reason = next((reasons[op] for op in ops if op in reasons), None)
@@ -290,9 +300,9 @@ def _rule_of(model: Model, op: Op, target: Target) -> OpRule:
     if (op.domain, op.op_type, op.overload) in model.functions:
         return OpRule(runs="float", why="it calls a function of the model; 'inline-functions' opens it")
     rule = target.rule_for(op.op_type, op.domain)
-    barred = next((name for name in rule.without if name in op.attributes), None)
+    barred = rule.barred_by(op)
     if barred is not None:
-        return rule.in_float(f"the target does not run it with the attribute '{barred}'", rule.asked_by)
+        return rule.in_float(f"the target does not run it with {barred}", rule.asked_by)
     return rule
 
 

@@ -37,6 +37,8 @@ _INTEGER = frozenset(
 # Ops whose result has the type of their first input.
 _MOVERS = GRID_PRESERVING | {"Concat", "Pad", "Resize", "Upsample"}
 _MARK = re.compile(r"#(\d+)#")
+# ONNX Runtime names a convolution in its blocked layout after the tensor that the op made.
+_BLOCKED = "_nchwc"
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ class _Matcher:
     """Finds the nodes of an optimized graph that run the ops of a model."""
 
     def __init__(self, model: ModelProto, optimized: ModelProto, times: Iterable[NodeTime]) -> None:
-        self._numbers = {node: index for index, node in enumerate(all_nodes(model.graph))}
+        self._numbers = {node: i for i, node in enumerate(all_nodes(model.graph, opset=_opset(model)))}
         self._by_mark: dict[int, list[Node]] = {}
         self._by_tensor: dict[str, Node] = {}
         nodes = list(all_nodes(optimized.graph))
@@ -138,7 +140,10 @@ class _Matcher:
             mark = _MARK.match(node.proto.name)
             if mark is not None:
                 self._by_mark.setdefault(int(mark[1]), []).append(node)
-            self._by_tensor.update((out, node) for out in node.proto.output if out)
+            if node.op_type != "ReorderOutput":  # only copies what a convolution made
+                self._by_tensor.update((out, node) for out in node.proto.output if out)
+            if node.proto.name.endswith(_BLOCKED):
+                self._by_tensor[node.proto.name.removesuffix(_BLOCKED)] = node
         self._integer = _integer_nodes(nodes)
         self._seconds = {time.name: time.seconds for time in times}
 
@@ -177,6 +182,10 @@ class _Matcher:
                     return node
                 pending.append(reader)
         return None
+
+
+def _opset(model: ModelProto) -> int:
+    return next((int(one.version) for one in model.opset_import if one.domain in ("", "ai.onnx")), 0)
 
 
 def _integer_nodes(nodes: Iterable[Node]) -> set[Node]:

@@ -1,12 +1,12 @@
 """Why ONNX Runtime's CPU provider keeps a quantized op in float: the conditions of its integer kernels.
 
 They are those of its QDQ selectors (``qdq_selectors.cc``, ``qdq_selector_action_transformer.cc``), found by
-experiment on x86.
+experiment on x86; the tests hold every one of them against what ONNX Runtime does.
 """
 
 from __future__ import annotations
 
-from math import prod
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -28,10 +28,11 @@ _MOVES = frozenset(
         "GatherElements",
         "Identity",
         "MaxPool",
+        "ReduceMax",
+        "ReduceMin",
         "Reshape",
         "Resize",
         "Slice",
-        "SpaceToDepth",
         "Split",
         "Squeeze",
         "Tile",
@@ -40,6 +41,7 @@ _MOVES = frozenset(
     }
 )
 _SUPPORTED = _NEEDS_QUANTIZED_RESULT | _MOVES | {"MatMul", "Gemm"}
+_TWO_SIGNED = ("Add", "Mul", "Concat")  # which have no integer kernel for int8 alone on x86
 _DATA_PORTS = {"Conv": (0, 1), "MatMul": (0, 1), "Gemm": (0, 1), "Add": (0, 1), "Mul": (0, 1)}
 
 
@@ -62,7 +64,7 @@ def why_float(node: Node) -> FloatReason:
     """The first condition of ONNX Runtime's integer kernels that an op of a QDQ model does not meet."""
     if node.proto.domain or node.op_type not in _SUPPORTED:
         return FloatReason("unsupported op", f"ONNX Runtime has no integer kernel for {node.op_type} on CPU")
-    checks = (_float_input, _type_combination, _granularity, _result, _bias)
+    checks = (_float_input, _form, _type_combination, _granularity, _result, _moved, _bias)
     return next((reason for check in checks if (reason := check(node)) is not None), UNKNOWN)
 
 
@@ -80,6 +82,18 @@ def _float_input(node: Node) -> FloatReason | None:
     return None
 
 
+def _form(node: Node) -> FloatReason | None:
+    """Whether the op is in a form, by its attributes and its opset, that has an integer kernel."""
+    mode = node.attribute("mode")
+    if node.op_type == "Resize" and mode is not None and mode.s != b"nearest":
+        return FloatReason("attribute", f"its mode is '{mode.s.decode()}', not 'nearest'")
+    if node.op_type == "MaxPool" and 0 < node.graph.opset < 12:
+        return FloatReason(
+            "opset", f"its integer form begins with opset 12; the model has {node.graph.opset}"
+        )
+    return None
+
+
 def _type_combination(node: Node) -> FloatReason | None:
     types = [_code_type(node, port) for port in _data_ports(node)]
     for port, type in zip(_data_ports(node), types, strict=True):
@@ -87,7 +101,24 @@ def _type_combination(node: Node) -> FloatReason | None:
             said = f"'{node.proto.input[port]}' has codes of type {_type_name(type)}"
             return FloatReason("type combination", f"{said}; its integer kernels take uint8 and int8")
     made = _result_type(node)
-    return _wrong_result_type(made) if made is not None and made not in _BYTES else None
+    if made is not None and made not in _BYTES:
+        return _wrong_result_type(made)
+    return _two_signed(node, [*types, made])
+
+
+def _two_signed(node: Node, types: list[int | None]) -> FloatReason | None:
+    """Whether all is signed, which x86 has no kernels for in some ops."""
+    product = node.op_type == "MatMul" and not _is_weighted(node)
+    if set(types) != {int(TensorProto.INT8)} or not (product or node.op_type in _TWO_SIGNED):
+        return None
+    text = "all that it reads and makes has codes of type int8; on x86 its integer kernels take uint8"
+    return FloatReason("type combination", text)
+
+
+def _is_weighted(node: Node) -> bool:
+    """Whether the second input is a constant that was stored in codes."""
+    dequantizer = node.dequantizer(1)
+    return dequantizer is not None and dequantizer.constant(0) is not None
 
 
 def _wrong_result_type(made: int) -> FloatReason:
@@ -126,27 +157,37 @@ def misread(node: Node) -> FloatReason | None:
 
 
 def _result(node: Node) -> FloatReason | None:
-    """Whether the result goes into a quantizer, and nothing else."""
-    if node.op_type not in _NEEDS_QUANTIZED_RESULT | _MOVES:
-        return None
-    last, between = node, []
-    while True:
-        readers = last.consumers()
+    """Whether the result goes into a quantizer, and nothing else but an activation that can be dropped."""
+    between = _activations_behind(node)
+    last = between[-1] if between else node
+    readers = last.consumers()
+    ends = bool(readers) and all(reader.op_type == "QuantizeLinear" for reader in readers)
+    if node.op_type in _NEEDS_QUANTIZED_RESULT | _MOVES:
+        name = last.proto.output[0]
         if last.is_output():
-            return FloatReason(
-                "no output quantizer", f"its result '{last.proto.output[0]}' is a graph output"
-            )
-        if readers and all(reader.op_type == "QuantizeLinear" for reader in readers):
-            break
-        if len(readers) != 1 or readers[0].op_type not in ("Relu", "Clip") or node.op_type in _MOVES:
+            return FloatReason("no output quantizer", f"its result '{name}' is a graph output")
+        if not ends:
             reader = next((one for one in readers if one.op_type != "QuantizeLinear"), None)
             by = f"read in float by {reader.label}" if reader is not None else "read by nothing"
-            return FloatReason("no output quantizer", f"its result '{last.proto.output[0]}' is {by}")
+            return FloatReason("no output quantizer", f"its result '{name}' is {by}")
+        if len(readers) > 1 and node.op_type not in _MOVES:
+            return FloatReason(
+                "no output quantizer", f"its result '{name}' is quantized to {len(readers)} grids"
+            )
+    return _activation(last, readers[0]) if between and ends and node.op_type != "MatMul" else None
+
+
+def _activations_behind(node: Node) -> list[Node]:
+    """The Relu and Clip ops that alone read a result, one after the other."""
+    found: list[Node] = []
+    last = node
+    while node.op_type not in _MOVES and not last.is_output():
+        readers = last.consumers()
+        if len(readers) != 1 or readers[0].op_type not in ("Relu", "Clip"):
+            break
         last = readers[0]
-        between.append(last)
-    if between and node.op_type == "Conv":
-        return _activation(between[-1], last.consumers()[0])
-    return None
+        found.append(last)
+    return found
 
 
 def _activation(activation: Node, quantizer: Node) -> FloatReason | None:
@@ -158,12 +199,54 @@ def _activation(activation: Node, quantizer: Node) -> FloatReason | None:
         return _wrong_result_type(int(zero_point.data_type))
     lowest = -128 if zero_point.data_type == TensorProto.INT8 else 0
     number = int(numpy_helper.to_array(zero_point).reshape(-1)[0])
-    if number == lowest:
+    stays = f"{activation.label} stays between it and a quantizer"
+    if number != lowest:
+        text = f"{stays} whose zero point is {number}, not {lowest}"
+        return FloatReason("activation in between", text)
+    if activation.op_type != "Clip":
         return None
-    return FloatReason(
-        "activation in between",
-        f"{activation.label} stays between it and a quantizer whose zero point is {number}, not {lowest}",
-    )
+    reach = _reach(quantizer)
+    limit = _limit(activation)
+    if limit is None:
+        return FloatReason("activation in between", f"{stays}, and its limits are no constants")
+    if reach is not None and reach > limit * (1 + 1e-5):
+        text = f"{stays} that reaches to {reach:.4g}, beyond its limit {limit:.4g}"
+        return FloatReason("activation in between", text)
+    return None
+
+
+def _reach(quantizer: Node) -> float | None:
+    """The largest number of a grid whose zero point is the lowest code; None if it is computed."""
+    scale = quantizer.constant(1)
+    return 255 * float(numpy_helper.to_array(scale).max()) if scale is not None else None
+
+
+def _limit(clip: Node) -> float | None:
+    """The upper limit of a Clip; None if it is computed, infinite if there is none."""
+    given = clip.attribute("max")
+    if given is not None:
+        return float(given.f)
+    if len(clip.proto.input) < 3 or not clip.proto.input[2]:
+        return math.inf
+    constant = clip.constant(2)
+    return float(numpy_helper.to_array(constant).item()) if constant is not None else None
+
+
+def _moved(node: Node) -> FloatReason | None:
+    """Whether what an op moves keeps its grid."""
+    given = node.dequantizer(0)
+    made = next((one for one in node.consumers() if one.op_type == "QuantizeLinear"), None)
+    if node.op_type not in _MOVES or given is None or made is None:
+        return None
+    if all(_same(given.constant(port), made.constant(port)) for port in (1, 2)):
+        return None
+    return FloatReason("other grid", "its result has another grid than its input, which it only moves")
+
+
+def _same(one: TensorProto | None, other: TensorProto | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return np.array_equal(numpy_helper.to_array(one), numpy_helper.to_array(other))
 
 
 def _bias(node: Node) -> FloatReason | None:
@@ -213,7 +296,7 @@ def _type_name(type: int | None) -> str:
 
 def _has_several_scales(dequantizer: Node) -> bool:
     scale = dequantizer.constant(1)
-    return scale is not None and prod(scale.dims) > 1
+    return scale is not None and math.prod(scale.dims) > 1
 
 
 def _has_other_scale(node: Node) -> bool:

@@ -74,10 +74,18 @@ class Node:
 
 
 class GraphWiring:
-    """What makes and what reads the tensors of a graph; those of the graphs around it can be captured."""
+    """What makes and what reads the tensors of a graph; those of the graphs around it can be captured.
 
-    def __init__(self, graph: GraphProto, outer: GraphWiring | None = None) -> None:
+    Attributes:
+        proto: the graph itself.
+        nodes: its nodes, in its order.
+        outputs: the names of its outputs.
+        opset: the version of ONNX's operators in the model; 0 if it was not told.
+    """
+
+    def __init__(self, graph: GraphProto, outer: GraphWiring | None = None, opset: int = 0) -> None:
         self.proto = graph
+        self.opset: int = outer.opset if outer is not None else opset
         self.nodes = [Node(node, self) for node in graph.node]
         self.outputs = {value.name for value in graph.output}
         own = {out: node for node in self.nodes for out in node.proto.output if out}
@@ -104,9 +112,9 @@ class GraphWiring:
         return self._outer.constant(name) if self._outer is not None else None
 
 
-def all_nodes(graph: GraphProto, outer: GraphWiring | None = None) -> Iterator[Node]:
+def all_nodes(graph: GraphProto, outer: GraphWiring | None = None, opset: int = 0) -> Iterator[Node]:
     """The nodes of a graph and of all graphs within it, each before those within it."""
-    wiring = GraphWiring(graph, outer)
+    wiring = GraphWiring(graph, outer, opset)
     for node in wiring.nodes:
         yield node
         for attribute in node.proto.attribute:

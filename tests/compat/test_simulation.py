@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
+from support.graph_text import build_model
 
 import qc
 from qc.compat.aimet_onnx import (
@@ -19,9 +20,10 @@ from qc.compat.aimet_onnx import (
     load_encodings_to_sim,
 )
 from qc.compat.aimet_onnx.loading import EncodingMismatchInfo
+from qc.compat.aimet_onnx.quantsim import set_lpbq_for_params
 from qc.runtime import open_session
 
-from .networks import feeds, network
+from .networks import feeds, network, typed
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "aimet"
 
@@ -270,3 +272,24 @@ def test_names_that_are_not_provided(sim: QuantizationSimModel) -> None:
     assert not hasattr(sim, "remove_quantizers")
     with pytest.raises(qc.UsageError, match="force_activation_as='signed'"):
         sim.to_onnx_qdq(force_activation_as="signed")
+
+
+def test_activations_are_observed_before_blocks_have_two_levels() -> None:
+    """The steps of activations that AIMET 2.42 finds behind weights in two-level blocks."""
+    random = np.random.default_rng(0)
+    shapes = {"w1": (8, 8, 3, 3), "w2": (8, 8, 1, 1), "b": (8,)}
+    model = build_model(
+        """c = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>(x, w1, b)
+        r = Relu(c)
+        y = Conv<kernel_shape=[1,1]>(r, w2, b)""",
+        inputs="float[1,8,8,8] x",
+        constants={name: random.normal(size=shape) for name, shape in shapes.items()},
+    )
+    data = [{"x": np.random.default_rng(i).normal(size=(1, 8, 8, 8)).astype(np.float32)} for i in range(4)]
+    for node, name in zip(model.graph.node, ("conv1", "relu", "conv2"), strict=True):
+        node.name = name
+    sim = QuantizationSimModel(typed(model))
+    set_lpbq_for_params(sim, 4, 4, nodes_to_include={"conv1", "conv2"})
+    sim.compute_encodings(data)
+    steps = {name: sim.qc_quantize_op_dict[name].encodings[0].delta for name in ("r", "y")}
+    assert steps == pytest.approx({"r": 0.1084225523705576, "y": 0.5531942928538603}, rel=1e-6)

@@ -157,3 +157,19 @@ def test_a_fixed_range_needs_no_observation() -> None:
     apply("calibrate", model, "npu", outliers())
     assert float(numbers(model, "a").maximum) == pytest.approx(1, abs=0.01)
     assert value(model, "a").type.shape == (1, 2000)
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["one reader", "two readers"])
+def test_activations_behind_rounded_parameters(shared: bool) -> None:
+    """Each reader of a weight sees it rounded to the grid that it has there."""
+    second = "z = MatMul(x, w)" if shared else "z = Relu(y)"
+    text = f"""g (float[1, 2] x) => (float[1, 1] y, float[1, 1] z) <float[2, 1] w = {{1, 0.2}}> {{
+        y = MatMul(x, w)  {second}
+    }}"""
+    feeds = [{"x": np.array([[0, 1]], np.float32)}]
+    passes = "insert-quantizers{weight=int3},calibrate{rounded_parameters=true}"
+    model = apply(passes, parse(text), "npu", feeds)[0]
+    for name in ("y", "z") if shared else ("y",):
+        made = of_value(model, name)
+        assert made is not None and made.encoding is not None
+        assert float(made.encoding.maximum) == pytest.approx(1 / 3), "0.2 is rounded to a third"

@@ -8,14 +8,16 @@ import pytest
 from onnx import ModelProto
 from support.models import parse, random_feeds
 from support.pipelines import PLACE, QUANTIZE, apply, artifact
+from support.placement import placed, reason
 
+import qc
 from qc.ir.lift import lift
 from qc.passes import PassContext, parse_pipeline, run_pipeline
 from qc.passes.conformance import Violation, violations
-from qc.passes.target import load_target
+from qc.passes.target import load_target, target_names
 from qc.runtime import open_session, run_session
 
-TARGETS = ["ort-cpu", "ort-cpu-avx2", "ort-cpu-arm", "tensorrt", "openvino", "qnn-htp", "npu"]
+TARGETS = target_names()
 CONV_NET = """
 g (float[1, 3, 8, 8] x) => (float[1, 5] y)
 <float[4, 3, 3, 3] w1, float[4] b1, float[4, 4, 1, 1] w2, float[8, 4, 1, 1] w3, float[5, 8] w4, float[5] b4> {
@@ -125,6 +127,7 @@ def test_sixteen_bit_softmax_of_the_htp_has_its_fixed_scale() -> None:
         (CONV_NET, "tensorrt", "ort-cpu", "no output quantizer", "its result 'c2' is not quantized"),
         (CONV_NET, "ort-cpu", "qnn-htp", "no output quantizer", "its result 'c1' is not quantized"),
         (CONV_NET, "ort-cpu", "qnn-htp", "granularity", "has a scale for every channel; Gemm takes one"),
+        (TRANSFORMER, "npu", "qnn-htp", "float input", "reads the weight 'g' in float"),
         (CONV_NET.replace("[1, 3, 8", "[N, 3, 8"), "qnn-htp", "qnn-htp", "static shapes", "dimension 'N'"),
     ],
 )
@@ -155,6 +158,10 @@ def test_a_pool_with_dilations_stays_float_on_ort() -> None:
     assert np.isfinite(run_session(open_session(model), random_feeds(parse(text), 1)[0])[0]).all()
     pool = next(node for node in model.graph.node if node.op_type == "AveragePool")
     assert pool.output[0] == "m" and any(node.input[0] == "m" for node in model.graph.node)
+    ending = """g (float[1, 4, 8, 8] x) => (float[1, 4, 7, 7] y) <float[4, 4, 1, 1] w> {
+        c = Conv(x, w)  y = AveragePool<dilations = [1, 1], kernel_shape = [2, 2]>(c)
+    }"""
+    assert "does not run it with the attribute 'dilations'" in reason(placed(ending), "y")
 
 
 def test_a_branch_that_several_convs_end_in_leaves_one_of_them_float() -> None:
@@ -164,3 +171,126 @@ def test_a_branch_that_several_convs_end_in_leaves_one_of_them_float() -> None:
     add = next(node for node in model.graph.node if node.op_type == "Add")
     assert sorted(producers[name].op_type for name in add.input) == ["Conv", "DequantizeLinear"]
     assert broken(model, "tensorrt") == []
+
+
+RULES = "match-supergroups,insert-quantizers,{},annotate-per-channel,tie-quantizers"
+
+
+def test_int4_weights_of_tensorrt_are_for_float_data() -> None:
+    text = TRANSFORMER.replace("[8, 8]", "[16, 16]").replace("[8]", "[16]").replace("6, 8]", "6, 16]")
+    place = PLACE.replace("insert-quantizers", "insert-quantizers{weight=int4}")
+    found = {one.rule: one.text for one in broken(lowered(text, "tensorrt", place), "tensorrt")}
+    assert found["type"].startswith("the weight 'wo' is int4, which tensorrt multiplies with float data only")
+    float_data = RULES.format("set-precision{rules=['MatMul=weight:int4,activation:off']}")
+    model = lowered(text, "tensorrt", float_data)
+    assert {node.op_type for node in model.graph.node} >= {"DequantizeLinear", "MatMul"}
+    assert broken(model, "tensorrt") == []
+
+
+def test_tensorrt_takes_int8_or_float8_in_one_model() -> None:
+    text = f"<ir_version: 9, opset_import: ['' : 21]>\n{TRANSFORMER}".replace("'", '"')
+    mixed = RULES.format("set-precision{rules=['op:o=float8e4m3fn']}")
+    (found,) = broken(lowered(text.replace("o = MatMul", "[o] o = MatMul"), "tensorrt", mixed), "tensorrt")
+    assert found.rule == "mixed formats" and found.text.startswith("it has both int8 and float8e4m3fn")
+
+
+def test_normalizations_of_the_htp_have_grids_for_scale_and_bias() -> None:
+    model = lowered(TRANSFORMER, "qnn-htp")
+    producers = {name: node for node in model.graph.node for name in node.output}
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    norm = next(node for node in model.graph.node if node.op_type == "LayerNormalization")
+    data, scale, bias = (producers[name].input for name in norm.input)
+    assert (constants[scale[0]].data_type, constants[bias[0]].data_type) == (3, 6)  # int8 and int32
+    product = [onnx.numpy_helper.to_array(constants[one[1]]) for one in (data, scale)]
+    assert onnx.numpy_helper.to_array(constants[bias[1]]) == product[0] * product[1]
+
+
+@pytest.mark.parametrize("target", ["npu", "openvino"])
+@pytest.mark.parametrize("options", ["block_size=4", "block_size=4 scale_bits=4"])
+def test_a_bias_beside_a_weight_in_blocks(options: str, target: str) -> None:
+    """Where biases are integers they are so beside blocks, too, with the largest scale of each channel."""
+    header = '<ir_version: 9, opset_import: ["" : 21]>\n'
+    constants = "<float[5, 8] w, float[5] b>"
+    text = f"{header} g (float[2, 8] x) => (float[2, 5] y) {constants} {{ y = Gemm<transB=1>(x, w, b) }}"
+    place = PLACE.replace("annotate-per-channel", f"annotate-per-channel{{{options}}}")
+    model = lowered(text, target, place)
+    assert broken(model, target) == []
+    codes = {tensor.name: tensor for tensor in model.graph.initializer}
+    assert ("b_quantized" in codes) is (target == "npu")
+    if target == "npu":
+        assert codes["b_quantized"].data_type == onnx.TensorProto.INT32 and codes["b_scale"].dims == [5]
+        feed = random_feeds(parse(text), 1)[0]
+        expected = run_session(open_session(parse(text)), feed)[0]
+        found = run_session(open_session(model, optimize=False), feed)[0]
+        assert np.abs(found - expected).max() <= 0.1 * np.abs(expected).max()
+
+
+RESIZE = """g (float[1, 4, 4, 4] x) => (float[1, 4, 8, 8] y)
+<float[4, 4, 1, 1] w, float[4, 8, 1, 1] v, float[4] scales = {1, 1, 2, 2}> {
+    c = Conv(x, w)
+    r = Resize<mode = "nearest">(c, , scales)
+    j = Concat<axis = 1>(r, r)
+    y = Conv(j, v)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "kernels"),
+    [
+        (RESIZE, {"Resize": True, "Concat": True, "Conv": True}),
+        (RESIZE.replace("nearest", "linear"), {"Resize": False, "Conv": True}),
+        (
+            "g (float[1, 4, 4, 4] x) => (float[1, 16, 2, 2] y) <float[4, 4, 1, 1] w, float[16, 16, 1, 1] v> "
+            "{ c = Conv(x, w)  s = SpaceToDepth<blocksize = 2>(c)  y = Conv(s, v) }",
+            {"SpaceToDepth": False, "Conv": True},
+        ),
+        (
+            "g (float[1, 4, 4, 4] x) => (float[1, 4, 1, 4] y) <float[4, 4, 1, 1] w, float[4, 4, 1, 1] v, "
+            "int64[1] axes = {2}> { c = Conv(x, w)  m = ReduceMax(c, axes)  y = Conv(m, v) }",
+            {"ReduceMax": True, "Conv": True},
+        ),
+        *[
+            (
+                "g (float[1, 4, 4, 4] x) => (float[1, 4, 4, 4] y) <float[4, 4, 1, 1] w, "
+                f"float low = {{{low}}}, float six = {{6}}> {{ c = Conv(x, w)  y = Clip(c, low, six) }}",
+                {"Conv": True},
+            )
+            for low in (0, -1)
+        ],
+    ],
+    ids=["nearest", "linear", "space to depth", "maximum", "relu6", "hardtanh"],
+)
+def test_the_target_knows_what_ort_runs_in_integers(text: str, kernels: dict[str, bool]) -> None:
+    """The rules of the file, and what the optimized graph says."""
+    model = lowered(text, "ort-cpu")
+    checked = qc.check(model, "ort-cpu")
+    assert {op.op_type: op.runs == "integer" for op in checked.ops if op.op_type in kernels} == kernels
+    assert checked.broken == () and not any(op.rule == "unknown" for op in checked.ops)
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "said"),
+    [
+        ("ort-cpu", "activation=uint16", "ort-cpu does not compute with uint16 activations, but in float"),
+        ("ort-cpu", "weight=int4", "ort-cpu does not compute with int4 weights, but in float; it takes int8"),
+        ("tensorrt", "weight=int4", "tensorrt takes int4 weights next to float data only"),
+        ("qnn-htp", "activation=uint16 weight=int4", None),
+    ],
+)
+def test_a_format_that_the_target_lacks_is_noted(target: str, options: str, said: str | None) -> None:
+    _, context, _ = apply(f"insert-quantizers{{{options}}}", parse(CONV_NET), target)
+    assert len(context.notes) == (said is not None)
+    assert all(note.startswith(str(said)) for note in context.notes)
+
+
+def test_a_mask_of_infinity_is_the_reason_to_stay_float() -> None:
+    text = """g (float[2, 4] x, bool[2, 4] m) => (float[2, 4] y) <float[4, 4] w, float far = {-1}> {
+        s = MatMul(x, w)  c = Where(m, s, far)  y = Softmax(c)
+    }"""
+    model = parse(text)
+    far = next(tensor for tensor in model.graph.initializer if tensor.name == "far")
+    far.CopyFrom(onnx.numpy_helper.from_array(np.float32(-np.inf), "far"))
+    feeds = [{"x": np.ones((2, 4), np.float32), "m": np.eye(2, 4, dtype=bool)}]
+    _, context, _ = apply(f"{QUANTIZE},insert-qdq", model, "qnn-htp", feeds)
+    (where,) = (op for op in qc.check(artifact(context, "qdq"), "qnn-htp").ops if op.op_type == "Where")
+    assert (where.runs, where.rule) == ("float", "infinity") and "'c' can hold an infinity" in where.why

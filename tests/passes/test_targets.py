@@ -73,6 +73,15 @@ def test_a_faulty_target(tmp_path: Path, old: str, new: str, said: str) -> None:
     [
         ("[ops]\nCovn = { runs = 'float' }", "ONNX has no op 'Covn' (did you mean 'Conv'?)"),
         ("[ops]\nConv = { run = 'float' }", "there is no 'run' in [ops.Conv] (did you mean 'runs'?)"),
+        (
+            "[ops]\nResize = { only = { mod = 'linear' } }",
+            "'Resize' has no attribute 'mod' (did you mean 'mode'?)",
+        ),
+        ("[ops]\nConv = { without = ['dilation'] }", "'Conv' has no attribute 'dilation' (did you mean"),
+        (
+            "[regions]\nconv_clip = { only = { mni = 0 } }",
+            "'conv_clip' has no attribute 'mni' (did you mean 'min'?)",
+        ),
         ("[ops]\nConv = 3", "'Conv' in [ops] must be a table"),
         ("[regions]\nconv_rleu = {}", "'conv_rleu' fits no supergroup (did you mean 'conv_relu'?)"),
         ("[regions]\n'lstm_*' = {}", "'lstm_*' fits no supergroup (did you mean 'lstm_cell'?)"),

@@ -64,6 +64,7 @@ def test_check_shows_kernels_costs_and_shares(qc, quantized: str) -> None:
     assert (result.code, result.made) == (0, ["check.json"])
     assert "16 of 16 ops, 100.0% of the operations" in result.out
     assert "QLinearConv" in result.out and "10 of 10" in result.out
+    assert "QLinearGlobalAveragePool\n" in result.out, "whole on a terminal of 80 columns"
     document = json.loads(Path("check.json").read_text())
     assert document["executed"] and document["share"] == 1.0 and document["share_of"] == "operations"
     convs = [op for op in document["ops"] if op["op_type"] == "Conv"]
@@ -71,6 +72,26 @@ def test_check_shows_kernels_costs_and_shares(qc, quantized: str) -> None:
     assert all(op["runs"] == "integer" and op["operations"] > 0 and op["seconds"] > 0 for op in convs)
     measured = sum(op["seconds"] for op in document["ops"]) + sum(one["seconds"] for one in document["rest"])
     assert document["seconds"] == pytest.approx(measured)
+
+
+def test_convolutions_in_float_are_told_from_what_reorders_their_results(qc) -> None:
+    qc("model.onnx", "--data", "calibration.npz", "-q", "--set", "Conv=off")
+    qc("check", "model.q.onnx", "--runs", "2", "--json", "check.json")
+    ops = json.loads(Path("check.json").read_text())["ops"]
+    convs = [op for op in ops if op["op_type"] == "Conv"]
+    assert [(op["kernel"], op["runs"]) for op in convs] == [("Conv", "float")] * 10
+    assert len({op["runs_as"] for op in convs}) == 10
+
+
+def test_a_row_has_one_line_where_there_is_no_terminal(
+    qc, quantized: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ("check", quantized, "--target", "qnn-htp")
+    sentence = "Gemm 'logits': the weight 'gemm.weight' has a scale for every channel; Gemm takes one"
+    assert sentence not in qc(*arguments).out, "COLUMNS, which is 80, is obeyed"
+    monkeypatch.delenv("COLUMNS")
+    assert f"  {sentence}\n" in qc(*arguments).out
+    assert max(map(len, qc("help", "calibrate").out.splitlines())) <= 80, "but text is wrapped"
 
 
 def test_check_names_ops_in_float_with_the_rule(qc) -> None:
@@ -92,15 +113,29 @@ def test_check_against_the_rules_of_a_target_that_is_not_here(qc, quantized: str
     document = qc("check", quantized, "--target", "qnn-htp", "--fail-below", "10%")
     assert document.code == 5
     assert "breaks a rule of qnn-htp: the input 'image' has the free dimension 'batch'" in document.err
+    assert "of the operations, but rules of qnn-htp are broken: static shapes" in " ".join(
+        document.out.split()
+    )
 
 
 def test_one_calibration_for_several_targets(qc) -> None:
     result = qc("model.onnx", "--data", "calibration.npz", "--also-for", "tensorrt", "--also-for", "qnn-htp")
     assert result.made == ["model.q.onnx", "model.q.qnn-htp.onnx", "model.q.tensorrt.onnx"]
     assert "also for   tensorrt" in result.err
+    assert result.err.count("Add 2/2") == 3, "tensorrt computes an Add as one with a Conv"
     assert "qnn-htp does not run in integers what was asked for: the input 'image' has the free" in result.err
     check = qc("check", "model.q.tensorrt.onnx", "--target", "tensorrt", "--fail-below", "100%")
     assert (check.code, check.made) == (0, [])
+
+
+def test_a_note_names_every_op_that_formats_keep_in_float(qc) -> None:
+    result = qc("model.onnx", "--data", "calibration.npz", "--set", "tensor:globalaveragepool_1=a16")
+    assert "15 of 15 ops read quantized data" in result.err
+    reason = "its result 'globalaveragepool_1' is quantized to uint16; ort-cpu takes uint8"
+    assert f"{reason}; nor Gemm" in result.err
+    qc("check", "model.q.onnx", "--runs", "0", "--json", "check.json")
+    ops = json.loads(Path("check.json").read_text())["ops"]
+    assert [op["op_type"] for op in ops if op["runs"] == "float"] == ["GlobalAveragePool", "Gemm"]
 
 
 @pytest.mark.parametrize(
@@ -119,6 +154,8 @@ def test_one_calibration_for_several_targets(qc) -> None:
         (("model.onnx", "--json", "model.onnx"), 2, "'model.onnx' is the input model; write to another file"),
         (("model.onnx", "--data", "calibration.npz", "--size", "batch=2"), 2, "--size is for random data"),
         (("model.onnx", "--size", "batch=0"), 2, "is not of the form NAME=N"),
+        (("model.onnx", "--runs", "2147483647"), 2, "2147483647 is more than 1000"),
+        (("model.onnx", "--threads", "0"), 2, "'0' is not a number of at least 1"),
     ],
 )
 def test_bad_input(qc, arguments: tuple[str, ...], code: int, said: str) -> None:
@@ -146,8 +183,8 @@ def test_files_of_targets_are_neither_overwritten_nor_put_elsewhere(qc) -> None:
 
 
 def _dynamic() -> ModelProto:
-    text = """g (float[batch, length, 4] x) => (float[batch, length, 4] y) <float[4, 4] w> {
-        m = MatMul(x, w)  y = Tanh(m)
+    text = """g (float[batch, length, 4] x) => (float[batch, length, 4] y, int64[3] s) <float[4, 4] w> {
+        m = MatMul(x, w)  y = Tanh(m)  s = Shape(x)
     }"""
     feeds = [{"x": feed["x"]} for feed in random_feeds(parse(text), 2)]
     return qc_package.compile(parse(text), PASSES, data=feeds).model
@@ -159,6 +196,7 @@ def test_free_dimensions_need_a_length_to_be_measured(qc) -> None:
     assert result.code == 0
     assert "not measured, as shapes or types of inputs are free" in result.err
     assert "1 of 1 op, 100.0% of the ops, as not all shapes are known" in result.out
+    assert " 1 of 1 op, " in qc("check", "dynamic.onnx", "--target", "openvino").out, "Shape does not count"
     sized = qc("check", "dynamic.onnx", "--size", "length=5", "--runs", "2")
     assert "1 of 1 op, 100.0% of the operations" in sized.out and "median of 2 runs" in sized.out
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from qc.ir.formats import IntFormat
-from qc.ir.quant import Encoding, PerBlock, PerChannel, PerTensor, QuantSpec, TwoLevelBlock
+from qc.ir.quant import Encoding, PerBlock, PerChannel, PerTensor, QuantSpec
 from qc.ir.quant_table import Site
 from qc.passes.quantize.quantsim.nodes import Node
 
@@ -76,10 +76,7 @@ def _scale_of_sums(source: QcQuantizeOp, weight: QcQuantizeOp) -> np.ndarray | N
         return None
     if not (isinstance(source.spec.format, IntFormat) and isinstance(weight.spec.format, IntFormat)):
         return None
-    scale, granularity = weight.encoding.scale, weight.spec.granularity
-    if isinstance(granularity, TwoLevelBlock):
-        scale = granularity.levels(scale)[1].ravel()
-    elif isinstance(granularity, PerBlock):
-        others = tuple(axis for axis in range(scale.ndim) if axis != weight.axes.channel)
-        scale = scale.max(axis=others)
+    scale = weight.encoding.scale
+    if isinstance(weight.spec.granularity, PerBlock):
+        scale = weight.encoding.channel_scale(weight.axes.channel)
     return np.asarray(source.encoding.scale * scale)

@@ -10,7 +10,7 @@ from onnx import ModelProto
 from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType
 
 import qc
-from qc.compiler import refuse_overwrite
+from qc.compiled import refuse_overwrite
 from qc.ir.errors import UsageError, nearest
 from qc.ir.formats import IntFormat, parse_format
 from qc.ir.model import Model
