@@ -5,15 +5,17 @@
 statistics, evaluation).
 """
 
-from . import _installation  # noqa: F401
+from . import _starting, _installation  # noqa: F401, I001  (interrupts are caught from here on)
 from .checking import Check, CheckedOp, check
-from .compiler import Compiled, compile, read_model
+from .compiled import Compiled
+from .compiler import compile
 from .coverage import Coverage, CoverageError, UnquantizedTensor, coverage_of
 from .ir.errors import DataError, DemandError, ModelError, QcError, UsageError, VerificationError
 from .ir.weights import QuantizedWeight, Weights
 from .named_pipelines import pipeline_names, resolve_pipeline
 from .observing import observe
 from .passes.quantize.set_precision import set_precision
+from .reading import read_model
 from .sensitivity import QuantizerSensitivity, Sensitivity, measure_sensitivity
 from .several_targets import compile_for
 from .simulation import SimulatedQuantizer, Simulation

@@ -49,10 +49,11 @@ def latency_table(evaluation: Evaluation) -> Table:
     return table
 
 
-def latency_note(rounds: int, threads: int) -> str:
+def latency_note(result: Evaluation | Benchmark) -> str:
     """How the numbers of a latency table came about."""
+    where = "on the GPU" if result.device == "cuda" else count(result.threads, "thread")
     return (
-        f"median of {count(rounds, 'round')}, {count(threads, 'thread')}; "
+        f"median of {count(result.rounds, 'round')}, {where}; "
         "\u00b1 is half the distance between the quartiles"
     )
 
@@ -73,6 +74,7 @@ def bench_document(benchmarks: Mapping[str, Benchmark]) -> dict[str, Any]:
             {
                 "model": path,
                 "rounds": benchmark.rounds,
+                "device": benchmark.device,
                 "threads": benchmark.threads,
                 "pinned": benchmark.pinned,
                 "forms": [asdict(cost) for cost in benchmark.models],

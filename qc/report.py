@@ -68,7 +68,7 @@ def coverage_summary(coverage: Coverage) -> list[Fact]:
         (
             "quantized",
             f"{coverage.quantized:,} of {tensors:,} float tensors, "
-            f"{coverage.quantized_ops:,} of {coverage.total_ops:,} ops",
+            f"{coverage.quantized_ops:,} of {coverage.total_ops:,} ops read quantized data",
         )
     ]
     if coverage.formats:
@@ -112,7 +112,10 @@ def timing_table(report: PipelineReport) -> Table:
 
     Of the analyses that a step asked for, those are told apart that had to be computed.
     """
-    table = plain_table(("pass", "seconds", "self", "verify", "share", "memory", "actions", "analyses"))
+    columns = ("pass", "seconds", "self", "verify", "share", "memory", "actions", "analyses")
+    table = plain_table(columns, gap=1)
+    names = ("  " * step.depth + step.text.partition("{")[0] for step in report.steps)
+    table.columns[0].min_width = max(map(cell_len, names), default=0)  # options may be wrapped, names not
     total = report.seconds
     for step in report.steps:
         table.add_row(
@@ -155,9 +158,12 @@ def statistics_table(remarks: Iterable[Remark]) -> Table:
     return table
 
 
-def plain_table(columns: Sequence[str], text_columns: int = 1) -> Table:
-    """A table without lines; its first ``text_columns`` columns hold text, the others numbers."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
+def plain_table(columns: Sequence[str], text_columns: int = 1, gap: int = 2) -> Table:
+    """A table without lines; its first ``text_columns`` columns hold text, the others numbers.
+
+    Between two columns there are at least ``gap`` spaces.
+    """
+    table = Table(box=None, padding=(0, gap, 0, 0), header_style="bold", pad_edge=False)
     for index, column in enumerate(columns):
         is_text = index < text_columns
         table.add_column(column, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)

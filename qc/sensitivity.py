@@ -13,7 +13,7 @@ from qc.passes import NullProgress, Progress
 from qc.runtime import Data, load_data, model_inputs
 from qc.runtime.evaluation.scores import Sums
 
-from .compiler import Compiled
+from .compiled import Compiled
 from .simulation import OFF, Setting, Simulation
 
 
@@ -61,6 +61,7 @@ def measure_sensitivity(
     samples: int | None = None,
     bits: int | None = None,
     threads: int | None = None,
+    device: str = "auto",
     progress: Progress | None = None,
 ) -> Sensitivity:
     """Turns every quantizer of a compiled model on alone, and off alone, and compares the outputs.
@@ -74,13 +75,15 @@ def measure_sensitivity(
         samples: run this many feeds at most.
         bits: give all quantizers with integer formats this width instead of their own.
         threads: threads of the runtime; None for one per physical core.
+        device: where the simulation runs, as for :func:`qc.compile`.
         progress: where it shows how far it is.
 
     Raises:
-        UsageError: nothing can be turned on and off, or no output is a float tensor.
+        UsageError: nothing can be turned on and off, no output is a float tensor, or there is no such device.
+        QcError: CUDA is asked for but cannot be used.
         DataError: the data does not fit the model, or there is none.
     """
-    whole = compiled.open_simulation(settable_weights=True, threads=threads)
+    whole = compiled.open_simulation(settable_weights=True, threads=threads, device=device)
     if not whole.quantizers:
         raise UsageError(
             "no quantizer can be turned on and off: the pipeline places none, or on biases alone"

@@ -56,12 +56,15 @@ class Simulation:
             as they are; those of ``to-simulation{weights=settable}`` can be set like activations.
         base_dir: the folder that external data is relative to; for a path, the folder of the file.
         threads: threads within an op; None for one per physical core.
+        device: where it runs, as for :func:`qc.compile`.
         origin: the model that it was made of, which names tied tensors and tells symmetric grids from others.
             Without it, a tensor that is on its grid already has no name here, and grids that have zero in the
             middle count as symmetric.
 
     Raises:
         ModelError: the model cannot be read, is no simulation, or ONNX Runtime does not accept it.
+        UsageError: there is no such device.
+        QcError: CUDA is asked for but cannot be used.
     """
 
     def __init__(
@@ -70,13 +73,14 @@ class Simulation:
         *,
         base_dir: Path | None = None,
         threads: int | None = None,
+        device: str = "auto",
         origin: Model | None = None,
     ) -> None:
         if not isinstance(model, ModelProto):
             model, base_dir = load_model(model), Path(model).parent
         self._slots = _slots(model.graph, origin, base_dir)
         self._by_tensor = _names(self._slots)
-        self._session = open_session(model, base_dir=base_dir, threads=threads)
+        self._session = open_session(model, base_dir=base_dir, threads=threads, provider=device)
         self._outputs = [output.name for output in model.graph.output]
         self._settings: dict[str, Encoding | None] = {name: slot.own for name, slot in self._slots.items()}
         self._overrides: dict[str, np.ndarray] = {}
@@ -104,8 +108,9 @@ class Simulation:
                 gives back the model's own grid. Quantizers that are tied change together.
 
         Raises:
-            UsageError: there is no such quantizer or tensor, the tensor has several quantizers, or the
-                session cannot run the setting: its granularity and its kind of format are fixed.
+            UsageError: there is no such quantizer or tensor, the tensor has several quantizers, the setting
+                is none of these, or the session cannot run it: its granularity and its kind of format are
+                fixed.
         """
         other = object.__new__(Simulation)
         vars(other).update(vars(self))
@@ -174,6 +179,11 @@ class _Slot:
             return None
         if setting == ON:
             return self.own
+        if not isinstance(setting, (int, np.integer, str)):
+            raise UsageError(
+                f"'{key}' cannot be set to {setting!r}: it takes '{OFF}', '{ON}', a number of bits, the name "
+                "of a format such as 'int8', or an Encoding"
+            )
         spec = replace(self.own.spec, format=self._format(setting, key))
         return encoding_of_range(spec, self.own.minimum, self.own.maximum)
 

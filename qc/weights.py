@@ -18,7 +18,7 @@ from qc.passes import PassContext
 from qc.passes.quantize.import_qdq import ImportQdq
 from qc.passes.quantize.load_encodings import LoadEncodings
 
-from .compiler import read_model
+from .reading import read_model
 
 SUFFIXES = (".npz", ".safetensors")
 

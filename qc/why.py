@@ -25,6 +25,7 @@ class Story:
         why_not: why it stays float, for each value without a quantizer.
         tied: the sites of other tensors that hold the same quantizers.
         removed_by: the action that removed it, if there is no value of that name any more.
+        successor: what is read in its place then, if there is such a value.
         remarks: what was done and decided about it, and about the op and the region that make it, in order.
     """
 
@@ -34,6 +35,7 @@ class Story:
     why_not: tuple[str, ...]
     tied: tuple[Site, ...]
     removed_by: Remark | None
+    successor: Value | None
     remarks: tuple[Remark, ...]
 
 
@@ -65,8 +67,19 @@ def story_of(model: Model, tensor: str) -> Story:
         why_not=tuple(filter(None, (model.quant.why_not(value) for value in values))),
         tied=tuple(_tied(model, sites)),
         removed_by=removed_by,
+        successor=None if removed_by is None else _successor(model, tensor),
         remarks=tuple(_remarks(model, aliases)) if values else (),
     )
+
+
+def _successor(model: Model, removed: str) -> Value | None:
+    """What is read in place of a removed value; it may itself have been replaced again and again."""
+    seen = set()
+    value = model.journal.successors.get(removed)
+    while value is not None and value.id not in value.graph.nx and value not in seen:
+        seen.add(value)
+        value = model.journal.successors.get(value.name)
+    return None if value in seen else value
 
 
 def _remarks(model: Model, values: tuple[Value, ...]) -> Iterator[Remark]:

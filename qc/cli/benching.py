@@ -27,13 +27,14 @@ from .candidates import candidates, compile_job, refuse_compile_options
 from .evaluation import DEFAULT_THREADS
 from .files import FileType, WordType, check_outputs, model_files, write_json
 from .inspection import is_quantization
+from .option_types import SecondsType
 from .options import (
     DEFAULT_RANDOM_SAMPLES,
     Job,
     JobCommand,
-    SecondsType,
     check_sizes,
     chosen,
+    json_option,
     settings_options,
 )
 from .output import print_note, standard_error, standard_output
@@ -66,7 +67,7 @@ class Questions:
     show_default=True,
     help="Time to spend on timing each MODEL.onnx.",
 )
-@click.option("--json", "json_file", metavar="FILE", type=FileType(), help="Write the numbers as JSON, too.")
+@json_option
 def bench_command(models: tuple[str, ...], **given: Any) -> None:
     """Measures what every MODEL.onnx costs in float, as a simulation and in integers.
 
@@ -93,8 +94,7 @@ def bench_command(models: tuple[str, ...], **given: Any) -> None:
 
 def _check_questions(jobs: Sequence[Job], questions: Questions) -> None:
     """Refuses, before any work, what contradicts itself and files that must not be written."""
-    if choose_provider(jobs[0].device) == "cuda" and jobs[0].device != "auto":
-        raise UsageError("qc bench measures on the CPU; leave out --device")
+    choose_provider(jobs[0].device)
     if questions.quantized:
         refuse_compile_options(jobs[0], {})
         if len(jobs) > 1:
@@ -125,6 +125,7 @@ def _measure(job: Job, questions: Questions, progress: RichProgress) -> Benchmar
             data,
             threads=threads,
             seconds=questions.seconds,
+            provider=job.device,
             track=lambda names: context.track(names, "measuring memory", len(names)),
         )
 
@@ -175,6 +176,6 @@ def _show(found: Mapping[str, Benchmark]) -> None:
     console = standard_output()
     for index, (model, result) in enumerate(found.items()):
         console.show(*([""] if index else []), printable(Path(model).name), "", bench_table(result), "")
-        console.show(latency_note(result.rounds, result.threads))
+        console.show(latency_note(result))
         if not result.pinned:
             console.show("threads were not pinned, as the operating system does not lend enough processors")

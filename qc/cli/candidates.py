@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from onnx import ModelProto
 
 import qc
-from qc.compiler import Compiled
+from qc.compiled import Compiled
 from qc.ir.errors import UsageError
 from qc.passes import PipelineFile
 from qc.progress import RichProgress

@@ -22,12 +22,14 @@ from qc.report import facts_grid
 from qc.runtime import load_data, model_inputs, random_data
 from qc.runtime.data.inputs import free_dimensions
 
-from .files import FileType, WordType, check_outputs, data_files, model_files, toml_files, write_json
-from .options import NumberType, SizeType, WorkersType, check_sizes
+from .files import WordType, check_outputs, data_files, model_files, toml_files, write_json
+from .option_types import MOST_WORKERS, CountType
+from .options import check_sizes, json_option, size_option
 from .output import print_note, standard_output
 
 DEFAULT_TARGET = "ort-cpu"
 DEFAULT_RUNS = 10
+MOST_RUNS = 1000  # ONNX Runtime writes a line for every node of every run
 
 
 class ShareType(click.ParamType):
@@ -57,23 +59,27 @@ class ShareType(click.ParamType):
     help="What it is to run on.",
 )
 @click.option("--data", metavar="SRC", type=WordType(), help="What to measure on; without it, random data.")
+@size_option
 @click.option(
-    "--size",
-    "sizes",
-    type=SizeType(),
-    multiple=True,
-    help="Length of a free dimension of random data, such as sequence=128; may be repeated.",
+    "--runs",
+    metavar="N",
+    type=CountType(0, MOST_RUNS),
+    default=DEFAULT_RUNS,
+    show_default=True,
+    help="Runs to measure.",
 )
 @click.option(
-    "--runs", metavar="N", type=NumberType(), default=DEFAULT_RUNS, show_default=True, help="Runs to measure."
-)
-@click.option(
-    "--threads", metavar="N", type=WorkersType(), default=1, show_default=True, help="Threads of the runtime."
+    "--threads",
+    metavar="N",
+    type=CountType(most=MOST_WORKERS),
+    default=1,
+    show_default=True,
+    help="Threads of the runtime.",
 )
 @click.option(
     "--fail-below", type=ShareType(), help="Fail if a smaller share of the operations runs in integers."
 )
-@click.option("--json", "json_file", metavar="FILE", type=FileType(), help="Write it all as JSON, too.")
+@json_option
 @click.option("-v", "--verbose", is_flag=True, help="List every op that does not run in integers.")
 def check_command(
     model: str,

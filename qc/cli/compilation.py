@@ -12,7 +12,9 @@ from typing import Any
 import click
 from rich.text import Text
 
-from qc.compiler import Compiled, chosen_target
+from qc.compiled import Compiled
+from qc.compiler import chosen_target
+from qc.coverage import CoverageError
 from qc.ir.errors import UsageError
 from qc.ir.files import atomic_write
 from qc.passes import Instrument, PipelineFile
@@ -93,6 +95,8 @@ def compile_command(**given: Any) -> None:
         raise UsageError("--jobs is for collecting statistics, which --statistics has; give one of them")
     output = wishes.output or Path(f"{Path(job.model).stem}.q.onnx")
     pipeline = job.chosen_pipeline()
+    if not job.quiet:
+        collecting.check(pipeline)
     console = standard_error()
     instruments = watch.instruments(pipeline.pipeline, console)
     others = _others(job, pipeline, wishes, output)
@@ -151,7 +155,12 @@ def _compile(
     """The result for the main target, which is watched, and those for the others."""
 
     def compiled(one: Compilation) -> Compiled:
-        return one.compile(None, instruments if one.target is compilation.target else (), progress)
+        try:
+            return one.compile(None, instruments if one.target is compilation.target else (), progress)
+        except CoverageError as error:
+            if not error.coverage.quantized:
+                error.add_note("--allow-unquantized accepts such a result")
+            raise
 
     everything = [compilation, *(replace(compilation, target=target) for target in others)]
     if len(everything) == 1 or compilation.statistics is not None:  # no statistics to share

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from qc.compiler import Compiled
+from qc.compiled import Compiled
 from qc.passes import Pass, Pipeline, PipelineFile, Stage
 from qc.passes.pipeline import Step
 from qc.progress import RichProgress

@@ -10,7 +10,7 @@ from rich.text import Text
 
 import qc
 from qc.ir.diff import Count, Difference, ModelDiff, diff_models
-from qc.passes.lower.pad_channels import unpad_channels
+from qc.passes.lower.fit_kernels import unfit_kernels
 from qc.report import facts_grid, printable
 
 from .files import FileType, WordType, check_outputs, model_files, write_json
@@ -34,7 +34,8 @@ def diff_command(first: str, second: str, verbose: bool, quiet: bool, json_file:
 
     Ops and tensors are recognized by name or by their place in the graph. A tensor that is quantized and
     dequantized again is shown as quantized, and a folded batch normalization as folded; channels of zeros
-    that a target wanted do not count. The exit code is 0 if the models are equal and 1 if they differ.
+    and zero points of -1 that a target wanted do not count. The exit code is 0 if the models are equal and 1
+    if they differ.
     """
     a, b = qc.read_model(first), qc.read_model(second)
     if json_file is not None:
@@ -44,7 +45,7 @@ def diff_command(first: str, second: str, verbose: bool, quiet: bool, json_file:
         )
         check_outputs([json_file], inputs)
     for model in (a, b):
-        unpad_channels(model)
+        unfit_kernels(model)
     found = diff_models(a, b)
     if json_file is not None:
         write_json(json_file, found.document())

@@ -11,7 +11,7 @@ import click
 import numpy as np
 from onnx import ModelProto
 
-from qc.compiler import Compiled
+from qc.compiled import Compiled
 from qc.evaluation_report import (
     accuracy_table,
     evaluation_document,
@@ -38,7 +38,16 @@ from qc.runtime.speed.latency import LATENCY_SECONDS
 
 from .candidates import candidates, compile_job, refuse_compile_options
 from .files import FileType, WordType, check_outputs, data_files, model_files, write_json, writing
-from .options import DEFAULT_LAYERS, CountType, Job, JobCommand, SecondsType, chosen, job_options
+from .option_types import CountType, SecondsType
+from .options import (
+    DEFAULT_LAYERS,
+    Job,
+    JobCommand,
+    calibration_option,
+    chosen,
+    job_options,
+    json_option,
+)
 from .output import print_note, standard_error, standard_output
 
 DEFAULT_THREADS = 1
@@ -72,9 +81,7 @@ class Questions:
     type=FileType(),
     help="Compare with this model instead of compiling MODEL.onnx.",
 )
-@click.option(
-    "--calibration", metavar="SRC", type=WordType(), help="Data to calibrate on, if that is not --data."
-)
+@calibration_option
 @click.option(
     "--latency-seconds",
     metavar="S",
@@ -111,13 +118,7 @@ class Questions:
     type=FileType(),
     help="Write a page for the browser with all scores and the error of every quantized tensor.",
 )
-@click.option(
-    "--json",
-    "json_file",
-    metavar="FILE",
-    type=FileType(),
-    help="Write the numbers as JSON, too.",
-)
+@json_option
 def eval_command(**given: Any) -> None:
     """Compares MODEL.onnx, run in float, with what qc makes of it, and times them side by side.
 
@@ -152,6 +153,7 @@ def eval_command(**given: Any) -> None:
                 compiled,
                 data,
                 threads=job.threads,
+                device=job.device,
                 track=lambda feeds: context.track(feeds, "comparing tensors", data.length),
             )
     _write(job, questions, result, errors)
@@ -163,8 +165,8 @@ def _check_questions(job: Job, questions: Questions) -> None:
         if questions.asks_layers:
             raise UsageError("--layers, --plot and --html are about compiling, which --quantized leaves out")
         refuse_compile_options(job, {"--calibration": questions.calibration})
-    if questions.labels is not None and not questions.metrics:
-        raise UsageError("--labels is for --metric, which is not given")
+    if questions.labels is not None and not any(":" in text for text in questions.metrics):
+        raise UsageError("--labels is for functions of --metric, and none is given; others need no labels")
 
 
 def _checked_data(job: Job, questions: Questions, pipeline: PipelineFile | None) -> Data | None:
@@ -228,7 +230,7 @@ def _show(job: Job, questions: Questions, result: Evaluation, errors: LayerError
     if result.metrics:
         console.show("", metric_table(result))
     if result.rounds:
-        console.show("", latency_table(result), "", latency_note(result.rounds, result.threads))
+        console.show("", latency_table(result), "", latency_note(result))
     if errors is None:
         return
     if questions.layers is not None:
@@ -238,4 +240,4 @@ def _show(job: Job, questions: Questions, result: Evaluation, errors: LayerError
         console.show("", "SQNR in the order of the graph: the longer the bar, the less is lost", "")
         console.show(layer_plot(errors))
     if errors.left_out:
-        print_note(f"left out {count(errors.left_out, 'quantized tensor')} inside bodies, or never computed")
+        print_note(f"left out {errors.left_out}")

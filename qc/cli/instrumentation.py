@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 from rich.text import Text
 
-from qc.compiler import Compiled
+from qc.compiled import Compiled
 from qc.ir.errors import UsageError, nearest
 from qc.passes import DumpModel, Instrument, Pipeline, PrintModel, registry
 from qc.passes.instruments import ALL, CHANGED
@@ -19,7 +19,7 @@ from qc.remarks import remark_document, remark_line, select_remarks
 from qc.report import analyses_table, printable, statistics_table, timing_table
 
 from .files import FileType, WordType
-from .options import NumberType
+from .option_types import CountType
 from .output import ReportConsole
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -67,7 +67,7 @@ _OPTIONS = (
     click.option(
         "--bisect-limit",
         metavar="N",
-        type=NumberType(),
+        type=CountType(least=0),
         help="Stop after action N, to find the one that does harm.",
     ),
 )

@@ -123,7 +123,7 @@ def help_command(context: click.Context, name: str | None) -> None:
     """Explains a pass with its options, a pipeline, a target, or a command."""
     group = context.parent.command if context.parent is not None else None
     assert isinstance(group, click.Group) and context.parent is not None
-    console = standard_output()
+    console = standard_output(prose=True)
     if name is None:
         click.echo(context.parent.get_help())
     elif name in registry():

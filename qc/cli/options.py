@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -20,7 +19,8 @@ from qc.passes.quantize.set_precision import with_precision
 from qc.runtime import Data, InputInfo, load_data, model_inputs, random_data
 from qc.runtime.data.inputs import free_dimensions
 
-from .files import InputFile, WordType, data_files, model_files, toml_files
+from .files import FileType, InputFile, WordType, data_files, model_files, toml_files
+from .option_types import MOST_WORKERS, CountType, SizeType
 from .output import print_warning
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -29,86 +29,9 @@ T = TypeVar("T")
 DEFAULT_PIPELINE = "w8a8"
 DEFAULT_RANDOM_SAMPLES = 16
 DEFAULT_LAYERS = 10
-MOST_WORKERS = 1024
-MOST = 2**31 - 1
 
 # Options whose number may be left out.
 _NUMBERS = {"--random-data": DEFAULT_RANDOM_SAMPLES, "--layers": DEFAULT_LAYERS}
-
-
-class CountType(click.ParamType):
-    """A number of at least 1."""
-
-    name = "N"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number."""
-        if not str(value).isdecimal() or int(value) < 1:
-            self.fail(f"{value!r} is not a number of at least 1", param, ctx)
-        if int(value) > MOST:
-            self.fail(f"{value} is more than {MOST}", param, ctx)
-        return int(value)
-
-
-class WorkersType(CountType):
-    """A number of threads or processes: at least 1, and no more than any machine has use for."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number."""
-        number = super().convert(value, param, ctx)
-        if number > MOST_WORKERS:
-            self.fail(f"{number} is more than {MOST_WORKERS}", param, ctx)
-        return number
-
-
-class SecondsType(click.ParamType):
-    """A time in seconds: at least 0, or above 0."""
-
-    name = "S"
-
-    def __init__(self, none: bool) -> None:
-        """``none`` allows 0."""
-        self.none = none
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The time."""
-        try:
-            seconds = float(value)
-        except ValueError:
-            seconds = math.nan
-        if not math.isfinite(seconds) or seconds < 0 or (seconds == 0 and not self.none):
-            least = "of at least 0" if self.none else "above 0"
-            self.fail(f"{str(value)!r} is not a number of seconds {least}", param, ctx)
-        return seconds
-
-
-class NumberType(click.ParamType):
-    """A number of at least 0."""
-
-    name = "N"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number."""
-        if not str(value).isdecimal():
-            self.fail(f"{value!r} is not a number of at least 0", param, ctx)
-        if int(value) > MOST:
-            self.fail(f"{value} is more than {MOST}", param, ctx)
-        return int(value)
-
-
-class SizeType(click.ParamType):
-    """``NAME=N``: the length of a free dimension."""
-
-    name = "NAME=N"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, int]:
-        """The name and the length."""
-        name, _, number = str(value).partition("=")
-        if not name or not number.isdecimal() or int(number) < 1:
-            self.fail(f"{value!r} is not of the form NAME=N with N at least 1", param, ctx)
-        return name, int(number)
 
 
 class JobCommand(click.Command):
@@ -130,6 +53,20 @@ def _with_value(word: str, next_word: str) -> str:
     default = _NUMBERS.get(word)
     return f"{word}={default}" if default and not next_word.removeprefix("-").isdecimal() else word
 
+
+size_option = click.option(
+    "--size",
+    "sizes",
+    type=SizeType(),
+    multiple=True,
+    help="Length of a free dimension of random data, such as sequence=128; may be repeated.",
+)
+calibration_option = click.option(
+    "--calibration", metavar="SRC", type=WordType(), help="Data to calibrate on, if that is not --data."
+)
+json_option = click.option(
+    "--json", "json_file", metavar="FILE", type=FileType(), help="Write what was found as JSON, too."
+)
 
 _MODEL = click.argument("model", metavar="MODEL.onnx", type=WordType())
 _SETTINGS = (
@@ -168,20 +105,14 @@ _SETTINGS = (
         type=CountType(),
         help=f"N random samples (default {DEFAULT_RANDOM_SAMPLES}) instead of data, for trying out only.",
     ),
-    click.option(
-        "--size",
-        "sizes",
-        type=SizeType(),
-        multiple=True,
-        help="Length of a free dimension of random data, such as sequence=128; may be repeated.",
-    ),
+    size_option,
     click.option(
         "--target",
         metavar="NAME|FILE",
         type=WordType(),
         help="What to compile for.  [default: the pipeline's, else ort-cpu]",
     ),
-    click.option("--threads", metavar="N", type=WorkersType(), help="Threads of the runtime."),
+    click.option("--threads", metavar="N", type=CountType(most=MOST_WORKERS), help="Threads of the runtime."),
     click.option(
         "--device",
         metavar="NAME",
@@ -193,7 +124,7 @@ _SETTINGS = (
     click.option(
         "--seed",
         metavar="N",
-        type=NumberType(),
+        type=CountType(least=0),
         default=0,
         show_default=True,
         help="Seed of every random choice.",

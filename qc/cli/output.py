@@ -15,12 +15,18 @@ from rich.text import Text
 
 from qc.report import file_size, printable
 
+# In columns: enough for any row. COLUMNS in the environment is obeyed all the same.
+_UNWRAPPED = 10_000
+
 
 class ReportConsole(Console):
     """A console that shows text as it is, without blanks at line ends, and reports a closed pipe."""
 
-    def __init__(self, stderr: bool) -> None:
+    def __init__(self, stderr: bool, wraps: bool = True) -> None:
+        """``wraps`` tells whether lines are wrapped where there is no terminal, too."""
         super().__init__(stderr=stderr, markup=False, highlight=False, emoji=False)
+        if not (wraps or self.is_terminal or os.environ.get("COLUMNS", "").isdecimal()):
+            self.width = _UNWRAPPED
 
     def show(self, *items: RenderableType, wrap: bool = True) -> None:
         """Prints one item below the other."""
@@ -38,9 +44,12 @@ class ReportConsole(Console):
         raise BrokenPipeError
 
 
-def standard_output() -> ReportConsole:
-    """For what was asked for: listings, tables, the text of a model."""
-    return ReportConsole(stderr=False)
+def standard_output(prose: bool = False) -> ReportConsole:
+    """For what was asked for: listings, tables, the text of a model.
+
+    In a pipe or a file every row has a line, so that grep finds it whole; only ``prose`` is wrapped.
+    """
+    return ReportConsole(stderr=False, wraps=prose)
 
 
 def standard_error() -> ReportConsole:

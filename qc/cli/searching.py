@@ -21,9 +21,10 @@ from qc.search import Compilation, Interest, Probe, Reduction, bisect, parse_int
 from qc.search.interest import CommandInterest
 from qc.search.parts import count_ops
 
-from .files import FileType, WordType, check_outputs, data_files, write_json, writing
+from .files import FileType, check_outputs, data_files, write_json, writing
 from .findings import finding_document, finding_facts
-from .options import CountType, Job, JobCommand, chosen, job_options
+from .option_types import CountType
+from .options import Job, JobCommand, calibration_option, chosen, job_options, json_option
 from .output import model_bytes, standard_error, standard_output
 
 MOST_FEEDS = 16
@@ -38,10 +39,8 @@ MOST_FEEDS = 16
     show_default=True,
     help="What is bad: a condition such as 'sqnr < 30', 'fails', or a command.",
 )
-@click.option(
-    "--calibration", metavar="SRC", type=WordType(), help="Data to calibrate on, if that is not --data."
-)
-@click.option("--json", "json_file", metavar="FILE", type=FileType(), help="Write what was found as JSON.")
+@calibration_option
+@json_option
 def bisect_command(oracle: str, calibration: str | None, json_file: Path | None, **given: Any) -> None:
     """Finds the first action after which the result for MODEL.onnx is bad.
 

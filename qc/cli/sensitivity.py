@@ -18,29 +18,28 @@ from qc.runtime import load_data
 from qc.sensitivity import QuantizerSensitivity, Sensitivity, measure_sensitivity
 
 from .candidates import compile_job
-from .files import FileType, WordType, check_outputs, data_files, write_json
-from .options import CountType, Job, JobCommand, chosen, job_options
+from .files import check_outputs, data_files, write_json
+from .option_types import CountType
+from .options import Job, JobCommand, calibration_option, chosen, job_options, json_option
 from .output import standard_error, standard_output
 
 
 @click.command("sensitivity", cls=JobCommand, short_help="Rank tensors by what rounding them does.")
 @job_options
-@click.option(
-    "--calibration", metavar="SRC", type=WordType(), help="Data to calibrate on, if that is not --data."
-)
+@calibration_option
 @click.option(
     "--samples", metavar="N", type=CountType(), default=4, show_default=True, help="Samples to run at most."
 )
 @click.option(
     "--bits",
     metavar="N",
-    type=click.IntRange(2, 16),
+    type=CountType(2, 16),
     help="Round integers to N bits over the same ranges, instead of to those of the pipeline.",
 )
 @click.option(
     "--top", metavar="N", type=CountType(), default=20, show_default=True, help="Quantizers to show."
 )
-@click.option("--json", "json_file", metavar="FILE", type=FileType(), help="Write all numbers as JSON, too.")
+@json_option
 def sensitivity_command(
     calibration: str | None, samples: int, bits: int | None, top: int, json_file: Path | None, **given: Any
 ) -> None:
@@ -62,7 +61,13 @@ def sensitivity_command(
         calibrated_on = data if calibration is None else load_data(calibration, data.inputs)
         compiled = compile_job(job, pipeline, calibrated_on, progress)
         result = measure_sensitivity(
-            compiled, data, samples=samples, bits=bits, threads=job.threads, progress=progress
+            compiled,
+            data,
+            samples=samples,
+            bits=bits,
+            threads=job.threads,
+            device=job.device,
+            progress=progress,
         )
     if json_file is not None:
         write_json(json_file, finite(asdict(result)))

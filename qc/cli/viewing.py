@@ -13,13 +13,14 @@ import qc
 from qc.ir.errors import UsageError
 from qc.ir.files import atomic_write
 from qc.ir.model import Model
-from qc.passes.lower.pad_channels import unpad_channels
+from qc.passes.lower.fit_kernels import unfit_kernels
 from qc.patterns import find_all, supergroups
 from qc.view import Crop, dot_source, html_page
 
 from .deciding import compile_decisions, compiles
 from .files import FileType, WordType, check_outputs, writing
-from .options import CountType, Job, JobCommand, chosen, job_options
+from .option_types import CountType
+from .options import Job, JobCommand, chosen, job_options
 from .output import print_warning, print_written
 
 DEFAULT_RADIUS = 6
@@ -91,7 +92,7 @@ def view_command(**given: Any) -> None:
 def _as_it_is(job: Job) -> Model:
     """The model with its supergroups as regions."""
     model = qc.read_model(job.model)
-    unpad_channels(model)
+    unfit_kernels(model)
     for graph in model.graphs():
         for match in find_all(graph, supergroups()):
             model.add_region(match.region(), match.name)

@@ -41,6 +41,8 @@ def _facts(story: Story) -> Iterator[Fact]:
     if story.removed_by is not None:
         yield "tensor", printable(f"'{story.tensor}', which is not in the compiled model any more")
         yield "removed", printable(f"by {story.removed_by.title}")
+        if story.successor is not None:
+            yield "replaced", printable(f"by '{story.successor.name}'")
     for value in story.values:
         yield "tensor", printable(f"'{value.name}': {value.type}, {_place(value)}")
         region = _region(value)

@@ -14,6 +14,7 @@ from .table import axis_top
 
 _HEIGHT = 320
 _WIDTH = 1150
+_LEAST_WIDTH = 700  # a narrower page scrolls
 _STEP = 7  # the least distance between neighbors
 _LEFT, _RIGHT, _ABOVE, _BELOW = 44, 12, 10, 14
 _GRID = 10  # dB between lines
@@ -23,7 +24,7 @@ _RADIUS = 3.2
 def chart(layers: Sequence[LayerError]) -> str:
     """The chart of tensors in the order of the graph; marks lead to the rows ``#tensor-N``."""
     scale = _Scale(layers)
-    svg = Element("svg", {"viewBox": f"0 0 {scale.width} {_HEIGHT}", "width": f"{scale.width}"})
+    svg = Element("svg", {"viewBox": f"0 0 {scale.width} {_HEIGHT}", "width": f"{scale.least_width}"})
     svg.set("role", "img")
     svg.set("aria-label", "SQNR of every quantized tensor in dB")
     for level in scale.levels():
@@ -59,7 +60,8 @@ class _Scale:
     """From the number of a tensor and dB to the picture."""
 
     def __init__(self, layers: Sequence[LayerError]) -> None:
-        self.width = max(_WIDTH, _LEFT + _RIGHT + _STEP * len(layers))
+        needed = _LEFT + _RIGHT + _STEP * len(layers)
+        self.width, self.least_width = max(_WIDTH, needed), max(_LEAST_WIDTH, needed)
         values = [
             value
             for layer in layers

@@ -16,7 +16,10 @@ was quantized (after the passes that rewrite it, such as folding). The less, the
 
 One run of the float model gives all errors in isolation: rounding a tensor needs no run, and for each
 constant the model gets one more copy of the op that reads it. Feeds are streamed, so memory does not grow
-with their number. Tensors inside the bodies of If, Loop and Scan are left out.
+with their number.
+
+Tensors inside the bodies of If, Loop and Scan are left out. So are those that an op made by only moving
+numbers of another one that is rounded to the same grid, such as the result of a Flatten: they lose no more.
 """
 
 from __future__ import annotations
@@ -27,13 +30,14 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import ModelProto
 
-from qc.compiler import Compiled
+from qc.compiled import Compiled
 from qc.ir import arithmetic
 from qc.ir.arithmetic import Rounding
 from qc.ir.errors import UsageError
 from qc.ir.executor import Feed
 from qc.ir.formats import IntFormat
 from qc.ir.quant import Encoding
+from qc.report import count
 from qc.runtime import Data, OrtExecutor
 from qc.runtime.native import kernels
 
@@ -75,12 +79,27 @@ class LayerErrors:
     Attributes:
         feeds: how many feeds they are from.
         layers: in the order of the graph; a constant comes before the tensors that its op makes.
-        left_out: how many quantized tensors are inside bodies, or were empty on all feeds.
+        inside_bodies: how many quantized tensors are left out, as they are inside an If, Loop or Scan.
+        not_computed: how many are left out as they were empty on all feeds.
     """
 
     feeds: int
     layers: tuple[LayerError, ...]
-    left_out: int
+    inside_bodies: int
+    not_computed: int
+
+    @property
+    def left_out(self) -> str:
+        """What is left out, in words; empty if nothing is."""
+        parts = [
+            f"{count(number, 'quantized tensor')} {where}"
+            for number, where in (
+                (self.inside_bodies, "inside If, Loop or Scan"),
+                (self.not_computed, "that no sample reached"),
+            )
+            if number
+        ]
+        return " and ".join(parts)
 
     def worst_first(self) -> list[LayerError]:
         """By the error in isolation, those that lose nothing last; equal ones in the order of the graph."""
@@ -92,6 +111,7 @@ def layer_errors(
     data: Data,
     *,
     threads: int | None = None,
+    device: str = "auto",
     track: Callable[[Iterable[Feed]], Iterable[Feed]] = iter,
 ) -> LayerErrors:
     """Measures the error of every quantized tensor of the main graph; the text of this module says how.
@@ -100,36 +120,37 @@ def layer_errors(
         compiled: the result of a compilation, with quantizers that have numbers.
         data: what to measure on; it is read twice, in step.
         threads: threads within an op; None for one per physical core.
+        device: where the models run, as for :func:`qc.compile`; errors are summed up on the CPU.
         track: gives back the feeds, one after the other, to show progress.
 
     Raises:
-        UsageError: nothing is quantized, or a quantizer has no numbers.
+        UsageError: nothing is quantized, a quantizer has no numbers, or there is no such device.
+        QcError: CUDA is asked for but cannot be used.
         ModelError: a model does not run.
         DataError: the data is empty, does not fit the model, or can be read only once.
     """
     simulation = SimulatedTensors(compiled.simulation)
     model = ModelProto()
     model.CopyFrom(compiled.float_model)
-    places, left_out = find_places(compiled.ir, model, simulation)
+    places, inside = find_places(compiled.ir, model, simulation)
     if not places:
-        inside = f" ({left_out} inside bodies are not looked at)" if left_out else ""
-        raise UsageError(f"no tensor of the main graph is quantized: there are no errors to measure{inside}")
-    executor = OrtExecutor(threads=threads)
+        others = f" ({inside} inside bodies are not looked at)" if inside else ""
+        raise UsageError(f"no tensor of the main graph is quantized: there are no errors to measure{others}")
+    executor = OrtExecutor(threads=threads, provider=device)
     base_dir = compiled.ir.base_dir
     exact = dict.fromkeys(name for place in places for name in (place.reference, place.isolated) if name)
     rounded = dict.fromkeys(place.simulated for place in places if place.simulated is not None)
     floats = executor.run(model, track(data), list(exact), base_dir=base_dir)
     simulated = executor.run(simulation.model, data, list(rounded), base_dir=base_dir)
-    count = 0
+    feeds = 0
     for index, (x, y) in enumerate(zip(floats, simulated, strict=True)):
         for place in places:
             _measure(place, x, y, simulation.rounding, index)
         x.clear()  # or they would be held until those of the next feed are there
         y.clear()
-        count += 1
+        feeds += 1
     seen = [place for place in places if place.alone.elements]
-    left_out += len(places) - len(seen)
-    return LayerErrors(count, tuple(map(_error, seen)), left_out)
+    return LayerErrors(feeds, tuple(map(_error, seen)), inside, len(places) - len(seen))
 
 
 def _measure(

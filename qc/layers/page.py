@@ -10,9 +10,9 @@ from string import Template
 from rich.table import Table
 
 from qc.evaluation_report import accuracy_table, decibels, latency_table, metric_table
-from qc.report import count, printable
+from qc.report import printable
 from qc.runtime import Evaluation
-from qc.view.page import theme
+from qc.view.document import html_document
 
 from .chart import chart, describe
 from .errors import LayerError, LayerErrors
@@ -21,16 +21,15 @@ from .table import axis_top, location
 
 def evaluation_page(title: str, subtitle: str, evaluation: Evaluation, errors: LayerErrors) -> str:
     """An HTML page; nothing is loaded from elsewhere, and all names are escaped."""
-    left_out = count(errors.left_out, "tensor") + " inside bodies, or never computed, left out."
-    return Template(_resource("page.html")).substitute(
+    body = Template(_resource("page.html")).substitute(
         title=escape(printable(title)),
         subtitle=escape(printable(subtitle)),
-        style=theme() + _resource("page.css"),
         scores="\n".join(_scores(evaluation)),
         chart=chart(errors.layers),
-        left_out=left_out if errors.left_out else "",
+        left_out=f"Left out: {errors.left_out}." if errors.left_out else "",
         rows="\n".join(_rows(errors)),
     )
+    return html_document(title, _resource("page.css"), body)
 
 
 def _resource(name: str) -> str:

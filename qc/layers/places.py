@@ -13,6 +13,7 @@ from qc.ir.arithmetic import Rounding
 from qc.ir.errors import UsageError
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
+from qc.ir.op_traits import is_grid_preserving
 from qc.ir.quant import Quantizer
 from qc.ir.quant_table import Site
 from qc.runtime.evaluation.scores import Sums
@@ -98,11 +99,11 @@ def find_places(ir: Model, model: ModelProto, simulation: SimulatedTensors) -> t
         assert quantizer is not None
         if value.graph is not ir.graph:
             outside[value.original] = None
-        elif value.const is None:
+        elif value.const is None and not _is_carried(ir, value, quantizer):
             simulated = simulation.after(value.name, quantizer.id)
             producer = ir.graph.producer(value)
             places[value, quantizer, None] = Place(value, quantizer, producer, value.name, None, simulated)
-        else:
+        elif value.const is not None:
             for op, port in _readers(site):
                 result = _first_output(op)
                 if result in nodes and (value, quantizer, op) not in places:
@@ -110,6 +111,15 @@ def find_places(ir: Model, model: ModelProto, simulation: SimulatedTensors) -> t
                     places[value, quantizer, op] = Place(value, quantizer, op, result, copy, simulated)
     found = sorted(places.values(), key=lambda one: (order.get(one.reference, -1), one.isolated is None))
     return found, len(outside)
+
+
+def _is_carried(ir: Model, value: Value, quantizer: Quantizer) -> bool:
+    """Whether a tensor only holds numbers of another one that is rounded to the same grid."""
+    producer = ir.graph.producer(value)
+    if producer is None or not is_grid_preserving(producer):
+        return False
+    source = producer.graph.op_inputs(producer)[0]
+    return source is not None and source.const is None and ir.quant.of_use(source, producer, 0) is quantizer
 
 
 def _readers(site: Site) -> Iterator[tuple[Op, int]]:

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rich.bar import Bar
+from rich.constrain import Constrain
 from rich.table import Table
 
 from qc.evaluation_report import decibels, finite
@@ -16,6 +17,7 @@ from qc.report import plain_table, printable
 from .errors import LayerError, LayerErrors
 
 _PLOT_LINES = 40
+_PLOT_WIDTH = 120
 _NAME_WIDTH = 28
 _AXIS_STEP = 10.0  # dB
 
@@ -34,7 +36,7 @@ def layer_table(errors: LayerErrors, most: int) -> Table:
     return table
 
 
-def layer_plot(errors: LayerErrors) -> Table:
+def layer_plot(errors: LayerErrors) -> Constrain:
     """Bars in the order of the graph: the longer, the less is lost.
 
     Neighbors share a line where there are more than fit on a screen; the one that loses most is shown.
@@ -60,7 +62,7 @@ def layer_plot(errors: LayerErrors) -> Table:
             _bar(worst.cumulative_db, top),
             _number(worst.cumulative_db),
         )
-    return table
+    return Constrain(table, _PLOT_WIDTH)
 
 
 def layer_document(errors: LayerErrors) -> dict[str, Any]:

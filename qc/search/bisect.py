@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from qc.compiler import Compiled
+from qc.compiled import Compiled
 from qc.ir.errors import DemandError, ModelError
 from qc.ir.journal import Remark
 from qc.passes import NullProgress, Progress

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from onnx import ModelProto
 
-from qc.compiler import Compiled, chosen_target, compile
+from qc.compiled import Compiled
+from qc.compiler import chosen_target, compile
 from qc.ir.errors import QcError, VerificationError
 from qc.ir.executor import Executor
 from qc.ir.journal import Remark

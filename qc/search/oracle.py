@@ -30,7 +30,7 @@ from typing import ClassVar, Literal
 
 from onnx import ModelProto, TensorProto
 
-from qc.compiler import Compiled
+from qc.compiled import Compiled
 from qc.ir.errors import ModelError, UsageError, nearest
 from qc.ir.graph import FLOAT_TYPES
 from qc.ir.save import save_model

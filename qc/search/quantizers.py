@@ -9,7 +9,7 @@ from itertools import islice
 
 import numpy as np
 
-from qc.compiler import Compiled
+from qc.compiled import Compiled
 from qc.ir.arithmetic import fake_quantize
 from qc.ir.errors import QcError
 from qc.ir.graph import Value

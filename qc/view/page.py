@@ -16,6 +16,7 @@ from qc.report import count, printable
 
 from .boxes import key_of, shortened
 from .cards import Cards
+from .document import html_document
 from .palette import format_class, region_classes
 from .picture import Picture
 from .scenes import Crop, pictures_of
@@ -44,18 +45,13 @@ def html_page(model: Model, title: str, crop: Crop | None = None) -> str:
         "scenes": [_scene(*pair) for pair in zip(pictures, drawings, strict=True)],
         "cards": Cards(wiring).document(pictures),
     }
-    return Template(_resource("page.html")).substitute(
+    body = Template(_resource("page.html")).substitute(
         title=escape(printable(title)),
-        style=theme() + _resource("page.css"),
         scenes="\n".join(drawing.svg for drawing in drawings),
         data=_json(data),
         script=_resource("page.js"),
     )
-
-
-def theme() -> str:
-    """The colours of all pages, light and dark."""
-    return _resource("theme.css")
+    return html_document(title, _resource("page.css"), body)
 
 
 def _resource(name: str) -> str:

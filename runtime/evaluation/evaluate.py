@@ -19,6 +19,7 @@ from qc.ir.lift import load_model
 from ..data.inputs import model_inputs
 from ..data.load import Data, DataSource, load_data
 from ..sessions.open import check_interface, open_session, run_session
+from ..sessions.providers import choose_provider
 from ..speed.latency import LATENCY_SECONDS, Latency, time_in_turns
 from .metrics import Metric, Sample, Tally, parse_metric
 from .scores import OutputScore, Sums
@@ -54,6 +55,7 @@ class Evaluation:
     Attributes:
         feeds: how many feeds the outputs were compared on.
         rounds: how many times each model was timed; 0 if latency was not asked for.
+        device: where the models ran, ``"cpu"`` or ``"cuda"``.
         threads: threads per op during all runs.
         reference: the latency of the reference; None if it was not asked for.
         candidates: in the order they were given.
@@ -62,6 +64,7 @@ class Evaluation:
 
     feeds: int
     rounds: int
+    device: str
     threads: int
     reference: Latency | None
     candidates: tuple[CandidateScore, ...]
@@ -115,7 +118,8 @@ def evaluate(
     asked = [
         one if isinstance(one, Metric) else parse_metric(one, names, labels is not None) for one in metrics
     ]
-    settings: dict[str, Any] = {"optimize": optimize, "threads": threads, "provider": provider}
+    device = choose_provider(provider)
+    settings: dict[str, Any] = {"optimize": optimize, "threads": threads, "provider": device}
     first = open_session(reference, base_dir=reference_dir, **settings)
     sessions = {
         name: open_session(model, base_dir=base_dir, **settings) for name, model in candidates.items()
@@ -133,6 +137,7 @@ def evaluate(
     return Evaluation(
         comparison.feeds,
         timing.rounds,
+        device,
         threads,
         timing.latencies[0],
         tuple(scores),
@@ -199,7 +204,8 @@ def _labelled(data: Data, labels: Sequence[Any] | np.ndarray | None) -> Iterator
     count = 0
     for index, feed in enumerate(data):
         if labels is not None and index >= len(labels):
-            raise DataError(f"there are {len(labels)} labels for more feeds; give one for each feed")
+            given = f"{len(labels)} label{'' if len(labels) == 1 else 's'}"
+            raise DataError(f"there are {given} for at least {index + 1} feeds; give one for each feed")
         yield feed, labels[index] if labels is not None else None
         count += 1
     if labels is not None and count != len(labels):

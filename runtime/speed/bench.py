@@ -15,6 +15,7 @@ from ..data.inputs import model_inputs
 from ..data.load import DataSource, load_data
 from ..native.library import QC_DOMAIN
 from ..sessions.open import check_interface, open_session
+from ..sessions.providers import choose_provider
 from .footprint import peak_memory
 from .latency import LATENCY_SECONDS, Latency, Timing, pinned_processors, time_in_turns
 
@@ -27,7 +28,7 @@ class ModelCost:
         name: the name that it was given.
         latency: time per run; its ratio is to the first model.
         peak_memory: the bytes by which opening and running it raises the peak of a process; None where the
-            operating system does not tell.
+            operating system does not tell, and on a GPU, whose memory it does not count.
         file_size: bytes of the model file together with the files of its external data.
     """
 
@@ -43,12 +44,14 @@ class Benchmark:
 
     Attributes:
         rounds: how often each model was timed.
+        device: where the models ran, ``"cpu"`` or ``"cuda"``.
         threads: threads within an op.
         pinned: whether the threads were kept on as many processors.
         models: in the order they were given.
     """
 
     rounds: int
+    device: str
     threads: int
     pinned: bool
     models: tuple[ModelCost, ...]
@@ -61,12 +64,13 @@ def bench(
     threads: int = 1,
     seconds: float = LATENCY_SECONDS,
     max_rounds: int = 1000,
+    provider: str = "cpu",
     track: Callable[[Sequence[str]], Iterable[str]] = iter,
 ) -> Benchmark:
     """Measures models on the first feed of some data.
 
     All models are opened in this process and timed in turns, with threads pinned to processors where that is
-    possible. Then the memory of each is measured in a process of its own, see
+    possible. Then, on the CPU, the memory of each is measured in a process of its own, see
     :mod:`qc.runtime.speed.footprint`.
 
     Args:
@@ -75,18 +79,22 @@ def bench(
         threads: threads within an op, the same for all models.
         seconds: time to spend on timing, above 0; at least 5 rounds are run.
         max_rounds: rounds after which timing ends, even if there is time left.
+        provider: where the models run, the same for all; see :func:`open_session`.
         track: gives back the names of the models, one after the other; called when their memory is measured.
 
     Raises:
-        UsageError: there is no model, or no time.
+        UsageError: there is no model, no time, or no provider of that name.
+        QcError: CUDA cannot be used here.
         ModelError: a model does not load or run, or has other inputs or outputs than the first.
         DataError: the data is empty or does not fit the first model.
     """
     if not models or seconds <= 0:
         raise UsageError("a benchmark needs a model and more than 0 seconds")
+    device = choose_provider(provider)
     reference = load_model(next(iter(models.values())))
     feed = next(iter(load_data(data, model_inputs(reference))))
-    timing, pinned = _time(models, feed, threads, seconds, max_rounds)
+    with pinned_processors(threads) as pinned:
+        timing = _time(models, feed, threads, seconds, max_rounds, device)
     latencies = dict(zip(models, timing.latencies, strict=True))
     costs = []
     for name in track(list(models)):
@@ -95,19 +103,18 @@ def bench(
         needs_qc = any(entry.domain == QC_DOMAIN for entry in proto.opset_import)
         files = [path, *external_files(proto, path.parent)]
         del proto
-        memory = peak_memory(path, feed, threads=threads, needs_qc=needs_qc)
+        memory = peak_memory(path, feed, threads=threads, needs_qc=needs_qc) if device == "cpu" else None
         assert latency is not None
         costs.append(ModelCost(name, latency, memory, sum(file.stat().st_size for file in files)))
-    return Benchmark(timing.rounds, threads, pinned, tuple(costs))
+    return Benchmark(timing.rounds, device, threads, pinned, tuple(costs))
 
 
 def _time(
-    models: Mapping[str, Path], feed: Feed, threads: int, seconds: float, max_rounds: int
-) -> tuple[Timing, bool]:
-    """The latencies, and whether threads were pinned."""
-    with pinned_processors(threads) as pinned:
-        sessions = {name: open_session(path, threads=threads) for name, path in models.items()}
-        first = next(iter(sessions.values()))
-        for name, session in sessions.items():
-            check_interface(first, session, name)
-        return time_in_turns(list(sessions.values()), feed, seconds, max_rounds), pinned
+    models: Mapping[str, Path], feed: Feed, threads: int, seconds: float, max_rounds: int, device: str
+) -> Timing:
+    """The latencies."""
+    sessions = {name: open_session(path, threads=threads, provider=device) for name, path in models.items()}
+    first = next(iter(sessions.values()))
+    for name, session in sessions.items():
+        check_interface(first, session, name)
+    return time_in_turns(list(sessions.values()), feed, seconds, max_rounds)

@@ -48,7 +48,8 @@ class Workplace:
         return Result(code, out, err, [name for name in self._files() if name not in before])
 
     def _files(self) -> list[str]:
-        return sorted(path.name for path in self.folder.iterdir())
+        """Without the folder in which Python keeps what it compiled of a user's file, where it may."""
+        return sorted(path.name for path in self.folder.iterdir() if path.name != "__pycache__")
 
 
 @pytest.fixture

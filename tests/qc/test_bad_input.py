@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from support.models import parse
 
 MODEL, DATA = "model.onnx", "calibration.npz"
 USAGE, BAD_MODEL, BAD_DATA, DEMAND, DEFECT = 2, 3, 4, 5, 6
@@ -112,7 +113,8 @@ def test_a_model_that_is_none(qc, command: list[str]) -> None:
     assert_refused(qc(*command, "folder"), BAD_MODEL, "'folder'")
     for content in (b"", b"hello, world", b"\x89PNG\r\n\x1a\n" + bytes(1000), bytes(range(256)) * 20):
         Path("other.onnx").write_bytes(content)
-        assert_refused(qc(*command, "other.onnx"), BAD_MODEL, "'other.onnx'")
+        culprit = "'other.onnx' cannot" if content else "'other.onnx' is empty"
+        assert_refused(qc(*command, "other.onnx"), BAD_MODEL, culprit)
 
 
 @pytest.mark.parametrize("command", TAKES_A_MODEL)
@@ -299,7 +301,7 @@ def test_a_full_disk_is_no_defect_of_qc(qc, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr("os.replace", fail)
     assert_refused(qc(MODEL, "--data", DATA), USAGE, os.strerror(errno.ENOSPC))
-    monkeypatch.setattr("qc.compiler.stage_model", fail)
+    monkeypatch.setattr("qc.compiled.stage_model", fail)
     assert_refused(qc(MODEL, "--data", DATA), USAGE, os.strerror(errno.ENOSPC))
 
 
@@ -308,7 +310,17 @@ def test_a_full_disk_is_no_defect_of_qc(qc, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_nothing_quantized(qc) -> None:
     result = qc(MODEL, "--passes", "match-supergroups")
-    assert_refused(result, DEMAND, "--allow-unquantized")
+    assert_refused(result, DEMAND, "nothing was quantized")
+    assert result.err.endswith("qc: note: --allow-unquantized accepts such a result\n")
+
+
+def test_commands_that_judge_need_something_quantized(qc) -> None:
+    onnx.save(parse("g (float[2] x) => (float[2] y) { y = Relu(x) }"), "relu.onnx")
+    for command in ("eval", "sensitivity", "bench"):
+        result = qc(command, "relu.onnx", "--random-data", "2")
+        assert_refused(result, DEMAND, "nothing was quantized")
+        assert "--allow-unquantized" not in result.err, "they have no such option"
+    assert_refused(qc("check", "relu.onnx"), USAGE, "nothing in the model is quantized")
 
 
 def test_something_unquantized(qc) -> None:

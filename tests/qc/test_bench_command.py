@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,22 +20,21 @@ def forms(path: str = "b.json") -> dict[str, list[str]]:
 
 
 def test_float_simulation_and_integer_side_by_side(qc) -> None:
-    result = qc("bench", MODEL, "--data", DATA, *QUICK, "--json", "b.json")
+    result = qc("bench", MODEL, "--data", DATA, *QUICK, "--json", "b.json", "--threads", "2")
     assert (result.code, result.made, result.err) == (0, ["b.json"], "")
     lines = result.out.splitlines()
     assert lines[0] == MODEL
     assert re.fullmatch(r"model +latency +± +to float +± +peak memory +size", lines[2])
     assert [line.split()[0] for line in lines[3:6]] == ["float", "simulation", "integer"]
-    assert re.search(r"median of \d+ rounds, 1 thread; ± is half the distance", result.out)
+    assert re.search(r"median of \d+ rounds, 2 threads; ± is half the distance", result.out)
     assert forms() == {MODEL: ["float", "simulation", "integer"]}
+    check_schema(json.loads(Path("b.json").read_text()))
 
 
-def test_the_schema_of_the_document(qc) -> None:
-    qc("bench", MODEL, "--data", DATA, *QUICK, "--json", "b.json", "--threads", "2")
-    document = json.loads(Path("b.json").read_text())
+def check_schema(document: dict[str, Any]) -> None:
     assert set(document) == {"models"}
     model = document["models"][0]
-    assert set(model) == {"model", "rounds", "threads", "pinned", "forms"}
+    assert set(model) == {"model", "rounds", "device", "threads", "pinned", "forms"}
     assert model["threads"] == 2 and model["rounds"] >= 5 and isinstance(model["pinned"], bool)
     for form in model["forms"]:
         assert set(form) == {"name", "latency", "peak_memory", "file_size"}
@@ -72,14 +72,11 @@ def test_options_of_a_compilation_are_never_ignored(qc) -> None:
     qc(MODEL, "--data", DATA)
     refused = qc("bench", "model.q.onnx", "--pipeline", "w8a8", *QUICK, "-q")
     assert refused.code == 3 and "the model is quantized already" in refused.err
+    assert refused.made == []
     again = qc(
         "bench", "model.q.onnx", "--passes", "import-qdq, insert-qdq", *QUICK, "--json", "b.json", "-q"
     )
     assert again.code == 0 and forms() == {"model.q.onnx": ["as it is", "simulation", "integer"]}
-
-
-def test_a_folder_of_other_files_is_not_touched(qc) -> None:
-    assert qc("bench", MODEL, *QUICK, "-q").made == []
 
 
 @pytest.mark.parametrize(

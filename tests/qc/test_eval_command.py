@@ -13,6 +13,7 @@ from support.models import parse
 
 MODEL, DATA = "model.onnx", "calibration.npz"
 QUICK = ("--data", DATA, "--latency-seconds", "0")
+DOCUMENT = {"feeds", "rounds", "device", "threads", "reference", "candidates", "metrics"}
 CODE = """
 def largest(outputs):
     return outputs["logits"].max()
@@ -66,7 +67,7 @@ def test_the_number_of_tensors_may_be_left_out(qc) -> None:
 def test_the_plot(qc) -> None:
     result = qc("eval", MODEL, *QUICK, "--plot")
     assert result.code == 0
-    assert len([line for line in result.out.splitlines() if "\u2588" in line]) == 37
+    assert len([line for line in result.out.splitlines() if "\u2588" in line]) == 36
     assert "lose most" not in result.out
 
 
@@ -76,16 +77,16 @@ def test_the_page_and_the_document(qc) -> None:
     page = Path("page.html").read_text()
     assert page.startswith("<!DOCTYPE html>") and "float against quantized on 128 samples" in page
     document = json.loads(Path("e.json").read_text())
-    assert set(document) == {"feeds", "rounds", "threads", "reference", "candidates", "metrics", "layers"}
-    assert (document["layers"]["feeds"], len(document["layers"]["layers"])) == (128, 37)
-    assert page.count("<tr id=") == 37
+    assert set(document) == {*DOCUMENT, "layers"}
+    assert (document["layers"]["feeds"], len(document["layers"]["layers"])) == (128, 36)
+    assert page.count("<tr id=") == 36
 
 
 def test_the_schema_of_the_document(qc) -> None:
     qc("eval", MODEL, "--data", DATA, "--latency-seconds", "0.01", "--metric", "sqnr", "--json", "e.json")
     document = json.loads(Path("e.json").read_text())
     latency = {"seconds", "ratio", "seconds_quartiles", "ratio_quartiles"}
-    assert set(document) == {"feeds", "rounds", "threads", "reference", "candidates", "metrics"}
+    assert set(document) == DOCUMENT
     assert set(document["reference"]) == latency
     for candidate in document["candidates"]:
         assert set(candidate) == {"name", "outputs", "latency"} and set(candidate["latency"]) == latency
@@ -106,7 +107,7 @@ def test_what_is_inside_bodies_is_told(qc) -> None:
     onnx.save(model, "if.onnx")
     result = qc("eval", "if.onnx", "--random-data", "4", "--latency-seconds", "0", "--layers")
     assert result.code == 0, result.err
-    assert "qc: note: left out 2 quantized tensors inside bodies, or never computed\n" in result.err
+    assert "qc: note: left out 2 quantized tensors inside If, Loop or Scan\n" in result.err
 
 
 @pytest.mark.parametrize(
@@ -120,9 +121,10 @@ def test_what_is_inside_bodies_is_told(qc) -> None:
         (["--metric", "top-11"], 2, "needs more than the 10 elements"),
         (["--metric", "top-1(label)"], 2, "names the output 'label', which the model does not have"),
         (["--metric", ""], 2, "it is empty"),
-        (["--labels", "labels.npy"], 2, "--labels is for --metric, which is not given"),
-        (["--metric", "sqnr", "--labels", "absent.npy"], 4, "labels 'absent.npy' do not exist"),
-        (["--metric", "sqnr", "--labels", DATA], 4, "are not an .npy file"),
+        (["--labels", "labels.npy"], 2, "--labels is for functions of --metric, and none is given"),
+        (["--metric", "user.py:accuracy", "--labels", "absent.npy"], 4, "labels 'absent.npy' do not exist"),
+        (["--metric", "top-1", "--labels", "labels.npy"], 2, "--labels is for functions of --metric"),
+        (["--metric", "user.py:accuracy", "--labels", DATA], 4, "are not an .npy file"),
         (["--layers", "0"], 2, "'0' is not a number of at least 1"),
         (["--layers", "-3"], 2, "'-3' is not a number of at least 1"),
         (["--threads", "0"], 2, "'0' is not a number of at least 1"),

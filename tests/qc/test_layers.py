@@ -15,7 +15,7 @@ from support.models import parse, random_feeds
 from support.pipelines import run_model
 
 import qc
-from qc.compiler import Compiled
+from qc.compiled import Compiled
 from qc.ir.arithmetic import fake_quantize
 from qc.ir.errors import UsageError
 from qc.ir.quant_table import Site
@@ -105,7 +105,7 @@ def test_layers_come_in_the_order_of_the_graph_or_worst_first() -> None:
     assert names.index("x") < names.index("w1") < names.index("r") < names.index("w2")
     alone = [layer.isolated_db for layer in errors.worst_first()]
     assert alone == sorted(alone) and len(alone) == len(names)
-    assert (errors.feeds, errors.left_out) == (3, 0)
+    assert (errors.feeds, errors.left_out) == (3, "")
 
 
 def test_an_output_of_the_graph_that_is_rounded_keeps_its_place() -> None:
@@ -140,7 +140,21 @@ def test_what_is_inside_bodies_is_counted() -> None:
     compiled = qc.compile(model, "w8a8", data=feeds)
     errors = layer_errors(compiled, load_data(feeds, model_inputs(model)), threads=1)
     assert [layer.tensor for layer in errors.layers] == ["x", "w"]
-    assert errors.left_out == 2, "'a' and 'w' where the branch reads them"
+    assert (errors.inside_bodies, errors.not_computed) == (2, 0), "'a' and 'w' where the branch reads them"
+
+
+def test_a_tensor_that_only_moves_numbers_of_another_is_left_out() -> None:
+    model = parse("""g (float[1, 3, 3, 3] x) => (float[1, 2] y) <float[4, 3, 1, 1] v, float[4, 2] w> {
+        c = Conv(x, v)
+        p = GlobalAveragePool(c)
+        f = Flatten(p)
+        y = Gemm(f, w)
+    }""")
+    feeds = random_feeds(model, 2)
+    compiled = qc.compile(model, "w8a8", data=feeds)
+    errors = layer_errors(compiled, load_data(feeds, model_inputs(model)), threads=1)
+    assert [layer.tensor for layer in errors.layers] == ["x", "v", "c", "p", "w"]
+    assert [tensor.name for tensor in compiled.coverage.unquantized] == ["y"], "'f' is quantized, as 'p' is"
 
 
 def test_nothing_to_measure_is_an_error() -> None:
@@ -168,7 +182,7 @@ def made_up(count: int, name: str = "tensor_{}") -> LayerErrors:
         for i in range(count)
     ]
     layers.append(LayerError("w", True, "Conv 'c'", "Conv", "int8 symmetric", count, math.inf, None))
-    return LayerErrors(2, tuple(layers), 0)
+    return LayerErrors(2, tuple(layers), 0, 0)
 
 
 def test_the_table_has_the_worst() -> None:
@@ -199,7 +213,7 @@ def test_a_longer_bar_loses_less() -> None:
 def test_the_document_has_no_infinity() -> None:
     document = json.loads(json.dumps(layer_document(made_up(1)), allow_nan=False))
     assert [layer["isolated_db"] for layer in document["layers"]] == [60.0, "inf"]
-    assert set(document) == {"feeds", "layers", "left_out"}
+    assert set(document) == {"feeds", "layers", "inside_bodies", "not_computed"}
     assert document["layers"][0] == {
         "tensor": "tensor_0",
         "is_constant": False,

@@ -100,7 +100,8 @@ def test_the_list_of_float_tensors_is_complete() -> None:
 
 
 def test_a_summary_of_nothing() -> None:
-    assert text(facts_grid(coverage_summary(Coverage()))) == "quantized  0 of 0 float tensors, 0 of 0 ops"
+    shown = text(facts_grid(coverage_summary(Coverage())))
+    assert shown == "quantized  0 of 0 float tensors, 0 of 0 ops read quantized data"
 
 
 def test_the_document_holds_everything() -> None:
@@ -125,12 +126,18 @@ def test_the_timing_table_indents_what_a_loop_runs() -> None:
         ]
     )
     assert text(timing_table(report)).splitlines() == [
-        "pass             seconds   self  verify  share   memory  actions    analyses",
-        "fixpoint<max=4>    3.000  0.500            75%                 5  2 of 1,202",
-        "  fold{x=1}        2.500  2.000   0.500         +3.0 MB        5  2 of 1,202",
-        "lower              1.000  1.000            25%",
-        "all                4.000  3.500   0.500                        5  2 of 1,202",
+        "pass            seconds  self verify share  memory actions   analyses",
+        "fixpoint<max=4>   3.000 0.500          75%               5 2 of 1,202",
+        "  fold{x=1}       2.500 2.000  0.500       +3.0 MB       5 2 of 1,202",
+        "lower             1.000 1.000          25%",
+        "all               4.000 3.500  0.500                     5 2 of 1,202",
     ]
+    name = "hoist-loop-invariants"
+    slow = StepReport(
+        name, "pass", f"{name}{{x=1}}", 1, 100.0, 100.0, 1.0, 1000, analyses=asked, memory=-(100 << 20)
+    )
+    lines = text(timing_table(PipelineReport([slow]))).splitlines()
+    assert lines[1].startswith("  hoist-loop-invariants ") and max(map(len, lines)) <= 80
 
 
 def test_the_analyses_that_were_kept() -> None:
@@ -155,6 +162,7 @@ def evaluation(**changes: object) -> Evaluation:
     fields = {
         "feeds": 4,
         "rounds": 5,
+        "device": "cpu",
         "threads": 1,
         "reference": Latency(0.002, 1.0, (0.0019, 0.0022), (1.0, 1.0)),
         "candidates": (CandidateScore("integer", scores, Latency(1.5, 750.0, (1.4, 2.0), (700.0, 800.0))),),

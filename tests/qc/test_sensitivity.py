@@ -125,7 +125,9 @@ def test_the_command(qc) -> None:  # type: ignore[no-untyped-def]
     assert qc("sensitivity", "model.onnx").err == (
         "qc: error: there is no data to run on; give it with --data, or --random-data to try out\n"
     )
-    assert "2<=x<=16" in qc(*arguments, "--bits", "1").err
+    assert "'1' is not a number of at least 2" in qc(*arguments, "--bits", "1").err
+    assert "'few' is not a number of at least 2" in qc(*arguments, "--bits", "few").err
+    assert "17 is more than 16" in qc(*arguments, "--bits", "17").err
 
 
 def test_the_device_is_looked_at(qc) -> None:  # type: ignore[no-untyped-def]

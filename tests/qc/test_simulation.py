@@ -267,6 +267,10 @@ def grid(format: str, scale: object, **spec: object) -> Encoding:
         ({"relu_1": True}, "can be set to 2 to 16 bits, not to True"),
         ({"relu_1": 32}, "not to 32"),
         (
+            {"relu_1": None},
+            "to None: it takes 'off', 'on', a number of bits, the name of a format .*Encoding",
+        ),
+        (
             {"relu_1": "int32"},
             "is rounded to integers of 2 to 16 bits in this session, which cannot run int32",
         ),
@@ -280,6 +284,11 @@ def grid(format: str, scale: object, **spec: object) -> Encoding:
 def test_settings_that_do_not_fit(changes: dict[str, qc.simulation.Setting], message: str) -> None:
     with pytest.raises(qc.UsageError, match=message):
         activations().with_encodings(changes)
+
+
+def test_a_wrong_input_is_answered_with_those_that_have_to_be_fed() -> None:
+    with pytest.raises(qc.DataError, match=r"no input 'y'; its inputs are 'image', and \d+ with a default$"):
+        activations().run({"y": np.zeros(1, np.float32)})
 
 
 def test_a_model_that_is_no_simulation() -> None:

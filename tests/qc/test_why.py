@@ -55,6 +55,7 @@ def test_a_weight_has_many_scales(qc) -> None:
 def test_a_tensor_that_a_pass_removed(qc) -> None:
     story = facts(qc("why", MODEL, "conv_1.weight").out)
     assert story["removed"] == "by action 1 (fold-batch-norms: fold into weight on Conv 'conv_1')"
+    assert story["replaced"] == "by 'conv_1.weight_folded'"
 
 
 def test_a_tensor_that_does_not_exist(qc) -> None:

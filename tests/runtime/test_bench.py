@@ -12,6 +12,7 @@ from onnx import ModelProto, numpy_helper
 from support.models import parse, random_feeds
 
 import qc
+from qc.evaluation_report import latency_note
 from qc.ir.errors import DataError, ModelError, UsageError
 from qc.ir.save import save_model
 from qc.runtime import bench, open_session
@@ -45,6 +46,23 @@ def test_the_first_model_is_the_reference(tmp_path: Path) -> None:
         low, high = cost.latency.seconds_quartiles
         assert 0 < low <= cost.latency.seconds <= high
         assert cost.file_size == path.stat().st_size
+
+
+def test_the_models_run_where_they_are_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine with a GPU, with sessions on the CPU in place of those on it."""
+    asked = []
+
+    def opened(path: Path, threads: int, provider: str) -> object:
+        asked.append(provider)
+        return open_session(path, threads=threads)
+
+    monkeypatch.setattr("qc.runtime.speed.bench.choose_provider", lambda name: {"auto": "cuda"}[name])
+    monkeypatch.setattr("qc.runtime.speed.bench.open_session", opened)
+    path = saved(tmp_path, "a.onnx", SMALL)
+    result = bench({"one": path, "two": path}, [FEED], seconds=0.01, max_rounds=5, provider="auto")
+    assert asked == ["cuda", "cuda"] and result.device == "cuda"
+    assert [cost.peak_memory for cost in result.models] == [None, None], "memory of the GPU is not measured"
+    assert latency_note(result).startswith("median of 5 rounds, on the GPU; ")
 
 
 def test_the_size_counts_external_data(tmp_path: Path) -> None:

@@ -16,11 +16,17 @@ GRIDS = """
  float[2] several = {0.5, 0.25}, int8[2] zeros = {0, 0},
  float cs = {0.125}, float other = {0.25}, int32 izero = {0},
  int8[2, 2, 1, 1] k = {1, 2, 3, 4}, uint8[2, 2, 1, 1] uk = {1, 2, 3, 4}, int8[2, 2] m = {1, 2, 3, 4},
- int32[2] b = {1, 2}, float[2] fb = {0.5, 1.0}>
+ int32[2] b = {1, 2}, float[2] fb = {0.5, 1.0}, float[4] twice = {1, 1, 2, 2},
+ float none = {0}, float minus = {-1}, float six = {6}, float fine = {0.0235294}>
 """
 READ = "q = QuantizeLinear(x, s, u)  d = DequantizeLinear(q, s, u)"
 CONV = f"{READ}  w = DequantizeLinear(k, half, zero)  bias = DequantizeLinear(b, cs, izero)"
 MATMUL = f"{READ}  w = DequantizeLinear(m, half, zero)  bias = DequantizeLinear(b, cs, izero)"
+SIGNED = "q = QuantizeLinear(x, s, zero)  d = DequantizeLinear(q, s, zero)"
+WRITE_SIGNED = "p = QuantizeLinear(r, s, zero)  y = DequantizeLinear(p, s, zero)"
+CLIP = """a = Clip(r, {low}, {high})
+p = QuantizeLinear(a, {scale}, {zero})  y = DequantizeLinear(p, {scale}, {zero})"""
+OTHER = "p = QuantizeLinear(r, half, u)  y = DequantizeLinear(p, half, u)"
 RELU = "a = Relu(r)  p = QuantizeLinear(a, s, {zero})  y = DequantizeLinear(p, s, {zero})"
 WRITE = "p = QuantizeLinear(r, s, u)  y = DequantizeLinear(p, s, u)"
 
@@ -59,6 +65,14 @@ def executed(nodes: str, image: bool = True, opset: int = 21) -> ExecutedOp:
             "QLinearMatMul",
         ),
         (f"{MATMUL}  r = Gemm(d, w, bias)  y = Tanh(r)", False, "QGemm"),
+        (
+            f"{CONV}  r = Conv(d, w)  {CLIP.format(low='none', high='six', scale='fine', zero='u')}",
+            True,
+            "QLinearConv",
+        ),
+        (f'{READ}  r = Resize<mode = "nearest">(d, , twice)  {WRITE}', True, "Resize"),
+        (f"{READ}  r = ReduceMax(d)  {WRITE}", True, "ReduceMax"),
+        (f"{READ}  r = MaxPool<kernel_shape = [1, 1]>(d)  {WRITE}", True, "MaxPool"),
     ],
 )
 def test_integer_kernels(nodes: str, image: bool, kernel: str) -> None:
@@ -119,6 +133,54 @@ def test_integer_kernels(nodes: str, image: bool, kernel: str) -> None:
             "type combination",
             "its result has codes of type uint16",
         ),
+        (
+            f"{READ}  r = Add(d, d)  {RELU.format(zero='mid')}",
+            True,
+            "activation in between",
+            "whose zero point is 128, not 0",
+        ),
+        (
+            f"{MATMUL}  r = Gemm(d, w, bias)  {RELU.format(zero='mid')}",
+            False,
+            "activation in between",
+            "whose zero point is 128, not 0",
+        ),
+        (
+            f"{CONV}  r = Conv(d, w)  {CLIP.format(low='none', high='six', scale='s', zero='u')}",
+            True,
+            "activation in between",
+            "reaches to 127.5, beyond its limit 6",
+        ),
+        (
+            f"{CONV}  r = Conv(d, w)  {CLIP.format(low='minus', high='six', scale='fine', zero='mid')}",
+            True,
+            "activation in between",
+            "whose zero point is 128, not 0",
+        ),
+        (
+            f"top = ReduceMax<keepdims = 0>(x)  {CONV}  r = Conv(d, w)"
+            f"  {CLIP.format(low='none', high='top', scale='fine', zero='u')}",
+            True,
+            "activation in between",
+            "its limits are no constants",
+        ),
+        (
+            f"{CONV}  r = Conv(d, w)  p = QuantizeLinear(r, s, u)  y = DequantizeLinear(p, s, u)"
+            "  p2 = QuantizeLinear(r, half, u)  y2 = DequantizeLinear(p2, half, u)  z = Tanh(y2)",
+            True,
+            "no output quantizer",
+            "'r' is quantized to 2 grids",
+        ),
+        (f"{READ}  r = Transpose(d)  {OTHER}", True, "other grid", "another grid than its input"),
+        (
+            f'{READ}  r = Resize<mode = "linear">(d, , twice)  {WRITE}',
+            True,
+            "attribute",
+            "its mode is 'linear', not 'nearest'",
+        ),
+        (f"{READ}  r = SpaceToDepth<blocksize = 2>(d)  {WRITE}", True, "unsupported op", "for SpaceToDepth"),
+        (f"{SIGNED}  r = Add(d, d)  {WRITE_SIGNED}", True, "type combination", "codes of type int8"),
+        (f"{SIGNED}  r = MatMul(d, d)  {WRITE_SIGNED}", True, "type combination", "codes of type int8"),
     ],
 )
 def test_reasons_to_stay_in_float(nodes: str, image: bool, rule: str, said: str) -> None:
@@ -126,6 +188,12 @@ def test_reasons_to_stay_in_float(nodes: str, image: bool, rule: str, said: str)
     reason = why_float(op.node)
     assert (op.integer, reason.rule) == (False, rule)
     assert said in reason.text
+
+
+def test_a_pool_of_an_old_opset_has_no_integer_kernel() -> None:
+    op = executed(f"{READ}  r = MaxPool<kernel_shape = [1, 1]>(d)  {WRITE}", opset=11)
+    assert (op.integer, why_float(op.node).rule) == (False, "opset")
+    assert "begins with opset 12; the model has 11" in why_float(op.node).text
 
 
 @pytest.mark.parametrize(
