@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper
+from support.corpus import operator_samples
 from support.models import floats, model_of, parse
 from support.text import trip
 
@@ -39,23 +39,13 @@ def harmed(models: Iterable[tuple[str, ModelProto]]) -> tuple[int, list[str]]:
     return names, bad
 
 
-def node_models() -> Iterator[tuple[str, ModelProto]]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from onnx.backend.test.case.node import collect_testcases
-
-        for case in collect_testcases(None):  # type: ignore[arg-type]
-            if case.model is not None:
-                yield case.name, case.model
-
-
 def file_models(folder: Path) -> Iterator[tuple[str, ModelProto]]:
     for path in sorted(folder.rglob("*.onnx")):
         yield str(path.relative_to(folder)), onnx.load(str(path), load_external_data=False)
 
 
 def test_all_operators_of_onnx() -> None:
-    count, bad = harmed(node_models())
+    count, bad = harmed((sample.name, sample.model) for sample in operator_samples())
     assert count > 1500
     assert not bad
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +12,7 @@ import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from .models import floats, model_of, parse, random_feeds
+from .operator_cases import operator_cases
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 BACKEND = Path(onnx.__file__).parent / "backend" / "test" / "data"
@@ -167,13 +167,7 @@ class Sample:
 @cache
 def operator_samples() -> tuple[Sample, ...]:
     """ONNX's test cases for its operators: nearly two thousand models of a node, or of what it stands for."""
-    np.random.seed(0)  # some cases are made of numpy's global random numbers
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from onnx.backend.test.case.node import collect_testcases
-
-        cases = [case for case in collect_testcases(None) if case.model is not None]  # type: ignore[arg-type]
-    return tuple(Sample(case.name, case.model, _feed(case.model, case.data_sets[0][0])) for case in cases)
+    return tuple(Sample(name, model, _feed(model, inputs)) for name, model, inputs in operator_cases())
 
 
 @cache
