@@ -68,11 +68,11 @@ def peak() -> float:
 
 def measure(path: Path) -> list[tuple[str, float]]:
     """Takes a model through everything but calibration in this very process; the peak after each step."""
-    from qc.ir.lift import lift
-    from qc.ir.lower import lower
+    from qc.ir import lift
+    from qc.ir.onnx.lower import lower
     from qc.ir.verify import verify
     from qc.passes import PassContext, parse_pipeline
-    from qc.passes.target import load_target
+    from qc.passes.framework.target import load_target
 
     peaks = [("imports", peak())]
     model = lift(path)

@@ -23,9 +23,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from qc.ir.arithmetic import Rounding
-from qc.ir.formats import FloatFormat
-from qc.ir.quant import Encoding, Granularity, PerBlock, PerChannel, PerTensor, QuantSpec
+from qc.ir.quant.arithmetic import Rounding
+from qc.ir.quant.formats import FloatFormat
+from qc.ir.quant.spec import Encoding, Granularity, PerBlock, PerChannel, PerTensor, QuantSpec
 from qc.runtime.native import kernels
 
 LIMIT = 1.3

@@ -96,10 +96,10 @@ def default_passes() -> list[Any]:
 
 def run_passes(model: Any, watch: Stopwatch) -> onnx.ModelProto:
     """Times the passes of the default pipeline and the verification that follows each; the QDQ model."""
-    from qc.ir.garbage import old_objects_spared
+    from qc.ir.base.garbage import old_objects_spared
     from qc.ir.verify import verify
     from qc.passes import PassContext
-    from qc.passes.target import load_target
+    from qc.passes.framework.target import load_target
     from qc.runtime import OrtExecutor
 
     class Executor(OrtExecutor):
@@ -119,8 +119,8 @@ def run_passes(model: Any, watch: Stopwatch) -> onnx.ModelProto:
 def measure(path: Path, rounds: int) -> dict[str, float]:
     """Times in seconds and memory in kilobytes for each op, of one model file."""
     from qc.coverage import coverage_of
-    from qc.ir.lift import lift
-    from qc.ir.lower import lower
+    from qc.ir import lift
+    from qc.ir.onnx.lower import lower
     from qc.ir.text import print_model
     from qc.patterns import find_all, supergroups
 
@@ -160,7 +160,7 @@ def chain(length: int, consumers: int = 1) -> onnx.ModelProto:
 
 def rewire() -> float:
     """Seconds to let all consumers of one value read another one."""
-    from qc.ir.lift import lift
+    from qc.ir import lift
     from qc.ir.rewriter import Rewriter
 
     graph = lift(chain(2, CONSUMERS)).graph
@@ -177,8 +177,8 @@ def rewire() -> float:
 def deep() -> float:
     """Seconds to bring a chain of ops through everything; an error if something is recursive."""
     from qc.coverage import coverage_of
-    from qc.ir.lift import lift
-    from qc.ir.lower import lower
+    from qc.ir import lift
+    from qc.ir.onnx.lower import lower
     from qc.ir.text import print_model
 
     def work() -> None:

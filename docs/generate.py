@@ -15,8 +15,8 @@ from qc import pipeline_names, resolve_pipeline
 from qc.cli.combinators import describe_combinator
 from qc.cli.docstrings import markdown, paragraphs
 from qc.passes import OptionDescription, PassDescription, Stage, describe, registry
-from qc.passes.context import NEEDS
-from qc.passes.pipeline import COMBINATORS
+from qc.passes.framework.context import NEEDS
+from qc.passes.framework.pipeline import COMBINATORS
 
 PAGE = Path(__file__).with_name("passes.md")
 

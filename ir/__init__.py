@@ -1,20 +1,20 @@
 """The graph IR: lift a model, look at it, change it with a Rewriter, and lower it again."""
 
-from .arithmetic import Rounding, dequantize, fake_quantize, quantize
-from .formats import FloatFormat, IntFormat, parse_format
+from .facts.weights import QuantizedWeight, Weights, weights_of
 from .graph import Graph, Op, Use, Value, ValueType
-from .lift import lift, load_model
-from .lower import lower, serialize
 from .model import Model
-from .packing import pack, unpack
-from .quant import Encoding, PerBlock, PerChannel, PerTensor, Quantizer, QuantSpec, TwoLevelBlock
+from .onnx.lift import lift, load_model
+from .onnx.lower import lower, serialize
+from .onnx.save import save_model
+from .quant.arithmetic import Rounding, dequantize, fake_quantize, quantize
+from .quant.formats import FloatFormat, IntFormat, parse_format
+from .quant.packing import pack, unpack
+from .quant.spec import Encoding, PerBlock, PerChannel, PerTensor, Quantizer, QuantSpec, TwoLevelBlock
 from .quant_table import QuantTable, Site
 from .region import Region
 from .rewriter import Rewriter
-from .save import save_model
 from .text import parse_model, print_model
 from .verify import verify
-from .weights import QuantizedWeight, Weights, weights_of
 
 __all__ = [
     "Encoding",

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from .analysis import QUANT, STRUCTURE, TYPES
-from .garbage import without_collections
+from .base.garbage import without_collections
 from .graph import Op, Value
 from .journal import REWRITE, Remark
 from .model import Model

@@ -8,9 +8,9 @@ from pathlib import Path
 import onnx
 
 from .analysis import STRUCTURE, Analyses, Epochs
+from .base.names import Names
 from .graph import Graph, Op, Value
 from .journal import MATCH, Journal
-from .names import Names
 from .quant_table import QuantTable
 from .region import Region
 

@@ -9,7 +9,7 @@ from .analysis import QUANT, Epochs
 from .errors import UsageError
 from .graph import Op, Value
 from .journal import CALIBRATE, PLACE, REMOVE, RESPEC, SKIP, TIE, Journal
-from .quant import Encoding, Quantizer, QuantSpec
+from .quant.spec import Encoding, Quantizer, QuantSpec
 
 
 class Site(NamedTuple):

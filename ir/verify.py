@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from .arithmetic import spread
 from .errors import ModelError, UsageError, VerificationError
 from .graph import CycleError, Graph, Op, Value
 from .model import Model
-from .quant import Encoding, PerTensor
+from .quant.arithmetic import spread
+from .quant.spec import Encoding, PerTensor
 
 
 def verify(model: Model) -> None:

@@ -1,15 +1,15 @@
 """The pass framework, and one module per pass below it."""
 
-from .base import Pass, Stage, option
-from .check import check_needs, check_pipeline, check_stages
-from .context import Artifact, NullProgress, PassContext, Progress, Task
-from .describe import OptionDescription, PassDescription, describe
-from .instruments import DumpModel, Instrument, PrintModel
-from .pipeline import Combinator, Fixpoint, Pipeline, Repeat
-from .pipeline_text import parse_pipeline
-from .pipeline_toml import PipelineFile, dumps, load_pipeline_file, loads
-from .registry import Registry, registry
-from .runner import PipelineReport, StepReport, run_pipeline
+from .framework.base import Pass, Stage, option
+from .framework.check import check_needs, check_pipeline, check_stages
+from .framework.context import Artifact, NullProgress, PassContext, Progress, Task
+from .framework.describe import OptionDescription, PassDescription, describe
+from .framework.instruments import DumpModel, Instrument, PrintModel
+from .framework.pipeline import Combinator, Fixpoint, Pipeline, Repeat
+from .framework.pipeline_text import parse_pipeline
+from .framework.pipeline_toml import PipelineFile, dumps, load_pipeline_file, loads
+from .framework.registry import Registry, registry
+from .framework.runner import PipelineReport, StepReport, run_pipeline
 
 __all__ = [
     "Artifact",

@@ -7,18 +7,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qc.ir.arithmetic import quantize
-from qc.ir.dataflow import is_plain_float
-from qc.ir.formats import IntFormat, parse_format
+from qc.ir.facts.op_traits import GRID_JOINING, channel_axis, weight_port
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
-from qc.ir.op_traits import GRID_JOINING, channel_axis, weight_port
-from qc.ir.quant import Encoding, PerBlock, PerChannel, PerTensor, Quantizer
+from qc.ir.quant.arithmetic import quantize
+from qc.ir.quant.formats import IntFormat, parse_format
+from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, PerTensor, Quantizer
 
-from .quantize.ranges import encoding_of_range
-from .quantize.units import Input, Unit, UnitMap
-from .target import Target
-from .target_rules import FormatRule
+from .framework.target import Target
+from .framework.target_rules import FormatRule
+from .quantize.calibration.ranges import encoding_of_range
+from .quantize.placement.dataflow import is_plain_float
+from .quantize.placement.units import Input, Unit, UnitMap
 
 
 class Violation(NamedTuple):

@@ -9,8 +9,8 @@ from typing import Any
 import onnx
 from onnx import helper
 
-from qc.ir.constants import constant_data
 from qc.ir.errors import nearest
+from qc.ir.facts.constants import constant_data
 from qc.ir.graph import Op
 from qc.ir.tensor_ref import TensorRef
 

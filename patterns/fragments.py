@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import EllipsisType
 
-from qc.ir.constants import constant_data
+from qc.ir.facts.constants import constant_data
 from qc.ir.graph import Value
 from qc.ir.tensor_ref import TensorRef
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from qc.ir.constants import constant_data
+from qc.ir.facts.constants import constant_data
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.region import Region
 from qc.ir.tensor_ref import TensorRef

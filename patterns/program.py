@@ -10,16 +10,7 @@ import networkx as nx
 from qc.ir.errors import UsageError
 from qc.ir.graph import Value
 
-from .pattern import (
-    Alternatives,
-    Attribute,
-    AttributeTest,
-    OpPattern,
-    Output,
-    Pattern,
-    Results,
-    is_predicate,
-)
+from .pattern import Alternatives, Attribute, AttributeTest, OpPattern, Output, Pattern, Results, is_predicate
 from .results import check_connected
 from .shape import Shape, children_first, shape_of
 

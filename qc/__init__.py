@@ -10,11 +10,11 @@ from .checking import Check, CheckedOp, check
 from .compiled import Compiled
 from .compiler import compile
 from .coverage import Coverage, CoverageError, UnquantizedTensor, coverage_of
-from .ir.errors import DataError, DemandError, ModelError, QcError, UsageError, VerificationError
-from .ir.weights import QuantizedWeight, Weights
+from qc.ir.errors import DataError, DemandError, ModelError, QcError, UsageError, VerificationError
+from qc.ir.facts.weights import QuantizedWeight, Weights
 from .named_pipelines import pipeline_names, resolve_pipeline
 from .observing import observe
-from .passes.quantize.set_precision import set_precision
+from qc.passes.quantize.set_precision import set_precision
 from .reading import read_model
 from .sensitivity import QuantizerSensitivity, Sensitivity, measure_sensitivity
 from .several_targets import compile_for

@@ -10,17 +10,17 @@ from typing import Literal
 
 from onnx import ModelProto
 
-from qc.ir.dataflow import SHAPE_READERS, reads_shape_only
 from qc.ir.errors import UsageError
 from qc.ir.executor import Feed
+from qc.ir.facts.op_traits import is_grid_preserving, weight_port
 from qc.ir.graph import Value
-from qc.ir.lift import load_model
 from qc.ir.model import Model
-from qc.ir.op_traits import is_grid_preserving, weight_port
+from qc.ir.onnx.lift import load_model
 from qc.passes import PassContext, parse_pipeline, run_pipeline
 from qc.passes.conformance import Violation, violations
-from qc.passes.quantize.units import UnitMap
-from qc.passes.target import Target, load_target
+from qc.passes.framework.target import Target, load_target
+from qc.passes.quantize.placement.dataflow import SHAPE_READERS, reads_shape_only
+from qc.passes.quantize.placement.units import UnitMap
 from qc.runtime.execution.cost import Shapes, operations, tensor_shapes
 from qc.runtime.execution.executed import WEIGHTED, ExecutedOp, Execution, execution_of, is_integer_op
 from qc.runtime.execution.integer_kernels import misread, why_float

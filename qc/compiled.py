@@ -9,15 +9,15 @@ from pathlib import Path
 
 from onnx import ModelProto
 
+from qc.ir.base.files import atomic_write
 from qc.ir.errors import UsageError
-from qc.ir.files import atomic_write
-from qc.ir.lower import lower
+from qc.ir.facts.weights import Weights, weights_of
 from qc.ir.model import Model
-from qc.ir.save import external_files, stage_model
-from qc.ir.weights import Weights, weights_of
+from qc.ir.onnx.lower import lower
+from qc.ir.onnx.save import external_files, stage_model
 from qc.passes import Artifact, PassContext, PipelineReport
+from qc.passes.framework.target import Target
 from qc.passes.lower.to_simulation import ToSimulation, WeightRounding
-from qc.passes.target import Target
 
 from .coverage import Coverage
 from .simulation import Simulation

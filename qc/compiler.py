@@ -9,8 +9,8 @@ from pathlib import Path
 from onnx import ModelProto
 
 from qc.ir.executor import Executor
-from qc.ir.lower import FREE_INITIALIZERS
 from qc.ir.model import Model
+from qc.ir.onnx.lower import FREE_INITIALIZERS
 from qc.ir.verify import verify
 from qc.passes import (
     Instrument,
@@ -23,10 +23,10 @@ from qc.passes import (
     run_pipeline,
 )
 from qc.passes.conformance import violations
+from qc.passes.framework.target import Target, load_target
 from qc.passes.quantize.insert_quantizers import InsertQuantizers
-from qc.passes.quantize.precision_rules import Rule, rules_of
+from qc.passes.quantize.precision.rules import Rule, rules_of
 from qc.passes.quantize.set_precision import with_precision
-from qc.passes.target import Target, load_target
 from qc.runtime import (
     Data,
     ModelStatistics,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from qc.ir.dataflow import reads_shape_only
 from qc.ir.errors import DemandError
+from qc.ir.facts.op_traits import bias_port, is_parameter
+from qc.ir.facts.scopes import CONTROL_FLOW, distinct_names
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
-from qc.ir.op_traits import bias_port, is_parameter
-from qc.ir.quant import Quantizer
-from qc.ir.scopes import CONTROL_FLOW, distinct_names
-from qc.passes.quantize.units import UnitMap
-from qc.passes.target import Target
+from qc.ir.quant.spec import Quantizer
+from qc.passes.framework.target import Target
+from qc.passes.quantize.placement.dataflow import reads_shape_only
+from qc.passes.quantize.placement.units import UnitMap
 
 _SHOWN = 12
 NO_REASON = "no pass placed a quantizer"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from qc.ir.errors import UsageError, nearest
 from qc.ir.graph import Graph, Op
 from qc.ir.model import Model
-from qc.passes.target import Target
+from qc.passes.framework.target import Target
 from qc.patterns import (
     Match,
     Matcher,

@@ -10,8 +10,8 @@ from onnx import ModelProto
 
 from qc.ir.errors import UsageError
 from qc.passes import Pipeline, PipelineFile, Progress
+from qc.passes.framework.target import Target
 from qc.passes.quantize.calibrate import Calibrate
-from qc.passes.target import Target
 from qc.runtime import ModelStatistics, OrtExecutor, Recorder, ShardedExecutor
 from qc.runtime.executors.sharing import SharingExecutor
 

@@ -8,9 +8,9 @@ import onnx
 from onnx import ModelProto, version_converter
 
 from qc.ir.errors import ModelError, UsageError
-from qc.ir.lift import lift, load_model
 from qc.ir.model import Model
-from qc.ir.screening import screen_model
+from qc.ir.onnx.lift import lift, load_model
+from qc.ir.onnx.screening import screen_model
 from qc.ir.verify import verify_input
 from qc.passes.lower.insert_qdq import OLDEST_OPSET
 

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from qc.ir.errors import UsageError
-from qc.ir.formats import IntFormat
+from qc.ir.quant.formats import IntFormat
 from qc.passes import NullProgress, Progress
 from qc.runtime import Data, load_data, model_inputs
 from qc.runtime.evaluation.scores import Sums

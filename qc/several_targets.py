@@ -10,7 +10,7 @@ from onnx import ModelProto
 
 from qc.ir.errors import UsageError
 from qc.passes import Pipeline, PipelineFile, Progress
-from qc.passes.target import Target, load_target
+from qc.passes.framework.target import Target, load_target
 from qc.runtime import OrtExecutor, choose_provider
 from qc.runtime.executors.sharing import SharingExecutor
 

@@ -13,12 +13,12 @@ from onnx import GraphProto, ModelProto, NodeProto, helper
 
 from qc.ir.errors import ModelError, UsageError, nearest
 from qc.ir.executor import Feed
-from qc.ir.formats import IntFormat, parse_format
-from qc.ir.lift import load_model
 from qc.ir.model import Model
-from qc.ir.quant import Encoding, Granularity, PerBlock, PerChannel, PerTensor, QuantSpec
+from qc.ir.onnx.lift import load_model
+from qc.ir.quant.formats import IntFormat, parse_format
+from qc.ir.quant.spec import Encoding, Granularity, PerBlock, PerChannel, PerTensor, QuantSpec
 from qc.ir.tensor_ref import TensorRef
-from qc.passes.quantize.ranges import encoding_of_range
+from qc.passes.quantize.calibration.ranges import encoding_of_range
 from qc.runtime import open_session, run_session
 from qc.runtime.native.library import QC_DOMAIN
 

@@ -10,10 +10,10 @@ from typing import IO, Any
 import numpy as np
 from onnx import ModelProto
 
+from qc.ir.base.files import atomic_write
 from qc.ir.errors import UsageError
-from qc.ir.files import atomic_write
-from qc.ir.formats import FloatFormat
-from qc.ir.weights import QuantizedWeight, Weights, weights_of
+from qc.ir.facts.weights import QuantizedWeight, Weights, weights_of
+from qc.ir.quant.formats import FloatFormat
 from qc.passes import PassContext
 from qc.passes.quantize.import_qdq import ImportQdq
 from qc.passes.quantize.load_encodings import LoadEncodings

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from qc.ir.errors import UsageError, nearest
+from qc.ir.facts.scopes import scopes_of, tensors_by_name
 from qc.ir.graph import Op, Value
 from qc.ir.journal import Remark
 from qc.ir.model import Model
-from qc.ir.quant import Quantizer
+from qc.ir.quant.spec import Quantizer
 from qc.ir.quant_table import Site
-from qc.ir.scopes import scopes_of, tensors_by_name
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,8 @@ def story_of(model: Model, tensor: str) -> Story:
 
     Args:
         tensor: its name in the compiled or, if a pass removed it, in the original model; for one inside a
-            body whose name other graphs use as well, also its path, see :func:`~qc.ir.scopes.distinct_names`.
+            body whose name other graphs use as well, also its path, see
+            :func:`~qc.ir.facts.scopes.distinct_names`.
 
     Raises:
         UsageError: the name stands for no tensor, with the most similar one.

@@ -14,7 +14,7 @@ from onnx import ModelProto, TensorProto
 from support.pipelines import PLACE, PREPARE, QUANTIZE, check
 
 import qc
-from qc.ir.lower import serialize
+from qc.ir.onnx.lower import serialize
 from qc.runtime import open_session, run_session
 
 FIXTURES = Path(__file__).parent / "fixtures"

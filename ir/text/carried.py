@@ -8,7 +8,7 @@ from typing import Generic, NamedTuple, TypeVar
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from ..lower import copy_field
+from ..onnx.lower import copy_field
 from .scanner import Scanner
 from .words import base64_text, quoted
 

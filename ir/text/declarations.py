@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from onnx import GraphProto, ValueInfoProto
 
 from ..graph import Value
-from ..lower import declared, kept_declarations
-from ..types import declare
+from ..onnx.lower import declared, kept_declarations
+from ..onnx.types import declare
 from . import said
 from .carried import message_bytes, notes
 from .runs import runs_text

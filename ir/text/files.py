@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
+from ..base.files import atomic_write
 from ..errors import ModelError
-from ..files import atomic_write
 from ..model import Model
 from .parser import parse_model
 from .printer import print_parts

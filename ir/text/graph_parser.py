@@ -9,10 +9,10 @@ from typing import Any
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto, ValueInfoProto
 
 from ..graph import Graph, Value, ValueType
-from ..lift import MAX_NESTING, densified
 from ..model import FunctionKey, Model
+from ..onnx.lift import MAX_NESTING, densified
+from ..onnx.types import declare
 from ..tensor_ref import TensorRef
-from ..types import declare
 from . import said
 from .assembly import assemble, fill_graph_proto
 from .attributes import AttributeReader

@@ -14,8 +14,8 @@ from onnx import (
 )
 
 from ..graph import Graph, Op, Value
-from ..lower import ordered_attributes, ordered_constants
 from ..model import FunctionKey
+from ..onnx.lower import ordered_attributes, ordered_constants
 from . import said
 from .attributes import GRAPH_TYPES, AttributePrinter
 from .carried import notes, notes_in_place

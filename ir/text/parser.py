@@ -7,7 +7,7 @@ from pathlib import Path
 
 from onnx import ModelProto, TensorProto
 
-from ..garbage import without_collections
+from ..base.garbage import without_collections
 from ..model import Model
 from . import said
 from .carried import read_note

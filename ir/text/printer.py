@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from onnx import TensorProto
 
-from ..garbage import without_collections
-from ..lower import opset_entries
+from ..base.garbage import without_collections
 from ..model import Model
+from ..onnx.lower import opset_entries
 from . import said
 from .carried import notes
 from .declarations import about_line

@@ -9,7 +9,7 @@ from onnx import numpy_helper
 
 from ..graph import Graph, Op
 from ..model import Model
-from ..quant import Quantizer
+from ..quant.spec import Quantizer
 from ..quant_table import Site
 from ..region import Region
 from .runs import runs_text

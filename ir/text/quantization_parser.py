@@ -9,10 +9,10 @@ from collections.abc import Callable
 import numpy as np
 
 from ..errors import UsageError
-from ..formats import Format, IntFormat, parse_format
 from ..graph import Op
 from ..model import Model
-from ..quant import (
+from ..quant.formats import Format, IntFormat, parse_format
+from ..quant.spec import (
     Encoding,
     Granularity,
     PerBlock,

@@ -9,7 +9,7 @@ from onnx import TensorProto, TypeProto
 
 from ..errors import ModelError
 from ..graph import UNKNOWN, ValueType
-from ..types import set_tensor_type, type_of
+from ..onnx.types import set_tensor_type, type_of
 from .carried import message_bytes, message_text, read_message
 from .scanner import Scanner
 from .words import WORD, quoted

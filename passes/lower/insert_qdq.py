@@ -8,23 +8,23 @@ from typing import Literal
 import numpy as np
 from onnx import TensorProto
 
-from qc.ir.arithmetic import dequantize, fake_quantize, quantize
 from qc.ir.errors import UsageError
-from qc.ir.formats import IntFormat
+from qc.ir.facts.op_traits import is_grid_preserving
+from qc.ir.facts.scopes import CONTROL_FLOW, Captures, stand_ins
 from qc.ir.graph import Graph, Use, Value, ValueType
-from qc.ir.lower import lower
 from qc.ir.model import Model
-from qc.ir.op_traits import is_grid_preserving
-from qc.ir.quant import Encoding, PerBlock, PerChannel, Quantizer, TwoLevelBlock
+from qc.ir.onnx.lower import lower
+from qc.ir.quant.arithmetic import dequantize, fake_quantize, quantize
+from qc.ir.quant.formats import IntFormat
+from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, Quantizer, TwoLevelBlock
 from qc.ir.rewriter import Rewriter
-from qc.ir.scopes import CONTROL_FLOW, Captures, stand_ins
 from qc.ir.tensor_ref import TensorRef
 
-from ..base import Pass, Stage, option
-from ..context import Artifact, PassContext
-from .fit_kernels import fit_kernels
-from .newer_opset import in_opset
-from .rewire import numbers, rewire
+from ..framework.base import Pass, Stage, option
+from ..framework.context import Artifact, PassContext
+from .qdq.fit_kernels import fit_kernels
+from .qdq.newer_opset import in_opset
+from .qdq.rewire import numbers, rewire
 
 # The first opset with QuantizeLinear. Below it ONNX Runtime takes its own version of that operator, and fuses
 # it to operators that only later opsets have.

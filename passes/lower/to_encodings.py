@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from qc.ir.encodings import Document, TensorRecord, by_layer, check_axes, converted, dump_encodings
-from qc.ir.encodings.from_model import records_of
-from qc.ir.formats import IntFormat
 from qc.ir.model import Model
+from qc.ir.quant.formats import IntFormat
 
-from ..base import Pass, Stage, option
-from ..context import Artifact, PassContext
+from ..encodings import Document, TensorRecord, by_layer, check_axes, converted, dump_encodings
+from ..encodings.from_model import records_of
+from ..framework.base import Pass, Stage, option
+from ..framework.context import Artifact, PassContext
 
 
 @dataclass(frozen=True)

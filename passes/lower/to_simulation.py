@@ -8,19 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import TensorProto
 
-from qc.ir.arithmetic import Rounding, fake_quantize
-from qc.ir.formats import FloatFormat, IntFormat
+from qc.ir.facts.op_traits import GRID_JOINING, is_grid_preserving
+from qc.ir.facts.scopes import Captures
 from qc.ir.graph import Value
-from qc.ir.lower import lower
 from qc.ir.model import Model
-from qc.ir.op_traits import GRID_JOINING, is_grid_preserving
-from qc.ir.quant import Encoding, PerBlock, PerChannel, PerTensor, Quantizer
+from qc.ir.onnx.lower import lower
+from qc.ir.quant.arithmetic import Rounding, fake_quantize
+from qc.ir.quant.formats import FloatFormat, IntFormat
+from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, PerTensor, Quantizer
 from qc.ir.rewriter import Rewriter
-from qc.ir.scopes import Captures
 
-from ..base import Pass, Stage, option
-from ..context import Artifact, PassContext
-from .rewire import numbers, rewire
+from ..framework.base import Pass, Stage, option
+from ..framework.context import Artifact, PassContext
+from .qdq.rewire import numbers, rewire
 
 DOMAIN = "qc"
 

@@ -9,16 +9,16 @@ from typing import Annotated
 from annotated_types import Ge, Le
 
 from qc.ir.errors import UsageError
-from qc.ir.formats import IntFormat
+from qc.ir.facts.op_traits import channel_axis, input_channel_axis, weight_port
+from qc.ir.facts.scopes import Scopes, scopes_of
 from qc.ir.graph import Op, Use, Value
 from qc.ir.model import Model
-from qc.ir.op_traits import channel_axis, input_channel_axis, weight_port
-from qc.ir.quant import Granularity, PerBlock, PerChannel, QuantSpec, TwoLevelBlock
+from qc.ir.quant.formats import IntFormat
+from qc.ir.quant.spec import Granularity, PerBlock, PerChannel, QuantSpec, TwoLevelBlock
 from qc.ir.quant_table import Site
-from qc.ir.scopes import Scopes, scopes_of
 
-from ..base import Pass, Stage, option
-from ..context import PassContext
+from ..framework.base import Pass, Stage, option
+from ..framework.context import PassContext
 
 
 @dataclass(frozen=True)

@@ -12,22 +12,21 @@ from typing import Annotated, Literal
 import numpy as np
 from annotated_types import Gt, Le
 
-from qc.ir.dataflow import masked_scores
 from qc.ir.errors import UsageError
 from qc.ir.executor import Observation, Statistics
-from qc.ir.formats import IntFormat
+from qc.ir.facts.op_traits import is_grid_preserving, kernel_axes, weighted_op
+from qc.ir.facts.scopes import name_apart, scopes_of
 from qc.ir.graph import Value
-from qc.ir.lower import lower
 from qc.ir.model import Model
-from qc.ir.op_traits import is_grid_preserving, kernel_axes, weighted_op
-from qc.ir.quant import Encoding, PerBlock, Quantizer, QuantizerState, QuantSpec, TwoLevelBlock
+from qc.ir.onnx.lower import lower
+from qc.ir.quant.formats import IntFormat
+from qc.ir.quant.spec import Encoding, PerBlock, Quantizer, QuantizerState, QuantSpec, TwoLevelBlock
 from qc.ir.rewriter import Rewriter
-from qc.ir.scopes import name_apart, scopes_of
 
-from ..base import Pass, Stage, option
-from ..context import PassContext
-from ..option_types import Aliases
-from .aimet_arithmetic import (
+from ..framework.base import Pass, Stage, option
+from ..framework.context import PassContext
+from ..framework.option_types import Aliases
+from .aimet.arithmetic import (
     Grid,
     HistogramRule,
     grid_of_fixed_range,
@@ -37,13 +36,14 @@ from .aimet_arithmetic import (
     searched_grid,
     with_fixed_ends,
 )
-from .aimet_sums import enlarge_weight_scales
-from .bias import calibrate_biases, leave_float
-from .entropy import entropy_range
-from .masks import clipped_to_mask, lowest_with_mask, top_of_mask
-from .parameters import round_parameters
-from .ranges import encoding_of_range, finite_data, mse_range, percentile_range, weight_encoding
-from .streaming import FeedStatistics, stream
+from .aimet.sums import enlarge_weight_scales
+from .calibration.bias import calibrate_biases, leave_float
+from .calibration.entropy import entropy_range
+from .calibration.masks import clipped_to_mask, lowest_with_mask, top_of_mask
+from .calibration.ranges import encoding_of_range, finite_data, mse_range, percentile_range, weight_encoding
+from .calibration.streaming import FeedStatistics, stream
+from .placement.dataflow import masked_scores
+from .placement.parameters import round_parameters
 
 Method = Annotated[
     Literal["min-max", "percentile", "entropy", "mse", "sqnr", "moving-average"],

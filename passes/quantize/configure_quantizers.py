@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from qc.ir.dataflow import holds_infinity, huge_values, infinite_values
 from qc.ir.errors import UsageError
-from qc.ir.formats import Format, has_limits, parse_format
 from qc.ir.graph import Value
 from qc.ir.model import Model
-from qc.ir.quant import Quantizer
+from qc.ir.quant.formats import Format, has_limits, parse_format
+from qc.ir.quant.spec import Quantizer
 from qc.ir.quant_table import Site
 
-from ..base import Pass, Stage, option
-from ..context import PassContext
-from .bias import place_biases
+from ..framework.base import Pass, Stage, option
+from ..framework.context import PassContext
+from .calibration.bias import place_biases
 from .insert_quantizers import complete_types, refuse_quantized
+from .placement.dataflow import holds_infinity, huge_values, infinite_values
 from .quantsim.configuration import Configuration
 from .quantsim.drafts import Draft, Drafts
 from .quantsim.exceptions import apply_exceptions

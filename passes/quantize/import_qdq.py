@@ -9,20 +9,20 @@ from typing import NamedTuple
 import numpy as np
 from onnx import TensorProto
 
-from qc.ir.arithmetic import dequantize, quantize
 from qc.ir.errors import UsageError
-from qc.ir.formats import Format, IntFormat, parse_format
+from qc.ir.facts.scopes import Captures, stand_ins
+from qc.ir.facts.two_level import TwoLevelScale, two_level_scale
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
-from qc.ir.quant import Encoding, Granularity, PerBlock, PerChannel, PerTensor, Quantizer, QuantSpec
+from qc.ir.quant.arithmetic import dequantize, quantize
+from qc.ir.quant.formats import Format, IntFormat, parse_format
+from qc.ir.quant.spec import Encoding, Granularity, PerBlock, PerChannel, PerTensor, Quantizer, QuantSpec
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
-from qc.ir.scopes import Captures, stand_ins
-from qc.ir.two_level import TwoLevelScale, two_level_scale
 
-from ..base import Pass, Stage
-from ..context import PassContext
-from ..lower.fit_kernels import unfit_kernels
+from ..framework.base import Pass, Stage
+from ..framework.context import PassContext
+from ..lower.qdq.fit_kernels import unfit_kernels
 
 _DOMAINS = ("", "com.microsoft")
 _SUFFIXES = ("_quantized", "_q", "_DequantizeLinear_Output", "_dequantized")  # of qc, ONNX Runtime, AIMET

@@ -8,22 +8,22 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from qc.ir.errors import ModelError, UsageError, nearest
-from qc.ir.formats import IntFormat, has_limits, parse_format
 from qc.ir.graph import Op, Value
-from qc.ir.lower import lower
 from qc.ir.model import Model
-from qc.ir.quant import QuantSpec
+from qc.ir.onnx.lower import lower
+from qc.ir.quant.formats import IntFormat, has_limits, parse_format
+from qc.ir.quant.spec import QuantSpec
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
 from qc.ir.tensor_ref import TensorRef
 
-from ..base import Pass, Stage, option
-from ..context import PassContext
-from ..target import Target
-from ..target_rules import FormatRule
-from .bias import BIAS
-from .reasons import Reasons
-from .units import Reason, Unit, UnitMap
+from ..framework.base import Pass, Stage, option
+from ..framework.context import PassContext
+from ..framework.target import Target
+from ..framework.target_rules import FormatRule
+from .calibration.bias import BIAS
+from .placement.reasons import Reasons
+from .placement.units import Reason, Unit, UnitMap
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from qc.ir.encodings import TensorRecord, encoding_of, located, read_encodings
 from qc.ir.errors import UsageError, nearest
+from qc.ir.facts.scopes import stand_ins, tensors_by_name
 from qc.ir.graph import Value
 from qc.ir.model import Model
-from qc.ir.quant import QuantSpec
+from qc.ir.quant.spec import QuantSpec
 from qc.ir.quant_table import Site
-from qc.ir.scopes import stand_ins, tensors_by_name
 
-from ..base import Pass, Stage, option
-from ..context import PassContext
-from .bias import place_biases
+from ..encodings import TensorRecord, encoding_of, located, read_encodings
+from ..framework.base import Pass, Stage, option
+from ..framework.context import PassContext
+from .calibration.bias import place_biases
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from qc.ir.journal import NEAR_MATCH
 from qc.ir.model import Model
 from qc.patterns import Match, Matcher, NearMatch, near_matches
 
-from ..base import Pass, Stage
-from ..context import PassContext
-from ..target import Target
+from ..framework.base import Pass, Stage
+from ..framework.context import PassContext
+from ..framework.target import Target
 
 
 @dataclass(frozen=True)

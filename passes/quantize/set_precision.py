@@ -6,22 +6,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from qc.ir.dataflow import huge_values, is_plain_float
 from qc.ir.errors import UsageError
-from qc.ir.formats import IntFormat, has_limits
+from qc.ir.facts.op_traits import bias_port, is_parameter, is_trained, trained_ports, weight_port
+from qc.ir.facts.scopes import scopes_of
 from qc.ir.graph import Op, Value
 from qc.ir.journal import SKIP
 from qc.ir.model import Model
-from qc.ir.op_traits import bias_port, is_parameter, is_trained, trained_ports, weight_port
-from qc.ir.quant import Quantizer, QuantSpec
+from qc.ir.quant.formats import IntFormat, has_limits
+from qc.ir.quant.spec import Quantizer, QuantSpec
 from qc.ir.quant_table import Site
-from qc.ir.scopes import scopes_of
 
-from ..base import Pass, Stage, option
-from ..context import PassContext
-from ..pipeline import Pipeline
-from .precision_rules import Rule, Setting, parse_rule, rules_of
-from .selection import select
+from ..framework.base import Pass, Stage, option
+from ..framework.context import PassContext
+from ..framework.pipeline import Pipeline
+from .placement.dataflow import huge_values, is_plain_float
+from .placement.selection import select
+from .precision.rules import Rule, Setting, parse_rule, rules_of
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from qc.ir.facts.op_traits import GRID_JOINING
+from qc.ir.facts.scopes import Passage, Scopes
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
-from qc.ir.op_traits import GRID_JOINING
-from qc.ir.quant import Quantizer
+from qc.ir.quant.spec import Quantizer
 from qc.ir.quant_table import Site
-from qc.ir.scopes import Passage, Scopes
 
-from ..base import Pass, Stage
-from ..context import PassContext
-from .units import UnitMap
+from ..framework.base import Pass, Stage
+from ..framework.context import PassContext
+from .placement.units import UnitMap
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from qc.ir.graph import Graph
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
 
-from ..base import Pass, Stage
-from ..context import PassContext
+from ..framework.base import Pass, Stage
+from ..framework.context import PassContext
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qc.ir.facts.op_traits import bias_port, weight_port
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
-from qc.ir.op_traits import bias_port, weight_port
 from qc.ir.rewriter import Rewriter
 from qc.ir.tensor_ref import TensorRef
 
-from ..base import Pass, Stage
-from ..context import PassContext
-from .affine import Affine, set_constant
-from .batch_norm_forward import fold_forward
+from ..framework.base import Pass, Stage
+from ..framework.context import PassContext
+from .batch_norms.affine import Affine, set_constant
+from .batch_norms.forward import fold_forward
 
 
 @dataclass(frozen=True)

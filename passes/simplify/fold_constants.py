@@ -10,14 +10,14 @@ from annotated_types import Ge
 from onnx import ModelProto
 
 from qc.ir.analysis import CONSTANTS, STRUCTURE, analysis
-from qc.ir.constants import constant_op_data
+from qc.ir.facts.constants import constant_op_data
 from qc.ir.graph import Graph, Op, Value
-from qc.ir.lower import FREE_INITIALIZERS, lower_ops
 from qc.ir.model import Model
+from qc.ir.onnx.lower import FREE_INITIALIZERS, lower_ops
 from qc.ir.rewriter import Rewriter
 
-from ..base import Pass, Stage, option
-from ..context import PassContext
+from ..framework.base import Pass, Stage, option
+from ..framework.context import PassContext
 
 _RANDOM = {
     "RandomNormal",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from qc.ir.facts.scopes import Passage, scopes_of
 from qc.ir.graph import Value
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
-from qc.ir.scopes import Passage, scopes_of
 
-from ..base import Pass, Stage
-from ..context import PassContext
+from ..framework.base import Pass, Stage
+from ..framework.context import PassContext
 
 
 @dataclass(frozen=True)

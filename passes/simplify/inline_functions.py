@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from onnx import inliner
 
+from qc.ir import lift
 from qc.ir.errors import ModelError
 from qc.ir.graph import Op
-from qc.ir.lift import lift
-from qc.ir.lower import lower
 from qc.ir.model import Model
+from qc.ir.onnx.lower import lower
 from qc.ir.rewriter import Rewriter
 
-from ..base import Pass, Stage
-from ..context import PassContext
+from ..framework.base import Pass, Stage
+from ..framework.context import PassContext
 
 
 @dataclass(frozen=True)

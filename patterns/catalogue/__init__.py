@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache, lru_cache
 
+from qc.ir.base.plugins import plugins
 from qc.ir.errors import UsageError, nearest
-from qc.ir.plugins import plugins
 
 from ..supergroup import BLOCK, Supergroup
 from .activations import activation_groups

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qc.ir.constants import constant_data
+from qc.ir.facts.constants import constant_data
 from qc.ir.graph import Value
 
 from ..fragments import either, fixed, floating, in_newer_onnx, is_scalar, matmul

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from qc.ir.constants import constant_data
+from qc.ir.facts.constants import constant_data
 from qc.ir.graph import Value
 from qc.ir.tensor_ref import TensorRef
 

@@ -9,14 +9,14 @@ from typing import Literal
 import click
 
 import qc
-from qc.ir.encodings import VERSIONS
+from qc.ir.base.files import atomic_write
 from qc.ir.errors import UsageError
-from qc.ir.files import atomic_write
-from qc.ir.lift import load_model
-from qc.ir.lower import lower
 from qc.ir.model import Model
-from qc.ir.save import stage_model
+from qc.ir.onnx.lift import load_model
+from qc.ir.onnx.lower import lower
+from qc.ir.onnx.save import stage_model
 from qc.passes import PassContext, Pipeline
+from qc.passes.encodings import VERSIONS
 from qc.passes.lower.insert_qdq import InsertQdq
 from qc.passes.lower.to_encodings import ToEncodings
 from qc.passes.quantize.calibrate import Calibrate

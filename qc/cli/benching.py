@@ -14,8 +14,8 @@ from onnx import ModelProto
 
 from qc.evaluation_report import REFERENCE, bench_document, bench_table, latency_note
 from qc.ir.errors import QcError, UsageError
-from qc.ir.lift import load_model
-from qc.ir.save import save_model
+from qc.ir.onnx.lift import load_model
+from qc.ir.onnx.save import save_model
 from qc.passes import PassContext, PipelineFile
 from qc.progress import RichProgress
 from qc.report import printable

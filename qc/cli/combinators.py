@@ -1,4 +1,4 @@
-"""What there is to know about a combinator, as :func:`qc.passes.describe` has it for a pass."""
+"""What there is to know about a combinator, as :func:`qc.passes.framework.describe` has it for a pass."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import inspect
 from dataclasses import dataclass
 
 from qc.passes import Combinator, OptionDescription
-from qc.passes.notation import format_value
-from qc.passes.option_types import phrase
-from qc.passes.options import defaults, option_types, plain
+from qc.passes.framework.notation import format_value
+from qc.passes.framework.option_types import phrase
+from qc.passes.framework.options import defaults, option_types, plain
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from rich.text import Text
 from qc.compiled import Compiled
 from qc.compiler import chosen_target
 from qc.coverage import CoverageError
+from qc.ir.base.files import atomic_write
 from qc.ir.errors import UsageError
-from qc.ir.files import atomic_write
 from qc.passes import Instrument, PipelineFile
-from qc.passes.target import Target, load_target
+from qc.passes.framework.target import Target, load_target
 from qc.progress import RichProgress
 from qc.report import (
     Fact,

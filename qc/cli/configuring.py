@@ -8,8 +8,8 @@ import click
 from rich.padding import Padding
 from rich.text import Text
 
+from qc.ir.base.files import atomic_write
 from qc.ir.errors import UsageError
-from qc.ir.files import atomic_write
 from qc.passes.quantize.quantsim.explanation import explain
 from qc.passes.quantize.quantsim.reading import load_config
 from qc.passes.quantize.quantsim.writing import config_toml

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from qc.compiled import Compiled
 from qc.passes import Pass, Pipeline, PipelineFile, Stage
-from qc.passes.pipeline import Step
+from qc.passes.framework.pipeline import Step
 from qc.progress import RichProgress
 
 from .candidates import compile_job

@@ -9,8 +9,8 @@ import click
 from rich.text import Text
 
 import qc
-from qc.ir.diff import Count, Difference, ModelDiff, diff_models
-from qc.passes.lower.fit_kernels import unfit_kernels
+from qc.diff import Count, Difference, ModelDiff, diff_models
+from qc.passes.lower.qdq.fit_kernels import unfit_kernels
 from qc.report import facts_grid, printable
 
 from .files import FileType, WordType, check_outputs, model_files, write_json

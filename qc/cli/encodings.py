@@ -12,7 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 import qc
-from qc.ir.encodings import (
+from qc.ir.base.files import atomic_write
+from qc.ir.errors import DemandError, UsageError
+from qc.ir.facts.scopes import tensors_by_name
+from qc.ir.model import Model
+from qc.passes.encodings import (
     VERSIONS,
     Document,
     by_layer,
@@ -22,11 +26,7 @@ from qc.ir.encodings import (
     located,
     read_encodings,
 )
-from qc.ir.encodings.comparison import Comparison, compare
-from qc.ir.errors import DemandError, UsageError
-from qc.ir.files import atomic_write
-from qc.ir.model import Model
-from qc.ir.scopes import tensors_by_name
+from qc.passes.encodings.comparison import Comparison, compare
 from qc.report import count, printable
 
 from .applying import apply_command, strip_command

@@ -19,17 +19,10 @@ from qc.evaluation_report import (
     latency_table,
     metric_table,
 )
+from qc.ir.base.files import atomic_write
 from qc.ir.errors import UsageError
-from qc.ir.files import atomic_write
-from qc.ir.lift import load_model
-from qc.layers import (
-    LayerErrors,
-    evaluation_page,
-    layer_document,
-    layer_errors,
-    layer_plot,
-    layer_table,
-)
+from qc.ir.onnx.lift import load_model
+from qc.layers import LayerErrors, evaluation_page, layer_document, layer_errors, layer_plot, layer_table
 from qc.passes import PassContext, PipelineFile
 from qc.progress import RichProgress
 from qc.report import count
@@ -39,15 +32,7 @@ from qc.runtime.speed.latency import LATENCY_SECONDS
 from .candidates import candidates, compile_job, refuse_compile_options
 from .files import FileType, WordType, check_outputs, data_files, model_files, write_json, writing
 from .option_types import CountType, SecondsType
-from .options import (
-    DEFAULT_LAYERS,
-    Job,
-    JobCommand,
-    calibration_option,
-    chosen,
-    job_options,
-    json_option,
-)
+from .options import DEFAULT_LAYERS, Job, JobCommand, calibration_option, chosen, job_options, json_option
 from .output import print_note, standard_error, standard_output
 
 DEFAULT_THREADS = 1

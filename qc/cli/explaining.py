@@ -11,7 +11,7 @@ from rich.text import Text
 import qc
 from qc.explanation import Explanation, explain, named_supergroups
 from qc.ir.graph import Op
-from qc.passes.target import load_target
+from qc.passes.framework.target import load_target
 from qc.patterns import Match, Mismatch
 from qc.report import Fact, count, facts_grid, printable
 

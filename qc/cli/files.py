@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import click
 from onnx import ModelProto
 
+from qc.ir.base.files import atomic_write
 from qc.ir.errors import UsageError
-from qc.ir.files import atomic_write
-from qc.ir.save import external_files
+from qc.ir.onnx.save import external_files
 
 _DATA_SUFFIXES = (".npz", ".npy", ".pb")
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from qc.compiled import Compiled
 from qc.ir.errors import UsageError, nearest
 from qc.passes import DumpModel, Instrument, Pipeline, PrintModel, registry
-from qc.passes.instruments import ALL, CHANGED
+from qc.passes.framework.instruments import ALL, CHANGED
 from qc.remarks import remark_document, remark_line, select_remarks
 from qc.report import analyses_table, printable, statistics_table, timing_table
 

@@ -13,10 +13,10 @@ from rich.text import Text
 from qc import pipeline_names, resolve_pipeline
 from qc.ir.errors import UsageError, nearest
 from qc.passes import PassDescription, PipelineFile, Stage, describe, registry
-from qc.passes.context import NEEDS
-from qc.passes.pipeline import COMBINATORS
-from qc.passes.target import Target, load_target, target_names
-from qc.passes.target_rules import FormatRule
+from qc.passes.framework.context import NEEDS
+from qc.passes.framework.pipeline import COMBINATORS
+from qc.passes.framework.target import Target, load_target, target_names
+from qc.passes.framework.target_rules import FormatRule
 from qc.patterns import Supergroup, blocks, supergroups
 
 from .combinators import CombinatorDescription, describe_combinator

@@ -12,9 +12,9 @@ from onnx import ModelProto
 
 from qc import pipeline_names, resolve_pipeline
 from qc.ir.errors import UsageError, nearest
-from qc.ir.lift import load_model
+from qc.ir.onnx.lift import load_model
 from qc.passes import PipelineFile, parse_pipeline
-from qc.passes.quantize.precision_rules import load_rules, rules_of
+from qc.passes.quantize.precision.rules import load_rules, rules_of
 from qc.passes.quantize.set_precision import with_precision
 from qc.runtime import Data, InputInfo, load_data, model_inputs, random_data
 from qc.runtime.data.inputs import free_dimensions

@@ -12,7 +12,7 @@ from onnx import ModelProto
 
 from qc.ir.errors import DataError, QcError, UsageError
 from qc.ir.executor import Feed
-from qc.ir.save import save_model
+from qc.ir.onnx.save import save_model
 from qc.passes import PipelineFile
 from qc.progress import RichProgress
 from qc.report import count, facts_grid, file_size, printable

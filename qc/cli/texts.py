@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 import qc
-from qc.ir.lower import lower
-from qc.ir.save import save_model
+from qc.ir.onnx.lower import lower
+from qc.ir.onnx.save import save_model
 from qc.ir.text import data_path, load_text, print_model, save_text
 from qc.ir.verify import verify_input
 from qc.report import count

@@ -10,10 +10,10 @@ from typing import Any
 import click
 
 import qc
+from qc.ir.base.files import atomic_write
 from qc.ir.errors import UsageError
-from qc.ir.files import atomic_write
 from qc.ir.model import Model
-from qc.passes.lower.fit_kernels import unfit_kernels
+from qc.passes.lower.qdq.fit_kernels import unfit_kernels
 from qc.patterns import find_all, supergroups
 from qc.view import Crop, dot_source, html_page
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from qc.ir.errors import UsageError
-from qc.ir.weights import QuantizedWeight, Weights
+from qc.ir.facts.weights import QuantizedWeight, Weights
 from qc.report import Fact, count, facts_grid, file_size, printable
 from qc.weights import check_suffix, read_weights, save_weights
 

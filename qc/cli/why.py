@@ -12,7 +12,7 @@ from rich.text import Text
 
 from qc.ir.graph import Value
 from qc.ir.journal import Remark
-from qc.ir.quant import Encoding, Quantizer
+from qc.ir.quant.spec import Encoding, Quantizer
 from qc.report import Fact, facts_grid, printable
 from qc.why import Story, story_of
 

@@ -31,12 +31,12 @@ import numpy as np
 from onnx import ModelProto
 
 from qc.compiled import Compiled
-from qc.ir import arithmetic
-from qc.ir.arithmetic import Rounding
 from qc.ir.errors import UsageError
 from qc.ir.executor import Feed
-from qc.ir.formats import IntFormat
-from qc.ir.quant import Encoding
+from qc.ir.quant import arithmetic
+from qc.ir.quant.arithmetic import Rounding
+from qc.ir.quant.formats import IntFormat
+from qc.ir.quant.spec import Encoding
 from qc.report import count
 from qc.runtime import Data, OrtExecutor
 from qc.runtime.native import kernels

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 from onnx import ModelProto, NodeProto, numpy_helper
 
-from qc.ir import arithmetic
-from qc.ir.arithmetic import Rounding
 from qc.ir.errors import UsageError
+from qc.ir.facts.op_traits import is_grid_preserving
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
-from qc.ir.op_traits import is_grid_preserving
-from qc.ir.quant import Quantizer
+from qc.ir.quant import arithmetic
+from qc.ir.quant.arithmetic import Rounding
+from qc.ir.quant.spec import Quantizer
 from qc.ir.quant_table import Site
 from qc.runtime.evaluation.scores import Sums
 

@@ -13,11 +13,11 @@ from qc.compiler import chosen_target, compile
 from qc.ir.errors import QcError, VerificationError
 from qc.ir.executor import Executor
 from qc.ir.journal import Remark
-from qc.ir.lift import load_model
 from qc.ir.model import Model
+from qc.ir.onnx.lift import load_model
 from qc.named_pipelines import resolve_pipeline
 from qc.passes import Instrument, Pass, Pipeline, PipelineFile, Progress
-from qc.passes.target import Target
+from qc.passes.framework.target import Target
 from qc.runtime import OrtExecutor
 
 

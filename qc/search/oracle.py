@@ -33,7 +33,7 @@ from onnx import ModelProto, TensorProto
 from qc.compiled import Compiled
 from qc.ir.errors import ModelError, UsageError, nearest
 from qc.ir.graph import FLOAT_TYPES
-from qc.ir.save import save_model
+from qc.ir.onnx.save import save_model
 from qc.runtime import CandidateScore, Data, OutputScore, evaluate
 
 from .commands import Command

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from qc.passes import Combinator, Pipeline, PipelineFile
-from qc.passes.pipeline import Step
+from qc.passes.framework.pipeline import Step
 
 _OPTION = "file"
 

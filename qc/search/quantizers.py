@@ -10,12 +10,12 @@ from itertools import islice
 import numpy as np
 
 from qc.compiled import Compiled
-from qc.ir.arithmetic import fake_quantize
 from qc.ir.errors import QcError
 from qc.ir.graph import Value
-from qc.ir.lower import lower
 from qc.ir.model import Model
-from qc.ir.quant import Quantizer
+from qc.ir.onnx.lower import lower
+from qc.ir.quant.arithmetic import fake_quantize
+from qc.ir.quant.spec import Quantizer
 from qc.passes import PassContext, Pipeline, Progress, Stage, run_pipeline
 from qc.runtime import Data, OrtExecutor
 

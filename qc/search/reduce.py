@@ -13,8 +13,8 @@ from onnx import ModelProto, NodeProto, helper
 
 from qc.ir.errors import DemandError, QcError
 from qc.ir.executor import Feed
-from qc.ir.lower import serialize
-from qc.ir.save import save_model
+from qc.ir.onnx.lower import serialize
+from qc.ir.onnx.save import save_model
 from qc.runtime import OrtExecutor
 
 from .ddmin import ddmin

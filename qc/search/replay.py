@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from qc.ir.errors import DataError, UsageError
 from qc.ir.executor import Feed
 from qc.passes import Progress, load_pipeline_file
-from qc.passes.target import Target
+from qc.passes.framework.target import Target
 
 from .blame import find_failure
 from .compilation import Compilation, sentence

@@ -15,8 +15,8 @@ from onnx import ModelProto, TensorProto
 
 from qc.ir.errors import DataError, QcError, UsageError
 from qc.ir.executor import Feed
-from qc.ir.lower import serialize
-from qc.ir.save import model_tensors, save_model
+from qc.ir.onnx.lower import serialize
+from qc.ir.onnx.save import model_tensors, save_model
 from qc.ir.tensor_ref import TensorRef
 from qc.passes import Progress, dumps
 from qc.runtime import load_data, model_inputs

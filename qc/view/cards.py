@@ -7,12 +7,12 @@ from typing import Any
 
 from onnx import TensorProto
 
-from qc.ir.constants import constant_data
+from qc.diff.wiring import Read, Reader, Scope, Wiring
+from qc.ir.facts.constants import constant_data
+from qc.ir.facts.roundings import Mark
 from qc.ir.graph import Op, Value
 from qc.ir.journal import Remark
-from qc.ir.roundings import Mark
 from qc.ir.tensor_ref import TensorRef
-from qc.ir.wiring import Read, Reader, Scope, Wiring
 from qc.report import count, file_size, printable
 
 from .boxes import key_of

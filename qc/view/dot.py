@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from qc.diff.wiring import Wiring
 from qc.ir.model import Model
 from qc.ir.region import Region
-from qc.ir.wiring import Wiring
 from qc.report import printable
 
 from .palette import format_class

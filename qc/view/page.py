@@ -10,8 +10,8 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from qc.diff.wiring import Wiring
 from qc.ir.model import Model
-from qc.ir.wiring import Wiring
 from qc.report import count, printable
 
 from .boxes import key_of, shortened

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from qc.ir.constants import constant_data
+from qc.diff.wiring import Read, Scope
+from qc.ir.facts.constants import constant_data
+from qc.ir.facts.op_traits import is_parameter
 from qc.ir.graph import Graph, Op, Value
-from qc.ir.op_traits import is_parameter
 from qc.ir.region import Region
-from qc.ir.wiring import Read, Scope
 
 from .layout import Link, layers_of
 from .words import constant_text, format_of, op_type, port_name

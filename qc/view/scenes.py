@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from qc.diff.wiring import Scope, Wiring
 from qc.ir.errors import UsageError, nearest
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
-from qc.ir.wiring import Scope, Wiring
 
 from .picture import Picture, picture_of
 

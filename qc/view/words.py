@@ -7,11 +7,11 @@ from functools import lru_cache
 import numpy as np
 from onnx import TensorProto, defs
 
-from qc.ir.constants import constant_data
+from qc.diff.wiring import Read
+from qc.ir.facts.constants import constant_data
 from qc.ir.graph import Op, Value
-from qc.ir.quant import Encoding
+from qc.ir.quant.spec import Encoding
 from qc.ir.tensor_ref import TensorRef
-from qc.ir.wiring import Read
 
 TIMES = "\u00d7"
 _FEW = 8

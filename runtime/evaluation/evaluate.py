@@ -14,7 +14,7 @@ from onnx import ModelProto
 
 from qc.ir.errors import DataError, UsageError
 from qc.ir.executor import Feed
-from qc.ir.lift import load_model
+from qc.ir.onnx.lift import load_model
 
 from ..data.inputs import model_inputs
 from ..data.load import Data, DataSource, load_data

@@ -12,8 +12,8 @@ from onnx import ModelProto
 
 from qc.ir.errors import ModelError
 from qc.ir.executor import Feed
-from qc.ir.lift import load_model
-from qc.ir.op_traits import GRID_PRESERVING
+from qc.ir.facts.op_traits import GRID_PRESERVING
+from qc.ir.onnx.lift import load_model
 
 from ..protos.detach import detach_weights
 from ..protos.wiring import Node, all_nodes

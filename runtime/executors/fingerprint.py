@@ -10,7 +10,7 @@ import numpy as np
 from onnx import ModelProto
 
 from qc.ir.executor import Feed
-from qc.ir.save import model_tensors
+from qc.ir.onnx.save import model_tensors
 from qc.ir.tensor_ref import TensorRef
 
 

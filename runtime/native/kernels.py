@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qc.ir.arithmetic import Rounding
 from qc.ir.errors import UsageError
-from qc.ir.formats import IntFormat
-from qc.ir.quant import Encoding, PerBlock, PerChannel
+from qc.ir.quant.arithmetic import Rounding
+from qc.ir.quant.formats import IntFormat
+from qc.ir.quant.spec import Encoding, PerBlock, PerChannel
 
 from .library import library_path
 
@@ -106,7 +106,7 @@ def fake_quantize(
 ) -> np.ndarray:
     """Rounds ``array`` to the grid of ``encoding``.
 
-    Equals :func:`qc.ir.arithmetic.fake_quantize` bit for bit on float32 arrays (a NaN stays some NaN);
+    Equals :func:`qc.ir.quant.arithmetic.fake_quantize` bit for bit on float32 arrays (a NaN stays some NaN);
     float16 and bfloat16 arrays are widened to float32 first and the result is rounded back.
 
     Args:
@@ -125,7 +125,7 @@ def fake_quantize(
     """
     spec = encoding.spec
     if spec.shifted:
-        raise UsageError(f"the kernels know no shifted grids, such as {spec}; use qc.ir.arithmetic")
+        raise UsageError(f"the kernels know no shifted grids, such as {spec}; use qc.ir.quant.arithmetic")
     limits = np.zeros(2, np.int32)
     if isinstance(spec.format, IntFormat):
         if spec.format.bits > 16:

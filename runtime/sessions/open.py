@@ -17,8 +17,8 @@ from onnx import ModelProto, TensorProto, helper
 
 from qc.ir.errors import ModelError, QcError
 from qc.ir.executor import Feed
-from qc.ir.lift import load_model
-from qc.ir.save import model_tensors
+from qc.ir.onnx.lift import load_model
+from qc.ir.onnx.save import model_tensors
 from qc.ir.tensor_ref import TensorRef
 
 from ..data.inputs import InputInfo, check_fit

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from qc.ir.errors import UsageError
 from qc.ir.executor import Feed
-from qc.ir.lift import load_model
-from qc.ir.save import external_files
+from qc.ir.onnx.lift import load_model
+from qc.ir.onnx.save import external_files
 
 from ..data.inputs import model_inputs
 from ..data.load import DataSource, load_data

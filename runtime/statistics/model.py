@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from qc.ir.base.files import atomic_write
 from qc.ir.errors import DataError, UsageError
-from qc.ir.files import atomic_write
 
 from .tensor import TensorStatistics
 

@@ -29,7 +29,7 @@ from qc.compat.aimet_onnx.quantsim import (
     set_lpbq_for_params,
     set_param_type,
 )
-from qc.ir.encodings import read_encodings
+from qc.passes.encodings import read_encodings
 from qc.runtime import open_session
 
 from .networks import feeds, network, typed

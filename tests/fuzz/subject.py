@@ -11,8 +11,8 @@ from onnx import ModelProto
 
 import qc
 from qc.cli.inspection import inspect_command
-from qc.ir.lift import lift, load_model
-from qc.ir.lower import lower, serialize
+from qc.ir.onnx.lift import lift, load_model
+from qc.ir.onnx.lower import lower, serialize
 from qc.ir.tensor_ref import TensorRef
 from qc.ir.text import print_model
 from qc.ir.verify import verify, verify_input

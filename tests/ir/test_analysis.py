@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from support.edits import SPEC, named, producer, random_edits, sample
 from support.models import parse
 
+from qc.ir import lift
 from qc.ir.analysis import CONSTANTS, QUANT, STRUCTURE, TYPES, Analysis, Count, analysis
-from qc.ir.dataflow import data_values, huge_values, infinite_values, masked_scores
 from qc.ir.errors import VerificationError
+from qc.ir.facts.scopes import tensors_by_name
 from qc.ir.graph import Graph, ValueType, topological_order
-from qc.ir.lift import lift
 from qc.ir.model import Model
 from qc.ir.quant_table import Site
 from qc.ir.region import Region
 from qc.ir.rewriter import Rewriter
-from qc.ir.scopes import tensors_by_name
+from qc.passes.quantize.placement.dataflow import data_values, huge_values, infinite_values, masked_scores
 
 OF_ALL: list[Analysis] = [
     topological_order,

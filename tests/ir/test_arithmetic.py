@@ -13,10 +13,18 @@ from onnx.reference import ReferenceEvaluator
 from support.models import floats, model_of
 from support.pipelines import run_model
 
-from qc.ir.arithmetic import Rounding, dequantize, fake_quantize, quantize, reduce_groups, round_ties, spread
 from qc.ir.errors import UsageError
-from qc.ir.formats import FloatFormat, IntFormat, parse_format
-from qc.ir.quant import Encoding, Granularity, PerBlock, PerChannel, PerTensor, QuantSpec
+from qc.ir.quant.arithmetic import (
+    Rounding,
+    dequantize,
+    fake_quantize,
+    quantize,
+    reduce_groups,
+    round_ties,
+    spread,
+)
+from qc.ir.quant.formats import FloatFormat, IntFormat, parse_format
+from qc.ir.quant.spec import Encoding, Granularity, PerBlock, PerChannel, PerTensor, QuantSpec
 
 INTEGERS = [f"{sign}int{bits}" for bits in range(2, 17) for sign in ("", "u")]
 FLOATS = ["float16", "bfloat16", "float8e4m3fn", "float8e5m2"]

@@ -11,10 +11,10 @@ from onnx import ModelProto, TensorProto, helper
 from support.models import floats, model_of
 from support.pipelines import run_model
 
+from qc.ir import lift
 from qc.ir.errors import ModelError, QcError, UsageError
-from qc.ir.lift import lift
-from qc.ir.lower import lower, serialize
-from qc.ir.save import save_model
+from qc.ir.onnx.lower import lower, serialize
+from qc.ir.onnx.save import save_model
 from qc.ir.tensor_ref import TensorRef
 
 DATA = np.arange(2048, dtype=np.float32).reshape(2, 1024)

@@ -9,8 +9,8 @@ from support.models import floats, model_of, parse
 
 from qc.ir.errors import ModelError
 from qc.ir.graph import Graph, Op, Value, ValueType
-from qc.ir.lift import MAX_NESTING, lift
-from qc.ir.lower import lower, serialize
+from qc.ir.onnx.lift import MAX_NESTING, lift
+from qc.ir.onnx.lower import lower, serialize
 from qc.ir.rewriter import Rewriter
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from support.models import parse
 
+from qc.ir import lift
 from qc.ir.graph import Op
 from qc.ir.journal import LimitReached
-from qc.ir.lift import lift
 from qc.ir.model import Model
-from qc.ir.quant import QuantSpec
+from qc.ir.quant.spec import QuantSpec
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
 

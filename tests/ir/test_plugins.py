@@ -4,8 +4,8 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
+from qc.ir.base.plugins import load_plugins
 from qc.ir.errors import UsageError
-from qc.ir.plugins import load_plugins
 
 
 def test_plugins_come_in_the_order_of_their_names():

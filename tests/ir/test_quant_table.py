@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from support.models import parse
 
+from qc.ir import lift
 from qc.ir.errors import UsageError
 from qc.ir.graph import Op, Value
-from qc.ir.lift import lift
 from qc.ir.model import Model
-from qc.ir.quant import Encoding, PerChannel, Quantizer, QuantizerState, QuantSpec
+from qc.ir.quant.spec import Encoding, PerChannel, Quantizer, QuantizerState, QuantSpec
 from qc.ir.quant_table import Site
 
 SPEC = QuantSpec.of("uint8")

@@ -12,10 +12,10 @@ from support.edits import MODEL, SPEC, named, producer, random_edits, sample
 from support.models import parse
 from support.pipelines import check, run_model
 
+from qc.ir import lift
 from qc.ir.graph import ValueType
-from qc.ir.lift import lift
-from qc.ir.lower import lower, serialize
 from qc.ir.model import Model
+from qc.ir.onnx.lower import lower, serialize
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
 from qc.ir.text import print_model

@@ -14,8 +14,8 @@ from support.corpus import operator_samples
 from support.models import floats, model_of, parse
 from support.text import trip
 
-from qc.ir.lift import lift
-from qc.ir.lower import lower, serialize
+from qc.ir import lift
+from qc.ir.onnx.lower import lower, serialize
 from qc.ir.verify import verify
 
 BACKEND = Path(onnx.__file__).parent / "backend" / "test" / "data"

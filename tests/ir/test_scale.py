@@ -7,8 +7,8 @@ from onnx import ModelProto, helper
 from support.models import floats, model_of
 from support.pipelines import PLACE, PREPARE, apply
 
-from qc.ir.lift import lift
-from qc.ir.lower import lower, serialize
+from qc.ir import lift
+from qc.ir.onnx.lower import lower, serialize
 from qc.ir.text import print_model
 from qc.ir.verify import verify
 

@@ -8,9 +8,9 @@ from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper
 from support.models import floats, model_of, parse
 from support.text import MODEL, trip
 
-from qc.ir.lift import lift
-from qc.ir.lower import lower
-from qc.ir.quant import Encoding, PerBlock, PerChannel, QuantSpec
+from qc.ir import lift
+from qc.ir.onnx.lower import lower
+from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, QuantSpec
 from qc.ir.quant_table import Site
 from qc.ir.region import Region
 from qc.ir.rewriter import Rewriter

@@ -14,8 +14,8 @@ from support.pipelines import QUANTIZE, apply
 from support.text import MODEL, trip
 
 from qc.ir.errors import ModelError, QcError
-from qc.ir.lift import MAX_NESTING, lift
 from qc.ir.model import Model
+from qc.ir.onnx.lift import MAX_NESTING, lift
 from qc.ir.text import data_path, load_text, parse_model, print_parts, save_text
 from qc.ir.verify import verify_input
 

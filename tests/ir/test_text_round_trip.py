@@ -16,11 +16,11 @@ from support.models import floats, model_of, parse, random_feeds
 from support.pipelines import PREPARE, QUANTIZE, apply
 from support.text import check_same, trip, trip_through_files
 
+from qc.ir import lift
 from qc.ir.errors import QcError
-from qc.ir.lift import lift
-from qc.ir.lower import lower, serialize
 from qc.ir.model import Model
-from qc.ir.save import save_model
+from qc.ir.onnx.lower import lower, serialize
+from qc.ir.onnx.save import save_model
 from qc.ir.text import load_text, print_model, print_parts, save_text
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

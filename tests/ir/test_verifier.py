@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from support.models import parse
 
+from qc.ir import lift
 from qc.ir.errors import ModelError, VerificationError
 from qc.ir.graph import Graph, Op, Value
-from qc.ir.lift import lift
 from qc.ir.model import Model
-from qc.ir.quant import Encoding, PerBlock, PerChannel, QuantSpec
+from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, QuantSpec
 from qc.ir.quant_table import Site
 from qc.ir.region import Region
 from qc.ir.rewriter import Rewriter

@@ -12,13 +12,12 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from onnx import TensorProto, numpy_helper
 
 import qc
-from qc.ir import QuantSpec, pack, quantize, unpack
-from qc.ir.encodings import encoding_of, located, read_encodings
+from qc.ir import QuantSpec, lift, pack, quantize, unpack
 from qc.ir.errors import UsageError
-from qc.ir.lift import lift
-from qc.ir.quant import Encoding
+from qc.ir.facts.weights import QuantizedWeight
+from qc.ir.quant.spec import Encoding
 from qc.ir.tensor_ref import TensorRef
-from qc.ir.weights import QuantizedWeight
+from qc.passes.encodings import encoding_of, located, read_encodings
 
 FOLDER = Path(__file__).parents[1] / "fixtures/aimet"
 FILES = sorted(FOLDER.glob("*.encodings"), key=lambda path: path.name)

@@ -19,11 +19,11 @@ from support.pipelines import PLACE, apply
 from support.placement import of_value
 
 from qc.ir.errors import UsageError
-from qc.ir.formats import IntFormat
-from qc.ir.quant import Encoding, PerBlock, PerChannel, QuantSpec
+from qc.ir.quant.formats import IntFormat
+from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, QuantSpec
 from qc.ir.rewriter import Rewriter
 from qc.passes import parse_pipeline
-from qc.passes.quantize.aimet_arithmetic import (
+from qc.passes.quantize.aimet.arithmetic import (
     Grid,
     Histogram,
     grid_of_fixed_range,
@@ -33,8 +33,8 @@ from qc.passes.quantize.aimet_arithmetic import (
     searched_grid,
     with_fixed_ends,
 )
-from qc.passes.quantize.aimet_sums import least_scale
-from qc.passes.quantize.parameters import round_parameters
+from qc.passes.quantize.aimet.sums import least_scale
+from qc.passes.quantize.placement.parameters import round_parameters
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "aimet"
 SYMMETRIES = {

@@ -13,8 +13,8 @@ from support.models import floats, model_of, parse, random_feeds
 from support.pipelines import PLACE, apply, check, run_model
 from support.placement import of_weight, reason
 
-from qc.ir.lower import lower, serialize
-from qc.ir.scopes import scopes_of
+from qc.ir.facts.scopes import scopes_of
+from qc.ir.onnx.lower import lower, serialize
 from qc.ir.text import print_model
 from qc.passes import Stage, registry
 

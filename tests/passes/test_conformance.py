@@ -11,10 +11,10 @@ from support.pipelines import PLACE, QUANTIZE, apply, artifact
 from support.placement import placed, reason
 
 import qc
-from qc.ir.lift import lift
+from qc.ir import lift
 from qc.passes import PassContext, parse_pipeline, run_pipeline
 from qc.passes.conformance import Violation, violations
-from qc.passes.target import load_target, target_names
+from qc.passes.framework.target import load_target, target_names
 from qc.runtime import open_session, run_session
 
 TARGETS = target_names()

@@ -16,13 +16,13 @@ from support.pipelines import PLACE, QUANTIZE, apply, artifact, run_model
 from support.placement import of_value, of_weight, op, placed, reason, value
 
 from qc.coverage import coverage_of
+from qc.ir import lift
 from qc.ir.errors import UsageError
-from qc.ir.formats import IntFormat
-from qc.ir.lift import lift
-from qc.ir.quant import PerChannel, QuantSpec
+from qc.ir.quant.formats import IntFormat
+from qc.ir.quant.spec import PerChannel, QuantSpec
 from qc.ir.quant_table import Site
 from qc.passes import PassContext, parse_pipeline, run_pipeline
-from qc.passes.target import load_target
+from qc.passes.framework.target import load_target
 
 BRANCHES = """g (float[1, 2, 4, 4] x, bool c) => (float[1, 2, 4, 4] y)
 <float[2, 2, 1, 1] w1, float[2, 2, 1, 1] w2, float[2] b, float[2, 2, 1, 1] w3> {

@@ -15,7 +15,7 @@ from support.models import parse, random_feeds
 from support.placement import of_value
 
 import qc
-from qc.ir.save import serialize
+from qc.ir.onnx.save import serialize
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 MODEL, DATA = FIXTURES / "digits_cnn.onnx", FIXTURES / "digits_calibration.npz"

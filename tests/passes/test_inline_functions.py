@@ -7,7 +7,7 @@ from support.models import parse, random_feeds
 from support.pipelines import QUANTIZE, apply, artifact, run_model
 from support.placement import placed, reason
 
-from qc.ir.lower import lower
+from qc.ir.onnx.lower import lower
 
 FUNCTIONS = """<ir_version: 10, opset_import: ["" : 21, "my" : 1]>
 g (float[4, 4] x, bool c) => (float[4, 4] y) <float[4, 4] w, float[4, 4] v> {

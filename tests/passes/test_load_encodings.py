@@ -11,9 +11,9 @@ from onnx import ModelProto, numpy_helper
 from support.models import parse, random_feeds
 
 import qc
-from qc.ir.encodings import VERSIONS, read_encodings
-from qc.ir.encodings.comparison import compare
 from qc.ir.errors import UsageError
+from qc.passes.encodings import VERSIONS, read_encodings
+from qc.passes.encodings.comparison import compare
 from qc.runtime import open_session, run_session
 
 AIMET = Path(__file__).parents[1] / "fixtures/aimet"

@@ -11,9 +11,9 @@ from support.pipelines import PLACE, apply, run_model
 from support.placement import of_value, of_weight, placed, reason
 
 from qc.ir.errors import UsageError
-from qc.ir.lower import lower
-from qc.ir.quant import PerChannel
-from qc.ir.scopes import scopes_of
+from qc.ir.facts.scopes import scopes_of
+from qc.ir.onnx.lower import lower
+from qc.ir.quant.spec import PerChannel
 
 RECURRENT = """g (float[2, 4] x, int64 n) => (float[2, 3] y, float[k, 2, 4] all)
 <float[4, 4] w, float[4, 3] v> {

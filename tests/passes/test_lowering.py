@@ -11,9 +11,9 @@ from support.models import floats, model_of, parse, random_feeds
 from support.pipelines import PLACE, QUANTIZE, apply, artifact, check, run_model
 from support.placement import value
 
+from qc.ir import lift
 from qc.ir.errors import ModelError, UsageError
-from qc.ir.lift import lift
-from qc.ir.quant import Encoding, QuantSpec
+from qc.ir.quant.spec import Encoding, QuantSpec
 from qc.ir.quant_table import Site
 from qc.ir.verify import verify
 from qc.passes import PassContext

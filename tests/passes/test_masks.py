@@ -12,11 +12,11 @@ from support.pipelines import apply, artifact, run_model
 from support.placement import of_value, value
 
 import qc
-from qc.ir.dataflow import infinite_values, masked_scores
+from qc.ir import lift
 from qc.ir.executor import Observation
-from qc.ir.lift import lift
-from qc.ir.quant import QuantSpec
-from qc.passes.quantize.masks import clipped_to_mask, lowest_with_mask, top_of_mask
+from qc.ir.quant.spec import QuantSpec
+from qc.passes.quantize.calibration.masks import clipped_to_mask, lowest_with_mask, top_of_mask
+from qc.passes.quantize.placement.dataflow import infinite_values, masked_scores
 from qc.runtime.statistics.tensor import TensorStatistics
 
 LENGTH = 12

@@ -11,9 +11,9 @@ from support.models import parse, random_feeds
 from support.pipelines import PLACE, apply, artifact, run_model
 from support.placement import of_value
 
-from qc.ir.arithmetic import fake_quantize
-from qc.ir.formats import IntFormat
-from qc.ir.quant import QuantSpec
+from qc.ir.quant.arithmetic import fake_quantize
+from qc.ir.quant.formats import IntFormat
+from qc.ir.quant.spec import QuantSpec
 
 MODEL = """g (float[1, 4] x) => (float[1, 2] y) <float[4, 4] v, float[4, 2] w> {
     m = MatMul(x, v)

@@ -8,7 +8,7 @@ from onnx import ModelProto, numpy_helper
 from support.models import parse, random_feeds
 from support.pipelines import QUANTIZE, apply, artifact, check, run_model
 
-from qc.ir.lower import serialize
+from qc.ir.onnx.lower import serialize
 
 
 def network(

@@ -11,7 +11,7 @@ from support.models import floats, model_of, parse, random_feeds
 from support.pipelines import PLACE, QUANTIZE, apply, artifact, check, run_model
 from support.placement import axis, of_value, of_weight, op, placed, reason, value
 
-from qc.ir.quant import PerTensor
+from qc.ir.quant.spec import PerTensor
 
 TARGETS = pytest.mark.parametrize("target", ["ort-cpu", "npu"])
 

@@ -10,10 +10,10 @@ from support.pipelines import PLACE, QUANTIZE, apply, artifact, run_model
 from support.placement import axis, of_value, of_weight, placed, reason, value
 
 import qc
+from qc.ir import lift
 from qc.ir.errors import DemandError, UsageError
-from qc.ir.lift import lift
 from qc.ir.model import Model
-from qc.ir.quant import Encoding, QuantSpec
+from qc.ir.quant.spec import Encoding, QuantSpec
 from qc.ir.quant_table import Site
 
 TARGETS = pytest.mark.parametrize("target", ["ort-cpu", "npu"])

@@ -11,8 +11,8 @@ from support.models import random_feeds
 from support.pipelines import QUANTIZE, apply, artifact, check, run_model
 from support.properties import check_pass, interface, prefixes
 
-from qc.ir.lower import lower, serialize
 from qc.ir.model import Model
+from qc.ir.onnx.lower import lower, serialize
 from qc.passes import Pass, Stage, registry
 
 FLOAT_PASSES = [cls.name for cls in registry() if cls.stage is Stage.FLOAT]

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from qc.ir.arithmetic import fake_quantize, quantize
-from qc.ir.quant import PerBlock, PerChannel, QuantSpec
-from qc.passes.quantize.entropy import BINS, divergence, entropy_range, magnitudes
-from qc.passes.quantize.ranges import (
+from qc.ir.quant.arithmetic import fake_quantize, quantize
+from qc.ir.quant.spec import PerBlock, PerChannel, QuantSpec
+from qc.passes.quantize.calibration.entropy import BINS, divergence, entropy_range, magnitudes
+from qc.passes.quantize.calibration.ranges import (
     encoding_of_range,
     histogram_error,
     mse_range,

@@ -10,7 +10,7 @@ from support.pipelines import PLACE, apply, artifact, run_model
 from support.placement import of_value, op, value
 
 from qc.ir.model import Model
-from qc.ir.quant import Encoding, PerChannel, QuantSpec
+from qc.ir.quant.spec import Encoding, PerChannel, QuantSpec
 from qc.ir.quant_table import Site
 from qc.passes import PassContext
 

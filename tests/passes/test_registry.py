@@ -11,7 +11,7 @@ from annotated_types import Ge
 import qc.passes
 from qc.ir.errors import UsageError
 from qc.passes import Pass, Registry, Stage, describe, option, registry
-from qc.passes.registry import passes_below
+from qc.passes.framework.registry import passes_below
 
 
 def make(name="toy", body="", decorator="@dataclass(frozen=True)", doc='"""Does a thing."""'):

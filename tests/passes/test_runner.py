@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 import pytest
 from support.models import parse
 
+from qc.ir import lift
 from qc.ir.analysis import TYPES, Analyses, Epochs, analysis
 from qc.ir.errors import DataError, UsageError, VerificationError
 from qc.ir.graph import Graph, ValueType
 from qc.ir.journal import Journal
-from qc.ir.lift import lift
 from qc.ir.model import Model as IR
 from qc.ir.rewriter import Rewriter
 from qc.passes import Artifact, Fixpoint, Pass, PassContext, Pipeline, Repeat, Stage, option, run_pipeline

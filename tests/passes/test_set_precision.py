@@ -17,13 +17,13 @@ from support.placement import of_value, of_weight, value
 
 import qc
 from qc.cli import main
-from qc.ir.encodings import read_encodings
 from qc.ir.errors import UsageError
-from qc.ir.formats import IntFormat
 from qc.ir.journal import RESPEC
 from qc.ir.model import Model
+from qc.ir.quant.formats import IntFormat
 from qc.passes import dumps, loads, parse_pipeline
-from qc.passes.quantize.precision_rules import parse_rule
+from qc.passes.encodings import read_encodings
+from qc.passes.quantize.precision.rules import parse_rule
 from qc.passes.quantize.set_precision import SetPrecision, set_precision
 
 # Neither BatchNorm can be folded: another op reads the input of the first, and padding follows the second.

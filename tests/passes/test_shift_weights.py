@@ -8,10 +8,10 @@ from onnx import ModelProto, numpy_helper
 from support.models import parse, random_feeds
 from support.pipelines import QUANTIZE, apply, artifact, check, run_model
 
-from qc.ir.lift import lift
-from qc.ir.lower import serialize
+from qc.ir import lift
+from qc.ir.onnx.lower import serialize
 from qc.ir.rewriter import Rewriter
-from qc.passes.lower.shift_weights import unshift_weights
+from qc.passes.lower.qdq.shift_weights import unshift_weights
 
 NETWORK = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[1, 32, 5, 5] x) => (float[1, 8, 5, 5] y) <

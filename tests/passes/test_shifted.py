@@ -14,15 +14,15 @@ from support.models import parse, random_feeds
 from support.pipelines import apply, artifact, run_model
 
 import qc
-from qc.ir.arithmetic import Rounding, dequantize, fake_quantize, quantize
 from qc.ir.errors import ModelError, UsageError
-from qc.ir.formats import IntFormat
-from qc.ir.quant import Encoding, PerBlock, PerChannel, QuantSpec
+from qc.ir.facts.weights import weights_of
+from qc.ir.quant.arithmetic import Rounding, dequantize, fake_quantize, quantize
+from qc.ir.quant.formats import IntFormat
+from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, QuantSpec
 from qc.ir.text import parse_model, print_model
-from qc.ir.weights import weights_of
 from qc.passes import parse_pipeline
-from qc.passes.quantize.aimet_arithmetic import grid_of_weight
-from qc.passes.quantize.ranges import weight_encoding
+from qc.passes.quantize.aimet.arithmetic import grid_of_weight
+from qc.passes.quantize.calibration.ranges import weight_encoding
 from qc.runtime.native import kernels
 
 AIMET = Path(__file__).parents[1] / "fixtures" / "aimet"

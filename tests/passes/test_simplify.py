@@ -9,7 +9,7 @@ from support.models import floats, model_of, parse, random_feeds
 from support.pipelines import PREPARE, apply, check, run_model
 
 from qc.ir.errors import ModelError
-from qc.ir.lower import lower
+from qc.ir.onnx.lower import lower
 
 
 def simplified(pipeline: str, model: ModelProto, changed: bool = True) -> ModelProto:

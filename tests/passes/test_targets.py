@@ -9,7 +9,7 @@ from support.placement import placed
 
 from qc.ir.errors import UsageError
 from qc.ir.journal import MATCH
-from qc.passes.target import load_target, target_names
+from qc.passes.framework.target import load_target, target_names
 
 GOOD = """
 name = "mine"

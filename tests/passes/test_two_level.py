@@ -13,13 +13,13 @@ from support.models import parse, random_feeds
 from support.pipelines import apply, artifact, run_model
 
 import qc
+from qc.ir import lift
 from qc.ir.errors import UsageError
-from qc.ir.lift import lift
+from qc.ir.facts.weights import weights_of
 from qc.ir.model import Model
-from qc.ir.quant import Encoding, QuantSpec, TwoLevelBlock
-from qc.ir.save import serialize
+from qc.ir.onnx.save import serialize
+from qc.ir.quant.spec import Encoding, QuantSpec, TwoLevelBlock
 from qc.ir.text import parse_model, print_parts
-from qc.ir.weights import weights_of
 from qc.passes import parse_pipeline
 
 AIMET = Path(__file__).parents[1] / "fixtures" / "aimet"

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import version_converter
 
-from qc.ir.lift import lift
+from qc.ir import lift
 from qc.patterns import attribute, match_at, op, value
 
 OLDEST, LATEST = 9, onnx.defs.onnx_opset_version()

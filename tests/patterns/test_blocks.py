@@ -7,7 +7,7 @@ import pytest
 from support.spellings import SPELLINGS
 from support.spellings.networks import CONSTANTS, IMAGE
 
-from qc.ir.lift import lift
+from qc.ir import lift
 from qc.patterns import blocks, find_all, is_block, supergroup_names, supergroups
 
 HEADS = "float[1,2,4,8] q, float[1,2,4,8] k, float[1,2,4,8] v"

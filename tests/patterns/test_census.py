@@ -14,7 +14,7 @@ from support.census import census, census_line, missed, telltales
 from support.corpus import exported_samples, heavy_samples, operator_samples, own_samples
 from support.spellings import SPELLINGS
 
-from qc.ir.lift import lift
+from qc.ir import lift
 from qc.ir.model import Model
 
 FOLDER = Path(__file__).parent / "census"

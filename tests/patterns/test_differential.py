@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from qc.ir import lift
 from qc.ir.errors import UsageError
-from qc.ir.lift import lift
 from qc.patterns import (
     Matcher,
     attribute,

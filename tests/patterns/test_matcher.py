@@ -6,7 +6,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from qc.ir.lift import lift
+from qc.ir import lift
 from qc.patterns import (
     Supergroup,
     attribute,

@@ -6,8 +6,8 @@ import pytest
 from support.graph_text import build_model
 from support.pipelines import apply
 
+from qc.ir import lift
 from qc.ir.journal import NEAR_MATCH
-from qc.ir.lift import lift
 from qc.patterns import Matcher, best_attempts, near_matches, supergroups
 
 CONSTANTS = {

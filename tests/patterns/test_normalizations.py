@@ -10,7 +10,7 @@ import pytest
 from support.spellings import NORMS as SPELLINGS
 from support.spellings.norms import AFFINE, CENTRE, CONSTANTS, PLAIN, ROOT, VARIANCE
 
-from qc.ir.lift import lift
+from qc.ir import lift
 from qc.ir.tensor_ref import TensorRef
 from qc.patterns import find_all, match_at, supergroups
 from qc.patterns.fragments import is_root_of_count

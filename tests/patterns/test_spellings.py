@@ -12,7 +12,7 @@ from support.models import random_feeds
 from support.pipelines import run_model
 from support.spellings import SPELLINGS, Spelling
 
-from qc.ir.lift import lift
+from qc.ir import lift
 from qc.patterns import blocks, find_all, is_block, supergroups
 
 _erf = np.vectorize(math.erf)

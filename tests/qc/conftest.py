@@ -15,7 +15,7 @@ from onnx import ModelProto, helper, numpy_helper
 from support.models import floats, model_of
 
 from qc.cli import main
-from qc.ir.plugins import plugins
+from qc.ir.base.plugins import plugins
 from qc.passes import registry
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

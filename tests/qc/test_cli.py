@@ -21,10 +21,10 @@ import pytest
 from support.models import parse
 
 from qc.cli import cli
-from qc.ir.lift import lift
+from qc.ir import lift
 from qc.ir.verify import verify
 from qc.passes import PassContext, Pipeline, registry, run_pipeline
-from qc.passes.definition import check_definition
+from qc.passes.framework.definition import check_definition
 from qc.runtime import open_session, run_session
 
 MODEL, DATA = "model.onnx", "calibration.npz"

@@ -12,8 +12,8 @@ import pytest
 from onnx import numpy_helper
 
 import qc as package
-from qc.ir.encodings import located, read_encodings
-from qc.ir.encodings.comparison import compare
+from qc.passes.encodings import located, read_encodings
+from qc.passes.encodings.comparison import compare
 from qc.runtime import open_session, run_session
 
 AIMET = Path(__file__).parents[1] / "fixtures/aimet"

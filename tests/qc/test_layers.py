@@ -16,8 +16,8 @@ from support.pipelines import run_model
 
 import qc
 from qc.compiled import Compiled
-from qc.ir.arithmetic import fake_quantize
 from qc.ir.errors import UsageError
+from qc.ir.quant.arithmetic import fake_quantize
 from qc.ir.quant_table import Site
 from qc.layers import (
     LayerError,

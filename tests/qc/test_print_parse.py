@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from qc.ir.lift import lift
+from qc.ir import lift
 from qc.ir.text import load_text, print_model
 
 MODEL, DATA = "model.onnx", "calibration.npz"

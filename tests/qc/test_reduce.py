@@ -20,7 +20,7 @@ from support.graphs import float_models
 from support.models import floats, model_of, parse, random_feeds
 
 from qc.ir.executor import Feed
-from qc.ir.save import save_model
+from qc.ir.onnx.save import save_model
 from qc.search import Outcome, Reduction, Verdict
 from qc.search.parts import Parts, count_ops, reads, with_reads_renamed
 from qc.search.tensor_types import tensor_types

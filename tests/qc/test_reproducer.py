@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 from qc import VerificationError
-from qc.ir.lift import lift
+from qc.ir import lift
 from qc.ir.text import print_model
 from qc.search import Compilation, blame_action, find_failure, replay, write_reproducer
 

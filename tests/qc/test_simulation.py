@@ -15,9 +15,9 @@ from support.models import parse, random_feeds
 from support.pipelines import PLACE, QUANTIZE, apply, artifact
 
 import qc
-from qc.ir.lower import serialize
-from qc.ir.quant import Encoding, PerChannel, QuantSpec
-from qc.passes.quantize.ranges import encoding_of_range
+from qc.ir.onnx.lower import serialize
+from qc.ir.quant.spec import Encoding, PerChannel, QuantSpec
+from qc.passes.quantize.calibration.ranges import encoding_of_range
 from qc.runtime import open_session, run_session
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

@@ -16,8 +16,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from qc import UsageError, compile
-from qc.ir.lift import lift
-from qc.ir.wiring import Wiring
+from qc.diff.wiring import Wiring
+from qc.ir import lift
 from qc.view import dot_source, html_page
 from qc.view.layout import layers_of
 from qc.view.scenes import pictures_of

@@ -13,7 +13,7 @@ from support.pipelines import apply, artifact, run_model
 from support.placement import op, value
 from support.quantsim import as_aimet_writes, axis, bits, built, grid, on, remarks, tied
 
-from qc.ir.lower import lower
+from qc.ir.onnx.lower import lower
 from qc.ir.quant_table import Site
 from qc.passes.quantize.quantsim.reading import load_config
 

@@ -9,8 +9,8 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from support.models import floats
 
 import qc
+from qc.ir import lift
 from qc.ir.errors import ModelError
-from qc.ir.lift import lift
 from qc.runtime import open_session, run_session
 
 Feed = dict[str, np.ndarray]

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qc.ir import arithmetic
-from qc.ir.arithmetic import Rounding
-from qc.ir.formats import IntFormat
-from qc.ir.quant import Encoding, QuantSpec
+from qc.ir.quant import arithmetic
+from qc.ir.quant.arithmetic import Rounding
+from qc.ir.quant.formats import IntFormat
+from qc.ir.quant.spec import Encoding, QuantSpec
 from qc.runtime.native import kernels
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "aimet"

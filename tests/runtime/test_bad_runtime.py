@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from qc.ir.errors import DataError, ModelError, QcError, UsageError
-from qc.ir.quant import Encoding, PerChannel, QuantSpec
+from qc.ir.quant.spec import Encoding, PerChannel, QuantSpec
 from qc.runtime.native import kernels, library
 from qc.runtime.sessions.failures import explain_load
 from qc.runtime.sessions.open import open_session, run_session

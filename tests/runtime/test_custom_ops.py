@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from support.cuda_on_host import build_cuda_on_host
 
-from qc.ir import arithmetic
-from qc.ir.arithmetic import Rounding
-from qc.ir.formats import IntFormat, parse_format
-from qc.ir.quant import Encoding, Granularity, PerBlock, PerChannel, PerTensor, QuantSpec
+from qc.ir.quant import arithmetic
+from qc.ir.quant.arithmetic import Rounding
+from qc.ir.quant.formats import IntFormat, parse_format
+from qc.ir.quant.spec import Encoding, Granularity, PerBlock, PerChannel, PerTensor, QuantSpec
 from qc.runtime.native import kernels
 from qc.runtime.native.library import library_path
 from qc.runtime.sessions.providers import missing_for_cuda, session_providers

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from qc.ir import arithmetic
-from qc.ir.arithmetic import Rounding
 from qc.ir.errors import UsageError
-from qc.ir.formats import IntFormat
-from qc.ir.quant import Encoding, Granularity, PerBlock, PerChannel, PerTensor, QuantSpec
+from qc.ir.quant import arithmetic
+from qc.ir.quant.arithmetic import Rounding
+from qc.ir.quant.formats import IntFormat
+from qc.ir.quant.spec import Encoding, Granularity, PerBlock, PerChannel, PerTensor, QuantSpec
 from qc.runtime.native import kernels
 
 INTEGERS = [f"{sign}int{bits}" for bits in range(2, 17) for sign in ("", "u")]

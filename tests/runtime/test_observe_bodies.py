@@ -11,12 +11,12 @@ from onnx import GraphProto, ModelProto
 from support.bodies import all_numbers, models_with_bodies
 from support.models import parse, random_feeds
 
+from qc.ir import lift
 from qc.ir.errors import DataError, UsageError
 from qc.ir.executor import Observation
-from qc.ir.lift import lift
-from qc.ir.lower import lower
+from qc.ir.facts.scopes import name_apart
+from qc.ir.onnx.lower import lower
 from qc.ir.rewriter import Rewriter
-from qc.ir.scopes import name_apart
 from qc.runtime import OrtExecutor, TensorStatistics, add_observers
 
 SINGLE = OrtExecutor(threads=1)

@@ -18,15 +18,7 @@ import qc
 from qc.cli import main
 from qc.ir.errors import QcError, UsageError
 from qc.layers import layer_errors
-from qc.runtime import (
-    OrtExecutor,
-    bench,
-    choose_provider,
-    evaluate,
-    load_data,
-    model_inputs,
-    open_session,
-)
+from qc.runtime import OrtExecutor, bench, choose_provider, evaluate, load_data, model_inputs, open_session
 from qc.runtime.native import library as libraries
 from qc.runtime.sessions import providers
 from qc.runtime.sessions.providers import check_provider, missing_for_cuda

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from qc.ir.constants import constant_data
+from qc.ir.facts.constants import constant_data
 from qc.ir.graph import Graph, Op
 from qc.ir.model import Model
 from qc.patterns import Match, blocks, find_all, supergroups

@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 
 from qc.ir.errors import QcError
-from qc.ir.lower import lower, serialize
+from qc.ir.onnx.lower import lower, serialize
 from qc.ir.text import print_model
 from qc.passes import Stage, registry
 

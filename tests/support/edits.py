@@ -9,10 +9,10 @@ import numpy as np
 from hypothesis import strategies as st
 from onnx import TensorProto
 
+from qc.ir import lift
 from qc.ir.graph import Graph, Op, Value, ValueType
-from qc.ir.lift import lift
 from qc.ir.model import Model
-from qc.ir.quant import QuantSpec
+from qc.ir.quant.spec import QuantSpec
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
 

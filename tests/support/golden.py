@@ -29,8 +29,8 @@ from pathlib import Path
 
 from onnx import ModelProto
 
+from qc.ir import lift
 from qc.ir.errors import QcError
-from qc.ir.lift import lift
 from qc.ir.text import print_model
 from qc.passes import Pipeline, parse_pipeline
 

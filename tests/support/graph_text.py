@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 from onnx import ModelProto, numpy_helper
 
+from qc.ir import lift
 from qc.ir.graph import Graph
-from qc.ir.lift import lift
 
 
 def build_model(

@@ -6,7 +6,7 @@ import numpy as np
 from onnx import ModelProto
 
 from qc.ir.model import Model
-from qc.ir.quant import Quantizer
+from qc.ir.quant.spec import Quantizer
 from qc.passes import PassContext
 from support.models import random_feeds
 from support.pipelines import QUANTIZE, apply, artifact, check, run_model

@@ -8,11 +8,11 @@ import numpy as np
 import onnx
 from onnx import ModelProto
 
-from qc.ir.lift import lift
+from qc.ir import lift
 from qc.ir.model import Model
 from qc.ir.verify import verify
 from qc.passes import PassContext, PipelineReport, parse_pipeline, run_pipeline
-from qc.passes.target import load_target
+from qc.passes.framework.target import load_target
 from qc.runtime import OrtExecutor, open_session, run_session
 
 PREPARE = "fold-constants,eliminate-identity,fold-batch-norms,eliminate-dead-code"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
-from qc.ir.quant import PerChannel, Quantizer
+from qc.ir.quant.spec import PerChannel, Quantizer
 
 from .models import parse
 from .pipelines import PLACE, apply

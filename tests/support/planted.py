@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from qc.ir.facts.scopes import tensors_by_name
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
-from qc.ir.quant import Encoding
+from qc.ir.quant.spec import Encoding
 from qc.ir.rewriter import Rewriter
-from qc.ir.scopes import tensors_by_name
 from qc.passes import Pass, PassContext, Stage, option
 
 

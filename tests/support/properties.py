@@ -9,8 +9,8 @@ import numpy as np
 from onnx import ModelProto
 
 from qc.ir.errors import QcError, VerificationError
-from qc.ir.lower import lower, serialize
 from qc.ir.model import Model
+from qc.ir.onnx.lower import lower, serialize
 from qc.ir.text import print_model
 from qc.passes import Pass, PassContext, Stage
 

@@ -8,7 +8,7 @@ from onnx import ModelProto
 
 from qc.ir.graph import Value
 from qc.ir.model import Model
-from qc.ir.quant import PerChannel, Quantizer
+from qc.ir.quant.spec import PerChannel, Quantizer
 from qc.ir.quant_table import Site
 
 from .graph_text import build_model

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from qc.ir.constants import constant_data
 from qc.ir.errors import UsageError
-from qc.ir.formats import Format
+from qc.ir.facts.constants import constant_data
 from qc.ir.graph import Value
-from qc.ir.quant import PerChannel
+from qc.ir.quant.formats import Format
+from qc.ir.quant.spec import PerChannel
 
 from .config import OpTypeRule, ParameterRule
 from .drafts import Draft, Drafts, is_quantizable

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import TensorProto
 
-from qc.ir.formats import Format, IntFormat
 from qc.ir.graph import FLOAT_TYPES, Value
-from qc.ir.quant import Granularity, PerTensor, QuantSpec
+from qc.ir.quant.formats import Format, IntFormat
+from qc.ir.quant.spec import Granularity, PerTensor, QuantSpec
 
 from .nodes import Node, NodeGraph
 

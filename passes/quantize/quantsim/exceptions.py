@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qc.ir.quant import PerTensor
+from qc.ir.quant.spec import PerTensor
 
 from .configuration import Configuration
 from .drafts import Draft

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from qc.ir.op_traits import trained_ports
+from qc.ir.facts.op_traits import trained_ports
 
 from .config import Constraint, ParameterRule, QuantsimConfig
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 
 import numpy as np
 
-from qc.ir.constants import constant_data
+from qc.ir.facts.constants import constant_data
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.tensor_ref import TensorRef
 from qc.patterns import Match, Pattern, Supergroup, attribute, choice, constant, find_all, op, value

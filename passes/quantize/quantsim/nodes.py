@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from qc.ir.constants import constant_data
+from qc.ir.facts.constants import constant_data
+from qc.ir.facts.op_traits import GRID_PRESERVING, trained_ports
 from qc.ir.graph import Graph, Op, Value
-from qc.ir.op_traits import GRID_PRESERVING, trained_ports
 
 # Ops that AIMET takes to hand on values of input 0.
 _GRID_PRESERVING = GRID_PRESERVING | {"Col2Im", "NonZero", "Pad", "SplitToSequence"}

@@ -14,8 +14,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from qc.ir.base.strict_json import load_json
 from qc.ir.errors import UsageError, nearest
-from qc.ir.strict_json import load_json
 
 from .config import QuantsimConfig
 

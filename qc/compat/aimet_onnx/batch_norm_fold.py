@@ -6,7 +6,7 @@ from onnx import ModelProto, NodeProto
 from onnxruntime.quantization.onnx_model import ONNXModel
 
 import qc
-from qc.passes.simplify.batch_norm_forward import FORWARD
+from qc.passes.simplify.batch_norms.forward import FORWARD
 
 _FOLDED = "_folded"
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qc.ir.formats import IntFormat
-from qc.ir.quant import Encoding, PerBlock, PerChannel, PerTensor, QuantSpec
+from qc.ir.quant.formats import IntFormat
+from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, PerTensor, QuantSpec
 from qc.ir.quant_table import Site
 from qc.passes.quantize.quantsim.nodes import Node
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from qc.ir.errors import UsageError
-from qc.ir.formats import FloatFormat, Format, IntFormat, parse_format
+from qc.ir.quant.formats import FloatFormat, Format, IntFormat, parse_format
 
 
 class QuantScheme(enum.Enum):

@@ -10,8 +10,8 @@ import numpy as np
 from onnx import ModelProto, TensorProto
 from onnxruntime.quantization.onnx_model import ONNXModel
 
+from qc.ir import lift
 from qc.ir.errors import UsageError
-from qc.ir.lift import lift
 from qc.passes.lower.to_simulation import DOMAIN
 from qc.runtime import OrtExecutor, model_inputs
 

@@ -13,12 +13,12 @@ from onnx import ModelProto
 from onnxruntime.quantization.onnx_model import ONNXModel
 
 import qc
-from qc.ir.encodings import Document, TensorRecord, encoding_of, located, parse_encodings
 from qc.ir.errors import UsageError, nearest
-from qc.ir.formats import IntFormat
-from qc.ir.quant import Encoding
-from qc.ir.scopes import tensors_by_name
+from qc.ir.facts.scopes import tensors_by_name
+from qc.ir.quant.formats import IntFormat
+from qc.ir.quant.spec import Encoding
 from qc.passes import Pipeline
+from qc.passes.encodings import Document, TensorRecord, encoding_of, located, parse_encodings
 from qc.passes.lower.insert_qdq import InsertQdq
 from qc.passes.quantize.load_encodings import LoadEncodings
 

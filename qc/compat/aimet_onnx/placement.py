@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from qc.ir.constants import constant_data
-from qc.ir.formats import parse_format
+from qc.ir.facts.constants import constant_data
+from qc.ir.facts.scopes import tensors_by_name
 from qc.ir.model import Model
-from qc.ir.quant import Quantizer
+from qc.ir.quant.formats import parse_format
+from qc.ir.quant.spec import Quantizer
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
-from qc.ir.scopes import tensors_by_name
 from qc.passes.quantize.configure_quantizers import ConfigureQuantizers
 from qc.passes.quantize.quantsim.configuration import Configuration
 from qc.passes.quantize.quantsim.drafts import hands_on

@@ -16,14 +16,14 @@ from onnx import ModelProto, NodeProto
 from onnxruntime.quantization.onnx_model import ONNXModel
 
 import qc
-from qc.ir.arithmetic import Rounding
-from qc.ir.encodings import Document, dump_encodings, parse_encodings
-from qc.ir.encodings.from_model import records_of
+from qc.ir.base.files import atomic_write
 from qc.ir.errors import UsageError, nearest
-from qc.ir.files import atomic_write
-from qc.ir.lower import lower
-from qc.ir.save import save_model
+from qc.ir.onnx.lower import lower
+from qc.ir.onnx.save import save_model
+from qc.ir.quant.arithmetic import Rounding
 from qc.passes import Pass, PassContext, Pipeline, run_pipeline
+from qc.passes.encodings import Document, dump_encodings, parse_encodings
+from qc.passes.encodings.from_model import records_of
 from qc.passes.lower.insert_qdq import InsertQdq
 from qc.passes.lower.to_encodings import ToEncodings
 from qc.passes.lower.to_simulation import ToSimulation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from qc.ir.errors import UsageError
-from qc.ir.quant import Granularity, PerBlock, PerChannel, PerTensor, TwoLevelBlock
+from qc.ir.quant.spec import Granularity, PerBlock, PerChannel, PerTensor, TwoLevelBlock
 
 from .defs import QSpec
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from qc.ir.errors import UsageError, nearest
-from qc.ir.formats import IntFormat, parse_format
+from qc.ir.facts.scopes import tensors_by_name
 from qc.ir.graph import Value
 from qc.ir.model import Model
-from qc.ir.quant import Encoding, PerChannel, PerTensor, Quantizer, QuantSpec
-from qc.ir.scopes import tensors_by_name
-from qc.passes.quantize.ranges import encoding_of_range
+from qc.ir.quant.formats import IntFormat, parse_format
+from qc.ir.quant.spec import Encoding, PerChannel, PerTensor, Quantizer, QuantSpec
+from qc.passes.quantize.calibration.ranges import encoding_of_range
 
 from ..missing import refuse
 from .formats import format_of

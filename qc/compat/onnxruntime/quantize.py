@@ -12,16 +12,16 @@ from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType
 import qc
 from qc.compiled import refuse_overwrite
 from qc.ir.errors import UsageError, nearest
-from qc.ir.formats import IntFormat, parse_format
 from qc.ir.model import Model
-from qc.ir.save import save_model
+from qc.ir.onnx.save import save_model
+from qc.ir.quant.formats import IntFormat, parse_format
 from qc.passes import PassContext, parse_pipeline, run_pipeline
-from qc.passes.pipeline import Pipeline
+from qc.passes.framework.pipeline import Pipeline
+from qc.passes.framework.target import Target, load_target
+from qc.passes.framework.target_rules import FormatRule
 from qc.passes.quantize.annotate_per_channel import AnnotatePerChannel
 from qc.passes.quantize.calibrate import Calibrate
 from qc.passes.quantize.insert_quantizers import InsertQuantizers
-from qc.passes.target import Target, load_target
-from qc.passes.target_rules import FormatRule
 from qc.runtime import OrtExecutor, load_data, model_inputs
 
 from ..missing import refuse

@@ -1,0 +1,1 @@
+"""What can be read off a graph: operator facts, constants, weights, QDQ pairs, tensors across graphs."""

@@ -1,0 +1,41 @@
+"""Constants, whichever way a model writes them: as an initializer or as a Constant op."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..graph import Op, Value
+from ..tensor_ref import TensorRef
+
+# The attributes of Constant that hold numbers or text, with the type that they make.
+_FORMS = {
+    "value_float": np.float32,
+    "value_floats": np.float32,
+    "value_int": np.int64,
+    "value_ints": np.int64,
+    "value_string": object,
+    "value_strings": object,
+}
+
+
+def constant_data(value: Value) -> TensorRef | None:
+    """The data of an initializer or of what a Constant op makes, of this or an enclosing graph."""
+    value = value.original
+    if value.const is not None:
+        return value.const
+    producer = value.graph.producer(value)
+    return constant_op_data(producer) if producer is not None else None
+
+
+def constant_op_data(op: Op) -> TensorRef | None:
+    """The data that a Constant op makes; None for other ops and for sparse data."""
+    if not op.is_type("Constant"):
+        return None
+    tensor = op.attribute("value")
+    if tensor is not None:
+        return TensorRef(tensor, op.graph.model.base_dir)
+    for name, dtype in _FORMS.items():
+        found = op.attribute(name)
+        if found is not None:
+            return TensorRef.from_array(np.asarray(found, dtype))
+    return None

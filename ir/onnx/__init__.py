@@ -1,0 +1,1 @@
+"""The way from ONNX models into the IR and back: lifting, types, lowering, saving."""

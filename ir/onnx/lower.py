@@ -1,0 +1,248 @@
+"""Lowering: the IR becomes an ONNX model again; what no pass touched comes out bit for bit as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    OperatorSetIdProto,
+    SparseTensorProto,
+    ValueInfoProto,
+)
+
+from ..graph import Graph, Op, Value
+from ..model import Model
+from .types import declare
+
+
+def lower(model: Model) -> ModelProto:
+    """The ONNX model that the main graph and the functions stand for; quantizers are not part of it.
+
+    External data stays external and relative to ``model.base_dir``; see :func:`qc.ir.onnx.save.save_model`.
+    """
+    proto = ModelProto()
+    origin = model.origin
+    for field, value in origin.ListFields():
+        if field.name not in ("graph", "functions", "opset_import"):
+            copy_field(proto, field, value)
+    proto.opset_import.extend(opset_entries(model))
+    _lower_graph(model.graph, proto.graph)
+    for body in model.functions.values():
+        _lower_function(body, proto.functions.add())
+    if proto.ir_version < FREE_INITIALIZERS and _has_new_constant(model):
+        _free_initializers(proto, origin)
+    return proto
+
+
+def opset_entries(model: Model) -> list[OperatorSetIdProto]:
+    """The imported operator sets: those of the original model in their order, then the new ones."""
+    left = dict(sorted(model.opset_imports.items()))
+    found = []
+    for origin in model.origin.opset_import:
+        domain = "" if origin.domain == "ai.onnx" else origin.domain
+        entry = OperatorSetIdProto()
+        entry.CopyFrom(origin)
+        entry.version = model.opset_imports[domain]
+        left.pop(domain, None)
+        found.append(entry)
+    return found + [OperatorSetIdProto(domain=domain, version=version) for domain, version in left.items()]
+
+
+# Before this version of the ONNX format, every initializer had to be a graph input as well.
+FREE_INITIALIZERS = 4
+
+
+def _has_new_constant(model: Model) -> bool:
+    return any(_constant_names(graph) - _original_constant_names(graph) for graph in model.graphs())
+
+
+def _constant_names(graph: Graph) -> set[str]:
+    return {value.name for value in graph.values() if value.const is not None}
+
+
+def _original_constant_names(graph: Graph) -> set[str]:
+    return (
+        {tensor.name for tensor in graph.proto.initializer} if isinstance(graph.proto, GraphProto) else set()
+    )
+
+
+def _free_initializers(proto: ModelProto, origin: ModelProto) -> None:
+    """Moves to the first version in which initializers need not be inputs.
+
+    There an input with an initializer is a default that may be overridden, which before it could not be. So
+    the inputs of the original initializers go: they would keep runtimes from treating them as constants.
+    """
+    proto.ir_version = FREE_INITIALIZERS
+    fixed = {tensor.name for tensor in origin.graph.initializer}
+    kept = [info for info in proto.graph.input if info.name not in fixed]
+    del proto.graph.input[:]
+    proto.graph.input.extend(kept)
+
+
+def serialize(proto: ModelProto) -> bytes:
+    """Deterministic bytes of a model."""
+    return proto.SerializeToString(deterministic=True)
+
+
+def copy_field(target: Message, field: FieldDescriptor, value: object) -> None:
+    """Sets a field of a message to what ``ListFields`` of another one gave."""
+    name = field.name
+    if isinstance(value, (int, str, bytes, float)):
+        setattr(target, name, value)
+    elif hasattr(value, "CopyFrom"):
+        getattr(target, name).CopyFrom(value)
+    else:
+        getattr(target, name).extend(value)
+
+
+_REBUILT = frozenset({"node", "initializer", "sparse_initializer", "input", "output", "value_info"})
+
+
+def _lower_graph(graph: Graph, proto: GraphProto) -> None:
+    origin = graph.proto if isinstance(graph.proto, GraphProto) else GraphProto(name=graph.name)
+    for field, value in origin.ListFields():
+        if field.name not in _REBUILT:
+            copy_field(proto, field, value)
+    proto.node.extend(_node(op) for op in graph.ops())
+    constants = ordered_constants(graph, origin)
+    proto.initializer.extend(
+        value.const.renamed(value.name)
+        for value in (*constants.kept, *constants.new)
+        if value.const is not None
+    )
+    proto.sparse_initializer.extend(sparse for sparse, _ in constants.sparse)
+    proto.input.extend(declared(graph.inputs, origin.input))
+    proto.output.extend(declared([value for value in graph.outputs if value is not None], origin.output))
+    proto.value_info.extend(kept_declarations(graph, origin))
+
+
+def kept_declarations(graph: Graph, origin: GraphProto) -> list[ValueInfoProto]:
+    """The declarations within a graph, without those of values that it had and has no more."""
+    gone = {info.name for info in origin.value_info}
+    if gone:
+        gone -= {value.name for value in graph.values()}
+    if gone:
+        gone &= _defined(origin)
+    return [info for info in origin.value_info if info.name not in gone]
+
+
+def _defined(graph: GraphProto) -> set[str]:
+    """The names that the graph gives to something; a declaration of any other name is left as it is."""
+    names = {name for node in graph.node for name in (*node.input, *node.output)}
+    return names | {tensor.name for tensor in graph.initializer}
+
+
+class Constants(NamedTuple):
+    """The constants of a graph.
+
+    Attributes:
+        kept: initializers of the original graph, in its order.
+        sparse: sparse initializers of the original graph, with the values that hold their dense form.
+        new: the others.
+    """
+
+    kept: list[Value]
+    sparse: list[tuple[SparseTensorProto, Value]]
+    new: list[Value]
+
+
+def ordered_constants(graph: Graph, origin: GraphProto) -> Constants:
+    """The constants of a graph in the order in which they are lowered."""
+    left = {value.name: value for value in graph.values() if value.const is not None}
+    kept = [left.pop(tensor.name) for tensor in origin.initializer if tensor.name in left]
+    sparse = [
+        (item, left.pop(item.values.name)) for item in origin.sparse_initializer if item.values.name in left
+    ]
+    return Constants(kept, sparse, list(left.values()))
+
+
+def declared(values: Iterable[Value], origin: Iterable[ValueInfoProto]) -> list[ValueInfoProto]:
+    """The declarations of inputs or outputs: as the model had them, made from the type for new ones."""
+    known = {info.name: info for info in origin}
+    return [known.get(value.name) or declare(value) for value in values]
+
+
+def _node(op: Op) -> NodeProto:
+    graph = op.graph
+    inputs = [value.name if value is not None else "" for value in graph.op_inputs(op)]
+    outputs = [value.name if value is not None else "" for value in graph.op_outputs(op)]
+    node = NodeProto()
+    if op.proto is None:
+        node.op_type, node.name = op.op_type, op.name
+        if op.domain:
+            node.domain = op.domain
+        node.attribute.extend(op.attributes.values())
+    else:
+        node.CopyFrom(op.proto)
+        node.op_type = op.op_type
+        del node.input[:], node.output[:], node.attribute[:]
+        for attribute in ordered_attributes(op):
+            is_graph = attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS)
+            node.attribute.append(_graph_attribute(op, attribute) if is_graph else attribute)
+    node.input.extend(inputs)
+    node.output.extend(outputs)
+    return node
+
+
+def ordered_attributes(op: Op) -> list[AttributeProto]:
+    """Attributes in the order of the model, then the new ones; graphs as they were in the model."""
+    left = dict(op.attributes)
+    found = []
+    for attribute in op.proto.attribute if op.proto is not None else ():
+        if attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS):
+            found.append(attribute)
+        elif attribute.name in left:
+            found.append(left.pop(attribute.name))
+    return found + list(left.values())
+
+
+def _graph_attribute(op: Op, origin: AttributeProto) -> AttributeProto:
+    attribute = AttributeProto()
+    attribute.CopyFrom(origin)
+    if origin.type == AttributeProto.GRAPH:
+        attribute.g.Clear()
+        _lower_graph(op.subgraphs[origin.name], attribute.g)
+    else:
+        del attribute.graphs[:]
+        for index in range(len(origin.graphs)):
+            _lower_graph(op.subgraphs[f"{origin.name}:{index}"], attribute.graphs.add())
+    return attribute
+
+
+def _lower_function(body: Graph, proto: FunctionProto) -> None:
+    assert isinstance(body.proto, FunctionProto)
+    proto.CopyFrom(body.proto)
+    del proto.node[:]
+    proto.node.extend(_node(op) for op in body.ops())
+
+
+def lower_ops(graph: Graph, ops: Iterable[Op], outputs: Iterable[Value]) -> ModelProto:
+    """A model of some ops of a graph, with the initializers they read.
+
+    Args:
+        ops: in topological order; everything they read must come from each other or from initializers, be it
+            of a graph around theirs.
+        outputs: values that the ops make.
+    """
+    model = graph.model
+    proto = ModelProto(ir_version=max(model.origin.ir_version, 4))
+    for domain, version in sorted(model.opset_imports.items()):
+        proto.opset_import.add(domain=domain, version=version)
+    proto.graph.name = graph.name or "part"
+    read: dict[str, Value] = {}
+    for op in ops:
+        proto.graph.node.append(_node(op))
+        for value in (*graph.op_inputs(op), *graph.captures(op)):
+            if value is not None and value.original.const is not None:
+                read[value.name] = value.original
+    proto.graph.initializer.extend(v.const.renamed(v.name) for v in read.values() if v.const is not None)
+    proto.graph.output.extend(declare(value) for value in outputs)
+    return proto

@@ -1,0 +1,124 @@
+"""ONNX's shape inference, kept from what it crashes on and from what it never finishes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TypeAlias
+
+import onnx
+from onnx import FunctionProto, GraphProto, ModelProto, TensorProto, ValueInfoProto
+
+from ..errors import ModelError
+from ..tensor_ref import TensorRef
+
+# These read the type of an input without asking whether it is known; the process dies if it is not.
+_FRAGILE = frozenset({"DictVectorizer", "EyeLike", "LabelEncoder", "RegexFullMatch", "TreeEnsemble"})
+_OWNERS = frozenset({"If", "Loop", "Scan", "SequenceMap"})  # whose subgraphs are looked into
+_HIDDEN = "qc.hidden"
+_LONG = 1 << 16
+# Ops that make a vector as long as a constant says.
+_SIZED = frozenset({"ConstantOfShape", "Expand", "Pad", "Range", "Reshape", "Tile"})
+
+
+Body: TypeAlias = GraphProto | FunctionProto
+
+
+def infer_shapes(model: ModelProto) -> ModelProto:
+    """The model with the types that can be told, as far as that works; ``model`` itself may be changed."""
+    bodies = list(_bodies(model))
+    hidden = _hide_fragile(model, bodies)
+    longest = max(map(_longest_vector, bodies))
+    quick = longest <= _LONG and not any(map(_asks_for_a_long_vector, bodies))
+    known = _infer(model, quick)
+    if hidden:
+        typed = {info.name for info in _infos(known.graph) if info.type.tensor_type.elem_type}
+        typed.update(tensor.name for tensor in known.graph.initializer)
+        for index, domain in hidden.items():
+            if typed.issuperset(filter(None, model.graph.node[index].input)):
+                model.graph.node[index].domain = domain
+        known = _infer(model, quick)
+    return known
+
+
+def _infer(model: ModelProto, propagate: bool) -> ModelProto:
+    with contextlib.suppress(Exception):  # best effort: declared types remain, the runtime can tell the rest
+        return onnx.shape_inference.infer_shapes(model, data_prop=propagate)
+    return model
+
+
+def _bodies(model: ModelProto) -> Iterator[Body]:
+    """All graphs and functions that types are inferred in, the main graph first."""
+    pending: list[Body] = [*model.functions, model.graph]
+    while pending:
+        body = pending.pop()
+        yield body
+        owners = (node for node in body.node if node.op_type in _OWNERS)
+        pending.extend(
+            attribute.g for node in owners for attribute in node.attribute if attribute.HasField("g")
+        )
+
+
+def _infos(body: Body) -> list[ValueInfoProto]:
+    given = [*body.input, *body.output] if isinstance(body, GraphProto) else []
+    return [*given, *body.value_info]
+
+
+def _hide_fragile(model: ModelProto, bodies: list[Body]) -> dict[int, str]:
+    """Moves fragile nodes into a domain nobody knows.
+
+    Returns:
+        By place in the main graph, the domain of those that may be shown once their inputs are known.
+    """
+    hidden = {}
+    for body in bodies:
+        for index, node in enumerate(body.node):
+            if node.op_type in _FRAGILE:
+                if body is model.graph:
+                    hidden[index] = node.domain
+                node.domain = _HIDDEN
+            elif node.op_type == "GatherND" and any(attribute.i < 0 for attribute in node.attribute):
+                node.domain = _HIDDEN  # its batch_dims must not be negative
+    model.opset_import.add(domain=_HIDDEN, version=1)
+    return hidden
+
+
+def _longest_vector(body: Body) -> int:
+    """The greatest declared length of a vector; on the way, negative sizes become unknown, as they are meant.
+
+    The propagation of data writes down every element of a vector, known or not: a declared length of 2**40,
+    which costs a file nothing, would keep it busy for days. GatherND takes a negative size for a number.
+    """
+    longest = 0
+    for info in _infos(body):
+        sizes = info.type.tensor_type.shape.dim
+        for dim in sizes:
+            if dim.dim_value < 0:
+                dim.Clear()
+        if len(sizes) == 1:
+            longest = max(longest, sizes[0].dim_value)
+    return longest
+
+
+def _asks_for_a_long_vector(body: Body) -> bool:
+    constants: dict[str, TensorProto] = {}
+    if isinstance(body, GraphProto):
+        constants = {tensor.name: tensor for tensor in body.initializer}
+    for node in body.node:
+        if node.op_type == "Constant":
+            tensors = [attribute.t for attribute in node.attribute if attribute.HasField("t")]
+            constants.update(zip(node.output, tensors, strict=False))
+        elif node.op_type in _SIZED:
+            read = (constants[name] for name in node.input if name in constants)
+            if any(map(_is_large_number, read)):
+                return True
+    return False
+
+
+def _is_large_number(tensor: TensorProto) -> bool:
+    if list(tensor.dims) not in ([], [1]) or tensor.data_type not in (TensorProto.INT64, TensorProto.INT32):
+        return False
+    try:
+        return int(TensorRef(tensor).numpy().reshape(-1)[0]) > _LONG
+    except ModelError:
+        return True  # nobody knows

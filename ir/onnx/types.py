@@ -1,0 +1,152 @@
+"""Element types and shapes of values, from ONNX shape inference on a copy without the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import onnx
+from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, TypeProto, ValueInfoProto
+
+from ..graph import UNKNOWN, Graph, Value, ValueType
+from ..tensor_ref import TensorRef
+from .shape_inference import infer_shapes
+
+
+class Types(NamedTuple):
+    """What is known of the values of a graph.
+
+    Attributes:
+        known: the types by name.
+        nested: the types in a subgraph, by the index of the node and the name of the attribute that hold it.
+    """
+
+    known: dict[str, ValueType]
+    nested: dict[tuple[int, str], Types]
+
+
+def inferred(origin: ModelProto) -> Types:
+    """The types in the main graph of a model, as far as ONNX can tell."""
+    return _read(infer_shapes(_without_weights(origin)).graph)
+
+
+def _read(proto: GraphProto) -> Types:
+    nested = {
+        (index, attribute.name): _read(attribute.g)
+        for index, node in enumerate(proto.node)
+        for attribute in node.attribute
+        if attribute.type == AttributeProto.GRAPH
+    }
+    return Types(_types_by_name((proto.value_info, proto.output, proto.input)), nested)
+
+
+def assign_types(graph: Graph, types: Types) -> None:
+    """Fills ``Value.type`` in a graph and all that are nested in it; what is not known stays so."""
+    for value in graph.values():
+        if value.const is not None:
+            value.type = ValueType(value.const.data_type, value.const.shape)
+        elif value.captured is not None:
+            value.type = value.captured.type
+        else:
+            value.type = types.known.get(value.name, UNKNOWN)
+    for op in graph.ops():
+        for name, nested in op.subgraphs.items():
+            inner = types.nested.get((op.position[0], name))
+            if inner is not None:
+                assign_types(nested, inner)
+
+
+def _without_weights(origin: ModelProto) -> ModelProto:
+    """A copy whose large constants have a type and a shape but no data."""
+    light = ModelProto()
+    for field in ("ir_version", "opset_import", "functions"):
+        _copy_field(origin, light, field)
+    _copy_light_graph(origin.graph, light.graph)
+    return light
+
+
+def _copy_light_graph(source: GraphProto, target: GraphProto) -> None:
+    for field in ("name", "input", "output", "value_info", "sparse_initializer"):
+        _copy_field(source, target, field)
+    for tensor in source.initializer:
+        _copy_light_tensor(tensor, target.initializer.add())
+    for node in source.node:
+        if node.op_type != "Constant":
+            target.node.add().CopyFrom(node)
+            continue
+        bare = target.node.add(op_type="Constant", output=node.output)
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                copy = bare.attribute.add(name=attribute.name, type=attribute.type)
+                _copy_light_tensor(attribute.t, copy.t)
+            else:
+                bare.attribute.add().CopyFrom(attribute)
+
+
+def _copy_light_tensor(source: TensorProto, target: TensorProto) -> None:
+    if TensorRef(source).is_small and source.data_location != TensorProto.EXTERNAL:
+        target.CopyFrom(source)
+        return
+    target.name, target.data_type = source.name, source.data_type
+    target.dims.extend(source.dims)
+
+
+def _copy_field(
+    source: onnx.ModelProto | GraphProto, target: onnx.ModelProto | GraphProto, field: str
+) -> None:
+    value = getattr(source, field)
+    if isinstance(value, (int, str)):
+        setattr(target, field, value)
+    else:
+        getattr(target, field).extend(value)
+
+
+def _types_by_name(fields: Iterable[Iterable[ValueInfoProto]]) -> dict[str, ValueType]:
+    """The types by name. A model has few different ones: each is read once and is one object."""
+    seen: dict[bytes, ValueType] = {}
+    found = {}
+    for info in (info for infos in fields for info in infos):
+        key = info.type.SerializeToString()
+        if key not in seen:
+            seen[key] = type_of(info.type)
+        found[info.name] = seen[key]
+    return found
+
+
+def type_of(proto: TypeProto) -> ValueType:
+    """The type of a tensor; non-tensor types (sequences, maps, optionals) count as unknown."""
+    if not proto.HasField("tensor_type"):
+        return ValueType()
+    tensor = proto.tensor_type
+    if not tensor.HasField("shape"):
+        return ValueType(tensor.elem_type, None)
+    shape = tuple(_dimension(dim) for dim in tensor.shape.dim)
+    return ValueType(tensor.elem_type, shape)
+
+
+def _dimension(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
+    if dim.HasField("dim_value"):
+        return int(dim.dim_value)
+    return dim.dim_param or None
+
+
+def declare(value: Value) -> ValueInfoProto:
+    """A ValueInfoProto with the name and type of ``value``."""
+    info = ValueInfoProto(name=value.name)
+    if value.type.elem_type:
+        set_tensor_type(info.type.tensor_type, value.type)
+    return info
+
+
+def set_tensor_type(tensor: TypeProto.Tensor, type: ValueType) -> None:
+    """Sets the element type and shape of a tensor type."""
+    tensor.elem_type = type.elem_type
+    if type.shape is None:
+        return
+    tensor.shape.SetInParent()
+    for size in type.shape:
+        dim = tensor.shape.dim.add()
+        if isinstance(size, int):
+            dim.dim_value = size
+        elif isinstance(size, str):
+            dim.dim_param = size

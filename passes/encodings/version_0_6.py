@@ -1,0 +1,127 @@
+"""Version 0.6.1: a list of encodings for each tensor, one for each scale; axes and blocks are not stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from qc.ir.errors import UsageError
+from qc.ir.quant.formats import FloatFormat, IntFormat
+
+from .fields import Fields
+from .record import Document, TensorRecord, integer_record
+
+SECTIONS = {"activation_encodings": False, "param_encodings": True}
+
+
+def read(fields: Fields) -> Iterator[TensorRecord]:
+    """The records of a file."""
+    for section, is_parameter in SECTIONS.items():
+        tensors = fields.get(section, {})
+        if not isinstance(tensors, dict):
+            raise fields.error(section, "must be an object with one field for each tensor")
+        for name, entries in tensors.items():
+            yield read_tensor(name, entries, is_parameter, f"{fields.place}, {section}, '{name}'")
+
+
+def read_tensor(name: str, entries: object, is_parameter: bool, place: str) -> TensorRecord:
+    """The record of one tensor from its list of encodings, or from a single one that stands in no list."""
+    listed = entries if isinstance(entries, list) else [entries]
+    if not listed:
+        raise UsageError(f"{place} holds an empty list")
+    parts = [_read_entry(Fields(entry, place)) for entry in listed]
+    if len({(type(part.format), part.format.bits, part.symmetric) for part in parts}) > 1:
+        raise UsageError(f"{place}: the encodings of one tensor differ in bitwidth, dtype or symmetry")
+    first = parts[0]
+    if isinstance(first.format, FloatFormat):
+        return TensorRecord(name, first.format, is_parameter)
+    several = len(parts) > 1
+    return TensorRecord(
+        name,
+        first.format,
+        is_parameter,
+        first.symmetric,
+        "channel" if several else "tensor",
+        np.asarray([part.scale for part in parts]) if several else first.scale,
+        np.asarray([part.zero_point for part in parts]) if several else first.zero_point,
+        as_stored=several,
+    )
+
+
+def _read_entry(entry: Fields) -> TensorRecord:
+    if entry.text("dtype", ("int", "float")) == "float":
+        bits = entry.integer("bitwidth", 16, 16)
+        entry.finish()
+        return TensorRecord("", FloatFormat("float16"))
+    bits = entry.integer("bitwidth", 2, 32)
+    symmetric = entry.boolean("is_symmetric")
+    record = integer_record("", bits, symmetric, entry.scales("scale"), entry.array("offset"))
+    _check_ends(entry, record)
+    entry.finish()
+    return record
+
+
+def _check_ends(entry: Fields, record: TensorRecord) -> None:
+    """Raises UsageError if minimum or maximum contradict scale and offset by more than a step.
+
+    AIMET's strict symmetric grids say a maximum of one code less, or more, than the grid has.
+    """
+    for key, value in (("min", record.minimum), ("max", record.maximum)):
+        if key in entry and abs(float(entry.array(key)) - float(value)) > 1.5 * float(record.scale):
+            raise entry.error(key, f"is {float(entry.array(key)):g}, but scale and offset make it {value:g}")
+
+
+def write(document: Document) -> dict[str, Any]:
+    """The content of a file.
+
+    Raises:
+        UsageError: a tensor has a grid that this version cannot say.
+    """
+    sections: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
+    for record in document.records:
+        section = "param_encodings" if record.is_parameter else "activation_encodings"
+        sections[section][record.name] = write_tensor(record)
+    return {**sections, "quantizer_args": dict(document.arguments)}
+
+
+def write_tensor(record: TensorRecord, by_channel: bool = False) -> list[dict[str, Any]]:
+    """The list of encodings of one tensor.
+
+    Args:
+        by_channel: list those of blocks output channel by output channel, not in the order of the tensor.
+    """
+    if not record.is_integer:
+        if record.has_scale:
+            raise _cannot(record, "8-bit floats")
+        return [{"bitwidth": record.format.bits, "dtype": "float"}]
+    if record.granularity == "two-level" and by_channel:
+        raise UsageError(f"'{record.name}': files by layer have no two-level blocks (LPBQ); write tensors")
+    if record.granularity == "two-level":
+        raise _cannot(record, "two-level blocks (LPBQ)")
+    if record.granularity == "block" and record.scale.ndim == 1 and record.as_stored == by_channel:
+        raise UsageError(
+            f"'{record.name}' has scales of blocks whose order in version 0.6.1 depends on the shape of the "
+            "tensor; give the model"
+        )
+    assert isinstance(record.format, IntFormat)
+    numbers = (record.scale, record.offset, record.minimum, record.maximum)
+    return [
+        {
+            "bitwidth": record.format.bits,
+            "dtype": "int",
+            "is_symmetric": str(bool(record.symmetric)),
+            "min": float(low),
+            "max": float(high),
+            "scale": float(scale),
+            "offset": float(offset),
+        }
+        for scale, offset, low, high in zip(
+            *map(record.by_channel if by_channel else np.ravel, numbers), strict=True
+        )
+    ]
+
+
+def _cannot(record: TensorRecord, what: str) -> UsageError:
+    return UsageError(f"'{record.name}': version 0.6.1 has no {what}; use 1.0.0 or 2.0.0")

@@ -1,0 +1,198 @@
+"""Versions 2.0.0 and 2.1.0: one list of entries in the terms of ONNX's QuantizeLinear.
+
+Version 2.1.0 adds scales that are quantized themselves; of these, those of two-level blocks are understood.
+Neither has 16-bit floats, and neither says which tensors are parameters or meant to be symmetric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from qc.ir.errors import UsageError
+from qc.ir.quant.formats import Format, IntFormat, parse_format
+
+from .fields import Fields
+from .record import Document, TensorRecord
+
+
+def read(fields: Fields) -> Iterator[TensorRecord]:
+    """The records of a file."""
+    entries = fields.required("encodings")
+    if not isinstance(entries, list):
+        raise fields.error("encodings", "must be a list with one entry for each tensor")
+    for number, content in enumerate(entries):
+        entry = Fields(content, f"{fields.place}, encodings[{number}]")
+        name = entry.text("name")
+        entry.place = f"{fields.place}, '{name}'"
+        record = _read_entry(name, entry)
+        entry.finish()
+        yield record
+
+
+def _read_entry(name: str, entry: Fields) -> TensorRecord:
+    format = _format(entry)
+    axis = entry.integer("axis", -64, 63) if "axis" in entry else None
+    block_size = entry.integer("block_size", 1, 2**31) if "block_size" in entry else None
+    if "per_channel_float_scale" in entry:
+        integers, scale = entry.scales("per_block_int_scale"), entry.scales("per_channel_float_scale")
+        return _two_level(name, entry, format, axis, block_size, integers, scale)
+    if isinstance(entry.required("y_scale"), dict):
+        meta = Fields(entry.get("y_scale"), f"{entry.place}, y_scale")
+        integers, scale = meta.scales("x"), meta.scales("x_scale")
+        meta.get("axis")
+        meta.finish()
+        return _two_level(name, entry, format, axis, block_size, integers, _spread(integers, scale, axis))
+    scale = entry.scales("y_scale")
+    if axis is not None and scale.ndim > 1:
+        axis = _counted_from_first(entry, axis, scale.ndim)
+    zero_point = entry.array("y_zero_point") if "y_zero_point" in entry else np.zeros(scale.shape)
+    if zero_point.shape != scale.shape:
+        raise entry.error("y_zero_point", f"has the shape {zero_point.shape}, the scale {scale.shape}")
+    _check_zero_point(entry, format, zero_point)
+    if scale.ndim and axis is None:
+        raise entry.error("axis", "is missing, but there are several scales")
+    if block_size is not None and not scale.ndim:
+        raise entry.error("block_size", "is given, but there is only one scale")
+    granularity = "block" if block_size is not None else "channel" if scale.ndim else "tensor"
+    if granularity == "channel" and scale.ndim > 1:
+        raise entry.error("block_size", "is missing, but the scales are nested")
+    return TensorRecord(
+        name,
+        format,
+        symmetric=_is_symmetric(format, zero_point),
+        granularity=granularity,  # type: ignore[arg-type]
+        scale=scale,
+        zero_point=zero_point,
+        axis=axis,
+        block_size=block_size,
+    )
+
+
+def _two_level(
+    name: str,
+    entry: Fields,
+    format: Format,
+    axis: int | None,
+    block_size: int | None,
+    integers: np.ndarray,
+    scale: np.ndarray,
+) -> TensorRecord:
+    if axis is None or block_size is None:
+        raise entry.error("axis" if axis is None else "block_size", "is missing, but there are blocks")
+    if "y_zero_point" in entry:
+        entry.array("y_zero_point")
+    axis = _counted_from_first(entry, axis, integers.ndim)
+    channels = [n for i, n in enumerate(integers.shape) if i == (1 if axis == 0 else 0)]
+    flat = scale.ravel()
+    if flat.shape != tuple(channels):
+        raise entry.error("block_size", f"gives blocks of shape {integers.shape} for {flat.size} channels")
+    return TensorRecord(
+        name,
+        format,
+        symmetric=True,
+        granularity="two-level",
+        scale=flat,
+        zero_point=np.zeros(flat.shape),
+        axis=axis,
+        block_size=block_size,
+        block_scales=integers.astype(np.int64),
+        scale_bits=format.bits,
+    )
+
+
+def _counted_from_first(entry: Fields, axis: int, rank: int) -> int:
+    if not -rank <= axis < rank:
+        raise entry.error("axis", f"is {axis}, but the scales have {rank} dimensions")
+    return axis % rank
+
+
+def _spread(integers: np.ndarray, scale: np.ndarray, axis: int | None) -> np.ndarray:
+    return scale if scale.ndim else np.full(integers.shape[1 if axis == 0 else 0], scale)
+
+
+def _format(entry: Fields) -> Format:
+    text = entry.text("output_dtype")
+    if text == "int32":
+        return IntFormat(32, signed=True)
+    try:
+        return parse_format(text)
+    except UsageError as error:
+        raise entry.error("output_dtype", f"is not known: {error}") from error
+
+
+def _check_zero_point(entry: Fields, format: Format, zero_point: np.ndarray) -> None:
+    if not isinstance(format, IntFormat):
+        if np.any(zero_point):
+            raise entry.error("y_zero_point", "must be 0 for a float type")
+        return
+    whole = format.bits == 2 or np.array_equal(zero_point, np.rint(zero_point))
+    if not whole or np.any((zero_point < format.lowest) | (zero_point > format.highest)):
+        raise entry.error("y_zero_point", f"holds a number that {format} does not have")
+
+
+def _is_symmetric(format: Format, zero_point: np.ndarray) -> bool:
+    if not isinstance(format, IntFormat):
+        return True
+    middle = 0.0 if format.signed else (format.highest + 1) // 2
+    shifted = format.bits == 2 and np.all(zero_point == middle - 0.5)
+    return bool(shifted or np.all(zero_point == middle))
+
+
+def write(document: Document) -> dict[str, Any]:
+    """The content of a file.
+
+    Raises:
+        UsageError: a tensor has a grid that this version cannot say.
+    """
+    return {"encodings": [_entry(record, document.version) for record in document.records]}
+
+
+def _entry(record: TensorRecord, version: str) -> dict[str, Any]:
+    if not record.has_scale:
+        raise UsageError(
+            f"'{record.name}': version {version} has no 16-bit floats; use 1.0.0, or leave the tensor out"
+        )
+    entry: dict[str, Any] = {"name": record.name, "output_dtype": str(record.format)}
+    if record.granularity != "tensor":
+        if record.axis is None:
+            raise UsageError(
+                f"'{record.name}': version {version} needs the axis of its channels or blocks, which the "
+                "source does not say; give the model"
+            )
+        entry["axis"] = record.axis
+    if record.granularity in ("block", "two-level"):
+        entry["block_size"] = record.block_size
+    if record.granularity == "two-level":
+        return entry | _two_level_fields(record, version)
+    entry["y_scale"] = record.scale.tolist()
+    if np.any(record.zero_point):
+        entry["y_zero_point"] = _plain(record.zero_point)
+    return entry
+
+
+def _two_level_fields(record: TensorRecord, version: str) -> dict[str, Any]:
+    assert record.block_scales is not None and record.axis is not None
+    integers = record.block_scales
+    channel_axis = 1 if record.axis == 0 else 0
+    if version == "2.1.0":
+        scale = {"x": integers.tolist(), "x_scale": record.scale.tolist(), "axis": channel_axis}
+        return {"y_scale": scale}
+    if record.scale_bits != record.format.bits:
+        raise UsageError(
+            f"'{record.name}': version 2.0.0 has two-level blocks of {record.format.bits} bits only with as "
+            f"many bits for the scale of a block, not {record.scale_bits}; use 2.1.0 or 1.0.0"
+        )
+    shape = [-1 if axis == channel_axis else 1 for axis in range(integers.ndim)]
+    return {
+        "per_block_int_scale": integers.tolist(),
+        "per_channel_float_scale": record.scale.reshape(shape).tolist(),
+    }
+
+
+def _plain(numbers: np.ndarray) -> Any:
+    """Integers as integers."""
+    whole = np.array_equal(numbers, np.rint(numbers))
+    return numbers.astype(np.int64).tolist() if whole else numbers.tolist()

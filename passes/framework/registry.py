@@ -1,0 +1,91 @@
+"""Finds every pass: those in the modules of this package, and those that installed plugins bring.
+
+Nothing is registered by hand: a new file below ``passes/`` with a subclass of ``Pass`` is enough, and so is
+one below the module of a plugin (see :mod:`qc.ir.base.plugins`).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterable, Iterator
+from types import ModuleType
+
+from qc.ir.base.plugins import plugins
+from qc.ir.errors import UsageError, nearest
+
+from .base import Pass
+from .definition import check_definition
+from .pipeline import COMBINATORS
+
+
+class Registry:
+    """Passes by name.
+
+    Raises:
+        UsageError: two passes have the same name, or a pass is not declared as it must be.
+    """
+
+    def __init__(self, classes: Iterable[type[Pass]]) -> None:
+        found: dict[str, type[Pass]] = {}
+        for cls in classes:
+            check_definition(cls)
+            other = found.setdefault(cls.name, cls)
+            if other is not cls:
+                raise UsageError(
+                    f"two passes are named '{cls.name}': {_path(other)} and {_path(cls)}; rename one of them"
+                )
+        self._classes = dict(sorted(found.items()))
+
+    def get(self, name: str) -> type[Pass]:
+        """The pass of that name; raises UsageError with the nearest name if there is none."""
+        if name not in self._classes:
+            # A combinator is what was meant as often as a pass, so those names are suggested too.
+            hint = nearest(name, [*self.names(), *COMBINATORS])
+            raise UsageError(f"unknown pass '{name}'{hint}; 'qc list-passes' shows all")
+        return self._classes[name]
+
+    def names(self) -> list[str]:
+        """All names in alphabetical order."""
+        return list(self._classes)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._classes
+
+    def __iter__(self) -> Iterator[type[Pass]]:
+        return iter(self._classes.values())
+
+
+@functools.cache
+def registry() -> Registry:
+    """All passes of qc and of the installed plugins, found once per process."""
+    package = importlib.import_module("qc.passes")
+    modules = [package, *(plugin.module for plugin in plugins())]
+    return Registry(cls for module in modules for cls in passes_below(module))
+
+
+def passes_below(module: ModuleType) -> list[type[Pass]]:
+    """The passes defined in a module, or in all modules of a package and its folders, in a fixed order."""
+    found = passes_in(module)
+    for info in sorted(pkgutil.iter_modules(getattr(module, "__path__", [])), key=lambda info: info.name):
+        found += passes_below(importlib.import_module(f"{module.__name__}.{info.name}"))
+    return found
+
+
+def passes_in(module: ModuleType) -> list[type[Pass]]:
+    """The passes defined in this very module; abstract and underscored classes are building blocks."""
+    return [
+        item
+        for name, item in sorted(vars(module).items())
+        if isinstance(item, type)
+        and issubclass(item, Pass)
+        and item.__module__ == module.__name__
+        and not inspect.isabstract(item)
+        and not name.startswith("_")
+    ]
+
+
+def _path(cls: type[Pass]) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"

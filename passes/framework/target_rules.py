@@ -1,0 +1,200 @@
+"""The rules that target files are made of: number formats, and how an op or a region runs."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
+
+from qc.ir.errors import UsageError, nearest
+from qc.ir.graph import Op
+from qc.ir.quant.formats import Format, IntFormat, parse_format
+from qc.ir.quant.spec import QuantSpec
+from qc.patterns import supergroup_names
+from qc.patterns.attributes import attribute_of, known_attributes, nearest_op_type
+
+Runs = Literal["integer", "between", "carry", "float"]
+
+
+class Strict(BaseModel):
+    """A table of a target file: unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FormatRule(Strict):
+    """The number format of one kind of tensor.
+
+    Attributes:
+        dtype: the format that passes choose.
+        also: other formats that the target runs, which an option of a pass may ask for.
+        symmetric: the zero point must be 0 (the middle of the codes, for unsigned ones).
+        weight_only: formats that the target multiplies with float data, and with no other.
+        narrow: symmetric codes leave out the lowest one.
+        blocks: there may be a scale for every block of a channel.
+    """
+
+    dtype: str
+    also: tuple[str, ...] = ()
+    weight_only: tuple[str, ...] = ()
+    symmetric: bool = False
+    narrow: bool = False
+    blocks: bool = False
+
+    @field_validator("dtype")
+    @classmethod
+    def _is_known(cls, dtype: str) -> str:
+        _require_format(dtype)
+        return dtype
+
+    @field_validator("also", "weight_only")
+    @classmethod
+    def _are_known(cls, formats: tuple[str, ...]) -> tuple[str, ...]:
+        for dtype in formats:
+            _require_format(dtype)
+        return formats
+
+    def spec(self) -> QuantSpec:
+        """The per-tensor spec of this rule."""
+        return QuantSpec(parse_format(self.dtype), self.symmetric, self.narrow)
+
+    def allows(self, format: Format) -> bool:
+        """Whether the target runs numbers of that format; one of fewer bits in the same storage is such."""
+        known = [parse_format(dtype) for dtype in (self.dtype, *self.also)]
+        return format in known or any(_holds(one, format) for one in known)
+
+    def is_weight_only(self, format: Format) -> bool:
+        """Whether the target runs numbers of that format next to float data alone."""
+        return str(format) in self.weight_only
+
+    @property
+    def known(self) -> str:
+        """The formats that it allows, as messages name them."""
+        return " or ".join((self.dtype, *self.also))
+
+
+def _require_format(dtype: str) -> None:
+    try:
+        parse_format(dtype)
+    except UsageError as error:
+        raise ValueError(str(error)) from error
+
+
+def _holds(wide: Format, format: Format) -> bool:
+    if not isinstance(wide, IntFormat) or not isinstance(format, IntFormat):
+        return False
+    stored_alike = (wide.storage_bits, wide.signed) == (format.storage_bits, format.signed)
+    return stored_alike and format.bits <= wide.bits
+
+
+class OpRule(Strict):
+    """How the target runs an op or a region.
+
+    If, Loop and Scan compute nothing themselves: for them ``carry`` lets their bodies run as the main graph
+    does, and ``float`` keeps all that is inside in float.
+
+    Attributes:
+        runs: ``integer`` whenever its weight or inputs allow; ``between`` only between integer producers and
+            integer readers (where it saves conversions); ``carry``: moves data, so it runs in whatever grid
+            its input has; ``float``: never in integers.
+        output: whether the result is quantized ``always``, or only ``when-read`` by integer readers alone.
+        output_range: a fixed range for the result, for functions whose range is known.
+        output_ranges: the same by the format of the result, where the target fixes the scale itself.
+        share_grid: all data inputs and the output must have one grid.
+        per_channel: the weight has one scale per output channel.
+        fused_with: op types whose result, where nothing else reads it, this op takes as it is, since both
+            run as one. That input has no grid, and without such an input the op runs in float.
+        parameters: input ports of parameters, such as the scale and the bias of a normalization, that have
+            grids like weight and bias of other ops; without, parameters of normalizations stay float.
+        without: attributes with which, whatever their value, an op runs in float.
+        only: attributes, or parameters that newer opsets hold in inputs, with the value that an op has them
+            at; at any other it runs in float. Of a region they are those of its last op, and where these
+            differ it counts as the ops that it is made of.
+        written_as: the only op that the target runs it as: a region of other ops is not one to it.
+        why: the reason shown for a tensor that stays float because of this rule.
+    """
+
+    runs: Runs = "integer"
+    output: Literal["always", "when-read"] = "always"
+    output_range: tuple[float, float] | None = None
+    output_ranges: dict[str, tuple[float, float]] = Field(default_factory=dict)
+    share_grid: bool = False
+    per_channel: bool = True
+    fused_with: tuple[str, ...] = ()
+    parameters: tuple[int, ...] = ()
+    without: tuple[str, ...] = ()
+    only: dict[str, str | float] = Field(default_factory=dict)
+    written_as: str | None = None
+    why: str | None = None
+    _asked_by: str = PrivateAttr("")
+
+    @property
+    def asked_by(self) -> str:
+        """Where it stands: ``ort-cpu.toml, line 25``; empty for a rule that comes from no file."""
+        return self._asked_by
+
+    def range_in(self, format: Format) -> tuple[float, float] | None:
+        """The fixed range of the result in a format; None if it is not fixed."""
+        return self.output_ranges.get(str(format), self.output_range)
+
+    def require_attributes(self, owner: str, known: frozenset[str]) -> None:
+        """Raises ValueError for an attribute in ``without`` or ``only`` that is not a known one."""
+        for name in (*self.without, *self.only):
+            if name not in known:
+                raise ValueError(f"'{owner}' has no attribute '{name}'{nearest(name, sorted(known))}")
+
+    def barred_by(self, op: Op) -> str | None:
+        """What keeps the rule from holding for an op, such as ``mode = 'linear'``; None if nothing does."""
+        with_any = next((f"the attribute '{name}'" for name in self.without if name in op.attributes), None)
+        if with_any is not None:
+            return with_any
+        for name, wanted in self.only.items():
+            found = attribute_of(op, name, op.graph.op_inputs(op))
+            if found != wanted:
+                known = f"{name} = {found!r}" if isinstance(found, str | int | float) else f"such a '{name}'"
+                return f"{known}, only with {wanted!r}"
+        return None
+
+    def in_float(self, why: str, asked_by: str) -> OpRule:
+        """The same rule for what runs in float after all."""
+        rule = self.model_copy(update={"runs": "float", "why": why})
+        rule._asked_by = asked_by
+        return rule
+
+
+class OwnSupergroup(Strict):
+    """A supergroup that a target file defines: ops that follow each other.
+
+    Attributes:
+        name: what its matches are called; no supergroup of qc or a plugin has the name.
+        op_list: the types of the ops. Each reads the one before as its first input, or as any input if those
+            may be swapped; only the last result may be used elsewhere.
+    """
+
+    name: str
+    op_list: tuple[str, ...]
+    _rule: OpRule = PrivateAttr(default_factory=OpRule)
+
+    @field_validator("name")
+    @classmethod
+    def _is_free(cls, name: str) -> str:
+        if not name.isidentifier():
+            raise ValueError(f"'{name}' is not made of letters, digits and underscores")
+        if name in supergroup_names():
+            raise ValueError(f"there is a supergroup '{name}' already; choose another name")
+        return name
+
+    @field_validator("op_list")
+    @classmethod
+    def _is_chain(cls, op_list: tuple[str, ...]) -> tuple[str, ...]:
+        if len(op_list) < 2:
+            raise ValueError("a supergroup is made of at least two ops")
+        for op_type in op_list:
+            require_op(op_type)
+        return op_list
+
+
+def require_op(op_type: str) -> None:
+    """Raises ValueError for what is no op of ONNX."""
+    if known_attributes(op_type) is None:
+        raise ValueError(f"ONNX has no op '{op_type}'{nearest_op_type(op_type)}")

@@ -1,0 +1,73 @@
+"""A model with its quantizers in a newer opset, for grids that the operators of its own cannot say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from onnx import helper, version_converter
+
+from qc.ir import lift
+from qc.ir.errors import ModelError, UsageError
+from qc.ir.facts.scopes import tensors_by_name
+from qc.ir.graph import Value
+from qc.ir.model import Model
+from qc.ir.onnx.lower import lower
+from qc.ir.quant.spec import Quantizer
+from qc.ir.quant_table import Site
+from qc.ir.verify import verify
+
+
+def in_opset(model: Model, opset: int) -> Model:
+    """The model, or if its opset is older, a copy of it in that opset with the same quantizers.
+
+    Raises:
+        ModelError: ONNX cannot convert the model.
+        UsageError: a quantized tensor is not there any more.
+    """
+    if model.opset >= opset:
+        return model
+    try:
+        proto = version_converter.convert_version(lower(model), opset)
+        oldest_ir = helper.find_min_ir_version_for(proto.opset_import, ignore_unknown=True)
+        proto.ir_version = max(proto.ir_version, oldest_ir)
+        newer = lift(proto, model.base_dir)
+        verify(newer)
+    except Exception as error:  # the converter raises bare exceptions of its C++ library
+        raise ModelError(
+            f"the grids need opset {opset}, the model has {model.opset}, and ONNX cannot convert it "
+            f"({' '.join(str(error).split())}): convert it first"
+        ) from error
+    _carry_over(model, newer)
+    return newer
+
+
+def _carry_over(model: Model, newer: Model) -> None:
+    values = tensors_by_name(newer.graph)
+    names = {value: name for name, value in tensors_by_name(model.graph).items()}
+    made: dict[Quantizer, Quantizer] = {}
+    for site in model.quant.sites():
+        held = model.quant.get(site)
+        place = _same_site(site, names, values)
+        if place is None or held is None or held.encoding is None:
+            raise UsageError(f"{site} cannot be carried over to opset {newer.opset}: convert the model first")
+        reason = f"as in opset {model.opset}"
+        known = held in made
+        made[held] = newer.quant.place(place, made.get(held, held.spec), reason)
+        if not known:
+            newer.quant.calibrate(made[held], held.encoding, reason)
+
+
+def _same_site(site: Site, names: dict[Value, str], values: Mapping[str, Value]) -> Site | None:
+    """The site in the converted model, where tensors have kept their names."""
+    value = values.get(names.get(site.value.original, ""))
+    if site.op is None or value is None:
+        return Site(value) if value is not None else None
+    made = next((names[result] for result in site.op.graph.op_outputs(site.op) if result in names), "")
+    result = values.get(made)
+    op = result.graph.producer(result) if result is not None else None
+    if op is None or op.op_type != site.op.op_type:
+        return None
+    for port, read in enumerate(op.graph.op_inputs(op)):
+        if port == site.port and read is not None and read.original is value:
+            return Site(read, op, port)
+    return None

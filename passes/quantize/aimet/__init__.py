@@ -1,0 +1,1 @@
+"""AIMET's own arithmetic of ranges."""

@@ -1,0 +1,1 @@
+"""What `calibrate` is made of: ranges, thresholds, and biases that follow from other grids."""

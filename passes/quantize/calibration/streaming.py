@@ -1,0 +1,68 @@
+"""What AIMET's search sees, which looks at the tensors of one feed after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from qc.ir.errors import DataError, UsageError
+from qc.ir.graph import Value
+from qc.ir.model import Model
+from qc.ir.onnx.lower import lower
+
+from ...framework.context import PassContext
+from ..aimet.arithmetic import Histogram
+
+
+class FeedStatistics:
+    """Range and AIMET's histogram of the tensors that share a quantizer."""
+
+    def __init__(self) -> None:
+        self.histogram = Histogram()
+        self.feeds = 0
+        self._low, self._high = np.inf, -np.inf
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The smallest and the largest value."""
+        return float(self._low), float(self._high)
+
+    def add(self, array: np.ndarray) -> None:
+        """Takes in one tensor."""
+        if not array.size:
+            return
+        low, high = float(array.min()), float(array.max())
+        self._low, self._high = min(self._low, low), max(self._high, high)
+        self.feeds += 1
+        self.histogram.add(array)
+
+
+def stream(
+    model: Model, context: PassContext, values: Iterable[Value], user: str
+) -> Iterator[dict[Value, np.ndarray]]:
+    """The numbers of some tensors on one feed after the other.
+
+    Raises:
+        UsageError: a tensor is inside the body of an If, Loop or Scan.
+        DataError: a tensor holds NaN or infinity.
+    """
+    inside = next((value for value in values if value.graph is not model.graph), None)
+    if inside is not None:
+        raise UsageError(
+            f"{user} cannot look at '{inside.name}' inside a body on each feed; use another method, or the "
+            "arithmetic of qc"
+        )
+    data = context.required_data(user)
+    feeds = context.track(data, "calibrating", getattr(data, "length", None))
+    sources = {value.name: value for value in values}
+    results = context.required_executor().run(lower(model), feeds, list(sources), base_dir=model.base_dir)
+    for index, result in enumerate(results):
+        arrays = {sources[name]: array for name, array in result.items()}
+        for value, array in arrays.items():
+            if not np.isfinite(array.astype(np.float32, copy=False)).all():
+                raise DataError(
+                    f"tensor '{value.name}' holds NaN or infinity on feed {index}; remove that sample or "
+                    "mend the model"
+                )
+        yield arrays

@@ -1,0 +1,164 @@
+"""Analyses of what flows through a graph and its bodies: data or mere shapes, finite numbers or infinity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Iterator
+from typing import TypeGuard
+
+from onnx import TensorProto
+
+from qc.ir.analysis import CONSTANTS, STRUCTURE, TYPES, analysis
+from qc.ir.facts.op_traits import is_grid_preserving
+from qc.ir.facts.scopes import Scopes, scopes_of
+from qc.ir.graph import Graph, Op, Value
+
+# Numbers from here on stand for infinity, as in masks of attention: next to them float32 has no fractions.
+_AS_INFINITE = 2.0**24
+# Ports of inputs that an op moves, chooses from, or limits: numbers keep their order.
+_PASSED_ON: dict[str, Container[int]] = {
+    **dict.fromkeys(("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze", "Clip"), (0,)),
+    **dict.fromkeys(("Expand", "Slice", "Split", "Tile"), (0,)),
+    **dict.fromkeys(("Concat", "Max"), range(2**31)),
+    "Where": (1, 2),
+}
+_MASKING = ("Add", "Sub", "Sum", "Where")
+_SOFTMAX_REGIONS = ("softmax", "masked_softmax")
+# Ops whose result can hold an infinity of any input; those that only move data take it from the first.
+_PASSING = ("Add", "Cast", "CastLike", "Concat", "Mul", "Sub", "Sum", "Trilu", "Where")
+
+
+# Ops that read the shape of a tensor and not its numbers.
+SHAPE_READERS = ("Shape", "Size")
+
+
+def reads_shape_only(op: Op) -> bool:
+    """Whether the op reads the shape of a tensor and not its numbers."""
+    return op.is_type(*SHAPE_READERS)
+
+
+def is_plain_float(value: Value) -> bool:
+    """Whether the value is a float32 tensor; 16-bit floats are left as they are."""
+    return value.original.type.elem_type == TensorProto.FLOAT
+
+
+@analysis(STRUCTURE, CONSTANTS)
+def data_values(graph: Graph) -> frozenset[Value]:
+    """Values that depend on the numbers of a graph input, be it of a body, and not on shapes alone."""
+    scopes = scopes_of(graph)
+    data = {value for inner in scopes.graphs for value in inner.inputs if value.const is None}
+    for op in scopes.ops:
+        read = [*op.graph.op_inputs(op), *(value for body in op.subgraphs.values() for value in body.outputs)]
+        depends = any(value is not None and value.original in data for value in read)
+        if depends and not reads_shape_only(op):
+            data.update(value for value in op.graph.op_outputs(op) if value is not None)
+    return frozenset(data)
+
+
+@analysis(STRUCTURE)
+def masked_scores(graph: Graph) -> frozenset[Value]:
+    """Values that a mask may have been added to or put into, and that nothing but Softmax ever sees.
+
+    Softmax gives exactly 0 to all that lies far below the largest of a row, however far that is. In between
+    there may be ops that only move numbers, choose between them or limit them.
+    """
+    scopes = scopes_of(graph)
+    masked: set[Value] = set()
+    for op in scopes.ops:
+        passed = [value.original for _, value in _passed_on(op)]
+        if op.is_type(*_MASKING) or any(value in masked for value in passed):
+            masked.update(filter(_is_float, op.graph.op_outputs(op)[:1]))
+    unseen: set[Value] = set()
+    for op in reversed(scopes.ops):
+        for value in op.graph.op_outputs(op):
+            if value in masked and _is_seen_by_softmax_only(scopes, value, unseen):
+                unseen.add(value)
+    return frozenset(unseen)
+
+
+def _is_seen_by_softmax_only(scopes: Scopes, value: Value, unseen: set[Value]) -> bool:
+    uses = list(scopes.uses(value))
+    if not uses or scopes.is_exposed(value) or scopes.onward(value):
+        return False
+    for op, port in uses:
+        region = op.graph.model.region_of(op)
+        inside = region is not None and region.name in _SOFTMAX_REGIONS
+        passes_on = any(port == place for place, _ in _passed_on(op)) and op.graph.op_outputs(op)[0] in unseen
+        if not (inside or passes_on or (op.is_type("Softmax") and port == 0)):
+            return False
+    return True
+
+
+def _passed_on(op: Op) -> Iterator[tuple[int, Value]]:
+    """The inputs of an op, with their ports, whose numbers it moves, chooses from or limits."""
+    ports = _PASSED_ON.get(op.op_type, ()) if not op.domain else ()
+    for port, value in enumerate(op.graph.op_inputs(op)):
+        if value is not None and port in ports:
+            yield port, value
+
+
+@analysis(STRUCTURE, TYPES, CONSTANTS)
+def infinite_values(graph: Graph) -> frozenset[Value]:
+    """Values that can hold an infinity of a constant, or what stands for it.
+
+    Scores that only Softmax sees are not among them as long as they are finite: a grid for what is not masked
+    saturates far enough below.
+    """
+    return huge_values(graph) - (masked_scores(graph) - _reached_by(graph, math.inf))
+
+
+@analysis(STRUCTURE, TYPES, CONSTANTS)
+def huge_values(graph: Graph) -> frozenset[Value]:
+    """Values that can hold an infinity of a constant, or what stands for it; infinite in 16-bit floats."""
+    return _reached_by(graph, _AS_INFINITE)
+
+
+def _reached_by(graph: Graph, least: float) -> frozenset[Value]:
+    """Values that can hold a number of a constant that is at least so large."""
+    scopes = scopes_of(graph)
+    found: set[Value] = set()
+    holding: dict[Value, bool] = {}
+
+    def may_be_infinite(value: Value | None) -> bool:
+        if value is None:
+            return False
+        value = value.original
+        if value.const is not None and value not in holding:
+            holding[value] = _holds(value, least)
+        return value in found or holding.get(value, False)
+
+    while True:
+        count = len(found)
+        for op in scopes.ops:
+            if any(map(may_be_infinite, _passing_inputs(op))):
+                found.update(filter(_is_float, op.graph.op_outputs(op)))
+            for passage in scopes.passages.get(op, ()):
+                if any(map(may_be_infinite, passage.sources)):
+                    found.update(filter(_is_float, passage.results))
+        # Only what a loop carries around can have changed something that was visited before.
+        if len(found) == count or not scopes.passages:
+            return frozenset(found)
+
+
+def _passing_inputs(op: Op) -> tuple[Value | None, ...]:
+    """The inputs whose infinity can become one of a result."""
+    inputs = op.graph.op_inputs(op)
+    if is_grid_preserving(op):
+        return inputs[:1]
+    return inputs if op.is_type(*_PASSING) else ()
+
+
+def _is_float(value: Value | None) -> TypeGuard[Value]:
+    return value is not None and value.is_float
+
+
+def holds_infinity(value: Value) -> bool:
+    """Whether a float32 constant has an infinity, or a number that stands for it."""
+    return _holds(value, _AS_INFINITE)
+
+
+def _holds(value: Value, least: float) -> bool:
+    if value.const is None or not is_plain_float(value):
+        return False
+    low, high = value.const.extremes()
+    return max(high, -low) >= least

@@ -1,0 +1,78 @@
+"""Which ops and tensors of a model a rule selects."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from qc.ir.errors import UsageError, nearest
+from qc.ir.facts.scopes import tensors_by_name
+from qc.ir.graph import Op, Value
+from qc.ir.model import Model
+
+from ..precision.rules import KINDS, Rule
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Ops in topological order, or float tensors in the order of the model; never both."""
+
+    ops: tuple[Op, ...] = ()
+    tensors: tuple[Value, ...] = ()
+
+
+def select(model: Model, rule: Rule) -> Selection:
+    """What a rule is for, in the main graph and in all bodies.
+
+    Raises:
+        UsageError: it selects nothing, with the most similar name, or names of different kinds.
+    """
+    kinds = [rule.kind] if rule.kind is not None else list(KINDS)
+    names = {kind: _names(model, kind) for kind in kinds}
+    fitting = {kind: _fitting(rule, list(names[kind])) for kind in kinds}
+    found = [kind for kind in kinds if fitting[kind]]
+    if not found:
+        what = KINDS[rule.kind] if rule.kind is not None else "op type, op, region or tensor"
+        similar = nearest(rule.name, [name for kind in kinds for name in names[kind]])
+        verb = "fits" if rule.regex else "is called"
+        hint = similar or "; passes before may have removed it"
+        raise UsageError(f"{_place(rule)}no {what} of the model {verb} '{rule.name}'{hint}")
+    if len(found) > 1:
+        options = " or ".join(f"'{kind}:{rule.name}'" for kind in found)
+        raise UsageError(f"{_place(rule)}'{rule.name}' is the name of several things; write {options}")
+    chosen = dict.fromkeys(member for name in fitting[found[0]] for member in names[found[0]][name])
+    if found[0] == "tensor":
+        return Selection(tensors=tuple(value for value in chosen if isinstance(value, Value)))
+    return Selection(ops=tuple(op for op in _ops(model) if op in chosen))
+
+
+def _place(rule: Rule) -> str:
+    return f"{rule.asked_by}: " if rule.asked_by else ""
+
+
+def _fitting(rule: Rule, names: list[str]) -> list[str]:
+    fits: Callable[[str], object] = re.compile(rule.name).fullmatch if rule.regex else rule.name.__eq__
+    return [name for name in names if name and fits(name)]
+
+
+def _names(model: Model, kind: str) -> dict[str, list[Op | Value]]:
+    """All names of a kind, with what has them."""
+    found: dict[str, list[Op | Value]] = {}
+    if kind == "tensor":
+        graphs = set(model.graph.walk())
+        for name, value in tensors_by_name(model.graph).items():
+            if value.is_float and value.graph in graphs:
+                found[name] = [value]
+        return found
+    if kind == "region":
+        for region in model.regions:
+            found.setdefault(region.name, []).extend(region.ops)
+        return found
+    for op in _ops(model):
+        found.setdefault(op.op_type if kind == "type" else op.name, []).append(op)
+    return found
+
+
+def _ops(model: Model) -> list[Op]:
+    return [op for graph in model.graph.walk() for op in graph.ops()]

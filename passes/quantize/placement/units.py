@@ -1,0 +1,329 @@
+"""Units: what the target runs as one operator, and which of them run in integers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+from qc.ir.facts.op_traits import bias_port, is_parameter, trained_ports, weight_port
+from qc.ir.facts.scopes import Scopes, scopes_of
+from qc.ir.graph import Op, Value
+from qc.ir.model import Model
+from qc.ir.region import Region
+
+from ...framework.target import Target
+from ...framework.target_rules import OpRule
+from .dataflow import data_values, huge_values, infinite_values, is_plain_float, reads_shape_only
+
+
+class Reason(NamedTuple):
+    """Why a tensor stays float.
+
+    Attributes:
+        text: the reason, as the user reads it.
+        asked_by: the line of configuration behind it; empty if there is none.
+        suggestion: what would change it; empty if nothing is known to.
+    """
+
+    text: str
+    asked_by: str = ""
+    suggestion: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """A region that the target knows, or a single op, with the rule that it follows."""
+
+    ops: tuple[Op, ...]
+    rule: OpRule
+    region: Region | None = None
+
+    @property
+    def root(self) -> Op:
+        """The op that produces the result."""
+        return self.ops[-1]
+
+    @property
+    def label(self) -> str:
+        """How messages name the unit."""
+        return f"{self.region.name} at {self.root.label}" if self.region is not None else self.root.label
+
+
+class Input(NamedTuple):
+    """One reading of data by a unit."""
+
+    value: Value
+    op: Op
+    port: int
+
+
+class UnitMap:
+    """The units of the main graph and of all bodies, and which of them run in integers.
+
+    A tensor is asked about by its original or any stand-in; sets of values hold originals.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        target: Target,
+        left_float: Mapping[Op, Reason] = MappingProxyType({}),
+        saturates: bool = True,
+    ) -> None:
+        """Looks at a model.
+
+        Args:
+            left_float: ops that run in float whatever the target says, with the reason.
+            saturates: whether the format of activations saturates, as all but 16-bit floats do.
+        """
+        self.scopes = scopes_of(model.graph)
+        self._of_op: dict[Op, Unit] = {}
+        self._inputs: dict[Unit, tuple[Input, ...]] = {}
+        self._outputs: dict[Unit, tuple[Value, ...]] = {}
+        self._fused: dict[Unit, Value | None] = {}
+        self._all_integer: dict[Value, bool] = {}
+        self._data = data_values(model.graph)
+        self._infinite = infinite_values(model.graph) if saturates else huge_values(model.graph)
+        for unit in _units(model, self.scopes, target, left_float):
+            self._of_op.update(dict.fromkeys(unit.ops, unit))
+        # In topological order: a unit counts where its last op stands.
+        self.units = [self._of_op[op] for op in self.scopes.ops if self._of_op[op].root is op]
+        self.integer = {
+            unit: None
+            for unit in self.units
+            if unit.rule.runs in ("integer", "between") and self._is_eligible(unit)
+        }
+        self._settle_between()
+
+    def unit_of(self, op: Op) -> Unit:
+        """The unit that ``op`` belongs to."""
+        return self._of_op[op]
+
+    def runs_integer(self, op: Op | None) -> bool:
+        """Whether ``op`` exists and its unit runs in integers."""
+        return op is not None and self._of_op[op] in self.integer
+
+    def is_carry(self, op: Op | None) -> bool:
+        """Whether ``op`` only moves the data of its first input."""
+        return op is not None and op not in self.scopes.passages and self._of_op[op].rule.runs == "carry"
+
+    def is_data(self, value: Value) -> bool:
+        """Whether ``value`` depends on the numbers of an input, and not on shapes and constants alone."""
+        return value.original in self._data
+
+    def is_infinite(self, value: Value) -> bool:
+        """Whether ``value`` can hold an infinity of a constant, or what stands for it."""
+        return value.original in self._infinite
+
+    def inputs(self, unit: Unit) -> tuple[Input, ...]:
+        """The float32 data that the unit reads from outside.
+
+        What can hold infinity is not among them, nor are parameters, unless the rule gives them grids.
+        """
+        if unit not in self._inputs:
+            self._inputs[unit] = tuple(self._find_inputs(unit))
+        return self._inputs[unit]
+
+    def is_weight(self, unit: Unit, op: Op, port: int) -> bool:
+        """Whether what an op reads there is a weight, or the scale of a normalization that has a grid."""
+        return port == weight_port(op) or (port in unit.rule.parameters and _is_trained("weight", op, port))
+
+    def is_bias(self, unit: Unit, value: Value, op: Op, port: int) -> bool:
+        """Whether what an op reads there is a bias: by its definition, or as its region captured it."""
+        in_region = unit.region is not None and unit.region.captures.get("bias") is value
+        of_norm = port in unit.rule.parameters and _is_trained("bias", op, port)
+        return port == bias_port(op) or of_norm or (in_region and op.is_type("Add"))
+
+    def outputs(self, unit: Unit) -> tuple[Value, ...]:
+        """The float32 values that the unit makes and shows to others, without those that can be infinite."""
+        if unit not in self._outputs:
+            self._outputs[unit] = tuple(self._find_outputs(unit))
+        return self._outputs[unit]
+
+    def fused_input(self, unit: Unit) -> Value | None:
+        """The input that the unit takes without a grid, since what makes it runs as one with the unit."""
+        if not unit.rule.fused_with:
+            return None
+        if unit not in self._fused:
+            self._fused[unit] = next(self._find_fused_inputs(unit), None)
+        return self._fused[unit]
+
+    def all_readers_integer(self, value: Value) -> bool:
+        """Whether ``value`` is read, and every reader runs in integers.
+
+        Looks through data movers, and into and out of the bodies of If, Loop and Scan.
+        """
+        if value.original not in self._all_integer:
+            self._all_integer[value.original] = self._is_read_by_integer_only(value.original)
+        return self._all_integer[value.original]
+
+    # -- internals ----------------------------------------------------------------------------------
+
+    def _find_inputs(self, unit: Unit) -> Iterator[Input]:
+        for op in unit.ops:
+            for port, value in enumerate(op.graph.op_inputs(op)):
+                is_data = port in unit.rule.parameters or not is_parameter(op, port)
+                if value is None or not self._has_grid(value) or not is_data:
+                    continue
+                outside = op.graph.producer(value) not in unit.ops
+                if outside and value is not self.fused_input(unit):
+                    yield Input(value, op, port)
+
+    def _find_fused_inputs(self, unit: Unit) -> Iterator[Value]:
+        for op in unit.ops:
+            for value in op.graph.op_inputs(op):
+                producer = op.graph.producer(value) if value is not None else None
+                if value is None or producer is None or producer in unit.ops:
+                    continue
+                maker = self._of_op[producer]
+                fits = any(made.is_type(*unit.rule.fused_with) for made in maker.ops)
+                alone = len(op.graph.uses(value)) == 1 and not self.scopes.leaves(value)
+                if fits and alone and maker.rule.runs == "integer":
+                    yield value
+
+    def _find_outputs(self, unit: Unit) -> Iterator[Value]:
+        region = unit.region
+        for value in (value for op in unit.ops for value in op.graph.op_outputs(op)):
+            if value is None or not self._has_grid(value):
+                continue
+            if region is None or not region.is_inner(value):
+                yield value
+
+    def _is_read_by_integer_only(self, value: Value) -> bool:
+        pending, known, seen = [value], {value}, False
+        while pending:
+            current = pending.pop()
+            if self.scopes.leaves(current):
+                return False
+            reached = list(self.scopes.onward(current))
+            for op, port in self.scopes.uses(current):
+                if reads_shape_only(op):
+                    continue
+                if self.is_carry(op) and port == 0:
+                    reached.extend(out for out in op.graph.op_outputs(op) if out is not None)
+                elif (
+                    not isinstance(port, int)
+                    or not self.runs_integer(op)
+                    or is_parameter(op, port)
+                    or current is self.fused_input(self.unit_of(op))
+                ):
+                    return False
+                seen = True
+            pending.extend(out for out in reached if out not in known)
+            known.update(reached)
+        return seen
+
+    def _has_grid(self, value: Value) -> bool:
+        return is_plain_float(value) and not self.is_infinite(value)
+
+    def _is_eligible(self, unit: Unit) -> bool:
+        """Whether the unit computes float32 data from float32 data."""
+        outputs = self.outputs(unit)
+        given = [value for value, _, _ in self.inputs(unit)]
+        if unit.rule.fused_with and self.fused_input(unit) is None:
+            return False
+        return any(map(self.is_data, outputs)) and any(value.original.const is None for value in given)
+
+    def _settle_between(self) -> None:
+        """Drops ``between`` units until each has integer producers and an integer reader.
+
+        Decisions ripple in both directions, so sweeps forward and backward alternate until nothing changes.
+        What comes around a loop, or is read in the next iteration, does not count as integer.
+        """
+        if not any(unit.rule.runs == "between" for unit in self.integer):
+            return
+        while True:
+            count = len(self.integer)
+            self._sweep_forward()
+            self._sweep_backward()
+            if len(self.integer) == count:
+                return
+
+    def _sweep_forward(self) -> None:
+        from_integer: set[Value] = set()
+        for unit in self.units:
+            given = [value.original for value, _, _ in self.inputs(unit)]
+            given = [value for value in given if value.const is None]
+            if unit.rule.runs == "between" and not all(value in from_integer for value in given):
+                self.integer.pop(unit, None)
+            carried = self.is_carry(unit.root) and bool(given) and given[0] in from_integer
+            if carried or unit in self.integer:
+                from_integer.update(self.outputs(unit))
+            for passage in self.scopes.passages.get(unit.root, ()):
+                sources = [value for value in passage.sources if value.const is None]
+                if passage.outside is not None and sources and from_integer.issuperset(sources):
+                    from_integer.add(passage.outside)
+
+    def _sweep_backward(self) -> None:
+        read_by_integer: set[Value] = set()
+        for unit in reversed(self.units):
+            outputs = self.outputs(unit)
+            is_read = any(value in read_by_integer for value in outputs)
+            if unit.rule.runs == "between" and not is_read:
+                self.integer.pop(unit, None)
+            if unit in self.integer or (self.is_carry(unit.root) and is_read):
+                read_by_integer.update(value.original for value, _, _ in self.inputs(unit))
+            for passage in self.scopes.passages.get(unit.root, ()):
+                if passage.outside in read_by_integer:
+                    read_by_integer.update(passage.sources)
+
+
+def _is_trained(kind: str, op: Op, port: int) -> bool:
+    return not op.domain and trained_ports(op.op_type).get(kind) == port
+
+
+def _units(model: Model, scopes: Scopes, target: Target, left_float: Mapping[Op, Reason]) -> Iterator[Unit]:
+    def chosen(rule: OpRule, ops: tuple[Op, ...]) -> OpRule:
+        reason = next((reasons[op] for op in ops if op in reasons), None)
+        return rule if reason is None else rule.in_float(reason.text, reason.asked_by)
+
+    reasons = {**_in_float_bodies(scopes, target, left_float), **left_float}
+    claimed: set[Op] = set()
+    inside = set(scopes.graphs)
+    for region in model.regions:
+        known = target.region_rule(region.name)
+        if region.graph in inside and known is not None:
+            rule = chosen(known, region.ops)
+            claimed.update(region.ops)
+            if rule.runs == "float":
+                yield from (Unit((op,), rule) for op in region.ops)
+            else:
+                yield Unit(region.ops, rule, region)
+    for op in scopes.ops:
+        if op not in claimed:
+            yield Unit((op,), chosen(_rule_of(model, op, target), (op,)))
+
+
+def _rule_of(model: Model, op: Op, target: Target) -> OpRule:
+    if (op.domain, op.op_type, op.overload) in model.functions:
+        return OpRule(runs="float", why="it calls a function of the model; 'inline-functions' opens it")
+    rule = target.rule_for(op.op_type, op.domain)
+    barred = rule.barred_by(op)
+    if barred is not None:
+        return rule.in_float(f"the target does not run it with {barred}", rule.asked_by)
+    return rule
+
+
+def _in_float_bodies(scopes: Scopes, target: Target, left_float: Mapping[Op, Reason]) -> dict[Op, Reason]:
+    """The ops of bodies that cannot run in integers because of their owner, with the reason."""
+    reasons: dict[Op, Reason] = {}
+    for graph in scopes.graphs:
+        owner = graph.parent
+        if owner is None:
+            continue
+        rule = target.rule_for(owner.op_type, owner.domain)
+        if owner not in scopes.passages:
+            why = Reason(f"it is inside {owner.label}, whose bodies only its runtime knows how to run")
+        elif owner in reasons:
+            why = reasons[owner]
+        elif owner in left_float or rule.runs == "float":
+            because = rule.why or "the target has no integer kernels there"
+            said = left_float.get(owner) or Reason(because, rule.asked_by)
+            text = f"it is inside {owner.label}, which runs in float: {said.text}"
+            why = Reason(text, said.asked_by)
+        else:
+            continue
+        reasons.update(dict.fromkeys(graph.ops(), why))
+    return reasons

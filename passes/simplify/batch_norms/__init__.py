@@ -1,0 +1,1 @@
+"""What `fold-batch-norms` is made of."""

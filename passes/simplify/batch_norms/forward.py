@@ -1,0 +1,75 @@
+"""Folds a batch normalization into the op behind it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qc.ir.facts.op_traits import bias_port, weight_port
+from qc.ir.graph import Graph, Op
+from qc.ir.rewriter import Rewriter
+
+from .affine import Affine, set_constant
+
+FORWARD = "fold into weight of the op behind"
+
+
+def reader_to_fold_into(graph: Graph, norm: Op) -> Op | None:
+    """The only op that reads what a normalization makes, if that can take its scale and shift.
+
+    That is a Conv of one group without padding, since padded zeros are not shifted, or a Gemm.
+    """
+    result = graph.op_outputs(norm)[0]
+    uses = graph.uses(result) if result is not None else []
+    if result is None or len(uses) != 1 or uses[0].port != 0 or graph.is_output(result):
+        return None
+    op = uses[0].op
+    inputs = graph.op_inputs(op)
+    if not op.is_type("Conv", "Gemm") or any(graph.constant(value) is None for value in inputs[1:] if value):
+        return None
+    if op.is_type("Gemm"):
+        return op if not op.attribute("transA", 0) else None
+    padded = any(op.attribute("pads", [])) or op.attribute("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+    return op if op.attribute("group", 1) == 1 and not padded else None
+
+
+def folded_forward(graph: Graph, op: Op, affine: Affine) -> tuple[np.ndarray, np.ndarray] | None:
+    """The weight and bias of ``op`` as they are for an input that is not scaled and shifted before.
+
+    Returns:
+        None if the number of channels does not fit. A bias of a Gemm is for ``beta = 1``.
+    """
+    inputs, bias_at, weight_at = graph.op_inputs(op), bias_port(op), weight_port(op)
+    assert bias_at is not None and weight_at is not None
+    constant = graph.constant(inputs[weight_at])
+    given = graph.constant(inputs[bias_at]) if bias_at < len(inputs) and inputs[bias_at] is not None else None
+    if constant is None:
+        return None
+    weight = constant.numpy()
+    axis = 1 if op.is_type("Conv") or op.attribute("transB", 0) else 0
+    if weight.ndim < 2 or affine.scale.shape != (weight.shape[axis],):
+        return None
+    along = [-1 if i == axis else 1 for i in range(weight.ndim)]
+    others = tuple(i for i in range(weight.ndim) if i != (0 if axis == 1 else 1))
+    shift = np.sum(weight * affine.shift.reshape(along), axis=others)
+    bias = given.numpy().astype(np.float64) if given is not None else 0.0
+    if op.is_type("Gemm"):
+        shift, bias = shift * op.attribute("alpha", 1.0), bias * op.attribute("beta", 1.0)
+    scaled = (weight * affine.scale.reshape(along)).astype(weight.dtype)
+    return scaled, np.asarray(shift + bias).astype(weight.dtype)
+
+
+def fold_forward(rewriter: Rewriter, graph: Graph, norm: Op, affine: Affine) -> None:
+    """Folds a normalization into its reader where that is possible."""
+    op = reader_to_fold_into(graph, norm)
+    numbers = folded_forward(graph, op, affine) if op is not None else None
+    data, result = graph.op_inputs(norm)[0], graph.op_outputs(norm)[0]
+    if op is None or numbers is None or data is None or result is None:
+        return
+    with rewriter.action(FORWARD, op):
+        for port, array in zip((weight_port(op), bias_port(op)), numbers, strict=True):
+            assert port is not None
+            set_constant(rewriter, graph, op, port, array)
+        if op.is_type("Gemm") and op.attribute("beta", 1.0) != 1.0:
+            rewriter.set_attribute(op, "beta", 1.0)
+        rewriter.replace_uses(result, data)
+        rewriter.erase_op(norm)

@@ -1,0 +1,149 @@
+"""How the ops of a model are connected, seen through what only rounds and what only holds a constant.
+
+A tensor that is quantized and dequantized again is the same tensor with a *mark*, and so is a constant that
+is stored in codes with a DequantizeLinear behind it. A quantizer of the IR is a mark as well: a model means
+the same before and after its quantizers became ops.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from qc.ir.facts.constants import constant_data, constant_op_data
+from qc.ir.facts.roundings import Mark, Roundings
+from qc.ir.graph import Graph, Op, Value
+from qc.ir.model import Model
+
+
+class Read(NamedTuple):
+    """What an op or a graph output reads: a tensor, and how it is rounded on the way, in order."""
+
+    value: Value
+    marks: tuple[Mark, ...] = ()
+
+
+class Reader(NamedTuple):
+    """An op that reads a tensor: at an input port, or with port None inside one of its subgraphs."""
+
+    op: Op
+    port: int | None
+
+
+class Scope:
+    """The connections of one graph.
+
+    Attributes:
+        ops: the ops in topological order, without those that make a mark or a constant.
+        reads: what each op reads, by port; None for an input that is left out.
+        captured: what each op with subgraphs reads inside of them.
+        makes: what each op makes, by port; None for an output that is left out.
+        results: what each output of the graph is.
+        given_as: the other way round: the outputs by tensor.
+        readers: by tensor of this or an enclosing graph, who reads it here.
+        maker: by tensor of this graph, the op among ``ops`` that makes it.
+        constants: the constants of this graph, without those that only belong to a mark.
+    """
+
+    def __init__(self, graph: Graph, wiring: Wiring) -> None:
+        self.graph = graph
+        self.ops = [op for op in graph.ops() if op not in wiring.hidden]
+        self.reads: dict[Op, tuple[Read | None, ...]] = {}
+        self.makes: dict[Op, tuple[Value | None, ...]] = {}
+        self.captured: dict[Op, tuple[Value, ...]] = {}
+        self.readers: dict[Value, list[Reader]] = {}
+        self.maker: dict[Value, Op] = {}
+        for op in self.ops:
+            self._connect(op, wiring)
+        self.results = {value: wiring.read(value) for value in graph.outputs if value is not None}
+        self.given_as: dict[Value, list[Value]] = {}
+        for output, found in self.results.items():
+            self.given_as.setdefault(found.value, []).append(output)
+        self.constants = [value for value in graph.values() if self._is_constant(value)]
+
+    def _connect(self, op: Op, wiring: Wiring) -> None:
+        self.makes[op] = self.graph.op_outputs(op)
+        for value in self.makes[op]:
+            if value is not None:
+                self.maker[value] = op
+        self.reads[op] = tuple(
+            None if value is None else wiring.read(value, op, port)
+            for port, value in enumerate(self.graph.op_inputs(op))
+        )
+        for port, found in enumerate(self.reads[op]):
+            if found is not None:
+                self.readers.setdefault(found.value, []).append(Reader(op, port))
+        if op.subgraphs:
+            captured = (wiring.read(value).value for value in self.graph.captures(op))
+            self.captured[op] = tuple(dict.fromkeys(captured))
+            for value in self.captured[op]:
+                self.readers.setdefault(value, []).append(Reader(op, None))
+
+    def result_name(self, op: Op) -> str:
+        """The name of the first thing that an op makes; empty if it makes nothing."""
+        return next((value.name for value in self.makes[op] if value is not None), "")
+
+    def _is_constant(self, value: Value) -> bool:
+        if value.captured is not None or constant_data(value) is None:
+            return False
+        return value in self.readers or not self.graph.uses(value)
+
+
+class Wiring:
+    """The connections of all graphs of a model.
+
+    Attributes:
+        hidden: the ops that only make a mark or a constant.
+        scopes: the connections by graph, outer graphs before inner ones.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.hidden: dict[Op, None] = {}
+        self._behind: dict[Value, Read] = {}
+        self._roundings = Roundings()
+        self._only_rounds: dict[Op, bool] = {}
+        for graph in model.graphs():
+            for op in graph.ops():
+                self._hide(graph, op)
+        self.scopes = {graph: Scope(graph, self) for graph in model.graphs()}
+
+    def read(self, value: Value, op: Op | None = None, port: int | None = None) -> Read:
+        """What reading ``value`` means, at an input of ``op`` or, without one, for all readers."""
+        original = value.original
+        found = self._behind.get(original)
+        if found is None:
+            found = self._behind[original] = Read(original)
+        table = self.model.quant
+        if not len(table):
+            return found
+        quantizer = table.of_value(original)
+        if op is not None and port is not None:
+            quantizer = table.of_use(value, op, port) or quantizer
+        if quantizer is None:
+            return found
+        return Read(found.value, (*found.marks, Mark(quantizer.spec, quantizer.encoding, quantizer)))
+
+    def _hide(self, graph: Graph, op: Op) -> None:
+        """Sees through ``op`` if it only rounds, or only holds a constant."""
+        if constant_op_data(op) is not None:
+            self.hidden[op] = None
+        rounding = self._roundings.of(graph, op)
+        result = graph.op_outputs(op)[0] if rounding is not None else None
+        if rounding is None or result is None:
+            return
+        source, mark = rounding
+        behind = self.read(source)
+        self._behind[result] = Read(behind.value, (*behind.marks, mark))
+        self.hidden[op] = None
+        quantize = mark.ops[0]
+        if quantize not in self._only_rounds:
+            self._only_rounds[quantize] = self._is_only_read_by_roundings(graph, quantize)
+        if self._only_rounds[quantize]:
+            self.hidden[quantize] = None
+
+    def _is_only_read_by_roundings(self, graph: Graph, quantize: Op) -> bool:
+        """Whether nothing but what rounds reads the codes that an op makes."""
+        codes = graph.op_outputs(quantize)[0]
+        if codes is None or graph.is_output(codes):
+            return False
+        return all(self._roundings.of(graph, use.op) is not None for use in graph.uses(codes))
