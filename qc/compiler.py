@@ -27,6 +27,7 @@ from qc.passes.framework.target import Target, load_target
 from qc.passes.quantize.insert_quantizers import InsertQuantizers
 from qc.passes.quantize.precision.rules import Rule, rules_of
 from qc.passes.quantize.set_precision import with_precision
+from qc.report.words import count
 from qc.runtime import (
     Data,
     ModelStatistics,
@@ -41,7 +42,6 @@ from .compiled import Compiled
 from .coverage import Coverage, CoverageError, coverage_of
 from .named_pipelines import resolve_pipeline
 from .reading import read_model, with_quantize_ops
-from .report import count
 
 DEFAULT_TARGET = "ort-cpu"
 _NAMED = 12  # ops in a note

@@ -14,7 +14,8 @@ import click
 
 from qc.coverage import CoverageError
 from qc.ir.errors import QcError, nearest
-from qc.report import coverage_summary, facts_grid
+from qc.report.coverage import coverage_summary
+from qc.report.terminal import facts_grid
 
 from .benching import bench_command
 from .checking import check_command

@@ -22,7 +22,7 @@ from qc.passes.lower.to_encodings import ToEncodings
 from qc.passes.quantize.calibrate import Calibrate
 from qc.passes.quantize.import_qdq import ImportQdq
 from qc.passes.quantize.load_encodings import LoadEncodings
-from qc.report import count
+from qc.report.words import count
 
 from .files import FileType, InputFile, WordType, check_outputs, model_files, writing
 from .output import print_note

@@ -12,13 +12,13 @@ import onnxruntime
 from onnx import ModelProto
 from rich.text import Text
 
-from qc.check_report import check_document, check_facts, check_reasons, check_table
 from qc.checking import Check, check, runs_here
 from qc.ir.errors import DemandError, UsageError
 from qc.ir.executor import Feed
 from qc.ir.onnx.lift import load_model
 from qc.passes.framework.target import Target, load_target
-from qc.report import facts_grid
+from qc.report.check import check_document, check_facts, check_reasons, check_table
+from qc.report.terminal import facts_grid
 from qc.runtime import load_data, model_inputs, random_data
 from qc.runtime.data.inputs import free_dimensions
 

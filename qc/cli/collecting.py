@@ -15,7 +15,8 @@ from qc.ir.errors import UsageError
 from qc.passes import PipelineFile
 from qc.passes.quantize.calibrate import Calibrate
 from qc.progress import RichProgress
-from qc.report import Fact, count, facts_grid, file_size, printable
+from qc.report.terminal import Fact, facts_grid
+from qc.report.words import count, file_size, printable
 from qc.runtime import ModelStatistics, OrtExecutor, ShardedExecutor, choose_provider, process_executor
 
 from .files import FileType, InputFile, WordType, check_outputs, toml_files, writing

@@ -20,15 +20,9 @@ from qc.ir.errors import UsageError
 from qc.passes import Instrument, PipelineFile
 from qc.passes.framework.target import Target, load_target
 from qc.progress import RichProgress
-from qc.report import (
-    Fact,
-    coverage_document,
-    coverage_summary,
-    facts_grid,
-    file_size,
-    printable,
-    unquantized_table,
-)
+from qc.report.coverage import coverage_document, coverage_summary, unquantized_table
+from qc.report.terminal import Fact, facts_grid
+from qc.report.words import file_size, printable
 from qc.runtime import Data
 from qc.runtime.executors.sharing import SharingExecutor
 from qc.search import Compilation

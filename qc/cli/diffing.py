@@ -11,7 +11,8 @@ from rich.text import Text
 import qc
 from qc.diff import Count, Difference, ModelDiff, diff_models
 from qc.passes.lower.qdq.fit_kernels import unfit_kernels
-from qc.report import facts_grid, printable
+from qc.report.terminal import facts_grid
+from qc.report.words import printable
 
 from .files import FileType, WordType, check_outputs, model_files, write_json
 from .output import ReportConsole, standard_output

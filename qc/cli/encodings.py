@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 import qc
@@ -27,7 +26,9 @@ from qc.passes.encodings import (
     read_encodings,
 )
 from qc.passes.encodings.comparison import Comparison, compare
-from qc.report import count, printable
+from qc.report.table import Column, Table, text
+from qc.report.terminal import lines, rendered
+from qc.report.words import count, printable
 
 from .applying import apply_command, strip_command
 from .files import FileType, InputFile, WordType, check_outputs, writing
@@ -142,16 +143,13 @@ def _problems(document: Document, model: Model) -> Iterator[str]:
 def _show(result: Comparison, first: str, second: str) -> None:
     console = standard_output()
     if result.different:
-        table = Table.grid(padding=(0, 3, 0, 0))
+        table = Table((text("tensor"), text("what"), text("detail"), Column("relative", ".3g")))
         for difference in result.different:
-            relative = f"{difference.relative:.3g}" if difference.relative else ""
-            table.add_row(printable(difference.name), difference.what, difference.detail, relative)
-        console.show(Text("different", style="bold"), table)
+            table.add(difference.name, difference.what, difference.detail, difference.relative or None)
+        console.show(Text("different", style="bold"), rendered(table, titles=False))
     for names, file in ((result.only_first, first), (result.only_second, second)):
         if names:
-            console.show(
-                Text(printable(f"only in {file}"), style="bold"), *(Text(printable(n)) for n in names)
-            )
+            console.show(lines([f"only in {file}"], "bold"), lines(names))
     lacking = len(result.only_first) + len(result.only_second)
     console.show(
         Text(f"{len(result.equal)} equal, {len(result.different)} different, {lacking} in one file only")

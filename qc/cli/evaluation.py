@@ -12,20 +12,20 @@ import numpy as np
 from onnx import ModelProto
 
 from qc.compiled import Compiled
-from qc.evaluation_report import (
-    accuracy_table,
-    evaluation_document,
-    latency_note,
-    latency_table,
-    metric_table,
-)
 from qc.ir.base.files import atomic_write
 from qc.ir.errors import UsageError
 from qc.ir.onnx.lift import load_model
 from qc.layers import LayerErrors, evaluation_page, layer_document, layer_errors, layer_plot, layer_table
 from qc.passes import PassContext, PipelineFile
 from qc.progress import RichProgress
-from qc.report import count
+from qc.report.evaluation import (
+    accuracy_table,
+    evaluation_document,
+    latency_note,
+    latency_table,
+    metric_table,
+)
+from qc.report.words import count
 from qc.runtime import Data, Evaluation, Metric, evaluate, load_data, load_labels, parse_metric
 from qc.runtime.speed.latency import LATENCY_SECONDS
 

@@ -13,7 +13,8 @@ from qc.explanation import Explanation, explain, named_supergroups
 from qc.ir.graph import Op
 from qc.passes.framework.target import load_target
 from qc.patterns import Match, Mismatch
-from qc.report import Fact, count, facts_grid, printable
+from qc.report.terminal import Fact, facts_grid
+from qc.report.words import count, printable
 
 from .files import WordType
 from .output import standard_output

@@ -18,7 +18,8 @@ from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.tensor_ref import TensorRef
 from qc.patterns import blocks, find_all, supergroups
-from qc.report import Fact, count, facts_grid, file_size, printable
+from qc.report.terminal import Fact, facts_grid
+from qc.report.words import count, file_size, printable
 
 from .files import WordType
 from .output import model_bytes, standard_output

@@ -15,8 +15,10 @@ from qc.compiled import Compiled
 from qc.ir.errors import UsageError, nearest
 from qc.passes import DumpModel, Instrument, Pipeline, PrintModel, registry
 from qc.passes.framework.instruments import ALL, CHANGED
-from qc.remarks import remark_document, remark_line, select_remarks
-from qc.report import analyses_table, printable, statistics_table, timing_table
+from qc.report.passes import analyses_table, statistics_table, timing_table
+from qc.report.remarks import remark_document, remark_line, select_remarks
+from qc.report.terminal import rendered
+from qc.report.words import printable
 
 from .files import FileType, WordType
 from .option_types import CountType
@@ -125,7 +127,7 @@ class Instrumentation:
         if self.stats:
             console.show(statistics_table(remarks), "")
         if self.time:
-            console.show(timing_table(compiled.report), "")
+            console.show(rendered(timing_table(compiled.report), gap=1), "")
             console.show(analyses_table(compiled.report.analyses), "")
 
     def documents(self, compiled: Compiled) -> dict[Path, str]:

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import click
 from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from qc import pipeline_names, resolve_pipeline
@@ -18,6 +16,7 @@ from qc.passes.framework.pipeline import COMBINATORS
 from qc.passes.framework.target import Target, load_target, target_names
 from qc.passes.framework.target_rules import FormatRule
 from qc.patterns import Supergroup, blocks, supergroups
+from qc.report.terminal import Fact, facts_grid, indented, listing
 
 from .combinators import CombinatorDescription, describe_combinator
 from .docstrings import paragraphs, plain
@@ -64,29 +63,22 @@ def list_passes() -> None:
     width = max(len(name) for rows in groups.values() for name, _ in rows)
     console = standard_output()
     for index, (title, rows) in enumerate(groups.items()):
-        table = _listing(width)
-        for name, summary in rows:
-            table.add_row(name, plain(summary).removesuffix("."))
-        console.show(*([""] if index else []), Text(title, style="bold"), Padding(table, (0, 0, 0, 2)))
+        table = listing(((name, plain(summary).removesuffix(".")) for name, summary in rows), width)
+        console.show(*([""] if index else []), Text(title, style="bold"), indented(table))
 
 
 @click.command("list-pipelines", short_help="List the pipelines that come with qc.")
 def list_pipelines() -> None:
     """Lists the pipelines that come with qc; 'qc help NAME' shows what is in one."""
-    table = _listing()
-    for name in pipeline_names():
-        file = resolve_pipeline(name)
-        table.add_row(name, f"{file.description}; for {file.target}" if file.target else file.description)
-    standard_output().show(table)
+    files = map(resolve_pipeline, pipeline_names())
+    rows = ((file.name, file.description + (f"; for {file.target}" if file.target else "")) for file in files)
+    standard_output().show(listing(rows))
 
 
 @click.command("list-targets", short_help="List the targets that come with qc.")
 def list_targets() -> None:
     """Lists the targets that come with qc."""
-    table = _listing()
-    for name in target_names():
-        table.add_row(name, load_target(name).summary)
-    standard_output().show(table)
+    standard_output().show(listing((name, load_target(name).summary) for name in target_names()))
 
 
 @click.command("list-supergroups", short_help="List the supergroups.")
@@ -100,18 +92,14 @@ def list_supergroups() -> None:
     console = standard_output()
     for index, kind in enumerate(ordered):
         title = Text(_KINDS.get(kind, kind), style="bold")
-        content = _group_names(kinds[kind], width)
-        console.show(*([""] if index else []), title, Padding(content, (0, 0, 0, 2)))
+        console.show(*([""] if index else []), title, indented(_group_names(kinds[kind], width)))
 
 
 def _group_names(groups: list[Supergroup], width: int) -> RenderableType:
     """A table of single supergroups, or the names of families and what the ``*`` in them stands for."""
     options = ", ".join(dict.fromkeys(option for group in groups for option in group.options))
     if not options:
-        table = _listing(width)
-        for name, doc in {group.name: group.doc for group in groups}.items():
-            table.add_row(name, doc)
-        return table
+        return listing({group.name: group.doc for group in groups}.items(), width)
     titles = [group.title for group in groups]
     return options if titles == ["*"] else f"{', '.join(titles)}\nwhere * is {options}"
 
@@ -144,13 +132,13 @@ def help_command(context: click.Context, name: str | None) -> None:
 
 def _show_pass(console: ReportConsole, description: PassDescription) -> None:
     _show_head(console, description.name, description.docstring)
-    facts = _facts(("stage", description.stage.deed))
+    facts: list[Fact] = [("stage", description.stage.deed)]
     for need in description.needs:
         if need != "executor":
-            facts.add_row("needs", ": ".join(NEEDS[need]))
+            facts.append(("needs", ": ".join(NEEDS[need])))
         elif description.stage is Stage.ANNOTATE:  # what it runs the model on
-            facts.add_row("needs", f"{': '.join(NEEDS['data'])}; not if only weights are quantized")
-    console.show(facts)
+            facts.append(("needs", f"{': '.join(NEEDS['data'])}; not if only weights are quantized"))
+    console.show(facts_grid(facts))
     _show_options(console, description, f"{description.name}{{%s}}")
 
 
@@ -162,7 +150,7 @@ def _show_combinator(console: ReportConsole, description: CombinatorDescription)
 def _show_head(console: ReportConsole, name: str, docstring: str) -> None:
     console.show(Text(name, style="bold"), "")
     for text, keeps_lines in paragraphs(docstring):
-        console.show(Padding(plain(text), (0, 0, 0, 2)), "", wrap=not keeps_lines)
+        console.show(indented(plain(text)), "", wrap=not keeps_lines)
 
 
 def _show_options(
@@ -177,8 +165,8 @@ def _show_options(
         console.show(
             "",
             Text.assemble("  ", (option.name, "bold"), f"  default {option.default}"),
-            Padding(option.help, (0, 0, 0, 4)),
-            Padding(Text(option.type, style="dim"), (0, 0, 0, 4)),
+            indented(option.help, 4),
+            indented(Text(option.type, style="dim"), 4),
         )
 
 
@@ -187,52 +175,32 @@ def _example(default: str) -> str:
 
 
 def _show_pipeline(console: ReportConsole, file: PipelineFile) -> None:
-    console.show(Text(file.name, style="bold"), "", Padding(file.description, (0, 0, 0, 2)), "")
-    facts = _facts(("target", file.target or "any"))
-    for index, step in enumerate(file.pipeline.steps):
-        facts.add_row("" if index else "passes", str(step))
-    console.show(facts)
+    console.show(Text(file.name, style="bold"), "", indented(file.description), "")
+    passes = [("" if index else "passes", str(step)) for index, step in enumerate(file.pipeline.steps)]
+    console.show(facts_grid([("target", file.target or "any"), *passes]))
 
 
 def _show_target(console: ReportConsole, target: Target) -> None:
     _show_head(console, target.name, target.summary)
-    facts = _facts(("activations", _formats(target.activation)))
-    facts.add_row("weights", _formats(target.weight))
-    facts.add_row("biases", "int32, scaled as input times weight" if target.quantize_bias else "float")
-    console.show(facts)
+    biases = "int32, scaled as input times weight" if target.quantize_bias else "float"
+    formats = [("activations", _formats(target.activation)), ("weights", _formats(target.weight))]
+    console.show(facts_grid([*formats, ("biases", biases)]))
     for title, rules, others in (
         ("ops", target.ops, target.default),
         ("supergroups", target.region_rules, None),
     ):
         console.show("", Text(title, style="bold"))
-        grid = _facts()
+        facts: list[Fact] = []
         for runs, meaning in _RUNS.items():
             names = ", ".join(name for name, rule in rules.items() if rule.runs == runs)
             if names:
-                grid.add_row(f"  {runs}", Group(Text(meaning, style="dim"), names))
+                facts.append((f"  {runs}", Group(Text(meaning, style="dim"), names)))
         if others is not None:
-            why = f": {others.why}" if others.why else ""
-            grid.add_row("  others", f"{others.runs}{why}")
-        console.show(grid)
+            facts.append(("  others", f"{others.runs}{f': {others.why}' if others.why else ''}"))
+        console.show(facts_grid(facts))
 
 
 def _formats(rule: FormatRule) -> str:
     """The format of a rule, and others that may be asked for."""
     also = f"; also {', '.join(rule.also)}" if rule.also else ""
     return f"{rule.spec()}{also}"
-
-
-def _listing(width: int | None = None) -> Table:
-    table = Table.grid(padding=(0, 3, 0, 0))
-    table.add_column(no_wrap=True, min_width=width)
-    table.add_column()
-    return table
-
-
-def _facts(*first: tuple[str, RenderableType]) -> Table:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold", no_wrap=True)
-    grid.add_column()
-    for row in first:
-        grid.add_row(*row)
-    return grid

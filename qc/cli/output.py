@@ -13,7 +13,9 @@ from onnx import ModelProto, TensorProto
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from qc.report import file_size, printable
+from qc.report.table import Table
+from qc.report.terminal import rendered
+from qc.report.words import file_size, printable
 
 # In columns: enough for any row. COLUMNS in the environment is obeyed all the same.
 _UNWRAPPED = 10_000
@@ -28,11 +30,11 @@ class ReportConsole(Console):
         if not (wraps or self.is_terminal or os.environ.get("COLUMNS", "").isdecimal()):
             self.width = _UNWRAPPED
 
-    def show(self, *items: RenderableType, wrap: bool = True) -> None:
+    def show(self, *items: RenderableType | Table, wrap: bool = True) -> None:
         """Prints one item below the other."""
         with self.capture() as capture:
             for item in items:
-                self.print(item, soft_wrap=not wrap)
+                self.print(rendered(item) if isinstance(item, Table) else item, soft_wrap=not wrap)
         text = capture.get()
         if not self.is_terminal:
             text = "".join(f"{line.rstrip()}\n" for line in text.splitlines())

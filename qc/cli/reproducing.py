@@ -12,7 +12,7 @@ import click
 
 from qc.ir.errors import UsageError
 from qc.progress import RichProgress
-from qc.report import count
+from qc.report.words import count
 from qc.search import Compilation, Replay, Reproducer, replay, write_reproducer
 from qc.search.compilation import is_defect
 

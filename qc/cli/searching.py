@@ -15,7 +15,8 @@ from qc.ir.executor import Feed
 from qc.ir.onnx.save import save_model
 from qc.passes import PipelineFile
 from qc.progress import RichProgress
-from qc.report import count, facts_grid, file_size, printable
+from qc.report.terminal import facts_grid
+from qc.report.words import count, file_size, printable
 from qc.runtime import Data, load_data, model_inputs, random_data
 from qc.search import Compilation, Interest, Probe, Reduction, bisect, parse_interest, parse_oracle
 from qc.search.interest import CommandInterest

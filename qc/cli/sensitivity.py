@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
-from rich.text import Text
 
-from qc.evaluation_report import decibels, finite
 from qc.ir.errors import UsageError
 from qc.progress import RichProgress
-from qc.report import count, printable
+from qc.report.table import Column, Table, text
+from qc.report.words import count, decibels, finite, printable
 from qc.runtime import load_data
 from qc.sensitivity import QuantizerSensitivity, Sensitivity, measure_sensitivity
 
@@ -84,17 +82,8 @@ def _show(job: Job, result: Sensitivity, top: int) -> None:
 
 
 def _table(rows: tuple[QuantizerSensitivity, ...]) -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    table.add_column(no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    titles = ("", "tensor", "format", "alone", "without")
-    table.add_row(*(Text(title, style="bold") for title in titles))
+    numbers = (Column("alone", decibels), Column("without", decibels))
+    table = Table((text(""), text("tensor"), text("format"), *numbers))
     for row in rows:
-        tensors = printable(", ".join(row.tensors))
-        table.add_row(
-            row.quantizer, Text(tensors), row.format, decibels(row.alone_db), decibels(row.without_db)
-        )
+        table.add(row.quantizer, ", ".join(row.tensors), row.format, row.alone_db, row.without_db)
     return table

@@ -13,7 +13,7 @@ from qc.ir.onnx.lower import lower
 from qc.ir.onnx.save import save_model
 from qc.ir.text import data_path, load_text, print_model, save_text
 from qc.ir.verify import verify_input
-from qc.report import count
+from qc.report.words import count
 
 from .deciding import compile_decisions, compiles
 from .files import FileType, InputFile, WordType, check_outputs, model_files, writing

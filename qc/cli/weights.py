@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 import numpy as np
-from rich.table import Table
-from rich.text import Text
 
 from qc.ir.errors import UsageError
 from qc.ir.facts.weights import QuantizedWeight, Weights
-from qc.report import Fact, count, facts_grid, file_size, printable
+from qc.report.table import Column, Table, text
+from qc.report.terminal import Fact, facts_grid
+from qc.report.words import count, file_size, printable
 from qc.weights import check_suffix, read_weights, save_weights
 
 from .files import FileType, InputFile, WordType, check_outputs, writing
@@ -57,17 +57,15 @@ def weights_command(
         for weight in chosen.values():
             standard_output().show(facts_grid(_facts(weight)))
     else:
-        standard_output().show(_table(weights), wrap=False)
+        standard_output().show(_table(weights))
 
 
 def _table(weights: Weights) -> Table:
-    table = Table.grid(padding=(0, 3, 0, 0))
-    table.add_row(*(Text(title, style="bold") for title in ("weight", "shape", "format", "scales", "size")))
+    columns = (text("weight"), text("shape"), text("format"), text("scales"), Column("size", file_size))
+    table = Table(columns)
     for weight in weights.values():
         size = weight.source.size * weight.encoding.spec.format.storage_bits // 8
-        table.add_row(
-            printable(weight.name), str(list(weight.shape)), weight.format, _scales(weight), file_size(size)
-        )
+        table.add(weight.name, str(list(weight.shape)), weight.format, _scales(weight), size)
     return table
 
 

@@ -13,7 +13,8 @@ from rich.text import Text
 from qc.ir.graph import Value
 from qc.ir.journal import Remark
 from qc.ir.quant.spec import Encoding, Quantizer
-from qc.report import Fact, facts_grid, printable
+from qc.report.terminal import Fact, facts_grid
+from qc.report.words import printable
 from qc.why import Story, story_of
 
 from .deciding import compile_decisions

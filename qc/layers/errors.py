@@ -37,7 +37,7 @@ from qc.ir.quant import arithmetic
 from qc.ir.quant.arithmetic import Rounding
 from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.spec import Encoding
-from qc.report import count
+from qc.report.words import count
 from qc.runtime import Data, OrtExecutor
 from qc.runtime.native import kernels
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from rich import table as rich_table
 from rich.bar import Bar
 from rich.constrain import Constrain
-from rich.table import Table
 
-from qc.evaluation_report import decibels, finite
-from qc.report import plain_table, printable
+from qc.report.table import Column, Table, text
+from qc.report.words import decibels, finite, printable
 
 from .errors import LayerError, LayerErrors
 
@@ -24,15 +24,11 @@ _AXIS_STEP = 10.0  # dB
 
 def layer_table(errors: LayerErrors, most: int) -> Table:
     """The tensors that lose most in isolation."""
-    table = plain_table(("tensor", "at", "format", "isolated", "cumulative"), text_columns=3)
+    numbers = (Column("isolated", decibels), Column("cumulative", decibels))
+    table = Table((text("tensor"), text("at"), text("format"), *numbers))
     for layer in errors.worst_first()[:most]:
-        table.add_row(
-            printable(layer.tensor),
-            location(layer),
-            layer.spec.split()[0],
-            decibels(layer.isolated_db),
-            decibels(layer.cumulative_db) if layer.cumulative_db is not None else "",
-        )
+        format = layer.spec.split()[0]
+        table.add(layer.tensor, location(layer), format, layer.isolated_db, layer.cumulative_db)
     return table
 
 
@@ -41,7 +37,7 @@ def layer_plot(errors: LayerErrors) -> Constrain:
 
     Neighbors share a line where there are more than fit on a screen; the one that loses most is shown.
     """
-    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False, expand=True)
+    table = rich_table.Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False, expand=True)
     table.add_column("tensor", no_wrap=True, max_width=_NAME_WIDTH, overflow="ellipsis")
     for heading in ("isolated", "cumulative"):
         table.add_column(heading, ratio=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from xml.etree.ElementTree import Element, SubElement
 
 from qc.ir.graph import Graph, Op, Value
-from qc.report import printable
+from qc.report.words import printable
 
 from . import layout
 from .palette import format_class

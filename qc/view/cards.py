@@ -13,7 +13,7 @@ from qc.ir.facts.roundings import Mark
 from qc.ir.graph import Op, Value
 from qc.ir.journal import Remark
 from qc.ir.tensor_ref import TensorRef
-from qc.report import count, file_size, printable
+from qc.report.words import count, file_size, printable
 
 from .boxes import key_of
 from .picture import Picture

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from qc.diff.wiring import Wiring
 from qc.ir.model import Model
 from qc.ir.region import Region
-from qc.report import printable
+from qc.report.words import printable
 
 from .palette import format_class
 from .picture import Box, Line, Picture

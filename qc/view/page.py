@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from html import escape
-from pathlib import Path
-from string import Template
 from typing import Any
 
 from qc.diff.wiring import Wiring
 from qc.ir.model import Model
-from qc.report import count, printable
+from qc.report.html import page
+from qc.report.words import count, printable
 
 from .boxes import key_of, shortened
 from .cards import Cards
-from .document import html_document
 from .palette import format_class, region_classes
 from .picture import Picture
 from .scenes import Crop, pictures_of
@@ -45,22 +41,7 @@ def html_page(model: Model, title: str, crop: Crop | None = None) -> str:
         "scenes": [_scene(*pair) for pair in zip(pictures, drawings, strict=True)],
         "cards": Cards(wiring).document(pictures),
     }
-    body = Template(_resource("page.html")).substitute(
-        title=escape(printable(title)),
-        scenes="\n".join(drawing.svg for drawing in drawings),
-        data=_json(data),
-        script=_resource("page.js"),
-    )
-    return html_document(title, _resource("page.css"), body)
-
-
-def _resource(name: str) -> str:
-    return Path(__file__).with_name(name).read_text(encoding="utf-8")
-
-
-def _json(data: dict[str, Any]) -> str:
-    """JSON that cannot end the script element that it stands in."""
-    return json.dumps(data, allow_nan=False).replace("<", "\\u003c")
+    return page("view/page.html", title=title, drawings=drawings, data=data)
 
 
 def _scene(picture: Picture, drawing: Drawing) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from itertools import pairwise
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
+from markupsafe import Markup
+
 from qc.ir.region import Region
 
 from . import layout
@@ -30,7 +32,7 @@ Centre = tuple[float, float]
 class Drawing:
     """A picture as SVG, and its size in pixels."""
 
-    svg: str
+    svg: Markup
     width: float
     height: float
 
@@ -65,7 +67,7 @@ def draw(picture: Picture, regions: Mapping[str, str]) -> Drawing:
             _draw_label(labels, line, route.trunk[0], sides[line])
     for box, size, centre in zip(picture.boxes, sizes, found.centres, strict=True):
         draw_box(boxes, box, size, centre)
-    return Drawing(ElementTree.tostring(root, "unicode"), width, height)
+    return Drawing(Markup(ElementTree.tostring(root, "unicode")), width, height)
 
 
 # -- lines --------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from qc.layers import (
     layer_plot,
     layer_table,
 )
+from qc.report.terminal import rendered
 from qc.runtime import evaluate, expose_tensors, load_data, model_inputs
 
 NETWORK = parse("""g (float[1, 3, 6, 6] x) => (float[1, 4, 6, 6] y)
@@ -186,12 +187,12 @@ def made_up(count: int, name: str = "tensor_{}") -> LayerErrors:
 
 
 def test_the_table_has_the_worst() -> None:
-    assert text(layer_table(made_up(30), 2)) == [
+    assert text(rendered(layer_table(made_up(30), 2))) == [
         "tensor     at    format  isolated  cumulative",
         "tensor_29  Relu  uint8    57.1 dB     47.1 dB",
         "tensor_28  Relu  uint8    57.2 dB     47.2 dB",
     ]
-    assert text(layer_table(made_up(0), 5)) == [
+    assert text(rendered(layer_table(made_up(0), 5))) == [
         "tensor  at         format  isolated  cumulative",
         "w       into Conv  int8       equal",
     ]

@@ -12,29 +12,23 @@ from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
 from qc.coverage import Coverage, UnquantizedTensor
-from qc.evaluation_report import accuracy_table, evaluation_document, latency_table
 from qc.ir.analysis import Count
 from qc.passes import PassContext, PipelineReport, StepReport
 from qc.progress import RichProgress
-from qc.report import (
-    analyses_table,
-    coverage_document,
-    coverage_summary,
-    facts_grid,
-    file_size,
-    group_by_reason,
-    printable,
-    timing_table,
-    unquantized_table,
-)
+from qc.report.coverage import coverage_document, coverage_summary, group_by_reason, unquantized_table
+from qc.report.evaluation import accuracy_table, evaluation_document, latency_table
+from qc.report.passes import analyses_table, timing_table
+from qc.report.table import Table
+from qc.report.terminal import facts_grid, rendered
+from qc.report.words import file_size, printable
 from qc.runtime import CandidateScore, Evaluation, Latency, OutputScore
 
 
-def text(*items: RenderableType, width: int = 80) -> str:
+def text(*items: RenderableType | Table, width: int = 80, gap: int = 2) -> str:
     console = Console(file=io.StringIO(), width=width, markup=False, highlight=False)
     with console.capture() as capture:
         for item in items:
-            console.print(item)
+            console.print(rendered(item, gap) if isinstance(item, Table) else item)
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
@@ -125,7 +119,7 @@ def test_the_timing_table_indents_what_a_loop_runs() -> None:
             StepReport("lower", "pass", "lower", 0, 1.0, 1.0),
         ]
     )
-    assert text(timing_table(report)).splitlines() == [
+    assert text(timing_table(report), gap=1).splitlines() == [
         "pass            seconds  self verify share  memory actions   analyses",
         "fixpoint<max=4>   3.000 0.500          75%               5 2 of 1,202",
         "  fold{x=1}       2.500 2.000  0.500       +3.0 MB       5 2 of 1,202",
@@ -136,7 +130,7 @@ def test_the_timing_table_indents_what_a_loop_runs() -> None:
     slow = StepReport(
         name, "pass", f"{name}{{x=1}}", 1, 100.0, 100.0, 1.0, 1000, analyses=asked, memory=-(100 << 20)
     )
-    lines = text(timing_table(PipelineReport([slow]))).splitlines()
+    lines = text(timing_table(PipelineReport([slow])), gap=1).splitlines()
     assert lines[1].startswith("  hoist-loop-invariants ") and max(map(len, lines)) <= 80
 
 

@@ -111,10 +111,10 @@ def test_listing(qc, aimet) -> None:
     result = qc("weights", "aimet.onnx", "--encodings", "block.encodings")
     assert (result.code, result.err, result.made) == (0, "", [])
     assert result.out.splitlines() == [
-        "weight   shape          format   scales                            size",
-        "w1       [4, 8, 1, 1]   int4     8 for blocks of 4 along axis 1    16 B",
-        "b1       [4]            int32    4 along axis 0                    16 B",
-        "w2       [16, 6]        int4     24 for blocks of 4 along axis 0   48 B",
+        "weight  shape         format  scales                           size",
+        "w1      [4, 8, 1, 1]  int4    8 for blocks of 4 along axis 1   16 B",
+        "b1      [4]           int32   4 along axis 0                   16 B",
+        "w2      [16, 6]       int4    24 for blocks of 4 along axis 0  48 B",
     ]
 
 

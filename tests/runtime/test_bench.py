@@ -12,9 +12,9 @@ from onnx import ModelProto, numpy_helper
 from support.models import parse, random_feeds
 
 import qc
-from qc.evaluation_report import latency_note
 from qc.ir.errors import DataError, ModelError, UsageError
 from qc.ir.onnx.save import save_model
+from qc.report.evaluation import latency_note
 from qc.runtime import bench, open_session
 from qc.runtime.speed.footprint import peak_memory
 from qc.runtime.speed.latency import pinned_processors, time_in_turns

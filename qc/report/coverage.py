@@ -1,11 +1,10 @@
-"""What qc tells about its work: coverage and timing, as tables for a terminal and as JSON."""
+"""What of a model is quantized, for a terminal and as JSON."""
 
 from __future__ import annotations
 
-import functools
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,14 +15,10 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from qc.ir.analysis import Count
-from qc.ir.journal import Remark
-from qc.passes import PipelineReport
+from qc.coverage import Coverage, UnquantizedTensor
 
-from .coverage import Coverage, UnquantizedTensor
-from .remarks import count_by_rule
-
-Fact = tuple[str, RenderableType]
+from .terminal import Fact
+from .words import count, printable
 
 # How much of a summary is shown: all of it fits on a screen of 24 lines.
 _OP_TYPES = 20
@@ -105,98 +100,6 @@ def coverage_document(coverage: Coverage) -> dict[str, Any]:
         "tensors_inside_fused_ops": coverage.inner,
         "float_tensors": [asdict(tensor) for tensor in coverage.unquantized],
     }
-
-
-def timing_table(report: PipelineReport) -> Table:
-    """Time, memory and analyses of each step; the steps of a loop are listed once for every round.
-
-    Of the analyses that a step asked for, those are told apart that had to be computed.
-    """
-    columns = ("pass", "seconds", "self", "verify", "share", "memory", "actions", "analyses")
-    table = plain_table(columns, gap=1)
-    names = ("  " * step.depth + step.text.partition("{")[0] for step in report.steps)
-    table.columns[0].min_width = max(map(cell_len, names), default=0)  # options may be wrapped, names not
-    total = report.seconds
-    for step in report.steps:
-        table.add_row(
-            "  " * step.depth + step.text,
-            f"{step.seconds:.3f}",
-            f"{step.self_seconds:.3f}",
-            f"{step.verify_seconds:.3f}" if step.verify_seconds else "",
-            f"{step.seconds / total:.0%}" if total and not step.depth else "",
-            f"{step.memory / 2**20:+.1f} MB" if step.memory else "",
-            str(step.actions or ""),
-            _computed_of_asked(step.analyses),
-        )
-    own = sum(step.self_seconds for step in report.steps)
-    verify = sum(step.verify_seconds for step in report.steps)
-    table.add_section()
-    asked = _computed_of_asked(report.analyses)
-    table.add_row("all", f"{total:.3f}", f"{own:.3f}", f"{verify:.3f}", "", "", str(report.actions), asked)
-    return table
-
-
-def _computed_of_asked(analyses: Mapping[str, Count]) -> str:
-    computed, reused, _ = functools.reduce(Count.plus, analyses.values(), Count())
-    return f"{computed:,} of {computed + reused:,}" if computed or reused else ""
-
-
-def analyses_table(analyses: Mapping[str, Count]) -> Table:
-    """How often each analysis was computed, how often its kept result was used, and the time it took."""
-    table = plain_table(("analysis", "computed", "reused", "seconds"))
-    for name, count in analyses.items():
-        words = name.replace("_", " ")
-        table.add_row(words, f"{count.computed:,}", f"{count.reused:,}", f"{count.seconds:.3f}")
-    return table
-
-
-def statistics_table(remarks: Iterable[Remark]) -> Table:
-    """How many remarks each pass made, by kind and, for rewrites and matches, by rule."""
-    table = plain_table(("pass", "what", "rule", "number"), text_columns=3)
-    for (pass_name, kind, rule), number in count_by_rule(remarks).items():
-        table.add_row(pass_name, kind, printable(rule), f"{number:,}")
-    return table
-
-
-def plain_table(columns: Sequence[str], text_columns: int = 1, gap: int = 2) -> Table:
-    """A table without lines; its first ``text_columns`` columns hold text, the others numbers.
-
-    Between two columns there are at least ``gap`` spaces.
-    """
-    table = Table(box=None, padding=(0, gap, 0, 0), header_style="bold", pad_edge=False)
-    for index, column in enumerate(columns):
-        is_text = index < text_columns
-        table.add_column(column, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
-    return table
-
-
-def facts_grid(facts: Iterable[Fact]) -> Table:
-    """Labels on the left, what they stand for on the right."""
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for label, content in facts:
-        grid.add_row(label, printable(content) if isinstance(content, str) else content)
-    return grid
-
-
-def count(number: int, noun: str) -> str:
-    """``1 op``, ``2 ops``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def file_size(size: int) -> str:
-    """A number of bytes in words, in steps of 1000."""
-    value, units = float(size), ["B", "KB", "MB", "GB"]
-    while value >= 999.5 and len(units) > 1:
-        value, units = value / 1000, units[1:]
-    digits = 1 if value < 99.95 and units[0] != "B" else 0
-    return f"{value:.{digits}f} {units[0]}"
-
-
-def printable(text: str) -> str:
-    """Text with its control characters escaped: the name of a tensor must not steer the terminal."""
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
 def _formats(coverage: Coverage) -> Table:

@@ -7,12 +7,13 @@ from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
-from .checking import Check, CheckedOp
-from .report import Fact, count, plain_table, printable
+from qc.checking import Check, CheckedOp
+
+from .table import Column, Table, text
+from .terminal import Fact, indented, lines
+from .words import count, milliseconds, printable
 
 _SHOWN = 3
 
@@ -41,22 +42,24 @@ def check_document(check: Check) -> dict[str, Any]:
 
 def check_table(check: Check) -> Table:
     """A line for each op type: how many run in integers, share of the operations, time and kernels."""
-    numbers = ["integer", "share", *(["time", ""] if check.seconds else [])]
-    table = plain_table(("op", *numbers))
-    if check.executed:  # at the end, where names that are too long for the terminal break nothing else
-        table.add_column("kernels", overflow="fold")
+    time = (Column("time", milliseconds), Column("", ".1%")) if check.seconds else ()
+    kernels = (text("kernels"),) if check.executed else ()  # at the end, where long ones break nothing else
+    table = Table((text("op"), Column("integer"), Column("share", ".1%"), *time, *kernels))
     groups: dict[str, list[CheckedOp]] = {}
     for op in check.counted:
         groups.setdefault(op.op_type, []).append(op)
     total = sum(op.operations or 0 for op in check.counted)
+
+    def add(op_type: str, integer: str | None, share: float | None, seconds: float, used: str | None) -> None:
+        times = (seconds, seconds / check.seconds) if check.seconds else ()
+        table.add(op_type, integer, share, *times, *((used,) if check.executed else ()))
+
     for op_type, ops in sorted(groups.items(), key=lambda item: -_operations(item[1])):
         integer = sum(op.runs == "integer" for op in ops)
-        share = f"{_operations(ops) / total:.1%}" if check.is_weighted and total else ""
-        time = _time(_seconds(ops), check.seconds) if check.seconds else []
-        kernels = [_kernels(ops)] if check.executed else []
-        table.add_row(op_type, f"{integer} of {len(ops)}", share, *time, *kernels)
+        share = _operations(ops) / total if check.is_weighted and total else None
+        add(op_type, f"{integer} of {len(ops)}", share, _seconds(ops), _kernels(ops))
     for op_type, seconds in check.rest:
-        table.add_row(op_type, "", "", *_time(seconds, check.seconds), style="dim")
+        add(op_type, None, None, seconds, None)
     return table
 
 
@@ -70,11 +73,11 @@ def check_reasons(check: Check, verbose: bool) -> Iterable[RenderableType]:
         groups.setdefault(("broken", rule), []).append((name, why))
     for (runs, rule), cases in groups.items():
         shown = cases if verbose else cases[:_SHOWN]
-        lines = [Text(printable(f"{name}: {why}" if name else why)) for name, why in shown]
-        if len(cases) > len(shown):
-            lines.append(Text(f"and {len(cases) - len(shown):,} more; -v lists them all", style="dim"))
+        rest = len(cases) - len(shown)
+        more = [f"and {rest:,} more; -v lists them all"] if rest else []
         heading = Text(f"{runs}: {rule}, {count(len(cases), 'time')}", style="bold")
-        yield Group(heading, Padding(Group(*lines), (0, 0, 0, 2)))
+        told = lines(f"{name}: {why}" if name else why for name, why in shown)
+        yield Group(heading, indented(told), indented(lines(more, "dim")))
 
 
 def check_facts(check: Check, where: str) -> list[Fact]:
@@ -103,7 +106,3 @@ def _seconds(ops: Sequence[CheckedOp]) -> float:
 
 def _kernels(ops: Sequence[CheckedOp]) -> str:
     return ", ".join(dict.fromkeys(op.kernel for op in ops if op.kernel))
-
-
-def _time(seconds: float, total: float) -> list[str]:
-    return [f"{seconds * 1000:.3g} ms", f"{seconds / total:.1%}"]

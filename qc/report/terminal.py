@@ -1,0 +1,70 @@
+"""Tables and facts on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich import table as rich_table
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from .table import Table
+from .words import printable
+
+Fact = tuple[str, RenderableType]
+
+
+def rendered(table: Table, gap: int = 2, titles: bool = True) -> rich_table.Table:
+    """A table without lines; names may be wrapped, numbers not.
+
+    Args:
+        gap: the least number of spaces between two columns.
+        titles: whether they are shown.
+    """
+    grid = rich_table.Table(
+        box=None, padding=(0, gap, 0, 0), header_style="bold", pad_edge=False, show_header=titles
+    )
+    for column in table.columns:
+        grid.add_column(
+            column.title,
+            justify="left" if column.is_text else "right",
+            overflow="fold",
+            no_wrap=not column.is_text,
+            min_width=column.least_width,
+        )
+    for index, row in enumerate(table.texts()):
+        if table.sums and index == len(table.rows) - table.sums:
+            grid.add_section()
+        grid.add_row(*row)
+    return grid
+
+
+def listing(rows: Iterable[tuple[str, str]], width: int | None = None) -> rich_table.Table:
+    """Names on the left, a few words about each on the right."""
+    grid = rich_table.Table.grid(padding=(0, 3, 0, 0))
+    grid.add_column(no_wrap=True, min_width=width)
+    grid.add_column()
+    for row in rows:
+        grid.add_row(*row)
+    return grid
+
+
+def facts_grid(facts: Iterable[Fact]) -> rich_table.Table:
+    """Labels on the left, what they stand for on the right."""
+    grid = rich_table.Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, content in facts:
+        grid.add_row(label, printable(content) if isinstance(content, str) else content)
+    return grid
+
+
+def lines(texts: Iterable[str], style: str = "") -> Group:
+    """One line below the other."""
+    return Group(*(Text(printable(text), style=style) for text in texts))
+
+
+def indented(content: RenderableType, by: int = 2) -> Padding:
+    """Something moved to the right."""
+    return Padding(content, (0, 0, 0, by))
