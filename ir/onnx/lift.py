@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 from google.protobuf.message import DecodeError
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, ValueInfoProto
 from onnx_graphsurgeon.importers.onnx_importer import OnnxImporter
 
 from ..base.garbage import without_collections
@@ -24,6 +24,7 @@ from ..errors import ModelError
 from ..graph import CycleError, Graph, Op, Value
 from ..model import Model
 from ..tensor_ref import TensorRef
+from .protos import GRAPH_TYPES, Body, subgraphs
 from .screening import screen_model
 from .types import assign_types, inferred
 
@@ -91,55 +92,37 @@ def lift(source: ModelProto | str | Path, base_dir: str | Path | None = None) ->
 
 def _lift_function(model: Model, function: FunctionProto) -> Graph:
     body = Graph(model, function.name)
-    proto = GraphProto(
-        name=function.name,
-        node=function.node,
-        input=[onnx.ValueInfoProto(name=name) for name in function.input],
-        output=[onnx.ValueInfoProto(name=name) for name in function.output],
-    )
-    _lift_graph(body, proto, None)
-    body.proto = function
+    _lift_graph(body, function, None)
     return body
 
 
-def _nested_graphs(node: NodeProto) -> Iterable[tuple[str, GraphProto]]:
-    """The graph attributes of a node; the elements of a list of graphs get an index in their key."""
-    for attribute in node.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            yield attribute.name, attribute.g
-        elif attribute.type == AttributeProto.GRAPHS:
-            for index, nested in enumerate(attribute.graphs):
-                yield f"{attribute.name}:{index}", nested
-
-
-def _given_names(proto: GraphProto) -> list[str]:
-    """Inputs and initializers, each once; graphsurgeon would drop an input that is an initializer."""
-    names = [info.name for info in proto.input]
-    names += [tensor.name for tensor in proto.initializer]
-    names += [sparse.values.name for sparse in proto.sparse_initializer]
-    return list(dict.fromkeys(names))
-
-
-def _lift_graph(graph: Graph, proto: GraphProto, outer: _Scope | None) -> None:
+def _lift_graph(graph: Graph, proto: Body, outer: _Scope | None) -> None:
     """Fills ``graph`` from its proto."""
     graph.proto = proto
     scope = _Scope(graph, outer)
-    given = {name: scope.local(scope.declare(name)) for name in _given_names(proto)}
-    graph.inputs = [given[info.name] for info in proto.input]
-    for name, const in _constants(graph.model, proto):
+    constants = dict(_constants(graph.model, proto))
+    # graphsurgeon would drop an input that is an initializer
+    given = {name: scope.local(scope.declare(name)) for name in (*_names(proto.input), *constants)}
+    graph.inputs = [given[name] for name in _names(proto.input)]
+    for name, const in constants.items():
         given[name].const = const
-    outputs = [scope.declare(info.name) for info in proto.output]
+    outputs = [scope.declare(name) for name in _names(proto.output)]
     for index, node in enumerate(proto.node):
         _lift_op(scope, node, index)
     graph.outputs = [scope.output(tensor) for tensor in outputs]
     scope.forget_tensors()
 
 
-def _constants(model: Model, proto: GraphProto) -> Iterable[tuple[str, TensorRef]]:
-    for tensor in proto.initializer:
-        yield tensor.name, TensorRef(tensor, model.base_dir)
-    for sparse in proto.sparse_initializer:
-        yield sparse.values.name, densified(sparse, model.base_dir)
+def _names(declared: Iterable[ValueInfoProto | str]) -> list[str]:
+    return [one if isinstance(one, str) else one.name for one in declared]
+
+
+def _constants(model: Model, proto: Body) -> Iterable[tuple[str, TensorRef]]:
+    if isinstance(proto, GraphProto):
+        for tensor in proto.initializer:
+            yield tensor.name, TensorRef(tensor, model.base_dir)
+        for sparse in proto.sparse_initializer:
+            yield sparse.values.name, densified(sparse, model.base_dir)
 
 
 def densified(sparse: SparseTensorProto, base_dir: Path | None) -> TensorRef:
@@ -181,10 +164,8 @@ def _lift_op(scope: _Scope, node: NodeProto, index: int) -> None:
 
 
 def _lift_attributes(scope: _Scope, op: Op, node: NodeProto) -> None:
-    graphs = dict(_nested_graphs(node))
-    op.attributes = {
-        a.name: a for a in node.attribute if a.type not in (AttributeProto.GRAPH, AttributeProto.GRAPHS)
-    }
+    graphs = dict(subgraphs(node))
+    op.attributes = {a.name: a for a in node.attribute if a.type not in GRAPH_TYPES}
     op.subgraphs = {key: Graph(op.graph.model, proto.name, parent=op) for key, proto in graphs.items()}
     for key, body in op.subgraphs.items():
         _lift_graph(body, graphs[key], scope)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.message import Message
 from onnx import (
     AttributeProto,
     FunctionProto,
@@ -20,6 +18,7 @@ from onnx import (
 
 from ..graph import Graph, Op, Value
 from ..model import Model
+from .protos import GRAPH_TYPES, copy_fields
 from .types import declare
 
 
@@ -30,9 +29,7 @@ def lower(model: Model) -> ModelProto:
     """
     proto = ModelProto()
     origin = model.origin
-    for field, value in origin.ListFields():
-        if field.name not in ("graph", "functions", "opset_import"):
-            copy_field(proto, field, value)
+    copy_fields(origin, proto, leave_out=("graph", "functions", "opset_import"))
     proto.opset_import.extend(opset_entries(model))
     _lower_graph(model.graph, proto.graph)
     for body in model.functions.values():
@@ -92,26 +89,14 @@ def serialize(proto: ModelProto) -> bytes:
     return proto.SerializeToString(deterministic=True)
 
 
-def copy_field(target: Message, field: FieldDescriptor, value: object) -> None:
-    """Sets a field of a message to what ``ListFields`` of another one gave."""
-    name = field.name
-    if isinstance(value, (int, str, bytes, float)):
-        setattr(target, name, value)
-    elif hasattr(value, "CopyFrom"):
-        getattr(target, name).CopyFrom(value)
-    else:
-        getattr(target, name).extend(value)
-
-
 _REBUILT = frozenset({"node", "initializer", "sparse_initializer", "input", "output", "value_info"})
 
 
 def _lower_graph(graph: Graph, proto: GraphProto) -> None:
     origin = graph.proto if isinstance(graph.proto, GraphProto) else GraphProto(name=graph.name)
-    for field, value in origin.ListFields():
-        if field.name not in _REBUILT:
-            copy_field(proto, field, value)
-    proto.node.extend(_node(op) for op in graph.ops())
+    copy_fields(origin, proto, leave_out=_REBUILT)
+    for op in graph.ops():
+        _lower_op(op, proto.node.add())
     constants = ordered_constants(graph, origin)
     proto.initializer.extend(
         value.const.renamed(value.name)
@@ -170,58 +155,63 @@ def declared(values: Iterable[Value], origin: Iterable[ValueInfoProto]) -> list[
     return [known.get(value.name) or declare(value) for value in values]
 
 
-def _node(op: Op) -> NodeProto:
+def _lower_op(op: Op, node: NodeProto) -> None:
+    """Fills an empty node; a body is written where it belongs, since it may be large and nested deep."""
     graph = op.graph
-    inputs = [value.name if value is not None else "" for value in graph.op_inputs(op)]
-    outputs = [value.name if value is not None else "" for value in graph.op_outputs(op)]
-    node = NodeProto()
-    if op.proto is None:
-        node.op_type, node.name = op.op_type, op.name
+    if op.proto is not None:
+        copy_fields(op.proto, node, leave_out=("input", "output", "attribute"))
+    else:
+        node.name = op.name
         if op.domain:
             node.domain = op.domain
-        node.attribute.extend(op.attributes.values())
-    else:
-        node.CopyFrom(op.proto)
-        node.op_type = op.op_type
-        del node.input[:], node.output[:], node.attribute[:]
-        for attribute in ordered_attributes(op):
-            is_graph = attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS)
-            node.attribute.append(_graph_attribute(op, attribute) if is_graph else attribute)
-    node.input.extend(inputs)
-    node.output.extend(outputs)
-    return node
+    node.op_type = op.op_type
+    node.input.extend(value.name if value is not None else "" for value in graph.op_inputs(op))
+    node.output.extend(value.name if value is not None else "" for value in graph.op_outputs(op))
+    for attribute in ordered_attributes(op):
+        if attribute.type in GRAPH_TYPES and attribute.name not in op.attributes:
+            _lower_subgraphs(op, attribute, node.attribute.add())
+        else:
+            node.attribute.append(attribute)
 
 
 def ordered_attributes(op: Op) -> list[AttributeProto]:
-    """Attributes in the order of the model, then the new ones; graphs as they were in the model."""
+    """Attributes in the order of the model, then the new ones; the contents of graphs are out of date."""
     left = dict(op.attributes)
     found = []
-    for attribute in op.proto.attribute if op.proto is not None else ():
-        if attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS):
+    for attribute in op.proto.attribute if op.proto is not None else _graph_attributes(op.subgraphs):
+        if attribute.type in GRAPH_TYPES:
             found.append(attribute)
         elif attribute.name in left:
             found.append(left.pop(attribute.name))
     return found + list(left.values())
 
 
-def _graph_attribute(op: Op, origin: AttributeProto) -> AttributeProto:
-    attribute = AttributeProto()
-    attribute.CopyFrom(origin)
+def _graph_attributes(keys: Iterable[str]) -> list[AttributeProto]:
+    """The attributes that hold the bodies of an op that was not in the model."""
+    found: dict[str, AttributeProto] = {}
+    for key in keys:
+        name, _, index = key.rpartition(":")
+        if name and index.isdigit():
+            found.setdefault(name, AttributeProto(name=name, type=AttributeProto.GRAPHS)).graphs.add()
+        else:
+            found[key] = AttributeProto(name=key, type=AttributeProto.GRAPH)
+    return list(found.values())
+
+
+def _lower_subgraphs(op: Op, origin: AttributeProto, attribute: AttributeProto) -> None:
+    copy_fields(origin, attribute, leave_out=("g", "graphs"))
     if origin.type == AttributeProto.GRAPH:
-        attribute.g.Clear()
         _lower_graph(op.subgraphs[origin.name], attribute.g)
     else:
-        del attribute.graphs[:]
         for index in range(len(origin.graphs)):
             _lower_graph(op.subgraphs[f"{origin.name}:{index}"], attribute.graphs.add())
-    return attribute
 
 
 def _lower_function(body: Graph, proto: FunctionProto) -> None:
     assert isinstance(body.proto, FunctionProto)
-    proto.CopyFrom(body.proto)
-    del proto.node[:]
-    proto.node.extend(_node(op) for op in body.ops())
+    copy_fields(body.proto, proto, leave_out=("node",))
+    for op in body.ops():
+        _lower_op(op, proto.node.add())
 
 
 def lower_ops(graph: Graph, ops: Iterable[Op], outputs: Iterable[Value]) -> ModelProto:
@@ -239,7 +229,7 @@ def lower_ops(graph: Graph, ops: Iterable[Op], outputs: Iterable[Value]) -> Mode
     proto.graph.name = graph.name or "part"
     read: dict[str, Value] = {}
     for op in ops:
-        proto.graph.node.append(_node(op))
+        _lower_op(op, proto.graph.node.add())
         for value in (*graph.op_inputs(op), *graph.captures(op)):
             if value is not None and value.original.const is not None:
                 read[value.name] = value.original

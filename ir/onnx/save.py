@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
-from onnx import GraphProto, ModelProto, TensorProto
+from onnx import ModelProto, TensorProto
 
 from ..base.files import atomic_write
 from ..tensor_ref import TensorRef
 from .lower import serialize
+from .protos import model_tensors
 
 _INLINE_LIMIT = 3 << 29  # protobuf cannot hold 2 GiB; leave room for everything that is not a weight
 _EXTERNAL_FROM = 1024
@@ -44,7 +44,7 @@ def stage_model(
         UsageError: the folder cannot be written to.
     """
     path = Path(path)
-    tensors = list(model_tensors(proto.graph))
+    tensors = list(model_tensors(proto))
     large = sum(len(tensor.raw_data) for tensor in tensors) > _INLINE_LIMIT
     if not large and not any(t.data_location == TensorProto.EXTERNAL for t in tensors):
         stack.enter_context(atomic_write(path)).write(serialize(proto))
@@ -53,7 +53,7 @@ def stage_model(
     copy.CopyFrom(proto)
     data_path = path.with_name(path.name + ".data")
     file, data = stack.enter_context(atomic_write(path)), stack.enter_context(atomic_write(data_path))
-    for tensor in model_tensors(copy.graph):
+    for tensor in model_tensors(copy):
         _externalize(tensor, data, data_path.name, base_dir)
     file.write(serialize(copy))
     return [path, data_path]
@@ -61,7 +61,7 @@ def stage_model(
 
 def external_files(proto: ModelProto, base_dir: Path | None) -> list[Path]:
     """The files that hold external data of a model, whether they exist or not; none without ``base_dir``."""
-    external = (t for t in model_tensors(proto.graph) if t.data_location == TensorProto.EXTERNAL)
+    external = (t for t in model_tensors(proto) if t.data_location == TensorProto.EXTERNAL)
     places = (entry.value for tensor in external for entry in tensor.external_data if entry.key == "location")
     return [base_dir / place for place in dict.fromkeys(places)] if base_dir is not None else []
 
@@ -89,18 +89,3 @@ def _copy_range(source: Path, start: int, length: int, target: IO[bytes]) -> Non
             chunk = file.read(min(length, _COPY_CHUNK))
             target.write(chunk)
             length -= len(chunk)
-
-
-def model_tensors(graph: GraphProto) -> Iterator[TensorProto]:
-    """All initializers and tensor attributes, nested graphs included."""
-    pending = [graph]
-    while pending:
-        current = pending.pop()
-        yield from current.initializer
-        for node in current.node:
-            for attribute in node.attribute:
-                if attribute.HasField("t"):
-                    yield attribute.t
-                if attribute.HasField("g"):
-                    pending.append(attribute.g)
-                pending.extend(attribute.graphs)

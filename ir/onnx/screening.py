@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import networkx as nx
 from google.protobuf.message import Message
-from onnx import ModelProto, NodeProto, TensorProto, TypeProto
+from onnx import ModelProto, TensorProto, TypeProto
 
 from ..errors import ModelError
+from .protos import walk_nodes
 
 _MOST_CALLED = 100_000
 _VALUE_TYPES = frozenset(TensorProto.DataType.values())
@@ -95,7 +96,7 @@ def _check_calls(model: ModelProto) -> None:
     bodies = {_key(f.domain, f.name, f.overload): f.node for f in model.functions} | {_MAIN: model.graph.node}
     calls, sizes = nx.MultiDiGraph(), {}
     for caller, nodes in bodies.items():
-        keys = [_key(node.domain, node.op_type, node.overload) for node in _nodes(nodes)]
+        keys = [_key(node.domain, node.op_type, node.overload) for node in walk_nodes(nodes)]
         sizes[caller] = len(keys)
         calls.add_node(caller)
         calls.add_edges_from((caller, key) for key in keys if key in bodies)
@@ -112,18 +113,6 @@ def _check_calls(model: ModelProto) -> None:
                 f"most {_MOST_CALLED:,}"
             )
         sizes[caller] += inner
-
-
-def _nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    """The nodes, and those of the graphs nested in them."""
-    pending = list(nodes)
-    while pending:
-        node = pending.pop()
-        yield node
-        for attribute in node.attribute:
-            pending.extend(attribute.g.node)
-            for graph in attribute.graphs:
-                pending.extend(graph.node)
 
 
 def _key(domain: str, name: str, overload: str) -> Key:

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from typing import TypeAlias
-
 import onnx
-from onnx import FunctionProto, GraphProto, ModelProto, TensorProto, ValueInfoProto
+from google.protobuf.message import EncodeError
+from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 
 from ..errors import ModelError
 from ..tensor_ref import TensorRef
+from .protos import Body, walk_bodies
 
 # These read the type of an input without asking whether it is known; the process dies if it is not.
 _FRAGILE = frozenset({"DictVectorizer", "EyeLike", "LabelEncoder", "RegexFullMatch", "TreeEnsemble"})
-_OWNERS = frozenset({"If", "Loop", "Scan", "SequenceMap"})  # whose subgraphs are looked into
 _HIDDEN = "qc.hidden"
 _LONG = 1 << 16
 # Ops that make a vector as long as a constant says.
 _SIZED = frozenset({"ConstantOfShape", "Expand", "Pad", "Range", "Reshape", "Tile"})
 
 
-Body: TypeAlias = GraphProto | FunctionProto
-
-
 def infer_shapes(model: ModelProto) -> ModelProto:
-    """The model with the types that can be told, as far as that works; ``model`` itself may be changed."""
-    bodies = list(_bodies(model))
+    """The model with the types that can be told, as far as that works; ``model`` itself may be changed.
+
+    Raises:
+        ModelError: the model is too large for protobuf.
+    """
+    bodies = list(walk_bodies(model))
     hidden = _hide_fragile(model, bodies)
     longest = max(map(_longest_vector, bodies))
     quick = longest <= _LONG and not any(map(_asks_for_a_long_vector, bodies))
@@ -42,21 +40,15 @@ def infer_shapes(model: ModelProto) -> ModelProto:
 
 
 def _infer(model: ModelProto, propagate: bool) -> ModelProto:
-    with contextlib.suppress(Exception):  # best effort: declared types remain, the runtime can tell the rest
+    try:
         return onnx.shape_inference.infer_shapes(model, data_prop=propagate)
-    return model
-
-
-def _bodies(model: ModelProto) -> Iterator[Body]:
-    """All graphs and functions that types are inferred in, the main graph first."""
-    pending: list[Body] = [*model.functions, model.graph]
-    while pending:
-        body = pending.pop()
-        yield body
-        owners = (node for node in body.node if node.op_type in _OWNERS)
-        pending.extend(
-            attribute.g for node in owners for attribute in node.attribute if attribute.HasField("g")
-        )
+    except EncodeError as error:
+        raise ModelError(
+            "the model cannot be read: even without its weights it is larger than 2 GiB, which is more than "
+            "protobuf can hold"
+        ) from error
+    except Exception:  # best effort: declared types remain, the runtime can tell the rest
+        return model
 
 
 def _infos(body: Body) -> list[ValueInfoProto]:

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, TypeProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, TypeProto, ValueInfoProto
 
 from ..graph import UNKNOWN, Graph, Value, ValueType
-from ..tensor_ref import TensorRef
+from .protos import subgraphs, without_weights
 from .shape_inference import infer_shapes
 
 
@@ -18,7 +18,7 @@ class Types(NamedTuple):
 
     Attributes:
         known: the types by name.
-        nested: the types in a subgraph, by the index of the node and the name of the attribute that hold it.
+        nested: the types in a subgraph, by the index of the node that holds it and its key there.
     """
 
     known: dict[str, ValueType]
@@ -27,15 +27,12 @@ class Types(NamedTuple):
 
 def inferred(origin: ModelProto) -> Types:
     """The types in the main graph of a model, as far as ONNX can tell."""
-    return _read(infer_shapes(_without_weights(origin)).graph)
+    return _read(infer_shapes(without_weights(origin)).graph)
 
 
 def _read(proto: GraphProto) -> Types:
     nested = {
-        (index, attribute.name): _read(attribute.g)
-        for index, node in enumerate(proto.node)
-        for attribute in node.attribute
-        if attribute.type == AttributeProto.GRAPH
+        (index, key): _read(graph) for index, node in enumerate(proto.node) for key, graph in subgraphs(node)
     }
     return Types(_types_by_name((proto.value_info, proto.output, proto.input)), nested)
 
@@ -50,55 +47,10 @@ def assign_types(graph: Graph, types: Types) -> None:
         else:
             value.type = types.known.get(value.name, UNKNOWN)
     for op in graph.ops():
-        for name, nested in op.subgraphs.items():
-            inner = types.nested.get((op.position[0], name))
+        for key, nested in op.subgraphs.items():
+            inner = types.nested.get((op.position[0], key))
             if inner is not None:
                 assign_types(nested, inner)
-
-
-def _without_weights(origin: ModelProto) -> ModelProto:
-    """A copy whose large constants have a type and a shape but no data."""
-    light = ModelProto()
-    for field in ("ir_version", "opset_import", "functions"):
-        _copy_field(origin, light, field)
-    _copy_light_graph(origin.graph, light.graph)
-    return light
-
-
-def _copy_light_graph(source: GraphProto, target: GraphProto) -> None:
-    for field in ("name", "input", "output", "value_info", "sparse_initializer"):
-        _copy_field(source, target, field)
-    for tensor in source.initializer:
-        _copy_light_tensor(tensor, target.initializer.add())
-    for node in source.node:
-        if node.op_type != "Constant":
-            target.node.add().CopyFrom(node)
-            continue
-        bare = target.node.add(op_type="Constant", output=node.output)
-        for attribute in node.attribute:
-            if attribute.HasField("t"):
-                copy = bare.attribute.add(name=attribute.name, type=attribute.type)
-                _copy_light_tensor(attribute.t, copy.t)
-            else:
-                bare.attribute.add().CopyFrom(attribute)
-
-
-def _copy_light_tensor(source: TensorProto, target: TensorProto) -> None:
-    if TensorRef(source).is_small and source.data_location != TensorProto.EXTERNAL:
-        target.CopyFrom(source)
-        return
-    target.name, target.data_type = source.name, source.data_type
-    target.dims.extend(source.dims)
-
-
-def _copy_field(
-    source: onnx.ModelProto | GraphProto, target: onnx.ModelProto | GraphProto, field: str
-) -> None:
-    value = getattr(source, field)
-    if isinstance(value, (int, str)):
-        setattr(target, field, value)
-    else:
-        getattr(target, field).extend(value)
 
 
 def _types_by_name(fields: Iterable[Iterable[ValueInfoProto]]) -> dict[str, ValueType]:

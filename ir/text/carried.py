@@ -8,7 +8,7 @@ from typing import Generic, NamedTuple, TypeVar
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from ..onnx.lower import copy_field
+from ..onnx.protos import copy_fields
 from .scanner import Scanner
 from .words import base64_text, quoted
 
@@ -31,14 +31,7 @@ def has_unknown_fields(message: Message) -> bool:
 def without(message: M, fields: frozenset[str]) -> M:
     """A copy without some fields."""
     rest = type(message)()
-    if has_unknown_fields(message):
-        rest.CopyFrom(message)
-        for field in fields:
-            rest.ClearField(field)
-        return rest
-    for field, value in message.ListFields():  # without a copy of what may be large
-        if field.name not in fields:
-            copy_field(rest, field, value)
+    copy_fields(message, rest, leave_out=fields)  # without a copy of what may be large
     return rest
 
 

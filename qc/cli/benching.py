@@ -14,13 +14,13 @@ from onnx import ModelProto
 
 from qc.ir.errors import QcError, UsageError
 from qc.ir.onnx.lift import load_model
+from qc.ir.onnx.protos import walk_graphs
 from qc.ir.onnx.save import save_model
 from qc.passes import PassContext, PipelineFile
 from qc.progress import RichProgress
 from qc.report.evaluation import REFERENCE, bench_document, bench_table, latency_note
 from qc.report.words import printable
 from qc.runtime import Benchmark, Data, bench, choose_provider, model_inputs, random_data
-from qc.runtime.protos.parts import walk_graphs
 from qc.runtime.speed.latency import LATENCY_SECONDS
 
 from .candidates import candidates, compile_job, refuse_compile_options

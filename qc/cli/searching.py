@@ -20,7 +20,7 @@ from qc.report.words import count, file_size, printable
 from qc.runtime import Data, load_data, model_inputs, random_data
 from qc.search import Compilation, Interest, Probe, Reduction, bisect, parse_interest, parse_oracle
 from qc.search.interest import CommandInterest
-from qc.search.parts import count_ops
+from qc.search.reduce import count_ops
 
 from .files import FileType, check_outputs, data_files, write_json, writing
 from .findings import finding_document, finding_facts

@@ -14,13 +14,15 @@ from onnx import ModelProto, NodeProto, helper
 from qc.ir.errors import DemandError, QcError
 from qc.ir.executor import Feed
 from qc.ir.onnx.lower import serialize
+from qc.ir.onnx.protos import nested_graphs, walk_nodes
 from qc.ir.onnx.save import save_model
 from qc.runtime import OrtExecutor
+from qc.runtime.protos.names import reads, with_reads_renamed
+from qc.runtime.protos.parts import Cutter
 
 from .ddmin import ddmin
 from .interest import Interest
 from .oracle import Outcome, Verdict
-from .parts import Parts, count_ops, nested_graphs, reads, with_reads_renamed
 from .tensor_types import tensor_types
 
 _MOST_RECORDED = 1 << 28
@@ -94,28 +96,28 @@ class Reduction:
         start = self.model
         self._recording = _Recording(start, self._base_dir, self._feeds_of(start))
         feed = next(iter(self._recording.feeds), None)
-        parts = Parts(start, tensor_types(start, self._base_dir, feed))
-        ops = ddmin(parts.ops(), lambda ops: self._try(parts.assemble(ops)))
-        ops = self._bypass(parts, ops)
-        self._drop_outputs(parts, ops)
+        cutter = Cutter(start, tensor_types(start, self._base_dir, feed))
+        ops = ddmin(cutter.ops(), lambda ops: self._try(cutter.part(ops)))
+        ops = self._bypass(cutter, ops)
+        self._drop_outputs(cutter, ops)
         self._inline_branches()
         return self.model is not start
 
-    def _bypass(self, parts: Parts, ops: Sequence[NodeProto]) -> list[NodeProto]:
+    def _bypass(self, cutter: Cutter, ops: Sequence[NodeProto]) -> list[NodeProto]:
         """Takes out ops one by one by letting their readers read an input of the same type."""
         left, index = list(ops), 0
         while index < len(left):
-            shorter = next((s for s in _bypassed(parts, left, index) if self._try(parts.assemble(s))), None)
+            shorter = next((s for s in _bypassed(cutter, left, index) if self._try(cutter.part(s))), None)
             if shorter is None:
                 index += 1
             else:
                 left = shorter
         return left
 
-    def _drop_outputs(self, parts: Parts, ops: Sequence[NodeProto]) -> None:
+    def _drop_outputs(self, cutter: Cutter, ops: Sequence[NodeProto]) -> None:
         hidden: set[str] = set()
         for info in list(self.model.graph.output):
-            if self._try(parts.assemble(ops, hidden | {info.name})):
+            if self._try(cutter.part(ops, hidden | {info.name})):
                 hidden.add(info.name)
 
     def _inline_branches(self) -> None:
@@ -211,16 +213,16 @@ def _shapes(feed: Feed) -> dict[str, tuple[int, ...]]:
     return {name: array.shape for name, array in feed.items()}
 
 
-def _bypassed(parts: Parts, ops: Sequence[NodeProto], index: int) -> Iterator[list[NodeProto]]:
+def _bypassed(cutter: Cutter, ops: Sequence[NodeProto], index: int) -> Iterator[list[NodeProto]]:
     """The ops without one of them, whose readers read one of its inputs of the same type."""
     op, later = ops[index], ops[index + 1 :]
     read = {name for other in later for name in reads(other)}
     results = [name for name in op.output if name in read]
     if len(results) != 1:
         return
-    kind = parts.types.get(results[0])
+    kind = cutter.types.get(results[0])
     for name in dict.fromkeys(op.input):
-        if op.op_type == "Identity" or (kind is not None and parts.types.get(name) == kind):
+        if op.op_type == "Identity" or (kind is not None and cutter.types.get(name) == kind):
             yield [*ops[:index], *(with_reads_renamed(other, results[0], name) for other in later)]
 
 
@@ -240,3 +242,8 @@ def _inlined(model: ModelProto) -> Iterator[ModelProto]:
             copy.graph.initializer.extend(branch.initializer)
             copy.graph.sparse_initializer.extend(branch.sparse_initializer)
             yield copy
+
+
+def count_ops(model: ModelProto) -> int:
+    """The number of nodes, bodies included, that are no constants."""
+    return sum(node.op_type != "Constant" for node in walk_nodes(model.graph.node))

@@ -16,7 +16,8 @@ from onnx import ModelProto, TensorProto
 from qc.ir.errors import DataError, QcError, UsageError
 from qc.ir.executor import Feed
 from qc.ir.onnx.lower import serialize
-from qc.ir.onnx.save import model_tensors, save_model
+from qc.ir.onnx.protos import model_tensors
+from qc.ir.onnx.save import save_model
 from qc.ir.tensor_ref import TensorRef
 from qc.passes import Progress, dumps
 from qc.runtime import load_data, model_inputs
@@ -162,14 +163,14 @@ def _completed(
 
 def _write_model(proto: ModelProto, base_dir: Path | None, path: Path) -> list[str]:
     """Writes the model; the names of the weights that are zeros in it, because there are too many."""
-    tensors = [t for t in model_tensors(proto.graph) if t.data_type != TensorProto.STRING]
+    tensors = [t for t in model_tensors(proto) if t.data_type != TensorProto.STRING]
     sizes = [TensorRef(tensor, base_dir).nbytes for tensor in tensors]
     if sum(sizes) <= MOST_WEIGHT_BYTES:
         save_model(proto, path, base_dir)
         return []
     copy = ModelProto()
     copy.CopyFrom(proto)
-    copied = [t for t in model_tensors(copy.graph) if t.data_type != TensorProto.STRING]
+    copied = [t for t in model_tensors(copy) if t.data_type != TensorProto.STRING]
     room, zeros, longest = MOST_WEIGHT_BYTES, [], 0
     for size, _, tensor in sorted(zip(sizes, range(len(sizes)), copied, strict=True)):
         room -= size

@@ -8,7 +8,8 @@ from math import prod
 import onnx
 from onnx import ModelProto
 
-from ..protos.detach import copy_fields
+from qc.ir.onnx.protos import copy_fields
+
 from ..protos.wiring import Node
 
 Shapes = Mapping[str, tuple[int, ...]]

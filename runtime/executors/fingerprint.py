@@ -10,7 +10,7 @@ import numpy as np
 from onnx import ModelProto
 
 from qc.ir.executor import Feed
-from qc.ir.onnx.save import model_tensors
+from qc.ir.onnx.protos import model_tensors
 from qc.ir.tensor_ref import TensorRef
 
 
@@ -31,7 +31,7 @@ def model_fingerprint(
     for name, array in weights.items():
         digest.update(f"{name}\0{array.dtype.str}\0{array.shape}\0".encode())
         digest.update(np.ascontiguousarray(array).data)
-    for tensor in model_tensors(light.graph):
+    for tensor in model_tensors(light):
         reference = TensorRef(tensor, base_dir)
         if reference.is_external and tensor.name not in weights:
             digest.update(np.ascontiguousarray(reference.numpy()).view(np.uint8).data)

@@ -12,9 +12,11 @@ from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, nump
 
 from qc.ir.errors import UsageError
 from qc.ir.executor import Observation
+from qc.ir.onnx.protos import nested_graphs, walk_graphs
 
 from ..native.library import QC_DOMAIN
-from ..protos.parts import bodies, needed_part, tensor_names, walk_graphs
+from ..protos.names import tensor_names
+from ..protos.parts import needed_part
 from ..statistics.tensor import BINS
 from .moments import MomentOutputs, moment_nodes
 
@@ -213,7 +215,7 @@ class _Observers:
 
     def _add_inside(self, graph: GraphProto, node: NodeProto) -> list[ObserverOutputs]:
         """Observes the bodies of a node and makes the summaries outputs of the node."""
-        inside = [(body, self.add(body, is_body=True)) for body in bodies(node)]
+        inside = [(body, self.add(body, is_body=True)) for body in nested_graphs(node)]
         inside = [(body, outputs) for body, outputs in inside if outputs.names()]
         if not inside:
             return []
@@ -271,7 +273,7 @@ def _give_back(node: NodeProto, inside: Sequence[tuple[GraphProto, ObserverOutpu
     for branch, outputs in inside:
         for slot in outputs.slots():
             node.output.append(_outside(slot.name))
-            for body in bodies(node):
+            for body in nested_graphs(node):
                 name = slot.name
                 if body is not branch:
                     name = f"{slot.name}.nothing"

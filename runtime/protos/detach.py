@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from google.protobuf.message import Message
 from onnx import ModelProto, TensorProto
 
+from qc.ir.onnx.protos import copy_fields
 from qc.ir.tensor_ref import TensorRef
 
 _LARGE = 1 << 16
@@ -70,16 +69,3 @@ def detach_weights(model: ModelProto) -> tuple[ModelProto, dict[str, np.ndarray]
         stub.data_location = TensorProto.EXTERNAL
         stub.external_data.add(key="location", value="in memory")
     return light, weights
-
-
-def copy_fields(source: Message, target: Message, leave_out: Sequence[str] = ()) -> None:
-    """Copies the set fields of a message, except those named, without touching the others."""
-    for descriptor, value in source.ListFields():
-        if descriptor.name in leave_out:
-            continue
-        if isinstance(value, Message):
-            getattr(target, descriptor.name).CopyFrom(value)
-        elif isinstance(value, (str, bytes, int, float)):
-            setattr(target, descriptor.name, value)
-        else:
-            getattr(target, descriptor.name).extend(value)

@@ -9,6 +9,8 @@ from functools import cached_property
 
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
 
+from qc.ir.onnx.protos import nested_graphs
+
 _QDQ = ("QuantizeLinear", "DequantizeLinear")
 
 
@@ -117,6 +119,5 @@ def all_nodes(graph: GraphProto, outer: GraphWiring | None = None, opset: int = 
     wiring = GraphWiring(graph, outer, opset)
     for node in wiring.nodes:
         yield node
-        for attribute in node.proto.attribute:
-            for body in [attribute.g] if attribute.HasField("g") else list(attribute.graphs):
-                yield from all_nodes(body, wiring)
+        for body in nested_graphs(node.proto):
+            yield from all_nodes(body, wiring)

@@ -17,7 +17,7 @@ from onnx import ModelProto, NodeProto, helper
 
 from ..native.library import QC_DOMAIN
 from ..observers.insert import list_early
-from ..protos.parts import names_read
+from ..protos.names import reads
 
 DOMAIN = "com.microsoft.nchwc"
 
@@ -170,5 +170,5 @@ def _attributes(node: NodeProto) -> dict[str, Any]:
 def _without_unread_conversions(nodes: list[NodeProto], outputs: Iterable[str]) -> list[NodeProto]:
     read = set(outputs)
     for node in nodes:
-        read.update(names_read(node))
+        read.update(reads(node))
     return [node for node in nodes if node.op_type != "ReorderOutput" or node.output[0] in read]

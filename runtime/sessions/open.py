@@ -18,7 +18,7 @@ from onnx import ModelProto, TensorProto, helper
 from qc.ir.errors import ModelError, QcError
 from qc.ir.executor import Feed
 from qc.ir.onnx.lift import load_model
-from qc.ir.onnx.save import model_tensors
+from qc.ir.onnx.protos import model_tensors
 from qc.ir.tensor_ref import TensorRef
 
 from ..data.inputs import InputInfo, check_fit
@@ -138,7 +138,7 @@ def _create(
 
 def _refuse_files(model: ModelProto, weights: Mapping[str, np.ndarray]) -> None:
     """Raises ModelError for external data without a folder: ONNX Runtime would look in the current one."""
-    for tensor in model_tensors(model.graph):
+    for tensor in model_tensors(model):
         if tensor.data_location == TensorProto.EXTERNAL and tensor.name not in weights:
             raise ModelError(f"constant '{tensor.name}' has external data; load the model from its file")
 

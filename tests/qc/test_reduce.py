@@ -21,8 +21,10 @@ from support.models import floats, model_of, parse, random_feeds
 
 from qc.ir.executor import Feed
 from qc.ir.onnx.save import save_model
+from qc.runtime.protos.names import reads, with_reads_renamed
+from qc.runtime.protos.parts import Cutter
 from qc.search import Outcome, Reduction, Verdict
-from qc.search.parts import Parts, count_ops, reads, with_reads_renamed
+from qc.search.reduce import count_ops
 from qc.search.tensor_types import tensor_types
 
 MODEL, DATA = "model.onnx", "calibration.npz"
@@ -181,10 +183,10 @@ def test_cut_inputs_are_fed_what_was_there(model: ModelProto) -> None:
 
     feeds = random_feeds(model, 1)
     types = tensor_types(model, None, feeds[0])
-    parts = Parts(model, types)
-    for op in parts.ops():
+    cutter = Cutter(model, types)
+    for op in cutter.ops():
         names = [name for name in op.output if name in types]
-        part = parts.assemble([op])
+        part = cutter.part([op])
         assert part is not None
         whole = ModelProto()
         whole.CopyFrom(model)

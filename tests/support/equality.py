@@ -17,7 +17,7 @@ from onnx import AttributeProto, TensorProto
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower, serialize
-from qc.ir.onnx.save import model_tensors
+from qc.ir.onnx.protos import model_tensors
 from qc.ir.quant.spec import Quantizer
 from qc.ir.quant_table import Site
 from qc.ir.region import Region
@@ -211,7 +211,7 @@ def _raw(data: TensorRef) -> np.ndarray:
 
 def _lowered(model: Model) -> bytes:
     proto = lower(model)
-    for tensor in model_tensors(proto.graph):
+    for tensor in model_tensors(proto):
         if tensor.data_location == TensorProto.EXTERNAL:
             _forget_place(tensor)
     return serialize(proto)
