@@ -8,6 +8,7 @@ from .evaluation.metrics import Metric, parse_metric
 from .evaluation.scores import OutputScore
 from .executors.in_process import OrtExecutor
 from .executors.recorded import RecordedExecutor, Recorder
+from .executors.segments import SegmentRunner
 from .executors.sharded import ShardedExecutor, process_executor
 from .native.library import library_path
 from .observers.insert import add_observers
@@ -34,6 +35,7 @@ __all__ = [
     "OutputScore",
     "RecordedExecutor",
     "Recorder",
+    "SegmentRunner",
     "ShardedExecutor",
     "TensorStatistics",
     "add_observers",
