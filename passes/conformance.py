@@ -201,10 +201,11 @@ class _Conformance:
         format, encoding = quantizer.spec.format, quantizer.encoding
         if not rule.symmetric or not isinstance(format, IntFormat):
             return
-        middle = 0 if format.signed else 1 << (format.bits - 1)
-        centred = quantizer.spec.symmetric if encoding is None else (encoding.zero_point == middle).all()
-        if not centred:
-            yield Violation(op, "symmetric", f"the zero point of '{value.name}' is not {middle}")
+        symmetric = quantizer.spec.symmetric
+        if encoding is not None:
+            symmetric = bool((encoding.zero_point == format.middle).all())
+        if not symmetric:
+            yield Violation(op, "symmetric", f"the zero point of '{value.name}' is not {format.middle}")
 
     def _output(self, unit: Unit, value: Value) -> Iterator[Violation]:
         if unit.rule.output == "always" and not self._is_rounded(value):

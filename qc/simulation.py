@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,12 @@ from onnx import GraphProto, ModelProto, NodeProto, helper
 
 from qc.ir.errors import ModelError, UsageError, nearest
 from qc.ir.executor import Feed
+from qc.ir.facts.qdq import simulated_encoding
 from qc.ir.model import Model
 from qc.ir.onnx.lift import load_model
+from qc.ir.onnx.protos import walk_nodes
 from qc.ir.quant.formats import IntFormat, parse_format
-from qc.ir.quant.spec import Encoding, Granularity, PerBlock, PerChannel, PerTensor, QuantSpec
+from qc.ir.quant.spec import Encoding, Granularity, PerBlock
 from qc.ir.tensor_ref import TensorRef
 from qc.passes.quantize.calibration.ranges import encoding_of_range
 from qc.runtime import open_session, run_session
@@ -240,7 +242,9 @@ def _as_run(granularity: Granularity) -> Granularity:
 def _slots(graph: GraphProto, origin: Model | None, base_dir: Path | None) -> dict[str, _Slot]:
     """The quantizers of a simulation by name, in the order in which it runs them."""
     by_grid: dict[tuple[str, ...], list[NodeProto]] = {}
-    for node in _rounding_nodes(graph):
+    for node in walk_nodes(graph.node):
+        if node.domain != QC_DOMAIN or node.op_type != "FakeQuantize":
+            continue
         by_grid.setdefault(tuple(node.input[1:4]), []).append(node)
     defaults = {tensor.name: TensorRef(tensor, base_dir) for tensor in graph.initializer}
     inputs = {value.name: defaults[value.name] for value in graph.input if value.name in defaults}
@@ -269,20 +273,6 @@ def _slot(nodes: Sequence[NodeProto], inputs: Mapping[str, TensorRef], outputs: 
     return _Slot(tuple(dict.fromkeys(tensors)), own, (scale, zero_point, limits))
 
 
-def _rounding_nodes(graph: GraphProto) -> Iterator[NodeProto]:
-    """The FakeQuantize nodes of a graph and of its bodies, in the order in which they stand."""
-    pending: list[Iterator[NodeProto]] = [iter(graph.node)]
-    while pending:
-        node = next(pending[-1], None)
-        if node is None:
-            pending.pop()
-            continue
-        if node.domain == QC_DOMAIN and node.op_type == "FakeQuantize":
-            yield node
-        bodies = [attribute.g.node for attribute in node.attribute if attribute.HasField("g")]
-        pending += [iter(body) for body in reversed(bodies)]
-
-
 def _names(slots: Mapping[str, _Slot]) -> dict[str, list[str]]:
     """The names of the quantizers of every tensor."""
     names: dict[str, list[str]] = {}
@@ -295,17 +285,5 @@ def _names(slots: Mapping[str, _Slot]) -> dict[str, list[str]]:
 def _encoding(node: NodeProto, scale: np.ndarray, zero_point: np.ndarray, limits: np.ndarray) -> Encoding:
     """The grid that a node of a saved simulation has."""
     given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
-    granularity: Granularity = PerTensor()
-    if given.get("granularity") == b"channel":
-        granularity = PerChannel(given["axis"])
-    elif given.get("granularity") == b"block":
-        granularity = PerBlock(given["axis"], given["block_size"])
-    format = given.get("format", b"int").decode()
-    if format != "int":
-        return Encoding(QuantSpec.of(format, granularity=granularity), scale, zero_point)
-    lowest, highest = (int(limit) for limit in limits)
-    integer = IntFormat((highest + 1).bit_length() - 1 + (lowest < 0), lowest < 0)
-    middle = 0 if integer.signed else (highest + 1) // 2
-    narrow = lowest == integer.lowest + 1
-    symmetric = bool((zero_point == middle).all())
-    return Encoding(QuantSpec(integer, symmetric, narrow, granularity), scale, zero_point)
+    texts = {name: value.decode() for name, value in given.items() if isinstance(value, bytes)}
+    return simulated_encoding(given | texts, scale, zero_point, limits)

@@ -37,6 +37,11 @@ class IntFormat:
         return (1 << (self.bits - 1)) - 1 if self.signed else (1 << self.bits) - 1
 
     @property
+    def middle(self) -> int:
+        """The zero point of a symmetric grid."""
+        return 0 if self.signed else 1 << (self.bits - 1)
+
+    @property
     def storage_bits(self) -> int:
         """The width of the ONNX type that holds a code: the smallest of 2, 4, 8, 16, 32 that fits."""
         return next(width for width in (2, 4, 8, 16, 32) if width >= self.bits)

@@ -136,9 +136,8 @@ def _check_zero_point(entry: Fields, format: Format, zero_point: np.ndarray) -> 
 def _is_symmetric(format: Format, zero_point: np.ndarray) -> bool:
     if not isinstance(format, IntFormat):
         return True
-    middle = 0.0 if format.signed else (format.highest + 1) // 2
-    shifted = format.bits == 2 and np.all(zero_point == middle - 0.5)
-    return bool(shifted or np.all(zero_point == middle))
+    shifted = format.bits == 2 and np.all(zero_point == format.middle - 0.5)
+    return bool(shifted or np.all(zero_point == format.middle))
 
 
 def write(document: Document) -> dict[str, Any]:

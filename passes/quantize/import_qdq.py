@@ -9,14 +9,14 @@ from typing import NamedTuple
 import numpy as np
 from onnx import TensorProto
 
-from qc.ir.errors import UsageError
+from qc.ir.facts.constants import constant_data
+from qc.ir.facts.qdq import QdqReader, is_qdq
 from qc.ir.facts.scopes import Captures, stand_ins
-from qc.ir.facts.two_level import TwoLevelScale, two_level_scale
+from qc.ir.facts.two_level import two_level_scale
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
 from qc.ir.quant.arithmetic import dequantize, quantize
-from qc.ir.quant.formats import Format, IntFormat, parse_format
-from qc.ir.quant.spec import Encoding, Granularity, PerBlock, PerChannel, PerTensor, Quantizer, QuantSpec
+from qc.ir.quant.spec import Encoding, Quantizer
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
 
@@ -24,7 +24,6 @@ from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
 from ..lower.qdq.fit_kernels import unfit_kernels
 
-_DOMAINS = ("", "com.microsoft")
 _SUFFIXES = ("_quantized", "_q", "_DequantizeLinear_Output", "_dequantized")  # of qc, ONNX Runtime, AIMET
 
 
@@ -42,7 +41,7 @@ class ImportQdq(Pass):
 
     def run(self, model: Model, context: PassContext) -> None:
         unfit_kernels(model)
-        known = _Known({}, {})
+        known = _Known({}, {}, QdqReader())
         for graph in list(model.graphs()):
             _Import(model, graph, known).run()
         model.release_names()
@@ -54,10 +53,12 @@ class _Known(NamedTuple):
     Attributes:
         quantizers: by what tells grids apart: scale and zero point, or the constant that was dequantized.
         constants: the float constants by the codes and the grid that they were stored in.
+        reader: reads the ops.
     """
 
     quantizers: dict[tuple[object, ...], Quantizer]
     constants: dict[tuple[object, ...], Value]
+    reader: QdqReader
 
 
 class _Import:
@@ -69,30 +70,28 @@ class _Import:
         self._rewriter = Rewriter(model)
         self._captures = Captures(self._rewriter)
         self._known = known
-        self._scale_makers: list[Op] = []
+        self._left_over: dict[Op, None] = {}
 
     def run(self) -> None:
         for op in self._graph.ops():
-            if op.id not in self._graph.nx or op.domain not in _DOMAINS:
+            if op.id not in self._graph.nx:
                 continue
-            if op.op_type == "DequantizeLinear":
+            if is_qdq(op, "DequantizeLinear"):
                 self._constant(op)
-            elif op.op_type == "QuantizeLinear":
+            elif is_qdq(op, "QuantizeLinear"):
                 self._pair(op)
-        for op in self._scale_makers:
+        for op in self._left_over:
             if not self._graph.is_read(self._result(op)):
-                with self._rewriter.action("scales of blocks to quantizer", op):
+                with self._rewriter.action("scales and codes to quantizer", op):
                     self._rewriter.erase_op(op)
 
     def _constant(self, op: Op) -> None:
         codes = self._graph.op_inputs(op)[0]
         encoding = self._encoding(op)
-        if codes is None or codes.original.const is None or encoding is None:
+        data = constant_data(codes) if codes is not None else None
+        if codes is None or data is None or encoding is None or self._makes_scales(op):
             return
-        if self._makes_scales(op):
-            self._scale_makers.append(op)
-            return
-        array = codes.original.const.numpy()
+        array = data.numpy()
         numbers = dequantize(array, encoding)
         if not np.array_equal(np.asarray(quantize(numbers, encoding)), array.astype(np.int32)):
             return
@@ -130,7 +129,7 @@ class _Import:
             with self._rewriter.action("pair to quantizer", reader):
                 self._take(reader, result, source, [Site(source)] if alone else [], encoding)
         with self._rewriter.action("pair to quantizer", op):
-            self._rewriter.erase_op(op)
+            self._erase(op)
 
     def _take(self, op: Op, result: Value, new: Value, sites: list[Site], encoding: Encoding) -> None:
         """Lets the readers of ``result`` read ``new``, with a quantizer at ``sites`` or at each reading."""
@@ -138,7 +137,7 @@ class _Import:
         quantizer = next((known for key in keys if (known := self._known.quantizers.get(key))), None)
         sites = sites or list(_sites(result, new))
         self._rewriter.replace_uses(result, new)
-        self._rewriter.erase_op(op)
+        self._erase(op)
         for site in sites:
             if self._model.quant.get(site) is None:
                 placed = self._model.quant.place(site, quantizer or encoding.spec, "the model came with it")
@@ -148,9 +147,17 @@ class _Import:
             self._model.quant.calibrate(quantizer, encoding, "the model came with it")
             self._model.quant.freeze(quantizer)
 
+    def _erase(self, op: Op) -> None:
+        """Erases an op; what computes its scales and codes goes later, if nothing else reads them."""
+        for value in self._graph.op_inputs(op):
+            producer = self._graph.producer(value) if value is not None else None
+            if producer is not None and producer.is_type("Constant", "DequantizeLinear"):
+                self._left_over[producer] = None
+        self._rewriter.erase_op(op)
+
     def _restores(self, op: Op, encoding: Encoding) -> bool:
         """Whether ``op`` is a DequantizeLinear of the same grid."""
-        if op.op_type != "DequantizeLinear" or op.domain not in _DOMAINS:
+        if not is_qdq(op, "DequantizeLinear"):
             return False
         other = self._encoding(op)
         return other is not None and other.equals(encoding)
@@ -167,50 +174,10 @@ class _Import:
         return result
 
     def _encoding(self, op: Op) -> Encoding | None:
-        """The grid of a quantize or dequantize op; None if it is computed or of an unknown type."""
-        inputs = (*self._graph.op_inputs(op), None)
-        scale, zero_point = (self._graph.constant(value) for value in inputs[1:3])
-        levels = two_level_scale(inputs[1]) if op.attribute("block_size", 0) else None
-        if (scale is None and levels is None) or (inputs[2] is not None and zero_point is None):
-            return None
-        format = self._format(op, zero_point.data_type if zero_point is not None else 0)
-        scales = scale.numpy() if scale is not None else levels.scale  # type: ignore[union-attr]
-        if format is None or scales.dtype != np.float32:
-            return None
-        codes = zero_point.numpy().astype(np.int32) if zero_point is not None else np.zeros(scales.shape, int)
-        if scales.shape == (1,) and (codes.ndim == 0 or not _is_single_channel(op)):
-            scales, codes = scales.reshape(()), codes.reshape(())  # ONNX Runtime writes one scale as a list
-        symmetric = isinstance(format, IntFormat) and format.signed and not codes.any()
-        spec = QuantSpec(format, symmetric, granularity=_granularity(op, scales.ndim, levels))
-        try:
-            return Encoding(spec, scales, codes)
-        except UsageError:
-            return None
-
-    def _format(self, op: Op, data_type: int) -> Format | None:
-        if not data_type and op.op_type == "DequantizeLinear":
-            value = self._graph.op_inputs(op)[0]
-            data_type = value.type.elem_type if value is not None else 0
-        data_type = data_type or op.attribute("output_dtype", 0) or TensorProto.UINT8
-        name = TensorProto.DataType.Name(data_type).lower()
-        try:
-            return IntFormat(32, signed=True) if name == "int32" else parse_format(name)
-        except UsageError:
-            return None
-
-
-def _granularity(op: Op, rank: int, levels: TwoLevelScale | None) -> Granularity:
-    axis, size = op.attribute("axis", 1), op.attribute("block_size", 0)
-    if size:
-        return levels.granularity(axis, size) if levels is not None else PerBlock(axis, size)
-    return PerChannel(axis) if rank else PerTensor()
-
-
-def _is_single_channel(op: Op) -> bool:
-    """Whether the axis of the channels has length 1, so that a list of one scale is meant."""
-    data = op.graph.op_inputs(op)[0]
-    shape, axis = (data.type.shape if data is not None else None), op.attribute("axis", 1)
-    return shape is not None and -len(shape) <= axis < len(shape) and shape[axis] == 1
+        """The grid of a quantize or dequantize op of float32; None if it is computed or unknown."""
+        scale = (*self._graph.op_inputs(op), None)[1]
+        is_float = scale is not None and scale.type.elem_type in (TensorProto.FLOAT, TensorProto.UNDEFINED)
+        return self._known.reader.encoding(op) if is_float else None
 
 
 def _keys(op: Op, value: Value, encoding: Encoding) -> list[tuple[object, ...]]:

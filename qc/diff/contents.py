@@ -108,7 +108,7 @@ class Contents:
 
 def is_stored(read: Read | None) -> bool:
     """Whether a constant is read whose codes are stored."""
-    return read is not None and bool(read.marks) and read.marks[0].stored
+    return read is not None and bool(read.quantizations) and read.quantizations[0].stored
 
 
 def _type_of(data: TensorRef) -> tuple[int, tuple[int, ...]]:

@@ -25,7 +25,7 @@ def real_values(read: Read, data: TensorRef) -> np.ndarray:
         UsageError: the scales do not fit the shape of the constant.
         ModelError: it cannot be read.
     """
-    encoding = read.marks[0].encoding if is_stored(read) else None
+    encoding = read.quantizations[0].encoding if is_stored(read) else None
     return data.numpy() if encoding is None else dequantize(data.numpy(), encoding)
 
 
@@ -35,7 +35,7 @@ def rounding_error(read: Read, data: TensorRef) -> np.ndarray:
     Raises:
         UsageError: the scales do not fit the shape of the constant.
     """
-    encoding = read.marks[0].encoding if is_stored(read) else None
+    encoding = read.quantizations[0].encoding if is_stored(read) else None
     if encoding is None:
         return np.zeros((), np.float32)
     return spread(encoding.scale, encoding, data.shape) * np.float32(_HALF)
@@ -48,7 +48,7 @@ def limited(values: np.ndarray, read: Read, data: TensorRef) -> np.ndarray:
         UsageError: the scales do not fit the shape of the constant.
         ModelError: it cannot be read.
     """
-    encoding = read.marks[0].encoding if is_stored(read) else None
+    encoding = read.quantizations[0].encoding if is_stored(read) else None
     if encoding is None or not data.size:
         return values
     codes = data.numpy().astype(np.int32 if isinstance(encoding.spec.format, IntFormat) else np.float32)

@@ -7,88 +7,98 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from qc.ir.facts.roundings import Mark
+from qc.ir.facts.qdq import Quantization
 from qc.ir.graph import Value
 
 from .comparison import Comparison
 from .result import ADDED, CHANGED, QUANTIZERS, REMOVED, Difference
 from .wiring import Read, Wiring
 
+_Key = tuple[Hashable, bool | None]
+
 
 @dataclass
-class _Marks:
-    """The roundings of one tensor by their grid, and who reads it through each of them."""
+class _Grids:
+    """The quantizations of one tensor by their grid, and who reads it through each of them."""
 
-    marks: dict[Hashable, Mark] = field(default_factory=dict)
-    readers: dict[Hashable, list[str]] = field(default_factory=dict)
+    quantizations: dict[_Key, Quantization] = field(default_factory=dict)
+    readers: dict[_Key, list[str]] = field(default_factory=dict)
     total: int = 0
 
     def add(self, read: Read, reader: str) -> None:
         """Takes in one reading."""
         self.total += 1
-        for mark in read.marks:
-            self.marks.setdefault(mark.grid, mark)
-            self.readers.setdefault(mark.grid, []).append(reader)
+        for one in read.quantizations:
+            key = (one.grid, one.narrow)
+            self.quantizations.setdefault(key, one)
+            self.readers.setdefault(key, []).append(reader)
 
-    def told(self, grid: Hashable) -> str:
-        """One of the roundings in words; with its readers, if there are others."""
-        readers = self.readers[grid]
-        told = mark_text(self.marks[grid])
+    def told(self, key: _Key) -> str:
+        """One of the quantizations in words; with its readers, if there are others."""
+        readers = self.readers[key]
+        told = quantization_text(self.quantizations[key])
         if len(readers) == self.total:
             return told
         more = f" and {len(readers) - 1} more" if len(readers) > 1 else ""
         return f"{told}, for {readers[0]}{more} of {self.total} readers"
 
+    def same(self, key: _Key) -> _Key | None:
+        """The key here of a grid of another model; one that cannot tell whether it is narrow is either."""
+        grid, narrow = key
+        alike = (None, True, False) if narrow is None else (narrow, None)
+        return next(((grid, other) for other in alike if (grid, other) in self.readers), None)
+
 
 def quantizer_differences(comparison: Comparison) -> Iterator[Difference]:
     """Tensors whose quantization was added, removed or changed, then those that were tied or untied."""
-    before, after = _marks_by_value(comparison.a), _marks_by_value(comparison.b)
-    for value, marks in before.items():
+    before, after = _grids_by_value(comparison.a), _grids_by_value(comparison.b)
+    for value, grids in before.items():
         partner = comparison.alignment.values.get(value)
-        yield from _compared(value.name, marks, after.pop(partner, _Marks()) if partner else _Marks())
-    for value, marks in after.items():
-        yield from _compared(comparison.name(value), _Marks(), marks)
+        yield from _compared(value.name, grids, after.pop(partner, _Grids()) if partner else _Grids())
+    for value, grids in after.items():
+        yield from _compared(comparison.name(value), _Grids(), grids)
     yield from _ties(comparison)
 
 
-def mark_text(mark: Mark) -> str:
+def quantization_text(one: Quantization) -> str:
     """``int8 symmetric, scale 0.0123, zero point 3``, or how many scales there are, and in which range."""
-    encoding = mark.encoding
+    encoding = one.encoding
     if encoding is None:
-        return f"{mark.spec}, not calibrated"
+        return f"{one.spec}, not calibrated"
     if encoding.scale.ndim == 0:
-        return f"{mark.spec}, scale {float(encoding.scale):.6g}, zero point {int(encoding.zero_point)}"
+        return f"{one.spec}, scale {float(encoding.scale):.6g}, zero point {int(encoding.zero_point)}"
     low, high = float(np.min(encoding.scale)), float(np.max(encoding.scale))
-    return f"{mark.spec}, {encoding.scale.size} scales {low:.6g} to {high:.6g}"
+    return f"{one.spec}, {encoding.scale.size} scales {low:.6g} to {high:.6g}"
 
 
-def _marks_by_value(wiring: Wiring) -> dict[Value, _Marks]:
-    found: dict[Value, _Marks] = {}
+def _grids_by_value(wiring: Wiring) -> dict[Value, _Grids]:
+    found: dict[Value, _Grids] = {}
     for scope in wiring.scopes.values():
         for op in scope.ops:
             for read in scope.reads[op]:
                 if read is not None:
-                    found.setdefault(read.value, _Marks()).add(read, op.label)
+                    found.setdefault(read.value, _Grids()).add(read, op.label)
         for output, read in scope.results.items():
-            found.setdefault(read.value, _Marks()).add(read, f"output '{output.name}'")
-    return {value: marks for value, marks in found.items() if marks.marks}
+            found.setdefault(read.value, _Grids()).add(read, f"output '{output.name}'")
+    return {value: grids for value, grids in found.items() if grids.readers}
 
 
-def _compared(name: str, before: _Marks, after: _Marks) -> Iterator[Difference]:
-    gone = [grid for grid in before.marks if grid not in after.marks]
-    new = [grid for grid in after.marks if grid not in before.marks]
+def _compared(name: str, before: _Grids, after: _Grids) -> Iterator[Difference]:
+    kept = {key: same for key in before.readers if (same := after.same(key)) is not None}
+    gone = [key for key in before.readers if key not in kept]
+    new = [key for key in after.readers if key not in kept.values()]
     changed = list(zip(gone, new, strict=False))
     for one, other in changed:
         detail = f"{before.told(one)} -> {after.told(other)}"
         yield Difference(CHANGED, QUANTIZERS, f"'{name}'", detail)
-    for grid in gone[len(changed) :]:
-        yield Difference(REMOVED, QUANTIZERS, f"'{name}'", before.told(grid))
-    for grid in new[len(changed) :]:
-        yield Difference(ADDED, QUANTIZERS, f"'{name}'", after.told(grid))
-    for grid in before.marks:
-        old, now = len(before.readers[grid]), len(after.readers.get(grid, ()))
-        if now and old != now:
-            detail = f"{mark_text(before.marks[grid])}: {old} readers -> {now}"
+    for key in gone[len(changed) :]:
+        yield Difference(REMOVED, QUANTIZERS, f"'{name}'", before.told(key))
+    for key in new[len(changed) :]:
+        yield Difference(ADDED, QUANTIZERS, f"'{name}'", after.told(key))
+    for key, same in kept.items():
+        old, now = len(before.readers[key]), len(after.readers[same])
+        if old != now:
+            detail = f"{quantization_text(before.quantizations[key])}: {old} readers -> {now}"
             yield Difference(CHANGED, QUANTIZERS, f"'{name}'", detail)
 
 

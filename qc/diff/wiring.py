@@ -1,8 +1,8 @@
 """How the ops of a model are connected, seen through what only rounds and what only holds a constant.
 
-A tensor that is quantized and dequantized again is the same tensor with a *mark*, and so is a constant that
-is stored in codes with a DequantizeLinear behind it. A quantizer of the IR is a mark as well: a model means
-the same before and after its quantizers became ops.
+A tensor that is quantized and dequantized again is the same tensor with a *quantization*, and so is a
+constant that is stored in codes with a DequantizeLinear behind it. A quantizer of the IR is one as well: a
+model means the same before and after its quantizers became ops.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from qc.ir.facts.constants import constant_data, constant_op_data
-from qc.ir.facts.roundings import Mark, Roundings
+from qc.ir.facts.qdq import QdqReader, Quantization
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
 
 
 class Read(NamedTuple):
-    """What an op or a graph output reads: a tensor, and how it is rounded on the way, in order."""
+    """What an op or a graph output reads: a tensor, and how it is quantized on the way, in order."""
 
     value: Value
-    marks: tuple[Mark, ...] = ()
+    quantizations: tuple[Quantization, ...] = ()
 
 
 class Reader(NamedTuple):
@@ -33,7 +33,7 @@ class Scope:
     """The connections of one graph.
 
     Attributes:
-        ops: the ops in topological order, without those that make a mark or a constant.
+        ops: the ops in topological order, without those that quantize or make a constant.
         reads: what each op reads, by port; None for an input that is left out.
         captured: what each op with subgraphs reads inside of them.
         makes: what each op makes, by port; None for an output that is left out.
@@ -41,7 +41,7 @@ class Scope:
         given_as: the other way round: the outputs by tensor.
         readers: by tensor of this or an enclosing graph, who reads it here.
         maker: by tensor of this graph, the op among ``ops`` that makes it.
-        constants: the constants of this graph, without those that only belong to a mark.
+        constants: the constants of this graph, without those of quantizations.
     """
 
     def __init__(self, graph: Graph, wiring: Wiring) -> None:
@@ -92,7 +92,7 @@ class Wiring:
     """The connections of all graphs of a model.
 
     Attributes:
-        hidden: the ops that only make a mark or a constant.
+        hidden: the ops that only quantize or make a constant.
         scopes: the connections by graph, outer graphs before inner ones.
     """
 
@@ -100,8 +100,8 @@ class Wiring:
         self.model = model
         self.hidden: dict[Op, None] = {}
         self._behind: dict[Value, Read] = {}
-        self._roundings = Roundings()
-        self._only_rounds: dict[Op, bool] = {}
+        self._reader = QdqReader()
+        self._only_quantizes: dict[Op, bool] = {}
         for graph in model.graphs():
             for op in graph.ops():
                 self._hide(graph, op)
@@ -121,29 +121,31 @@ class Wiring:
             quantizer = table.of_use(value, op, port) or quantizer
         if quantizer is None:
             return found
-        return Read(found.value, (*found.marks, Mark(quantizer.spec, quantizer.encoding, quantizer)))
+        spec = quantizer.spec
+        own = Quantization(spec, quantizer.encoding, quantizer, narrow=spec.narrow)
+        return Read(found.value, (*found.quantizations, own))
 
     def _hide(self, graph: Graph, op: Op) -> None:
-        """Sees through ``op`` if it only rounds, or only holds a constant."""
+        """Sees through ``op`` if it only quantizes, or only holds a constant."""
         if constant_op_data(op) is not None:
             self.hidden[op] = None
-        rounding = self._roundings.of(graph, op)
-        result = graph.op_outputs(op)[0] if rounding is not None else None
-        if rounding is None or result is None:
+        found = self._reader.quantization(op)
+        result = graph.op_outputs(op)[0] if found is not None else None
+        if found is None or result is None:
             return
-        source, mark = rounding
+        source, quantization = found
         behind = self.read(source)
-        self._behind[result] = Read(behind.value, (*behind.marks, mark))
+        self._behind[result] = Read(behind.value, (*behind.quantizations, quantization))
         self.hidden[op] = None
-        quantize = mark.ops[0]
-        if quantize not in self._only_rounds:
-            self._only_rounds[quantize] = self._is_only_read_by_roundings(graph, quantize)
-        if self._only_rounds[quantize]:
-            self.hidden[quantize] = None
+        first = quantization.ops[0]
+        if first not in self._only_quantizes:
+            self._only_quantizes[first] = self._is_only_dequantized(graph, first)
+        if self._only_quantizes[first]:
+            self.hidden[first] = None
 
-    def _is_only_read_by_roundings(self, graph: Graph, quantize: Op) -> bool:
-        """Whether nothing but what rounds reads the codes that an op makes."""
+    def _is_only_dequantized(self, graph: Graph, quantize: Op) -> bool:
+        """Whether nothing but DequantizeLinear ops of the same grid reads the codes that an op makes."""
         codes = graph.op_outputs(quantize)[0]
         if codes is None or graph.is_output(codes):
             return False
-        return all(self._roundings.of(graph, use.op) is not None for use in graph.uses(codes))
+        return all(self._reader.quantization(use.op) is not None for use in graph.uses(codes))

@@ -9,7 +9,7 @@ from onnx import TensorProto
 
 from qc.diff.wiring import Read, Reader, Scope, Wiring
 from qc.ir.facts.constants import constant_data
-from qc.ir.facts.roundings import Mark
+from qc.ir.facts.qdq import Quantization
 from qc.ir.graph import Op, Value
 from qc.ir.journal import Remark
 from qc.ir.tensor_ref import TensorRef
@@ -102,27 +102,27 @@ class Cards:
 
     def _quantization(self, value: Value, reads: list[tuple[Scope, Reader, Read]]) -> Iterator[Fact]:
         """Every rounding with its numbers; why the tensor stays float, if it does."""
-        marks: dict[object, tuple[Mark, list[Reader]]] = {}
+        grids: dict[object, tuple[Quantization, list[Reader]]] = {}
         for _, reader, read in reads:
-            for mark in read.marks:
-                marks.setdefault(mark.grid, (mark, []))[1].append(reader)
-        for mark, readers in marks.values():
-            yield "quantized", [(_mark_title(mark), "")]
+            for one in read.quantizations:
+                grids.setdefault((one.grid, one.narrow), (one, []))[1].append(reader)
+        for one, readers in grids.values():
+            yield "quantized", [(_quantization_title(one), "")]
             if len(readers) < len(reads):
                 yield "for", [(_reader_label(reader), key_of(reader.op)) for reader in readers[:_ITEMS]]
-            if mark.encoding is None:
+            if one.encoding is None:
                 yield "state", [("not calibrated", "")]
             else:
-                yield from ((name, [(text, "")]) for name, text in encoding_texts(mark.encoding).items())
-            yield from self._ties(value, mark)
-        reason = None if marks else self._model.quant.why_not(value)
+                yield from ((name, [(text, "")]) for name, text in encoding_texts(one.encoding).items())
+            yield from self._ties(value, one)
+        reason = None if grids else self._model.quant.why_not(value)
         if reason is not None:
             yield "stays float", [(reason, "")]
 
-    def _ties(self, value: Value, mark: Mark) -> Iterator[Fact]:
-        if mark.quantizer is None:
+    def _ties(self, value: Value, quantization: Quantization) -> Iterator[Fact]:
+        if quantization.quantizer is None:
             return
-        sites = self._model.quant.sites_of(mark.quantizer)
+        sites = self._model.quant.sites_of(quantization.quantizer)
         others = [other for other in dict.fromkeys(site.value for site in sites) if other is not value]
         if others:
             parts = [_link(other) for other in others[:_ITEMS]]
@@ -169,18 +169,18 @@ def _reader_label(reader: Reader) -> str:
 
 
 def _read_parts(read: Read) -> list[Part]:
-    marks = "".join(f" {mark.spec.format}" for mark in read.marks)
-    return [_link(read.value), (f" {_type(read.value)}{marks}", "")]
+    formats = "".join(f" {one.spec.format}" for one in read.quantizations)
+    return [_link(read.value), (f" {_type(read.value)}{formats}", "")]
 
 
 def _type(value: Value) -> str:
     return f"{element_type(value.type.elem_type)} {shape_text(value.type.shape)}".strip()
 
 
-def _mark_title(mark: Mark) -> str:
-    quantizer = f"q{mark.quantizer.id} " if mark.quantizer is not None else ""
-    made = f", by {' and '.join(op.op_type for op in mark.ops)}" if mark.ops else ""
-    return f"{quantizer}{mark.spec}{made}"
+def _quantization_title(one: Quantization) -> str:
+    quantizer = f"q{one.quantizer.id} " if one.quantizer is not None else ""
+    made = f", by {' and '.join(op.op_type for op in one.ops)}" if one.ops else ""
+    return f"{quantizer}{one.spec}{made}"
 
 
 def _constant(data: TensorRef) -> str:

@@ -170,10 +170,10 @@ class _Painter:
     def _is_quantized(self, op: Op) -> bool | None:
         region = op.graph.model.region_of(op)
         quantized = [
-            bool(read.marks)
+            bool(read.quantizations)
             for port, read in enumerate(self.scope.reads[op])
             if read is not None
-            and (read.marks or read.value.is_float)
+            and (read.quantizations or read.value.is_float)
             and not is_parameter(op, port)
             and not (region is not None and region.is_inner(read.value))
         ]

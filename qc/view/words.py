@@ -25,7 +25,7 @@ def op_type(op: Op) -> str:
 
 def format_of(read: Read) -> str:
     """The number format of what is read, such as ``uint8``; empty if it is not quantized."""
-    return str(read.marks[-1].spec.format) if read.marks else ""
+    return str(read.quantizations[-1].spec.format) if read.quantizations else ""
 
 
 def element_type(data_type: int) -> str:

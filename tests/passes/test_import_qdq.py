@@ -15,6 +15,8 @@ from support.models import parse, random_feeds
 from support.placement import of_value
 
 import qc
+from qc.diff.wiring import Wiring
+from qc.ir import lift
 from qc.ir.onnx.save import serialize
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -164,3 +166,66 @@ def test_a_quantized_output_keeps_its_name() -> None:
     result = again(model)
     assert [value.name for value in result.float_model.graph.output] == ["z"]
     assert of_value(result.ir, "z") is not None
+
+
+def quantizers(model: ModelProto | Path) -> dict[str, str]:
+    """The specs of all quantizers by the tensor that they are on."""
+    ir = again(model).ir
+    return {site.value.name: str(q.spec) for site in ir.quant.sites() if (q := ir.quant.get(site))}
+
+
+def read_by_diff(model: ModelProto) -> dict[str, str]:
+    """What `qc diff` and `qc view` take the quantizations of tensors for."""
+    wiring = Wiring(lift(model))
+    reads = (read for scope in wiring.scopes.values() for op in scope.ops for read in scope.reads[op])
+    return {
+        read.value.name: str(one.spec) for read in reads if read is not None for one in read.quantizations
+    }
+
+
+GRIDS = """g (float[2, 1, 4] x) => (float[2, 1, 4] y) <{scale}, {zero}> {{
+    xq = QuantizeLinear<axis = {axis}>(x, s, z)
+    xd = DequantizeLinear<axis = {axis}>(xq, s, z)
+    y = Relu(xd)
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("scale", "zero", "axis", "spec"),
+    [
+        ("float s = {0.5}", "uint8 z = {128}", 1, "uint8 symmetric"),
+        ("float s = {0.5}", "uint8 z = {7}", 1, "uint8 asymmetric"),
+        ("float s = {0.5}", "int8 z = {0}", 1, "int8 symmetric"),
+        ("float[1] s = {0.5}", "int8[1] z = {0}", 1, "int8 symmetric channel(1)"),
+        ("float[1] s = {0.5}", "int8[1] z = {0}", -2, "int8 symmetric channel(1)"),
+        ("float[1] s = {0.5}", "int8[1] z = {0}", 2, "int8 symmetric"),
+        ("float[1] s = {0.5}", "int8 z = {0}", 1, "int8 symmetric"),
+        (
+            "float[4] s = {0.5, 1.0, 2.0, 4.0}",
+            "uint16[4] z = {0, 1, 2, 3}",
+            -1,
+            "uint16 asymmetric channel(2)",
+        ),
+    ],
+)
+def test_all_that_read_grids_read_the_same(scale: str, zero: str, axis: int, spec: str) -> None:
+    model = parse(GRIDS.format(scale=scale, zero=zero, axis=axis))
+    assert read_by_diff(model) == {"x": spec}
+    assert quantizers(model) == {"x": spec}
+
+
+def test_grids_in_constant_ops_are_read_and_leave_nothing_behind() -> None:
+    model = parse("""g (float[2, 4] x) => (float[2, 3] y) {
+        s = Constant<value = float {0.5}>()
+        z = Constant<value = uint8 {7}>()
+        c = Constant<value = int8[4, 3] {1,-2,3,-4,5,-6,7,-8,9,-10,11,-12}>()
+        xq = QuantizeLinear(x, s, z)
+        xd = DequantizeLinear(xq, s, z)
+        w = DequantizeLinear(c, s)
+        y = MatMul(xd, w)
+    }""")
+    result = again(model)
+    assert [op.op_type for op in result.ir.graph.ops()] == ["MatMul"]
+    assert list(read_by_diff(model).values()) == list(quantizers(model).values())
+    feed = random_feeds(model, 1)[0]
+    np.testing.assert_array_equal(run(model, feed)[0], run(result.model, feed)[0])

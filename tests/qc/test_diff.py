@@ -16,7 +16,7 @@ from support.pipelines import QUANTIZE, apply, artifact
 
 from qc.diff import Count, ModelDiff, diff_models
 from qc.ir import lift
-from qc.ir.quant.spec import QuantSpec
+from qc.ir.quant.spec import Encoding, QuantSpec
 from qc.ir.quant_table import Site
 
 # Padded channels are taken away before models are compared, by "qc diff".
@@ -346,6 +346,29 @@ def test_quantizers_of_the_ir() -> None:
         "int16 asymmetric, not calibrated, for Relu of 'b' of 2 readers"
     ) in changed
     assert "- tie: 'a', 'b'" in changed
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (QuantSpec.of("int8", symmetric=True), QuantSpec.of("int8", symmetric=True, narrow=True)),
+        (QuantSpec.of("int2", symmetric=True), QuantSpec.of("int2", symmetric=True, shifted=True)),
+    ],
+    ids=["narrow", "shifted"],
+)
+@pytest.mark.parametrize("name", ["x", "w"])
+def test_the_same_scale_with_other_codes_is_another_grid(
+    name: str, before: QuantSpec, after: QuantSpec
+) -> None:
+    models = []
+    for spec in (before, after):
+        model = lift(parse("g (float[2] x) => (float[2] y) <float[2] w> { y = Add(x, w) }"))
+        quantizer = model.quant.place(Site(model.graph.value_named(name)), spec, "for the test")
+        model.quant.calibrate(quantizer, Encoding(spec, np.float32(0.5), np.int32(0)), "for the test")
+        models.append(model)
+    (line,) = lines(diff_models(*models), "quantizers")
+    assert line == f"~ '{name}': {before}, scale 0.5, zero point 0 -> {after}, scale 0.5, zero point 0"
+    assert not diff_models(models[1], models[1]).differences
 
 
 def test_regions() -> None:
