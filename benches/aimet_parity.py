@@ -39,7 +39,7 @@ from qc.runtime import OrtExecutor
 CONFIGS = ("default", "htp_v73")
 PIPELINE = (
     "fold-constants{{max_megabytes=0}},configure-quantizers{{config={config}}},"
-    "calibrate{{arithmetic=aimet rounded_parameters=true}},to-encodings"
+    "calibrate-as-aimet{{rounded_parameters=true}},to-encodings"
 )
 SAMPLES = 2
 SECTIONS = ("activation_encodings", "param_encodings")

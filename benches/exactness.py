@@ -30,7 +30,8 @@ from rich.table import Table
 
 import qc
 from qc.passes import PassContext
-from qc.passes.lower.to_simulation import ToSimulation, WeightRounding
+from qc.passes.lower.rounding.simulation import WeightRounding
+from qc.passes.lower.to_simulation import ToSimulation
 from qc.runtime import expose_tensors, load_data, model_inputs, open_session, run_session
 
 LIMIT = 0.999

@@ -17,7 +17,8 @@ from qc.ir.onnx.lower import lower
 from qc.ir.onnx.save import external_files, stage_model
 from qc.passes import Artifact, PassContext, PipelineReport
 from qc.passes.framework.target import Target
-from qc.passes.lower.to_simulation import ToSimulation, WeightRounding
+from qc.passes.lower.rounding.simulation import WeightRounding
+from qc.passes.lower.to_simulation import ToSimulation
 
 from .coverage import Coverage
 from .simulation import Simulation

@@ -123,10 +123,9 @@ def compile(
         verify=verify if verify_each else None,
         check_analyses=check_analyses,
         progress=progress or NullProgress(),
-        instruments=instruments,
     )
     ir.journal.limit = action_limit
-    report = run_pipeline(file.pipeline, ir, context)
+    report = run_pipeline(file.pipeline, ir, context, instruments)
     assert context.target is not None
     context.notes += notes
     coverage = coverage_of(ir, context.target)

@@ -11,7 +11,7 @@ from onnx import ModelProto
 from qc.ir.errors import UsageError
 from qc.passes import Pipeline, PipelineFile, Progress
 from qc.passes.framework.target import Target
-from qc.passes.quantize.calibrate import Calibrate
+from qc.passes.quantize.calibration.calibration import CalibrationPass
 from qc.runtime import ModelStatistics, OrtExecutor, Recorder, ShardedExecutor
 from qc.runtime.executors.sharing import SharingExecutor
 
@@ -80,11 +80,11 @@ def observe(
 def _until_calibration(file: PipelineFile) -> Pipeline:
     steps = file.pipeline.steps
     for index, step in enumerate(steps):
-        found = [inner for inner in Pipeline((step,)).passes() if isinstance(inner, Calibrate)]
+        found = [inner for inner in Pipeline((step,)).passes() if isinstance(inner, CalibrationPass)]
         sequential = next((one for one in found if one.is_sequential), None)
         if sequential is not None:
             raise UsageError(
-                f"pipeline '{file.name}': with arithmetic=aimet the method {sequential.method} looks at the "
+                f"pipeline '{file.name}': {sequential} looks at the "
                 "tensors themselves, one sample after the other; there are no statistics to collect for it"
             )
         if found:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -73,6 +74,7 @@ class Pass(ABC):
     needs: ClassVar[frozenset[str]] = frozenset()
     idempotent: ClassVar[bool] = True
     tolerance: ClassVar[float] = 0.0
+    former_options: ClassVar[Mapping[str, str]] = {}  # what took the place of an option, for messages
 
     def __post_init__(self) -> None:
         validate_options(self)

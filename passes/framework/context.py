@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -12,9 +12,12 @@ from qc.ir.errors import UsageError
 if TYPE_CHECKING:
     from qc.ir.executor import Executor, Feed
     from qc.ir.model import Model
+    from qc.ir.quant.spec import Encoding, QuantSpec
 
-    from .instruments import Instrument
     from .target import Target
+
+    # How a calibration finds the grid of a quantizer: also for other specs than it has.
+    GridOf = Callable[[QuantSpec], Encoding]
 
 T = TypeVar("T")
 
@@ -88,9 +91,9 @@ class PassContext:
         verify: called with the model after every pass; raises when an invariant is broken. None: no check.
         check_analyses: compute every analysis again after every pass, and compare it with what was kept.
         progress: where long work shows how far it is.
-        instruments: what watches the passes.
         artifacts: what the lowering passes made, by name, in order.
         notes: sentences for the user that are no errors.
+        grids: how the last calibration finds the grid of each quantizer that it knows, by the id of it.
     """
 
     data: Iterable[Feed] | None = None
@@ -100,9 +103,9 @@ class PassContext:
     verify: Callable[[Model], None] | None = None
     check_analyses: bool = False
     progress: Progress = field(default_factory=NullProgress)
-    instruments: Sequence[Instrument] = ()
     artifacts: dict[str, Artifact] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    grids: dict[int, GridOf] = field(default_factory=dict)
 
     def required_data(self, who: str = "this pass") -> Iterable[Feed]:
         """The data; raises UsageError, which says that ``who`` needs it, if there is none."""

@@ -141,6 +141,9 @@ def _canonical(owner: type[Configurable], declared: OptionType, value: object) -
 
 def _unknown_option(owner: type[Configurable], name: str, known: list[str]) -> str:
     sentence = f"{owner.kind} '{owner.name}' has no option '{name}'"
+    former: Mapping[str, str] = getattr(owner, "former_options", {})
+    if name in former:
+        return f"{sentence} any more: {former[name]}"
     if not known:
         return f"{sentence}; it takes no options"
     return f"{sentence}{nearest(name, known)}; its options are {', '.join(known)}"

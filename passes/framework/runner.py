@@ -21,6 +21,8 @@ from .pipeline import Combinator, Pipeline, Step
 if TYPE_CHECKING:
     from qc.ir.model import Model
 
+    from .instruments import Instrument
+
 
 @dataclass
 class StepReport:
@@ -80,8 +82,13 @@ class PipelineReport:
         return found
 
 
-def run_pipeline(pipeline: Pipeline, model: Model, context: PassContext) -> PipelineReport:
+def run_pipeline(
+    pipeline: Pipeline, model: Model, context: PassContext, instruments: Sequence[Instrument] = ()
+) -> PipelineReport:
     """Runs every step on ``model`` in place; what lowering passes make is in ``context.artifacts``.
+
+    Args:
+        instruments: what watches the passes.
 
     Raises:
         UsageError: stages out of order, something needed is missing (both before anything runs), or a
@@ -90,7 +97,7 @@ def run_pipeline(pipeline: Pipeline, model: Model, context: PassContext) -> Pipe
         QcError: whatever a pass has to say about the model or the data.
     """
     check_pipeline(pipeline, context)
-    run = _Run(model, context)
+    run = _Run(model, context, instruments)
     with old_objects_spared():
         run.verify_input()
         run.steps(pipeline.steps, depth=0)
@@ -101,6 +108,7 @@ def run_pipeline(pipeline: Pipeline, model: Model, context: PassContext) -> Pipe
 class _Run:
     model: Model
     context: PassContext
+    instruments: Sequence[Instrument]
     report: PipelineReport = field(default_factory=PipelineReport)
 
     def verify_input(self) -> None:
@@ -143,7 +151,7 @@ class _Run:
         entry.self_seconds = time.perf_counter() - started - sum(report.seconds for report in inner)
 
     def _pass(self, step: Pass, entry: StepReport) -> None:
-        for instrument in self.context.instruments:
+        for instrument in self.instruments:
             instrument.before_pass(step, self.model)
         started = time.perf_counter()
         try:
@@ -151,10 +159,10 @@ class _Run:
             entry.self_seconds = time.perf_counter() - started
             self._verify_after(step, entry)
         except Exception as error:
-            for instrument in self.context.instruments:
+            for instrument in self.instruments:
                 instrument.failed(step, self.model, error)
             raise
-        for instrument in self.context.instruments:
+        for instrument in self.instruments:
             instrument.after_pass(step, self.model)
 
     def _execute(self, step: Pass, entry: StepReport) -> None:

@@ -24,7 +24,7 @@ from ..framework.base import Pass, Stage, option
 from ..framework.context import Artifact, PassContext
 from .qdq.fit_kernels import fit_kernels
 from .qdq.newer_opset import in_opset
-from .qdq.rewire import numbers, rewire
+from .rounding.rewire import numbers, rewire
 
 # The first opset with QuantizeLinear. Below it ONNX Runtime takes its own version of that operator, and fuses
 # it to operators that only later opsets have.

@@ -19,6 +19,7 @@ from qc.ir.quant_table import Site
 from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
 from ..framework.pipeline import Pipeline
+from .calibration.calibration import CalibrationPass
 from .placement.dataflow import huge_values, is_plain_float
 from .placement.selection import select
 from .precision.rules import Rule, Setting, parse_rule, rules_of
@@ -99,7 +100,7 @@ def with_precision(pipeline: Pipeline, rules: Sequence[Rule]) -> Pipeline:
 
 def _needs_precision(step: Pass) -> bool:
     """Whether a pass works with what ``set-precision`` decides."""
-    return step.name == "calibrate" or step.stage is Stage.LOWER
+    return isinstance(step, CalibrationPass) or step.stage is Stage.LOWER
 
 
 class _Application:

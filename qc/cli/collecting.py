@@ -13,7 +13,7 @@ import click
 import qc
 from qc.ir.errors import UsageError
 from qc.passes import PipelineFile
-from qc.passes.quantize.calibrate import Calibrate
+from qc.passes.quantize.calibration.calibration import CalibrationPass
 from qc.progress import RichProgress
 from qc.report.terminal import Fact, facts_grid
 from qc.report.words import count, file_size, printable
@@ -71,9 +71,9 @@ class Collecting:
             name for name, value in (("--jobs", self.jobs), ("--cache", self.cache)) if value is not None
         ]
         for step in pipeline.pipeline.passes():
-            if asked and isinstance(step, Calibrate) and step.is_sequential:
+            if asked and isinstance(step, CalibrationPass) and step.is_sequential:
                 print_note(
-                    f"{' and '.join(asked)} without effect: AIMET's method {step.method} goes by the first "
+                    f"{' and '.join(asked)} without effect: {step} goes by the first "
                     "sample and takes the others in their order, so that they are not divided, and nothing "
                     "is kept"
                 )

@@ -152,7 +152,7 @@ def test_weights_near_zero_get_the_scales_of_aimet(config: str) -> None:
     pipeline = (
         "fold-constants{max_megabytes=0},"
         f"configure-quantizers{{config={config} weight=int4 activation=uint16}},"
-        "calibrate{arithmetic=aimet rounded_parameters=true},to-encodings"
+        "calibrate-as-aimet{rounded_parameters=true},to-encodings"
     )
     context = apply(pipeline, onnx.load(folder / "model.onnx"), "npu", feeds)[1]
     texts = str(context.artifacts["encodings"].payload), (folder / f"{config}.encodings").read_text()
@@ -225,7 +225,7 @@ MODEL = """g (float[1, 4] x) => (float[1, 2] y) <float[4, 2] w> {
 @pytest.mark.parametrize("name", ["min_max", "post_training_tf", "tf_enhanced", "sqnr", "percentile"])
 def test_calibrate_gives_the_grids_of_aimet(name: str) -> None:
     feeds = [{"x": np.random.default_rng(seed).normal(size=(1, 4)).astype(np.float32)} for seed in range(4)]
-    model = apply(f"{PLACE},calibrate{{method={name} arithmetic=aimet}}", parse(MODEL), "npu", feeds)[0]
+    model = apply(f"{PLACE},calibrate-as-aimet{{method={name}}}", parse(MODEL), "npu", feeds)[0]
     batches = [feed["x"] for feed in feeds]
     quantizer = of_value(model, "x")
     assert quantizer is not None and quantizer.encoding is not None
@@ -250,8 +250,13 @@ def test_names_of_aimet_are_other_names() -> None:
 
 @pytest.mark.parametrize("options", ["method=mse", "method=entropy", "weights=mse"])
 def test_aimet_has_no_other_methods(options: str) -> None:
-    with pytest.raises(UsageError, match="AIMET has no"):
-        parse_pipeline(f"calibrate{{{options} arithmetic=aimet}}")
+    with pytest.raises(UsageError, match=r"must be one of|has no option"):
+        parse_pipeline(f"calibrate-as-aimet{{{options}}}")
+
+
+def test_the_option_of_old_names_the_pass() -> None:
+    with pytest.raises(UsageError, match="'arithmetic' any more: the pass 'calibrate-as-aimet'"):
+        parse_pipeline("calibrate{arithmetic=aimet}")
 
 
 def test_parameters_are_rounded_in_float32_as_aimet_does() -> None:

@@ -176,5 +176,5 @@ def test_the_histogram_of_aimet_does_not_see_into_a_body(method: str) -> None:
     model = parse(RECURRENT)
     feeds = [{"x": np.ones((2, 4), np.float32), "n": np.asarray(2)}]
     with pytest.raises(UsageError, match=r"cannot look at '\w+' inside a body on each feed; use another"):
-        apply(f"{PLACE},calibrate{{method={method} arithmetic=aimet}}", model, "npu", feeds)
-    apply(f"{PLACE},calibrate{{arithmetic=aimet}}", model, "npu", feeds)
+        apply(f"{PLACE},calibrate-as-aimet{{method={method}}}", model, "npu", feeds)
+    apply(f"{PLACE},calibrate-as-aimet", model, "npu", feeds)

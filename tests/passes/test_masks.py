@@ -112,8 +112,8 @@ def test_the_default_pipeline_on_both_targets(spelling: str, target: str) -> Non
 @pytest.mark.parametrize("method", ["percentile", "entropy", "mse", "sqnr", "moving-average", "tf_enhanced"])
 def test_every_method_leaves_the_mask_out(method: str) -> None:
     model = attention("added, computed", -1e4)
-    arithmetic = " arithmetic=aimet" if method == "tf_enhanced" else ""
-    pipeline = f"insert-quantizers,calibrate{{method={method}{arithmetic}}},to-simulation"
+    calibrate = "calibrate-as-aimet" if method == "tf_enhanced" else "calibrate"
+    pipeline = f"insert-quantizers,{calibrate}{{method={method}}},to-simulation"
     feeds = feeds_of(model, -1e4)
     ir, context, _ = apply(pipeline, model, "npu", feeds)
     grid = of_value(ir, "w")

@@ -44,7 +44,7 @@ def grids(model: Model) -> dict[str, Encoding]:
 def test_integers_and_scales_are_those_of_aimet(text: str) -> None:
     source = onnx.load(AIMET / "model.onnx")
     feeds = [{"x": np.random.default_rng(i).normal(size=(1, 8, 2, 2)).astype("f")} for i in range(4)]
-    pipeline = f"{text},calibrate{{arithmetic=aimet}},to-encodings"
+    pipeline = f"{text},calibrate-as-aimet,to-encodings"
     made = json.loads(str(apply(pipeline, source, "npu", feeds)[1].artifacts["encodings"].payload))
     wanted = json.loads((AIMET / "lpbq_1.0.0.encodings").read_text())
     listed, expected = (

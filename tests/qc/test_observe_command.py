@@ -80,15 +80,16 @@ def test_targets_with_other_models_are_refused_before_the_data_is_read() -> None
 
 
 def test_a_method_without_statistics_is_refused_before_the_data_is_read() -> None:
-    passes = "insert-quantizers,calibrate{arithmetic=aimet method=sqnr}"
-    with pytest.raises(qc.UsageError, match="method sqnr looks at the tensors themselves"):
+    passes = "insert-quantizers,calibrate-as-aimet{method=sqnr}"
+    with pytest.raises(qc.UsageError, match=r"calibrate-as-aimet.method=sqnr. looks at the tensors"):
         qc.observe(MODEL, passes, data=lambda: pytest.fail("read"))
 
 
 def test_options_without_effect_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    passes = "insert-quantizers,calibrate{arithmetic=aimet method=sqnr},to-encodings"
+    passes = "insert-quantizers,calibrate-as-aimet{method=sqnr},to-encodings"
     assert main([MODEL, "--passes", passes, "--data", DATA, "--cache", "kept", "-o", "q.onnx"]) == 0
-    assert "--cache without effect: AIMET's method sqnr" in " ".join(capsys.readouterr().err.split())
+    told = " ".join(capsys.readouterr().err.split())
+    assert "--cache without effect: calibrate-as-aimet{method=sqnr} goes by the first sample" in told
 
 
 def test_what_is_told(capsys: pytest.CaptureFixture[str]) -> None:

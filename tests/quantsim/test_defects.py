@@ -275,7 +275,7 @@ def test_unsigned_symmetric_grids_begin_at_zero(tmp_path) -> None:  # type: igno
     path = tmp_path / "unsigned.json"
     path.write_text(json.dumps(as_aimet_writes(config)))
     proto = build_model("a = Conv(x, W); y = Abs(a)", inputs=IMAGE, constants=CONV)
-    passes = f"configure-quantizers{{config={str(path)!r}}},calibrate{{arithmetic=aimet}}"
+    passes = f"configure-quantizers{{config={str(path)!r}}},calibrate-as-aimet"
     model = apply(passes, proto, feeds=random_feeds(proto))[0]
     grids = {name: model.quant.of_value(model.graph.value_named(name)) for name in ("a", "y")}
     assert all(grid.spec.symmetric for grid in grids.values())

@@ -104,7 +104,7 @@ def _op_types(model: ModelProto) -> list[str]:
 
 def test_methods_that_look_at_single_feeds_say_that_they_read_again() -> None:
     model = parse(MODEL)
-    passes = "match-supergroups, insert-quantizers, calibrate{method=sqnr arithmetic=aimet}, insert-qdq"
+    passes = "match-supergroups, insert-quantizers, calibrate-as-aimet{method=sqnr}, insert-qdq"
     results = qc.compile_for(model, ["ort-cpu", "openvino"], passes, data=random_feeds(model))
     assert not results["ort-cpu"].notes
     assert any("the data was read again for openvino" in note for note in results["openvino"].notes)

@@ -49,6 +49,20 @@ def encoding_of_range(spec: QuantSpec, low: np.ndarray, high: np.ndarray) -> Enc
     return Encoding(spec, scale, zero_point)
 
 
+def covering(spec: QuantSpec, low: float, high: float) -> Encoding:
+    """The grid of ``spec`` that covers a range, but for an end that it fixes."""
+    return encoding_of_range(spec, *map(np.asarray, with_fixed_ends(spec, low, high)))
+
+
+def with_fixed_ends(spec: QuantSpec, low: float, high: float) -> tuple[float, float]:
+    """A range, but for an end that the spec fixes; one that it leaves open is infinite there."""
+    if spec.fixed_range is None:
+        return low, high
+    ends = zip(spec.fixed_range, (low, high), strict=True)
+    low, high = (fixed if np.isfinite(fixed) else seen for fixed, seen in ends)
+    return low, max(low, high)
+
+
 def percentile_range(statistics: Statistics, percentile: float) -> tuple[float, float]:
     """The range that leaves out ``(100 - percentile) / 2`` percent of the values at either end.
 

@@ -12,7 +12,7 @@ from onnxruntime.quantization.onnx_model import ONNXModel
 
 from qc.ir import lift
 from qc.ir.errors import UsageError
-from qc.passes.lower.to_simulation import DOMAIN
+from qc.passes.lower.rounding.simulation import DOMAIN
 from qc.runtime import OrtExecutor, model_inputs
 
 _ROUNDED = "_simulated"

@@ -27,7 +27,7 @@ from qc.passes.encodings.from_model import records_of
 from qc.passes.lower.insert_qdq import InsertQdq
 from qc.passes.lower.to_encodings import ToEncodings
 from qc.passes.lower.to_simulation import ToSimulation
-from qc.passes.quantize.calibrate import Calibrate
+from qc.passes.quantize.calibrate_as_aimet import CalibrateAsAimet
 from qc.passes.quantize.configure_quantizers import ConfigureQuantizers
 from qc.passes.simplify.fold_constants import FoldConstants
 from qc.runtime import OrtExecutor, load_data, model_inputs, open_session
@@ -67,9 +67,9 @@ __all__ = [
 ]
 
 _CALIBRATIONS = {
-    QuantScheme.min_max: Calibrate("min-max", "aimet", rounded_parameters=True),
-    QuantScheme.post_training_tf_enhanced: Calibrate("sqnr", "aimet", rounded_parameters=True),
-    QuantScheme.post_training_percentile: Calibrate("percentile", "aimet", 100.0, rounded_parameters=True),
+    QuantScheme.min_max: CalibrateAsAimet("min-max", rounded_parameters=True),
+    QuantScheme.post_training_tf_enhanced: CalibrateAsAimet("sqnr", rounded_parameters=True),
+    QuantScheme.post_training_percentile: CalibrateAsAimet("percentile", 100.0, rounded_parameters=True),
 }
 _VERSION_VARIABLE = "AIMET_ENCODING_VERSION"
 

@@ -1,4 +1,4 @@
-"""What all lowerings share: putting a rounded version of each quantized tensor in front of its readers."""
+"""Puts a rounded version of each quantized tensor in front of its readers."""
 
 from __future__ import annotations
 

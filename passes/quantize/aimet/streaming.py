@@ -12,7 +12,7 @@ from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
 
 from ...framework.context import PassContext
-from ..aimet.arithmetic import Histogram
+from .arithmetic import Histogram
 
 
 class FeedStatistics:

@@ -1,0 +1,161 @@
+"""The simulation of a model: float arithmetic, with every quantized tensor rounded to its grid."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from onnx import ModelProto, TensorProto
+
+from qc.ir.facts.op_traits import GRID_JOINING, is_grid_preserving
+from qc.ir.facts.scopes import Captures
+from qc.ir.graph import Value
+from qc.ir.model import Model
+from qc.ir.onnx.lower import lower
+from qc.ir.quant.arithmetic import Rounding, fake_quantize
+from qc.ir.quant.formats import FloatFormat, IntFormat
+from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, PerTensor, Quantizer
+from qc.ir.rewriter import Rewriter
+
+from .rewire import numbers, rewire
+
+DOMAIN = "qc"
+
+# The widest integers that the kernels round exactly; biases are wider.
+_WIDEST = 16
+
+
+class WeightRounding(enum.Enum):
+    """What becomes of quantized weights: rounded once and stored, or rounded by a session at every run."""
+
+    STORED = "stored"
+    SETTABLE = "settable"
+
+
+@contextmanager
+def simulated(
+    model: Model,
+    rounding: Rounding = Rounding.HALF_EVEN,
+    weights: WeightRounding = WeightRounding.STORED,
+) -> Iterator[ModelProto]:
+    """A block in which ``model`` is its own simulation, so that tensors have the names that they have there.
+
+    The name of a graph output is that of the rounded tensor.
+    """
+    rewriter = Rewriter(model)
+    with rewriter.trial():
+        rewriter.set_opset(DOMAIN, 1)
+        emitter = _Emitter(rewriter, rounding, weights, _on_grid(model))
+        rewire(model, rewriter, emitter.round_value)
+        rewriter.add_defaults(model.graph, emitter.settings())
+        yield lower(model)
+
+
+class _Emitter:
+    def __init__(
+        self,
+        rewriter: Rewriter,
+        rounding: Rounding,
+        weights: WeightRounding,
+        on_grid: set[tuple[Value, Quantizer]],
+    ) -> None:
+        self._rewriter = rewriter
+        self._rounding = rounding
+        self._weights = weights
+        self._on_grid = on_grid
+        self._captures = Captures(rewriter)
+        self._constants: dict[tuple[Value, Quantizer], Value] = {}
+        self._parameters: dict[Quantizer, tuple[Value, ...]] = {}
+
+    def round_value(self, value: Value, quantizer: Quantizer) -> Value:
+        """``value`` rounded to the grid of ``quantizer``: a new value, or itself if it is on that grid."""
+        encoding, constant = numbers(quantizer, value), value.original
+        if (value, quantizer) in self._on_grid:
+            return value
+        if constant.const is None:
+            return self._rounded_at_run(value, quantizer, encoding)
+        if (constant, quantizer) not in self._constants:
+            stored = self._weights is WeightRounding.STORED or not _is_settable(constant, encoding)
+            make = self._stored if stored else self._rounded_at_run
+            self._constants[constant, quantizer] = make(constant, quantizer, encoding)
+        return self._captures.into(value.graph, self._constants[constant, quantizer])
+
+    def _stored(self, constant: Value, quantizer: Quantizer, encoding: Encoding) -> Value:
+        assert constant.const is not None
+        rounded = fake_quantize(constant.const.numpy(), encoding, self._rounding)
+        return self._rewriter.add_constant(constant.graph, rounded, f"{constant.name}_simulated")
+
+    def _rounded_at_run(self, value: Value, quantizer: Quantizer, encoding: Encoding) -> Value:
+        result = self._rewriter.add_value(value.graph, f"{value.name}_simulated", value.original.type)
+        self._rewriter.add_op(
+            value.graph,
+            "FakeQuantize",
+            (value, *self._inputs(value, quantizer, encoding)),
+            [result],
+            {**_attributes(encoding), "rounding": self._rounding.value},
+            DOMAIN,
+        )
+        return result
+
+    def settings(self) -> list[Value]:
+        """The scales, zero points and limits of all quantizers so far, which are in the main graph."""
+        return [value for values in self._parameters.values() for value in values]
+
+    def _inputs(self, value: Value, quantizer: Quantizer, encoding: Encoding) -> tuple[Value, ...]:
+        """Scale, zero point and limits: inputs of the main graph, the same for all sites of a quantizer."""
+        if quantizer not in self._parameters:
+            main = self._rewriter.model.graph
+            arrays = {"scale": encoding.scale, "zero_point": encoding.zero_point, "limits": _limits(encoding)}
+            self._parameters[quantizer] = tuple(
+                self._rewriter.add_constant(main, array, f"q{quantizer.id}/{name}")
+                for name, array in arrays.items()
+            )
+        return tuple(self._captures.into(value.graph, given) for given in self._parameters[quantizer])
+
+
+def _on_grid(model: Model) -> set[tuple[Value, Quantizer]]:
+    """The results, with their quantizers, that are on the grid before anything rounds them."""
+    sites = ((site.value, model.quant.get(site)) for site in model.quant.sites() if site.op is None)
+    return {(value, held) for value, held in sites if held is not None and _stays_on_grid(model, value, held)}
+
+
+def _stays_on_grid(model: Model, value: Value, quantizer: Quantizer) -> bool:
+    """Whether an op moves or joins tensors that all hold the quantizer of its result.
+
+    Rounding is idempotent in float32 only: narrower types do not hold every step of a grid.
+    """
+    op = value.graph.producer(value)
+    whole = isinstance(quantizer.spec.granularity, PerTensor) and value.type.elem_type == TensorProto.FLOAT
+    if op is None or not whole:
+        return False
+    read = list(enumerate(value.graph.op_inputs(op)))
+    if is_grid_preserving(op):
+        read = read[:1]
+    elif op.domain or op.op_type not in GRID_JOINING or op.attribute("reduction", "none") != "none":
+        return False
+    floats = [(port, source) for port, source in read if source is not None and source.is_float]
+    return all(model.quant.of_use(source, op, port) is quantizer for port, source in floats)
+
+
+def _is_settable(constant: Value, encoding: Encoding) -> bool:
+    """Whether the kernels round the constant: not to integers that are too wide, nor to shifted grids."""
+    format = encoding.spec.format
+    is_wide = isinstance(format, IntFormat) and format.bits > _WIDEST
+    return constant.is_float and not is_wide and not encoding.spec.shifted
+
+
+def _limits(encoding: Encoding) -> np.ndarray:
+    codes = encoding.spec.code_range if isinstance(encoding.spec.format, IntFormat) else (0, 0)
+    return np.asarray(codes, np.int32)
+
+
+def _attributes(encoding: Encoding) -> dict[str, object]:
+    format, granularity = encoding.spec.format, encoding.spec.granularity
+    attributes: dict[str, object] = {"format": format.name if isinstance(format, FloatFormat) else "int"}
+    if isinstance(granularity, PerChannel):
+        return attributes | {"granularity": "channel", "axis": granularity.axis}
+    if isinstance(granularity, PerBlock):
+        return attributes | {"granularity": "block", "axis": granularity.axis, "block_size": granularity.size}
+    return attributes | {"granularity": "tensor"}

@@ -1,0 +1,154 @@
+"""Finds the numbers of all open quantizers as AIMET does, bit for bit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Literal
+
+import numpy as np
+from annotated_types import Gt, Le
+
+from qc.ir.executor import Statistics
+from qc.ir.facts.op_traits import kernel_axes, weighted_op
+from qc.ir.graph import Value
+from qc.ir.model import Model
+from qc.ir.quant.formats import IntFormat
+from qc.ir.quant.spec import Encoding, PerBlock, Quantizer, QuantSpec, TwoLevelBlock
+
+from ..framework.base import option
+from ..framework.context import PassContext
+from .aimet.arithmetic import (
+    Grid,
+    HistogramRule,
+    grid_of_range,
+    grid_of_weight,
+    percentile_grid,
+    searched_grid,
+    with_fixed_ends,
+)
+from .aimet.streaming import FeedStatistics, stream
+from .aimet.sums import enlarge_weight_scales
+from .calibration.bias import calibrate_biases
+from .calibration.calibration import Calibration, CalibrationPass, EncodingOf, Range
+from .calibration.masks import clipped_to_mask
+from .calibration.range_of import AIMET_NAMES, SCHEMES
+from .calibration.ranges import covering, finite_data, weight_encoding
+
+
+@dataclass(frozen=True)
+class CalibrateAsAimet(CalibrationPass):
+    """Gives every open quantizer the encoding that aimet-onnx 2.42 gives it.
+
+    Like ``calibrate``, but with the numbers of AIMET, for weights too: its rounding, its least scales, its
+    histogram, which drops what lies far outside the first batch, its ranges that are fixed at one end, and no
+    exception for outputs. The methods have AIMET's names as well: ``min_max`` and ``post_training_tf`` stand
+    for min-max, ``tf_enhanced`` for sqnr.
+
+    The first sample fixes the bins of AIMET's histogram, and later ones are averaged in their order: with the
+    methods sqnr and percentile the data is not divided among processes, and nothing is kept.
+    """
+
+    name = "calibrate-as-aimet"
+
+    method: Annotated[Literal["min-max", "sqnr", "percentile"], AIMET_NAMES] = option(
+        "min-max", "how the range of a tensor is found, be it a weight or not"
+    )
+    percentile: Annotated[float, Gt(0), Le(100)] = option(
+        99.999, "share of the values that the method percentile covers, in percent"
+    )
+
+    rounded_parameters: bool = option(
+        False, "observe activations while trained parameters are rounded to their grids"
+    )
+
+    @property
+    def is_sequential(self) -> bool:
+        return self._histogram_rule is not None
+
+    def run(self, model: Model, context: PassContext) -> None:
+        calibration = Calibration(model, context, self, self.method)
+        if calibration.observed:
+            rounded = self._while_observed if self.rounded_parameters else None
+            user, rule = f"pass '{self.name}'", self._histogram_rule
+            if rule is None:
+                calibration.calibrate_observed(user, self.method, _min_max, False, rounded)
+            else:
+                user += f" with the method {self.method}"
+                self._calibrate_streamed(calibration, user, rule, rounded)
+            model.quant.scheme = SCHEMES[self.method]
+        enlarge_weight_scales(model)
+        calibrate_biases(model)
+
+    def of_range(self, spec: QuantSpec, low: float, high: float) -> Encoding:
+        if not isinstance(spec.format, IntFormat):
+            return covering(spec, low, high)  # AIMET has no small floats
+        return _of_grid(spec, grid_of_range(spec, np.asarray(low), np.asarray(high)))
+
+    def of_constant(self, spec: QuantSpec, value: Value) -> Encoding:
+        assert value.const is not None
+        array = finite_data(value.const)
+        if not isinstance(spec.format, IntFormat):
+            return weight_encoding(spec, array, search=False)
+        kernel = kernel_axes(weighted_op(value), value)
+        return grid_of_weight(spec, array, self._histogram_rule, kernel).encoding(spec)
+
+    @property
+    def _histogram_rule(self) -> HistogramRule | None:
+        """What makes a grid of AIMET's histogram; None if the method looks at none."""
+        rules: dict[str, HistogramRule] = {
+            "sqnr": searched_grid,
+            "percentile": partial(percentile_grid, percentile=self.percentile),
+        }
+        return rules.get(self.method)
+
+    def _while_observed(self, quantizer: Quantizer, value: Value) -> Encoding | None:
+        """The grid of a weight while activations are observed.
+
+        AIMET makes two levels of the scales of blocks only when the model runs quantized. Until then each
+        block has the scale that it was found to need.
+        """
+        known, granularity = quantizer.encoding, quantizer.spec.granularity
+        if known is None or not isinstance(granularity, TwoLevelBlock):
+            return known
+        one_level = quantizer.spec.with_granularity(PerBlock(granularity.axis, granularity.size))
+        found = self.of_constant(one_level, value)
+        is_its = Encoding(quantizer.spec, found.scale, found.zero_point).equals(known)
+        return found if is_its else known
+
+    def _calibrate_streamed(
+        self, calibration: Calibration, user: str, rule: HistogramRule, rounded: EncodingOf | None
+    ) -> None:
+        """Gives the observed quantizers their numbers from one feed after the other."""
+        seen = {quantizer: FeedStatistics() for quantizer in calibration.observed}
+        with calibration.running(rounded):
+            for arrays in stream(calibration.model, calibration.context, calibration.tensors, user):
+                for quantizer, values in calibration.observed.items():
+                    is_masked = calibration.masked.issuperset(values)
+                    for array in (arrays[value] for value in values if value in arrays):
+                        seen[quantizer].add(clipped_to_mask(array, quantizer.spec) if is_masked else array)
+        unseen = []
+        for quantizer, values in calibration.observed.items():
+            constants = [finite_data(value.const) for value in values if value.const is not None]
+            for constant in constants:
+                seen[quantizer].add(constant)
+            if seen[quantizer].feeds or constants:
+                grid_of = partial(self._of_feeds, rule, seen[quantizer])
+                calibration.set(quantizer, grid_of, f"{self.method} as AIMET finds it")
+            else:
+                unseen.append(quantizer)
+        calibration.leave_unseen(unseen)
+
+    def _of_feeds(self, rule: HistogramRule, seen: FeedStatistics, spec: QuantSpec) -> Encoding:
+        if not isinstance(spec.format, IntFormat):
+            return self.of_range(spec, *seen.range)
+        return _of_grid(spec, rule(spec, seen.histogram))
+
+
+def _min_max(statistics: Statistics, spec: QuantSpec, exposed: bool) -> Range:
+    return float(statistics.minimum), float(statistics.maximum)
+
+
+def _of_grid(spec: QuantSpec, grid: Grid) -> Encoding:
+    """The encoding of AIMET's grid of what was seen."""
+    return (with_fixed_ends(spec, grid) if spec.fixed_range is not None else grid).encoding(spec)

@@ -1,0 +1,235 @@
+"""What all passes that calibrate have in common: what a quantizer covers, and where that is seen."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from qc.ir.executor import Observation, Statistics
+from qc.ir.facts.op_traits import is_grid_preserving
+from qc.ir.facts.scopes import name_apart, scopes_of
+from qc.ir.graph import Value
+from qc.ir.model import Model
+from qc.ir.onnx.lower import lower
+from qc.ir.quant.formats import IntFormat
+from qc.ir.quant.spec import Encoding, Quantizer, QuantizerState, QuantSpec
+from qc.ir.rewriter import Rewriter
+
+from ...framework.base import Pass, Stage
+from ...framework.context import PassContext
+from ..placement.dataflow import masked_scores
+from ..placement.parameters import round_parameters
+from .bias import leave_float
+from .masks import lowest_with_mask, top_of_mask
+from .ranges import finite_data, with_fixed_ends
+
+if TYPE_CHECKING:
+    from ...framework.context import GridOf
+
+Range = tuple[float, float]
+# Finds the range that a grid of a spec is to cover; is told whether the tensor is seen outside of the model.
+RangeOf = Callable[[Statistics, QuantSpec, bool], Range]
+# The grid that a quantizer has while tensors are observed, for trained parameters.
+EncodingOf = Callable[[Quantizer, Value], Encoding | None]
+
+
+class CalibrationPass(Pass):
+    """A pass that calibrates: it has an arithmetic that turns numbers into grids."""
+
+    stage = Stage.ANNOTATE
+    needs = frozenset({"executor"})
+
+    @property
+    def is_sequential(self) -> bool:
+        """Whether it looks at the tensors of one feed after the other, and not at their statistics."""
+        return False
+
+    @abstractmethod
+    def of_range(self, spec: QuantSpec, low: float, high: float) -> Encoding:
+        """The grid that covers a range, but for an end that the spec fixes."""
+
+    @abstractmethod
+    def of_constant(self, spec: QuantSpec, value: Value) -> Encoding:
+        """The grid of the numbers of a constant."""
+
+
+class Calibration:
+    """One calibration of a model. Open quantizers that need no data get their numbers at once.
+
+    Attributes:
+        observed: the open quantizers whose numbers are in the data, with their tensors by the originals.
+        masked: scores that a mask may have been added to, and that only Softmax sees.
+    """
+
+    def __init__(self, model: Model, context: PassContext, grids: CalibrationPass, how: str) -> None:
+        """Calibrates the constants.
+
+        Args:
+            how: how the grid of a constant is found, for the journal.
+        """
+        self.model = model
+        self.context = context
+        self.observed: dict[Quantizer, list[Value]] = {}
+        self.masked = masked_scores(model.graph)
+        self._grids = grids
+        for quantizer in model.quant.quantizers():
+            spec = quantizer.spec
+            if quantizer.state is not QuantizerState.OPEN or spec.derived:
+                continue
+            values = list(dict.fromkeys(site.value.original for site in model.quant.sites_of(quantizer)))
+            if not isinstance(spec.format, IntFormat) and not spec.format.scaled:
+                self.set(
+                    quantizer, partial(grids.of_range, low=0.0, high=0.0), "a format that needs no scale"
+                )
+            elif spec.fixed_range is not None and np.isfinite(spec.fixed_range).all():
+                self.set(quantizer, partial(grids.of_range, low=0.0, high=0.0), "fixed range")
+            elif len(values) == 1 and values[0].const is not None:
+                grid_of = partial(grids.of_constant, value=values[0])
+                self.set(quantizer, grid_of, f"from the constant, {how}")
+            else:
+                self.observed[quantizer] = values
+
+    def calibrate_observed(
+        self, user: str, method: str, range_of: RangeOf, has_histogram: bool, rounded: EncodingOf | None
+    ) -> None:
+        """Gives the observed quantizers their numbers, after one pass over the data.
+
+        Args:
+            user: the pass, as messages name it.
+            has_histogram: whether ranges are found in histograms.
+            rounded: the grids of trained parameters while the model runs; None if they are not rounded.
+        """
+        statistics = self._observe(user, has_histogram, rounded)
+        scopes = scopes_of(self.model.graph)
+        saturated: list[Value] = []
+        unseen: list[Quantizer] = []
+        for quantizer, values in self.observed.items():
+            seen, spec = _merged(values, statistics), quantizer.spec
+            mask = top_of_mask(seen) if seen is not None and self.masked.issuperset(values) else None
+            if seen is not None and mask is not None:
+                seen = seen.above(mask)
+                saturated.append(values[0])
+            seen = seen if seen is not None and seen.count else None
+            constants = _constant_ranges(values)
+            if seen is None and not constants:
+                unseen.append(quantizer)
+                continue
+            exposed = any(map(scopes.is_exposed, values))
+            ends = cache(partial(_ends, seen, constants, exposed, range_of))
+            low, high = ends(spec)
+            lowest = lowest_with_mask(low, spec) if mask is not None else low
+            reason = "{} gave [{:.6g}, {:.6g}]".format(method, *with_fixed_ends(spec, lowest, high))
+            if mask is not None:
+                reason += f"; scores begin at {low:.6g}: {lowest:.6g} masks as well as {mask:.6g}"
+            self.set(quantizer, partial(self._covering, ends, mask is not None), reason)
+        self._note_masks(saturated)
+        self.leave_unseen(unseen)
+
+    def _covering(self, ends: Callable[[QuantSpec], Range], masked: bool, spec: QuantSpec) -> Encoding:
+        low, high = ends(spec)
+        return self._grids.of_range(spec, lowest_with_mask(low, spec) if masked else low, high)
+
+    def set(self, quantizer: Quantizer, grid_of: GridOf, reason: str) -> None:
+        """Gives a quantizer the grid of its spec, and keeps how that of another spec would be found."""
+        self.model.quant.calibrate(quantizer, grid_of(quantizer.spec), reason)
+        self.context.grids[quantizer.id] = grid_of
+
+    @property
+    def tensors(self) -> dict[Value, None]:
+        """The tensors whose numbers are needed, once each."""
+        return dict.fromkeys(
+            value
+            for values in self.observed.values()
+            for value in values
+            if value.const is None and not _is_moved(value, values)
+        )
+
+    @contextmanager
+    def running(self, rounded: EncodingOf | None) -> Iterator[None]:
+        """A block in which the model is as it runs: with distinct names, and rounded where that is asked."""
+        rewriter = Rewriter(self.model)
+        with rewriter.trial():
+            name_apart(rewriter)
+            if rounded is not None:
+                round_parameters(rewriter, rounded)
+            yield
+
+    def _observe(self, user: str, has_histogram: bool, rounded: EncodingOf | None) -> dict[Value, Statistics]:
+        """Statistics of every tensor that some quantizer has to cover, from one pass over the data."""
+        wanted = self.tensors
+        # All alike, since the statistics of tied tensors are merged.
+        request = Observation(histogram=has_histogram or not self.masked.isdisjoint(wanted))
+        data = self.context.required_data(user)
+        total = getattr(data, "length", None)
+        with self.running(rounded), self.context.task("calibrating", total) as task:
+            sources = {value.name: value for value in wanted}
+            found = self.context.required_executor().observe(
+                lower(self.model),
+                dict.fromkeys(sources, request),
+                data,
+                base_dir=self.model.base_dir,
+                on_feeds=task.advance,
+            )
+        return {sources[name]: statistics for name, statistics in found.items()}
+
+    def leave_unseen(self, unseen: list[Quantizer]) -> None:
+        """Leaves in float what no sample reached, with a note."""
+        if not unseen:
+            return
+        sites = [site for quantizer in unseen for site in self.model.quant.sites_of(quantizer)]
+        leave_float(self.model, sites, "no calibration sample reached it")
+        values = list(dict.fromkeys(chain(*(self.observed[quantizer] for quantizer in unseen))))
+        self.context.notes.append(
+            f"no calibration sample reached {_named(values)}: there no grid is known and tensors stay "
+            "float; calibrate on data that takes every branch and runs every loop"
+        )
+
+    def _note_masks(self, values: list[Value]) -> None:
+        """Tells that the numbers of masks were left out of ranges."""
+        if values:
+            self.context.notes.append(
+                f"a mask reaches far below the scores in {_named(values)}; as only Softmax sees them, "
+                "the grid covers the scores, and masked numbers saturate a little below"
+            )
+
+
+def _ends(
+    seen: Statistics | None, constants: list[Range], exposed: bool, range_of: RangeOf, spec: QuantSpec
+) -> Range:
+    """The range that a grid of a spec has to cover: what was seen, and constants on the same grid."""
+    ends = [*constants, range_of(seen, spec, exposed)] if seen is not None else constants
+    return min(low for low, _ in ends), max(high for _, high in ends)
+
+
+def _constant_ranges(values: list[Value]) -> list[Range]:
+    """The ranges of those tensors that are constants."""
+    arrays = [finite_data(value.const) for value in values if value.const is not None]
+    return [(float(one.min()), float(one.max())) if one.size else (0.0, 0.0) for one in arrays]
+
+
+def _named(values: list[Value]) -> str:
+    return f"'{values[0].name}'" + (f" and {len(values) - 1} more" if len(values) > 1 else "")
+
+
+def _merged(values: list[Value], statistics: dict[Value, Statistics]) -> Statistics | None:
+    """What was seen of some tensors together."""
+    merged: Statistics | None = None
+    for value in values:
+        if value in statistics:
+            merged = statistics[value] if merged is None else merged.merge(statistics[value])
+    return merged
+
+
+def _is_moved(value: Value, group: list[Value]) -> bool:
+    """Whether a data mover made ``value`` from another one of the group, whose statistics cover it."""
+    producer = value.graph.producer(value)
+    if producer is None or not is_grid_preserving(producer):
+        return False
+    source = value.graph.op_inputs(producer)[0]
+    return source is not None and source.original in group
