@@ -16,6 +16,7 @@ from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
 from qc.ir.onnx.save import external_files, stage_model
 from qc.passes import Artifact, PassContext, PipelineReport
+from qc.passes.framework.context import GridOf
 from qc.passes.framework.target import Target
 from qc.passes.lower.rounding.simulation import WeightRounding
 from qc.passes.lower.to_simulation import ToSimulation
@@ -37,6 +38,7 @@ class Compiled:
         target: the target that was compiled for.
         source: the file that the model was read from, if any.
         notes: sentences for the user.
+        grids: how the calibration finds the grid of each quantizer for any spec, by the id of it.
     """
 
     ir: Model
@@ -46,6 +48,7 @@ class Compiled:
     target: Target
     source: Path | None = None
     notes: list[str] = field(default_factory=list)
+    grids: dict[int, GridOf] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         of = self.coverage.quantized + len(self.coverage.unquantized)
@@ -90,7 +93,10 @@ class Compiled:
         model = self.simulation
         if settable_weights:
             model = self._simulated(ToSimulation(weights=WeightRounding.SETTABLE))
-        return Simulation(model, base_dir=self.ir.base_dir, threads=threads, device=device, origin=self.ir)
+        base_dir = self.ir.base_dir
+        return Simulation(
+            model, base_dir=base_dir, threads=threads, device=device, origin=self.ir, grids=self.grids
+        )
 
     def view(self, path: str | Path, around: str | None = None, radius: int = 6) -> None:
         """Writes a page for the browser that shows the model with its quantizers and their reasons.

@@ -145,7 +145,9 @@ def compile(
         context.notes.append(f"stopped after action {action_limit}, as asked: the result is not complete")
     context.notes += _lost_inputs(ir)
     source = None if isinstance(model, ModelProto) else Path(model)
-    return Compiled(ir, context.artifacts, report, coverage, context.target, source, context.notes)
+    return Compiled(
+        ir, context.artifacts, report, coverage, context.target, source, context.notes, context.grids
+    )
 
 
 def _broken_rules(ir: Model, target: Target) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from qc.ir.onnx.protos import walk_nodes
 from qc.ir.quant.formats import IntFormat, parse_format
 from qc.ir.quant.spec import Encoding, Granularity, PerBlock
 from qc.ir.tensor_ref import TensorRef
+from qc.passes.framework.context import GridOf
 from qc.passes.quantize.calibration.ranges import encoding_of_range
 from qc.runtime import open_session, run_session
 from qc.runtime.native.library import QC_DOMAIN
@@ -62,6 +64,8 @@ class Simulation:
         origin: the model that it was made of, which names tied tensors and tells symmetric grids from others.
             Without it, a tensor that is on its grid already has no name here, and grids that have zero in the
             middle count as symmetric.
+        grids: how calibration finds the grids of quantizers of ``origin``, by their ids; see
+            :attr:`qc.passes.PassContext.grids`.
 
     Raises:
         ModelError: the model cannot be read, is no simulation, or ONNX Runtime does not accept it.
@@ -77,10 +81,11 @@ class Simulation:
         threads: int | None = None,
         device: str = "auto",
         origin: Model | None = None,
+        grids: Mapping[int, GridOf] = MappingProxyType({}),
     ) -> None:
         if not isinstance(model, ModelProto):
             model, base_dir = load_model(model), Path(model).parent
-        self._slots = _slots(model.graph, origin, base_dir)
+        self._slots = _slots(model.graph, origin, base_dir, grids)
         self._by_tensor = _names(self._slots)
         self._session = open_session(model, base_dir=base_dir, threads=threads, provider=device)
         self._outputs = [output.name for output in model.graph.output]
@@ -105,8 +110,9 @@ class Simulation:
 
         Args:
             changes: what a quantizer is to do, by its name (``q3``) or by a tensor that it rounds. An
-                :class:`~qc.ir.quant.Encoding` is taken as it is; a number of bits or the name of a format
-                covers the range of the model's own grid anew; ``"off"`` leaves the tensor in float, ``"on"``
+                :class:`~qc.ir.quant.Encoding` is taken as it is; for a number of bits or the name of a format
+                the grid is calibrated anew, from what was observed, or else it covers the range of the
+                model's own grid; ``"off"`` leaves the tensor in float, ``"on"``
                 gives back the model's own grid. Quantizers that are tied change together.
 
         Raises:
@@ -165,12 +171,13 @@ class Simulation:
 class _Slot:
     """A quantizer as the model has it: the tensors it rounds, its own grid, and its inputs of the model.
 
-    ``parameters`` are the names of scale, zero point and limits.
+    ``parameters`` are the names of scale, zero point and limits; ``grid_of`` is how its grid was calibrated.
     """
 
     tensors: tuple[str, ...]
     own: Encoding
     parameters: tuple[str, str, str]
+    grid_of: GridOf | None = None
 
     def encoding(self, setting: Setting, key: str) -> Encoding | None:
         """The grid that a setting means; None for none."""
@@ -187,6 +194,9 @@ class _Slot:
                 "of a format such as 'int8', or an Encoding"
             )
         spec = replace(self.own.spec, format=self._format(setting, key))
+        # What changed the grid after its calibration, such as a large bias, knows no other widths.
+        if self.grid_of is not None and self.grid_of(self.own.spec).equals(self.own):
+            return self.grid_of(spec)
         return encoding_of_range(spec, self.own.minimum, self.own.maximum)
 
     def _format(self, setting: int | str, key: str) -> Any:
@@ -239,7 +249,9 @@ def _as_run(granularity: Granularity) -> Granularity:
     return PerBlock(granularity.axis, granularity.size) if isinstance(granularity, PerBlock) else granularity
 
 
-def _slots(graph: GraphProto, origin: Model | None, base_dir: Path | None) -> dict[str, _Slot]:
+def _slots(
+    graph: GraphProto, origin: Model | None, base_dir: Path | None, grids: Mapping[int, GridOf]
+) -> dict[str, _Slot]:
     """The quantizers of a simulation by name, in the order in which it runs them."""
     by_grid: dict[tuple[str, ...], list[NodeProto]] = {}
     for node in walk_nodes(graph.node):
@@ -255,9 +267,10 @@ def _slots(graph: GraphProto, origin: Model | None, base_dir: Path | None) -> di
         name = parameters[0].rpartition("/")[0]
         slots[name] = _slot(nodes, inputs, outputs)
         if origin is not None and name in known:
-            tensors = (site.value.original.name for site in origin.quant.sites_of(known[name]))
+            names = (site.value.original.name for site in origin.quant.sites_of(known[name]))
             own = known[name].encoding or slots[name].own
-            slots[name] = replace(slots[name], tensors=tuple(dict.fromkeys(tensors)), own=own)
+            tensors = tuple(dict.fromkeys(names))
+            slots[name] = replace(slots[name], tensors=tensors, own=own, grid_of=grids.get(known[name].id))
     return slots
 
 

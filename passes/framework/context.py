@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from qc.ir.errors import UsageError
+from qc.ir.quant.spec import Encoding, QuantSpec
 
 if TYPE_CHECKING:
     from qc.ir.executor import Executor, Feed
     from qc.ir.model import Model
-    from qc.ir.quant.spec import Encoding, QuantSpec
 
     from .target import Target
 
-    # How a calibration finds the grid of a quantizer: also for other specs than it has.
-    GridOf = Callable[[QuantSpec], Encoding]
-
 T = TypeVar("T")
+
+# How a calibration finds the grid of a quantizer, also for other specs than it has.
+GridOf = Callable[[QuantSpec], Encoding]
 
 # What a pass can need, in words, and how a user gives it.
 NEEDS = {

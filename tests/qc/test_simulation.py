@@ -91,8 +91,9 @@ def test_off_is_a_model_without_that_quantizer(tensor: str) -> None:
 
 @pytest.mark.parametrize("bits", [2, 4, 7, 12, 16])
 @pytest.mark.parametrize("tensor", ["relu_1", "conv_3.weight_folded"])
-def test_another_width_covers_the_same_range(tensor: str, bits: int) -> None:
-    simulation = everything()
+def test_without_statistics_another_width_covers_the_same_range(tensor: str, bits: int) -> None:
+    model = artifact(apply("to-simulation{weights=settable}", compiled().ir)[1], "simulation")
+    simulation = qc.Simulation(model, threads=1, origin=compiled().ir)
     own = next(q.encoding for q in simulation.quantizers.values() if tensor in q.tensors)
     assert own is not None
     spec = replace(own.spec, format=replace(own.spec.format, bits=bits))
@@ -177,7 +178,8 @@ def test_a_saved_simulation_is_opened_from_its_file(tmp_path: Path) -> None:
         assert found.encoding.spec.code_range == wanted.encoding.spec.code_range
         assert found.encoding.spec.format == wanted.encoding.spec.format
     np.testing.assert_array_equal(
-        result(opened.with_encodings({"clip_1": 4})), result(activations().with_encodings({"clip_1": 4}))
+        result(opened.with_encodings({"clip_1": "off"})),
+        result(activations().with_encodings({"clip_1": "off"})),
     )
 
 
@@ -316,3 +318,21 @@ def test_bodies_have_settings_too() -> None:
         expected = run_session(open_session(model, threads=1), given)[0]
         np.testing.assert_allclose(off.run(given)["y"], expected, rtol=1e-6)
         assert not np.array_equal(simulation.run(given)["y"], expected)
+
+
+@pytest.mark.parametrize("method", ["min-max", "mse", "percentile"])
+@pytest.mark.parametrize("tensor", ["image", "conv_3.weight_folded"])
+def test_another_width_is_calibrated_anew(method: str, tensor: str) -> None:
+    """Four bits in a session are those that a calibration for four bits finds."""
+    simplify = "fold-constants,eliminate-identity,fold-batch-norms,match-supergroups"
+    place = f"{simplify},insert-quantizers,tie-quantizers"
+    weights = "min-max" if method == "percentile" else method
+    calibrate = f"calibrate{{method={method} weights={weights}}}"
+    bits = "w4" if "weight" in tensor else "a4"
+    narrow = f"{place},set-precision{{rules=['tensor:{tensor}={bits}']}},{calibrate}"
+    expected = qc.compile(MODEL, narrow, data=[feed()], threads=1)
+    wide = qc.compile(MODEL, f"{place},{calibrate}", data=[feed()], threads=1)
+    simulation = wide.open_simulation(settable_weights=True, threads=1)
+    found = simulation.with_encodings({tensor: 4}).quantizers[simulation._find(tensor)].encoding
+    wanted = quantizer_of(tensor, expected.ir).encoding
+    assert found is not None and wanted is not None and found.equals(wanted)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,15 +21,12 @@ from qc.ir.quant.spec import Encoding, Quantizer, QuantizerState, QuantSpec
 from qc.ir.rewriter import Rewriter
 
 from ...framework.base import Pass, Stage
-from ...framework.context import PassContext
+from ...framework.context import GridOf, PassContext
 from ..placement.dataflow import masked_scores
 from ..placement.parameters import round_parameters
 from .bias import leave_float
 from .masks import lowest_with_mask, top_of_mask
 from .ranges import finite_data, with_fixed_ends
-
-if TYPE_CHECKING:
-    from ...framework.context import GridOf
 
 Range = tuple[float, float]
 # Finds the range that a grid of a spec is to cover; is told whether the tensor is seen outside of the model.
