@@ -36,9 +36,10 @@ class Epochs:
     def __init__(self) -> None:
         self.structure = self.types = self.constants = self.quant = 0
 
-    def advance(self, aspect: str) -> None:
-        """Tells that something of that aspect has changed."""
-        setattr(self, aspect, getattr(self, aspect) + 1)
+    def advance(self, *aspects: str) -> None:
+        """Tells that something of these aspects has changed."""
+        for aspect in aspects:
+            setattr(self, aspect, getattr(self, aspect) + 1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,9 +1,9 @@
 """The graph of the IR: Op and Value nodes in a bipartite networkx MultiDiGraph whose edge keys are ports.
 
 The edges are the only truth about what is connected: ``op -> value`` (definition) and ``value -> op``
-(use) carry the port number as their key. A value that an op reads only inside one of its subgraphs is a
-use with the key ``("capture", name)``. Reading is done through :class:`Graph`; every change goes through
-:class:`qc.ir.rewriter.Rewriter`.
+(use) carry the port number as their key. What a subgraph of an op captures is a use by that op; its key is
+the :func:`capture_port` of the captured value inside. Reading is done through :class:`Graph`; every change
+goes through :class:`qc.ir.rewriter.Rewriter`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Value:
 
     Attributes:
         const: the data, when the value is an initializer.
-        captured: the value of the enclosing graph that this one stands for inside a subgraph.
+        captured: the value of the enclosing graph that this one captures inside a subgraph.
     """
 
     __slots__ = ("_name", "captured", "const", "graph", "id", "type")
@@ -64,7 +64,7 @@ class Value:
 
     @property
     def name(self) -> str:
-        """The name; that of the captured value for a stand-in, since ONNX captures by name."""
+        """The name; what captures a value has its name, since ONNX captures by name."""
         return self._name if self.captured is None else self.captured.name
 
     @name.setter
@@ -73,7 +73,7 @@ class Value:
 
     @property
     def original(self) -> Value:
-        """The value that a stand-in in a subgraph stands for, of whichever enclosing graph; else itself."""
+        """The value that one in a subgraph captures, of whichever enclosing graph; else itself."""
         found = self
         while found.captured is not None:
             found = found.captured
@@ -220,7 +220,7 @@ class Graph:
     def inputs(self, values: Iterable[Value]) -> None:
         self._inputs = tuple(values)
         self._input_set = frozenset(self._inputs)
-        self._changed()
+        self.epoch += 1
 
     @property
     def outputs(self) -> tuple[Value | None, ...]:
@@ -231,7 +231,7 @@ class Graph:
     def outputs(self, values: Iterable[Value | None]) -> None:
         self._outputs = tuple(values)
         self._output_set = frozenset(self._outputs)
-        self._changed()
+        self.epoch += 1
 
     def values(self) -> list[Value]:
         """All values, in the order in which they were made."""
@@ -260,16 +260,16 @@ class Graph:
         return tuple(found)
 
     def captures(self, op: Op) -> list[Value]:
-        """The values that the subgraphs of ``op`` read from this graph, ordered by name."""
+        """The values that the subgraphs of ``op`` capture from this graph, in the order of the captures."""
         if not op.subgraphs:
             return []
-        found = [
-            (port[1], self._values[value_id])
+        captures = {
+            port: self._values[value_id]
             for value_id, ports in self._nx.sources(op.id).items()
             for port in ports
             if not isinstance(port, int)
-        ]
-        return [value for _, value in sorted(found, key=lambda pair: pair[0])]
+        }
+        return [captures[port] for port in sorted(captures)]
 
     def producer(self, value: Value) -> Op | None:
         """The op that computes ``value``; None for inputs, initializers and captured values."""
@@ -327,31 +327,32 @@ class Graph:
         self._nx.add_node(payload.id)
         kept: dict[int, Any] = self._ops if isinstance(payload, Op) else self._values
         kept[payload.id] = payload
-        self._changed()
+        self.epoch += 1
 
     def _remove_node(self, payload: Op | Value) -> None:
         self._nx.remove_node(payload.id)
         kept: dict[int, Any] = self._ops if isinstance(payload, Op) else self._values
         del kept[payload.id]
-        self._changed()
+        self.epoch += 1
 
     def _connect(self, source: Op | Value, sink: Op | Value, port: Port) -> None:
         self._nx.add_edge(source.id, sink.id, port)
-        self._changed()
+        self.epoch += 1
 
     def _disconnect(self, source: Op | Value, sink: Op | Value, port: Port) -> None:
         self._nx.remove_edge(source.id, sink.id, port)
-        self._changed()
+        self.epoch += 1
 
     def _redirect(self, uses: Iterable[Use], old: Value, new: Value) -> None:
         for op, port in uses:
-            self._nx.remove_edge(old.id, op.id, port)
             self._nx.add_edge(new.id, op.id, port)
-        self._changed()
-
-    def _changed(self) -> None:
+            self._nx.remove_edge(old.id, op.id, port)
         self.epoch += 1
-        self.model.epochs.structure += 1
+
+
+def capture_port(inner: Value) -> Port:
+    """The key of the edge from what ``inner`` captures to the op whose subgraph it is in."""
+    return ("capture", inner.id)
 
 
 def _in_order(ports: Ports) -> Iterable[Port]:

@@ -13,6 +13,7 @@ from .graph import Graph, Op, Value
 from .journal import MATCH, Journal
 from .quant_table import QuantTable
 from .region import Region
+from .transaction import Transaction
 
 FunctionKey = tuple[str, str, str]
 
@@ -29,6 +30,7 @@ class Model:
         quant: which values and uses are quantized, and how.
         regions: matched supergroups; each op belongs to at most one.
         journal: every change and decision so far, in order.
+        transaction: what every change goes through, so that it can be undone.
         names: the names that are taken, in whichever scope.
         epochs: how often each aspect of the model has changed.
         analyses: what was computed from the model and still holds.
@@ -45,7 +47,8 @@ class Model:
         }
         self.journal = Journal()
         self.analyses = Analyses(self.epochs)
-        self.quant = QuantTable(self.journal, self.epochs)
+        self.transaction = Transaction(self.epochs, self.journal)
+        self.quant = QuantTable(self.transaction)
         self.regions: list[Region] = []
         self._region_of_op: dict[Op, Region] = {}
         self._last_id = 0
@@ -74,11 +77,11 @@ class Model:
             reason: what was found.
             asked_by: the line of configuration that wants it as one operator.
         """
-        root = region.root
-        self.journal.act(MATCH, root, root.label, reason, asked_by=asked_by)
-        self.regions.append(region)
-        self._region_of_op.update(dict.fromkeys(region.ops, region))
-        self.epochs.advance(STRUCTURE)
+        root, aspects = region.root, (STRUCTURE,)
+        with self.transaction.action(MATCH, root, root.label, reason, asked_by=asked_by):
+            self.transaction.change(aspects, (self.regions.append, region), (self.regions.pop,))
+            for op in region.ops:
+                self.transaction.put(aspects, self._region_of_op, op, region)
 
     def region_of(self, op: Op) -> Region | None:
         """The region that claimed ``op``."""
@@ -100,4 +103,5 @@ class Model:
             named: list[Op | Value] = [*graph.ops(), *graph.values()]
             for node in named:
                 names.claim(node.name)
-        self.names = names
+        with self.transaction.atomic():
+            self.transaction.set((), self, "names", names)

@@ -8,7 +8,7 @@ from typing import Any
 
 import networkx as nx
 
-Port = int | tuple[str, str]
+Port = int | tuple[str, int]
 Ports = Mapping[Port, Mapping[str, object]]
 
 

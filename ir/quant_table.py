@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from itertools import count
 from typing import NamedTuple
 
-from .analysis import QUANT, Epochs
+from .analysis import QUANT
 from .errors import UsageError
 from .graph import Op, Value
-from .journal import CALIBRATE, PLACE, REMOVE, RESPEC, SKIP, TIE, Journal
+from .journal import CALIBRATE, PLACE, REMOVE, RESPEC, SKIP, TIE, Remark
 from .quant.spec import Encoding, Quantizer, QuantSpec
+from .transaction import Transaction
+
+_ASPECTS = (QUANT,)
 
 
 class Site(NamedTuple):
@@ -26,92 +31,98 @@ class Site(NamedTuple):
         return f"'{self.value.name}'" if self.op is None else f"'{self.value.name}' into {self.op.label}"
 
 
+class _Placed(NamedTuple):
+    """A quantizer at a site, with a number that grows from one placing to the next."""
+
+    number: int
+    quantizer: Quantizer
+
+
 class QuantTable:
     """Site to quantizer. Two sites are tied if they hold the same object. Decisions go to the journal.
 
-    Every method that decides may raise LimitReached instead, see :class:`qc.ir.journal.Journal`.
-
-    Attributes:
-        scheme: how the ranges of activations were found, as encodings files call it (``quant_scheme``); empty
-            if that is not known.
+    Every method that decides is an action of its own, or part of the block of the transaction that is open.
+    It may raise LimitReached instead, see :class:`qc.ir.journal.Journal`.
     """
 
-    def __init__(self, journal: Journal | None = None, epochs: Epochs | None = None) -> None:
-        self._journal = journal or Journal()
-        self._epochs = epochs or Epochs()
-        self._by_site: dict[Site, Quantizer] = {}
-        self._sites: dict[int, dict[Site, None]] = {}
-        self._touching: dict[Value | Op, dict[Site, None]] = {}
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+        self._by_site: dict[Site, _Placed] = {}
+        self._sites: dict[int, set[Site]] = {}
+        self._touching: dict[Value | Op, set[Site]] = {}
         self._skipped: dict[int, str] = {}
+        self._numbers = count()
         self._last_id = 0
-        self.scheme = ""
+        self._scheme = ""
 
     # -- reading ------------------------------------------------------------------------------------
+
+    @property
+    def scheme(self) -> str:
+        """How the ranges of activations were found, as encodings files call it (``quant_scheme``).
+
+        Empty if that is not known.
+        """
+        return self._scheme
+
+    @scheme.setter
+    def scheme(self, scheme: str) -> None:
+        with self._transaction.atomic():
+            self._change(self, _scheme=scheme)
 
     def __len__(self) -> int:
         return len(self._by_site)
 
     def get(self, site: Site) -> Quantizer | None:
         """The quantizer at exactly this site."""
-        return self._by_site.get(site)
+        found = self._by_site.get(site)
+        return found.quantizer if found is not None else None
 
     def of_value(self, value: Value) -> Quantizer | None:
-        """The quantizer that all readers of ``value`` see; a stand-in without one has that of its tensor."""
+        """The quantizer that all readers of ``value`` see, which may be that of what it captures."""
         current: Value | None = value
         while current is not None:
             found = self._by_site.get(Site(current))
             if found is not None:
-                return found
+                return found.quantizer
             current = current.captured
         return None
 
     def of_use(self, value: Value, op: Op, port: int) -> Quantizer | None:
         """The quantizer that input ``port`` of ``op`` sees: that of the use, else that of the value."""
-        return self._by_site.get(Site(value, op, port)) or self.of_value(value)
+        return self.get(Site(value, op, port)) or self.of_value(value)
 
     def sites(self) -> list[Site]:
         """All quantized sites in the order in which they were placed."""
-        return list(self._by_site)
+        return self._in_order(self._by_site)
 
     def sites_of(self, quantizer: Quantizer) -> list[Site]:
         """The sites that hold ``quantizer``."""
-        return list(self._sites.get(quantizer.id, ()))
+        return self._in_order(self._sites.get(quantizer.id, ()))
 
-    def sites_on(self, value: Value) -> list[Site]:
-        """The quantized sites of ``value``: itself and its uses, in the order in which they were placed."""
-        return list(self._touching.get(value, ()))
+    def sites_on(self, payload: Value | Op) -> list[Site]:
+        """The quantized sites of a value or an op, in the order in which they were placed.
 
-    def quantizers_on(self, value: Value) -> Iterator[Quantizer]:
-        """The quantizers at the sites of ``value``, in the order in which these were placed."""
-        return (self._by_site[site] for site in self._touching.get(value, ()))
-
-    def quantizers(self) -> list[Quantizer]:
-        """All quantizers in use, by id."""
-        return sorted({q.id: q for q in self._by_site.values()}.values(), key=lambda q: q.id)
-
-    def why_not(self, value: Value) -> str | None:
-        """Why ``value`` was left unquantized, if a pass said so."""
-        return self._skipped.get(value.id)
-
-    def copy(self) -> QuantTable:
-        """A table with the same quantizers at the same sites, to change without touching this one."""
-        other = QuantTable(self._journal, self._epochs)
-        other._by_site = dict(self._by_site)
-        other._sites = {key: dict(sites) for key, sites in self._sites.items()}
-        other._touching = {key: dict(sites) for key, sites in self._touching.items()}
-        other._skipped = dict(self._skipped)
-        other._last_id = self._last_id
-        other.scheme = self.scheme
-        return other
-
-    def restore(self, other: QuantTable) -> None:
-        """Takes over what a copy made earlier holds."""
-        vars(self).update(vars(other.copy()))
-        self._epochs.advance(QUANT)
+        Those of a value are itself and its uses, those of an op its inputs.
+        """
+        return self._in_order(self._touching.get(payload, ()))
 
     def touches(self, payload: Value | Op) -> bool:
         """Whether a site is on this value or on an input of this op."""
         return bool(self._touching.get(payload))
+
+    def quantizers_on(self, value: Value) -> Iterator[Quantizer]:
+        """The quantizers at the sites of ``value``, in the order in which these were placed."""
+        return (self._by_site[site].quantizer for site in self.sites_on(value))
+
+    def quantizers(self) -> list[Quantizer]:
+        """All quantizers in use, by id."""
+        found = {placed.quantizer.id: placed.quantizer for placed in self._by_site.values()}
+        return [found[id] for id in sorted(found)]
+
+    def why_not(self, value: Value) -> str | None:
+        """Why ``value`` was left unquantized, if a pass said so."""
+        return self._skipped.get(value.id)
 
     # -- deciding -----------------------------------------------------------------------------------
 
@@ -126,29 +137,29 @@ class QuantTable:
         Raises:
             UsageError: the site already holds another quantizer.
         """
-        if site in self._by_site:
-            raise UsageError(f"{site} already holds {self._by_site[site]}")
+        held = self.get(site)
+        if held is not None:
+            raise UsageError(f"{site} already holds {held}")
         id = self._last_id + 1 if isinstance(quantizer, QuantSpec) else quantizer.id
-        self._act(PLACE, site, reason, id, asked_by)
-        if isinstance(quantizer, QuantSpec):
-            self._last_id = id
-            quantizer = Quantizer(id, quantizer)
-        self._hold(site, quantizer)
-        self._skipped.pop(site.value.id, None)
+        with self._action(PLACE, site, reason, id, asked_by):
+            if isinstance(quantizer, QuantSpec):
+                self._change(self, _last_id=id)
+                quantizer = Quantizer(id, quantizer)
+            self._put(site, quantizer)
+            self._transaction.drop(_ASPECTS, self._skipped, site.value.id)
         return quantizer
 
     def remove(self, site: Site, reason: str, asked_by: str = "") -> None:
         """Takes the quantizer of a site away."""
-        self._act(REMOVE, site, reason, self._by_site[site].id, asked_by)
-        self._release(site)
+        with self._action(REMOVE, site, reason, self._by_site[site].quantizer.id, asked_by):
+            self._take(site)
 
     def skip(self, value: Value, reason: str, asked_by: str = "", suggestion: str = "") -> None:
         """Records why a value is left unquantized; the last reason stands."""
-        if self._skipped.get(value.id) == reason:
-            return
-        self._skipped[value.id] = reason
-        self._epochs.advance(QUANT)
-        self._journal.note(SKIP, value, str(Site(value)), reason, asked_by, suggestion)
+        if self._skipped.get(value.id) != reason:
+            with self._transaction.atomic():
+                self._transaction.put(_ASPECTS, self._skipped, value.id, reason)
+            self._transaction.journal.note(SKIP, value, str(Site(value)), reason, asked_by, suggestion)
 
     def tie(self, keep: Quantizer, others: Iterable[Quantizer], reason: str, asked_by: str = "") -> None:
         """Gives all sites of ``others`` the quantizer ``keep``.
@@ -164,17 +175,15 @@ class QuantTable:
             if (other.spec.format, other.spec.granularity) != (keep.spec.format, keep.spec.granularity):
                 raise UsageError(f"'{other.spec}' cannot be tied to '{keep.spec}'")
             for site in self.sites_of(other):
-                self._act(TIE, site, reason, keep.id, asked_by)
-                self._release(site)
-                self._hold(site, keep)
+                with self._action(TIE, site, reason, keep.id, asked_by):
+                    self._take(site)
+                    self._put(site, keep)
 
     def respec(self, quantizer: Quantizer, spec: QuantSpec, reason: str, asked_by: str = "") -> None:
         """Changes the spec of a quantizer, which opens it again; a frozen one is left alone."""
-        if quantizer.frozen or quantizer.spec == spec:
-            return
-        self._act(RESPEC, self._named_site(quantizer), f"{spec}: {reason}", quantizer.id, asked_by)
-        quantizer.spec, quantizer.encoding = spec, None
-        self._epochs.advance(QUANT)
+        if not quantizer.frozen and quantizer.spec != spec:
+            with self._action_on(RESPEC, quantizer, f"{spec}: {reason}", asked_by):
+                self._change(quantizer, spec=spec, encoding=None)
 
     def calibrate(self, quantizer: Quantizer, encoding: Encoding, reason: str) -> None:
         """Sets the numbers of a quantizer; a frozen one is left alone.
@@ -183,76 +192,86 @@ class QuantTable:
         """
         if quantizer.frozen:
             return
-        self._act(CALIBRATE, self._named_site(quantizer), reason, quantizer.id)
-        if quantizer.spec.derived:
-            quantizer.spec = quantizer.spec.with_granularity(encoding.spec.granularity)
-        quantizer.encoding = encoding
-        self._epochs.advance(QUANT)
+        spec = quantizer.spec
+        if spec.derived:
+            spec = spec.with_granularity(encoding.spec.granularity)
+        with self._action_on(CALIBRATE, quantizer, reason):
+            self._change(quantizer, spec=spec, encoding=encoding)
 
     def freeze(self, quantizer: Quantizer) -> None:
         """Keeps the numbers of a quantizer from being changed."""
-        quantizer.frozen = True
-        self._epochs.advance(QUANT)
+        with self._transaction.atomic():
+            self._change(quantizer, frozen=True)
 
     def thaw(self, quantizer: Quantizer, reason: str, asked_by: str = "") -> None:
         """Lets the numbers of a frozen quantizer be changed again."""
         if quantizer.frozen:
-            self._act(
-                RESPEC, self._named_site(quantizer), f"no longer frozen: {reason}", quantizer.id, asked_by
-            )
-            quantizer.frozen = False
-            self._epochs.advance(QUANT)
+            with self._action_on(RESPEC, quantizer, f"no longer frozen: {reason}", asked_by):
+                self._change(quantizer, frozen=False)
 
     def reopen(self, quantizer: Quantizer, reason: str) -> None:
         """Forgets the numbers of a quantizer, for another calibration; a frozen one is left alone."""
-        if quantizer.frozen or quantizer.encoding is None:
-            return
-        self._act(RESPEC, self._named_site(quantizer), f"open again: {reason}", quantizer.id)
-        quantizer.encoding = None
-        self._epochs.advance(QUANT)
+        if not quantizer.frozen and quantizer.encoding is not None:
+            with self._action_on(RESPEC, quantizer, f"open again: {reason}"):
+                self._change(quantizer, encoding=None)
 
     def drop_open(self) -> None:
         """Takes away, without a remark, the quantizers without numbers, which a limit left open."""
-        for quantizer in self.quantizers():
-            if quantizer.encoding is None:
-                for site in self.sites_of(quantizer):
-                    self._release(site)
-                    self._skipped[site.value.id] = "an action limit kept its quantizer from getting numbers"
+        reason = "an action limit kept its quantizer from getting numbers"
+        with self._transaction.atomic():
+            for site in self.sites():
+                if self._by_site[site].quantizer.encoding is None:
+                    self._take(site)
+                    self._transaction.put(_ASPECTS, self._skipped, site.value.id, reason)
 
-    def move(self, old: Value, new: Value) -> None:
-        """Carries the value site of ``old`` over to ``new``, which takes its place in the graph."""
-        if Site(old) in self._by_site and Site(new) not in self._by_site:
-            quantizer = self._release(Site(old))
-            self._hold(Site(new), quantizer)
-
-    def forget(self, payload: Value | Op) -> None:
-        """Drops the sites of a value or an op that leaves the graph."""
-        for site in list(self._touching.get(payload, ())):
-            self._release(site)
+    def move(self, old: Site, new: Site) -> None:
+        """Carries the quantizer of a site over to one that takes its place in the graph, if that is free."""
+        if old in self._by_site and new not in self._by_site:
+            self._transaction.change(_ASPECTS, (self._move, old, new), (self._move, new, old))
 
     # -- internals ----------------------------------------------------------------------------------
 
-    def _hold(self, site: Site, quantizer: Quantizer) -> None:
-        self._by_site[site] = quantizer
-        self._sites.setdefault(quantizer.id, {})[site] = None
+    def _change(self, owner: object, **fields: object) -> None:
+        for field, value in fields.items():
+            self._transaction.set(_ASPECTS, owner, field, value)
+
+    def _put(self, site: Site, quantizer: Quantizer) -> None:
+        placed = _Placed(next(self._numbers), quantizer)
+        self._transaction.change(_ASPECTS, (self._hold, site, placed), (self._release, site))
+
+    def _take(self, site: Site) -> None:
+        placed = self._by_site[site]
+        self._transaction.change(_ASPECTS, (self._release, site), (self._hold, site, placed))
+
+    def _hold(self, site: Site, placed: _Placed) -> None:
+        self._by_site[site] = placed
+        self._sites.setdefault(placed.quantizer.id, set()).add(site)
         for payload in _touched(site):
-            self._touching.setdefault(payload, {})[site] = None
-        self._epochs.advance(QUANT)
+            self._touching.setdefault(payload, set()).add(site)
 
-    def _release(self, site: Site) -> Quantizer:
-        quantizer = self._by_site.pop(site)
-        del self._sites[quantizer.id][site]
+    def _release(self, site: Site) -> _Placed:
+        placed = self._by_site.pop(site)
+        self._sites[placed.quantizer.id].remove(site)
         for payload in _touched(site):
-            del self._touching[payload][site]
-        self._epochs.advance(QUANT)
-        return quantizer
+            self._touching[payload].remove(site)
+        return placed
 
-    def _named_site(self, quantizer: Quantizer) -> Site:
-        """The site that stands for all that hold ``quantizer``."""
-        return next(iter(self._sites[quantizer.id]))
+    def _move(self, old: Site, new: Site) -> None:
+        self._hold(new, self._release(old))
 
-    def _act(self, kind: str, site: Site, reason: str, quantizer: int, asked_by: str = "") -> None:
-        self._journal.act(kind, site.value, str(site), reason, quantizer, asked_by)
+    def _in_order(self, sites: Iterable[Site]) -> list[Site]:
+        return sorted(sites, key=lambda site: self._by_site[site].number)
+
+    def _action_on(
+        self, kind: str, quantizer: Quantizer, reason: str, asked_by: str = ""
+    ) -> AbstractContextManager[Remark]:
+        """An action on a quantizer, named after its first site."""
+        return self._action(kind, self.sites_of(quantizer)[0], reason, quantizer.id, asked_by)
+
+    def _action(
+        self, kind: str, site: Site, reason: str, quantizer: int, asked_by: str = ""
+    ) -> AbstractContextManager[Remark]:
+        return self._transaction.action(kind, site.value, str(site), reason, quantizer, asked_by)
 
 
 def _touched(site: Site) -> tuple[Value | Op, ...]:

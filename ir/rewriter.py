@@ -2,26 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from onnx import helper
 
-from .analysis import CONSTANTS, TYPES
-from .edit_log import EditLog
-from .graph import UNKNOWN, Graph, Op, Use, Value, ValueType
+from .analysis import CONSTANTS, STRUCTURE, TYPES
+from .base.garbage import without_collections
+from .graph import UNKNOWN, Graph, Op, Use, Value, ValueType, capture_port
+from .journal import REWRITE, Remark
 from .model import Model
 from .port_graph import Port
+from .quant_table import Site
 from .tensor_ref import TensorRef
+from .transaction import Rewrite
+
+_STRUCTURE = (STRUCTURE,)
+_ASPECTS_OF_VALUE = (STRUCTURE, TYPES, CONSTANTS)
 
 
-class Rewriter(EditLog):
+class Rewriter:
     """Edits the graphs of one model.
 
     Edits belong to an action: ``with rewriter.action("rule", op): ...`` numbers it, gives new ops their
     provenance and position, and takes all its edits back when an exception leaves the block.
     """
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._transaction = model.transaction
+
+    @contextmanager
+    def action(self, rule: str, subject: Op | Value) -> Iterator[Remark]:
+        """Opens an action named after a rewriting rule, on the op or value that it is about."""
+        transaction = self._transaction
+        if transaction.rewrite is not None:
+            raise RuntimeError("actions do not nest")
+        label = subject.label if isinstance(subject, Op) else f"'{subject.name}'"
+        with transaction.action(REWRITE, subject, label, rule) as remark:
+            anchor = subject if isinstance(subject, Op) else subject.graph.producer(subject)
+            transaction.rewrite = rewrite = Rewrite(remark, anchor)
+            try:
+                yield remark
+            finally:
+                transaction.rewrite = None
+            self._tell_of_removed(rewrite)
+
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """A block whose edits are all taken back at its end: lowering edits, emits, and leaves no trace."""
+        with self._transaction.trial(), without_collections():
+            yield
+
+    def _tell_of_removed(self, rewrite: Rewrite) -> None:
+        """Lets the journal know what became of the values that an action removed."""
+        journal, transaction = self.model.journal, self._transaction
+        for value in rewrite.removed:
+            transaction.put((), journal.removed, value.name, rewrite.remark)
+            transaction.drop((), journal.successors, value.name)
+            if value in rewrite.replaced:
+                transaction.put((), journal.successors, value.name, rewrite.replaced[value])
 
     # -- new nodes ----------------------------------------------------------------------------------
 
@@ -29,15 +71,14 @@ class Rewriter(EditLog):
         """A new value; its name is made unique from ``name``."""
         value = Value(graph, self.model.new_id(), self.model.names.free(name))
         value.type = type
-        self._edit((self._add, value), (self._take_away, value))
+        self._add(value)
         return value
 
     def add_constant(self, graph: Graph, data: np.ndarray | TensorRef, name: str) -> Value:
         """A new initializer."""
         const = data if isinstance(data, TensorRef) else TensorRef.from_array(np.asarray(data))
         value = self.add_value(graph, name, ValueType(const.data_type, const.shape))
-        value.const = const
-        self.model.epochs.advance(CONSTANTS)
+        self._transaction.set((CONSTANTS,), value, "const", const)
         return value
 
     def add_defaults(self, graph: Graph, constants: Iterable[Value]) -> None:
@@ -45,7 +86,7 @@ class Rewriter(EditLog):
         self._set(graph, "inputs", [*graph.inputs, *constants])
 
     def capture(self, graph: Graph, value: Value) -> Value:
-        """A new stand-in inside ``graph`` for a value of the graph directly around it.
+        """A new value inside ``graph`` that captures one of the graph directly around it.
 
         What has the same name inside gets another one.
         """
@@ -54,10 +95,8 @@ class Rewriter(EditLog):
             raise ValueError(f"'{value.name}' is not a value of the graph around '{graph.name}'")
         inner = Value(graph, self.model.new_id(), value.name)
         inner.type, inner.captured = value.type, value
-        if owner.graph.nx.has_edge(value.id, owner.id, key=_capture_port(inner)):
-            inner.name = self._fresh_name(value.name)  # there is another stand-in already
-        self._edit((graph._add_node, inner), (graph._remove_node, inner))
-        self._connect(value, owner, _capture_port(inner))
+        self._transaction.change(_ASPECTS_OF_VALUE, (graph._add_node, inner), (graph._remove_node, inner))
+        self._connect(value, owner, capture_port(inner))
         self._unhide(value)
         return inner
 
@@ -88,11 +127,12 @@ class Rewriter(EditLog):
             if value is not None
         }
         op.num_inputs, op.num_outputs = len(inputs), len(outputs)
-        anchor = self._anchor or _first_producer(graph, inputs)
+        rewrite = self._transaction.rewrite
+        anchor = (rewrite.anchor if rewrite else None) or _first_producer(graph, inputs)
         op.position = (*(anchor.position if anchor else (-1,)), op.id)
-        if self._action is not None:
-            op.provenance = (self._action.reason, self._action.subject)
-        self._edit((self._add, op), (self._take_away, op))  # which takes its edges away as well
+        if rewrite is not None:
+            op.provenance = (rewrite.remark.reason, rewrite.remark.subject)
+        self._add(op)  # undone, it takes its edges away as well
         for port, value in enumerate(inputs):
             if value is not None:
                 graph._connect(value, op, port)
@@ -114,7 +154,10 @@ class Rewriter(EditLog):
         if value is not None:
             self._connect(value, op, port)
         if old is not None and value is not None:
-            self._replaced[old] = value
+            self._replace(old, value)
+            self.model.quant.move(Site(old, op, port), Site(value, op, port))
+        elif old is not None and self.model.quant.get(Site(old, op, port)) is not None:
+            self.model.quant.remove(Site(old, op, port), "the input was left out")
 
     def replace_uses(
         self,
@@ -125,13 +168,20 @@ class Rewriter(EditLog):
     ) -> None:
         """Lets every reader of ``old``, or those that ``where`` accepts, read ``new`` instead.
 
-        With ``outputs``, a graph output moves too and keeps its name (the two values swap names), and the
-        quantizer of ``old`` moves along. An output that is a graph input stays: it cannot give its name away.
+        The quantizers of these uses move along. With ``outputs``, a graph output moves too and keeps its name
+        (the two values swap names), and so does the quantizer of ``old``. An output that is a graph input
+        stays: it cannot give its name away.
         """
-        graph = old.graph
-        self._replaced[old] = new
+        if new is old:
+            return
+        graph, quant = old.graph, self.model.quant
         uses = [use for use in graph.uses(old) if where is None or where(use)]
-        self._edit((graph._redirect, uses, old, new), (graph._redirect, uses, new, old))
+        redirect = graph._redirect
+        self._transaction.change(_STRUCTURE, (redirect, uses, old, new), (redirect, uses, new, old))
+        self._replace(old, new)
+        for op, port in uses if quant.touches(old) else ():
+            if isinstance(port, int):
+                quant.move(Site(old, op, port), Site(new, op, port))
         capturing = dict.fromkeys(use.op for use in uses if not isinstance(use.port, int))
         for op in capturing:
             for inner in (value for nested in op.subgraphs.values() for value in nested.values()):
@@ -143,8 +193,7 @@ class Rewriter(EditLog):
         if capturing:
             self._unhide(new)
         if outputs:
-            self._keep_quantizers(old)
-            self.model.quant.move(old, new)
+            quant.move(Site(old), Site(new))
 
     def swap_names(self, a: Value, b: Value) -> None:
         """Exchanges the names of two values of one graph.
@@ -212,7 +261,7 @@ class Rewriter(EditLog):
     # -- removal ------------------------------------------------------------------------------------
 
     def erase_op(self, op: Op) -> None:
-        """Removes an op, its outputs, and the initializers and stand-ins that nothing else reads.
+        """Removes an op, its outputs, and the initializers and captured values that nothing else reads.
 
         Raises:
             ValueError: an output is still read or is a graph output.
@@ -222,28 +271,28 @@ class Rewriter(EditLog):
         for value in graph.op_outputs(op):
             if value is not None and (graph.uses(value) or graph.is_output(value)):
                 raise ValueError(f"{op.label} cannot be erased: '{value.name}' is still read")
+        self._remove_quantizers(op)
         for port, value in enumerate(graph.op_outputs(op)):
             if value is not None:
                 self._disconnect(op, value, port)
                 self._remove_value(value)
         for source, _, edge_port in list(graph.nx.in_edges(op.id, keys=True)):
             self._disconnect(graph.payload(source), op, edge_port)
-        self._edit((graph._remove_node, op), (graph._add_node, op))
-        self._forget_quantizers(op)
+        self._transaction.change(_STRUCTURE, (graph._remove_node, op), (graph._add_node, op))
         for value in inputs:
             if value is not None:
                 self.drop_unread(value)
 
     def drop_unread(self, value: Value) -> None:
-        """Removes an initializer, or a stand-in for a captured value, that nothing reads.
+        """Removes an initializer, or a captured value, that nothing reads.
 
-        With the last stand-in of an initializer, the initializer goes too. Anything else is left alone.
+        With the last that captures an initializer, the initializer goes too. Anything else is left alone.
         """
         current: Value | None = value
         while current is not None and self._is_unread(current):
             outer, owner = current.captured, current.graph.parent
             if outer is not None and owner is not None:
-                self._disconnect(outer, owner, _capture_port(current))
+                self._disconnect(outer, owner, capture_port(current))
             elif current.graph.is_input(current):
                 self.fix_default(current)
             self._remove_value(current)
@@ -256,9 +305,14 @@ class Rewriter(EditLog):
 
     def _remove_value(self, value: Value) -> None:
         graph = value.graph
-        self._edit((graph._remove_node, value), (graph._add_node, value))
-        self._removed.append(value)
-        self._forget_quantizers(value)
+        self._remove_quantizers(value)
+        self._transaction.change(_ASPECTS_OF_VALUE, (graph._remove_node, value), (graph._add_node, value))
+        if self._transaction.rewrite is not None:
+            self._transaction.rewrite.removed.append(value)
+
+    def _remove_quantizers(self, node: Op | Value) -> None:
+        for site in self.model.quant.sites_on(node):
+            self.model.quant.remove(site, f"{'the op' if isinstance(node, Op) else 'the tensor'} was removed")
 
     # -- payloads -----------------------------------------------------------------------------------
 
@@ -271,13 +325,13 @@ class Rewriter(EditLog):
 
     def set_type(self, value: Value, type: ValueType) -> None:
         """Sets the element type and shape of a value."""
-        self._set(value, "type", type)
+        self._transaction.set((TYPES,), value, "type", type)
 
     def set_constant(self, value: Value, data: np.ndarray) -> None:
         """Gives an initializer other numbers, of the same shape and type; its quantizer stays."""
         assert value.const is not None
-        self._set(value, "const", TensorRef.from_array(data, value.const.data_type))
-        self.model.epochs.advance(CONSTANTS)
+        const = TensorRef.from_array(data, value.const.data_type)
+        self._transaction.set((CONSTANTS,), value, "const", const)
 
     def set_opset(self, domain: str, version: int) -> None:
         """Imports a version of an operator domain."""
@@ -288,19 +342,44 @@ class Rewriter(EditLog):
 
         Nothing may be matched or quantized yet. ``other`` must not be used afterwards.
         """
+        aspects = (STRUCTURE, TYPES, CONSTANTS)
         for graph in other.graphs():
-            self._set(graph, "model", self.model)
+            self._transaction.set(aspects, graph, "model", self.model)
         for field in ("origin", "graph", "functions", "opset_imports", "names", "_last_id"):
-            self._set(self.model, field, getattr(other, field))
-        self.model.epochs.advance(TYPES)
-        self.model.epochs.advance(CONSTANTS)
+            self._transaction.set(aspects, self.model, field, getattr(other, field))
 
+    # -- primitives ---------------------------------------------------------------------------------
 
-def _capture_port(stand_in: Value) -> Port:
-    """The key of the edge from the captured value to the op whose body ``stand_in`` is in."""
-    graph, owner = stand_in.graph, stand_in.graph.parent
-    key = next(key for key, body in owner.subgraphs.items() if body is graph) if owner is not None else ""
-    return ("capture", f"{key}/{stand_in._name}")
+    def _set(self, owner: object, field: str, value: object) -> None:
+        self._transaction.set(_STRUCTURE, owner, field, value)
+
+    def _add(self, node: Op | Value) -> None:
+        """Adds a node whose name is free."""
+        graph = node.graph
+        self._claim(node.name)
+        aspects = _STRUCTURE if isinstance(node, Op) else _ASPECTS_OF_VALUE
+        self._transaction.change(aspects, (graph._add_node, node), (graph._remove_node, node))
+
+    def _connect(self, source: Op | Value, sink: Op | Value, port: Port) -> None:
+        graph, edge = source.graph, (source, sink, port)
+        self._transaction.change(_STRUCTURE, (graph._connect, *edge), (graph._disconnect, *edge))
+
+    def _disconnect(self, source: Op | Value, sink: Op | Value, port: Port) -> None:
+        graph, edge = source.graph, (source, sink, port)
+        self._transaction.change(_STRUCTURE, (graph._disconnect, *edge), (graph._connect, *edge))
+
+    def _fresh_name(self, hint: str) -> str:
+        name = self.model.names.free(hint)
+        self._claim(name)
+        return name
+
+    def _claim(self, name: str) -> None:
+        names = self.model.names
+        self._transaction.change((), (names.claim, name), (names.release, name))
+
+    def _replace(self, old: Value, new: Value) -> None:
+        if self._transaction.rewrite is not None:
+            self._transaction.rewrite.replaced[old] = new
 
 
 def _first_producer(graph: Graph, inputs: Sequence[Value | None]) -> Op | None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from .errors import ModelError, UsageError, VerificationError
-from .graph import CycleError, Graph, Op, Value
+from .graph import CycleError, Graph, Op, Value, capture_port
 from .model import Model
 from .quant.arithmetic import spread
 from .quant.spec import Encoding, PerTensor
@@ -61,6 +61,7 @@ def _structure_problems(graph: Graph) -> Iterator[str]:
             yield f"{who} reads '{value.name}', which nothing defines"
     for op in graph.ops():
         yield from _op_problems(graph, op)
+    yield from _capture_problems(graph)
 
 
 def _op_problems(graph: Graph, op: Op) -> Iterator[str]:
@@ -70,6 +71,25 @@ def _op_problems(graph: Graph, op: Op) -> Iterator[str]:
         yield f"input {repeated} of {op.label} is connected more than once"
     if any(isinstance(port, int) and port >= op.num_inputs for port in ports):
         yield f"{op.label} has an input beyond its {op.num_inputs}"
+
+
+def _capture_problems(graph: Graph) -> Iterator[str]:
+    """What is captured from around, and what the ops of this graph are said to capture, must be the same."""
+    owner = graph.parent
+    for value in graph.values():
+        if value.captured is not None and (owner is None or not _captures(owner, value)):
+            yield f"'{value.name}' of graph '{graph.name}' captures what its op does not read"
+    for op in graph.ops():
+        bodies = (body.values() for body in op.subgraphs.values())
+        inside = {capture_port(value) for values in bodies for value in values if value.captured is not None}
+        for source, edges in graph.nx.sources(op.id).items():
+            if any(not isinstance(port, int) and port not in inside for port in edges):
+                yield f"{op.label} reads '{graph.payload(source).name}', which its subgraphs do not capture"
+
+
+def _captures(owner: Op, value: Value) -> bool:
+    nx, captured = owner.graph.nx, value.captured
+    return captured is not None and nx.has_edge(captured.id, owner.id, key=capture_port(value))
 
 
 def _region_problems(model: Model) -> Iterator[str]:

@@ -21,7 +21,7 @@ from onnx_graphsurgeon.importers.onnx_importer import OnnxImporter
 
 from ..base.garbage import without_collections
 from ..errors import ModelError
-from ..graph import CycleError, Graph, Op, Value
+from ..graph import CycleError, Graph, Op, Value, capture_port
 from ..model import Model
 from ..tensor_ref import TensorRef
 from .protos import GRAPH_TYPES, Body, subgraphs
@@ -171,7 +171,7 @@ def _lift_attributes(scope: _Scope, op: Op, node: NodeProto) -> None:
         _lift_graph(body, graphs[key], scope)
         for inner in body.values():
             if inner.captured is not None:
-                op.graph._connect(inner.captured, op, ("capture", f"{key}/{inner.name}"))
+                op.graph._connect(inner.captured, op, capture_port(inner))
 
 
 def _forget_node(node: gs.Node) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
 
-from ..graph import Value
+from ..graph import Value, capture_port
 from .attributes import GRAPH_TYPES
 from .carried import completed
 from .parsed_scope import ParsedOp, ParsedScope
@@ -47,8 +47,9 @@ def _connect(parsed: ParsedOp) -> None:
     for port, value in enumerate(parsed.results):
         if value is not None:
             graph._connect(op, value, port)
-    for value, key in parsed.captures:
-        graph._connect(value, op, ("capture", key))
+    for inner in parsed.captures:
+        assert inner.captured is not None
+        graph._connect(inner.captured, op, capture_port(inner))
 
 
 def _node(scope: ParsedScope, parsed: ParsedOp, index: int, blank: frozenset[str]) -> NodeProto:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from onnx import AttributeProto, GraphProto
 
@@ -106,8 +105,8 @@ class OpReader:
 
     def _read_attributes(
         self, scope: ParsedScope, op: Op, owner: str
-    ) -> tuple[list[AttributeProto], list[tuple[Value, str]]]:
-        """The attributes in order, graphs without contents, and what these capture, with their ports."""
+    ) -> tuple[list[AttributeProto], list[Value]]:
+        """The attributes in order, graphs without contents, and what captures something in these."""
         scanner, start = self._scanner, self._scanner.position
         subgraphs: dict[str, ParsedScope] = {}
         found = scanner.items(lambda: self._read_attribute(scope, op, owner, subgraphs), "}")
@@ -115,8 +114,8 @@ class OpReader:
             raise scanner.problem("an attribute is given twice", start)
         if subgraphs:
             op.subgraphs = {key: inner.graph for key, inner in subgraphs.items()}
-        captures = (pair for key, inner in subgraphs.items() for pair in _captures(key, inner))
-        return found, list(captures)
+        inside = (value for inner in subgraphs.values() for value in inner.order)
+        return found, [value for value in inside if value.captured is not None]
 
     def _read_attribute(
         self, scope: ParsedScope, op: Op, owner: str, subgraphs: dict[str, ParsedScope]
@@ -159,13 +158,3 @@ class OpReader:
         graph = Graph(scope.graph.model, "", parent=op)
         path = f" in {graph_word(key)} of {owner}{scope.path}"
         return self._nested(graph, scope, path, GraphProto())
-
-
-def _captures(key: str, inner: ParsedScope) -> Iterator[tuple[Value, str]]:
-    """What a nested graph reads from around, with a port for each stand-in."""
-    counts: Counter[str] = Counter()
-    for value in inner.order:
-        if value.captured is not None:
-            port = f"{key}/{value.name}"
-            yield value.captured, f"{port}#{counts[port]}" if counts[port] else port
-            counts[port] += 1

@@ -18,7 +18,7 @@ class ParsedOp(NamedTuple):
     Attributes:
         domain: as it is written.
         attributes: in order; those that are graphs without their contents.
-        captures: what its graphs read from around, each under a name of its own.
+        captures: the values of its graphs that capture something from around.
         made: whether a pass made it.
     """
 
@@ -27,7 +27,7 @@ class ParsedOp(NamedTuple):
     inputs: list[Value | None]
     results: list[Value | None]
     attributes: list[AttributeProto]
-    captures: list[tuple[Value, str]]
+    captures: list[Value]
     made: bool
 
 

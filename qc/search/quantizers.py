@@ -127,14 +127,10 @@ class Removals:
 @contextmanager
 def _turned_off(model: Model, quantizer: Quantizer) -> Iterator[None]:
     """A block in which ``quantizer`` is at no site."""
-    before = model.quant.copy()
-    try:
-        with model.journal.aside():
-            for site in model.quant.sites_of(quantizer):
-                model.quant.remove(site, "turned off to see what it does")
-            yield
-    finally:
-        model.quant.restore(before)
+    with model.transaction.trial():
+        for site in model.quant.sites_of(quantizer):
+            model.quant.remove(site, "turned off to see what it does")
+        yield
 
 
 class _RoundingErrors:

@@ -70,7 +70,7 @@ CAPTURES = """g (float[2] x, bool c) => (float[2] y) <float[2] w = {1, 2}> {
 def test_captured_values() -> None:
     graph = lift(parse(CAPTURES)).graph
     outer = producer(graph, "y")
-    assert [value.name for value in graph.captures(outer)] == ["x", "a", "c", "w"]
+    assert [value.name for value in graph.captures(outer)] == ["c", "a", "w", "x"]
     middle = outer.subgraphs["then_branch"]
     inner = middle.ops()[0].subgraphs["then_branch"]
     stand_in = named(inner, "a")

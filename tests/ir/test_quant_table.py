@@ -82,7 +82,7 @@ def test_states(model: Model) -> None:
     assert quantizer.state is QuantizerState.OPEN
     model.quant.calibrate(quantizer, numbers(SPEC), "seen")
     assert quantizer.state is QuantizerState.CALIBRATED
-    quantizer.frozen = True
+    model.quant.freeze(quantizer)
     assert quantizer.state is QuantizerState.FROZEN
     assert str(quantizer) == "q1 uint8 asymmetric frozen"
 
@@ -91,7 +91,7 @@ def test_a_frozen_quantizer_is_left_alone(model: Model) -> None:
     quantizer, other = place(model, "x"), place(model, "a")
     encoding = numbers(SPEC)
     model.quant.calibrate(quantizer, encoding, "seen")
-    quantizer.frozen = True
+    model.quant.freeze(quantizer)
     before = list(model.journal.remarks)
     model.quant.calibrate(quantizer, numbers(SPEC), "again")
     model.quant.respec(quantizer, QuantSpec.of("int8"), "wish")
@@ -130,11 +130,34 @@ def test_every_decision_is_logged_with_its_reason(model: Model) -> None:
     assert model.quant.why_not(value(model, "a")) is None
 
 
-def test_a_copy_is_independent(model: Model) -> None:
-    place(model, "x")
-    copy = model.quant.copy()
-    place(model, "a")
-    copy.remove(Site(value(model, "x")), "in the copy")
-    assert len(model.quant) == 2 and len(copy) == 0
-    model.quant.restore(copy)
+def test_a_trial_takes_back_what_it_did_to_quantizers(model: Model) -> None:
+    first, second = place(model, "x"), place(model, "a")
+    model.quant.calibrate(first, numbers(SPEC), "seen")
+    before, encoding = [str(site) for site in model.quant.sites()], first.encoding
+    with model.transaction.trial():
+        model.quant.remove(Site(value(model, "x")), "in the trial")
+        model.quant.reopen(second, "in the trial")
+        model.quant.respec(second, QuantSpec.of("int4"), "in the trial")
+        model.quant.freeze(second)
+        model.quant.drop_open()
+        model.quant.scheme = "tried"
+        assert len(model.quant) == 0
+    assert [str(site) for site in model.quant.sites()] == before
+    assert first.encoding is encoding and second.spec == SPEC and not second.frozen
+    assert model.quant.scheme == "" and model.quant.why_not(value(model, "a")) is None
+    assert place(model, "b").id == 3
+
+
+def test_a_removed_site_comes_back_at_its_place(model: Model) -> None:
+    for name in ("x", "a", "b"):
+        place(model, name)
+    with model.transaction.trial():
+        model.quant.remove(Site(value(model, "x")), "in the trial")
+    assert [site.value.name for site in model.quant.sites()] == ["x", "a", "b"]
+
+
+def test_what_an_action_did_to_quantizers_is_taken_back_with_it(model: Model) -> None:
+    with pytest.raises(ZeroDivisionError), model.transaction.atomic():
+        place(model, "x")
+        raise ZeroDivisionError
     assert len(model.quant) == 0

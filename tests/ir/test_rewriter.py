@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.edits import MODEL, SPEC, named, producer, random_edits, sample
+from support.edits import MODEL, SPEC, aspects_of, named, producer, random_edits, sample
 from support.models import parse
 from support.pipelines import check, run_model
 
 from qc.ir import lift
+from qc.ir.analysis import ASPECTS
 from qc.ir.graph import ValueType
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower, serialize
@@ -24,18 +26,15 @@ from qc.ir.verify import verify
 
 def snapshot(model: Model) -> tuple[object, ...]:
     """All that can be seen of a model."""
-    readers = [
-        [str(use) for use in graph.uses(value)] for graph in model.graphs() for value in graph.values()
-    ]
-    names = [value.name for graph in model.graphs() for value in graph.values()]
+    journal = model.journal
     return (
         print_model(model),
         serialize(lower(model)),
-        readers,
-        names,
+        [[str(use) for use in graph.uses(value)] for graph in model.graphs() for value in graph.values()],
         sorted(model.names),
-        [(str(site), str(model.quant.get(site))) for site in model.quant.sites()],
-        [str(remark) for remark in model.journal.remarks],
+        aspects_of(model),
+        [str(remark) for remark in journal.remarks],
+        (journal.action_count, dict(journal.removed), dict(journal.successors)),
     )
 
 
@@ -52,17 +51,62 @@ def test_an_exception_takes_all_edits_back(data: st.DataObject, count: int) -> N
         random_edits(model, rewriter, data.draw, count)
         raise Stop
     assert snapshot(model) == before
+    verify(model)
 
 
 @given(data=st.data(), count=st.integers(1, 12))
 def test_a_trial_leaves_nothing_behind(data: st.DataObject, count: int) -> None:
     model = sample()
-    rewriter, c = Rewriter(model), named(model, "c")
+    rewriter = Rewriter(model)
     before = snapshot(model)
     with rewriter.trial():
         random_edits(model, rewriter, data.draw, count)
-        model.quant.skip(c, "within the trial")
+        with rewriter.trial():
+            random_edits(model, rewriter, data.draw, count)
     assert snapshot(model) == before
+    verify(model)
+
+
+@given(data=st.data(), count=st.integers(1, 6))
+def test_every_prefix_of_valid_edits_is_valid(data: st.DataObject, count: int) -> None:
+    model = sample()
+    rewriter = Rewriter(model)
+    for _ in range(count):
+        before = snapshot(model)
+        ends_well = data.draw(st.booleans())
+        with suppress(Stop), rewriter.action("try", model.graph.inputs[0]):
+            random_edits(model, rewriter, data.draw, 2, valid=True)
+            verify(model)
+            if not ends_well:
+                raise Stop
+        verify(model)
+        assert ends_well or snapshot(model) == before
+
+
+@given(data=st.data(), count=st.integers(1, 8))
+def test_epochs_tell_of_every_change_and_of_taking_it_back(data: st.DataObject, count: int) -> None:
+    model = sample()
+    rewriter = Rewriter(model)
+    kept, known = epochs(model), aspects_of(model)
+
+    def tell() -> None:
+        nonlocal kept, known
+        now, found = epochs(model), aspects_of(model)
+        for aspect in ASPECTS:
+            assert found[aspect] == known[aspect] or now[aspect] > kept[aspect], aspect
+        kept, known = now, found
+
+    with suppress(Stop), rewriter.action("try", producer(model, "b")):
+        for _ in range(count):
+            random_edits(model, rewriter, data.draw, 1, valid=True)
+            tell()
+        if data.draw(st.booleans()):
+            raise Stop
+    tell()
+
+
+def epochs(model: Model) -> dict[str, int]:
+    return {aspect: getattr(model.epochs, aspect) for aspect in ASPECTS}
 
 
 def test_a_trial_ends_well_after_an_exception() -> None:

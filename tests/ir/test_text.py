@@ -298,7 +298,7 @@ def test_scales_of_blocks_have_a_shape_and_very_many_stand_elsewhere() -> None:
     spec = QuantSpec.of("int4", symmetric=True, narrow=True, one_sided=True, granularity=PerBlock(0, 2))
     quantizer = ir.quant.place(Site(ir.graph.inputs[0]), spec, "test")
     ir.quant.calibrate(quantizer, Encoding(spec, np.ones((2, 3)), np.zeros((2, 3))), "test")
-    quantizer.frozen = True
+    ir.quant.freeze(quantizer)
     line = print_model(ir).splitlines()[-1]
     assert line.endswith("block(0,2) frozen scale=float[2,3] [1.0, 1.0, 1.0, 1.0, 1.0, 1.0] zero_point=0")
     trip(ir)

@@ -10,7 +10,7 @@ from support.models import parse
 
 from qc.ir import lift
 from qc.ir.errors import ModelError, VerificationError
-from qc.ir.graph import Graph, Op, Value
+from qc.ir.graph import Graph, Op, Value, capture_port
 from qc.ir.model import Model
 from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, QuantSpec
 from qc.ir.quant_table import Site
@@ -90,15 +90,19 @@ def nothing_in_a_subgraph(model: Model) -> None:
     value(branch, "b").captured = None
 
 
+def a_capture_without_an_edge(model: Model) -> None:
+    owner = op(model.graph, "z")
+    inner = value(owner.subgraphs["then_branch"], "b")
+    model.graph._disconnect(value(model.graph, "b"), owner, capture_port(inner))
+
+
+def a_capture_of_another_value(model: Model) -> None:
+    value(op(model.graph, "z").subgraphs["then_branch"], "b").captured = value(model.graph, "a")
+
+
 def a_cycle(model: Model) -> None:
     with Rewriter(model).action("cross", op(model.graph, "a")):
-        Rewriter.set_input(_open(model), op(model.graph, "b"), 0, value(model.graph, "y"))
-
-
-def _open(model: Model) -> Rewriter:
-    rewriter = Rewriter(model)
-    rewriter._open = True
-    return rewriter
+        Rewriter(model).set_input(op(model.graph, "b"), 0, value(model.graph, "y"))
 
 
 def a_crowded_port(model: Model) -> None:
@@ -170,7 +174,9 @@ BROKEN: dict[Break, str] = {
     a_computed_input: "'a' is defined 2 times in graph 'g'",
     a_reader_of_nothing: "MatMul of 'a' reads 'x', which nothing defines",
     an_output_of_nothing: "a graph output reads 'y', which nothing defines",
-    nothing_in_a_subgraph: "Abs of 'r' reads 'b', which nothing defines",
+    nothing_in_a_subgraph: "If of 'z' reads 'b', which its subgraphs do not capture",
+    a_capture_without_an_edge: "'b' of graph 't' captures what its op does not read",
+    a_capture_of_another_value: "'a' of graph 't' captures what its op does not read",
     a_cycle: "the graph has a cycle through",
     a_crowded_port: "input 0 of Relu of 'b' is connected more than once",
     an_input_too_many: "MatMul of 'a' has an input beyond its 1",

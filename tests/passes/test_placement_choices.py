@@ -189,7 +189,7 @@ def test_frozen_quantizers_are_left_alone() -> None:
     chosen = {name: model.quant.place(Site(value(model, name)), spec, "by hand") for name in ("a", "x")}
     for quantizer in chosen.values():
         model.quant.calibrate(quantizer, encoding, "by hand")
-        quantizer.frozen = True
+        model.quant.freeze(quantizer)
     apply(f"{PLACE},calibrate,insert-qdq", model, "npu", random_feeds(parse(text)))
     for name, quantizer in chosen.items():
         assert of_value(model, name) is quantizer
@@ -206,6 +206,6 @@ def test_a_frozen_grid_behind_a_data_mover() -> None:
     spec = QuantSpec.of("uint8")
     frozen = model.quant.place(Site(value(model, "x")), spec, "by hand")
     model.quant.calibrate(frozen, Encoding(spec, np.asarray(0.5), np.asarray(3)), "by hand")
-    frozen.frozen = True
+    model.quant.freeze(frozen)
     apply(f"{PLACE},calibrate", model, "npu", random_feeds(parse(text)))
     assert of_value(model, "x") is frozen and of_value(model, "a") is not frozen

@@ -58,15 +58,9 @@ def result(simulation: qc.Simulation) -> np.ndarray:
 def changed(change: Callable[[qc.ir.model.Model], None], weights: str = "stored") -> np.ndarray:
     """What a simulation gives that was made of the model after a change of its quantizers."""
     ir = compiled().ir
-    before = ir.quant.copy()
-    encodings = {quantizer: (quantizer.spec, quantizer.encoding) for quantizer in ir.quant.quantizers()}
-    try:
+    with ir.transaction.trial():
         change(ir)
         model = artifact(apply(f"to-simulation{{weights={weights}}}", ir)[1], "simulation")
-    finally:
-        ir.quant.restore(before)
-        for quantizer, (spec, encoding) in encodings.items():
-            quantizer.spec, quantizer.encoding = spec, encoding
     array: np.ndarray = run_session(open_session(model, threads=1), feed())[0]
     return array
 
@@ -76,6 +70,12 @@ def quantizer_of(tensor: str, model: qc.ir.model.Model) -> qc.ir.quant.Quantizer
     quantizer = model.quant.get(found)
     assert quantizer is not None
     return quantizer
+
+
+def give(model: qc.ir.model.Model, quantizer: qc.ir.quant.Quantizer, encoding: Encoding) -> None:
+    model.quant.thaw(quantizer, "test")
+    model.quant.respec(quantizer, encoding.spec, "test")
+    model.quant.calibrate(quantizer, encoding, "test")
 
 
 @pytest.mark.parametrize("tensor", ["image", "clip_1", "flatten_1"])
@@ -100,8 +100,7 @@ def test_without_statistics_another_width_covers_the_same_range(tensor: str, bit
     expected = encoding_of_range(spec, own.minimum, own.maximum)
 
     def respec(ir: qc.ir.model.Model) -> None:
-        quantizer = quantizer_of(tensor, ir)
-        quantizer.spec, quantizer.encoding = spec, expected
+        give(ir, quantizer_of(tensor, ir), expected)
 
     narrowed = simulation.with_encodings({tensor: bits})
     np.testing.assert_array_equal(result(narrowed), changed(respec, "settable"))
@@ -116,8 +115,7 @@ def test_a_grid_of_ones_own() -> None:
     encoding = Encoding(QuantSpec.of("int6", symmetric=True), np.asarray(0.25), np.asarray(0))
 
     def respec(ir: qc.ir.model.Model) -> None:
-        quantizer = quantizer_of("relu_1", ir)
-        quantizer.spec, quantizer.encoding = encoding.spec, encoding
+        give(ir, quantizer_of("relu_1", ir), encoding)
 
     np.testing.assert_array_equal(result(activations().with_encodings({"relu_1": encoding})), changed(respec))
 

@@ -30,13 +30,10 @@ def integer_biases(simulation: QuantizationSimModel) -> Iterator[None]:
     two ops read it.
     """
     table = simulation._ir.quant
-    before = table.copy()
-    try:
+    with simulation._ir.transaction.trial():
         for site, encoding in dict(_found(simulation)).items():
             table.calibrate(table.place(site, encoding.spec, _REASON), encoding, _REASON)
         yield
-    finally:
-        table.restore(before)
 
 
 def _found(simulation: QuantizationSimModel) -> Iterator[tuple[Site, Encoding]]:

@@ -340,7 +340,8 @@ class QcQuantizeOp:
             self._held = self._table.place(site, held, f"enabled, {_ASKED}")
         if before.encoding is not None and before is not self._held:
             self._table.calibrate(self._held, before.encoding, _ASKED)
-            self._held.frozen = before.frozen
+            if before.frozen:
+                self._table.freeze(self._held)
 
     def _change(self, spec: QuantSpec) -> None:
         """Another spec, which opens the quantizer; a frozen one is given up for a new one."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -38,7 +38,6 @@ from .connected_graph import ConnectedGraph, Op, OpQuantizers, quantizers_of
 from .defs import QuantizationDataType, QuantScheme, int8, qtype
 from .limits import Providers, refuse_codes, refuse_runtime
 from .loading import encodings_to_onnx_qdq, load_document, load_encodings_to_sim, param_document
-from .numbers import numbers_kept_on_failure, without_open_quantizers
 from .placement import fold_parameters, placement_of
 from .qc_quantize_op import QcQuantizeOp
 from .session import Feed, SimulationSession, build_session, compute_encodings
@@ -226,7 +225,9 @@ class QuantizationSimModel:
             )
 
     def _calibrate(self, feeds: Iterable[Feed]) -> None:
-        with numbers_kept_on_failure(self._ir.quant):
+        with self._ir.transaction.atomic():  # what a failure takes back
+            for quantizer in self._ir.quant.quantizers():
+                self._ir.quant.reopen(quantizer, "calibrated again")
             self._run(_CALIBRATIONS[self._scheme], data=feeds)
 
     # -- running ------------------------------------------------------------------------------------
@@ -258,8 +259,15 @@ class QuantizationSimModel:
         epochs = self._ir.epochs
         return epochs.structure, epochs.constants, epochs.quant
 
+    @contextmanager
+    def _without_open_quantizers(self) -> Iterator[None]:
+        """Leaves the quantizers that have no numbers out for as long as it lasts."""
+        with self._ir.transaction.trial():
+            self._ir.quant.drop_open()
+            yield
+
     def _simulation(self) -> ModelProto:
-        with without_open_quantizers(self._ir.quant):
+        with self._without_open_quantizers():
             found = self._run(ToSimulation(rounding=Rounding.HALF_UP)).artifacts["simulation"].payload
         assert isinstance(found, ModelProto)
         return found
@@ -311,7 +319,7 @@ class QuantizationSimModel:
 
     def encodings(self, version: str = "1.0.0") -> Document:
         """What an encodings file of a version would say."""
-        with without_open_quantizers(self._ir.quant):
+        with self._without_open_quantizers():
             exported = self._run(ToEncodings(version=version)).artifacts["encodings"].payload  # type: ignore[arg-type]
         return parse_encodings(str(exported))
 
@@ -331,7 +339,7 @@ class QuantizationSimModel:
         """
         refuse_codes(force_activation_as)
         with (
-            without_open_quantizers(self._ir.quant),
+            self._without_open_quantizers(),
             integer_biases(self) if export_int32_bias else nullcontext(),
         ):
             lowering = InsertQdq("codes" if prequantize_constants else "float", "raise", pad_channels=False)
