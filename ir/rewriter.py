@@ -182,15 +182,15 @@ class Rewriter:
         for op, port in uses if quant.touches(old) else ():
             if isinstance(port, int):
                 quant.move(Site(old, op, port), Site(new, op, port))
-        capturing = dict.fromkeys(use.op for use in uses if not isinstance(use.port, int))
-        for op in capturing:
+        captures = {use.port: use.op for use in uses if not isinstance(use.port, int)}
+        for op in dict.fromkeys(captures.values()):
             for inner in (value for nested in op.subgraphs.values() for value in nested.values()):
-                if inner.captured is old:
+                if capture_port(inner) in captures:
                     self._set(inner, "captured", new)
         if outputs and graph.is_output(old) and not graph.is_input(old):
             self._set(graph, "outputs", [new if output is old else output for output in graph.outputs])
             self.swap_names(old, new)
-        if capturing:
+        if captures:
             self._unhide(new)
         if outputs:
             quant.move(Site(old), Site(new))
