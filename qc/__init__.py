@@ -8,22 +8,21 @@ statistics, evaluation).
 from . import _starting, _installation  # noqa: F401, I001  (interrupts are caught from here on)
 from .checking import Check, CheckedOp, check
 from .compiled import Compiled
-from .compiler import compile
+from .compilation import Compilation, compile, compile_for, observe
 from .coverage import Coverage, CoverageError, UnquantizedTensor, coverage_of
 from qc.ir.errors import DataError, DemandError, ModelError, QcError, UsageError, VerificationError
 from qc.ir.facts.weights import QuantizedWeight, Weights
 from .named_pipelines import pipeline_names, resolve_pipeline
-from .observing import observe
 from qc.passes.quantize.set_precision import set_precision
 from .reading import read_model
 from .sensitivity import QuantizerSensitivity, Sensitivity, measure_sensitivity
-from .several_targets import compile_for
 from .simulation import SimulatedQuantizer, Simulation
 from .weights import read_weights, save_weights
 
 __all__ = [
     "Check",
     "CheckedOp",
+    "Compilation",
     "Compiled",
     "Coverage",
     "CoverageError",

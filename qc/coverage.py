@@ -79,6 +79,18 @@ class Coverage:
         found = [self.ops.get(op_type, (0, 0)) for op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul")]
         return sum(done for done, _ in found), sum(total for _, total in found)
 
+    def check(self, allow_none: bool, want_all: bool) -> None:
+        """Raises CoverageError if nothing is quantized, unless that is allowed, or not all that is wanted."""
+        first = self.unquantized[0] if self.unquantized else None
+        if not self.quantized and not allow_none:
+            reason = f": '{first.name}' and others stay float ({first.reason})" if first else ""
+            raise CoverageError(f"nothing was quantized{reason}", self)
+        if want_all and first is not None:
+            count = len(self.unquantized)
+            kind = "float tensor is" if count == 1 else "float tensors are"
+            sentence = f"{count} {kind} not quantized; the first is '{first.name}': {first.reason}"
+            raise CoverageError(sentence, self)
+
 
 class CoverageError(DemandError):
     """Nothing, or not everything, was quantized; ``coverage`` tells what."""

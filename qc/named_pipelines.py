@@ -8,6 +8,7 @@ from pathlib import Path
 
 from qc.ir.errors import UsageError, nearest
 from qc.passes import Pipeline, PipelineFile, load_pipeline_file, loads, parse_pipeline
+from qc.passes.quantize.calibration.calibration import CalibrationPass
 
 
 def pipeline_names() -> list[str]:
@@ -48,6 +49,28 @@ def resolve_pipeline(pipeline: str | Path | Pipeline | PipelineFile) -> Pipeline
             raise
         known = ", ".join(pipeline_names())
         raise UsageError(f"'{text}' is neither a pipeline nor a pass{hint}; pipelines: {known}") from error
+
+
+def until_calibration(file: PipelineFile) -> Pipeline:
+    """The steps of a pipeline up to the one that calibrates.
+
+    Raises:
+        UsageError: there is none, or it does not calibrate on statistics.
+    """
+    steps = file.pipeline.steps
+    for index, step in enumerate(steps):
+        found = [inner for inner in Pipeline((step,)).passes() if isinstance(inner, CalibrationPass)]
+        sequential = next((one for one in found if one.is_sequential), None)
+        if sequential is not None:
+            raise UsageError(
+                f"pipeline '{file.name}': {sequential} looks at the "
+                "tensors themselves, one sample after the other; there are no statistics to collect for it"
+            )
+        if found:
+            return Pipeline(steps[: index + 1])
+    raise UsageError(
+        f"pipeline '{file.name}' has no pass 'calibrate', for which statistics could be collected"
+    )
 
 
 def _folder() -> Traversable:

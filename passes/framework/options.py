@@ -57,14 +57,27 @@ class OptionType:
     adapter: TypeAdapter[Any]
 
 
-def option(default: Any, help: str) -> Any:
+def option(default: Any, help: str, path: tuple[str, ...] = ()) -> Any:
     """Declares an option of a pass: ``bins: int = option(2048, "number of histogram bins")``.
 
     Bounds go into the type: ``bins: Annotated[int, Ge(1)]`` with ``annotated_types.Ge``.
     An option whose type includes ``None`` must have ``None`` as its default, since ``None`` is written by
     leaving the option out.
+
+    A value that ends in one of ``path`` is the path of a file that the pass reads; ``("",)`` says that of
+    every value. Such files come along with a reproducer.
     """
-    return dataclasses.field(default=default, metadata={"help": help})
+    return dataclasses.field(default=default, metadata={"help": help, "path": path})
+
+
+def paths(instance: Configurable) -> dict[str, str]:
+    """The options that name files which the pass reads, with their values."""
+    found = {}
+    for field in dataclasses.fields(instance):
+        value, endings = getattr(instance, field.name), field.metadata.get("path", ())
+        if endings and value and value.endswith(endings):
+            found[field.name] = value
+    return found
 
 
 @functools.cache

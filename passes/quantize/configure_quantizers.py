@@ -22,7 +22,7 @@ from .quantsim.drafts import Draft, Drafts
 from .quantsim.exceptions import apply_exceptions
 from .quantsim.fusions import find_fusions, fused_node
 from .quantsim.nodes import Node, NodeGraph
-from .quantsim.reading import ConfigFile, load_config
+from .quantsim.reading import CONFIG_SUFFIXES, ConfigFile, load_config
 from .quantsim.ties import Requantized, tie_all
 
 
@@ -42,7 +42,9 @@ class ConfigureQuantizers(Pass):
     name = "configure-quantizers"
     stage = Stage.ANNOTATE
 
-    config: str = option("default", "name of a configuration, or path of a .json or .toml file")
+    config: str = option(
+        "default", "name of a configuration, or path of a .json or .toml file", path=CONFIG_SUFFIXES
+    )
     activation: str = option("uint8", "format of activations, such as uint8, uint16 or float16")
     weight: str = option("int8", "format of parameters, such as int8, int4 or float16")
 

@@ -32,7 +32,7 @@ class LoadEncodings(Pass):
     stage = Stage.ANNOTATE
     idempotent = False  # what it loads takes the place of what is there, whatever that is
 
-    file: str = option("", "path of the encodings file")
+    file: str = option("", "path of the encodings file", path=("",))
     only: Literal["all", "parameters", "activations"] = option("all", "which tensors to take grids for")
     others: Literal["calibrate", "remove"] = option(
         "calibrate", "what becomes of quantizers of tensors that the file does not list"

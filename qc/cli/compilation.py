@@ -12,21 +12,19 @@ from typing import Any
 import click
 from rich.text import Text
 
+from qc.compilation import Compilation, compile_together
 from qc.compiled import Compiled
-from qc.compiler import chosen_target
 from qc.coverage import CoverageError
 from qc.ir.base.files import atomic_write
 from qc.ir.errors import UsageError
-from qc.passes import Instrument, PipelineFile
+from qc.ir.executor import Executor
+from qc.passes import PipelineFile
 from qc.passes.framework.target import Target, load_target
 from qc.progress import RichProgress
 from qc.report.coverage import coverage_document, coverage_summary, unquantized_table
 from qc.report.terminal import Fact, facts_grid
 from qc.report.words import file_size, printable
 from qc.runtime import Data
-from qc.runtime.executors.sharing import SharingExecutor
-from qc.search import Compilation
-from qc.several_targets import share
 
 from .collecting import Collecting, collecting_options
 from .files import FileType, InputFile, WordType, check_outputs, toml_files, writing
@@ -110,11 +108,12 @@ def compile_command(**given: Any) -> None:
         action_limit=watch.bisect_limit,
         seed=job.seed,
         executor=collecting.executor(job),
+        instruments=instruments,
         statistics=wishes.statistics,
     )
     with reproducing(compilation, folder):
         with RichProgress(console) as progress:
-            compiled, *further = _compile(compilation, others.values(), instruments, progress)
+            compiled, *further = _compile(replace(compilation, progress=progress), others.values())
         documents = watch.documents(compiled)
         if wishes.coverage is not None:
             text = json.dumps(coverage_document(compiled.coverage), indent=2, ensure_ascii=False)
@@ -131,7 +130,7 @@ def compile_command(**given: Any) -> None:
 
 def _others(job: Job, pipeline: PipelineFile, wishes: Wishes, output: Path) -> dict[Path, Target]:
     """The further targets by the file that is written for each, beside the main one."""
-    main = chosen_target(job.target, pipeline)
+    main = Compilation(job.model, pipeline, target=job.target).chosen_target()
     found: dict[Path, Target] = {}
     for target in map(load_target, wishes.also_for):
         if Path(target.name).name != target.name:
@@ -143,24 +142,21 @@ def _others(job: Job, pipeline: PipelineFile, wishes: Wishes, output: Path) -> d
     return found
 
 
-def _compile(
-    compilation: Compilation, others: Iterable[Target], instruments: list[Instrument], progress: RichProgress
-) -> list[Compiled]:
+def _compile(compilation: Compilation, others: Iterable[Target]) -> list[Compiled]:
     """The result for the main target, which is watched, and those for the others."""
 
-    def compiled(one: Compilation) -> Compiled:
+    def compiled(one: Compilation, _: Executor | None = None) -> Compiled:
         try:
-            return one.compile(None, instruments if one.target is compilation.target else (), progress)
+            return one.compile()
         except CoverageError as error:
             if not error.coverage.quantized:
                 error.add_note("--allow-unquantized accepts such a result")
             raise
 
-    everything = [compilation, *(replace(compilation, target=target) for target in others)]
+    everything = [compilation, *(replace(compilation, target=other, instruments=()) for other in others)]
     if len(everything) == 1 or compilation.statistics is not None:  # no statistics to share
         return [compiled(one) for one in everything]
-    executor = SharingExecutor(compilation.executor or compilation.ort_executor())
-    return list(share([replace(one, executor=executor) for one in everything], executor, compiled).values())
+    return list(compile_together(everything, compiled).values())
 
 
 def _checked_data(

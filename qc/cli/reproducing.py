@@ -5,16 +5,18 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from qc.compilation import Compilation
 from qc.ir.errors import UsageError
 from qc.progress import RichProgress
 from qc.report.words import count
-from qc.search import Compilation, Replay, Reproducer, replay, write_reproducer
-from qc.search.compilation import is_defect
+from qc.search import Replay, Reproducer, replay, write_reproducer
+from qc.search.watch import is_defect
 
 from .files import FileType
 from .output import print_note, standard_error, standard_output
@@ -71,7 +73,8 @@ def _written(compilation: Compilation, folder: Path, error: Exception) -> str:
     command = click.get_current_context().obj or ()
     try:
         with RichProgress(standard_error()) as progress:
-            made = write_reproducer(folder, compilation, error, command=["qc", *command], progress=progress)
+            watched = replace(compilation, progress=progress)
+            made = write_reproducer(folder, watched, error, command=["qc", *command])
     except KeyboardInterrupt:
         return "the writing of a reproducer was interrupted"
     except Exception as problem:  # the error itself matters more than that it cannot be kept

@@ -10,6 +10,7 @@ from typing import Any
 import click
 from onnx import ModelProto
 
+from qc.compilation import Compilation
 from qc.ir.errors import DataError, QcError, UsageError
 from qc.ir.executor import Feed
 from qc.ir.onnx.save import save_model
@@ -18,7 +19,7 @@ from qc.progress import RichProgress
 from qc.report.terminal import facts_grid
 from qc.report.words import count, file_size, printable
 from qc.runtime import Data, load_data, model_inputs, random_data
-from qc.search import Compilation, Interest, Probe, Reduction, bisect, parse_interest, parse_oracle
+from qc.search import Interest, Probe, Reduction, bisect, parse_interest, parse_oracle
 from qc.search.interest import CommandInterest
 from qc.search.reduce import count_ops
 

@@ -1,9 +1,10 @@
 """What to do when something goes wrong: find the action at fault, keep what is needed to see it again,
 and shrink the model that shows it."""
 
+from qc.compilation import Compilation
+
 from .bisect import Finding, Probe, bisect
 from .blame import Failure, blame_action, find_failure
-from .compilation import Compilation
 from .interest import Interest, parse_interest
 from .oracle import Oracle, Outcome, Verdict, parse_oracle
 from .quantizers import QuantizerFacts, Removal

@@ -7,17 +7,18 @@ by halving, as in LLVM's ``-opt-bisect-limit``: after it the result is bad, one 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from qc.compilation import Compilation
 from qc.compiled import Compiled
 from qc.ir.errors import DemandError, ModelError
 from qc.ir.journal import Remark
 from qc.passes import NullProgress, Progress
 from qc.runtime import Data, load_data, model_inputs
 
-from .compilation import Compilation, Watch, is_defect
 from .oracle import MetricOracle, Oracle, Outcome, Verdict
 from .quantizers import QuantizerFacts, Removal, Removals
+from .watch import Watch, is_defect
 
 MOST_REMOVALS = 50
 
@@ -91,7 +92,7 @@ class _Search:
         progress: Progress,
         on_probe: Callable[[Probe, int], None],
     ) -> None:
-        self._compilation = compilation
+        self._compilation = replace(compilation, allow_unquantized=True, progress=progress)
         self._oracle = oracle
         self._data = data
         self._progress = progress
@@ -150,7 +151,8 @@ class _Search:
         watch = Watch()
         compiled = None
         try:
-            compiled = self._compilation.compile(limit, [watch], self._progress)
+            asked = self._compilation.action_limit if limit is None else limit
+            compiled = replace(self._compilation, action_limit=asked, instruments=[watch]).compile()
             verdict = self._oracle.judge(compiled, self._compilation, self._data)
         except Exception as error:
             # Without any action, the model itself cannot be run.

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from qc.compilation import Compilation
 from qc.ir.journal import Remark
 from qc.ir.text import print_model
-from qc.passes import Pass, Progress
+from qc.passes import Pass
 
-from .compilation import Compilation, StoppedEarly, Watch, is_defect
+from .watch import StoppedEarly, Watch, is_defect
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Failure:
     actions: tuple[Remark, ...]
 
 
-def find_failure(compilation: Compilation, progress: Progress | None = None) -> Failure | None:
+def find_failure(compilation: Compilation) -> Failure | None:
     """Compiles and saves, and tells where that goes wrong through a defect; None if it does not.
 
     Raises:
@@ -38,7 +39,7 @@ def find_failure(compilation: Compilation, progress: Progress | None = None) -> 
     """
     watch = Watch()
     try:
-        compiled = compilation.compile(None, [watch], progress)
+        compiled = replace(compilation, instruments=[watch]).compile()
         with tempfile.TemporaryDirectory() as folder:
             compiled.save(Path(folder) / "result.onnx")
     except Exception as error:
@@ -49,9 +50,7 @@ def find_failure(compilation: Compilation, progress: Progress | None = None) -> 
     return None
 
 
-def blame_action(
-    compilation: Compilation, failure: Failure | None = None, progress: Progress | None = None
-) -> Remark | None:
+def blame_action(compilation: Compilation, failure: Failure | None = None) -> Remark | None:
     """The first action of the failing pass after which the compilation fails.
 
     The pass is run up to one action after the other, halving what is left; later passes do not run.
@@ -63,14 +62,14 @@ def blame_action(
     Returns:
         None if nothing fails, or if it is not an action of a pass that makes the difference.
     """
-    failure = failure or find_failure(compilation, progress)
+    failure = failure or find_failure(compilation)
     if failure is None or not failure.actions:
         return None
     actions = failure.actions
     good, bad = 0, len(actions)
     while bad - good > 1:
         middle = (good + bad) // 2
-        if _fails(compilation, actions[middle - 1].number, failure.executed, progress):
+        if _fails(compilation, actions[middle - 1].number, failure.executed):
             bad = middle
         else:
             good = middle
@@ -81,17 +80,17 @@ def model_before(compilation: Compilation, failure: Failure) -> str:
     """The text of the model just before the pass that fails."""
     watch = Watch(stop_after=failure.executed - 1)
     try:
-        compilation.compile(None, [watch])
+        replace(compilation, instruments=[watch]).compile()
     except StoppedEarly:
         assert watch.model is not None
         return print_model(watch.model)
     raise RuntimeError("the compilation ended before the pass that fails")
 
 
-def _fails(compilation: Compilation, limit: int, executed: int, progress: Progress | None) -> bool:
+def _fails(compilation: Compilation, limit: int, executed: int) -> bool:
     """Whether a compilation of so many passes fails if it ends after an action."""
     try:
-        compilation.compile(limit, [Watch(stop_after=executed)], progress)
+        replace(compilation, action_limit=limit, instruments=[Watch(executed)]).compile()
     except StoppedEarly:
         return False
     except Exception as error:

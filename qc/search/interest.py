@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Protocol
 
+from qc.compilation import Compilation
 from qc.ir.errors import QcError
 from qc.ir.executor import Feed
 from qc.runtime import load_data, model_inputs
 
 from .commands import Command
-from .compilation import Compilation, Watch
 from .oracle import CommandOracle, Fails, Oracle, Outcome, Verdict, parse_oracle
+from .watch import Watch
 
 
 class Interest(Protocol):
@@ -55,23 +56,20 @@ class OracleInterest:
 
     def __init__(self, oracle: Oracle, compilation: Compilation) -> None:
         self._oracle = oracle
-        self._compilation = compilation
+        self._compilation = replace(compilation, allow_unquantized=True)
         self._failure: tuple[str, ...] | None = None
 
     @property
     def reads_data(self) -> bool:
         """Whether the oracle or a pass needs data."""
-        needs = {
-            need for step in self._compilation.chosen_pipeline().pipeline.passes() for need in step.needs
-        }
-        return self._oracle.needs_data or not needs.isdisjoint({"data", "executor"})
+        return self._oracle.needs_data or self._compilation.reads_data
 
     def examine(self, path: Path, feeds: Sequence[Feed]) -> Verdict:
         """Compiles the model and asks the oracle."""
-        compilation = replace(self._compilation, model=path, data=list(feeds) or None)
         watch = Watch()
+        compilation = replace(self._compilation, model=path, data=list(feeds) or None, instruments=[watch])
         try:
-            compiled = compilation.compile(None, [watch])
+            compiled = compilation.compile()
         except Exception as error:
             return self._examine_failure(error, watch)
         try:

@@ -30,6 +30,7 @@ from typing import ClassVar, Literal
 
 from onnx import ModelProto, TensorProto
 
+from qc.compilation import Compilation
 from qc.compiled import Compiled
 from qc.ir.errors import ModelError, UsageError, nearest
 from qc.ir.graph import FLOAT_TYPES
@@ -37,7 +38,7 @@ from qc.ir.onnx.save import save_model
 from qc.runtime import CandidateScore, Data, OutputScore, evaluate
 
 from .commands import Command
-from .compilation import Compilation, is_defect, sentence
+from .watch import is_defect, sentence
 
 FAILS = "fails"
 CANNOT_TELL = 125

@@ -9,6 +9,7 @@ from itertools import islice
 
 import numpy as np
 
+from qc.compilation import Compilation
 from qc.compiled import Compiled
 from qc.ir.errors import QcError
 from qc.ir.graph import Value
@@ -19,7 +20,6 @@ from qc.ir.quant.spec import Quantizer
 from qc.passes import PassContext, Pipeline, Progress, Stage, run_pipeline
 from qc.runtime import Data, OrtExecutor
 
-from .compilation import Compilation
 from .oracle import MetricOracle, Oracle, Outcome, Verdict
 
 _RANKING_FEEDS = 2

@@ -341,7 +341,7 @@ def test_a_defect_is_one_sentence_too(qc, monkeypatch: pytest.MonkeyPatch) -> No
     def fail(*_: object, **__: object) -> None:
         raise LookupError("nobody\nexpected this")
 
-    monkeypatch.setattr("qc.search.compilation.compile", fail)
+    monkeypatch.setattr("qc.compilation.Compilation.compile", fail)
     kept = ["model.reproducer"]
     assert_refused(qc(MODEL, "--data", DATA), DEFECT, "LookupError: nobody expected this", made=kept)
     monkeypatch.setenv("QC_TRACEBACK", "1")

@@ -95,6 +95,60 @@ def test_files_that_passes_read_come_along(qc) -> None:
         assert "leads out of the folder" in qc("repro", FOLDER).err
 
 
+def test_a_configuration_comes_along(qc) -> None:
+    """It is named by an option of another name than ``file``, and not every name is that of a file."""
+    Path("elsewhere").mkdir()
+    assert qc("convert-config", "htp_v73", "-o", "elsewhere/mine.toml").code == 0
+    passes = "configure-quantizers{config=%s}"
+    assert qc("chain.onnx", "--passes", f"{BREAK},{passes % 'elsewhere/mine.toml'}").made == [FOLDER]
+    shutil.rmtree("elsewhere")
+    text = (Path(FOLDER) / "pipeline.toml").read_text()
+    assert 'config = "files/0-mine.toml"' in text and record()["reproduces"]
+    assert qc("repro", FOLDER).code == DEFECT
+    for name in (Path("outside.toml").resolve(), "../outside.toml"):
+        (Path(FOLDER) / "pipeline.toml").write_text(text.replace("files/0-mine.toml", str(name)))
+        assert "leads out of the folder" in qc("repro", FOLDER).err
+    (Path(FOLDER) / "pipeline.toml").write_text(text.replace("files/0-mine.toml", "htp_v73"))
+    assert qc("repro", FOLDER).code == DEFECT
+
+
+def test_statistics_come_along(qc) -> None:
+    """Without them there is nothing to calibrate on, and the folder fails in another way."""
+    passes, npu = "insert-quantizers,calibrate", ("--target", "npu")
+    assert qc("observe", "chain.onnx", "--random-data", "--passes", passes, *npu, "-o", "seen.npz").code == 0
+    result = qc("chain.onnx", "--statistics", "seen.npz", "--passes", f"{CRASH},{passes}", *npu)
+    assert (result.code, result.made) == (DEFECT, [FOLDER])
+    Path("seen.npz").unlink()
+    assert record()["reproduces"] and record()["statistics"]
+    assert qc("repro", FOLDER).code == DEFECT
+    link("statistics.npz")(Path(FOLDER))
+    assert "leads out of the folder" in qc("repro", FOLDER).err
+
+
+def test_a_compilation_is_what_its_folder_says(qc, chain) -> None:
+    compilation = Compilation(
+        chain,
+        "insert-quantizers,calibrate,insert-qdq",
+        data=[{"x": np.full((2, 4), index, np.float32)} for index in range(3)],
+        target="npu",
+        precision=iter(["Relu=off", "Add=w8a16"]),
+        seed=3,
+        threads=2,
+        action_limit=90,
+        check_analyses=True,
+        allow_unquantized=True,
+    )
+    Path("folder").mkdir()
+    compilation.dump("folder")
+    again = Compilation.load("folder")
+    assert again.chosen_pipeline().pipeline == compilation.chosen_pipeline().pipeline
+    assert "set-precision" in str(again.chosen_pipeline().pipeline)
+    assert again.chosen_target().name == "npu"
+    for name in ("seed", "threads", "device", "action_limit", "verify_each", "check_analyses"):
+        assert getattr(again, name) == getattr(compilation, name)
+    assert again.compile().model == compilation.compile().model
+
+
 def test_names_of_folders(qc) -> None:
     for made in ([FOLDER], [f"{FOLDER}-2"], [f"{FOLDER}-3"]):
         result = qc("chain.onnx", "--passes", BREAK)
@@ -123,7 +177,7 @@ def test_no_reproducer_does_not_hide_the_error(qc, monkeypatch: pytest.MonkeyPat
     def fail(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("qc.search.reproducer.save_model", fail)
+    monkeypatch.setattr("qc.dumped.save_model", fail)
     result = qc("chain.onnx", "--passes", BREAK)
     error, note = result.err.splitlines()
     assert (result.code, result.made) == (DEFECT, []) and "left the model broken" in error
@@ -134,7 +188,7 @@ def test_a_defect_outside_the_passes(qc, monkeypatch: pytest.MonkeyPatch) -> Non
     def fail(*_: object, **__: object) -> None:
         raise LookupError("nobody expected this")
 
-    monkeypatch.setattr("qc.compiler.coverage_of", fail)
+    monkeypatch.setattr("qc.coverage.coverage_of", fail)
     result = qc("chain.onnx", "--passes", "renew-relu")
     assert (result.code, result.made) == (DEFECT, [FOLDER])
     held = record()
@@ -145,7 +199,7 @@ def test_a_defect_outside_the_passes(qc, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_large_weights_are_left_out(qc, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qc.search.reproducer.MOST_WEIGHT_BYTES", 300)
+    monkeypatch.setattr("qc.dumped.MOST_WEIGHT_BYTES", 300)
     model = onnx.load("chain.onnx")
     large = np.arange(1000, dtype=np.float32)
     model.graph.initializer.append(numpy_helper.from_array(large, "large"))

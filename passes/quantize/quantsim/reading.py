@@ -19,6 +19,8 @@ from qc.ir.errors import UsageError, nearest
 
 from .config import QuantsimConfig
 
+CONFIG_SUFFIXES = (".json", ".toml")  # of files; other names are those of configurations that come with qc
+
 _WORDS = {"True": True, "False": False}
 
 
@@ -53,7 +55,7 @@ def load_config(name: str) -> ConfigFile:
     Raises:
         UsageError: there is none, it cannot be read, or it says what no configuration can.
     """
-    if name.endswith((".json", ".toml")):
+    if name.endswith(CONFIG_SUFFIXES):
         try:
             text = Path(name).read_text(encoding="utf-8")
         except FileNotFoundError:

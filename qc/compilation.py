@@ -1,0 +1,407 @@
+"""A compilation as a value: lift a model, run a pipeline, lower it; again, up to any action, or elsewhere.
+
+What the methods need is imported in them: the command line makes its help of the fields, at once.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, Field, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
+
+from annotated_types import Ge, Le
+
+from qc.ir.errors import UsageError
+
+from .options import option, options_of
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from qc.ir.executor import Executor
+    from qc.passes import Instrument, Pipeline, PipelineFile, Progress
+    from qc.passes.framework.target import Target
+    from qc.passes.quantize.precision.rules import Rule
+    from qc.runtime import ModelStatistics, OrtExecutor
+    from qc.runtime.executors.sharing import SharingExecutor
+
+    from .compiled import Compiled
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+DEFAULT_TARGET = "ort-cpu"
+MOST_WORKERS = 1024  # threads or processes: more than any machine has use for
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """What to compile, and how.
+
+    Args:
+        model: an ONNX model or the path of one; not changed.
+        pipeline: a name (``w8a8``), a path of a TOML file, pipeline text, or an object.
+        data: calibration data: anything :func:`qc.runtime.load_data` takes, such as a path, an iterable of
+            ``{input name: array}``, a function that returns one, or an ONNX Runtime CalibrationDataReader.
+        target: a target's name, a path of a TOML file, or an object; default: the pipeline's, else ort-cpu.
+        precision: what differs from what the pipeline says: rules such as ``Conv=w4a8``, ``Softmax=off`` or
+            ``op:norm1=float16``, or the path of a ``.toml`` file with them, see the pass ``set-precision``.
+        allow_unquantized: accept a result in which nothing is quantized.
+        fail_if_unquantized: refuse a result in which any float tensor is not quantized.
+        verify_each: verify the model after every pass.
+        check_analyses: compute every analysis again after every pass and compare, to find a pass that
+            changes the model unseen.
+        threads: threads of the runtime; default: all cores.
+        device: where models run, if there is no ``executor``: ``"cpu"``, ``"cuda"`` for a GPU of NVIDIA, or
+            ``"auto"`` for a GPU if there is one, and ``onnxruntime-gpu`` and qc's library for CUDA.
+        progress: where long work shows how far it is.
+        instruments: what watches the passes, such as :class:`qc.passes.PrintModel`.
+        action_limit: number of the last rewrite, match or decision about a quantizer that may happen.
+            Quantizers without numbers are left out then. Any limit gives a valid model.
+        seed: seed of every random choice.
+        executor: what runs the model, such as a :class:`qc.runtime.ShardedExecutor` over many processes;
+            default: ONNX Runtime in this process, with ``threads``.
+        statistics: what :func:`qc.observe` collected, or its file, to calibrate on; ``data`` is needed then
+            only by passes that look at tensors themselves.
+    """
+
+    model: ModelProto | str | Path
+    pipeline: str | Path | Pipeline | PipelineFile = "w8a8"
+    _: KW_ONLY
+    data: object = None
+    target: str | Path | Target | None = None
+    precision: str | Path | Rule | Iterable[str | Rule] = ()
+    allow_unquantized: bool = option(False, "Accept a result in which nothing is quantized.")
+    fail_if_unquantized: bool = option(False, "Fail if any float tensor stays unquantized.")
+    verify_each: bool = option(True, "Verify the model after every pass.  [default: do]")
+    check_analyses: bool = option(
+        False,
+        "Compute every analysis again after every pass and compare, to find a pass that changes the model "
+        "unseen.",
+    )
+    threads: Annotated[int, Ge(1), Le(MOST_WORKERS)] | None = option(
+        None, "Threads of the runtime.", metavar="N"
+    )
+    device: str = option(
+        "auto", "Where models run: cpu, cuda, or auto: on a GPU where CUDA can be used.", metavar="NAME"
+    )
+    progress: Progress | None = None
+    instruments: Sequence[Instrument] = ()
+    action_limit: Annotated[int, Ge(0)] | None = option(
+        None, "Stop after action N, to find the one that does harm.", "--bisect-limit", metavar="N"
+    )
+    seed: Annotated[int, Ge(0)] = option(0, "Seed of every random choice.", metavar="N")
+    executor: Executor | None = None
+    statistics: ModelStatistics | str | Path | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.precision, Iterable) and not isinstance(self.precision, str):
+            object.__setattr__(self, "precision", tuple(self.precision))  # it is read more than once
+
+    def compile(self) -> Compiled:
+        """Does it.
+
+        Raises:
+            UsageError: a pipeline, pass, option or target that does not exist or does not fit.
+            ModelError: a model that cannot be read, is invalid, or cannot be run.
+            DataError: data that does not fit the model.
+            CoverageError: nothing, or not everything, was quantized.
+            QcError: CUDA is asked for but cannot be used.
+        """
+        from onnx import ModelProto
+
+        from qc.ir.verify import verify
+        from qc.passes import NullProgress, PassContext, Stage, run_pipeline
+        from qc.runtime import Data, RecordedExecutor, load_data, model_inputs
+
+        from . import notes
+        from .compiled import Compiled
+        from .coverage import coverage_of
+        from .reading import read_model, with_quantize_ops
+
+        file, data = self.chosen_pipeline(), self.data
+        quantizes = any(step.stage is not Stage.FLOAT for step in file.pipeline.passes())
+        ir = read_model(self.model)
+        opset = ir.opset
+        if quantizes:
+            ir = with_quantize_ops(ir)
+        executor = self.executor or self.ort_executor()
+        said: list[str] = []
+        if self.statistics is not None:
+            executor = recorded = RecordedExecutor.of(executor, self.statistics)
+            said += notes.missing_samples(recorded.statistics)
+            data = () if data is None else data
+        context = PassContext(
+            data=data if data is None or isinstance(data, Data) else load_data(data, model_inputs(ir.origin)),
+            executor=executor,
+            target=self.chosen_target(),
+            seed=self.seed,
+            verify=verify if self.verify_each else None,
+            check_analyses=self.check_analyses,
+            progress=self.progress or NullProgress(),
+        )
+        ir.journal.limit = self.action_limit
+        report = run_pipeline(file.pipeline, ir, context, self.instruments)
+        assert context.target is not None
+        coverage = coverage_of(ir, context.target)
+        if ir.opset != opset:
+            said.append(
+                f"the model was converted from opset {opset} to {ir.opset}, the first with quantize ops"
+            )
+        if quantizes:
+            coverage.check(self.allow_unquantized, self.fail_if_unquantized)
+            said += notes.broken_rules(ir, context.target, file.pipeline)
+            said += notes.missing_lowering(context.artifacts)
+        if ir.journal.stopped:
+            said.append(f"stopped after action {self.action_limit}, as asked: the result is not complete")
+        said += notes.lost_inputs(ir)
+        context.notes += said
+        source = None if isinstance(self.model, ModelProto) else Path(self.model)
+        return Compiled(
+            ir, context.artifacts, report, coverage, context.target, source, context.notes, context.grids
+        )
+
+    def compile_for(self, targets: Iterable[str | Path | Target]) -> dict[str, Compiled]:
+        """Compiles for several targets that share one calibration, see :func:`qc.compile_for`."""
+        from qc.passes.framework.target import Target, load_target
+
+        found = [target if isinstance(target, Target) else load_target(str(target)) for target in targets]
+        for name in (target.name for target in found):
+            if sum(target.name == name for target in found) > 1:
+                raise UsageError(f"two targets are named '{name}'; results are known by that name")
+        return compile_together([replace(self, target=target) for target in found])
+
+    def observe(self, also_for: Iterable[str | Path | Target] = ()) -> ModelStatistics:
+        """Runs the pipeline up to its calibration, and gives back the statistics that are collected there.
+
+        See :func:`qc.observe`.
+        """
+        from qc.runtime import Recorder
+
+        from .named_pipelines import until_calibration
+
+        file = self.chosen_pipeline()
+        until = replace(file, pipeline=until_calibration(file))
+        recorder = Recorder(self.executor or self.ort_executor(identify_feeds=True))  # type: ignore[arg-type]
+        first = replace(
+            self, pipeline=until, precision=(), allow_unquantized=True, executor=recorder, statistics=None
+        )
+
+        def compiled(one: Compilation, executor: SharingExecutor) -> Compiled:
+            if executor.planned_models > 1:  # to be told before the data is read, which can take hours
+                raise UsageError(
+                    f"pipeline '{file.name}': its passes before the statistics make another model for "
+                    "another target; observe for one target at a time"
+                )
+            return one.compile()
+
+        compile_together([first, *(replace(first, target=other) for other in also_for)], compiled)
+        if recorder.statistics is None:
+            raise UsageError(
+                f"pipeline '{file.name}': the calibration asks for no statistics; it has nothing to calibrate"
+            )
+        return recorder.statistics
+
+    def dump(self, folder: str | Path) -> None:
+        """Writes the compilation into a folder that exists, so that :meth:`load` has all that it takes.
+
+        Beyond 64 MB of weights the largest become zeros that take no room on the disk, and of the data, if a
+        pass reads it, 4 samples or 16 MB are kept. Executors and what watches are left out.
+
+        Raises:
+            UsageError: the folder cannot be written to.
+            ModelError, DataError: the model or the statistics cannot be read.
+        """
+        from . import dumped
+
+        dumped.write(
+            Path(folder),
+            model=(self.proto(), self.base_dir),
+            pipeline=self.chosen_pipeline(),
+            target=self.chosen_target(),
+            data=self.data if self.reads_data else None,
+            statistics=self.statistics,
+            settings={name: getattr(self, name) for name in options_of(Compilation)},
+        )
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Compilation:
+        """Reads what :meth:`dump` wrote. Nothing in the folder is trusted, and nothing outside is read.
+
+        Raises:
+            UsageError: the folder holds no compilation, or needs a pass that is not installed.
+            DataError: its data cannot be read.
+        """
+        from . import dumped
+
+        types = {name: (option_type(one), one.default) for name, one in options_of(cls).items()}
+        return cls(**dumped.read(Path(folder), types))
+
+    def chosen_pipeline(self) -> PipelineFile:
+        """The pipeline as an object, with what ``precision`` changes of it."""
+        from qc.passes.quantize.precision.rules import rules_of
+        from qc.passes.quantize.set_precision import with_precision
+
+        from .named_pipelines import resolve_pipeline
+
+        file = resolve_pipeline(self.pipeline)
+        return replace(file, pipeline=with_precision(file.pipeline, rules_of(self.precision)))
+
+    def chosen_target(self) -> Target:
+        """The target as an object: the one that is given, else the pipeline's, else ort-cpu."""
+        from qc.passes.framework.target import Target, load_target
+
+        chosen = self.target if self.target is not None else self.chosen_pipeline().target or DEFAULT_TARGET
+        return chosen if isinstance(chosen, Target) else load_target(str(chosen))
+
+    def ort_executor(self, **settings: Any) -> OrtExecutor:
+        """ONNX Runtime in this process; ``settings`` are further ones of :class:`qc.runtime.OrtExecutor`."""
+        from qc.runtime import OrtExecutor, choose_provider
+
+        return OrtExecutor(threads=self.threads, provider=choose_provider(self.device), **settings)
+
+    @property
+    def reads_data(self) -> bool:
+        """Whether a pass may read data."""
+        needs = {need for step in self.chosen_pipeline().pipeline.passes() for need in step.needs}
+        return not needs.isdisjoint({"data", "executor"})
+
+    def proto(self) -> ModelProto:
+        """The model, without its external data."""
+        from onnx import ModelProto
+
+        from qc.ir.onnx.lift import load_model
+
+        return self.model if isinstance(self.model, ModelProto) else load_model(self.model)
+
+    @property
+    def base_dir(self) -> Path | None:
+        """The folder that external data of the model is relative to."""
+        return Path(self.model).resolve().parent if isinstance(self.model, str | Path) else None
+
+
+def compile_together(
+    compilations: Sequence[Compilation],
+    compile: Callable[[Compilation, SharingExecutor], Compiled] = lambda one, executor: one.compile(),
+) -> dict[str, Compiled]:
+    """Compiles one model for several targets with one pass over the data.
+
+    Args:
+        compilations: they differ in nothing but what does not change what is observed.
+        compile: how one of them is done.
+
+    Returns:
+        The results by the name of the target.
+    """
+    from qc.runtime.executors.sharing import SharingExecutor
+
+    first = compilations[0]
+    executor = SharingExecutor(first.executor or first.ort_executor())
+    compilations = [replace(one, executor=executor) for one in compilations]
+    for compilation in compilations if len(compilations) > 1 else ():
+        executor.plan(replace(compilation, instruments=(), progress=None).compile)
+    results: dict[str, Compiled] = {}
+    for compilation in compilations:
+        before = executor.passes
+        compiled = compile(compilation, executor)
+        name = compiled.target.name
+        if results and executor.passes > before:
+            compiled.notes.append(
+                f"the data was read again for {name}, as no statistics kept were what it needs"
+            )
+        results[name] = compiled
+    return results
+
+
+def option_type(option: Field) -> Any:
+    """The type of an option of :class:`Compilation`. Those of other fields only type checkers know."""
+    return eval(str(option.type), globals())  # an annotation of this file
+
+
+def _taking(declared: Callable[P, object]) -> Callable[[Callable[..., R]], Callable[P, R]]:
+    """Gives a function the arguments of a class, and their description."""
+
+    def decorate(function: Callable[..., R]) -> Callable[P, R]:
+        signature = inspect.signature(declared)
+        result = inspect.signature(function).return_annotation
+        function.__signature__ = signature.replace(return_annotation=result)  # type: ignore[attr-defined]
+        arguments = inspect.cleandoc(declared.__doc__ or "").partition("Args:")[2]
+        function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nArgs:{arguments}"
+        return function
+
+    return decorate
+
+
+@_taking(Compilation)
+def compile(*arguments: Any, **named: Any) -> Compiled:
+    """Compiles a float model.
+
+    Raises:
+        UsageError: a pipeline, pass, option or target that does not exist or does not fit.
+        ModelError: a model that cannot be read, is invalid, or cannot be run.
+        DataError: data that does not fit the model.
+        CoverageError: nothing, or not everything, was quantized.
+        QcError: CUDA is asked for but cannot be used.
+    """
+    return Compilation(*arguments, **named).compile()
+
+
+def compile_for(
+    model: ModelProto | str | Path,
+    targets: Iterable[str | Path | Target],
+    pipeline: str | Path | Pipeline | PipelineFile = "w8a8",
+    **settings: Any,
+) -> dict[str, Compiled]:
+    """Compiles a model for several targets that share one calibration.
+
+    Where quantizers stand depends on the target, and so does which tensors have to be observed. All that any
+    of the targets needs is observed in one pass over the data, and every target takes its part. As ONNX
+    Runtime fuses around what is observed, ranges can differ by float rounding from those of a target alone.
+
+    Args:
+        model: an ONNX model or the path of one; not changed.
+        targets: names, paths of TOML files, or objects; each with a name of its own.
+        pipeline: as for :func:`qc.compile`.
+        settings: all that :func:`qc.compile` takes besides ``target``.
+
+    Returns:
+        What was made, by the name of the target, in their order. Where data had to be read again for one (as
+        for methods of calibration that look at single feeds), a note of its result says so.
+
+    Raises:
+        UsageError: two targets have the same name.
+        QcError: what :func:`qc.compile` raises.
+    """
+    return Compilation(model, pipeline, **settings).compile_for(targets)
+
+
+def observe(
+    model: ModelProto | str | Path,
+    pipeline: str | Path | Pipeline | PipelineFile = "w8a8",
+    *,
+    data: object,
+    also_for: Iterable[str | Path | Target] = (),
+    **settings: Any,
+) -> ModelStatistics:
+    """Runs a pipeline up to its calibration and gives back the statistics that are collected there.
+
+    Histograms are always among them, so that any method can calibrate on them later:
+    ``qc.compile(model, pipeline, statistics=...)`` with the same model, target and passes before calibration.
+    Statistics of shards of the data, see :meth:`qc.runtime.Data.shard`, merge to those of the whole.
+
+    Args:
+        model: an ONNX model or the path of one; not changed.
+        pipeline: as for :func:`qc.compile`.
+        data: as for :func:`qc.compile`.
+        also_for: further targets that the statistics are to serve, which may need other tensors.
+        settings: all else that :func:`qc.compile` takes; an ``executor`` should identify feeds, so that none
+            can be merged in twice.
+
+    Raises:
+        UsageError: the pipeline has no calibration, or one that looks at tensors themselves; or the passes
+            before it make other models for other targets.
+        QcError: what :func:`qc.compile` raises.
+    """
+    return Compilation(model, pipeline, data=data, **settings).observe(also_for)

@@ -1,0 +1,61 @@
+"""What the user is told of a compilation."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from qc.ir.model import Model
+from qc.ir.onnx.lower import FREE_INITIALIZERS
+from qc.passes import Pipeline
+from qc.passes.conformance import violations
+from qc.passes.framework.target import Target
+from qc.passes.quantize.insert_quantizers import InsertQuantizers
+from qc.runtime import ModelStatistics
+
+from .report.words import count
+
+_NAMED = 12  # ops in a note
+
+
+def missing_samples(statistics: ModelStatistics) -> list[str]:
+    """A note on statistics of one shard, or of some, of the data."""
+    if not statistics.missing_feeds:
+        return []
+    missing = count(statistics.missing_feeds, "sample")
+    return [
+        f"the statistics are of {count(len(statistics.feeds), 'sample')} and lack at least {missing} of the "
+        "same data, as those of a shard do; 'qc merge-statistics' puts those of all shards together"
+    ]
+
+
+def broken_rules(ir: Model, target: Target, pipeline: Pipeline) -> list[str]:
+    """A note on what the target cannot do with formats, granularities and shapes, if there is any such."""
+    if not any(isinstance(step, InsertQuantizers) for step in pipeline.passes()):
+        return []
+    found = [one for one in violations(ir, target) if not one.is_placement]
+    if not found:
+        return []
+    first = found[0]
+    where = f"{first.op.label}: " if first.op is not None else ""
+    others = [
+        label for label in dict.fromkeys(one.op.label for one in found if one.op) if f"{label}: " != where
+    ]
+    named = f"; nor {', '.join(others[:_NAMED])}" if others else ""
+    more = f" and {len(others) - _NAMED:,} more, which 'qc check' lists" if len(others) > _NAMED else ""
+    return [f"{target.name} does not run in integers what was asked for: {where}{first.text}{named}{more}"]
+
+
+def missing_lowering(artifacts: Collection[str]) -> list[str]:
+    """A note on a pipeline that quantizes and makes nothing of it."""
+    if artifacts:
+        return []
+    return ["the pipeline has no lowering pass: the result is the float model; add 'insert-qdq'"]
+
+
+def lost_inputs(ir: Model) -> list[str]:
+    """A note on inputs that had a default and were compiled as constants."""
+    left = {value.name for value in ir.graph.inputs}
+    lost = [info.name for info in ir.origin.graph.input if info.name not in left]
+    if not lost or ir.origin.ir_version < FREE_INITIALIZERS:
+        return []
+    return [f"inputs with a default, such as '{lost[0]}', were compiled as constants ({len(lost)} in all)"]
