@@ -8,7 +8,8 @@ statistics, evaluation).
 from . import _starting, _installation  # noqa: F401, I001  (interrupts are caught from here on)
 from .checking import Check, CheckedOp, check
 from .compiled import Compiled
-from .compilation import Compilation, compile, compile_for, observe
+from .compilation import Compilation
+from .compiling import compile, compile_for, observe
 from .coverage import Coverage, CoverageError, UnquantizedTensor, coverage_of
 from qc.ir.errors import DataError, DemandError, ModelError, QcError, UsageError, VerificationError
 from qc.ir.facts.weights import QuantizedWeight, Weights

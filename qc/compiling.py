@@ -1,0 +1,109 @@
+"""``qc.compile`` and the functions like it: a :class:`Compilation` that is made and done at once."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from .compilation import Compilation
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from qc.passes import Pipeline, PipelineFile
+    from qc.passes.framework.target import Target
+    from qc.runtime import ModelStatistics
+
+    from .compiled import Compiled
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _taking(declared: Callable[P, object]) -> Callable[[Callable[..., R]], Callable[P, R]]:
+    """Gives a function the arguments of a class, and their description."""
+
+    def decorate(function: Callable[..., R]) -> Callable[P, R]:
+        signature = inspect.signature(declared)
+        result = inspect.signature(function).return_annotation
+        function.__signature__ = signature.replace(return_annotation=result)  # type: ignore[attr-defined]
+        arguments = inspect.cleandoc(declared.__doc__ or "").partition("Args:")[2]
+        function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nArgs:{arguments}"
+        return function
+
+    return decorate
+
+
+@_taking(Compilation)
+def compile(*arguments: Any, **named: Any) -> Compiled:
+    """Compiles a float model.
+
+    Raises:
+        UsageError: a pipeline, pass, option or target that does not exist or does not fit.
+        ModelError: a model that cannot be read, is invalid, or cannot be run.
+        DataError: data that does not fit the model.
+        CoverageError: nothing, or not everything, was quantized.
+        QcError: CUDA is asked for but cannot be used.
+    """
+    return Compilation(*arguments, **named).compile()
+
+
+def compile_for(
+    model: ModelProto | str | Path,
+    targets: Iterable[str | Path | Target],
+    pipeline: str | Path | Pipeline | PipelineFile = "w8a8",
+    **settings: Any,
+) -> dict[str, Compiled]:
+    """Compiles a model for several targets that share one calibration.
+
+    Where quantizers stand depends on the target, and so does which tensors have to be observed. All that any
+    of the targets needs is observed in one pass over the data, and every target takes its part. As ONNX
+    Runtime fuses around what is observed, ranges can differ by float rounding from those of a target alone.
+
+    Args:
+        model: an ONNX model or the path of one; not changed.
+        targets: names, paths of TOML files, or objects; each with a name of its own.
+        pipeline: as for :func:`qc.compile`.
+        settings: all that :func:`qc.compile` takes besides ``target``.
+
+    Returns:
+        What was made, by the name of the target, in their order. Where data had to be read again for one (as
+        for methods of calibration that look at single feeds), a note of its result says so.
+
+    Raises:
+        UsageError: two targets have the same name.
+        QcError: what :func:`qc.compile` raises.
+    """
+    return Compilation(model, pipeline, **settings).compile_for(targets)
+
+
+def observe(
+    model: ModelProto | str | Path,
+    pipeline: str | Path | Pipeline | PipelineFile = "w8a8",
+    *,
+    data: object,
+    also_for: Iterable[str | Path | Target] = (),
+    **settings: Any,
+) -> ModelStatistics:
+    """Runs a pipeline up to its calibration and gives back the statistics that are collected there.
+
+    Histograms are always among them, so that any method can calibrate on them later:
+    ``qc.compile(model, pipeline, statistics=...)`` with the same model, target and passes before calibration.
+    Statistics of shards of the data, see :meth:`qc.runtime.Data.shard`, merge to those of the whole.
+
+    Args:
+        model: an ONNX model or the path of one; not changed.
+        pipeline: as for :func:`qc.compile`.
+        data: as for :func:`qc.compile`.
+        also_for: further targets that the statistics are to serve, which may need other tensors.
+        settings: all else that :func:`qc.compile` takes; an ``executor`` should identify feeds, so that none
+            can be merged in twice.
+
+    Raises:
+        UsageError: the pipeline has no calibration, or one that looks at tensors themselves; or the passes
+            before it make other models for other targets.
+        QcError: what :func:`qc.compile` raises.
+    """
+    return Compilation(model, pipeline, data=data, **settings).observe(also_for)
