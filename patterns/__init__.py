@@ -2,12 +2,11 @@
 
 from .catalogue import blocks, is_block, supergroup_names, supergroups
 from .fragments import chain
-from .match import Match, match_at, matches_at
-from .matcher import Matcher, find_all
+from .matcher import Matcher, find_all, match_at, matches_at
 from .mismatch import Mismatch
 from .near import NearMatch, best_attempts, near_matches
 from .pattern import Pattern, attribute, choice, constant, op, optional, results, value
-from .supergroup import Supergroup
+from .supergroup import Match, Supergroup
 
 __all__ = [
     "Match",

@@ -7,11 +7,8 @@ from typing import NamedTuple
 
 from qc.ir.graph import Op, Value
 
+from .compiled import Bindings
 from .mismatch import Failure
-
-Bindings = tuple[object, ...]
-"""What each slot holds: None, a Value, ABSENT, a label, or a one-element tuple around an attribute."""
-
 
 NO_OPS: frozenset[Op] = frozenset()
 
@@ -26,7 +23,7 @@ class Solution(NamedTuple):
 class Attempt:
     """The distinct solutions of one element at one value, computed on demand, and the best failed try.
 
-    It can be iterated many times and by several readers at once; each solution is computed once.
+    It can be iterated many times and by several users at once; each solution is computed once.
     """
 
     __slots__ = ("_known", "failure", "found", "source")
@@ -78,7 +75,7 @@ class Attempt:
         inner: Attempt,
         beside: frozenset[Op] = NO_OPS,
         constants: int = 0,
-        reader: Op | None = None,
+        user: Op | None = None,
         operand: Value | None = None,
         choices: tuple[tuple[str, str], ...] = (),
     ) -> None:
@@ -88,17 +85,17 @@ class Attempt:
             inner: the attempt to match the part.
             beside: the ops that have matched before and beside it.
             constants: how many constants have.
-            reader: the op that reads the part as ``operand``.
+            user: the op that reads the part as ``operand``.
             choices: the option of a choice that the part is.
         """
         failure = inner.failure
         if failure is not None:
-            is_here = failure.reader is None and failure.value is operand
+            is_here = failure.user is None and failure.value is operand
             self.fail(
                 failure._replace(
                     ops=failure.ops | beside,
                     constants=failure.constants + constants,
-                    reader=reader if is_here else failure.reader,
+                    user=user if is_here else failure.user,
                     choices=failure.choices + choices,
                 )
             )

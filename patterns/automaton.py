@@ -1,6 +1,6 @@
-"""What can match where, found bottom-up: a tree automaton over the shapes of many patterns at once.
+"""What can match where, found bottom-up: a tree automaton over the terms of many patterns at once.
 
-The state of a value is the set of shapes that it can match. It follows from what computes the value and from
+The state of a value is the set of terms that it can match. It follows from what computes the value and from
 the states of the inputs, so it is found once per distinct situation, of which a graph has few however large
 it is (Hoffmann and O'Donnell, "Pattern matching in trees", J. ACM 29(1), 1982). What the automaton leaves out
 is what takes two places to judge: parts that must be the same value, conditions on values and on large
@@ -20,18 +20,18 @@ from qc.ir.tensor_ref import TensorRef
 from .conditions import COMMUTATIVE, accepts_data
 from .parameters import PARAMETER_PORTS
 from .pattern import Absent, Alternatives, AnyValue, Constant, OpPattern, Output, Pattern, Results
-from .shape import Shape, Test, children_first
+from .term import Term, Test, children_first
 
 Order = tuple[int, ...]
 
 
 class State:
-    """The shapes that a value can match. Equal ones are one object."""
+    """The terms that a value can match. Equal ones are one object."""
 
-    __slots__ = ("shapes",)
+    __slots__ = ("terms",)
 
-    def __init__(self, shapes: frozenset[Shape]) -> None:
-        self.shapes = shapes
+    def __init__(self, terms: frozenset[Term]) -> None:
+        self.terms = terms
 
 
 class Situation(NamedTuple):
@@ -61,39 +61,39 @@ class Automaton:
         tests: the attributes of an op that a situation must tell about, and what they must be.
     """
 
-    def __init__(self, roots: Iterable[Shape]) -> None:
+    def __init__(self, roots: Iterable[Term]) -> None:
         self.tests: dict[tuple[str, str], tuple[Test, ...]] = {}
-        self._by_kind: dict[tuple[str, str], list[tuple[Shape, tuple[int, ...]]]] = {}
-        self._above: dict[Shape, list[Shape]] = {}
-        self._states: dict[frozenset[Shape], State] = {}
+        self._by_kind: dict[tuple[str, str], list[tuple[Term, tuple[int, ...]]]] = {}
+        self._above: dict[Term, list[Term]] = {}
+        self._states: dict[frozenset[Term], State] = {}
         self._found: dict[Situation, State] = {}
         self._of_content: dict[object, State] = {}
-        by_type: dict[type[Pattern], list[Shape]] = {}
-        for shape in children_first(roots):
-            by_type.setdefault(type(shape.element), []).append(shape)
+        by_type: dict[type[Pattern], list[Term]] = {}
+        for term in children_first(roots):
+            by_type.setdefault(type(term.element), []).append(term)
             # Of several results only the first is judged, at which matching starts.
-            for child in shape.children[:1] if isinstance(shape.element, Results) else shape.children:
-                self._above.setdefault(child, []).append(shape)
-        for shape in by_type.get(OpPattern, ()):
-            self._add_op(shape)
+            for child in term.children[:1] if isinstance(term.element, Results) else term.children:
+                self._above.setdefault(child, []).append(term)
+        for term in by_type.get(OpPattern, ()):
+            self._add_op(term)
         self._constants = by_type.get(Constant, [])
         self._any = by_type.get(AnyValue, [])
-        self.absent = State(self._closed(by_type.get(Absent, [])).shapes)  # a state that no value shares
+        self.absent = State(self._closed(by_type.get(Absent, [])).terms)  # a state that no value shares
         self.opaque = self._closed(self._any)
 
-    def _add_op(self, shape: Shape) -> None:
-        for kind in sorted(kind for kind in shape.kinds if kind is not None):
-            tests = {(type(test[1]), test): None for test in (*self.tests.get(kind, ()), *shape.tests)}
-            places = tuple(list(tests).index((type(test[1]), test)) for test in shape.tests)
+    def _add_op(self, term: Term) -> None:
+        for kind in sorted(kind for kind in term.kinds if kind is not None):
+            tests = {(type(test[1]), test): None for test in (*self.tests.get(kind, ()), *term.tests)}
+            places = tuple(list(tests).index((type(test[1]), test)) for test in term.tests)
             self.tests[kind] = tuple(test for _, test in tests)
-            self._by_kind.setdefault(kind, []).append((shape, places))
+            self._by_kind.setdefault(kind, []).append((term, places))
 
     def of_constant(self, data: TensorRef) -> State:
         """The state of a constant. Of one with several elements, its conditions are taken to hold."""
         content = _content(data)
         found = self._of_content.get(content)
         if found is None:
-            fitting = [shape for shape in self._constants if _can_hold(shape, data, content)]
+            fitting = [term for term in self._constants if _can_hold(term, data, content)]
             found = self._of_content[content] = self._closed([*self._any, *fitting])
         return found
 
@@ -102,60 +102,60 @@ class Automaton:
         found = self._found.get(situation)
         if found is None:
             ops = [
-                shape
-                for shape, has_attributes in self.op_shapes(situation)
-                if has_attributes and self.orders(shape, situation.kind, situation.inputs)
+                term
+                for term, has_attributes in self.op_terms(situation)
+                if has_attributes and self.orders(term, situation.kind, situation.inputs)
             ]
             outputs = [
                 above
-                for shape in ops
-                for above in self._above.get(shape, ())
+                for term in ops
+                for above in self._above.get(term, ())
                 if isinstance(above.element, Output) and above.element.index == situation.output
             ]
             found = self._closed([*self._any, *(ops if situation.is_first else ()), *outputs])
             self._found[situation] = found
         return found
 
-    def op_shapes(self, situation: Situation) -> Iterator[tuple[Shape, bool]]:
+    def op_terms(self, situation: Situation) -> Iterator[tuple[Term, bool]]:
         """The op patterns for such an op, each with whether the attributes are what it wants."""
-        for shape, places in self._by_kind.get(situation.kind, ()):
-            yield shape, all(situation.facts[place] for place in places)
+        for term, places in self._by_kind.get(situation.kind, ()):
+            yield term, all(situation.facts[place] for place in places)
 
-    def alternatives(self, shape: Shape) -> Iterator[Shape]:
-        """The shapes that ``shape`` is an alternative of."""
-        for above in self._above.get(shape, ()):
+    def alternatives(self, term: Term) -> Iterator[Term]:
+        """The terms that ``term`` is an alternative of."""
+        for above in self._above.get(term, ()):
             if isinstance(above.element, (Alternatives, Results)):
                 yield above
 
-    def orders(self, shape: Shape, kind: tuple[str, str], inputs: tuple[State, ...]) -> tuple[Order, ...]:
+    def orders(self, term: Term, kind: tuple[str, str], inputs: tuple[State, ...]) -> tuple[Order, ...]:
         """The orders in which the inputs of an op can match those of an op pattern, as ports."""
         present = tuple(state is not self.absent for state in inputs)
         return tuple(
             order
-            for order in all_orders(shape.element, kind, present)
+            for order in all_orders(term.element, kind, present)
             if all(
-                child in (inputs[port] if port < len(inputs) else self.absent).shapes
-                for port, child in zip(order, shape.children, strict=True)
+                child in (inputs[port] if port < len(inputs) else self.absent).terms
+                for port, child in zip(order, term.children, strict=True)
             )
         )
 
-    def makers(self, shape: Shape, state: State) -> tuple[Shape, ...]:
-        """The op patterns that can match what computes a value of that state which matches ``shape``."""
-        found: dict[Shape, None] = {}
-        pending = [shape]
+    def producers(self, term: Term, state: State) -> tuple[Term, ...]:
+        """The op patterns that can match what computes a value of that state which matches ``term``."""
+        found: dict[Term, None] = {}
+        pending = [term]
         while pending:
-            shape = pending.pop()
-            if isinstance(shape.element, OpPattern):
-                found[shape] = None
-            elif isinstance(shape.element, (Output, Results)):
-                pending.append(shape.children[0])
+            term = pending.pop()
+            if isinstance(term.element, OpPattern):
+                found[term] = None
+            elif isinstance(term.element, (Output, Results)):
+                pending.append(term.children[0])
             else:
-                pending.extend(child for child in shape.children if child in state.shapes)
+                pending.extend(child for child in term.children if child in state.terms)
         return tuple(found)
 
-    def _closed(self, shapes: Iterable[Shape]) -> State:
-        """The state with these shapes and all that they are an alternative of."""
-        found = set(shapes)
+    def _closed(self, terms: Iterable[Term]) -> State:
+        """The state with these terms and all that they are an alternative of."""
+        found = set(terms)
         pending = list(found)
         while pending:
             for above in self.alternatives(pending.pop()):
@@ -192,6 +192,6 @@ def _content(data: TensorRef) -> tuple[object, ...] | None:
     return data.data_type, data.shape, data.numpy().tobytes()
 
 
-def _can_hold(shape: Shape, data: TensorRef, content: object) -> bool:
-    assert isinstance(shape.element, Constant)
-    return accepts_data(shape.element, data) if content is not None else shape.element.number is None
+def _can_hold(term: Term, data: TensorRef, content: object) -> bool:
+    assert isinstance(term.element, Constant)
+    return accepts_data(term.element, data) if content is not None else term.element.number is None

@@ -12,18 +12,10 @@ from .lookahead import View
 from .mismatch import Failure, Mismatch, Reason
 from .parameters import UNKNOWN
 from .pattern import AnyValue, Attribute, Constant, OpPattern, Pattern
-from .program import program_of
-from .supergroup import Supergroup, pattern_of
+from .supergroup import Supergroup
+from .term import term_of
 
 _LISTED_TYPES = 6
-
-
-class _Words(NamedTuple):
-    """What was expected and found, short, and the sentence that says both with the place."""
-
-    expected: str
-    found: str
-    sentence: str
 
 
 def mismatch(pattern: Pattern | Supergroup, op: Op, failures: Iterable[Failure], view: View) -> Mismatch:
@@ -43,57 +35,64 @@ def mismatch(pattern: Pattern | Supergroup, op: Op, failures: Iterable[Failure],
         return Mismatch(name, op, (), None, None, *words)
     ops = tuple(sorted(best.ops, key=view.positions.__getitem__))
     element = None if best.reason == Reason.CHECK else best.element
-    return Mismatch(name, op, ops, element, best.value, *in_words(best, pattern, view))
+    return Mismatch(name, op, ops, element, best.value, *_WORDS[best.reason](best, view))
 
 
-def in_words(failure: Failure, pattern: Pattern | Supergroup, view: View) -> _Words:
-    """A failure in words."""
-    return _WORDS[failure.reason](failure, _Speaker(pattern, view))
+class _Words(NamedTuple):
+    """What was expected and found, short, and the sentence that says both with the place."""
+
+    expected: str
+    found: str
+    sentence: str
 
 
-class _Speaker:
-    """Names the things of a graph and of a pattern."""
+def _should(
+    subject: str, verb: str, expected: str, has: str, found: str, *, role: str = "", elsewhere: bool = False
+) -> _Words:
+    how = f"{role} as elsewhere in the pattern" if elsewhere else ""
+    return _Words(expected, found, f"{subject} should {verb} {expected}{how}, but {has} {found}")
 
-    def __init__(self, pattern: Pattern | Supergroup, view: View) -> None:
-        self.root = pattern_of(pattern)
-        self.view = view
 
-    def place(self, failure: Failure) -> str:
-        """Where a value was tried: which input of which op."""
-        if failure.reader is None:
-            return "the result"
-        inputs = self.view.inputs(failure.reader)
-        ports = [str(port) for port, value in enumerate(inputs) if value is failure.value]
-        which = f"input {' and '.join(ports)}" if ports and failure.value is not None else "an input"
-        return f"{which} of {failure.reader.label}"
+# -- the things of a graph and of a pattern ------------------------------------------------------------
 
-    def described(self, value: Value | None) -> str:
-        """A value with what computes it."""
-        if value is None:
-            return "left out"
-        data = self.view.constant(value)
-        if data is not None:
-            number = scalar_of(data)
-            content = f"= {number:.7g}" if number is not None else f"of shape {list(data.shape)}"
-            return f"the constant '{value.name}' {content}"
-        producer = self.view.producer(value)
-        if producer is not None:
-            return f"'{value.name}', which {_called(producer)} computes"
+
+def _place(failure: Failure, view: View) -> str:
+    """Where a value was tried: which input of which op."""
+    if failure.user is None:
+        return "the result"
+    inputs = view.inputs(failure.user)
+    ports = [str(port) for port, value in enumerate(inputs) if value is failure.value]
+    which = f"input {' and '.join(ports)}" if ports and failure.value is not None else "an input"
+    return f"{which} of {failure.user.label}"
+
+
+def _described(value: Value | None, view: View) -> str:
+    """A value with what computes it."""
+    if value is None:
+        return "left out"
+    data, producer = view.constant(value), view.producer(value)
+    if data is not None:
+        number = scalar_of(data)
+        content = f"= {number:.7g}" if number is not None else f"of shape {list(data.shape)}"
+        return f"the constant '{value.name}' {content}"
+    if producer is None:
         return f"'{value.name}', an input of the graph"
+    return f"'{value.name}', which {_called(producer)} computes"
 
-    def wanted(self, element: Pattern) -> str:
-        """What an element of the pattern asks for."""
-        named = f" ({element.name})" if element.name else ""
-        if isinstance(element, Constant):
-            if element.number is not None:
-                return f"the constant {element.number:.7g}"
-            return f"a constant{named}" + _condition(element.where)
-        if isinstance(element, AnyValue):
-            return f"a value{named}" + _condition(element.where)
-        kinds = program_of(self.root).shape_of(element).kinds
-        types = sorted(kind[1] for kind in kinds if kind is not None and kind[1])
-        others = ["a constant"] if ("", "") in kinds else []
-        return _listed([*(each for each in types if each != "Constant" or not others), *others]) or "left out"
+
+def _wanted(element: Pattern) -> str:
+    """What an element of the pattern asks for."""
+    named = f" ({element.name})" if element.name else ""
+    if isinstance(element, Constant):
+        if element.number is not None:
+            return f"the constant {element.number:.7g}"
+        return f"a constant{named}" + _condition(element.where)
+    if isinstance(element, AnyValue):
+        return f"a value{named}" + _condition(element.where)
+    kinds = term_of(element).kinds
+    types = sorted(kind[1] for kind in kinds if kind is not None and kind[1])
+    others = ["a constant"] if ("", "") in kinds else []
+    return _listed([*(each for each in types if each != "Constant" or not others), *others]) or "left out"
 
 
 def _called(op: Op) -> str:
@@ -109,8 +108,8 @@ def _condition(where: Callable[..., bool] | None) -> str:
     """What a condition asks for: its docstring says it."""
     if where is None:
         return ""
-    said = str(where.__doc__ or getattr(where, "__name__", "a condition"))
-    first = said.strip().split("\n")[0].rstrip(".")
+    text = str(where.__doc__ or getattr(where, "__name__", "a condition"))
+    first = text.strip().split("\n")[0].rstrip(".")
     return f": {first[:1].lower()}{first[1:]}"
 
 
@@ -125,102 +124,79 @@ def _shown(found: object) -> str:
 # -- one function per reason ---------------------------------------------------------------------------
 
 
-def _wrong_value(failure: Failure, speaker: _Speaker) -> _Words:
+def _wrong_value(failure: Failure, view: View) -> _Words:
     """Another op, no constant, or another constant."""
-    wanted, found = speaker.wanted(failure.element), speaker.described(failure.value)
+    wanted = _wanted(failure.element)
     is_op = isinstance(failure.element, OpPattern) or failure.reason == Reason.WRONG_OP
-    verb = "be computed by " if is_op and "constant" not in wanted and wanted != "left out" else "be "
-    return _Words(wanted, found, f"{speaker.place(failure)} should {verb}{wanted}, but is {found}")
+    verb = "be computed by" if is_op and "constant" not in wanted and wanted != "left out" else "be"
+    return _should(_place(failure, view), verb, wanted, "is", _described(failure.value, view))
 
 
-def _other_value(failure: Failure, speaker: _Speaker) -> _Words:
+def _other_value(failure: Failure, view: View) -> _Words:
     before = failure.detail[0]
     wanted = f"'{before.name}'" if isinstance(before, Value) else "left out"
-    found = speaker.described(failure.value)
     role = f" ({failure.element.name})" if failure.element.name else ""
-    sentence = (
-        f"{speaker.place(failure)} should be {wanted}{role} as elsewhere in the pattern, but is {found}"
-    )
-    return _Words(wanted, found, sentence)
+    found = _described(failure.value, view)
+    return _should(_place(failure, view), "be", wanted, "is", found, role=role, elsewhere=True)
 
 
-def _wrong_attribute(failure: Failure, speaker: _Speaker) -> _Words:
+def _wrong_attribute(failure: Failure, view: View) -> _Words:
+    """An attribute that is not what the pattern wants, or not what it is elsewhere."""
     name, test = failure.detail
-    op, found = _attribute(failure, str(name), speaker)
+    op = view.producer(failure.value)
+    assert op is not None
     if isinstance(test, Attribute):
         wanted = f"{name}{_condition(test.where) or ' that the model fixes'}"
     else:
         wanted = f"{name}={_shown(test)}"
-    return _Words(wanted, found, f"{op} should have {wanted}, but has {found}")
+    found = f"{name}={_shown(view.attribute(op, str(name)))}"
+    return _should(op.label, "have", wanted, "has", found, elsewhere=failure.reason == Reason.OTHER_ATTRIBUTE)
 
 
-def _other_attribute(failure: Failure, speaker: _Speaker) -> _Words:
-    name, before = failure.detail
-    assert isinstance(before, tuple)
-    op, found = _attribute(failure, str(name), speaker)
-    wanted = f"{name}={_shown(before[0])}"
-    return _Words(wanted, found, f"{op} should have {wanted} as elsewhere in the pattern, but has {found}")
-
-
-def _attribute(failure: Failure, name: str, speaker: _Speaker) -> tuple[str, str]:
-    """The op whose attribute is wrong, and what it has."""
-    op = speaker.view.producer(failure.value)
-    assert op is not None
-    found = speaker.view.attribute(op, name)
-    return op.label, f"{name}={_shown(found)}"
-
-
-def _wrong_ports(failure: Failure, speaker: _Speaker) -> _Words:
-    op = speaker.view.producer(failure.value)
+def _wrong_ports(failure: Failure, view: View) -> _Words:
+    op = view.producer(failure.value)
     assert op is not None and isinstance(failure.element, OpPattern)
-    wanted, given = len(failure.element.inputs), len(speaker.view.inputs(op))
-    more = " or more" if failure.element.open_ended else ""
+    wanted, more = len(failure.element.inputs), " or more" if failure.element.open_ended else ""
     expected = f"{wanted}{more} input{'s' * (wanted != 1 or bool(more))}"
-    return _Words(expected, f"{given}", f"{op.label} should have {expected}, but has {given}")
+    return _should(op.label, "have", expected, "has", str(len(view.inputs(op))))
 
 
-def _wrong_output(failure: Failure, speaker: _Speaker) -> _Words:
-    expected, found = f"output {failure.detail[0]} of an op", speaker.described(failure.value)
-    return _Words(expected, found, f"{speaker.place(failure)} should be {expected}, but is {found}")
+def _wrong_output(failure: Failure, view: View) -> _Words:
+    expected, found = f"output {failure.detail[0]} of an op", _described(failure.value, view)
+    return _should(_place(failure, view), "be", expected, "is", found)
 
 
-def _no_result(failure: Failure, speaker: _Speaker) -> _Words:
-    wanted = speaker.wanted(failure.element)
-    sentence = (
-        f"result {failure.detail[0]} should be computed by {wanted}, but no such op reads what has matched"
-    )
+def _no_result(failure: Failure, view: View) -> _Words:
+    wanted, place = _wanted(failure.element), f"result {failure.detail[0]}"
+    sentence = f"{place} should be computed by {wanted}, but no such op reads what has matched"
     return _Words(wanted, "no such op", sentence)
 
 
-def _used_outside(failure: Failure, speaker: _Speaker) -> _Words:
-    reader = failure.detail[0]
-    assert failure.value is not None
-    if isinstance(reader, Op):
-        inside = all(value is not failure.value for value in speaker.view.graph.op_inputs(reader))
-        who = f"a subgraph of {reader.label}" if inside else reader.label
-        found = f"'{failure.value.name}', which is also read by {who}"
-    else:
-        found = f"'{failure.value.name}', which is an output of the graph"
-    wanted = "used inside only"
-    name, _, what = found.partition(", which ")
-    producer = speaker.view.producer(failure.value)
-    maker = f" (made by {_called(producer)})" if producer is not None else ""
-    return _Words(wanted, found, f"{name}{maker} should be {wanted}, but {what}")
+def _used_outside(failure: Failure, view: View) -> _Words:
+    user, value = failure.detail[0], failure.value
+    assert value is not None
+    what = "is an output of the graph"
+    if isinstance(user, Op):
+        inside = all(each is not value for each in view.graph.op_inputs(user))
+        what = f"is also read by {'a subgraph of ' if inside else ''}{user.label}"
+    producer = view.producer(value)
+    made = f" (made by {_called(producer)})" if producer is not None else ""
+    sentence = f"'{value.name}'{made} should be used inside only, but {what}"
+    return _Words("used inside only", f"'{value.name}', which {what}", sentence)
 
 
-def _detour(failure: Failure, speaker: _Speaker) -> _Words:
+def _detour(failure: Failure, view: View) -> _Words:
     found = "a way that leads from a result through other ops back in"
-    return _Words(
-        "ops that can run as one", found, f"the ops should be able to run as one, but there is {found}"
-    )
+    sentence = f"the ops should be able to run as one, but there is {found}"
+    return _Words("ops that can run as one", found, sentence)
 
 
-def _check(failure: Failure, speaker: _Speaker) -> _Words:
+def _check(failure: Failure, view: View) -> _Words:
     refusal = str(failure.detail[0])
     return _Words("what the supergroup demands", refusal, f"the structure fits, but there is {refusal}")
 
 
-_WORDS: dict[Reason, Callable[[Failure, _Speaker], _Words]] = {
+_WORDS: dict[Reason, Callable[[Failure, View], _Words]] = {
     Reason.NOT_CONSTANT: _wrong_value,
     Reason.WRONG_OP: _wrong_value,
     Reason.REFUSED_VALUE: _wrong_value,
@@ -228,7 +204,7 @@ _WORDS: dict[Reason, Callable[[Failure, _Speaker], _Words]] = {
     Reason.WRONG_OUTPUT: _wrong_output,
     Reason.OTHER_VALUE: _other_value,
     Reason.WRONG_ATTRIBUTE: _wrong_attribute,
-    Reason.OTHER_ATTRIBUTE: _other_attribute,
+    Reason.OTHER_ATTRIBUTE: _wrong_attribute,
     Reason.NO_RESULT: _no_result,
     Reason.USED_OUTSIDE: _used_outside,
     Reason.DETOUR: _detour,

@@ -12,11 +12,11 @@ from qc.ir.tensor_ref import TensorRef
 
 from .attributes import attribute_of, normalized
 from .automaton import Automaton, Situation, State, all_orders
+from .compiled import Node
 from .conditions import equal_attributes
 from .parameters import UNKNOWN
-from .pattern import AttributeTest
-from .program import Node
-from .shape import NO_OP, Kind, Shape, Test
+from .pattern import AttributeTest, Results
+from .term import NO_OP, Kind, Term, Test
 
 Operands = tuple[Value | None, ...]
 Order = tuple[int, ...]
@@ -35,7 +35,7 @@ class View:
         self.graph = graph
         self._inputs: dict[Op, Operands] = {}
         self._producers: dict[Value | None, Op | None] = {None: None}
-        self._readers: dict[Value, tuple[Op, ...]] = {}
+        self._users: dict[Value, tuple[Op, ...]] = {}
         self._constants: dict[Value, TensorRef | None] = {}
         self._attributes: dict[tuple[Op, str], Any] = {}
         self._positions: dict[Op, int] = {}
@@ -63,12 +63,12 @@ class View:
             self._inputs[op] = found
         return found
 
-    def readers(self, value: Value) -> tuple[Op, ...]:
+    def users(self, value: Value) -> tuple[Op, ...]:
         """The ops that read ``value``, also inside their subgraphs, each once."""
-        found = self._readers.get(value)
+        found = self._users.get(value)
         if found is None:
             found = tuple(dict.fromkeys(use.op for use in self.graph.uses(value)))
-            self._readers[value] = found
+            self._users[value] = found
         return found
 
     def first_output(self, op: Op) -> Value | None:
@@ -99,9 +99,9 @@ class View:
         op = self.producer(value)
         return NO_OP if op is None else (op.domain, op.op_type)
 
-    def plausible(self, node: Node, value: Value | None) -> bool:
+    def plausible(self, term: Term, value: Value | None) -> bool:
         """Whether it is worth trying to match an element at a value."""
-        return node.shape.accepts(self.kind(value))
+        return term.accepts(self.kind(value))
 
     def options(self, node: Node, value: Value | None) -> Sequence[tuple[int, Node]]:
         """The alternatives that are worth trying, with their places."""
@@ -130,7 +130,7 @@ class Lookahead(View):
         self.situations: dict[Op, Situation] = {}
         self._options: dict[tuple[Node, State], tuple[tuple[int, Node], ...]] = {}
         self._orders: dict[tuple[Node, tuple[State, ...]], tuple[Order, ...]] = {}
-        self._steps: dict[tuple[Shape, tuple[State, ...]], tuple[tuple[int, Shape], ...]] = {}
+        self._steps: dict[tuple[Term, tuple[State, ...]], tuple[tuple[int, Term], ...]] = {}
         for op in graph.ops():
             self._look_at(op)
 
@@ -170,63 +170,61 @@ class Lookahead(View):
             found = self._states[value] = self._of_leaf(value)
         return found
 
-    def plausible(self, node: Node, value: Value | None) -> bool:
-        """Whether an element can match a value."""
-        return node.shape in self.state(value).shapes
+    def plausible(self, term: Term, value: Value | None) -> bool:
+        return term in self.state(value).terms
 
-    def reach(self, root: Node, result: Value) -> int:
+    def reach(self, root: Term, result: Value) -> int:
         """How many ops a match with this (main) result can choose from; it has no more than these."""
-        maker = self._producers[result]
-        assert maker is not None
-        pending = [(maker, shape) for shape in self.automaton.makers(root.shape, self.state(result))]
+        producer = self._producers[result]
+        assert producer is not None
+        further = root.children[1:] if isinstance(root.element, Results) else ()
+        pending = [(producer, term) for term in self.automaton.producers(root, self.state(result))]
         seen = set(pending)
         while pending:
-            op, shape = pending.pop()
+            op, term = pending.pop()
             inputs = self._inputs[op]
-            for port, child in self._steps_from(op, shape):
-                maker = self._producers[inputs[port]]
-                if maker is not None and (maker, child) not in seen:
-                    seen.add((maker, child))
-                    pending.append((maker, child))
-        return len({op for op, _ in seen})
+            for port, child in self._steps_from(op, term):
+                producer = self._producers[inputs[port]]
+                if producer is not None and (producer, child) not in seen:
+                    seen.add((producer, child))
+                    pending.append((producer, child))
+        return len({op for op, _ in seen}) + sum(term.size for term in further)
 
-    def _steps_from(self, op: Op, shape: Shape) -> tuple[tuple[int, Shape], ...]:
-        """From an op that matches ``shape``, the inputs and the op patterns that their makers can match."""
+    def _steps_from(self, op: Op, term: Term) -> tuple[tuple[int, Term], ...]:
+        """From an op that matches ``term``, the inputs and the op patterns that their producers can match."""
         states = self.situations[op].inputs
-        found = self._steps.get((shape, states))
+        found = self._steps.get((term, states))
         if found is None:
-            orders = self.automaton.orders(shape, (op.domain, op.op_type), states)
+            orders = self.automaton.orders(term, (op.domain, op.op_type), states)
             steps = (
-                (port, maker)
+                (port, producer)
                 for order in orders
-                for child, port in zip(shape.children, order, strict=True)
+                for child, port in zip(term.children, order, strict=True)
                 if port < len(states)
-                for maker in self.automaton.makers(child, states[port])
+                for producer in self.automaton.producers(child, states[port])
             )
-            found = self._steps[shape, states] = tuple(dict.fromkeys(steps))
+            found = self._steps[term, states] = tuple(dict.fromkeys(steps))
         return found
 
     def options(self, node: Node, value: Value | None) -> Sequence[tuple[int, Node]]:
-        """The alternatives that can match a value, with their places."""
         state = self.state(value)
         found = self._options.get((node, state))
         if found is None:
             options = enumerate(node.children)
-            found = tuple((place, option) for place, option in options if option.shape in state.shapes)
+            found = tuple((place, option) for place, option in options if option.term in state.terms)
             self._options[node, state] = found
         return found
 
     def orders(self, node: Node, op: Op) -> Sequence[Order]:
-        """The orders of inputs that can match an op pattern, as ports."""
         states = self.situations[op].inputs
         key = (node, states)
         found = self._orders.get(key)
         if found is None:
-            found = self._orders[key] = self.automaton.orders(node.shape, (op.domain, op.op_type), states)
+            found = self._orders[key] = self.automaton.orders(node.term, (op.domain, op.op_type), states)
         return found
 
 
 @lru_cache(maxsize=64)
-def automaton_of(roots: tuple[Shape, ...]) -> Automaton:
-    """The automaton for these shapes, made once."""
+def automaton_of(roots: tuple[Term, ...]) -> Automaton:
+    """The automaton for these terms, made once."""
     return Automaton(roots)

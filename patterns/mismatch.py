@@ -36,8 +36,8 @@ class Failure(NamedTuple):
         reason: what was wrong.
         element: the part of the pattern that was tried.
         value: where it was tried; None for an input that is left out.
-        detail: what else the reason needs: the value that was expected, the attribute, the outside reader.
-        reader: the op that reads ``value`` in this try; None at the result.
+        detail: what else the reason needs: the value that was expected, the attribute, the outside user.
+        user: the op that reads ``value`` in this try; None at the result.
         constants: how many constants matched on the way there.
         choices: the options of the pattern's choices that were being tried.
     """
@@ -47,7 +47,7 @@ class Failure(NamedTuple):
     element: Pattern
     value: Value | None
     detail: tuple[object, ...] = ()
-    reader: Op | None = None
+    user: Op | None = None
     constants: int = 0
     choices: tuple[tuple[str, str], ...] = ()
 

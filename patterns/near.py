@@ -1,6 +1,6 @@
 """Near matches: where a pattern fits but for a little, found for a whole graph at once.
 
-How near a shape comes to matching at a value follows from how near its parts come at the inputs. Like the
+How near a term comes to matching at a value follows from how near its parts come at the inputs. Like the
 states of :mod:`qc.patterns.automaton` this is found bottom-up and once per distinct situation. Only where
 most of a pattern fits is it tried in earnest, to learn what is wrong.
 """
@@ -16,15 +16,14 @@ from typing import NamedTuple
 from qc.ir.graph import Op, Value
 
 from .automaton import Situation, all_orders
+from .compiled import Form
 from .explain import mismatch
 from .lookahead import Lookahead, View
-from .match import Finder, Match
-from .matcher import Matcher
+from .matcher import Finder, Matcher
 from .mismatch import Failure, Mismatch, Reason
 from .pattern import OpPattern
-from .program import program_of
-from .shape import Shape, children_first
-from .supergroup import Supergroup
+from .supergroup import Match, Supergroup
+from .term import Term, children_first
 
 FEWEST_OPS = 4
 """Smaller patterns tell nothing unless all their ops fit: any product is nearly a SiLU."""
@@ -90,8 +89,8 @@ def near_matches(
     found: list[NearMatch] = []
     candidates = (each for each in _candidates(matcher.view, groups) if _is_promising(each, owners))
     for candidate in heapq.nsmallest(limit, candidates, key=lambda each: each.order):
-        group = groups[candidate.rank]
-        failure = finder.failure(group, candidate.result) if candidate.root not in claimed else None
+        group, form = groups[candidate.rank]
+        failure = finder.failure(group, form, candidate.result) if candidate.root not in claimed else None
         if failure is not None and _is_near(failure, group, candidate.score) and _is_news(failure, owners):
             claimed.update(failure.ops)
             found.append(NearMatch(group, candidate.root, failure, finder.view))
@@ -109,15 +108,15 @@ def best_attempts(matcher: Matcher, limit: int = 50) -> list[NearMatch]:
     finder = Finder(View(matcher.view.graph))
     best: dict[Op, NearMatch] = {}
     for candidate in heapq.nsmallest(limit, _candidates(matcher.view, groups), key=lambda each: each.order):
-        group, root = groups[candidate.rank], candidate.root
-        failure = finder.failure(group, candidate.result)
+        (group, form), root = groups[candidate.rank], candidate.root
+        failure = finder.failure(group, form, candidate.result)
         if failure is not None and (root not in best or failure.score > best[root].failure.score):
             best[root] = NearMatch(group, root, failure, finder.view)
     return sorted(best.values(), key=lambda near: near.failure.score, reverse=True)
 
 
-def _groups(matcher: Matcher) -> list[Supergroup]:
-    return [group for group in matcher.patterns if isinstance(group, Supergroup)]
+def _groups(matcher: Matcher) -> list[tuple[Supergroup, Form]]:
+    return [(group, form) for group, form in matcher.forms if isinstance(group, Supergroup)]
 
 
 def _is_promising(candidate: _Candidate, owners: Mapping[Op, Match]) -> bool:
@@ -143,7 +142,7 @@ def _is_news(failure: Failure, owners: Mapping[Op, Match]) -> bool:
     return 2 * len(owned) < len(failure.ops)
 
 
-# -- how near shapes come ------------------------------------------------------------------------------
+# -- how near terms come ------------------------------------------------------------------------------
 
 
 class _Score(NamedTuple):
@@ -167,12 +166,12 @@ class _Score(NamedTuple):
 
 
 class _Scores:
-    """The scores of those shapes of which at least half fits at a value. Equal ones are one object."""
+    """The scores of those terms of which at least half fits at a value. Equal ones are one object."""
 
-    __slots__ = ("by_shape",)
+    __slots__ = ("by_term",)
 
-    def __init__(self, by_shape: Mapping[Shape, _Score]) -> None:
-        self.by_shape = by_shape
+    def __init__(self, by_term: Mapping[Term, _Score]) -> None:
+        self.by_term = by_term
 
 
 class _Candidate(NamedTuple):
@@ -195,15 +194,15 @@ _NOTHING = _Scores({})
 class _Table:
     """The scores of a graph."""
 
-    def __init__(self, view: Lookahead, roots: Sequence[Shape]) -> None:
+    def __init__(self, view: Lookahead, roots: Sequence[Term]) -> None:
         self._view = view
-        self._readers: dict[Shape, list[Shape]] = {}
-        for shape in children_first(roots):
-            for child in dict.fromkeys(shape.children) if isinstance(shape.element, OpPattern) else ():
-                self._readers.setdefault(child, []).append(shape)
+        self._users: dict[Term, list[Term]] = {}
+        for term in children_first(roots):
+            for child in dict.fromkeys(term.children) if isinstance(term.element, OpPattern) else ():
+                self._users.setdefault(child, []).append(term)
         self._roots = frozenset(roots)
-        self._of_roots: dict[_Scores, list[tuple[Shape, _Score]]] = {}
-        self._known: dict[frozenset[tuple[Shape, _Score]], _Scores] = {}
+        self._of_roots: dict[_Scores, list[tuple[Term, _Score]]] = {}
+        self._known: dict[frozenset[tuple[Term, _Score]], _Scores] = {}
         self._found: dict[tuple[Situation, tuple[_Scores, ...]], _Scores] = {}
         self._of_value: dict[Value, _Scores] = {}
         for op in view.graph.ops():
@@ -215,12 +214,12 @@ class _Table:
         """The scores at a value."""
         return self._of_value.get(value, _NOTHING) if value is not None else _NOTHING
 
-    def roots_of(self, value: Value) -> list[tuple[Shape, _Score]]:
+    def roots_of(self, value: Value) -> list[tuple[Term, _Score]]:
         """The scores of the whole supergroups at a value."""
         scores = self.of(value)
         found = self._of_roots.get(scores)
         if found is None:
-            found = [each for each in scores.by_shape.items() if each[0] in self._roots]
+            found = [each for each in scores.by_term.items() if each[0] in self._roots]
             self._of_roots[scores] = found
         return found
 
@@ -234,25 +233,25 @@ class _Table:
 
     def _scores(self, situation: Situation, inputs: tuple[_Scores, ...]) -> _Scores:
         automaton = self._view.automaton
-        found: dict[Shape, _Score] = {}
-        scored = (shape for each in inputs for shape in each.by_shape)
-        reading = (reader for shape in scored for reader in self._readers.get(shape, ()))
-        fitting = dict(automaton.op_shapes(situation))
-        for shape in dict.fromkeys((*fitting, *reading)):
-            score = self._best_order(shape, situation, inputs, fitting.get(shape, False))
+        found: dict[Term, _Score] = {}
+        scored = (term for each in inputs for term in each.by_term)
+        reading = (reader for term in scored for reader in self._users.get(term, ()))
+        fitting = dict(automaton.op_terms(situation))
+        for term in dict.fromkeys((*fitting, *reading)):
+            score = self._best_order(term, situation, inputs, fitting.get(term, False))
             if score is not None and score.matched and score.margin >= 0:
-                found[shape] = score
+                found[term] = score
         pending = list(found)
         while pending:
-            shape = pending.pop()
-            for above in automaton.alternatives(shape):
-                if above not in found or found[shape].margin > found[above].margin:
-                    found[above] = found[shape]
+            term = pending.pop()
+            for above in automaton.alternatives(term):
+                if above not in found or found[term].margin > found[above].margin:
+                    found[above] = found[term]
                     pending.append(above)
         return self._known.setdefault(frozenset(found.items()), _Scores(found))
 
     def _best_order(
-        self, shape: Shape, situation: Situation, inputs: tuple[_Scores, ...], is_fitting: bool
+        self, term: Term, situation: Situation, inputs: tuple[_Scores, ...], is_fitting: bool
     ) -> _Score | None:
         """The score of an op pattern, with the inputs in the order that fits best.
 
@@ -262,25 +261,25 @@ class _Table:
         absent = self._view.automaton.absent
         best: _Score | None = None
         for order in all_orders(
-            shape.element, situation.kind, [state is not absent for state in situation.inputs]
+            term.element, situation.kind, [state is not absent for state in situation.inputs]
         ):
             score = _Score(1, 0) if is_fitting else _Score(0, 1)
-            for child, port in zip(shape.children, order, strict=True):
+            for child, port in zip(term.children, order, strict=True):
                 is_given = port < len(inputs)
                 state = situation.inputs[port] if is_given else absent
-                part = inputs[port].by_shape.get(child) if is_given else None
+                part = inputs[port].by_term.get(child) if is_given else None
                 if part is None:
-                    part = _Score(0, 0 if child in state.shapes else max(1, child.least))
+                    part = _Score(0, 0 if child in state.terms else max(1, child.least))
                 score = _Score(score.matched + part.matched, score.missing + part.missing)
             if best is None or score.margin > best.margin:
                 best = score
         return best
 
 
-def _candidates(view: Lookahead, groups: Sequence[Supergroup]) -> Iterator[_Candidate]:
+def _candidates(view: Lookahead, groups: Sequence[tuple[Supergroup, Form]]) -> Iterator[_Candidate]:
     """The results of which at least half of a supergroup fits, and the op that computes them."""
-    roots = [program_of(group.pattern).root.shape for group in groups]
-    ranks: dict[Shape, list[int]] = {}
+    roots = [form.term for _, form in groups]
+    ranks: dict[Term, list[int]] = {}
     for rank, root in enumerate(roots):
         ranks.setdefault(root, []).append(rank)
     table = _Table(view, roots)
@@ -288,6 +287,6 @@ def _candidates(view: Lookahead, groups: Sequence[Supergroup]) -> Iterator[_Cand
         result = view.first_output(op)
         if result is None:
             continue
-        for shape, score in table.roots_of(result):
-            if shape.accepts((op.domain, op.op_type)):
-                yield from (_Candidate(score, rank, op, result) for rank in ranks[shape])
+        for term, score in table.roots_of(result):
+            if term.accepts((op.domain, op.op_type)):
+                yield from (_Candidate(score, rank, op, result) for rank in ranks[term])

@@ -34,6 +34,7 @@ from qc.ir.graph import Value
 from qc.ir.tensor_ref import TensorRef
 
 from .attributes import known_attributes, nearest_op_type
+from .notation import Writer, call, text_of
 
 Number = int | float
 P = TypeVar("P", bound="Pattern")
@@ -42,46 +43,33 @@ DEFAULT_TOLERANCE = 1e-3
 """Relative tolerance of constants: wide enough for half precision and for 1.4142 in place of sqrt(2)."""
 
 
+def _infix(op_type: str) -> Callable[[Pattern, Pattern | Number], OpPattern]:
+    return lambda self, other: op[op_type](self, other)
+
+
+def _reflected(op_type: str) -> Callable[[Pattern, Number], OpPattern]:
+    return lambda self, other: op[op_type](other, self)
+
+
 class Pattern:
     """Base of all patterns. Identity is the object: the same object means the same value of the graph."""
 
     name: str
 
-    def __add__(self, other: Pattern | Number) -> OpPattern:
-        return op.Add(self, other)
-
-    def __radd__(self, other: Number) -> OpPattern:
-        return op.Add(other, self)
-
-    def __sub__(self, other: Pattern | Number) -> OpPattern:
-        return op.Sub(self, other)
-
-    def __rsub__(self, other: Number) -> OpPattern:
-        return op.Sub(other, self)
-
-    def __mul__(self, other: Pattern | Number) -> OpPattern:
-        return op.Mul(self, other)
-
-    def __rmul__(self, other: Number) -> OpPattern:
-        return op.Mul(other, self)
-
-    def __truediv__(self, other: Pattern | Number) -> OpPattern:
-        return op.Div(self, other)
-
-    def __rtruediv__(self, other: Number) -> OpPattern:
-        return op.Div(other, self)
-
-    def __pow__(self, other: Pattern | Number) -> OpPattern:
-        return op.Pow(self, other)
-
-    def __matmul__(self, other: Pattern | Number) -> OpPattern:
-        return op.MatMul(self, other)
+    __add__, __radd__ = _infix("Add"), _reflected("Add")
+    __sub__, __rsub__ = _infix("Sub"), _reflected("Sub")
+    __mul__, __rmul__ = _infix("Mul"), _reflected("Mul")
+    __truediv__, __rtruediv__ = _infix("Div"), _reflected("Div")
+    __pow__, __matmul__ = _infix("Pow"), _infix("MatMul")
 
     def __neg__(self) -> OpPattern:
         return op.Neg(self)
 
     def __or__(self, other: Pattern | Number) -> Alternatives:
         return Alternatives((self, as_pattern(other)))
+
+    def __ror__(self, other: Number) -> Alternatives:
+        return Alternatives((as_pattern(other), self))
 
     def named(self: P, name: str) -> P:
         """The same pattern with its value captured as ``name``. A new object: name it where it is made."""
@@ -92,9 +80,29 @@ class Pattern:
         """The patterns this one is made of, in order."""
         return ()
 
-    def __repr__(self) -> str:
-        from .notation import text_of
+    @property
+    def variables(self) -> tuple[Attribute, ...]:
+        """The variables for attributes of its own."""
+        return ()
 
+    @property
+    def parts(self) -> tuple[Pattern | Attribute, ...]:
+        """All that it is made of."""
+        return (*self.children, *self.variables)
+
+    @property
+    def is_predicate(self) -> bool:
+        """Whether it only says what a value must be, so that using it twice does not mean one value."""
+        return False
+
+    def written(self, write: Writer) -> str:
+        """The expression that builds it, with its name."""
+        return self._written(write) + (f'.named("{self.name}")' if self.name else "")
+
+    def _written(self, write: Writer) -> str:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
         return text_of(self)
 
 
@@ -105,12 +113,19 @@ class AnyValue(Pattern):
     name: str = ""
     where: Callable[[Value], bool] | None = None
 
+    def written(self, write: Writer) -> str:
+        return call("value", *([f'"{self.name}"'] if self.name else []), where=self.where)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Absent(Pattern):
     """An optional input that is left out."""
 
     name: str = ""
+    is_predicate = True
+
+    def _written(self, write: Writer) -> str:
+        return "None"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -129,6 +144,16 @@ class Constant(Pattern):
     tolerance: float = DEFAULT_TOLERANCE
     where: Callable[[TensorRef], bool] | None = None
 
+    @property
+    def is_predicate(self) -> bool:
+        return self.number is not None
+
+    def _written(self, write: Writer) -> str:
+        number = [] if self.number is None else [repr(self.number)]
+        tolerance = self.tolerance if self.tolerance != DEFAULT_TOLERANCE else None
+        is_plain = number and not self.name and self.where is None and tolerance is None
+        return number[0] if is_plain else call("constant", *number, tolerance=tolerance, where=self.where)
+
 
 @dataclass(frozen=True, eq=False)
 class Attribute:
@@ -141,6 +166,12 @@ class Attribute:
 
     name: str
     where: Callable[[object], bool] | None = None
+    parts = ()
+    is_predicate = False
+
+    def written(self, write: Writer) -> str:
+        """The expression that builds it."""
+        return call("attribute", f'"{self.name}"', where=self.where)
 
 
 AttributeTest = Attribute | int | float | str | tuple[int | float, ...]
@@ -168,9 +199,22 @@ class OpPattern(Pattern):
     def children(self) -> tuple[Pattern, ...]:
         return self.inputs
 
+    @property
+    def variables(self) -> tuple[Attribute, ...]:
+        return tuple(test for _, test in self.attributes if isinstance(test, Attribute))
+
     def __getitem__(self, index: int) -> Output:
         """Output ``index`` of the same op."""
         return Output(self, index)
+
+    def _written(self, write: Writer) -> str:
+        words = f'op.of("{self.domain}")' if self.domain else "op"
+        alone = len(self.op_types) == 1
+        function = f"{words}.{self.op_types[0]}" if alone else f"{words}[{str(self.op_types)[1:-1]}]"
+        arguments = [write(item) for item in self.inputs] + ["..."] * self.open_ended
+        for name, test in self.attributes:
+            arguments.append(f"{name}={write(test) if isinstance(test, Attribute) else repr(test)}")
+        return call(function, *arguments)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -184,6 +228,9 @@ class Output(Pattern):
     @property
     def children(self) -> tuple[Pattern, ...]:
         return (self.source,)
+
+    def _written(self, write: Writer) -> str:
+        return f"{write(self.source)}[{self.index}]"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -202,6 +249,18 @@ class Alternatives(Pattern):
     def children(self) -> tuple[Pattern, ...]:
         return self.options
 
+    def written(self, write: Writer) -> str:
+        if not self.labels:
+            return super().written(write)
+        pairs = zip(self.labels, self.options, strict=True)
+        options = ", ".join(f'"{label}": {write(option)}' for label, option in pairs)
+        return call("choice", f'"{self.name}"', f"{{{options}}}")
+
+    def _written(self, write: Writer) -> str:
+        if len(self.options) == 2 and isinstance(self.options[1], Absent):
+            return call("optional", write(self.options[0]))
+        return f"({' | '.join(write(option) for option in self.options)})"
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Results(Pattern):
@@ -217,6 +276,9 @@ class Results(Pattern):
     @property
     def children(self) -> tuple[Pattern, ...]:
         return self.values
+
+    def _written(self, write: Writer) -> str:
+        return call("results", *(write(each) for each in self.values))
 
 
 def value(name: str = "", where: Callable[[Value], bool] | None = None) -> AnyValue:
@@ -268,11 +330,6 @@ def as_pattern(item: Pattern | Number | None) -> Pattern:
     if isinstance(item, (int, float)):
         return Constant("", item)
     raise UsageError(f"a pattern, a number or None was expected in a pattern, not {item!r}")
-
-
-def is_predicate(element: Pattern) -> bool:
-    """Whether an element only says what a value must be, so that using it twice does not mean one value."""
-    return isinstance(element, Absent) or (isinstance(element, Constant) and element.number is not None)
 
 
 class Vocabulary:

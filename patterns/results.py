@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from qc.ir.errors import UsageError
 from qc.ir.graph import Graph, Op, Value
 
-from .pattern import Alternatives, OpPattern, Output, Pattern, Results, is_predicate
-from .shape import children_first
+from .pattern import Alternatives, OpPattern, Output, Pattern, Results
+from .term import children_first
 
 
 def check_connected(pattern: Results) -> None:
@@ -38,7 +38,7 @@ def _certain(result: Pattern) -> set[Pattern]:
     pending = [result]
     while pending:
         element = pending.pop()
-        if element not in found and not is_predicate(element):
+        if element not in found and not element.is_predicate:
             found.add(element)
             pending.extend(() if isinstance(element, Alternatives) else element.children)
     return found
@@ -58,7 +58,7 @@ def candidates(graph: Graph, result: Pattern, bound: Mapping[Pattern, Value]) ->
             reached[element] = _joined([reached[option] for option in element.options])
         else:
             ways = [values for child in element.children if (values := reached[child]) is not None]
-            nearest = min(ways, key=lambda values: _reader_count(graph, values), default=None)
+            nearest = min(ways, key=lambda values: _use_count(graph, values), default=None)
             reached[element] = None if nearest is None else list(_above(graph, element, nearest))
     return list(dict.fromkeys(reached[result] or ()))
 
@@ -79,12 +79,12 @@ def _above(graph: Graph, element: Pattern, values: list[Value]) -> Iterator[Valu
             if made is not None:
                 yield made
         elif isinstance(element, OpPattern):
-            for reader in dict.fromkeys(use.op for use in graph.uses(value)):
-                if reader.domain == element.domain and reader.op_type in element.op_types:
-                    yield from [output for output in graph.op_outputs(reader) if output is not None][:1]
+            for user in dict.fromkeys(use.op for use in graph.uses(value)):
+                if user.domain == element.domain and user.op_type in element.op_types:
+                    yield from [output for output in graph.op_outputs(user) if output is not None][:1]
 
 
-def _reader_count(graph: Graph, values: list[Value]) -> int:
+def _use_count(graph: Graph, values: list[Value]) -> int:
     return sum(len(graph.nx.sinks(value.id)) for value in values)
 
 

@@ -1,7 +1,7 @@
 """The matcher: rooted at the op that computes the result, complete, without recursion over graph depth.
 
 What an element of a pattern can match at a value depends only on the bindings of those of its parts that
-are shared with the rest of the pattern (its interface, see :mod:`qc.patterns.program`). So its solutions
+are shared with the rest of the pattern (its interface, see :mod:`qc.patterns.compiled`). So its solutions
 are computed once per (element, value, interface bindings), lazily, and equal ones are merged. That makes
 backtracking over operand orders and alternatives complete without growing exponentially: a failure is
 remembered, and the two orders of a symmetric sub-pattern count once.
@@ -18,13 +18,13 @@ from typing import NamedTuple
 
 from qc.ir.graph import Op, Value
 
-from .attempt import FAILED, MATCHED, NO_OPS, Attempt, Bindings, Solution, bind, extended, held, merge
+from .attempt import FAILED, MATCHED, NO_OPS, Attempt, Solution, bind, extended, held, merge
+from .compiled import Bindings, CompiledPattern, Node
 from .conditions import accepts_data, accepts_value
 from .lookahead import Operands, View
 from .mismatch import Failure, Reason
 from .parameters import UNKNOWN
 from .pattern import Absent, Alternatives, AnyValue, Attribute, Constant, OpPattern, Output, Pattern
-from .program import Node, Program
 from .results import candidates, has_detour
 
 
@@ -41,18 +41,18 @@ class Search:
 
     Args:
         view: the graph. One that prunes makes the search fast, one that does not makes it record failures.
-        program: the pattern.
+        pattern: the pattern.
         result: the value that the (main) result of the pattern must be.
 
     Attributes:
         attempt: the attempt to match the whole, once the search has begun.
     """
 
-    def __init__(self, view: View, program: Program, result: Value) -> None:
+    def __init__(self, view: View, pattern: CompiledPattern, result: Value) -> None:
         self._view = view
         self._graph = view.graph
         self._explains = not view.prunes
-        self._program = program
+        self._pattern = pattern
         self._result = result
         self._memo: dict[tuple[object, ...], Attempt] = {}
         self.attempt = FAILED
@@ -60,8 +60,8 @@ class Search:
     def __iter__(self) -> Iterator[Solution]:
         """All ways to match, the use of inner values checked. What was remembered is dropped at the end."""
         try:
-            nothing = (None,) * self._program.width
-            self.attempt = self._solve(self._program.root, self._result, nothing)
+            nothing = (None,) * self._pattern.width
+            self.attempt = self._solve(self._pattern.root, self._result, nothing)
             for solution in self.attempt:
                 failure = self._exposed(solution)
                 if failure is None:
@@ -83,7 +83,7 @@ class Search:
                 return MATCHED
             return self._refused(Reason.OTHER_VALUE, node, value, bound[slot])
         view = self._view
-        if not view.plausible(node, value):
+        if not view.plausible(node.term, value):
             reason = Reason.NOT_CONSTANT if isinstance(node.element, Constant) else Reason.WRONG_OP
             return self._refused(reason, node, value)
         if node.is_leaf:
@@ -220,13 +220,13 @@ class Search:
                 state = extended(state, beside)
                 matched.append((children[later], operands[later]))
         constants = sum(self._is_wanted_constant(node, value) for node, value in matched)
-        reader = self._view.producer(place.value)
-        choices = self._program.taken_options(state.bindings)
-        place.attempt.inherit(inner, state.ops, constants, reader, operands[port], choices)
+        user = self._view.producer(place.value)
+        choices = self._pattern.taken_options(state.bindings)
+        place.attempt.inherit(inner, state.ops, constants, user, operands[port], choices)
 
     def _is_wanted_constant(self, node: Node, value: Value | None) -> bool:
         """Whether a value is a constant where the pattern does not take just anything."""
-        return value is not None and not node.shape.anything and self._view.constant(value) is not None
+        return value is not None and not node.term.anything and self._view.constant(value) is not None
 
     def _attributes(self, place: _Place, op: Op, bound: Bindings) -> Bindings | None:
         """The bindings after the attributes; None when one does not fit."""
@@ -234,8 +234,9 @@ class Search:
             if isinstance(test, Attribute):
                 assert slot is not None
                 found = self._view.attribute(op, name)
-                if bound[slot] is not None and bound[slot] != (found,):
-                    reason, expected = Reason.OTHER_ATTRIBUTE, bound[slot]
+                before = bound[slot]
+                if isinstance(before, tuple) and before != (found,):
+                    reason, expected = Reason.OTHER_ATTRIBUTE, before[0]
                 elif found is UNKNOWN or (test.where is not None and not test.where(found)):
                     reason, expected = Reason.WRONG_ATTRIBUTE, test
                 else:
@@ -266,10 +267,10 @@ class Search:
         node = place.node.children[index]
         bound = {
             element: content
-            for element, slot in self._program.slots.items()
+            for element, slot in self._pattern.slots.items()
             if isinstance(element, Pattern) and isinstance(content := state.bindings[slot], Value)
         }
-        before = [place.value, *self._program.further_results(state.bindings, index - 1)]
+        before = [place.value, *self._pattern.further_results(state.bindings, index - 1)]
         values = [value for value in candidates(self._graph, node.element, bound) if value not in before]
         for value in values:
             inner = self._solve(node, value, state.bindings)
@@ -283,16 +284,16 @@ class Search:
     def _exposed(self, solution: Solution) -> Failure | None:
         """What is wrong if a value made inside, other than the results, is seen outside."""
         graph, root = self._graph, self._view.producer(self._result)
-        others = self._program.further_results(solution.bindings)
-        element, choices = self._program.root.element, self._program.taken_options(solution.bindings)
+        others = self._pattern.further_results(solution.bindings)
+        element, choices = self._pattern.root.element, self._pattern.taken_options(solution.bindings)
         for op in sorted(solution.ops, key=lambda op: op.id):
             for value in graph.op_outputs(op) if op is not root else ():
                 if value is None or value in others:
                     continue
-                readers = self._view.readers(value)
-                reader = next((each for each in readers if each not in solution.ops), None)
-                if reader is not None or graph.is_output(value):
-                    seen = (solution.ops, Reason.USED_OUTSIDE, element, value, (reader,))
+                users = self._view.users(value)
+                user = next((each for each in users if each not in solution.ops), None)
+                if user is not None or graph.is_output(value):
+                    seen = (solution.ops, Reason.USED_OUTSIDE, element, value, (user,))
                     return Failure(*seen, choices=choices)
         shown = [*(graph.op_outputs(root) if root is not None else ()), *others]
         if others and has_detour(graph, shown, solution.ops, self._view.positions):

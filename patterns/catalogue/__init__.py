@@ -13,7 +13,7 @@ from .activations import activation_groups
 from .attention import attention_blocks
 from .convolutions import convolution_blocks
 from .group_norms import group_norm_groups
-from .linear import linear_groups, linear_names
+from .linear import linear_groups
 from .normalizations import normalization_groups
 from .recurrent import recurrent_blocks
 from .resize import resize_blocks
@@ -21,33 +21,23 @@ from .softmax import softmax_blocks, softmax_groups
 
 
 @cache
-def _own_groups() -> tuple[Supergroup, ...]:
-    """The groups of qc that are no family."""
-    return (*group_norm_groups(), *normalization_groups(), *softmax_groups(), *activation_groups())
+def _own() -> tuple[Supergroup, ...]:
+    """The groups of qc that are no family, then its blocks."""
+    groups = (*group_norm_groups(), *normalization_groups(), *softmax_groups(), *activation_groups())
+    large = (*attention_blocks(), *recurrent_blocks(), *convolution_blocks())
+    return (*groups, *large, *softmax_blocks(), *resize_blocks())
 
 
 @cache
-def _own_blocks() -> tuple[Supergroup, ...]:
-    """The blocks of qc."""
-    return (
-        *attention_blocks(),
-        *recurrent_blocks(),
-        *convolution_blocks(),
-        *softmax_blocks(),
-        *resize_blocks(),
-    )
-
-
-@cache
-def _of_plugins() -> tuple[Supergroup, ...]:
-    """The supergroups that plugins define at the top of their modules.
+def _single() -> tuple[Supergroup, ...]:
+    """All supergroups that are no family: those of qc, then those that plugins define in their modules.
 
     Raises:
-        UsageError: one has the name of another, or of one of qc's.
+        UsageError: a plugin has one with the name of another, or of one of qc's.
     """
-    own = (group.name for group in (*_own_groups(), *_own_blocks()))
-    owners = dict.fromkeys((*own, *linear_names()), "qc")
-    found = []
+    own = (*_own(), *linear_groups())
+    owners = dict.fromkeys((name for group in own for name in group.names), "qc")
+    found = list(_own())
     for plugin in plugins():
         for _, group in sorted(vars(plugin.module).items()):
             if not isinstance(group, Supergroup):
@@ -69,7 +59,7 @@ def blocks() -> tuple[Supergroup, ...]:
     They are there to be found and counted. A match may overlap with those of groups inside it, and becomes
     a region only for a target that names the block.
     """
-    return (*_own_blocks(), *(group for group in _of_plugins() if group.kind == BLOCK))
+    return tuple(group for group in _single() if group.kind == BLOCK)
 
 
 @cache
@@ -78,15 +68,11 @@ def _block_names() -> frozenset[str]:
 
 
 @cache
-def _single_groups() -> tuple[Supergroup, ...]:
-    """The groups that are no family; of equally large matches the earlier group has the first claim."""
-    return (*_own_groups(), *(group for group in _of_plugins() if group.kind != BLOCK))
-
-
-@cache
 def _names() -> tuple[str, ...]:
-    single = (group.name for group in (*_single_groups(), *blocks()))
-    return tuple(dict.fromkeys((*single, *linear_names())))
+    groups = (group for group in _single() if group.kind != BLOCK)
+    return tuple(
+        dict.fromkeys(name for each in (*groups, *blocks(), *linear_groups()) for name in each.names)
+    )
 
 
 def supergroup_names() -> list[str]:
@@ -109,18 +95,18 @@ def supergroups(names: Iterable[str] | None = None) -> tuple[Supergroup, ...]:
     Raises:
         UsageError: a name that the catalogue does not have.
     """
-    if names is None:
-        return _all_groups(None)
-    wanted, known = list(names), supergroup_names()
-    for name in wanted:
+    wanted, known = None if names is None else list(names), _names()
+    for name in wanted or ():
         if name not in known:
-            raise UsageError(f"there is no supergroup '{name}'{nearest(name, known)}")
-    return _all_groups(frozenset(wanted))
+            raise UsageError(f"there is no supergroup '{name}'{nearest(name, list(known))}")
+    return _chosen(None if wanted is None else frozenset(wanted))
 
 
 @lru_cache(maxsize=64)
-def _all_groups(wanted: frozenset[str] | None) -> tuple[Supergroup, ...]:
-    """The groups of these names. Patterns never change, so everybody may have the same ones."""
-    single = _single_groups() if wanted is None else (*_single_groups(), *blocks())
-    chosen = tuple(group for group in single if wanted is None or group.name in wanted)
+def _chosen(wanted: frozenset[str] | None) -> tuple[Supergroup, ...]:
+    """The supergroups of these names. Patterns never change, so everybody may have the same ones."""
+    groups = (group for group in _single() if group.kind != BLOCK)
+    if wanted is None:
+        return (*groups, *linear_groups())
+    chosen = (group for group in (*groups, *blocks()) if group.name in wanted)
     return (*chosen, *linear_groups(wanted))

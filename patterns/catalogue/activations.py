@@ -21,9 +21,8 @@ from ..fragments import (
     square,
     varying,
 )
-from ..match import Match
 from ..pattern import Pattern, op, value
-from ..supergroup import Supergroup
+from ..supergroup import Match, Supergroup
 
 Activation = Callable[[Pattern], Pattern]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from qc.ir.tensor_ref import TensorRef
 
 from ..fragments import either, parameter
-from ..match import Match
 from ..pattern import Pattern, attribute, constant, op, optional, value
-from ..supergroup import BLOCK, Supergroup
+from ..supergroup import BLOCK, Match, Supergroup
 from .activations import hard_sigmoid, hard_swish, silu
 
 _ACTIVATION_OPS = ("Relu", "Clip", "LeakyRelu", "PRelu", "Elu", "HardSwish", "Mish", "Gelu")

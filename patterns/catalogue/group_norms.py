@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from ..attributes import attribute_of
 from ..fragments import either, floating, parameter, varying_axes, widened
-from ..match import Match
 from ..pattern import Pattern, attribute, choice, op, value
-from ..supergroup import Supergroup
+from ..supergroup import Match, Supergroup
 from .normalizations import filled, rank_of, shape_of, standardized
 
 

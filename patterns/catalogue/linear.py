@@ -1,19 +1,19 @@
 """Weighted ops (Conv, ConvTranspose, Gemm, MatMul) and element-wise ops, with what follows them.
 
 The names of the matches are made of parts: a head (``conv``, ``conv_bn``, ``matmul_bias``, ``add``) and
-an activation (``relu``, ``gelu``), so that a target can choose them one by one.
+an activation (``relu``, ``gelu``) if there is one, so that a target can choose them one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from collections.abc import Set as AbstractSet
 
 from qc.ir.tensor_ref import TensorRef
 
 from ..fragments import either, floating
-from ..match import Match
 from ..pattern import Pattern, choice, constant, op, optional, value
-from ..supergroup import Supergroup
+from ..supergroup import Match, Supergroup
 from .activations import ACTIVATIONS
 
 _AFFINE = ("mean", "deviation", "scale", "shift")
@@ -65,48 +65,44 @@ def _batch_norm_parameters() -> list[Pattern]:
 
 
 def linear_groups(wanted: Collection[str] | None = None) -> tuple[Supergroup, ...]:
-    """Heads with activations, then heads with a bias or a batch norm alone.
+    """Weighted ops, then others: each head with each activation, and the heads that count without one.
 
     Args:
         wanted: the names to build; None for all.
     """
-    groups = []
-    for activation in ACTIVATIONS:
-        for kind, make in _KINDS.items():
-            heads = {
-                head: p for head, p in make().items() if wanted is None or f"{head}_{activation}" in wanted
-            }
-            if heads:
-                pattern = ACTIVATIONS[activation](choice("head", heads))
-                doc = f"{_ACTIVATED[kind]} followed by {activation}"
-                groups.append(Supergroup(f"{{head}}_{activation}", pattern, doc, kind, check=is_per_channel))
-    for kind, composite in _composite_heads().items():
-        heads = {head: p for head, p in composite.items() if wanted is None or head in wanted}
-        if heads:
-            pattern = choice("head", heads)
-            groups.append(Supergroup("{head}", pattern, _COMPOSITE[kind], kind, check=is_per_channel))
-    return tuple(groups)
+    weighted, elementwise = weighted_heads(), elementwise_heads()
+    after_weighted = (
+        "a weighted op followed by a bias, a BatchNorm, Mul and Add per channel, or an activation"
+    )
+    after_others = "another op followed by an activation, or a BatchNorm written out as Mul and Add"
+    groups = (
+        _family("weighted", after_weighted, weighted, weighted.keys() - _OPS, wanted),
+        _family("elementwise", after_others, elementwise, {"affine"}, wanted),
+    )
+    return tuple(group for group in groups if group is not None)
 
 
-def _composite_heads() -> dict[str, dict[str, Pattern]]:
-    """By kind, the heads that are worth a name without an activation, longest first."""
-    weighted = {head: pattern for head, pattern in weighted_heads().items() if head not in _OPS}
-    return {"weighted": weighted, "elementwise": {"affine": elementwise_heads()["affine"]}}
+def _family(
+    kind: str, doc: str, heads: Mapping[str, Pattern], alone: AbstractSet[str], wanted: Collection[str] | None
+) -> Supergroup | None:
+    """The wanted combinations of a head and an activation, of which those in ``alone`` need none."""
+    options: dict[str, Pattern] = {}
+    for activation, after in {**ACTIVATIONS, "": _nothing}.items():
+        names = {head: f"{head}_{activation}" if activation else head for head in heads}
+        chosen = {
+            head: heads[head]
+            for head, name in names.items()
+            if (activation or head in alone) and (wanted is None or name in wanted)
+        }
+        if chosen:
+            options[activation] = after(choice("head", chosen))
+    if not options:
+        return None
+    return Supergroup("{head}_{activation}", choice("activation", options), doc, kind, check=is_per_channel)
 
 
-_ACTIVATED = {"weighted_activation": "a weighted op", "elementwise_activation": "another op"}
-_COMPOSITE = {
-    "weighted": "a weighted op followed by a bias, a BatchNorm or both, or by Mul and Add per channel",
-    "elementwise": "a BatchNorm written out: Mul and Add with constants per channel",
-}
-_KINDS = {"weighted_activation": weighted_heads, "elementwise_activation": elementwise_heads}
-
-
-def linear_names() -> list[str]:
-    """All names of matches that :func:`linear_groups` can make."""
-    heads = [*weighted_heads(), *elementwise_heads()]
-    names = [f"{head}_{activation}" for activation in ACTIVATIONS for head in heads]
-    return names + [head for composite in _composite_heads().values() for head in composite]
+def _nothing(x: Pattern) -> Pattern:
+    return x
 
 
 def is_per_channel(match: Match) -> str | None:

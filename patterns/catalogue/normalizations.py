@@ -32,9 +32,8 @@ from ..fragments import (
     varying_axes,
     widened,
 )
-from ..match import Match
 from ..pattern import Attribute, Pattern, attribute, constant, op, optional, results, value
-from ..supergroup import Supergroup
+from ..supergroup import Match, Supergroup
 
 
 class Standardized(NamedTuple):

@@ -43,10 +43,8 @@ _KINDS = {
     "normalization": "normalizations",
     "softmax": "softmax",
     "activation": "activations",
-    "weighted": "weighted ops with a bias, a BatchNorm, or Mul and Add behind them",
-    "weighted_activation": "weighted ops with an activation behind them",
-    "elementwise": "a BatchNorm written out as Mul and Add",
-    "elementwise_activation": "other ops with an activation behind them",
+    "weighted": "weighted ops with a bias, a BatchNorm, Mul and Add, or an activation behind them",
+    "elementwise": "other ops with an activation behind them, and a BatchNorm written out as Mul and Add",
     "block": "blocks: several ops to a target that does not name them",
 }
 
@@ -96,12 +94,17 @@ def list_supergroups() -> None:
 
 
 def _group_names(groups: list[Supergroup], width: int) -> RenderableType:
-    """A table of single supergroups, or the names of families and what the ``*`` in them stands for."""
-    options = ", ".join(dict.fromkeys(option for group in groups for option in group.options))
-    if not options:
-        return listing({group.name: group.doc for group in groups}.items(), width)
-    titles = [group.title for group in groups]
-    return options if titles == ["*"] else f"{', '.join(titles)}\nwhere * is {options}"
+    """A listing of supergroups; of a family, what each part of the name stands for."""
+    rows = {group.name: group.doc for group in groups if not group.options}
+    for family in (group for group in groups if group.options):
+        parts = {part: [label for label in labels if label] for part, labels in family.options.items()}
+        known = {label for labels in parts.values() for label in labels}
+        alone = [name for name in family.names if name in known]
+        rows[family.name] = family.doc
+        rows |= {
+            f"  {part}": ", ".join(labels) for part, labels in (parts | {"alone": alone}).items() if labels
+        }
+    return listing(rows.items(), width)
 
 
 @click.command("help", short_help="Explain a pass, a pipeline, a target or a command.")

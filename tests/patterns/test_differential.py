@@ -24,6 +24,7 @@ from qc.patterns import (
     results,
     value,
 )
+from qc.patterns.compiled import forms_of
 from qc.patterns.pattern import (
     Absent,
     Alternatives,
@@ -34,7 +35,6 @@ from qc.patterns.pattern import (
     Output,
     Results,
 )
-from qc.patterns.program import program_of
 
 BINARY = ("Add", "Mul", "Sub")
 UNARY = ("Relu", "Neg")
@@ -164,7 +164,7 @@ def with_further_results(drawn, main):
             others.append(drawn.draw(st.sampled_from(drawn.made[drawn.draw(st.sampled_from(bound))])))
     pattern = results(main, *others)
     try:
-        program_of(pattern)
+        forms_of(pattern)
     except UsageError:
         return main
     return pattern

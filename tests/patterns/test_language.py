@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 
 from qc.ir.errors import UsageError
-from qc.patterns import attribute, choice, constant, find_all, match_at, op, optional, supergroups, value
+from qc.patterns import (
+    attribute,
+    choice,
+    constant,
+    find_all,
+    match_at,
+    op,
+    optional,
+    results,
+    supergroups,
+    value,
+)
 from qc.patterns.pattern import Pattern
 
 
@@ -16,7 +27,7 @@ def is_small(data):
 def eval_pattern(text: str) -> Pattern:
     """Runs what ``repr`` of a pattern wrote."""
     *lines, last = text.split("\n")
-    words = (value, constant, optional, choice, attribute, is_small)
+    words = (value, constant, optional, choice, attribute, is_small, results)
     scope = {"op": op, **{word.__name__: word for word in words}}
     exec("\n".join(lines), scope)
     return eval(last, scope)
@@ -36,6 +47,8 @@ def various() -> list[Pattern]:
         shared[0] * op.Sigmoid(shared[1]),
         (x**2) ** x - (x - (x - 1)) / (x / 2),
         -(x @ constant("w")),
+        op.Relu(0.5 | value("x")),
+        results(op.Relu(d), op.Abs(d)),
     ]
 
 
@@ -52,8 +65,8 @@ def test_repr_of_the_whole_catalogue_can_be_read():
 
 def test_repr_shows_sharing():
     x = value("x")
-    assert repr(x * op.Sigmoid(x)) == 'x = value("x")\nx * op.Sigmoid(x)'
-    assert repr(value("x") * op.Sigmoid(value("x"))) == 'value("x") * op.Sigmoid(value("x"))'
+    assert repr(x * op.Sigmoid(x)) == 'x = value("x")\nop.Mul(x, op.Sigmoid(x))'
+    assert repr(value("x") * op.Sigmoid(value("x"))) == 'op.Mul(value("x"), op.Sigmoid(value("x")))'
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from qc.ir.errors import UsageError
-from qc.patterns import find_all, match_at, supergroup_names, supergroups
+from qc.patterns import Supergroup, choice, find_all, match_at, op, supergroup_names, supergroups, value
+from qc.patterns.compiled import forms_of
 
 GROUPS = supergroups()
 CONSTANTS = {
@@ -112,8 +113,8 @@ def test_integer_arithmetic_is_left_alone(graph_of):
 def test_kinds_and_choices(graph_of):
     graph = graph_of("a = Conv(x, w); y = Relu(a)", constants=CONSTANTS)
     (match,) = find_all(graph, GROUPS)
-    assert match.supergroup.kind == "weighted_activation"
-    assert match.choices == {"head": "conv"}
+    assert match.supergroup.kind == "weighted"
+    assert match.choices == {"head": "conv", "activation": "relu"}
     assert [each.name for each in match.inner] == ["a"]
     assert match["weight"].name == "w"
 
@@ -145,9 +146,37 @@ def test_every_name_can_be_asked_for():
     assert len(names) == len(set(names))
     assert {"layer_norm", "conv_bn_relu", "matmul_bias", "gelu", "add_relu"} <= set(names)
     for name in names:
-        titles = {group.title for group in supergroups([name])}
-        assert len(titles) == 1, name
-        assert fnmatchcase(name, titles.pop())
+        groups = supergroups([name])
+        assert {group.names for group in groups} == {(name,)}
+        assert all(fnmatchcase(name, group.title) or name in group.options["head"] for group in groups)
+
+
+def test_heads_and_activations_are_two_choices_of_a_few_supergroups():
+    assert len(GROUPS) <= 21
+    weighted = next(group for group in GROUPS if group.kind == "weighted")
+    assert weighted.name == "{head}_{activation}"
+    assert {"conv_relu", "gemm_bn_gelu", "conv_bn"} < set(weighted.names)
+    assert "conv" not in weighted.names, "one op is no supergroup"
+    assert set(weighted.options["activation"]) >= {"relu", "gelu", ""}
+
+
+def test_the_larger_option_of_a_choice_at_the_root_wins(graph_of):
+    graph = graph_of("a = Neg(x); b = Relu(a); y = Abs(b)")
+    x = value("x")
+    options = {"small": op.Abs(x), "large": op.Abs(op.Relu(x))}
+    first = Supergroup("{form}", choice("form", options), "for the test", "activation")
+    (match,) = find_all(graph, [first])
+    assert (match.name, match.choices) == ("large", {"form": "large"})
+    assert match_at(first, graph.ops()[-1]).name == "small", "at one op the order of the options counts"
+
+
+def test_only_what_can_occur_is_compiled(graph_of):
+    x = value("x")
+    rare = Supergroup("{form}", choice("form", {"abs": op.Abs(x), "neg": op.Neg(x)}), "rare", "activation")
+    find_all(graph_of("y = Abs(x)"), [rare])
+    abs_form, neg_form = forms_of(rare.pattern)
+    assert "compiled" in vars(abs_form) and "compiled" not in vars(neg_form)
+    assert forms_of(rare.pattern)[0].compiled is abs_form.compiled, "compiled once"
 
 
 def test_an_unknown_name_is_refused_with_a_suggestion():

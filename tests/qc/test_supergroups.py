@@ -14,7 +14,8 @@ def test_list_supergroups(qc) -> None:
     assert (result.code, result.err) == (0, "")
     listed = set(result.out.replace(",", " ").split())
     for group in (*supergroups(), *blocks()):
-        assert {group.title, *group.options} - {"*"} <= listed
+        labels = {label for options in group.options.values() for label in options}
+        assert {group.name, *labels} - {""} <= listed
     assert re.search(r"^  gelu +GELU by erf or tanh", result.out, re.MULTILINE)
     assert result.out.index("blocks") < result.out.index("lstm_cell")
 

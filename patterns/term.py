@@ -1,12 +1,13 @@
-"""Shapes: patterns without names and sharing, so that equal parts of many patterns are one object.
+"""Canonical terms: patterns without names and sharing, so that equal parts of many patterns are one object.
 
-A shape tells what can compute a value as far as one can say without looking at two places of a graph at
+A term tells what can compute a value as far as one can say without looking at two places of a graph at
 once. The many supergroups that begin with the same ops have these in common.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable
+from functools import lru_cache
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
@@ -23,7 +24,7 @@ from .pattern import (
     Results,
 )
 
-T = TypeVar("T", "Pattern", "Shape")
+T = TypeVar("T", "Pattern", "Term")
 
 Kind = tuple[str, str] | None
 """What a value is computed by: (domain, op type), NO_OP, or None for an input that is left out."""
@@ -35,12 +36,12 @@ Test = tuple[str, AttributeTest | Callable[[object], bool]]
 """An attribute and what it must be: a value, or a condition that it must meet."""
 
 
-class Shape:
+class Term:
     """One element of a pattern without its name. Equal ones are one object.
 
     Attributes:
-        element: an element of this shape.
-        children: the shapes of its parts, of equal alternatives one.
+        element: an element with this term.
+        children: the terms of its parts, of equal alternatives one.
         kinds: what a matching value can be computed by.
         anything: whether it can be computed by anything.
         tests: what its attributes must be, wherever the op stands.
@@ -50,16 +51,16 @@ class Shape:
 
     __slots__ = ("__weakref__", "anything", "children", "element", "kinds", "least", "size", "tests")
 
-    def __init__(self, element: Pattern, children: tuple[Shape, ...], tests: tuple[Test, ...]) -> None:
+    def __init__(self, element: Pattern, children: tuple[Term, ...], tests: tuple[Test, ...]) -> None:
         self.element = element
         self.children = children
         self.tests = tests
         self.kinds = _kinds(element, children)
+        is_choice = isinstance(element, Alternatives)
         self.anything: bool = isinstance(element, AnyValue) or (
-            isinstance(element, Alternatives) and any(child.anything for child in children)
+            is_choice and any(child.anything for child in children)
         )
         own = int(isinstance(element, OpPattern))
-        is_choice = isinstance(element, Alternatives)
         sizes, leasts = [child.size for child in children], [child.least for child in children]
         self.size: int = max(sizes) if is_choice else own + sum(sizes)
         self.least: int = min(leasts) if is_choice else own + sum(leasts)
@@ -69,24 +70,33 @@ class Shape:
         return kind in self.kinds or (self.anything and kind is not None)
 
 
-_known: WeakValueDictionary[tuple[object, ...], Shape] = WeakValueDictionary()
+_known: WeakValueDictionary[tuple[object, ...], Term] = WeakValueDictionary()
 
 
-def shape_of(element: Pattern, shapes: Mapping[Pattern, Shape]) -> Shape:
-    """The shape of an element, given those of its parts."""
-    children = tuple(shapes[child] for child in element.children)
-    if isinstance(element, Alternatives):
-        children = tuple(dict.fromkeys(children))
-    tests = _tests(element)
-    key = (*_content(element), children, tuple((name, type(test), test) for name, test in tests))
-    found = _known.get(key)
-    if found is None:
-        found = _known[key] = Shape(element, children, tests)
-    return found
+def terms_of(pattern: Pattern) -> dict[Pattern, Term]:
+    """The terms of all elements of a pattern, the parts first."""
+    terms: dict[Pattern, Term] = {}
+    for element in children_first([pattern]):
+        children = tuple([terms[child] for child in element.children])
+        if isinstance(element, Alternatives):
+            children = tuple(dict.fromkeys(children))
+        tests = _tests(element)
+        key = (*_content(element), children, tuple([(name, type(test), test) for name, test in tests]))
+        found = _known.get(key)
+        if found is None:
+            found = _known[key] = Term(element, children, tests)
+        terms[element] = found
+    return terms
+
+
+@lru_cache(maxsize=1024)
+def term_of(pattern: Pattern) -> Term:
+    """The term of a pattern, found once per pattern object."""
+    return terms_of(pattern)[pattern]
 
 
 def children_first(roots: Iterable[T], known: Container[T] = ()) -> list[T]:
-    """All that these patterns or shapes consist of, each once and after its parts; nothing that is known."""
+    """All that these patterns or terms consist of, each once and after its parts; nothing that is known."""
     found: dict[T, None] = {}
     pending = [(root, False) for root in reversed(list(roots))]
     while pending:
@@ -95,7 +105,7 @@ def children_first(roots: Iterable[T], known: Container[T] = ()) -> list[T]:
             found[item] = None
         elif item not in found and item not in known:
             pending.append((item, True))
-            pending.extend((child, False) for child in item.children)
+            pending.extend([(child, False) for child in item.children])
     return list(found)
 
 
@@ -122,7 +132,7 @@ def _is_known(found: object) -> bool:
     return True
 
 
-def _kinds(element: Pattern, children: tuple[Shape, ...]) -> frozenset[Kind]:
+def _kinds(element: Pattern, children: tuple[Term, ...]) -> frozenset[Kind]:
     if isinstance(element, OpPattern):
         return frozenset((element.domain, op_type) for op_type in element.op_types)
     if isinstance(element, (Output, Results)):
