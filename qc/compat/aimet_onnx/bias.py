@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,16 +13,14 @@ from qc.ir.quant_table import Site
 from qc.passes.quantize.quantsim.nodes import Node
 
 from .qc_quantize_op import QcQuantizeOp
-
-if TYPE_CHECKING:
-    from .quantsim import QuantizationSimModel
+from .quantized_model import QuantizedModel
 
 _LARGEST_CODE = 2**31 - 2**15
 _REASON = "a bias, on the grid of its input times its weight"
 
 
 @contextmanager
-def integer_biases(simulation: QuantizationSimModel) -> Iterator[None]:
+def integer_biases(simulation: QuantizedModel) -> Iterator[None]:
     """Gives biases their grids for as long as it lasts.
 
     A bias stays float if its input or weight has no integer grid, if it would not fit into 32 bits, or if
@@ -36,7 +33,7 @@ def integer_biases(simulation: QuantizationSimModel) -> Iterator[None]:
         yield
 
 
-def _found(simulation: QuantizationSimModel) -> Iterator[tuple[Site, Encoding]]:
+def _found(simulation: QuantizedModel) -> Iterator[tuple[Site, Encoding]]:
     placement = simulation._placement
     for node in placement.nodes.nodes:
         names = {parameter.slot: parameter.value.name for parameter in placement.nodes.parameters(node)}
@@ -48,9 +45,7 @@ def _found(simulation: QuantizationSimModel) -> Iterator[tuple[Site, Encoding]]:
             yield site, encoding
 
 
-def _encoding(
-    simulation: QuantizationSimModel, node: Node, weight: QcQuantizeOp, site: Site
-) -> Encoding | None:
+def _encoding(simulation: QuantizedModel, node: Node, weight: QcQuantizeOp, site: Site) -> Encoding | None:
     data = node.input(0)
     source = simulation._placement.effective(data.name) if data is not None else None
     const = site.value.const

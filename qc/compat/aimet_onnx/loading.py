@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onnx import ModelProto
 from onnxruntime.quantization.onnx_model import ONNXModel
@@ -24,9 +24,7 @@ from qc.passes.quantize.load_encodings import LoadEncodings
 
 from .limits import refuse_codes
 from .qc_quantize_op import QcQuantizeOp
-
-if TYPE_CHECKING:
-    from .quantsim import QuantizationSimModel
+from .quantized_model import QuantizedModel
 
 _DERIVED_BITS = 32  # biases: their grids follow from those of input and weight
 
@@ -57,7 +55,7 @@ class EncodingMismatchInfo:
 
 
 def load_encodings_to_sim(
-    quant_sim_model: QuantizationSimModel,
+    quant_sim_model: QuantizedModel,
     onnx_encoding_path: str | Path | Mapping[str, Any],
     strict: bool = True,
     *,
@@ -114,7 +112,7 @@ def encodings_to_onnx_qdq(
 
 
 def load_document(
-    simulation: QuantizationSimModel,
+    simulation: QuantizedModel,
     document: Document,
     *,
     strict: bool,
@@ -193,7 +191,7 @@ def _text_of(file: str | Path | Mapping[str, Any]) -> tuple[str, str]:
     return path.read_text(encoding="utf-8"), f"'{path}'"
 
 
-def _follows(simulation: QuantizationSimModel, record: TensorRecord, document: Document) -> bool:
+def _follows(simulation: QuantizedModel, record: TensorRecord, document: Document) -> bool:
     """Whether a grid follows from others: a bias, or what only moves data, which version 2 lists too."""
     if record.format.bits == _DERIVED_BITS:
         return True

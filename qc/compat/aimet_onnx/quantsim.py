@@ -7,17 +7,16 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NoReturn
 
 import numpy as np
 import onnxruntime as ort
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto
 from onnxruntime.quantization.onnx_model import ONNXModel
 
 import qc
 from qc.ir.base.files import atomic_write
-from qc.ir.errors import UsageError, nearest
+from qc.ir.errors import UsageError
 from qc.ir.onnx.lower import lower
 from qc.ir.onnx.save import save_model
 from qc.ir.quant.arithmetic import Rounding
@@ -34,13 +33,13 @@ from qc.runtime import OrtExecutor, load_data, model_inputs, open_session
 
 from ..missing import MissingAttributesError
 from .bias import integer_biases
-from .connected_graph import ConnectedGraph, Op, OpQuantizers, quantizers_of
 from .defs import QuantizationDataType, QuantScheme, int8, qtype
 from .limits import Providers, refuse_codes, refuse_runtime
 from .loading import encodings_to_onnx_qdq, load_document, load_encodings_to_sim, param_document
 from .placement import fold_parameters, placement_of
 from .qc_quantize_op import QcQuantizeOp
-from .session import Feed, SimulationSession, build_session, compute_encodings
+from .quantized_model import Feed, QuantizedModel
+from .session import SimulationSession, build_session, compute_encodings
 from .weights import (
     clamp_activation_encodings,
     set_blockwise_quantization_for_weights,
@@ -73,7 +72,7 @@ _CALIBRATIONS = {
 _VERSION_VARIABLE = "AIMET_ENCODING_VERSION"
 
 
-class QuantizationSimModel:
+class QuantizationSimModel(QuantizedModel):
     """A model with quantizers that can be asked, set, calibrated, run and exported.
 
     Args:
@@ -122,81 +121,13 @@ class QuantizationSimModel:
         source = model.model if isinstance(model, ONNXModel) else model
         steps = Pipeline([FoldConstants(max_megabytes=0.0), placing])
         self._compiled = qc.compile(source, steps, allow_unquantized=True)
-        self._ir = self._compiled.ir
+        super().__init__(self._compiled.ir, placement_of(self._compiled.ir, placing))
         self._ir.quant.scheme = self._scheme.name
-        self._placement = placement_of(self._ir, placing)
         self._sessions: dict[str, tuple[object, ort.InferenceSession]] = {}
-        self._feeds: list[Feed] | None = None
         self._path = path
 
     def __getattr__(self, name: str) -> NoReturn:
         raise MissingAttributesError(f"QuantizationSimModel.{name} is not part of qc's compatibility layer")
-
-    # -- quantizers ---------------------------------------------------------------------------------
-
-    @property
-    def qc_quantize_op_dict(self) -> Mapping[str, QcQuantizeOp]:
-        """The quantizers by tensor, on or off; to share one, use :meth:`set_quantizers`."""
-        return MappingProxyType(self._placement.ops)
-
-    def get_qc_quantize_op(self) -> Mapping[str, QcQuantizeOp]:
-        """The same as ``qc_quantize_op_dict``."""
-        return self.qc_quantize_op_dict
-
-    @property
-    def param_names(self) -> list[str]:
-        """The trained parameters that may have a quantizer."""
-        return list(self._placement.parameters)
-
-    @property
-    def activation_names(self) -> list[str]:
-        """The other tensors that may have a quantizer, constants among them."""
-        return list(self._placement.activations)
-
-    def get_all_quantizers(self) -> tuple[list[QcQuantizeOp], list[QcQuantizeOp]]:
-        """The quantizers of parameters and those of activations; a tied one is there for each tensor."""
-        ops = self._placement.ops
-        return [ops[name] for name in self.param_names], [ops[name] for name in self.activation_names]
-
-    def get_op_quantizers(self, op: Op | NodeProto | str) -> OpQuantizers:
-        """The quantizers that are on: of what an op reads, of what it makes, of its parameters by kind."""
-        return quantizers_of(self._placement, op)
-
-    @property
-    def connected_graph(self) -> ConnectedGraph:
-        """The ops of the model, as the configuration counts them."""
-        return ConnectedGraph(self._placement)
-
-    def set_quantizers(self, quantizer_dict: Mapping[str, QcQuantizeOp]) -> None:
-        """Gives tensors other quantizers of this simulation, which ties them.
-
-        Raises:
-            UsageError: the model has no such tensor, or it cannot be quantized.
-            TypeError: what is given is no quantizer.
-        """
-        for name, quantizer in quantizer_dict.items():
-            if not isinstance(quantizer, QcQuantizeOp):
-                raise TypeError(f"'{name}' needs a QcQuantizeOp, not {type(quantizer).__name__}")
-            self._known(name).give(self._placement.sites[name], quantizer)
-            self._placement.ops[name] = quantizer
-
-    def set_tensor_precision(
-        self, names: str | Iterable[str], precision: qtype | str, *, strict: bool = True
-    ) -> None:
-        """Sets the number format of the quantizers that decide about tensors.
-
-        That is a tensor's own, or, if it only holds the values of another one, that of the other one.
-
-        Raises:
-            UsageError: strict, and a tensor does not exist or is not quantized.
-        """
-        for name in [names] if isinstance(names, str) else names:
-            found = self._placement.effective(name)
-            if found is not None:
-                found.set_precision(precision)
-            elif strict:
-                self._known(name)
-                raise UsageError(f"tensor '{name}' is not quantized; enable its quantizer first")
 
     # -- calibration --------------------------------------------------------------------------------
 
@@ -388,12 +319,6 @@ class QuantizationSimModel:
         for note in context.notes:
             _warn(note)
         return context
-
-    def _known(self, name: str) -> QcQuantizeOp:
-        if name not in self._placement.ops:
-            hint = nearest(name, list(self._placement.ops))
-            raise UsageError(f"no tensor '{name}' of the model can have a quantizer{hint}")
-        return self._placement.ops[name]
 
 
 def _warn(note: str) -> None:

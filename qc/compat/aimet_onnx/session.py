@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -13,11 +13,7 @@ from onnx import ModelProto
 from qc.runtime import open_session, run_session
 
 from .limits import Providers, refuse_runtime
-
-if TYPE_CHECKING:
-    from .quantsim import QuantizationSimModel
-
-Feed = Mapping[str, np.ndarray]
+from .quantized_model import Feed, QuantizedModel
 
 
 class SimulationSession:
@@ -83,7 +79,7 @@ def build_session(
 
 
 @contextmanager
-def compute_encodings(sim: QuantizationSimModel) -> Iterator[QuantizationSimModel]:
+def compute_encodings(sim: QuantizedModel) -> Iterator[QuantizedModel]:
     """Calibrates on whatever ``sim.session`` is fed inside of it; after an exception all is as it was."""
     sim._feeds = []
     try:

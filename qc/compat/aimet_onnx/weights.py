@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING
 
 from qc.ir.errors import UsageError, nearest
+from qc.passes.quantize.quantsim.nodes import Node
 
 from .defs import QSpec, qtype
 from .qc_quantize_op import QcQuantizeOp
-
-if TYPE_CHECKING:
-    from qc.passes.quantize.quantsim.nodes import Node
-
-    from .quantsim import QuantizationSimModel
+from .quantized_model import QuantizedModel
 
 
 def set_param_type(
-    sim: QuantizationSimModel,
+    sim: QuantizedModel,
     param_type: QSpec | qtype | str,
     *,
     op_types: str | Collection[str] | None = None,
@@ -47,7 +43,7 @@ def set_param_type(
 
 
 def set_blockwise_quantization_for_weights(
-    sim: QuantizationSimModel,
+    sim: QuantizedModel,
     op_types: str | Collection[str],
     bitwidth: int,
     symmetric: bool,
@@ -64,7 +60,7 @@ def set_blockwise_quantization_for_weights(
 
 
 def set_lpbq_for_params(
-    sim: QuantizationSimModel,
+    sim: QuantizedModel,
     bitwidth: int,
     block_size: int,
     *,
@@ -83,7 +79,7 @@ def set_lpbq_for_params(
 
 
 def set_grouped_blockwise_quantization_for_weights(
-    sim: QuantizationSimModel,
+    sim: QuantizedModel,
     op_types: str | Collection[str],
     bitwidth: int,
     decompressed_bw: int,
@@ -102,14 +98,14 @@ def set_grouped_blockwise_quantization_for_weights(
     set_param_type(sim, spec, op_types=op_types, nodes_to_exclude=nodes_to_exclude, strict=strict)
 
 
-def clamp_activation_encodings(quant_sim: QuantizationSimModel, clamp_val: float) -> None:
+def clamp_activation_encodings(quant_sim: QuantizedModel, clamp_val: float) -> None:
     """Limits the range of every calibrated activation to ``[-clamp_val, clamp_val]``."""
     for op in dict.fromkeys(quant_sim.get_all_quantizers()[1]):
         op.clip_and_recompute_encodings(clamp_val)
 
 
 def _chosen(
-    sim: QuantizationSimModel,
+    sim: QuantizedModel,
     op_types: str | Collection[str] | None,
     included: Collection[str] | None,
     excluded: Collection[str],

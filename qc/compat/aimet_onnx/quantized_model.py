@@ -1,0 +1,108 @@
+"""The quantizers of a model by tensor, whether they are on or off, as scripts ask for and set them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+import numpy as np
+from onnx import NodeProto
+
+from qc.ir.errors import UsageError, nearest
+from qc.ir.model import Model
+
+from .connected_graph import ConnectedGraph, Op, OpQuantizers, quantizers_of
+from .defs import qtype
+from .placement import Placement
+from .qc_quantize_op import QcQuantizeOp
+
+Feed = Mapping[str, np.ndarray]
+
+
+class QuantizedModel(ABC):
+    """A model with what ``configure-quantizers`` placed in it.
+
+    Args:
+        ir: the model.
+        placement: the quantizers of its tensors.
+    """
+
+    def __init__(self, ir: Model, placement: Placement) -> None:
+        self._ir = ir
+        self._placement = placement
+        self._feeds: list[Feed] | None = None  # what the session was fed inside of compute_encodings
+
+    @abstractmethod
+    def _calibrate(self, feeds: Iterable[Feed]) -> None:
+        """Finds the numbers of all quantizers that are not frozen."""
+
+    @property
+    def qc_quantize_op_dict(self) -> Mapping[str, QcQuantizeOp]:
+        """The quantizers by tensor, on or off; to share one, use :meth:`set_quantizers`."""
+        return MappingProxyType(self._placement.ops)
+
+    def get_qc_quantize_op(self) -> Mapping[str, QcQuantizeOp]:
+        """The same as ``qc_quantize_op_dict``."""
+        return self.qc_quantize_op_dict
+
+    @property
+    def param_names(self) -> list[str]:
+        """The trained parameters that may have a quantizer."""
+        return list(self._placement.parameters)
+
+    @property
+    def activation_names(self) -> list[str]:
+        """The other tensors that may have a quantizer, constants among them."""
+        return list(self._placement.activations)
+
+    def get_all_quantizers(self) -> tuple[list[QcQuantizeOp], list[QcQuantizeOp]]:
+        """The quantizers of parameters and those of activations; a tied one is there for each tensor."""
+        ops = self._placement.ops
+        return [ops[name] for name in self.param_names], [ops[name] for name in self.activation_names]
+
+    def get_op_quantizers(self, op: Op | NodeProto | str) -> OpQuantizers:
+        """The quantizers that are on: of what an op reads, of what it makes, of its parameters by kind."""
+        return quantizers_of(self._placement, op)
+
+    @property
+    def connected_graph(self) -> ConnectedGraph:
+        """The ops of the model, as the configuration counts them."""
+        return ConnectedGraph(self._placement)
+
+    def set_quantizers(self, quantizer_dict: Mapping[str, QcQuantizeOp]) -> None:
+        """Gives tensors other quantizers of this simulation, which ties them.
+
+        Raises:
+            UsageError: the model has no such tensor, or it cannot be quantized.
+            TypeError: what is given is no quantizer.
+        """
+        for name, quantizer in quantizer_dict.items():
+            if not isinstance(quantizer, QcQuantizeOp):
+                raise TypeError(f"'{name}' needs a QcQuantizeOp, not {type(quantizer).__name__}")
+            self._known(name).give(self._placement.sites[name], quantizer)
+            self._placement.ops[name] = quantizer
+
+    def set_tensor_precision(
+        self, names: str | Iterable[str], precision: qtype | str, *, strict: bool = True
+    ) -> None:
+        """Sets the number format of the quantizers that decide about tensors.
+
+        That is a tensor's own, or, if it only holds the values of another one, that of the other one.
+
+        Raises:
+            UsageError: strict, and a tensor does not exist or is not quantized.
+        """
+        for name in [names] if isinstance(names, str) else names:
+            found = self._placement.effective(name)
+            if found is not None:
+                found.set_precision(precision)
+            elif strict:
+                self._known(name)
+                raise UsageError(f"tensor '{name}' is not quantized; enable its quantizer first")
+
+    def _known(self, name: str) -> QcQuantizeOp:
+        if name not in self._placement.ops:
+            hint = nearest(name, list(self._placement.ops))
+            raise UsageError(f"no tensor '{name}' of the model can have a quantizer{hint}")
+        return self._placement.ops[name]
