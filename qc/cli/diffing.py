@@ -9,7 +9,7 @@ import click
 from rich.text import Text
 
 import qc
-from qc.diff import Count, Difference, ModelDiff, diff_models
+from qc.diff import ChangeCount, Difference, ModelDiff, diff_models
 from qc.passes.lower.qdq.fit_kernels import unfit_kernels
 from qc.report.terminal import facts_grid
 from qc.report.words import printable
@@ -74,7 +74,7 @@ def _show(console: ReportConsole, first: str, second: str, found: ModelDiff, lim
         console.show("", Text("-v shows all differences", "dim"))
 
 
-def _counted(number: Count) -> str:
+def _counted(number: ChangeCount) -> str:
     """``3 added, 1 changed``."""
     return ", ".join(f"{value:,} {word}" for word, value in vars(number).items() if value)
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from qc.ir.base.garbage import without_collections
 from qc.ir.model import Model
 
-from .comparison import compared
 from .constants import constant_differences
 from .edit_text import edit_differences
 from .interface import interface_differences
 from .op_changes import op_differences
+from .pairs import compared
 from .quantizers import quantizer_differences
 from .regions import region_differences
-from .result import GROUPS, Count, Difference, ModelDiff
+from .result import GROUPS, ChangeCount, Difference, ModelDiff
 from .values import name_differences, type_differences
 
-__all__ = ["GROUPS", "Count", "Difference", "ModelDiff", "diff_models"]
+__all__ = ["GROUPS", "ChangeCount", "Difference", "ModelDiff", "diff_models"]
 
 
 def diff_models(a: Model, b: Model) -> ModelDiff:

@@ -18,7 +18,7 @@ from qc.ir.graph import Op, Value
 
 from .contents import Contents, is_stored, kind
 from .labels import Labels, Side, grouped, labels_by_radius
-from .wiring import Read, Reader, Scope
+from .wiring import GraphWiring, Read, User
 
 _KEPT = 0.7  # share of the common names that must stand for ops of one kind
 _RADIUS = 3
@@ -52,7 +52,7 @@ class _Trust(enum.Enum):
     KIND = "nothing"
 
 
-def are_names_kept(a: Iterable[Scope], b: Iterable[Scope]) -> bool:
+def are_names_kept(a: Iterable[GraphWiring], b: Iterable[GraphWiring]) -> bool:
     """Whether the names that two models have in common mostly stand for ops of one kind.
 
     An exporter that numbers tensors gives the names of one model to other ops of the next as soon as there is
@@ -75,7 +75,12 @@ def are_names_kept(a: Iterable[Scope], b: Iterable[Scope]) -> bool:
 
 
 def align(
-    a: Scope, b: Scope, by_position: bool, names_kept: bool, alignment: Alignment, contents: Contents
+    a: GraphWiring,
+    b: GraphWiring,
+    by_position: bool,
+    names_kept: bool,
+    alignment: Alignment,
+    contents: Contents,
 ) -> None:
     """Pairs the ops and values of two graphs; those of enclosing graphs must be paired before.
 
@@ -89,7 +94,7 @@ def align(
         if value_a is not None and value_b is not None:
             alignment.pair_values(value_a, value_b)
     outputs = [
-        (a.results[value_a], b.results[value_b])
+        (a.outputs[value_a], b.outputs[value_b])
         for value_a, value_b in corresponding(a.graph.outputs, b.graph.outputs, by_position)
         if value_a is not None and value_b is not None
     ]
@@ -119,8 +124,8 @@ class _Aligner:
 
     def __init__(
         self,
-        a: Scope,
-        b: Scope,
+        a: GraphWiring,
+        b: GraphWiring,
         outputs: list[tuple[Read, Read]],
         names_kept: bool,
         found: Alignment,
@@ -149,7 +154,7 @@ class _Aligner:
         if self._is_free(a, b):
             self.found.ops[a], self.found.ops_back[b] = b, a
             self.queue.append((a, b))
-            for made_a, made_b in zip(self.a.makes[a], self.b.makes[b], strict=False):
+            for made_a, made_b in zip(self.a.results[a], self.b.results[b], strict=False):
                 if made_a is not None and made_b is not None:
                     self.found.pair_values(made_a, made_b)
 
@@ -204,41 +209,41 @@ class _Aligner:
             return
         self.queue = deque((op, self.found.ops[op]) for op in self.a.ops if op in self.found.ops)
         for result_a, result_b in self.outputs:
-            self._pair_makers(result_a, result_b, trust)
+            self._pair_producers(result_a, result_b, trust)
         for given in self._given():
-            self._pair_readers(given, trust)
+            self._pair_users(given, trust)
         while self.queue:
             a, b = self.queue.popleft()
             for read_a, read_b in zip(self.a.reads[a], self.b.reads[b], strict=False):
-                self._pair_makers(read_a, read_b, trust)
-            for value in self.a.makes[a]:
+                self._pair_producers(read_a, read_b, trust)
+            for value in self.a.results[a]:
                 if value is not None:
-                    self._pair_readers(value, trust)
+                    self._pair_users(value, trust)
 
     def _given(self) -> Iterable[Value]:
         """The tensors that come from outside; no constants, which may be shared by unrelated ops."""
-        given = (value for value in self.a.readers if value not in self.a.maker)
+        given = (value for value in self.a.users if value not in self.a.producer)
         return (value for value in given if self.contents.data(value) is None)
 
-    def _pair_makers(self, read_a: Read | None, read_b: Read | None, trust: _Trust) -> None:
+    def _pair_producers(self, read_a: Read | None, read_b: Read | None, trust: _Trust) -> None:
         if read_a is None or read_b is None:
             return
-        a, b = self.a.maker.get(read_a.value), self.b.maker.get(read_b.value)
+        a, b = self.a.producer.get(read_a.value), self.b.producer.get(read_b.value)
         if a is None or b is None:
             return
-        if self.a.makes[a].index(read_a.value) == self.b.makes[b].index(read_b.value):
+        if self.a.results[a].index(read_a.value) == self.b.results[b].index(read_b.value):
             self._pair_if(a, b, trust)
 
-    def _pair_readers(self, value: Value, trust: _Trust) -> None:
+    def _pair_users(self, value: Value, trust: _Trust) -> None:
         partner = self.found.values.get(value)
         if partner is None:
             return
-        free_a = [reader for reader in self.a.readers.get(value, ()) if reader.op not in self.found.ops]
+        free_a = [user for user in self.a.users.get(value, ()) if user.op not in self.found.ops]
         if not free_a:
             return
-        free_b = [r for r in self.b.readers.get(partner, ()) if r.op not in self.found.ops_back]
-        for readers_a, readers_b in grouped(free_a, free_b, _place, _place):
-            self._pair_alike([reader.op for reader in readers_a], [reader.op for reader in readers_b], trust)
+        free_b = [r for r in self.b.users.get(partner, ()) if r.op not in self.found.ops_back]
+        for users_a, users_b in grouped(free_a, free_b, _place, _place):
+            self._pair_alike([user.op for user in users_a], [user.op for user in users_b], trust)
 
     def _pair_alike(self, a: list[Op], b: list[Op], trust: _Trust) -> None:
         """Pairs ops of one kind that read the same."""
@@ -248,7 +253,7 @@ class _Aligner:
         for ops_a, ops_b in grouped(a, b, self._key(self.a, trust), self._key(self.b, trust)):
             self._pair_in_order(ops_a, ops_b)
 
-    def _key(self, scope: Scope, trust: _Trust) -> Callable[[Op], Hashable]:
+    def _key(self, scope: GraphWiring, trust: _Trust) -> Callable[[Op], Hashable]:
         if trust is _Trust.NAME:
             return scope.result_name
         return partial(self.contents.fingerprint, scope) if trust is _Trust.CONTENT else kind
@@ -288,7 +293,7 @@ class _Aligner:
         if not free_a or not free_b:
             return free_a, free_b, []
         describe = self.contents.fingerprint if trust is _Trust.CONTENT else self.contents.outline
-        near = dict.fromkeys((*self.a.readers, *self.a.maker))
+        near = dict.fromkeys((*self.a.users, *self.a.producer))
         anchors = {value: number for number, value in enumerate(near) if value in self.found.values}
         anchors_back = {self.found.values[value]: number for value, number in anchors.items()}
         sides = Side(self.a, free_a, anchors, describe), Side(self.b, free_b, anchors_back, describe)
@@ -322,5 +327,5 @@ def _by_unique_name(ops: Iterable[Op]) -> dict[str, Op]:
     return {name: op for name, op in found.items() if name and op is not None}
 
 
-def _place(reader: Reader) -> tuple[tuple[str, str, str], int | None]:
-    return kind(reader.op), reader.port
+def _place(user: User) -> tuple[tuple[str, str, str], int | None]:
+    return kind(user.op), user.port

@@ -9,14 +9,14 @@ import numpy as np
 from qc.ir.errors import UsageError
 from qc.ir.graph import Op, Value, ValueType
 
-from .comparison import Comparison, ScopePair
 from .contents import is_stored
 from .numbers import Distance, limited, real_values, rounding_error
+from .pairs import GraphPair, ModelPair
 from .result import ADDED, CHANGED, CONSTANTS, REMOVED, Difference
-from .wiring import Read, Scope
+from .wiring import GraphWiring, Read
 
 
-def constant_differences(comparison: Comparison) -> Iterator[Difference]:
+def constant_differences(comparison: ModelPair) -> Iterator[Difference]:
     """Constants that changed, and those that came or went alone; the others are told with their ops."""
     alignment = comparison.alignment
     for pair in comparison.scopes:
@@ -34,7 +34,7 @@ def constant_differences(comparison: Comparison) -> Iterator[Difference]:
                 yield Difference(ADDED, CONSTANTS, f"'{value.name}'", str(value.type), pair.label)
 
 
-def _pairs(comparison: Comparison, pair: ScopePair) -> Iterator[tuple[Read, Read]]:
+def _pairs(comparison: ModelPair, pair: GraphPair) -> Iterator[tuple[Read, Read]]:
     """The constants that paired ops read at the same port, and those that nothing reads; each pair once."""
     seen: set[tuple[Value, Value]] = set()
     contents = comparison.contents
@@ -48,19 +48,19 @@ def _pairs(comparison: Comparison, pair: ScopePair) -> Iterator[tuple[Read, Read
                 yield a, b
     for value in pair.a.constants:
         other = comparison.alignment.values.get(value)
-        if value not in pair.a.readers and other is not None:
+        if value not in pair.a.users and other is not None:
             yield Read(value), Read(other)
 
 
-def _alone(scope: Scope, paired: Container[Value], ops: Container[Op]) -> Iterator[Value]:
+def _alone(scope: GraphWiring, paired: Container[Value], ops: Container[Op]) -> Iterator[Value]:
     """Constants without a partner that a paired op reads, or none."""
     for value in scope.constants:
-        readers = scope.readers.get(value, [])
-        if value not in paired and (not readers or any(reader.op in ops for reader in readers)):
+        users = scope.users.get(value, [])
+        if value not in paired and (not users or any(user.op in ops for user in users)):
             yield value
 
 
-def _compared(comparison: Comparison, a: Read, b: Read) -> tuple[str, dict[str, float]] | None:
+def _compared(comparison: ModelPair, a: Read, b: Read) -> tuple[str, dict[str, float]] | None:
     """How two constants differ, in words and numbers; None if they do not."""
     rounded = is_stored(a) != is_stored(b)
     if comparison.contents.equal(a.value, b.value):

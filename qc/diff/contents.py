@@ -12,7 +12,7 @@ from qc.ir.facts.constants import constant_data
 from qc.ir.graph import Op, Value
 from qc.ir.tensor_ref import TensorRef
 
-from .wiring import Read, Scope
+from .wiring import GraphWiring, Read
 
 Kind = tuple[str, str, str]
 
@@ -61,7 +61,7 @@ class Contents:
             return True
         return _type_of(data_a) == _type_of(data_b) and self._digest(a) == self._digest(b)
 
-    def same(self, scope_a: Scope, a: Op, scope_b: Scope, b: Op, by_name: bool) -> bool:
+    def same(self, graph_a: GraphWiring, a: Op, graph_b: GraphWiring, b: Op, by_name: bool) -> bool:
         """Whether two ops of one kind have equal attributes and equal constants.
 
         Args:
@@ -71,10 +71,10 @@ class Contents:
             return False
         return all(
             self._may_be_same(read_a, read_b, by_name)
-            for read_a, read_b in zip_longest(scope_a.reads[a], scope_b.reads[b])
+            for read_a, read_b in zip_longest(graph_a.reads[a], graph_b.reads[b])
         )
 
-    def fingerprint(self, scope: Scope, op: Op) -> Hashable:
+    def fingerprint(self, scope: GraphWiring, op: Op) -> Hashable:
         """Kind, attributes and the contents of the constants."""
         constants = tuple(
             self._digest(read.value) if read is not None and self.is_constant(read) else None
@@ -82,7 +82,7 @@ class Contents:
         )
         return kind(op), tuple(attributes(op).items()), constants
 
-    def outline(self, scope: Scope, op: Op) -> Hashable:
+    def outline(self, scope: GraphWiring, op: Op) -> Hashable:
         """Kind, and the shapes of the constants."""
         found = (self.data(read.value) if read is not None else None for read in scope.reads[op])
         return kind(op), tuple(None if data is None else data.shape for data in found)

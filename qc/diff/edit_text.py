@@ -8,22 +8,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from qc.ir.facts.constants import constant_data
 from qc.ir.graph import Op, Value
 
-from .comparison import Comparison, ScopePair
 from .edits import Edit
+from .pairs import GraphPair, ModelPair
 from .result import ADDED, CHANGED, OPS, REMOVED, Difference
-from .wiring import Scope
+from .wiring import GraphWiring
 
 _NAMED = 3
 
 
-def edit_differences(comparison: Comparison) -> Iterator[Difference]:
+def edit_differences(comparison: ModelPair) -> Iterator[Difference]:
     """One difference for each place where ops were added, removed or replaced."""
     for pair in comparison.scopes:
         for edit in pair.edits:
             yield _difference(edit, pair)
 
 
-def _difference(edit: Edit, pair: ScopePair) -> Difference:
+def _difference(edit: Edit, pair: GraphPair) -> Difference:
     removed, added = (tuple(op.label for op in ops) for ops in (edit.removed, edit.added))
     if removed and added:
         return Difference(
@@ -50,25 +50,25 @@ def _label(op: Op) -> str:
     return f"{op.label} with {inside} op{'s' if inside > 1 else ''} inside" if inside else op.label
 
 
-def _place(scope: Scope, ops: Sequence[Op]) -> str:
+def _place(scope: GraphWiring, ops: Sequence[Op]) -> str:
     """Behind which tensor, and before which op, the ops stand."""
     own = set(ops)
-    sources = (value for op in ops for value in _sources(scope, op) if scope.maker.get(value) not in own)
+    sources = (value for op in ops for value in _sources(scope, op) if scope.producer.get(value) not in own)
     source = next(sources, None)
-    made = [value for op in ops for value in scope.makes[op] if value is not None]
-    readers = (reader.op for value in made for reader in scope.readers.get(value, ()))
-    outside = (reader.label for reader in readers if reader not in own)
-    reader = next(outside, None) or next(_outputs(scope, made), None)
+    made = [value for op in ops for value in scope.results[op] if value is not None]
+    users = (user.op for value in made for user in scope.users.get(value, ()))
+    outside = (user.label for user in users if user not in own)
+    user = next(outside, None) or next(_outputs(scope, made), None)
     behind = f"behind '{source.name}'" if source is not None else ""
-    before = f"before {reader}" if reader is not None else "read by nothing"
+    before = f"before {user}" if user is not None else "read by nothing"
     return ", ".join(filter(None, (behind, before)))
 
 
-def _sources(scope: Scope, op: Op) -> Iterator[Value]:
+def _sources(scope: GraphWiring, op: Op) -> Iterator[Value]:
     """The tensors that ``op`` reads, constants left out."""
     values = (read.value for read in scope.reads[op] if read is not None)
     return (value for value in values if constant_data(value) is None)
 
 
-def _outputs(scope: Scope, made: Iterable[Value]) -> Iterator[str]:
+def _outputs(scope: GraphWiring, made: Iterable[Value]) -> Iterator[str]:
     return (f"output '{output.name}'" for value in made for output in scope.given_as.get(value, ()))

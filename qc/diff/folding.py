@@ -17,7 +17,7 @@ from qc.ir.graph import Op
 
 from .contents import Contents
 from .numbers import limited, real_values, rounding_error
-from .wiring import Read, Scope
+from .wiring import GraphWiring, Read
 
 _RELATIVE = 1e-4  # of the largest number: folding in another order or precision gives other last digits
 
@@ -45,14 +45,14 @@ class Folding:
         partners: the paired ops of the second graph by op of the first.
     """
 
-    a: Scope
-    b: Scope
+    a: GraphWiring
+    b: GraphWiring
     partners: Mapping[Op, Op]
     contents: Contents
 
     def find(self, removed: Sequence[Op]) -> Fold | None:
         """How a chain of removed ops was folded; None if it was not, or not surely."""
-        into = self._maker(self._data(removed[0]))
+        into = self._producer(self._data(removed[0]))
         partner = self.partners.get(into) if into is not None else None
         if into is None or partner is None or not self._is_chain(removed):
             return None
@@ -85,10 +85,10 @@ class Folding:
         return Fold(into, ports, results) if close else None
 
     def _is_chain(self, ops: Sequence[Op]) -> bool:
-        return all(self._maker(self._data(after)) is before for before, after in pairwise(ops))
+        return all(self._producer(self._data(after)) is before for before, after in pairwise(ops))
 
-    def _maker(self, read: Read | None) -> Op | None:
-        return self.a.maker.get(read.value) if read is not None else None
+    def _producer(self, read: Read | None) -> Op | None:
+        return self.a.producer.get(read.value) if read is not None else None
 
     def _data(self, op: Op) -> Read | None:
         """The only input that is not constant."""
@@ -112,7 +112,7 @@ class Folding:
         numbers = np.broadcast_to(spread.reshape(-1).astype(np.float64), (channels,))
         return (np.ones(channels), numbers) if op.is_type("Add") else (numbers, np.zeros(channels))
 
-    def _numbers(self, scope: Scope, op: Op, port: int) -> np.ndarray | None:
+    def _numbers(self, scope: GraphWiring, op: Op, port: int) -> np.ndarray | None:
         read = _at(scope, op, port)
         data = self.contents.data(read.value) if read is not None else None
         return real_values(read, data) if read is not None and data is not None else None
@@ -128,7 +128,7 @@ class Folding:
         return bool((np.abs(error) <= tolerance).all())
 
 
-def _at(scope: Scope, op: Op, port: int) -> Read | None:
+def _at(scope: GraphWiring, op: Op, port: int) -> Read | None:
     reads = scope.reads[op]
     return reads[port] if port < len(reads) else None
 

@@ -8,11 +8,11 @@ from qc.ir.graph import Value
 from qc.ir.model import Model
 
 from .alignment import corresponding
-from .comparison import Comparison, ScopePair, function_label
+from .pairs import GraphPair, ModelPair, function_label
 from .result import ADDED, CHANGED, INTERFACE, MODEL, REMOVED, Difference
 
 
-def interface_differences(comparison: Comparison) -> Iterator[Difference]:
+def interface_differences(comparison: ModelPair) -> Iterator[Difference]:
     """The differences of the models as wholes, then of what their graphs take and give."""
     yield from _model_differences(comparison.a.model, comparison.b.model)
     for pair in comparison.scopes:
@@ -44,7 +44,7 @@ def _facts(model: Model) -> Mapping[str, str]:
 
 
 def _given(
-    pair: ScopePair, a: Sequence[Value | None], b: Sequence[Value | None], role: str
+    pair: GraphPair, a: Sequence[Value | None], b: Sequence[Value | None], role: str
 ) -> Iterator[Difference]:
     """Inputs or outputs that came, went or, for the main graph, changed."""
     pairs = corresponding(a, b, pair.by_position)

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from qc.ir.graph import Op, Value
 
-from .wiring import Read, Scope
+from .wiring import GraphWiring, Read
 
 Labels = dict[Op, int]
 
@@ -29,10 +29,10 @@ class Side(NamedTuple):
         describe: what an op is apart from its surroundings.
     """
 
-    scope: Scope
+    scope: GraphWiring
     ops: list[Op]
     anchors: Mapping[Value, int]
-    describe: Callable[[Scope, Op], Hashable]
+    describe: Callable[[GraphWiring, Op], Hashable]
 
 
 def labels_by_radius(sides: tuple[Side, Side], radius: int) -> list[tuple[Labels, Labels]]:
@@ -73,11 +73,9 @@ def _surroundings(side: Side, labels: Labels, op: Op) -> Iterator[Hashable]:
     """The colours of what ``op`` reads, by port, and of those who read what it makes, sorted."""
     scope = side.scope
     yield tuple(_colour_of_read(side, labels, read) for read in scope.reads[op])
-    for value in scope.makes[op]:
-        readers = scope.readers.get(value, ()) if value is not None else ()
-        yield tuple(
-            sorted((_colour_of_reader(side, labels, reader.op), reader.port or 0) for reader in readers)
-        )
+    for value in scope.results[op]:
+        users = scope.users.get(value, ()) if value is not None else ()
+        yield tuple(sorted((_colour_of_user(side, labels, user.op), user.port or 0) for user in users))
 
 
 def _colour_of_read(side: Side, labels: Labels, read: Read | None) -> tuple[int, int]:
@@ -85,12 +83,12 @@ def _colour_of_read(side: Side, labels: Labels, read: Read | None) -> tuple[int,
         return 0, 0
     if read.value in side.anchors:
         return 1, side.anchors[read.value]
-    maker = side.scope.maker.get(read.value)
-    return (2, labels[maker]) if maker in labels else (3, 0)
+    producer = side.scope.producer.get(read.value)
+    return (2, labels[producer]) if producer in labels else (3, 0)
 
 
-def _colour_of_reader(side: Side, labels: Labels, reader: Op) -> tuple[int, int]:
-    if reader in labels:
-        return 2, labels[reader]
-    first = next((value for value in side.scope.makes[reader] if value in side.anchors), None)
+def _colour_of_user(side: Side, labels: Labels, user: Op) -> tuple[int, int]:
+    if user in labels:
+        return 2, labels[user]
+    first = next((value for value in side.scope.results[user] if value in side.anchors), None)
     return (1, side.anchors[first]) if first is not None else (3, 0)

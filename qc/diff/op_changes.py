@@ -11,15 +11,15 @@ from qc.ir.facts.constants import constant_data
 from qc.ir.graph import Op, Value
 
 from .alignment import corresponding
-from .comparison import Comparison, ScopePair
 from .contents import attributes
+from .pairs import GraphPair, ModelPair
 from .result import CHANGED, OPS, Difference
-from .wiring import Read, Scope
+from .wiring import GraphWiring, Read
 
 _SHOWN = 8
 
 
-def op_differences(comparison: Comparison) -> Iterator[Difference]:
+def op_differences(comparison: ModelPair) -> Iterator[Difference]:
     """One difference for each paired op that is not the same as before, and for each rewired graph output."""
     for pair in comparison.scopes:
         sources = _Sources(comparison, pair)
@@ -63,9 +63,9 @@ def _number(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _forms(pair: ScopePair, a: Op, b: Op) -> Iterator[str]:
+def _forms(pair: GraphPair, a: Op, b: Op) -> Iterator[str]:
     """Outputs and subgraphs that one of the ops lacks."""
-    results = zip_longest(pair.a.makes[a], pair.b.makes[b])
+    results = zip_longest(pair.a.results[a], pair.b.results[b])
     for port, (before, after) in enumerate(results):
         if before is None and after is not None:
             yield f"output {port} '{after.name}' added"
@@ -78,11 +78,11 @@ def _forms(pair: ScopePair, a: Op, b: Op) -> Iterator[str]:
 class _Sources:
     """Compares what is read, behind the ops that came and went.
 
-    A reader of what a removed op made that now reads what the removed op had read is not rewired: that the op
+    A user of what a removed op made that now reads what the removed op had read is not rewired: that the op
     was removed tells all of it.
     """
 
-    def __init__(self, comparison: Comparison, pair: ScopePair) -> None:
+    def __init__(self, comparison: ModelPair, pair: GraphPair) -> None:
         self._pair = pair
         self._alignment = comparison.alignment
         self._contents = comparison.contents
@@ -106,9 +106,9 @@ class _Sources:
         """The outputs of the graph that come from elsewhere."""
         a, b = self._pair.a, self._pair.b
         for before, after in corresponding(a.graph.outputs, b.graph.outputs, self._pair.by_position):
-            if before is None or after is None or self._same(a.results[before], b.results[after]):
+            if before is None or after is None or self._same(a.outputs[before], b.outputs[after]):
                 continue
-            detail = f"was {self._named(a.results[before])}, is {self._named(b.results[after])}"
+            detail = f"was {self._named(a.outputs[before])}, is {self._named(b.outputs[after])}"
             yield Difference(CHANGED, OPS, f"output '{before.name}'", detail, self._pair.label)
 
     def _same(self, a: Read, b: Read) -> bool:
@@ -126,7 +126,7 @@ class _Sources:
 
 
 def _source(
-    scope: Scope, value: Value, paired: Container[Op], known: dict[Value, Value | None]
+    scope: GraphWiring, value: Value, paired: Container[Op], known: dict[Value, Value | None]
 ) -> Value | None:
     """The nearest tensor before ``value`` that a paired op makes, or that comes from outside.
 
@@ -136,13 +136,13 @@ def _source(
     found: Value | None = value
     while found is not None and found not in known:
         passed.append(found)
-        maker = scope.maker.get(found)
-        if maker is None:
+        producer = scope.producer.get(found)
+        if producer is None:
             found = None if constant_data(found) is not None else found
             break
-        if maker in paired:
+        if producer in paired:
             break
-        reads = (read.value for read in scope.reads[maker] if read is not None)
+        reads = (read.value for read in scope.reads[producer] if read is not None)
         found = next((value for value in reads if constant_data(value) is None), None)
     if found is not None:
         found = known.get(found, found)

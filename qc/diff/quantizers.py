@@ -10,7 +10,7 @@ import numpy as np
 from qc.ir.facts.qdq import Quantization
 from qc.ir.graph import Value
 
-from .comparison import Comparison
+from .pairs import ModelPair
 from .result import ADDED, CHANGED, QUANTIZERS, REMOVED, Difference
 from .wiring import Read, Wiring
 
@@ -22,34 +22,34 @@ class _Grids:
     """The quantizations of one tensor by their grid, and who reads it through each of them."""
 
     quantizations: dict[_Key, Quantization] = field(default_factory=dict)
-    readers: dict[_Key, list[str]] = field(default_factory=dict)
+    users: dict[_Key, list[str]] = field(default_factory=dict)
     total: int = 0
 
-    def add(self, read: Read, reader: str) -> None:
+    def add(self, read: Read, user: str) -> None:
         """Takes in one reading."""
         self.total += 1
         for one in read.quantizations:
             key = (one.grid, one.narrow)
             self.quantizations.setdefault(key, one)
-            self.readers.setdefault(key, []).append(reader)
+            self.users.setdefault(key, []).append(user)
 
     def told(self, key: _Key) -> str:
-        """One of the quantizations in words; with its readers, if there are others."""
-        readers = self.readers[key]
+        """One of the quantizations in words; with its users, if there are others."""
+        users = self.users[key]
         told = quantization_text(self.quantizations[key])
-        if len(readers) == self.total:
+        if len(users) == self.total:
             return told
-        more = f" and {len(readers) - 1} more" if len(readers) > 1 else ""
-        return f"{told}, for {readers[0]}{more} of {self.total} readers"
+        more = f" and {len(users) - 1} more" if len(users) > 1 else ""
+        return f"{told}, for {users[0]}{more} of {self.total} readers"
 
     def same(self, key: _Key) -> _Key | None:
         """The key here of a grid of another model; one that cannot tell whether it is narrow is either."""
         grid, narrow = key
         alike = (None, True, False) if narrow is None else (narrow, None)
-        return next(((grid, other) for other in alike if (grid, other) in self.readers), None)
+        return next(((grid, other) for other in alike if (grid, other) in self.users), None)
 
 
-def quantizer_differences(comparison: Comparison) -> Iterator[Difference]:
+def quantizer_differences(comparison: ModelPair) -> Iterator[Difference]:
     """Tensors whose quantization was added, removed or changed, then those that were tied or untied."""
     before, after = _grids_by_value(comparison.a), _grids_by_value(comparison.b)
     for value, grids in before.items():
@@ -78,15 +78,15 @@ def _grids_by_value(wiring: Wiring) -> dict[Value, _Grids]:
             for read in scope.reads[op]:
                 if read is not None:
                     found.setdefault(read.value, _Grids()).add(read, op.label)
-        for output, read in scope.results.items():
+        for output, read in scope.outputs.items():
             found.setdefault(read.value, _Grids()).add(read, f"output '{output.name}'")
-    return {value: grids for value, grids in found.items() if grids.readers}
+    return {value: grids for value, grids in found.items() if grids.users}
 
 
 def _compared(name: str, before: _Grids, after: _Grids) -> Iterator[Difference]:
-    kept = {key: same for key in before.readers if (same := after.same(key)) is not None}
-    gone = [key for key in before.readers if key not in kept]
-    new = [key for key in after.readers if key not in kept.values()]
+    kept = {key: same for key in before.users if (same := after.same(key)) is not None}
+    gone = [key for key in before.users if key not in kept]
+    new = [key for key in after.users if key not in kept.values()]
     changed = list(zip(gone, new, strict=False))
     for one, other in changed:
         detail = f"{before.told(one)} -> {after.told(other)}"
@@ -96,13 +96,13 @@ def _compared(name: str, before: _Grids, after: _Grids) -> Iterator[Difference]:
     for key in new[len(changed) :]:
         yield Difference(ADDED, QUANTIZERS, f"'{name}'", after.told(key))
     for key, same in kept.items():
-        old, now = len(before.readers[key]), len(after.readers[same])
+        old, now = len(before.users[key]), len(after.users[same])
         if old != now:
             detail = f"{quantization_text(before.quantizations[key])}: {old} readers -> {now}"
             yield Difference(CHANGED, QUANTIZERS, f"'{name}'", detail)
 
 
-def _ties(comparison: Comparison) -> Iterator[Difference]:
+def _ties(comparison: ModelPair) -> Iterator[Difference]:
     before = _tied(comparison.a)
     after = {
         frozenset(comparison.alignment.values_back.get(value, value) for value in tie): tie

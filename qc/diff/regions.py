@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from qc.ir.region import Region
 
-from .comparison import Comparison
+from .pairs import ModelPair
 from .result import ADDED, CHANGED, REGIONS, REMOVED, Difference
 
 
-def region_differences(comparison: Comparison) -> Iterator[Difference]:
+def region_differences(comparison: ModelPair) -> Iterator[Difference]:
     """Regions that were added, removed, or hold other ops; a region is known by the op of its result."""
     partners = comparison.alignment.ops
     found = {region.root: region for region in comparison.b.model.regions}

@@ -50,7 +50,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Count:
+class ChangeCount:
     """How many things of a group were added, removed and changed."""
 
     added: int = 0
@@ -76,13 +76,13 @@ class ModelDiff:
             if found:
                 yield group, found
 
-    def count(self, group: str) -> Count:
+    def count(self, group: str) -> ChangeCount:
         """How much of a group differs; of ops, each one counts."""
         found = [difference for difference in self.differences if difference.group == group]
         if group != OPS:
             signs = [difference.sign for difference in found]
-            return Count(signs.count(ADDED), signs.count(REMOVED), signs.count(CHANGED))
-        return Count(
+            return ChangeCount(signs.count(ADDED), signs.count(REMOVED), signs.count(CHANGED))
+        return ChangeCount(
             sum(len(difference.added) for difference in found),
             sum(len(difference.removed) for difference in found),
             sum(not difference.added and not difference.removed for difference in found),

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from qc.ir.graph import Value, ValueType
 
-from .comparison import Comparison, ScopePair
+from .pairs import GraphPair, ModelPair
 from .result import CHANGED, NAMES, TYPES, Difference
 
 
-def type_differences(comparison: Comparison) -> Iterator[Difference]:
+def type_differences(comparison: ModelPair) -> Iterator[Difference]:
     """Computed tensors whose type is known in both models and differs."""
     for pair in comparison.scopes:
         outside = _outside(pair)
@@ -19,7 +19,7 @@ def type_differences(comparison: Comparison) -> Iterator[Difference]:
                 yield Difference(CHANGED, TYPES, f"'{a.name}'", f"{a.type} -> {b.type}", pair.label)
 
 
-def name_differences(comparison: Comparison) -> Iterator[Difference]:
+def name_differences(comparison: ModelPair) -> Iterator[Difference]:
     """Tensors, constants and ops with another name; inputs and outputs of the model are told as such."""
     for pair in comparison.scopes:
         outside = _outside(pair)
@@ -33,16 +33,16 @@ def name_differences(comparison: Comparison) -> Iterator[Difference]:
                 )
 
 
-def _made(comparison: Comparison, pair: ScopePair) -> Iterator[tuple[Value, Value]]:
+def _made(comparison: ModelPair, pair: GraphPair) -> Iterator[tuple[Value, Value]]:
     """The paired tensors that ops make."""
     for op, _ in comparison.pairs(pair):
-        for value in pair.a.makes[op]:
+        for value in pair.a.results[op]:
             partner = comparison.alignment.values.get(value) if value is not None else None
             if value is not None and partner is not None:
                 yield value, partner
 
 
-def _constants(comparison: Comparison, pair: ScopePair) -> Iterator[tuple[Value, Value]]:
+def _constants(comparison: ModelPair, pair: GraphPair) -> Iterator[tuple[Value, Value]]:
     """The paired constants; one whose codes are stored, or into which something was folded, is a new one."""
     folded = {read.value for fold in pair.folds.values() for read in fold.results}
     for value in pair.a.constants:
@@ -53,7 +53,7 @@ def _constants(comparison: Comparison, pair: ScopePair) -> Iterator[tuple[Value,
             yield value, partner
 
 
-def _outside(pair: ScopePair) -> set[Value | None]:
+def _outside(pair: GraphPair) -> set[Value | None]:
     """What the comparison of the interface tells about: nothing of a subgraph or function."""
     return set() if pair.by_position else {*pair.a.graph.inputs, *pair.a.graph.outputs}
 

@@ -22,14 +22,14 @@ class Read(NamedTuple):
     quantizations: tuple[Quantization, ...] = ()
 
 
-class Reader(NamedTuple):
+class User(NamedTuple):
     """An op that reads a tensor: at an input port, or with port None inside one of its subgraphs."""
 
     op: Op
     port: int | None
 
 
-class Scope:
+class GraphWiring:
     """The connections of one graph.
 
     Attributes:
@@ -39,8 +39,8 @@ class Scope:
         makes: what each op makes, by port; None for an output that is left out.
         results: what each output of the graph is.
         given_as: the other way round: the outputs by tensor.
-        readers: by tensor of this or an enclosing graph, who reads it here.
-        maker: by tensor of this graph, the op among ``ops`` that makes it.
+        users: by tensor of this or an enclosing graph, who reads it here.
+        producer: by tensor of this graph, the op among ``ops`` that makes it.
         constants: the constants of this graph, without those of quantizations.
     """
 
@@ -48,44 +48,44 @@ class Scope:
         self.graph = graph
         self.ops = [op for op in graph.ops() if op not in wiring.hidden]
         self.reads: dict[Op, tuple[Read | None, ...]] = {}
-        self.makes: dict[Op, tuple[Value | None, ...]] = {}
+        self.results: dict[Op, tuple[Value | None, ...]] = {}
         self.captured: dict[Op, tuple[Value, ...]] = {}
-        self.readers: dict[Value, list[Reader]] = {}
-        self.maker: dict[Value, Op] = {}
+        self.users: dict[Value, list[User]] = {}
+        self.producer: dict[Value, Op] = {}
         for op in self.ops:
             self._connect(op, wiring)
-        self.results = {value: wiring.read(value) for value in graph.outputs if value is not None}
+        self.outputs = {value: wiring.read(value) for value in graph.outputs if value is not None}
         self.given_as: dict[Value, list[Value]] = {}
-        for output, found in self.results.items():
+        for output, found in self.outputs.items():
             self.given_as.setdefault(found.value, []).append(output)
         self.constants = [value for value in graph.values() if self._is_constant(value)]
 
     def _connect(self, op: Op, wiring: Wiring) -> None:
-        self.makes[op] = self.graph.op_outputs(op)
-        for value in self.makes[op]:
+        self.results[op] = self.graph.op_outputs(op)
+        for value in self.results[op]:
             if value is not None:
-                self.maker[value] = op
+                self.producer[value] = op
         self.reads[op] = tuple(
             None if value is None else wiring.read(value, op, port)
             for port, value in enumerate(self.graph.op_inputs(op))
         )
         for port, found in enumerate(self.reads[op]):
             if found is not None:
-                self.readers.setdefault(found.value, []).append(Reader(op, port))
+                self.users.setdefault(found.value, []).append(User(op, port))
         if op.subgraphs:
             captured = (wiring.read(value).value for value in self.graph.captures(op))
             self.captured[op] = tuple(dict.fromkeys(captured))
             for value in self.captured[op]:
-                self.readers.setdefault(value, []).append(Reader(op, None))
+                self.users.setdefault(value, []).append(User(op, None))
 
     def result_name(self, op: Op) -> str:
         """The name of the first thing that an op makes; empty if it makes nothing."""
-        return next((value.name for value in self.makes[op] if value is not None), "")
+        return next((value.name for value in self.results[op] if value is not None), "")
 
     def _is_constant(self, value: Value) -> bool:
         if value.captured is not None or constant_data(value) is None:
             return False
-        return value in self.readers or not self.graph.uses(value)
+        return value in self.users or not self.graph.uses(value)
 
 
 class Wiring:
@@ -105,10 +105,10 @@ class Wiring:
         for graph in model.graphs():
             for op in graph.ops():
                 self._hide(graph, op)
-        self.scopes = {graph: Scope(graph, self) for graph in model.graphs()}
+        self.scopes = {graph: GraphWiring(graph, self) for graph in model.graphs()}
 
     def read(self, value: Value, op: Op | None = None, port: int | None = None) -> Read:
-        """What reading ``value`` means, at an input of ``op`` or, without one, for all readers."""
+        """What reading ``value`` means, at an input of ``op`` or, without one, for all users."""
         original = value.original
         found = self._behind.get(original)
         if found is None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from onnx import TensorProto
 
-from qc.diff.wiring import Read, Reader, Scope, Wiring
+from qc.diff.wiring import GraphWiring, Read, User, Wiring
 from qc.ir.facts.constants import constant_data
 from qc.ir.facts.qdq import Quantization
 from qc.ir.graph import Op, Value
@@ -22,7 +22,7 @@ from .words import element_type, encoding_texts, numbers_text, op_type, port_nam
 Part = tuple[str, str]  # text, and the key of what a click on it leads to, or ""
 Fact = tuple[str, list[Part]]
 
-_READERS = 24
+_USERS = 24
 _ITEMS = 12
 
 
@@ -35,12 +35,12 @@ class Cards:
         self._remarks: dict[Op | Value, list[Remark]] = {}
         for remark in wiring.model.journal.remarks:
             self._remarks.setdefault(remark.about, []).append(remark)
-        self._reads: dict[Value, list[tuple[Scope, Reader, Read]]] = {}
+        self._reads: dict[Value, list[tuple[GraphWiring, User, Read]]] = {}
         for scope in wiring.scopes.values():
-            for value, readers in scope.readers.items():
-                for reader in readers:
-                    read = scope.reads[reader.op][reader.port] if reader.port is not None else None
-                    self._reads.setdefault(value, []).append((scope, reader, read or Read(value)))
+            for value, users in scope.users.items():
+                for user in users:
+                    read = scope.reads[user.op][user.port] if user.port is not None else None
+                    self._reads.setdefault(value, []).append((scope, user, read or Read(value)))
 
     def document(self, pictures: Iterable[Picture]) -> dict[str, Any]:
         """The cards of all ops that are drawn and of all tensors at them, as plain values for JSON."""
@@ -58,7 +58,7 @@ class Cards:
 
     # -- ops ----------------------------------------------------------------------------------------
 
-    def _op_facts(self, scope: Scope, op: Op) -> Iterator[Fact]:
+    def _op_facts(self, scope: GraphWiring, op: Op) -> Iterator[Fact]:
         region = self._model.region_of(op)
         if region is not None:
             yield "region", [(str(region), key_of(region.root))]
@@ -69,7 +69,7 @@ class Cards:
                 yield port_name(op, port), _read_parts(read)
         for captured in scope.captured.get(op, ()):
             yield "captures", [_link(captured)]
-        for value in scope.makes[op]:
+        for value in scope.results[op]:
             if value is not None:
                 yield "makes", [_link(value), (f" {_type(value)}", "")]
         for key, nested in op.subgraphs.items():
@@ -88,28 +88,28 @@ class Cards:
         if behind is not value:
             yield "rounds", [_link(behind)]
         scope = self._wiring.scopes[value.graph]
-        maker = scope.maker.get(value)
-        if maker is not None:
-            yield "made by", [(maker.label, key_of(maker))]
+        producer = scope.producer.get(value)
+        if producer is not None:
+            yield "made by", [(producer.label, key_of(producer))]
         reads = self._reads.get(value, [])
-        for _, reader, _ in reads[:_READERS]:
-            yield "read by", [(_reader_label(reader), key_of(reader.op))]
-        if len(reads) > _READERS:
-            yield "read by", [(f"and {len(reads) - _READERS:,} more", "")]
+        for _, user, _ in reads[:_USERS]:
+            yield "read by", [(_user_label(user), key_of(user.op))]
+        if len(reads) > _USERS:
+            yield "read by", [(f"and {len(reads) - _USERS:,} more", "")]
         for output in scope.given_as.get(value, ()):
             yield "output", [_link(output)]
         yield from self._quantization(value, reads)
 
-    def _quantization(self, value: Value, reads: list[tuple[Scope, Reader, Read]]) -> Iterator[Fact]:
+    def _quantization(self, value: Value, reads: list[tuple[GraphWiring, User, Read]]) -> Iterator[Fact]:
         """Every rounding with its numbers; why the tensor stays float, if it does."""
-        grids: dict[object, tuple[Quantization, list[Reader]]] = {}
-        for _, reader, read in reads:
+        grids: dict[object, tuple[Quantization, list[User]]] = {}
+        for _, user, read in reads:
             for one in read.quantizations:
-                grids.setdefault((one.grid, one.narrow), (one, []))[1].append(reader)
-        for one, readers in grids.values():
+                grids.setdefault((one.grid, one.narrow), (one, []))[1].append(user)
+        for one, users in grids.values():
             yield "quantized", [(_quantization_title(one), "")]
-            if len(readers) < len(reads):
-                yield "for", [(_reader_label(reader), key_of(reader.op)) for reader in readers[:_ITEMS]]
+            if len(users) < len(reads):
+                yield "for", [(_user_label(user), key_of(user.op)) for user in users[:_ITEMS]]
             if one.encoding is None:
                 yield "state", [("not calibrated", "")]
             else:
@@ -146,14 +146,14 @@ class Cards:
             yield f"{number}{remark.pass_name}", [(f"{remark.kind}: {remark.reason}{asked}{hint}", "")]
 
 
-def _values_at(scope: Scope, subject: Op | Value) -> Iterator[Value]:
+def _values_at(scope: GraphWiring, subject: Op | Value) -> Iterator[Value]:
     """The tensor itself, or what an op reads and makes."""
     if isinstance(subject, Value):
         yield subject
         return
     yield from (read.value for read in scope.reads[subject] if read is not None)
     yield from scope.captured.get(subject, ())
-    yield from (value for value in scope.makes[subject] if value is not None)
+    yield from (value for value in scope.results[subject] if value is not None)
 
 
 def _plain(facts: Iterable[Fact]) -> list[list[Any]]:
@@ -164,8 +164,8 @@ def _link(value: Value) -> Part:
     return value.name, key_of(value)
 
 
-def _reader_label(reader: Reader) -> str:
-    return reader.op.label if reader.port is not None else f"inside {reader.op.label}"
+def _user_label(user: User) -> str:
+    return user.op.label if user.port is not None else f"inside {user.op.label}"
 
 
 def _read_parts(read: Read) -> list[Part]:

@@ -1,4 +1,4 @@
-"""Finds the x of the places of ordered layers: long links become straight, boxes stand below their makers.
+"""Finds the x of the places of ordered layers: long links become straight, boxes stand below their producers.
 
 U. Brandes and B. Köpf, "Fast and simple horizontal coordinate assignment", 2001: places are joined with the
 median of their neighbours to vertical blocks, which are then packed. This is done from above and from below,

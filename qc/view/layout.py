@@ -76,21 +76,21 @@ def layout(boxes: Sequence[Box], links: Sequence[Link]) -> Layout:
 
 
 def layers_of(count: int, links: Sequence[Link]) -> list[int]:
-    """The layer of every box: below all it depends on, and then as near to its readers as costs nothing."""
-    makers: list[list[int]] = [[] for _ in range(count)]
-    readers: list[list[int]] = [[] for _ in range(count)]
+    """The layer of every box: below all it depends on, and then as near to its users as costs nothing."""
+    producers: list[list[int]] = [[] for _ in range(count)]
+    users: list[list[int]] = [[] for _ in range(count)]
     outgoing = [0] * count
     for source, targets in links:
         outgoing[source] += 1
         for target in dict.fromkeys(targets):
-            makers[target].append(source)
-            readers[source].append(target)
+            producers[target].append(source)
+            users[source].append(target)
     layers = [0] * count
     for box in range(count):
-        layers[box] = max((layers[maker] + 1 for maker in makers[box]), default=0)
+        layers[box] = max((layers[producer] + 1 for producer in producers[box]), default=0)
     for box in reversed(range(count)):
-        if readers[box] and outgoing[box] > len(makers[box]):
-            layers[box] = min(layers[reader] for reader in readers[box]) - 1
+        if users[box] and outgoing[box] > len(producers[box]):
+            layers[box] = min(layers[user] for user in users[box]) - 1
     return layers
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from qc.diff.wiring import Read, Scope
+from qc.diff.wiring import GraphWiring, Read
 from qc.ir.facts.constants import constant_data
 from qc.ir.facts.op_traits import is_parameter
 from qc.ir.graph import Graph, Op, Value
@@ -63,7 +63,7 @@ class End:
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """A tensor, from the box that makes it to those that read it."""
+    """A tensor, from the box that produces it to those that read it."""
 
     value: Value
     source: Box
@@ -71,7 +71,7 @@ class Line:
 
     @property
     def format(self) -> str:
-        """The format that all readers see; empty if it is none or not the same for all."""
+        """The format that all users see; empty if it is none or not the same for all."""
         formats = {end.format for end in self.ends}
         return formats.pop() if len(formats) == 1 else ""
 
@@ -99,7 +99,7 @@ class Picture:
         return [Link(number[line.source], tuple(number[end.box] for end in line.ends)) for line in self.lines]
 
 
-def picture_of(scope: Scope, label: str, shown: Container[Op]) -> Picture:
+def picture_of(scope: GraphWiring, label: str, shown: Container[Op]) -> Picture:
     """The picture of the ops of a graph that are to be shown."""
     painter = _Painter(scope, shown)
     painter.paint()
@@ -111,7 +111,7 @@ def picture_of(scope: Scope, label: str, shown: Container[Op]) -> Picture:
 class _Painter:
     """Makes boxes and lines; ``ops`` are the ops that are drawn."""
 
-    def __init__(self, scope: Scope, shown: Container[Op]) -> None:
+    def __init__(self, scope: GraphWiring, shown: Container[Op]) -> None:
         self.scope = scope
         self.ops = {op: None for op in scope.ops if op in shown}
         self.boxes: list[Box] = []
@@ -122,12 +122,12 @@ class _Painter:
         """Goes through the graph in topological order."""
         whole = len(self.ops) == len(self.scope.ops)
         for value in self.scope.graph.inputs:
-            used = any(reader.op in self.ops for reader in self.scope.readers.get(value, ()))
+            used = any(user.op in self.ops for user in self.scope.users.get(value, ()))
             if constant_data(value) is None and (used or whole):
                 self._add(Box("input", value, value.name), [value])
         for op in self.ops:
             self._paint_op(op)
-        for output, read in self.scope.results.items():
+        for output, read in self.scope.outputs.items():
             if whole or read.value in self._line_of:
                 self._add(Box("output", output, output.name), [], [read])
 
@@ -136,11 +136,11 @@ class _Painter:
         reads += [Read(value) for value in self.scope.captured.get(op, ())]
         region = op.graph.model.region_of(op)
         box = Box("op", op, op_type(op), op.name, tuple(self._rows(op)), region, self._is_quantized(op))
-        makes = [value for value in self.scope.makes[op] if value is not None]
-        self._add(box, makes, [read for read in reads if constant_data(read.value) is None])
+        results = [value for value in self.scope.results[op] if value is not None]
+        self._add(box, results, [read for read in reads if constant_data(read.value) is None])
 
-    def _add(self, box: Box, makes: list[Value], reads: Sequence[Read] = ()) -> None:
-        """Adds a box, and leads to it what it reads: by a reference if what makes it is not drawn."""
+    def _add(self, box: Box, results: list[Value], reads: Sequence[Read] = ()) -> None:
+        """Adds a box, and leads to it what it reads: by a reference if what produces it is not drawn."""
         for read in reads:
             line = self._line_of.get(read.value)
             if line is None:
@@ -149,7 +149,7 @@ class _Painter:
                 self.lines.append(line)
             line.ends.append(End(box, format_of(read)))
         self.boxes.append(box)
-        for value in makes:
+        for value in results:
             self._line_of[value] = Line(value, box)
             self.lines.append(self._line_of[value])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from qc.diff.wiring import Scope, Wiring
+from qc.diff.wiring import GraphWiring, Wiring
 from qc.ir.errors import UsageError, nearest
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
@@ -73,7 +73,7 @@ def _around(wiring: Wiring, crop: Crop) -> dict[Op, None]:
     return found
 
 
-def _find(wiring: Wiring, name: str) -> tuple[Scope, Value]:
+def _find(wiring: Wiring, name: str) -> tuple[GraphWiring, Value]:
     names: dict[str, None] = {}
     for graph, scope in wiring.scopes.items():
         for value in graph.values():
@@ -83,15 +83,15 @@ def _find(wiring: Wiring, name: str) -> tuple[Scope, Value]:
     raise UsageError(f"the model has no tensor '{name}'{nearest(name, list(names))}")
 
 
-def _touching(scope: Scope, value: Value) -> Iterator[Op]:
-    if value in scope.maker:
-        yield scope.maker[value]
-    yield from (reader.op for reader in scope.readers.get(value, ()))
+def _touching(scope: GraphWiring, value: Value) -> Iterator[Op]:
+    if value in scope.producer:
+        yield scope.producer[value]
+    yield from (user.op for user in scope.users.get(value, ()))
 
 
-def _computed(scope: Scope, op: Op) -> Iterator[Value]:
+def _computed(scope: GraphWiring, op: Op) -> Iterator[Value]:
     """The tensors at ``op`` that are made by ops of its graph."""
     reads = (read.value for read in scope.reads[op] if read is not None)
-    for value in (*reads, *scope.captured.get(op, ()), *scope.makes[op]):
-        if value is not None and value in scope.maker:
+    for value in (*reads, *scope.captured.get(op, ()), *scope.results[op]):
+        if value is not None and value in scope.producer:
             yield value

@@ -74,7 +74,7 @@ def draw(picture: Picture, regions: Mapping[str, str]) -> Drawing:
 
 
 def _draw_line(parent: Element, line: Line, route: Route) -> None:
-    """The trunk, and a branch with a head for every reader."""
+    """The trunk, and a branch with a head for every user."""
     whole = line.format
     group = SubElement(parent, "g", {"class": f"line {format_class(whole)}", "data-card": key_of(line.value)})
     reached = max(depth for depth, _ in route.branches)
@@ -131,7 +131,7 @@ def _trunk(stations: Sequence[Station]) -> str:
 
 
 def _branch(route: Route, depth: int, end: Station) -> str:
-    """From the last station that is shared to the reader."""
+    """From the last station that is shared to the user."""
     last = route.trunk[depth - 1]
     path = f"M{_at(last.x, last.bottom)}{_curve(last, end, straight=depth == 1)}"
     return f"{path}L{_at(end.x, end.bottom)}"

@@ -14,7 +14,7 @@ from support.graphs import float_models
 from support.models import parse, random_feeds
 from support.pipelines import QUANTIZE, apply, artifact
 
-from qc.diff import Count, ModelDiff, diff_models
+from qc.diff import ChangeCount, ModelDiff, diff_models
 from qc.ir import lift
 from qc.ir.quant.spec import Encoding, QuantSpec
 from qc.ir.quant_table import Site
@@ -76,13 +76,13 @@ def test_an_inserted_op(renamed: bool) -> None:
 def test_a_removed_op() -> None:
     found = diff(CHAIN, CHAIN.replace("b = Relu(a)", "").replace("Conv(b, v)", "Conv(a, v)"))
     assert lines(found, "ops") == ["- Relu of 'b': behind 'a', before Conv of 'c'"]
-    assert found.count("ops") == Count(removed=1)
+    assert found.count("ops") == ChangeCount(removed=1)
 
 
 def test_an_op_that_became_another() -> None:
     found = diff(CHAIN, CHAIN.replace("b = Relu(a)", "s = Sigmoid(a) b = Mul(s, a)"))
     assert lines(found, "ops") == ["~ Relu of 'b': became Sigmoid of 's', Mul of 'b'"]
-    assert found.count("ops") == Count(added=2, removed=1)
+    assert found.count("ops") == ChangeCount(added=2, removed=1)
 
 
 def test_many_ops_that_became_one() -> None:
@@ -162,7 +162,7 @@ def test_names_that_moved_on_mean_nothing() -> None:
         name for node in after.graph.node for name in node.output
     }
     assert len(shared) >= 10
-    assert diff(before, after).count("ops") == Count(added=1)
+    assert diff(before, after).count("ops") == ChangeCount(added=1)
     assert set(groups(diff(before, after))) == {"ops", "names"}
 
 
@@ -298,7 +298,7 @@ def test_quantizing_shows_as_quantizing(renamed: bool, weight: str) -> None:
     found = diff(model, rename(lowered) if renamed else lowered)
     (fold,) = lines(found, "ops")
     assert fold == "- BatchNormalization of 'n': folded into Conv of 'a'"
-    assert found.count("quantizers") == Count(added=len(ir.quant.quantizers()))
+    assert found.count("quantizers") == ChangeCount(added=len(ir.quant.quantizers()))
     assert any(line.startswith(f"+ 'w': {weight} symmetric") for line in lines(found, "quantizers"))
     assert set(groups(found)) <= {"model", "ops", "quantizers", "names"}
 
@@ -418,17 +418,17 @@ def test_inserted_ops_and_nothing_else_are_found(model: ModelProto, data: st.Dat
     longer.CopyFrom(model)
     for position in range(len(model.graph.node) - 1, -1, -1):
         name = longer.graph.node[position].output[0]
-        readers = [node for node in longer.graph.node[position + 1 :] if name in node.input]
+        users = [node for node in longer.graph.node[position + 1 :] if name in node.input]
         constant = longer.graph.node[position].op_type == "Constant"
-        if readers and not constant and data.draw(st.booleans()):
+        if users and not constant and data.draw(st.booleans()):
             count += 1
-            for node in readers:
+            for node in users:
                 node.input[:] = [f"{name}_abs" if one == name else one for one in node.input]
             longer.graph.node.insert(position + 1, helper.make_node("Abs", [name], [f"{name}_abs"]))
     found = diff(model, longer)
-    assert found.count("ops") == Count(added=count)
+    assert found.count("ops") == ChangeCount(added=count)
     assert groups(found) == (["ops"] if count else [])
-    assert diff(longer, model).count("ops") == Count(removed=count)
+    assert diff(longer, model).count("ops") == ChangeCount(removed=count)
 
 
 @settings(max_examples=15)
@@ -449,4 +449,4 @@ def test_a_long_chain_and_a_value_with_many_readers() -> None:
     graph.graph.node.extend(nodes)
     found = diff(graph, rename(graph))
     assert groups(found) == ["names"]
-    assert found.count("names") == Count(changed=2_999 + 2_000)
+    assert found.count("names") == ChangeCount(changed=2_999 + 2_000)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.models import parse
 
-from qc.diff.wiring import Read, Scope, Wiring
+from qc.diff.wiring import GraphWiring, Read, Wiring
 from qc.ir import lift
 from qc.ir.graph import Op
 from qc.ir.model import Model
@@ -24,12 +24,12 @@ g (float[2,3] x) => (float[2,3] y, float[2,3] z)
 """
 
 
-def wired(text: str) -> tuple[Model, Scope]:
+def wired(text: str) -> tuple[Model, GraphWiring]:
     model = lift(parse(text))
     return model, Wiring(model).scopes[model.graph]
 
 
-def first_read(scope: Scope, op_type: str, port: int = 0) -> Read:
+def first_read(scope: GraphWiring, op_type: str, port: int = 0) -> Read:
     op = next(op for op in scope.ops if op.op_type == op_type)
     found = scope.reads[op][port]
     assert found is not None
@@ -40,20 +40,20 @@ def types(ops: list[Op]) -> list[str]:
     return [op.op_type for op in ops]
 
 
-def test_a_pair_is_a_mark_on_the_tensor_it_rounds() -> None:
+def test_a_pair_is_a_quantization_on_the_tensor_it_rounds() -> None:
     _, scope = wired(PAIR)
     assert types(scope.ops) == ["Relu", "Neg"]
     read = first_read(scope, "Relu")
-    (mark,) = read.marks
+    (quantization,) = read.quantizations
     assert read.value.name == "x"
-    assert str(mark.spec) == "uint8 symmetric"
-    assert mark.encoding is not None and float(mark.encoding.scale) == 0.5
-    assert types(list(mark.ops)) == ["QuantizeLinear", "DequantizeLinear"]
+    assert str(quantization.spec) == "uint8 symmetric"
+    assert quantization.encoding is not None and float(quantization.encoding.scale) == 0.5
+    assert types(list(quantization.ops)) == ["QuantizeLinear", "DequantizeLinear"]
     assert first_read(scope, "Neg") == Read(read.value)
-    assert [reader.op.op_type for reader in scope.readers[read.value]] == ["Relu", "Neg"]
+    assert [user.op.op_type for user in scope.users[read.value]] == ["Relu", "Neg"]
 
 
-@pytest.mark.parametrize(
+@pytest.quantization.parametrize(
     ("change", "visible"),
     [
         (("DequantizeLinear(q, s, o)", "DequantizeLinear(q, t, o)"), ["QuantizeLinear", "DequantizeLinear"]),
@@ -79,8 +79,8 @@ def test_stored_codes_are_the_constant_they_stand_for() -> None:
         }"""
     )
     read = first_read(scope, "MatMul", 1)
-    assert read.value.name == "w" and read.marks[0].stored
-    assert read.marks[0].spec.granularity == PerChannel(1)
+    assert read.value.name == "w" and read.quantizations[0].stored
+    assert read.quantizations[0].spec.granularity == PerChannel(1)
     assert [value.name for value in scope.constants] == ["w"]
     assert scope.constants == [value for value in model.graph.values() if value.name == "w"]
 
@@ -92,8 +92,8 @@ def test_blocks() -> None:
             y = MatMul(x, d)
         }"""
     )
-    (mark,) = first_read(scope, "MatMul", 1).marks
-    assert (str(mark.spec.format), mark.spec.granularity) == ("int4", PerBlock(0, 2))
+    (quantization,) = first_read(scope, "MatMul", 1).quantizations
+    assert (str(quantization.spec.format), quantization.spec.granularity) == ("int4", PerBlock(0, 2))
 
 
 def test_constant_ops_are_constants() -> None:
@@ -110,8 +110,8 @@ def test_an_output_behind_a_pair_is_what_was_rounded() -> None:
             a = Relu(x) q = QuantizeLinear(a, s, o) y = DequantizeLinear(q, s, o)
         }"""
     )
-    read = scope.results[model.graph.outputs[0]]
-    assert read.value.name == "a" and len(read.marks) == 1
+    read = scope.outputs[model.graph.outputs[0]]
+    assert read.value.name == "a" and len(read.quantizations) == 1
 
 
 def test_a_tensor_of_an_enclosing_graph_is_seen_through_its_rounding() -> None:
@@ -132,15 +132,15 @@ def test_a_tensor_of_an_enclosing_graph_is_seen_through_its_rounding() -> None:
     x = model.graph.inputs[0]
     assert [first_read(scope, types(scope.ops)[0]).value for scope in branches] == [x, x]
     assert list(main.captured.values()) == [(x,)]
-    assert main.readers[x][0].port is None
+    assert main.users[x][0].port is None
 
 
-def test_a_quantizer_of_the_ir_is_a_mark() -> None:
+def test_a_quantizer_of_the_ir_is_a_quantization() -> None:
     model = lift(parse("g (float[2] x) => (float[2] y) { a = Neg(x) b = Add(a, a) y = Mul(a, b) }"))
     a = next(value for value in model.graph.values() if value.name == "a")
     spec = QuantSpec.of("int8", symmetric=True)
     quantizer = model.quant.place(Site(a), spec, "for the test")
-    assert first_read(Wiring(model).scopes[model.graph], "Add").marks[0].grid == spec
+    assert first_read(Wiring(model).scopes[model.graph], "Add").quantizations[0].grid == spec
     model.quant.calibrate(quantizer, Encoding(spec, np.asarray(0.5), np.asarray(0)), "for the test")
-    (mark,) = first_read(Wiring(model).scopes[model.graph], "Mul").marks
-    assert mark.quantizer is quantizer and mark.encoding is quantizer.encoding
+    (quantization,) = first_read(Wiring(model).scopes[model.graph], "Mul").quantizations
+    assert quantization.quantizer is quantizer and quantization.encoding is quantizer.encoding

@@ -13,11 +13,11 @@ from .alignment import Alignment, align, are_names_kept
 from .contents import Contents
 from .edits import Edit, find_edits
 from .folding import Fold, Folding
-from .wiring import Scope, Wiring
+from .wiring import GraphWiring, Wiring
 
 
 @dataclass(frozen=True)
-class ScopePair:
+class GraphPair:
     """Two graphs that correspond.
 
     Attributes:
@@ -27,8 +27,8 @@ class ScopePair:
         folds: what became part of the weights of an op, by that op of the first graph.
     """
 
-    a: Scope
-    b: Scope
+    a: GraphWiring
+    b: GraphWiring
     label: str
     by_position: bool
     edits: list[Edit]
@@ -36,7 +36,7 @@ class ScopePair:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ModelPair:
     """Two models and what of one is what of the other.
 
     Attributes:
@@ -48,9 +48,9 @@ class Comparison:
     names_kept: bool
     alignment: Alignment = field(default_factory=Alignment)
     contents: Contents = field(default_factory=Contents)
-    scopes: list[ScopePair] = field(default_factory=list)
+    scopes: list[GraphPair] = field(default_factory=list)
 
-    def pairs(self, pair: ScopePair) -> Iterator[tuple[Op, Op]]:
+    def pairs(self, pair: GraphPair) -> Iterator[tuple[Op, Op]]:
         """The paired ops of two graphs, in the order of the first."""
         for op in pair.a.ops:
             partner = self.alignment.ops.get(op)
@@ -62,10 +62,10 @@ class Comparison:
         return self.alignment.values_back.get(b, b).name
 
 
-def compared(a: Model, b: Model) -> Comparison:
+def compared(a: Model, b: Model) -> ModelPair:
     """Aligns two models: main graphs, functions of one name, then what is nested in paired ops."""
     wirings = Wiring(a), Wiring(b)
-    found = Comparison(*wirings, are_names_kept(*(wiring.scopes.values() for wiring in wirings)))
+    found = ModelPair(*wirings, are_names_kept(*(wiring.scopes.values() for wiring in wirings)))
     pending: deque[tuple[Graph, Graph, str]] = deque([(a.graph, b.graph, "")])
     pending += [
         (a.functions[key], b.functions[key], f"function {function_label(key)}")
@@ -86,7 +86,7 @@ def compared(a: Model, b: Model) -> Comparison:
     return found
 
 
-def _paired(found: Comparison, a: Scope, b: Scope, label: str, by_position: bool) -> ScopePair:
+def _paired(found: ModelPair, a: GraphWiring, b: GraphWiring, label: str, by_position: bool) -> GraphPair:
     """Aligns two graphs, and sees which ops came and went."""
     align(a, b, by_position, found.names_kept, found.alignment, found.contents)
     edits = find_edits(a, b, by_position, found.alignment)
@@ -97,7 +97,7 @@ def _paired(found: Comparison, a: Scope, b: Scope, label: str, by_position: bool
             edit.fold = folding.find(edit.removed)
             if edit.fold is not None:
                 folds[edit.fold.into] = edit.fold
-    return ScopePair(a, b, label, by_position, edits, folds)
+    return GraphPair(a, b, label, by_position, edits, folds)
 
 
 def function_label(key: tuple[str, str, str]) -> str:
