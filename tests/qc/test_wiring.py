@@ -53,7 +53,7 @@ def test_a_pair_is_a_quantization_on_the_tensor_it_rounds() -> None:
     assert [user.op.op_type for user in scope.users[read.value]] == ["Relu", "Neg"]
 
 
-@pytest.quantization.parametrize(
+@pytest.mark.parametrize(
     ("change", "visible"),
     [
         (("DequantizeLinear(q, s, o)", "DequantizeLinear(q, t, o)"), ["QuantizeLinear", "DequantizeLinear"]),
