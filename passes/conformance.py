@@ -12,11 +12,11 @@ from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.quant.arithmetic import quantize
 from qc.ir.quant.formats import IntFormat, parse_format
+from qc.ir.quant.ranges import encoding_of_range
 from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, PerTensor, Quantizer
 
 from .framework.target import Target
 from .framework.target_rules import FormatRule
-from .quantize.calibration.ranges import encoding_of_range
 from .quantize.placement.dataflow import is_plain_float
 from .quantize.placement.units import Input, Unit, UnitMap
 

@@ -16,8 +16,8 @@ from qc.ir.facts.weights import QuantizedWeight, Weights
 from .named_pipelines import pipeline_names, resolve_pipeline
 from qc.passes.quantize.set_precision import set_precision
 from .reading import read_model
+from qc.runtime import SimulatedQuantizer, Simulation
 from .sensitivity import QuantizerSensitivity, Sensitivity, measure_sensitivity
-from .simulation import SimulatedQuantizer, Simulation
 from .weights import read_weights, save_weights
 
 __all__ = [

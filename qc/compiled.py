@@ -15,14 +15,15 @@ from qc.ir.facts.weights import Weights, weights_of
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
 from qc.ir.onnx.save import external_files, stage_model
+from qc.ir.quant.ranges import GridOf
 from qc.passes import Artifact, PassContext, PipelineReport
-from qc.passes.framework.context import GridOf
 from qc.passes.framework.target import Target
 from qc.passes.lower.rounding.simulation import WeightRounding
 from qc.passes.lower.to_simulation import ToSimulation
+from qc.runtime import Simulation
+from qc.runtime.evaluation.simulation import rounding_of
 
 from .coverage import Coverage
-from .simulation import Simulation
 from .view import Crop, html_page
 
 
@@ -86,13 +87,14 @@ class Compiled:
 
         Args:
             settable_weights: whether the grids of weights can be set too, not only those of activations. Then
-                weights are rounded at every run, ties to even; those on shifted grids stay as they are.
+                weights are rounded at every run, ties as in the simulation; those on shifted grids stay as
+                they are.
             threads: threads within an op; None for one per physical core.
             device: where it runs, as for :func:`qc.compile`.
         """
         model = self.simulation
         if settable_weights:
-            model = self._simulated(ToSimulation(weights=WeightRounding.SETTABLE))
+            model = self._simulated(ToSimulation(rounding_of(model), WeightRounding.SETTABLE))
         base_dir = self.ir.base_dir
         return Simulation(
             model, base_dir=base_dir, threads=threads, device=device, origin=self.ir, grids=self.grids

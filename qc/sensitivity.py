@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 from qc.ir.errors import UsageError
 from qc.ir.quant.formats import IntFormat
 from qc.passes import NullProgress, Progress
-from qc.runtime import Data, load_data, model_inputs
-from qc.runtime.evaluation.scores import Sums
+from qc.runtime import SimulatedQuantizer, Simulation, harm, load_data, model_inputs, parse_metric
+from qc.runtime.evaluation.simulation import OFF
 
 from .compiled import Compiled
-from .simulation import OFF, Setting, Simulation
 
 
 @dataclass(frozen=True)
@@ -89,74 +86,33 @@ def measure_sensitivity(
             "no quantizer can be turned on and off: the pipeline places none, or on biases alone"
         )
     if bits is not None:
-        whole = whole.with_encodings(_integers(whole, bits))
-    none = whole.with_encodings(dict.fromkeys(whole.quantizers, OFF))
-    variants = [whole]
-    for name, quantizer in whole.quantizers.items():
-        assert quantizer.encoding is not None
-        variants += [none.with_encodings({name: quantizer.encoding}), whole.with_encodings({name: OFF})]
+        whole = whole.with_encodings(dict.fromkeys(_integers(whole), bits))
+    metric = parse_metric("sqnr")
+    metric.check(compiled.ir.origin)
     feeds = load_data(data, model_inputs(compiled.ir.origin))
-    count, noises = _compare(none, variants, feeds, samples, progress or NullProgress())
-    rows = [
-        QuantizerSensitivity(name, quantizer.tensors, str(spec), alone.sqnr_db, without.sqnr_db)
-        for (name, quantizer), alone, without in zip(
-            whole.quantizers.items(), noises[1::2], noises[2::2], strict=True
-        )
-        if (spec := quantizer.encoding and quantizer.encoding.spec)
-    ]
-    return Sensitivity(count, noises[0].sqnr_db, tuple(sorted(rows, key=lambda row: row.alone_db)))
-
-
-def _integers(simulation: Simulation, bits: int) -> dict[str, Setting]:
-    """A width for every quantizer with an integer format."""
-    return {
-        name: bits
-        for name, quantizer in simulation.quantizers.items()
-        if quantizer.encoding is not None and isinstance(quantizer.encoding.spec.format, IntFormat)
-    }
-
-
-def _compare(
-    reference: Simulation,
-    variants: Sequence[Simulation],
-    feeds: Data,
-    samples: int | None,
-    progress: Progress,
-) -> tuple[int, list[_Noise]]:
-    """Runs the first feeds; their number, and how far each variant is from the reference."""
+    runs = 1 + 2 * len(whole.quantizers)
     length = samples if feeds.length is None else min(feeds.length, samples or feeds.length)
-    task = progress.start("turning quantizers on and off", None if length is None else length * len(variants))
-    noises = [_Noise() for _ in variants]
-    count = 0
-    for feed in islice(feeds, samples):
-        expected = reference.run(feed)
-        for variant, noise in zip(variants, noises, strict=True):
-            noise.add(expected, variant.run(feed))
-            task.advance()
-        count += 1
+    task = (progress or NullProgress()).start(
+        "turning quantizers on and off", None if length is None else length * runs
+    )
+    groups = {name: [name] for name in whole.quantizers}
+    found = harm(whole, groups, metric, islice(feeds, samples), alone=True, on_run=task.advance)
     task.finish()
-    if not noises[0].is_known:
-        raise UsageError("no output of the model is a float tensor, so there is nothing to compare")
-    return count, noises
+    rows = [
+        QuantizerSensitivity(name, one.tensors, _format(one), found.alone[name], found.changed[name])
+        for name, one in whole.quantizers.items()
+    ]
+    return Sensitivity(found.feeds, found.whole, tuple(sorted(rows, key=lambda row: row.alone_db)))
 
 
-class _Noise:
-    """How far the outputs are from those of the reference, summed up over any number of feeds."""
+def _integers(simulation: Simulation) -> list[str]:
+    """The quantizers with integer formats."""
+    return [
+        name
+        for name, held in simulation.quantizers.items()
+        if held.encoding is not None and isinstance(held.encoding.spec.format, IntFormat)
+    ]
 
-    def __init__(self) -> None:
-        self._sums: dict[str, Sums] = {}
 
-    def add(self, expected: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-        """Adds the outputs of one feed."""
-        for output, value in expected.items():
-            self._sums.setdefault(output, Sums()).add_value(value, found[output], f"output '{output}'")
-
-    @property
-    def is_known(self) -> bool:
-        """Whether any output is a float tensor."""
-        return any(sums.floating for sums in self._sums.values())
-
-    @property
-    def sqnr_db(self) -> float:
-        """Of the worst float output."""
-        return min(sums.sqnr_db for sums in self._sums.values() if sums.floating)
+def _format(quantizer: SimulatedQuantizer) -> str:
+    return str(quantizer.encoding.spec) if quantizer.encoding is not None else OFF

@@ -4,17 +4,21 @@ from .data.files import load_labels
 from .data.inputs import InputInfo, model_inputs
 from .data.load import Data, load_data, random_data
 from .evaluation.evaluate import CandidateScore, Evaluation, MetricScore, evaluate
-from .evaluation.metrics import Metric, parse_metric
-from .evaluation.scores import OutputScore
+from .evaluation.harm import Harm, harm
+from .evaluation.simulation import SimulatedQuantizer, Simulation
 from .executors.in_process import OrtExecutor
 from .executors.recorded import RecordedExecutor, Recorder
 from .executors.segments import SegmentRunner
 from .executors.sharded import ShardedExecutor, process_executor
+from .metrics.metric import Metric
+from .metrics.parse import parse_metric
+from .metrics.sums import OutputScore
 from .native.library import library_path
 from .observers.insert import add_observers
 from .protos.parts import expose_tensors
 from .sessions.open import open_session, run_session
 from .sessions.providers import choose_provider
+from .sessions.runnable import OpenModel, Runnable
 from .speed.bench import Benchmark, ModelCost, bench
 from .speed.latency import Latency
 from .statistics.model import ModelStatistics
@@ -25,24 +29,30 @@ __all__ = [
     "CandidateScore",
     "Data",
     "Evaluation",
+    "Harm",
     "InputInfo",
     "Latency",
     "Metric",
     "MetricScore",
     "ModelCost",
     "ModelStatistics",
+    "OpenModel",
     "OrtExecutor",
     "OutputScore",
     "RecordedExecutor",
     "Recorder",
+    "Runnable",
     "SegmentRunner",
     "ShardedExecutor",
+    "SimulatedQuantizer",
+    "Simulation",
     "TensorStatistics",
     "add_observers",
     "bench",
     "choose_provider",
     "evaluate",
     "expose_tensors",
+    "harm",
     "library_path",
     "load_data",
     "load_labels",

@@ -23,6 +23,7 @@ RUNTIME_FOLDERS = [
     "data",
     "observers",
     "sessions",
+    "metrics",
     "executors",
     "speed",
     "evaluation",

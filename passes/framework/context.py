@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from qc.ir.errors import UsageError
-from qc.ir.quant.spec import Encoding, QuantSpec
+from qc.ir.quant.ranges import GridOf
 
 if TYPE_CHECKING:
     from qc.ir.executor import Executor, Feed
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from .target import Target
 
 T = TypeVar("T")
-
-# How a calibration finds the grid of a quantizer, also for other specs than it has.
-GridOf = Callable[[QuantSpec], Encoding]
 
 # What a pass can need, in words, and how a user gives it.
 NEEDS = {

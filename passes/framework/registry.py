@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import functools
 import importlib
-import inspect
-import pkgutil
 from collections.abc import Iterable, Iterator
-from types import ModuleType
+from itertools import chain
 
-from qc.ir.base.plugins import plugins
+from qc.ir.base.plugins import plugins, subclasses_below
 from qc.ir.errors import UsageError, nearest
 
 from .base import Pass
@@ -63,28 +61,8 @@ def registry() -> Registry:
     """All passes of qc and of the installed plugins, found once per process."""
     package = importlib.import_module("qc.passes")
     modules = [package, *(plugin.module for plugin in plugins())]
-    return Registry(cls for module in modules for cls in passes_below(module))
-
-
-def passes_below(module: ModuleType) -> list[type[Pass]]:
-    """The passes defined in a module, or in all modules of a package and its folders, in a fixed order."""
-    found = passes_in(module)
-    for info in sorted(pkgutil.iter_modules(getattr(module, "__path__", [])), key=lambda info: info.name):
-        found += passes_below(importlib.import_module(f"{module.__name__}.{info.name}"))
-    return found
-
-
-def passes_in(module: ModuleType) -> list[type[Pass]]:
-    """The passes defined in this very module; abstract and underscored classes are building blocks."""
-    return [
-        item
-        for name, item in sorted(vars(module).items())
-        if isinstance(item, type)
-        and issubclass(item, Pass)
-        and item.__module__ == module.__name__
-        and not inspect.isabstract(item)
-        and not name.startswith("_")
-    ]
+    found = (subclasses_below(module, Pass) for module in modules)  # type: ignore[type-abstract]
+    return Registry(chain.from_iterable(found))
 
 
 def _path(cls: type[Pass]) -> str:

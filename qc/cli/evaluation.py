@@ -175,8 +175,10 @@ def _checked_data(job: Job, questions: Questions, pipeline: PipelineFile | None)
 def _metrics(job: Job, questions: Questions) -> tuple[list[Metric], np.ndarray | None]:
     """The metrics and labels, which are looked at before any work."""
     labels = load_labels(questions.labels) if questions.labels is not None else None
-    outputs = [output.name for output in job.read().graph.output]
-    return [parse_metric(text, outputs, labels is not None) for text in questions.metrics], labels
+    metrics = [parse_metric(text, labels is not None) for text in questions.metrics]
+    for metric in metrics:
+        metric.check(job.read())
+    return metrics, labels
 
 
 def _models(

@@ -24,8 +24,9 @@ numbers of another one that is rounded to the same grid, such as the result of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from onnx import ModelProto
@@ -38,7 +39,9 @@ from qc.ir.quant.arithmetic import Rounding
 from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.spec import Encoding
 from qc.report.words import count
-from qc.runtime import Data, OrtExecutor
+from qc.runtime import Data, OpenModel
+from qc.runtime.evaluation.judge import Judged, judge
+from qc.runtime.metrics.metric import Sample
 from qc.runtime.native import kernels
 
 from .places import Place, SimulatedTensors, find_places
@@ -118,7 +121,7 @@ def layer_errors(
 
     Args:
         compiled: the result of a compilation, with quantizers that have numbers.
-        data: what to measure on; it is read twice, in step.
+        data: what to measure on; it is read once.
         threads: threads within an op; None for one per physical core.
         device: where the models run, as for :func:`qc.compile`; errors are summed up on the CPU.
         track: gives back the feeds, one after the other, to show progress.
@@ -127,7 +130,7 @@ def layer_errors(
         UsageError: nothing is quantized, a quantizer has no numbers, or there is no such device.
         QcError: CUDA is asked for but cannot be used.
         ModelError: a model does not run.
-        DataError: the data is empty, does not fit the model, or can be read only once.
+        DataError: the data is empty or does not fit the model.
     """
     simulation = SimulatedTensors(compiled.simulation)
     model = ModelProto()
@@ -136,38 +139,36 @@ def layer_errors(
     if not places:
         others = f" ({inside} inside bodies are not looked at)" if inside else ""
         raise UsageError(f"no tensor of the main graph is quantized: there are no errors to measure{others}")
-    executor = OrtExecutor(threads=threads, provider=device)
-    base_dir = compiled.ir.base_dir
+    settings: dict[str, Any] = {"base_dir": compiled.ir.base_dir, "threads": threads, "provider": device}
     exact = dict.fromkeys(name for place in places for name in (place.reference, place.isolated) if name)
     rounded = dict.fromkeys(place.simulated for place in places if place.simulated is not None)
-    floats = executor.run(model, track(data), list(exact), base_dir=base_dir)
-    simulated = executor.run(simulation.model, data, list(rounded), base_dir=base_dir)
-    feeds = 0
-    for index, (x, y) in enumerate(zip(floats, simulated, strict=True)):
-        for place in places:
-            _measure(place, x, y, simulation.rounding, index)
-        x.clear()  # or they would be held until those of the next feed are there
-        y.clear()
-        feeds += 1
-    seen = [place for place in places if place.alone.elements]
-    return LayerErrors(feeds, tuple(map(_error, seen)), inside, len(places) - len(seen))
+    floats = OpenModel(model, outputs=list(exact), **settings)
+    simulated = OpenModel(simulation.model, outputs=list(rounded), **settings)
+    tally = _PlaceErrors(places, simulation.rounding)
+    feeds = judge(floats, [Judged(simulated, [tally])], track(data))
+    layers = tally.value()
+    return LayerErrors(feeds, layers, inside, len(places) - len(layers))
 
 
-def _measure(
-    place: Place,
-    floats: Mapping[str, np.ndarray],
-    simulated: Mapping[str, np.ndarray],
-    rounding: Rounding,
-    index: int,
-) -> None:
-    x, where = floats[place.reference], f"'{place.reference}' on feed {index}"
-    if place.isolated is not None:
-        place.alone.add_value(x, floats[place.isolated], where)
-    else:
-        assert place.quantizer.encoding is not None
-        place.alone.add(x, _round(x, place.quantizer.encoding, rounding))
-    if place.simulated is not None:
-        place.together.add_value(x, simulated[place.simulated], where)
+class _PlaceErrors:
+    """The errors at all places, as a tally of the simulation against the probing float model."""
+
+    def __init__(self, places: Sequence[Place], rounding: Rounding) -> None:
+        self._places, self._rounding = places, rounding
+
+    def add(self, sample: Sample) -> None:
+        for place in self._places:
+            x, where = sample.reference[place.reference], f"'{place.reference}' on feed {sample.index}"
+            if place.isolated is not None:
+                place.alone.add_value(x, sample.reference[place.isolated], where)
+            else:
+                assert place.quantizer.encoding is not None
+                place.alone.add(x, _round(x, place.quantizer.encoding, self._rounding))
+            if place.simulated is not None:
+                place.together.add_value(x, sample.outputs[place.simulated], where)
+
+    def value(self) -> tuple[LayerError, ...]:
+        return tuple(_error(place) for place in self._places if place.alone.elements)
 
 
 def _round(array: np.ndarray, encoding: Encoding, rounding: Rounding) -> np.ndarray:

@@ -16,7 +16,8 @@ from qc.ir.quant import arithmetic
 from qc.ir.quant.arithmetic import Rounding
 from qc.ir.quant.spec import Quantizer
 from qc.ir.quant_table import Site
-from qc.runtime.evaluation.scores import Sums
+from qc.runtime.evaluation.simulation import rounding_of
+from qc.runtime.metrics.sums import Sums
 
 _SCALE = re.compile(r"q(\d+)/scale")
 
@@ -46,7 +47,7 @@ class SimulatedTensors:
 
     def __init__(self, model: ModelProto) -> None:
         self.model = model
-        self.rounding = Rounding.HALF_EVEN
+        self.rounding = rounding_of(model)
         self._steps: list[tuple[int, str, str]] = []
         self._tensors = {value.name for value in model.graph.input}
         for node in model.graph.node:
@@ -54,8 +55,6 @@ class SimulatedTensors:
             match = _SCALE.fullmatch(node.input[1]) if node.op_type == "FakeQuantize" else None
             if match is not None:
                 self._steps.append((int(match[1]), node.input[0], node.output[0]))
-                given = {one.name: one.s.decode() for one in node.attribute if one.name == "rounding"}
-                self.rounding = Rounding(given.get("rounding", self.rounding.value))
 
     def after(self, tensor: str, quantizer: int) -> str | None:
         """The tensor rounded by a quantizer.

@@ -1,9 +1,9 @@
 """Oracles: what tells a good result of a compilation from a bad one.
 
-``sqnr < 30``, ``cosine(logits) < 0.99``, ``max_error > 0.1``
-    A condition that is true when the result is bad. The candidate is compared with the float model on data:
-    the output that is named, else the worst one. The candidate is the simulation where there are quantizers,
-    else the rewritten float model.
+``sqnr < 30``, ``cosine(logits) < 0.99``, ``max-error > 0.1``, ``top-1 < 0.9``, ``metrics.py:accuracy < 0.8``
+    A condition that is true when the result is bad, about any metric of :mod:`qc.runtime.metrics.parse`. The
+    candidate is compared with the float model on data; it is the simulation where there are quantizers, else
+    the rewritten float model.
 ``fails``
     The compilation itself goes wrong through a defect: a pass raises what it should not, or leaves a broken
     model.
@@ -11,8 +11,8 @@ anything else
     A command for the shell. The path of the compiled model is put for ``{}``, or appended. Exit code 0 means
     good, 125 that it cannot tell, 126 and 127 that there is no such command, all others bad.
 
-One word, a comparison and a number always are a condition, and so is all that begins with the name of a
-metric. A compilation that goes wrong is bad for every oracle.
+One word, a comparison and a number always are a condition, as are several words that are no command, and all
+that begins with the name of a metric or with a number. A compilation that goes wrong is bad for every oracle.
 """
 
 from __future__ import annotations
@@ -23,26 +23,27 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto
 
 from qc.compilation import Compilation
 from qc.compiled import Compiled
 from qc.ir.errors import ModelError, UsageError, nearest
-from qc.ir.graph import FLOAT_TYPES
 from qc.ir.onnx.save import save_model
-from qc.runtime import CandidateScore, Data, OutputScore, evaluate
+from qc.runtime import Data, Metric, evaluate, parse_metric
+from qc.runtime.evaluation.judge import Labels
+from qc.runtime.metrics.parse import is_metric_name, metric_names
 
 from .commands import Command
 from .watch import is_defect, sentence
 
 FAILS = "fails"
 CANNOT_TELL = 125
-_EVALUATION_THREADS = 1
+EVALUATION_THREADS = 1
 
 _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
@@ -50,13 +51,9 @@ _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-_CONDITION = re.compile(r"([A-Za-z_]\w*)\s*(?:\((.*)\))?\s*(<=?|>=?|==?|!=)\s*(.*)", re.DOTALL)
+_NAME = r"[\w-]+(?:\s+[\w-]+)*\s*(?:\(.*\))?|[^\s<>=!]+:\w+"
+_CONDITION = re.compile(rf"({_NAME})\s*(<=?|>=?|==?|!=)\s*(.*)", re.DOTALL)
 _NUMBER = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|inf)\s*(?:dB)?", re.IGNORECASE)
-
-# Types of outputs that can be compared; one that the model does not tell may turn out to be one of them.
-_COMPARED_TYPES = {*FLOAT_TYPES, TensorProto.DOUBLE, TensorProto.UNDEFINED}
-
-Field = Literal["sqnr_db", "cosine", "max_abs_error"]
 
 
 class Outcome(Enum):
@@ -163,81 +160,27 @@ class CommandOracle(Oracle):
 
 
 @dataclass(frozen=True)
-class Metric:
-    """A way to compare an output with that of the float model.
-
-    Attributes:
-        field: the field of :class:`qc.runtime.OutputScore`.
-        worst: picks the worst of several.
-        form: how a number is shown.
-    """
-
-    field: Field
-    worst: Callable[..., float]
-    form: str
-
-    def of(self, score: OutputScore) -> float | None:
-        """The number for one output; None for one that is not floating point."""
-        value: float | None = getattr(score, self.field)
-        return value
-
-    def show(self, value: float) -> str:
-        """The number in words."""
-        return "equal" if value == math.inf and self.worst is min else self.form.format(value)
-
-    def gain(self, before: float, after: float) -> float:
-        """How much better ``after`` is; a number that is not one is the worst of all."""
-        if math.isnan(after) or before == after:
-            return 0.0
-        if math.isnan(before):
-            return math.inf
-        return after - before if self.worst is min else before - after
-
-
-METRICS = {
-    "sqnr": Metric("sqnr_db", min, "{:.1f} dB"),
-    "cosine": Metric("cosine", min, "{:.6f}"),
-    "max_error": Metric("max_abs_error", max, "{:.3g}"),
-}
-
-
-@dataclass(frozen=True)
 class MetricOracle(Oracle):
     """Compares the candidate with the float model on data; bad if the condition is true.
 
     Attributes:
-        name: of the metric.
-        output: the graph output that counts; None for the worst.
-        sign: how the number is compared with ``threshold``.
+        name: the metric, as it was asked for.
+        sign: how its number is compared with ``threshold``.
+        metric: the metric, of which less is better if the condition asks for more.
+        labels: what the metric gets beside the feeds of the data.
     """
 
     name: str
-    output: str | None
     sign: str
     threshold: float
+    metric: Metric = field(compare=False)
+    labels: Labels | None = field(default=None, compare=False)
 
     needs_data: ClassVar[bool] = True
 
-    @property
-    def metric(self) -> Metric:
-        """The metric itself."""
-        return METRICS[self.name]
-
     def check(self, model: ModelProto) -> None:
-        """Raises UsageError if the model has no such output, or none with floats."""
-        outputs = {info.name: info.type.tensor_type.elem_type for info in model.graph.output}
-        floats = [name for name, kind in outputs.items() if kind in _COMPARED_TYPES]
-        listed = ", ".join(f"'{name}'" for name in floats) or "none"
-        if self.output is not None and self.output not in outputs:
-            raise UsageError(
-                f"the oracle '{self}' names the output '{self.output}', which the model does not have"
-                f"{nearest(self.output, list(outputs))}; outputs with floats: {listed}"
-            )
-        if not floats or (self.output is not None and self.output not in floats):
-            where = f"the output '{self.output}' has" if self.output is not None else "the outputs have"
-            raise UsageError(
-                f"the oracle '{self}' compares floats, and {where} none; outputs with floats: {listed}"
-            )
+        """Raises UsageError if the metric does not fit the outputs of the model."""
+        self.metric.check(model)
 
     def judge(self, compiled: Compiled, compilation: Compilation, data: Data | None) -> Verdict:
         """Runs the float model and the candidate on all feeds."""
@@ -245,45 +188,40 @@ class MetricOracle(Oracle):
             raise UsageError(f"the oracle '{self}' compares on data: give it with --data, or data= in Python")
         evaluation = evaluate(
             compilation.model,
-            {"candidate": candidate_model(compiled)},
+            {"candidate": compiled.simulation if has_simulation(compiled) else compiled.model},
             data,
             base_dir=compiled.ir.base_dir,
-            threads=_EVALUATION_THREADS,
+            threads=EVALUATION_THREADS,
             latency_seconds=0,
+            metrics=[self.metric],
+            labels=self.labels,
             provider=compilation.device,
         )
-        value = self._value(evaluation.candidates[0])
-        # A number that is not one, as the cosine of a vector of zeros, is never good.
+        return self.verdict(evaluation.metrics[0].candidates[0])
+
+    def verdict(self, value: float) -> Verdict:
+        """What a number means. One that is none, as the cosine of a vector of zeros, is never good."""
         bad = math.isnan(value) or _COMPARISONS[self.sign](value, self.threshold)
         return Verdict(Outcome.BAD if bad else Outcome.GOOD, self.metric.show(value), value)
 
-    def _value(self, score: CandidateScore) -> float:
-        chosen = [output for output in score.outputs if self.output in (None, output.output)]
-        values = [value for output in chosen if (value := self.metric.of(output)) is not None]
-        if not values:
-            raise UsageError(f"the oracle '{self}' compares floats, and the model gives none")
-        return math.nan if any(map(math.isnan, values)) else self.metric.worst(values)
-
     def __str__(self) -> str:
-        of = f"({self.output})" if self.output is not None else ""
-        return f"{self.name}{of} {self.sign} {self.threshold:g}"
+        return f"{self.name} {self.sign} {self.threshold:g}"
 
 
-def candidate_model(compiled: Compiled) -> ModelProto:
-    """The simulation, as far as there are quantizers and all have numbers, else the main result."""
+def has_simulation(compiled: Compiled) -> bool:
+    """Whether there are quantizers, and all have numbers."""
     quant = compiled.ir.quant
     if compiled.ir.journal.stopped:
         quant.drop_open()
-    if len(quant) and all(quantizer.encoding is not None for quantizer in quant.quantizers()):
-        return compiled.simulation
-    return compiled.model
+    return len(quant) > 0 and all(quantizer.encoding is not None for quantizer in quant.quantizers())
 
 
-def parse_oracle(text: str, timeout: float | None = None) -> Oracle:
+def parse_oracle(text: str, timeout: float | None = None, labels: Labels | None = None) -> Oracle:
     """Makes an oracle from its text; what the forms are is in the text of this module.
 
     Args:
         timeout: seconds that a command may take.
+        labels: one for each feed of the data, for metrics of the user's.
 
     Raises:
         UsageError: the text is empty, or is meant as a condition and is none.
@@ -294,27 +232,40 @@ def parse_oracle(text: str, timeout: float | None = None) -> Oracle:
     if text == FAILS:
         return Fails()
     condition = _CONDITION.fullmatch(text)
-    if condition and (condition[1] in METRICS or _NUMBER.fullmatch(condition[4])):
-        return _metric_oracle(text, *condition.groups())
-    if re.split(r"[\s(]", text, maxsplit=1)[0] in METRICS:
+    first = re.split(r"[\s(<>=!]", text, maxsplit=1)[0]
+    is_number = _NUMBER.fullmatch(first) is not None
+    if (
+        condition
+        and not is_number
+        and (is_metric_name(first) or _is_meant(first, condition[1], condition[3]))
+    ):
+        return _metric_oracle(text, condition[1], condition[2], condition[3], labels)
+    if is_number or is_metric_name(first):
         raise UsageError(f"'{text}' is no whole condition; write it as in 'sqnr < 30' or 'sqnr(output) < 30'")
-    hint = nearest(text, [FAILS, *METRICS]) if text.isidentifier() and not shutil.which(text) else ""
+    hint = nearest(text, [FAILS, *metric_names()]) if text.isidentifier() and not shutil.which(text) else ""
     if hint:
         raise UsageError(f"'{text}' is neither a condition nor a command{hint}")
     return CommandOracle(Command(text, timeout))
 
 
-def _metric_oracle(text: str, name: str, output: str | None, sign: str, number: str) -> MetricOracle:
-    if name not in METRICS:
-        raise UsageError(
-            f"'{text}': there is no metric '{name}'{nearest(name, list(METRICS))}; "
-            f"metrics: {', '.join(METRICS)} (a command is given with its path, such as ./{name})"
-        )
+def _is_meant(first: str, name: str, number: str) -> bool:
+    """Whether what could be a command is meant as a condition."""
+    if ":" in name:
+        return True
+    return _NUMBER.fullmatch(number) is not None and (name == first or not shutil.which(first))
+
+
+def _metric_oracle(text: str, name: str, sign: str, number: str, labels: Labels | None) -> MetricOracle:
     if sign not in _COMPARISONS:
         raise UsageError(f"'{text}': compare with one of {', '.join(_COMPARISONS)}, not {sign}")
     found = _NUMBER.fullmatch(number)
     if found is None:
         raise UsageError(f"'{text}': '{number}' is not a number")
-    if output is not None and not output.strip():
-        raise UsageError(f"'{text}': name an output in the parentheses, or leave them out for the worst one")
-    return MetricOracle(name, output.strip() if output is not None else None, sign, float(found[1]))
+    name = re.sub(r"\s+\(", "(", name.strip())
+    try:
+        metric = parse_metric(name, labels is not None)
+    except UsageError as error:
+        hint = "" if ":" in name else f" (a command is given with its path, such as ./{name})"
+        raise UsageError(f"'{text}': {error}{hint}") from error
+    metric = replace(metric, higher_is_better=sign.startswith("<"))
+    return MetricOracle(name, sign, float(found[1]), metric, labels)

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
-
-import numpy as np
 
 from qc.compilation import Compilation
 from qc.compiled import Compiled
 from qc.ir.errors import QcError
-from qc.ir.graph import Value
 from qc.ir.model import Model
-from qc.ir.onnx.lower import lower
-from qc.ir.quant.arithmetic import fake_quantize
 from qc.ir.quant.spec import Quantizer
 from qc.passes import PassContext, Pipeline, Progress, Stage, run_pipeline
-from qc.runtime import Data, OrtExecutor
+from qc.runtime import Data, Harm, OpenModel, Simulation, harm
 
-from .oracle import MetricOracle, Oracle, Outcome, Verdict
+from .oracle import EVALUATION_THREADS, MetricOracle, Oracle, Outcome, Verdict, has_simulation
 
 _RANKING_FEEDS = 2
 
@@ -55,7 +51,11 @@ class Removal:
 
 
 class Removals:
-    """Turns off the quantizers of one result, each for itself, and asks an oracle about the rest."""
+    """Turns off the quantizers of one result, each for itself, and asks an oracle about the rest.
+
+    A metric is measured in one session whose settings are changed. What a session cannot set, such as the
+    grids of biases, and what other oracles judge, is lowered again without the quantizer.
+    """
 
     def __init__(self, whole: Compiled, compilation: Compilation, oracle: Oracle, data: Data | None) -> None:
         self._whole = whole
@@ -76,6 +76,89 @@ class Removals:
 
     def judge(self, quantizer: Quantizer) -> Verdict:
         """The verdict on the result without ``quantizer``, all others on."""
+        try:
+            if isinstance(self._oracle, MetricOracle) and self._is_settable(quantizer):
+                return self._oracle.verdict(self._harm(self._oracle, [quantizer]).changed[quantizer])
+            return self._judge_lowered(quantizer)
+        except QcError as error:
+            return Verdict(Outcome.SKIP, str(error))
+
+    def best(self, most: int, whole: Verdict, progress: Progress) -> tuple[Removal | None, int]:
+        """The quantizer without which the result gains most, None if none helps, and how many were tried.
+
+        If there are too many, those without which most is gained on two feeds come first.
+
+        Args:
+            most: how many to try.
+            whole: the verdict on the result with all quantizers.
+        """
+        oracle = self._oracle
+        assert isinstance(oracle, MetricOracle)
+        quantizers = [q for q in self._whole.ir.quant.quantizers() if q.encoding is not None]
+        settable = [one for one in quantizers if self._is_settable(one)]
+        others = [one for one in quantizers if one not in settable]
+        if len(settable) > most:
+            few = self._harm(oracle, settable, most_feeds=_RANKING_FEEDS)
+            settable.sort(key=lambda one: -oracle.metric.gain(few.whole, few.changed[one]))
+        settable, others = settable[:most], others[: max(most - len(settable), 0)]
+        length = self._data.length if self._data is not None else None
+        runs = None if length is None else (1 + len(settable)) * length + len(others)
+        task = progress.start("turning off quantizers", runs)
+        found = self._harm(oracle, settable, on_run=task.advance)
+        gains = {one: oracle.metric.gain(found.whole, value) for one, value in found.changed.items()}
+        verdicts = {one: oracle.verdict(value) for one, value in found.changed.items()}
+        for one in others:
+            verdicts[one] = self._judge_lowered(one)
+            before, after = whole.value, verdicts[one].value
+            gains[one] = oracle.metric.gain(before, after) if before is not None and after is not None else 0
+            task.advance()
+        task.finish()
+        best = max(gains, key=lambda one: (gains[one], -one.id), default=None)
+        if best is None or gains[best] <= 0:
+            return None, len(verdicts)
+        return Removal(self.facts(best), verdicts[best]), len(verdicts)
+
+    def _is_settable(self, quantizer: Quantizer) -> bool:
+        return has_simulation(self._whole) and _name(quantizer) in self._simulation.quantizers
+
+    @cached_property
+    def _simulation(self) -> Simulation:
+        compilation = self._compilation
+        return self._whole.open_simulation(
+            settable_weights=True, threads=EVALUATION_THREADS, device=compilation.device
+        )
+
+    @cached_property
+    def _reference(self) -> OpenModel:
+        compilation = self._compilation
+        return OpenModel(
+            compilation.model,
+            base_dir=self._whole.ir.base_dir,
+            threads=EVALUATION_THREADS,
+            provider=compilation.device,
+        )
+
+    def _harm(
+        self,
+        oracle: MetricOracle,
+        quantizers: Sequence[Quantizer],
+        most_feeds: int | None = None,
+        on_run: Callable[[], None] = lambda: None,
+    ) -> Harm[Quantizer]:
+        """The metric without each of some quantizers, in one session."""
+        assert self._data is not None
+        labels = oracle.labels if oracle.labels is None else oracle.labels[:most_feeds]
+        return harm(
+            self._simulation,
+            {one: [_name(one)] for one in quantizers},
+            oracle.metric,
+            islice(self._data, most_feeds),
+            reference=self._reference,
+            labels=labels,
+            on_run=on_run,
+        )
+
+    def _judge_lowered(self, quantizer: Quantizer) -> Verdict:
         whole = self._whole
         passes = self._compilation.chosen_pipeline().pipeline.passes()
         lowering = Pipeline([step for step in passes if step.stage is Stage.LOWER])
@@ -89,39 +172,10 @@ class Removals:
             except QcError as error:
                 return Verdict(Outcome.SKIP, str(error))
 
-    def best(self, most: int, whole: Verdict, progress: Progress) -> tuple[Removal | None, int]:
-        """The quantizer without which the result gains most, None if none helps, and how many were tried.
 
-        Those whose own rounding error is largest, measured against their tensor, come first.
-
-        Args:
-            most: how many to try.
-            whole: the verdict on the result with all quantizers.
-        """
-        assert isinstance(self._oracle, MetricOracle)
-        metric = self._oracle.metric
-        best, most_gained = None, 0.0
-        candidates = self._worst_first()[:most]
-        task = progress.start("turning off quantizers", len(candidates))
-        for quantizer in candidates:
-            verdict = self.judge(quantizer)
-            if verdict.value is not None and whole.value is not None:
-                gained = metric.gain(whole.value, verdict.value)
-                if gained > most_gained:
-                    best, most_gained = Removal(self.facts(quantizer), verdict), gained
-            task.advance()
-        task.finish()
-        return best, len(candidates)
-
-    def _worst_first(self) -> list[Quantizer]:
-        """The quantizers with numbers by the ratio of rounding error to signal on their own tensors."""
-        errors = _RoundingErrors(self._whole.ir)
-        errors.add_constants()
-        if self._data is not None:
-            executor = self._compilation.ort_executor()
-            errors.add_feeds(executor, self._data)
-        quantizers = [q for q in self._whole.ir.quant.quantizers() if q.encoding is not None]
-        return sorted(quantizers, key=lambda quantizer: (-errors.ratio(quantizer), quantizer.id))
+def _name(quantizer: Quantizer) -> str:
+    """What a simulation calls it."""
+    return f"q{quantizer.id}"
 
 
 @contextmanager
@@ -131,54 +185,3 @@ def _turned_off(model: Model, quantizer: Quantizer) -> Iterator[None]:
         for site in model.quant.sites_of(quantizer):
             model.quant.remove(site, "turned off to see what it does")
         yield
-
-
-class _RoundingErrors:
-    """Sums of squares of tensors of the main graph, and of what rounding them to their grids changes."""
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-        self._signal: dict[Quantizer, float] = {}
-        self._noise: dict[Quantizer, float] = {}
-        self._values: dict[Value, list[Quantizer]] = {}
-        for site in model.quant.sites():
-            quantizer = model.quant.get(site)
-            if quantizer is not None and quantizer.encoding is not None:
-                held = self._values.setdefault(site.value.original, [])
-                held += [quantizer] if quantizer not in held else []
-
-    def add_constants(self) -> None:
-        """Adds the constants."""
-        for value in self._values:
-            if value.const is not None:
-                self._add(value, value.const.numpy())
-
-    def add_feeds(self, executor: OrtExecutor, data: Data) -> None:
-        """Adds what the first feeds make of the other tensors of the main graph."""
-        graph = self._model.graph
-        named = {v.name: v for v in self._values if v.const is None and v.graph is graph}
-        if not named:
-            return
-        feeds = list(islice(data, _RANKING_FEEDS))
-        results = executor.run(lower(self._model), feeds, list(named), base_dir=self._model.base_dir)
-        for arrays in results:
-            for name, array in arrays.items():
-                self._add(named[name], array)
-
-    def _add(self, value: Value, array: np.ndarray) -> None:
-        if array.dtype != np.float32:
-            return
-        for quantizer in self._values[value]:
-            assert quantizer.encoding is not None
-            error = array - fake_quantize(array, quantizer.encoding)
-            self._signal[quantizer] = self._signal.get(quantizer, 0.0) + _energy(array)
-            self._noise[quantizer] = self._noise.get(quantizer, 0.0) + _energy(error)
-
-    def ratio(self, quantizer: Quantizer) -> float:
-        """Noise to signal; 0 for a quantizer of which nothing was seen."""
-        noise, signal = self._noise.get(quantizer, 0.0), self._signal.get(quantizer, 0.0)
-        return noise / signal if signal else noise
-
-
-def _energy(array: np.ndarray) -> float:
-    return float(np.sum(np.square(array, dtype=np.float64)))

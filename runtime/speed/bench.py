@@ -14,8 +14,9 @@ from qc.ir.onnx.save import external_files
 from ..data.inputs import model_inputs
 from ..data.load import DataSource, load_data
 from ..native.library import QC_DOMAIN
-from ..sessions.open import check_interface, open_session
+from ..sessions.open import check_interface
 from ..sessions.providers import choose_provider
+from ..sessions.runnable import OpenModel
 from .footprint import peak_memory
 from .latency import LATENCY_SECONDS, Latency, Timing, pinned_processors, time_in_turns
 
@@ -113,8 +114,8 @@ def _time(
     models: Mapping[str, Path], feed: Feed, threads: int, seconds: float, max_rounds: int, device: str
 ) -> Timing:
     """The latencies."""
-    sessions = {name: open_session(path, threads=threads, provider=device) for name, path in models.items()}
-    first = next(iter(sessions.values()))
-    for name, session in sessions.items():
-        check_interface(first, session, name)
-    return time_in_turns(list(sessions.values()), feed, seconds, max_rounds)
+    opened = {name: OpenModel(path, threads=threads, provider=device) for name, path in models.items()}
+    first, *_ = opened.values()
+    for name, one in opened.items():
+        check_interface(first.session, one.session, name)
+    return time_in_turns(list(opened.values()), feed, seconds, max_rounds)

@@ -10,11 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import onnxruntime as ort
-
 from qc.ir.executor import Feed
 
-from ..sessions.open import run_session
+from ..sessions.runnable import Runnable
 
 LATENCY_SECONDS = 3.0
 _MIN_ROUNDS = 5
@@ -51,10 +49,8 @@ class Timing:
     latencies: tuple[Latency | None, ...]
 
 
-def time_in_turns(
-    sessions: Sequence[ort.InferenceSession], feed: Feed, seconds: float, max_rounds: int
-) -> Timing:
-    """Times sessions on one feed. The first is the reference.
+def time_in_turns(models: Sequence[Runnable], feed: Feed, seconds: float, max_rounds: int) -> Timing:
+    """Times models on one feed. The first is the reference.
 
     Every round runs each model once, and each round begins with another model, so that a change of clock or
     load hits all alike. One run of each that is not counted comes first.
@@ -66,10 +62,9 @@ def time_in_turns(
     Raises:
         ModelError: a model does not run.
     """
-    rounds = _rounds(sessions, feed, seconds, max_rounds) if seconds > 0 else []
-    if not rounds:
-        return Timing(0, (None,) * len(sessions))
-    return Timing(len(rounds), tuple(_latency(rounds, index) for index in range(len(sessions))))
+    rounds = _rounds(models, feed, seconds, max_rounds) if seconds > 0 else []
+    latencies = (_latency(rounds, index) if rounds else None for index in range(len(models)))
+    return Timing(len(rounds), tuple(latencies))
 
 
 @contextmanager
@@ -91,20 +86,18 @@ def pinned_processors(threads: int) -> Iterator[bool]:
         os.sched_setaffinity(0, lent)
 
 
-def _rounds(
-    sessions: Sequence[ort.InferenceSession], feed: Feed, seconds: float, max_rounds: int
-) -> list[list[float]]:
-    """The seconds that each session took, for each round."""
-    for session in sessions:
-        run_session(session, feed)
+def _rounds(models: Sequence[Runnable], feed: Feed, seconds: float, max_rounds: int) -> list[list[float]]:
+    """The seconds that each model took, for each round."""
+    for model in models:
+        model.run(feed)
     rounds: list[list[float]] = []
     end = time.perf_counter() + seconds
     while len(rounds) < max_rounds and (len(rounds) < _MIN_ROUNDS or time.perf_counter() < end):
-        taken = [0.0] * len(sessions)
-        for place in range(len(sessions)):
-            index = (place + len(rounds)) % len(sessions)
+        taken = [0.0] * len(models)
+        for place in range(len(models)):
+            index = (place + len(rounds)) % len(models)
             start = time.perf_counter()
-            run_session(sessions[index], feed)
+            models[index].run(feed)
             taken[index] = time.perf_counter() - start
         rounds.append(taken)
     return rounds

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from qc.ir.quant.arithmetic import fake_quantize, quantize
+from qc.ir.quant.ranges import encoding_of_range
 from qc.ir.quant.spec import PerBlock, PerChannel, QuantSpec
 from qc.passes.quantize.calibration.entropy import BINS, divergence, entropy_range, magnitudes
 from qc.passes.quantize.calibration.ranges import (
-    encoding_of_range,
     histogram_error,
     mse_range,
     percentile_range,

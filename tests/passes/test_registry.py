@@ -9,9 +9,9 @@ import pytest
 from annotated_types import Ge
 
 import qc.passes
+from qc.ir.base.plugins import subclasses_below
 from qc.ir.errors import UsageError
 from qc.passes import Pass, Registry, Stage, describe, option, registry
-from qc.passes.framework.registry import passes_below
 
 
 def make(name="toy", body="", decorator="@dataclass(frozen=True)", doc='"""Does a thing."""'):
@@ -115,7 +115,7 @@ def package(tmp_path, monkeypatch):
 def test_a_package_is_searched_with_its_folders(package):
     import toy_plugin
 
-    assert [cls.name for cls in passes_below(toy_plugin)] == ["alpha", "zeta"]
+    assert [cls.name for cls in subclasses_below(toy_plugin, Pass)] == ["alpha", "zeta"]
 
 
 def test_every_folder_of_passes_is_searched():

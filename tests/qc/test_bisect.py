@@ -49,6 +49,19 @@ def test_a_miswired_rewrite_by_a_condition(qc) -> None:
 
 
 @pytest.mark.usefixtures("planted", "chain")
+@pytest.mark.parametrize("oracle", ["max-error > 1e-3", "max-error(r_40)>0.001", "top-1 < 0.999"])
+def test_conditions_are_spelled_as_metrics_are_and_reach_no_shell(qc, oracle: str) -> None:
+    result = qc(
+        "bisect", "chain.onnx", "--passes", MISWIRED, "--random-data", "64", "--oracle", oracle, "--quiet"
+    )
+    assert (result.code, result.made) == (0, [])
+    assert "first bad  action 37 of 40" in result.out
+    for text in ("max-errors > 0.1", "max error > 0.1", "30 > sqnr"):
+        result = qc("bisect", "chain.onnx", "--passes", MISWIRED, "--oracle", text)
+        assert (result.code, result.made) == (USAGE, []), result.err
+
+
+@pytest.mark.usefixtures("planted", "chain")
 def test_a_miswired_rewrite_by_a_command(qc) -> None:
     command = " ".join(compared_in_process("{}"))
     result = qc("bisect", "chain.onnx", "--passes", MISWIRED, "--oracle", command, "--json", "found.json")

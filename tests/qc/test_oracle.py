@@ -11,27 +11,32 @@ from onnx import TensorProto, helper
 from support.models import floats, model_of
 
 from qc.ir.errors import UsageError
+from qc.runtime import parse_metric
 from qc.search import parse_oracle
 from qc.search.commands import Command
-from qc.search.oracle import METRICS, CommandOracle, Fails, MetricOracle
+from qc.search.oracle import CommandOracle, Fails, MetricOracle
 
 
 @pytest.mark.parametrize(
     ("text", "meaning"),
     [
-        ("sqnr < 30", ("sqnr", None, "<", 30)),
-        ("sqnr<30dB", ("sqnr", None, "<", 30)),
-        (" sqnr (logits)<= 30.5 dB ", ("sqnr", "logits", "<=", 30.5)),
-        ("cosine(a/b:0) < .99", ("cosine", "a/b:0", "<", 0.99)),
-        ("sqnr(f(x)) < 1e1", ("sqnr", "f(x)", "<", 10)),
-        ("max_error >= -0.1", ("max_error", None, ">=", -0.1)),
-        ("sqnr < inf", ("sqnr", None, "<", math.inf)),
+        ("sqnr < 30", ("sqnr", "<", 30)),
+        ("sqnr<30dB", ("sqnr", "<", 30)),
+        (" sqnr (logits)<= 30.5 dB ", ("sqnr(logits)", "<=", 30.5)),
+        ("cosine(a/b:0) < .99", ("cosine(a/b:0)", "<", 0.99)),
+        ("sqnr(f(x)) < 1e1", ("sqnr(f(x))", "<", 10)),
+        ("max_error >= -0.1", ("max_error", ">=", -0.1)),
+        ("max-error > 0.1", ("max-error", ">", 0.1)),
+        ("max-error(logits)>.1", ("max-error(logits)", ">", 0.1)),
+        ("top-1 < 0.9", ("top-1", "<", 0.9)),
+        ("top_5(logits) < 0.9", ("top_5(logits)", "<", 0.9)),
+        ("sqnr < inf", ("sqnr", "<", math.inf)),
     ],
 )
 def test_conditions(text: str, meaning: tuple) -> None:
     oracle = parse_oracle(text)
     assert isinstance(oracle, MetricOracle)
-    assert (oracle.name, oracle.output, oracle.sign, oracle.threshold) == meaning
+    assert (oracle.name, oracle.sign, oracle.threshold) == meaning
     assert parse_oracle(str(oracle)) == oracle
 
 
@@ -39,19 +44,28 @@ def test_conditions(text: str, meaning: tuple) -> None:
     ("text", "fault"),
     [
         ("", "the oracle is empty"),
-        ("sqrn < 30", "there is no metric 'sqrn' (did you mean 'sqnr'?)"),
-        ("psnr(logits) > 3", "there is no metric 'psnr' (did you mean 'sqnr'?)"),
+        ("sqrn < 30", "unknown metric 'sqrn' (did you mean 'sqnr'?)"),
+        ("psnr(logits) > 3", "unknown metric 'psnr(logits)' (did you mean 'sqnr'?)"),
         (
             "a > 3",
-            "there is no metric 'a'; metrics: sqnr, cosine, max_error (a command is given with its path",
+            "unknown metric 'a'; known: cosine, max-error, sqnr, top-K (K is a number), module:function",
         ),
+        ("a > 3", "(a command is given with its path, such as ./a)"),
+        ("my-metric > 3", "unknown metric 'my-metric'"),
+        ("max error > 0.1", "unknown metric 'max error' (did you mean 'max-error'?)"),
+        ("30 > sqnr", "no whole condition; write it as in 'sqnr < 30'"),
+        ("top-0 < 0.9", "'top-0' needs a number of at least 1"),
+        ("absent.py:accuracy < 0.9", "the Python file 'absent.py' for the metric does not exist"),
+        ("absent.py:accuracy < high", "'high' is not a number"),
         ("sqnr = 30", "compare with one of <, <=, >, >=, not ="),
         ("sqnr != 30", "compare with one of"),
         ("sqnr < thirty", "'thirty' is not a number"),
         ("sqnr < nan", "'nan' is not a number"),
+        ("max-error > 0.1 dBm", "'0.1 dBm' is not a number"),
         ("sqnr() < 30", "name an output in the parentheses"),
         ("sqnr", "no whole condition; write it as in 'sqnr < 30'"),
         ("cosine(logits)", "no whole condition"),
+        ("max-error", "no whole condition"),
         ("sqnr 30", "no whole condition"),
         ("fail", "neither a condition nor a command (did you mean 'fails'?)"),
         ("cosinus", "neither a condition nor a command (did you mean 'cosine'?)"),
@@ -85,11 +99,16 @@ def test_an_output_that_does_not_exist_or_fit() -> None:
         parse_oracle("sqnr < 1").check(model_of([], [floats("x", 2)], [whole]))
 
 
-def test_gains() -> None:
-    assert METRICS["sqnr"].gain(10, 12) == 2 and METRICS["max_error"].gain(3, 1) == 2
-    assert METRICS["sqnr"].gain(math.inf, math.inf) == 0
-    assert METRICS["cosine"].gain(math.nan, 0.5) == math.inf
-    assert METRICS["cosine"].gain(0.5, math.nan) == 0
+def test_gains_go_in_the_direction_of_the_metric(tmp_path: Path) -> None:
+    sqnr, largest, cosine = map(parse_metric, ("sqnr", "max-error", "cosine"))
+    assert sqnr.gain(10, 12) == 2 and largest.gain(3, 1) == 2
+    assert sqnr.gain(math.inf, math.inf) == 0
+    assert cosine.gain(math.nan, 0.5) == math.inf
+    assert cosine.gain(0.5, math.nan) == 0
+    (tmp_path / "user.py").write_text("def loss(outputs):\n    return 1\n")
+    oracle = parse_oracle(f"{tmp_path}/user.py:loss > 0.5")
+    assert isinstance(oracle, MetricOracle)
+    assert oracle.metric.gain(3, 1) == 2, "what is bad when it is high is better when it is low"
 
 
 # -- commands -------------------------------------------------------------------------------------------

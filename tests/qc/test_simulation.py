@@ -16,9 +16,10 @@ from support.pipelines import PLACE, QUANTIZE, apply, artifact
 
 import qc
 from qc.ir.onnx.lower import serialize
+from qc.ir.quant.ranges import encoding_of_range
 from qc.ir.quant.spec import Encoding, PerChannel, QuantSpec
-from qc.passes.quantize.calibration.ranges import encoding_of_range
 from qc.runtime import open_session, run_session
+from qc.runtime.evaluation.simulation import Setting
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 MODEL = FIXTURES / "digits_cnn.onnx"
@@ -281,7 +282,7 @@ def grid(format: str, scale: object, **spec: object) -> Encoding:
         ({"relu_1": grid("int8", [1, 2])}, r"scales of shape \(\), not of \(2,\)"),
     ],
 )
-def test_settings_that_do_not_fit(changes: dict[str, qc.simulation.Setting], message: str) -> None:
+def test_settings_that_do_not_fit(changes: dict[str, Setting], message: str) -> None:
     with pytest.raises(qc.UsageError, match=message):
         activations().with_encodings(changes)
 
@@ -331,6 +332,6 @@ def test_another_width_is_calibrated_anew(method: str, tensor: str) -> None:
     expected = qc.compile(MODEL, narrow, data=[feed()], threads=1)
     wide = qc.compile(MODEL, f"{place},{calibrate}", data=[feed()], threads=1)
     simulation = wide.open_simulation(settable_weights=True, threads=1)
-    found = simulation.with_encodings({tensor: 4}).quantizers[simulation._find(tensor)].encoding
+    found = simulation.with_encodings({tensor: 4}).quantizers[simulation.quantizer_name(tensor)].encoding
     wanted = quantizer_of(tensor, expected.ir).encoding
     assert found is not None and wanted is not None and found.equals(wanted)

@@ -15,7 +15,7 @@ import qc
 from qc.ir.errors import DataError, ModelError, UsageError
 from qc.ir.onnx.save import save_model
 from qc.report.evaluation import latency_note
-from qc.runtime import bench, open_session
+from qc.runtime import OpenModel, bench
 from qc.runtime.speed.footprint import peak_memory
 from qc.runtime.speed.latency import pinned_processors, time_in_turns
 
@@ -54,10 +54,10 @@ def test_the_models_run_where_they_are_to_run(tmp_path: Path, monkeypatch: pytes
 
     def opened(path: Path, threads: int, provider: str) -> object:
         asked.append(provider)
-        return open_session(path, threads=threads)
+        return OpenModel(path, threads=threads)
 
     monkeypatch.setattr("qc.runtime.speed.bench.choose_provider", lambda name: {"auto": "cuda"}[name])
-    monkeypatch.setattr("qc.runtime.speed.bench.open_session", opened)
+    monkeypatch.setattr("qc.runtime.speed.bench.OpenModel", opened)
     path = saved(tmp_path, "a.onnx", SMALL)
     result = bench({"one": path, "two": path}, [FEED], seconds=0.01, max_rounds=5, provider="auto")
     assert asked == ["cuda", "cuda"] and result.device == "cuda"
@@ -115,10 +115,10 @@ def test_models_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 
 
 def test_no_time_means_no_rounds() -> None:
-    session = open_session(SMALL, threads=1)
-    assert time_in_turns([session, session], FEED, 0, 50) == time_in_turns([session, session], FEED, 1, 0)
-    assert time_in_turns([session], FEED, 0, 50).latencies == (None,)
-    assert time_in_turns([session], FEED, 1, 1).rounds == 1
+    model = OpenModel(SMALL, threads=1)
+    assert time_in_turns([model, model], FEED, 0, 50) == time_in_turns([model, model], FEED, 1, 0)
+    assert time_in_turns([model], FEED, 0, 50).latencies == (None,)
+    assert time_in_turns([model], FEED, 1, 1).rounds == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system has no affinity")

@@ -17,7 +17,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 
 from qc.ir.errors import DataError, ModelError, UsageError
 from qc.runtime import OutputScore, evaluate
-from qc.runtime.evaluation.scores import Sums
+from qc.runtime.metrics.sums import Sums
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 

@@ -15,7 +15,7 @@ from support.models import parse
 
 from qc.ir.errors import DataError, UsageError
 from qc.runtime import evaluate, load_labels, parse_metric
-from qc.runtime.evaluation.metrics import Sample
+from qc.runtime.metrics.metric import Sample
 
 TWO = parse("two (float[n, 3] x) => (float[n, 3] y, float[n, 3] z) { y = Identity(x)  z = Neg(x) }")
 ROUNDED = parse("two (float[n, 3] x) => (float[n, 3] y, float[n, 3] z) { y = Round(x)  z = Neg(x) }")
@@ -27,7 +27,7 @@ def sample(x: Any, y: Any, index: int = 0, label: Any = None) -> Sample:
 
 
 def measure(text: str, *samples: Sample, has_labels: bool = False) -> float:
-    tally = parse_metric(text, ["y"], has_labels).start()
+    tally = parse_metric(text, has_labels).start()
     for one in samples:
         tally.add(one)
     return tally.value()
@@ -173,6 +173,20 @@ def test_a_function_is_averaged_and_a_class_asked_at_the_end(user: Path) -> None
     assert measure("user.py:everything", first, has_labels=True) == 3
 
 
+def test_metrics_that_do_not_fit_the_model() -> None:
+    with pytest.raises(UsageError, match=r"'cosine\(x\)' names the output 'x', which the model does"):
+        evaluate(TWO, {"same": TWO}, [{"x": np.zeros((1, 3), np.float32)}], metrics=["cosine(x)"])
+    whole = parse("g (float[2] x) => (int64[1] y) { y = ArgMax(x) }")
+    with pytest.raises(UsageError, match="'top-1' compares floats, and the outputs have none"):
+        evaluate(whole, {"same": whole}, [{"x": np.zeros(2, np.float32)}], metrics=["top-1"])
+
+
+def test_dashes_can_be_underscores() -> None:
+    one = sample([1.0, 2.0], [1.0, 2.5])
+    assert measure("max_error", one) == measure("max-error(y)", one) == 0.5
+    assert measure("top_1", one) == 1
+
+
 def test_every_model_has_its_own_object(user: Path) -> None:
     feeds = [{"x": np.float32([[0.25, 1.5, 3.25]])}, {"x": np.float32([[0, 1, 2.5]])}]
     result = evaluate(TWO, {"rounded": ROUNDED}, feeds, latency_seconds=0, metrics=["user.py:Largest"])
@@ -210,10 +224,10 @@ def test_labels_go_with_the_feeds(user: Path) -> None:
         ("user.py:Larges", r"has no function 'Larges' \(did you mean 'Largest'\?\)"),
         ("absent.py:f", "the Python file 'absent.py' for the metric does not exist"),
         ("no_such_module:f", "cannot import 'no_such_module' for the metric: ModuleNotFoundError"),
-        ("sqrn", r"unknown metric 'sqrn' \(did you mean 'sqnr'\?\); known: sqnr, cosine, max-error, top-5"),
+        ("sqrn", r"unknown metric 'sqrn' \(did you mean 'sqnr'\?\); known: cosine, max-error, sqnr, top-K"),
         ("top-0", "'top-0' needs a number of at least 1"),
         ("top-five", "unknown metric 'top-five'"),
-        ("cosine(x)", r"names the output 'x', which the model does not have"),
+        ("cosine()", r"name an output in the parentheses"),
     ],
 )
 def test_careless_metrics(user: Path, text: str, message: str) -> None:

@@ -17,11 +17,12 @@ from qc.ir.graph import Value
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
 from qc.ir.quant.formats import IntFormat
+from qc.ir.quant.ranges import GridOf
 from qc.ir.quant.spec import Encoding, Quantizer, QuantizerState, QuantSpec
 from qc.ir.rewriter import Rewriter
 
 from ...framework.base import Pass, Stage
-from ...framework.context import GridOf, PassContext
+from ...framework.context import PassContext
 from ..placement.dataflow import masked_scores
 from ..placement.parameters import round_parameters
 from .bias import leave_float

@@ -10,43 +10,12 @@ from qc.ir.errors import ModelError
 from qc.ir.executor import Statistics
 from qc.ir.quant.arithmetic import fake_quantize, reduce_groups
 from qc.ir.quant.formats import IntFormat
+from qc.ir.quant.ranges import encoding_of_range
 from qc.ir.quant.spec import Encoding, QuantSpec
 from qc.ir.tensor_ref import TensorRef
 
-# The smallest scale of an integer grid: the product of two is still a normal float32, as biases need it.
-SMALLEST_SCALE = 2.0**-60
 # As many candidates for a range are judged at once: more of them leave the cache of a processor.
 _AT_ONCE = 4
-
-
-def encoding_of_range(spec: QuantSpec, low: np.ndarray, high: np.ndarray) -> Encoding:
-    """The grid of ``spec`` that covers ``[low, high]`` and zero.
-
-    Args:
-        spec: a spec with an integer or a small float format.
-        low, high: the range; any shape, one element per scale.
-
-    Returns:
-        An encoding whose scale has the shape of ``low``. Real zero is exactly a code. Symmetric integer
-        grids reach the larger of both ends, or begin at zero if one-sided and nothing is negative; float8
-        maps the largest magnitude to the largest finite value.
-    """
-    low = np.minimum(np.asarray(low, np.float64), 0.0)
-    high = np.maximum(np.asarray(high, np.float64), 0.0)
-    if not isinstance(spec.format, IntFormat):
-        reach = np.maximum(-low, high) / spec.format.highest
-        scale = np.maximum(reach, np.finfo(np.float32).tiny) if spec.format.scaled else np.ones_like(reach)
-        return Encoding(spec, scale, np.zeros(scale.shape, np.int32))
-    first, last = spec.code_range
-    if spec.symmetric:
-        centre = 0 if spec.format.signed else (spec.format.highest + 1) // 2
-        scale = np.maximum(-low / (centre - first - spec.shift), high / (last - centre + spec.shift))
-        one_sided = (low >= 0) & spec.one_sided
-        scale = np.maximum(np.where(one_sided, high / (last - first), scale), SMALLEST_SCALE)
-        return Encoding(spec, scale, np.where(one_sided, first, centre))
-    scale = np.maximum((high - low) / (last - first), SMALLEST_SCALE).astype(np.float32).astype(np.float64)
-    zero_point = np.clip(np.rint(first - low / scale), first, last)
-    return Encoding(spec, scale, zero_point)
 
 
 def covering(spec: QuantSpec, low: float, high: float) -> Encoding:

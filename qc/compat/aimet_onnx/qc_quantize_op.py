@@ -12,9 +12,9 @@ import numpy as np
 from qc.ir.errors import UsageError
 from qc.ir.quant.arithmetic import Rounding, fake_quantize
 from qc.ir.quant.formats import FloatFormat, Format, IntFormat
+from qc.ir.quant.ranges import encoding_of_range
 from qc.ir.quant.spec import Encoding, PerTensor, Quantizer, QuantSpec
 from qc.ir.quant_table import QuantTable, Site
-from qc.passes.quantize.calibration.ranges import encoding_of_range
 
 from ..missing import MissingAttributesError
 from .defs import QSpec, QuantizationDataType, QuantScheme, float16, qtype

@@ -13,8 +13,8 @@ from qc.ir.facts.scopes import tensors_by_name
 from qc.ir.graph import Value
 from qc.ir.model import Model
 from qc.ir.quant.formats import IntFormat, parse_format
+from qc.ir.quant.ranges import encoding_of_range
 from qc.ir.quant.spec import Encoding, PerChannel, PerTensor, Quantizer, QuantSpec
-from qc.passes.quantize.calibration.ranges import encoding_of_range
 
 from ..missing import refuse
 from .formats import format_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,8 @@ import ml_dtypes
 import numpy as np
 
 from qc.ir.errors import ModelError
+
+from .metric import OutputMetric
 
 _CHUNK = 1 << 15  # elements whose float64 copies stay in the cache
 
@@ -109,7 +112,7 @@ class Sums:
         equal = self.equal / self.elements if self.elements else 1.0
         if not self.floating:
             return OutputScore(output, self.elements, equal)
-        return OutputScore(output, self.elements, equal, self.sqnr_db, self._cosine(), self.largest)
+        return OutputScore(output, self.elements, equal, self.sqnr_db, self.cosine, self.largest)
 
     @property
     def sqnr_db(self) -> float:
@@ -120,11 +123,32 @@ class Sums:
             return -math.inf
         return 10 * math.log10(self.signal / self.noise)
 
-    def _cosine(self) -> float:
+    @property
+    def cosine(self) -> float:
+        """Cosine similarity, as in :class:`OutputScore`."""
         if self.noise == 0:
             return 1.0
         length = math.sqrt(self.signal) * math.sqrt(self.energy)
         return self.product / length if length and math.isfinite(self.noise) else math.nan
+
+
+class SumsMetric(OutputMetric):
+    """A metric that follows from the sums of a floating-point output."""
+
+    def __init__(self) -> None:
+        self._sums = Sums()
+
+    def add(self, reference: Any, output: Any, place: str) -> None:
+        """Adds to the sums."""
+        self._sums.add_value(reference, output, place)
+
+    def value(self) -> float | None:
+        """None for an output that is not floating point."""
+        return self.of(self._sums) if self._sums.floating else None
+
+    @abstractmethod
+    def of(self, sums: Sums) -> float:
+        """The metric."""
 
 
 def _product(x: np.ndarray, y: np.ndarray) -> float:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 from onnx import GraphProto, ModelProto, NodeProto, helper
 
 from qc.ir.errors import ModelError, UsageError, nearest
@@ -18,13 +17,14 @@ from qc.ir.facts.qdq import simulated_encoding
 from qc.ir.model import Model
 from qc.ir.onnx.lift import load_model
 from qc.ir.onnx.protos import walk_nodes
+from qc.ir.quant.arithmetic import Rounding
 from qc.ir.quant.formats import IntFormat, parse_format
+from qc.ir.quant.ranges import GridOf, encoding_of_range
 from qc.ir.quant.spec import Encoding, Granularity, PerBlock
 from qc.ir.tensor_ref import TensorRef
-from qc.passes.framework.context import GridOf
-from qc.passes.quantize.calibration.ranges import encoding_of_range
-from qc.runtime import open_session, run_session
-from qc.runtime.native.library import QC_DOMAIN
+
+from ..native.library import QC_DOMAIN
+from ..sessions.runnable import OpenModel
 
 OFF = "off"
 ON = "on"
@@ -49,7 +49,7 @@ class SimulatedQuantizer:
     encoding: Encoding | None
 
 
-class Simulation:
+class Simulation(OpenModel):
     """A simulation model that is opened once and runs under any settings of its quantizers.
 
     :meth:`with_encodings` gives the same session with other settings, at no cost. A simulation never changes,
@@ -87,15 +87,9 @@ class Simulation:
             model, base_dir = load_model(model), Path(model).parent
         self._slots = _slots(model.graph, origin, base_dir, grids)
         self._by_tensor = _names(self._slots)
-        self._session = open_session(model, base_dir=base_dir, threads=threads, provider=device)
-        self._outputs = [output.name for output in model.graph.output]
+        super().__init__(model, base_dir=base_dir, threads=threads, provider=device)
         self._settings: dict[str, Encoding | None] = {name: slot.own for name, slot in self._slots.items()}
         self._overrides: dict[str, np.ndarray] = {}
-
-    @property
-    def session(self) -> ort.InferenceSession:
-        """The session of ONNX Runtime that all relatives share."""
-        return self._session
 
     @property
     def quantizers(self) -> dict[str, SimulatedQuantizer]:
@@ -124,7 +118,7 @@ class Simulation:
         vars(other).update(vars(self))
         other._settings, other._overrides = dict(self._settings), dict(self._overrides)
         for key, setting in changes.items():
-            name = self._find(key)
+            name = self.quantizer_name(key)
             slot = self._slots[name]
             encoding = slot.encoding(setting, key)
             other._settings[name] = encoding
@@ -136,23 +130,15 @@ class Simulation:
         return other
 
     def run(self, feed: Feed, outputs: Sequence[str] | None = None) -> dict[str, Any]:
-        """Runs the model once under these settings.
+        """Runs the model once under these settings; see :meth:`OpenModel.run`."""
+        return super().run({**self._overrides, **feed}, outputs)
 
-        Args:
-            feed: an array for each input without a default.
-            outputs: the graph outputs that are wanted; None for all.
-
-        Returns:
-            The outputs by name: arrays, or lists of arrays for sequences.
+    def quantizer_name(self, key: str) -> str:
+        """The name of the quantizer of that name, or of that tensor.
 
         Raises:
-            ModelError: ONNX Runtime failed; the sentence names the node.
+            UsageError: there is none, or the tensor has several.
         """
-        names = list(outputs) if outputs is not None else self._outputs
-        return dict(zip(names, run_session(self._session, {**self._overrides, **feed}, names), strict=True))
-
-    def _find(self, key: str) -> str:
-        """The name of the quantizer of that name, or of that tensor."""
         if key in self._by_tensor:
             names = self._by_tensor[key]
             if len(names) > 1:
@@ -254,9 +240,7 @@ def _slots(
 ) -> dict[str, _Slot]:
     """The quantizers of a simulation by name, in the order in which it runs them."""
     by_grid: dict[tuple[str, ...], list[NodeProto]] = {}
-    for node in walk_nodes(graph.node):
-        if node.domain != QC_DOMAIN or node.op_type != "FakeQuantize":
-            continue
+    for node in _rounding_nodes(graph):
         by_grid.setdefault(tuple(node.input[1:4]), []).append(node)
     defaults = {tensor.name: TensorRef(tensor, base_dir) for tensor in graph.initializer}
     inputs = {value.name: defaults[value.name] for value in graph.input if value.name in defaults}
@@ -284,6 +268,22 @@ def _slot(nodes: Sequence[NodeProto], inputs: Mapping[str, TensorRef], outputs: 
     tensors = (node.output[0] if node.output[0] in outputs else node.input[0] for node in nodes)
     own = _encoding(nodes[0], *(inputs[name].numpy() for name in (scale, zero_point, limits)))
     return _Slot(tuple(dict.fromkeys(tensors)), own, (scale, zero_point, limits))
+
+
+def rounding_of(model: ModelProto) -> Rounding:
+    """How ties are rounded in a simulation; to even if nothing is rounded."""
+    for node in _rounding_nodes(model.graph):
+        for attribute in node.attribute:
+            if attribute.name == "rounding":
+                return Rounding(attribute.s.decode())
+    return Rounding.HALF_EVEN
+
+
+def _rounding_nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    """The FakeQuantize nodes of a graph and of its bodies, in the order in which they stand."""
+    for node in walk_nodes(graph.node):
+        if node.domain == QC_DOMAIN and node.op_type == "FakeQuantize":
+            yield node
 
 
 def _names(slots: Mapping[str, _Slot]) -> dict[str, list[str]]:

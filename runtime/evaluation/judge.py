@@ -1,0 +1,84 @@
+"""The one loop in which models are judged: beside a reference, on one feed after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from qc.ir.errors import DataError
+from qc.ir.executor import Feed
+
+from ..metrics.metric import Sample, Tally
+from ..sessions.runnable import Runnable
+
+Labels = Sequence[Any] | np.ndarray
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Something that runs, and what is summed up of its outputs. The reference itself can be judged, too."""
+
+    runnable: Runnable
+    tallies: Sequence[Tally[Any]]
+
+
+def judge(
+    reference: Runnable,
+    judged: Sequence[Judged],
+    feeds: Iterable[Feed],
+    labels: Labels | None = None,
+    on_run: Callable[[], None] = lambda: None,
+) -> int:
+    """Runs everything on every feed and adds the outputs to the tallies; no outputs are held any longer.
+
+    Args:
+        reference: what is right.
+        judged: what is compared with it; it gives the outputs of the reference, and maybe others.
+        labels: one for each feed, for the tallies.
+        on_run: called after every run of something that is judged.
+
+    Returns:
+        How many feeds there were.
+
+    Raises:
+        DataError: there are more labels than feeds, or fewer.
+        ModelError: something does not run.
+    """
+    count = 0
+    for feed, label in _labelled(feeds, labels):
+        _judge_one(reference, judged, count, feed, label, on_run)
+        count += 1
+    return count
+
+
+def _judge_one(
+    reference: Runnable,
+    judged: Sequence[Judged],
+    index: int,
+    feed: Feed,
+    label: Any,
+    on_run: Callable[[], None],
+) -> None:
+    expected = reference.run(feed)
+    for one in judged:
+        outputs = expected if one.runnable is reference else one.runnable.run(feed)
+        sample = Sample(index, outputs, expected, feed, label)
+        for tally in one.tallies:
+            tally.add(sample)
+        on_run()
+
+
+def _labelled(feeds: Iterable[Feed], labels: Labels | None) -> Iterator[tuple[Feed, Any]]:
+    """The feeds with their labels, None where there are none."""
+    count = 0
+    for index, feed in enumerate(feeds):
+        if labels is not None and index >= len(labels):
+            given = f"{len(labels)} label{'' if len(labels) == 1 else 's'}"
+            raise DataError(f"there are {given} for at least {index + 1} feeds; give one for each feed")
+        yield feed, labels[index] if labels is not None else None
+        count += 1
+    if labels is not None and count != len(labels):
+        raise DataError(f"there are {len(labels)} labels for {count} feeds; give one for each feed")

@@ -1,0 +1,1 @@
+"""Metrics: how a model does on data, each in a file of its own."""

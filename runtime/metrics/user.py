@@ -1,0 +1,127 @@
+"""Metrics of the user's: functions and classes in a module or a file, ``module:name`` or ``file.py:name``.
+
+A function ``f(outputs)``, ``f(outputs, feed)`` or ``f(outputs, feed, label)`` is called for every feed, and
+the metric is the mean of the numbers that it returns. A class is made anew, without arguments, for every
+model: ``update`` is called for every feed with one of these lists of arguments, ``compute()`` at the end
+returns the number. ``outputs`` and ``feed`` are dictionaries of arrays by name, ``label`` is the element of
+the labels that belongs to the feed. An attribute ``higher_is_better = False`` tells that less is better.
+"""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from qc.ir.errors import QcError, UsageError
+
+from ..data.python import named_function
+from .metric import Metric, Sample
+
+_PARAMETERS = ("outputs", "feed", "label")
+
+
+def user_metric(text: str, has_labels: bool) -> Metric:
+    """The metric that a function or class of the user's computes.
+
+    Raises:
+        UsageError: there is none of that name, or it takes other arguments than those above.
+    """
+    made = named_function(text, "the metric", UsageError)
+    higher_is_better = bool(getattr(made, "higher_is_better", True))
+    if not inspect.isclass(made):
+        parameters = _count_parameters(text, made, has_labels)
+        return Metric(text, partial(_UserFunction, text, made, parameters), higher_is_better)
+    for method in ("update", "compute"):
+        if not callable(getattr(made, method, None)):
+            raise UsageError(f"the metric class '{text}' has no method '{method}'")
+    return Metric(text, partial(_UserClass, text, made, has_labels), higher_is_better)
+
+
+def _count_parameters(text: str, function: Callable[..., Any], has_labels: bool) -> int:
+    """How many of outputs, feed and label a function takes; parameters with a default are left alone."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except ValueError:  # a function of C without a signature
+        return 1
+    needed = [one for one in parameters if one.default is one.empty]
+    if any(one.kind is one.VAR_POSITIONAL for one in needed):
+        return len(_PARAMETERS) if has_labels else len(_PARAMETERS) - 1
+    positional = [one for one in needed if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    if not 1 <= len(positional) <= len(_PARAMETERS) or any(one.kind is one.KEYWORD_ONLY for one in needed):
+        raise UsageError(
+            f"the metric '{text}' takes {inspect.signature(function)}; "
+            "let it take (outputs), (outputs, feed) or (outputs, feed, label)"
+        )
+    if len(positional) == len(_PARAMETERS) and not has_labels:
+        raise UsageError(f"the metric '{text}' takes a label, and there are none; give them with --labels")
+    return len(positional)
+
+
+class _UserFunction:
+    """The mean of what a function returns."""
+
+    def __init__(self, text: str, function: Callable[..., Any], parameters: int) -> None:
+        self._text, self._function, self._parameters = text, function, parameters
+        self._numbers: list[float] = []
+
+    def add(self, sample: Sample) -> None:
+        place = f"on feed {sample.index}"
+        result = _call(self._text, place, self._function, *_arguments(sample, self._parameters))
+        self._numbers.append(_number(self._text, place, result))
+
+    def value(self) -> float:
+        return sum(self._numbers) / len(self._numbers)
+
+
+class _UserClass:
+    """What an object of a class says at the end."""
+
+    def __init__(self, text: str, made: Callable[[], Any], has_labels: bool) -> None:
+        self._text = text
+        self._object = _call(text, "when it was made", made)
+        self._parameters = _count_parameters(text, self._object.update, has_labels)
+
+    def add(self, sample: Sample) -> None:
+        arguments = _arguments(sample, self._parameters)
+        _call(self._text, f"on feed {sample.index}", self._object.update, *arguments)
+
+    def value(self) -> float:
+        place = "in compute"
+        return _number(self._text, place, _call(self._text, place, self._object.compute))
+
+
+def _arguments(sample: Sample, parameters: int) -> tuple[Any, ...]:
+    return (dict(sample.outputs), dict(sample.feed), sample.label)[:parameters]
+
+
+def _call(text: str, place: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return function(*arguments)
+    except QcError:
+        raise
+    except Exception as error:  # a function of the user's may raise anything
+        detail = " ".join(str(error).split())
+        raise UsageError(
+            f"the metric '{text}' failed {place} with {type(error).__name__}{': ' if detail else ''}{detail}"
+            f"{_line(error)}"
+        ) from error
+
+
+def _line(error: Exception) -> str:
+    """The last line of the user's own file that was reached; the first frame is that of the call."""
+    frames = traceback.extract_tb(error.__traceback__)[1:]
+    own = [frame for frame in frames if frame.filename == frames[0].filename]
+    return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+
+
+def _number(text: str, place: str, result: Any) -> float:
+    array = np.asarray(result)
+    if array.size != 1 or array.dtype.kind not in "biuf":
+        shown = f"an array of shape {array.shape}" if isinstance(result, np.ndarray) else repr(result)[:60]
+        raise UsageError(f"the metric '{text}' returned {shown} {place}; let it return a number")
+    return float(array.reshape(()))
