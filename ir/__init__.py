@@ -1,7 +1,7 @@
 """The graph IR: lift a model, look at it, change it with a Rewriter, and lower it again."""
 
 from .facts.weights import QuantizedWeight, Weights, weights_of
-from .graph import Graph, Op, Use, Value, ValueType
+from .graph import Graph, Op, Region, Use, Value, ValueType
 from .model import Model
 from .onnx.lift import lift, load_model
 from .onnx.lower import lower, serialize
@@ -11,7 +11,6 @@ from .quant.formats import FloatFormat, IntFormat, parse_format
 from .quant.packing import pack, unpack
 from .quant.spec import Encoding, PerBlock, PerChannel, PerTensor, Quantizer, QuantSpec, TwoLevelBlock
 from .quant_table import QuantTable, Site
-from .region import Region
 from .rewriter import Rewriter
 from .text import parse_model, print_model
 from .verify import verify

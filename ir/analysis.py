@@ -2,7 +2,7 @@
 
 Every change of a model advances the epoch of one aspect. An analysis says which aspects it reads; its result
 stands as long as their epochs do. What only decides about quantizers, for instance, leaves the order of the
-ops as it is. Only the Rewriter and the QuantTable change a model, so only they advance an epoch.
+ops as it is. Only the transaction of a model changes it, so only that advances an epoch.
 """
 
 from __future__ import annotations
@@ -10,12 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from .errors import VerificationError
-
-if TYPE_CHECKING:
-    from .graph import Graph
 
 # Aspects of a model.
 STRUCTURE = "structure"  # ops, their attributes, values, names, edges, inputs, outputs, regions
@@ -25,7 +22,25 @@ QUANT = "quant"  # quantizers, where they are and what they hold
 
 ASPECTS = (STRUCTURE, TYPES, CONSTANTS, QUANT)
 
+
+class Analysed(Protocol):
+    """What analyses are about, a graph or a model; they need no more of it than this."""
+
+    @property
+    def name(self) -> str:
+        """How errors name it."""
+
+    @property
+    def epoch(self) -> int:
+        """How often its ops, values and edges have changed."""
+
+    @property
+    def analyses(self) -> Analyses:
+        """The results for its model."""
+
+
 T = TypeVar("T")
+G = TypeVar("G", bound=Analysed)
 
 
 class Epochs:
@@ -43,23 +58,23 @@ class Epochs:
 
 
 @dataclass(frozen=True, eq=False)
-class Analysis(Generic[T]):
+class Analysis(Generic[G, T]):
     """A function of a graph whose result is kept; made by :func:`analysis`, called like the function.
 
     The result belongs to everybody who asks for it, so nobody may change it.
     """
 
     name: str
-    compute: Callable[[Graph], T]
+    compute: Callable[[G], T]
     reads: tuple[str, ...]
     local: bool
 
-    def __call__(self, graph: Graph) -> T:
+    def __call__(self, graph: G) -> T:
         """The result for ``graph`` as it is now."""
-        return graph.model.analyses.get(self, graph)
+        return graph.analyses.get(self, graph)
 
 
-def analysis(*reads: str, local: bool = False) -> Callable[[Callable[[Graph], T]], Analysis[T]]:
+def analysis(*reads: str, local: bool = False) -> Callable[[Callable[[G], T]], Analysis[G, T]]:
     """Makes an analysis of a function that takes a graph and depends on nothing else.
 
     Args:
@@ -76,13 +91,13 @@ def analysis(*reads: str, local: bool = False) -> Callable[[Callable[[Graph], T]
     if local and reads != (STRUCTURE,):
         raise ValueError("a local analysis reads the structure only")
 
-    def decorate(function: Callable[[Graph], T]) -> Analysis[T]:
+    def decorate(function: Callable[[G], T]) -> Analysis[G, T]:
         return Analysis(function.__name__, function, reads, local)
 
     return decorate
 
 
-class Count(NamedTuple):
+class Lookups(NamedTuple):
     """How often an analysis was computed, how often its kept result was used, and the seconds it took.
 
     The seconds leave out those of other analyses that it asked for.
@@ -92,15 +107,15 @@ class Count(NamedTuple):
     reused: int = 0
     seconds: float = 0.0
 
-    def plus(self, other: Count) -> Count:
+    def plus(self, other: Lookups) -> Lookups:
         """Both together."""
         computed, reused = self.computed + other.computed, self.reused + other.reused
-        return Count(computed, reused, self.seconds + other.seconds)
+        return Lookups(computed, reused, self.seconds + other.seconds)
 
-    def minus(self, other: Count) -> Count:
+    def minus(self, other: Lookups) -> Lookups:
         """What was added since ``other``."""
         computed, reused = self.computed - other.computed, self.reused - other.reused
-        return Count(computed, reused, self.seconds - other.seconds)
+        return Lookups(computed, reused, self.seconds - other.seconds)
 
 
 class Analyses:
@@ -108,33 +123,33 @@ class Analyses:
 
     def __init__(self, epochs: Epochs) -> None:
         self._epochs = epochs
-        self._kept: dict[tuple[Analysis[Any], Graph], tuple[object, Any]] = {}
-        self._counts: dict[str, Count] = {}
+        self._kept: dict[tuple[Analysis[Any, Any], Analysed], tuple[object, Any]] = {}
+        self._counts: dict[str, Lookups] = {}
         self._seconds = 0.0
 
     @property
-    def counts(self) -> Mapping[str, Count]:
+    def counts(self) -> Mapping[str, Lookups]:
         """How often each analysis was asked for so far, by its name."""
         return dict(self._counts)
 
-    def counts_since(self, before: Mapping[str, Count]) -> dict[str, Count]:
+    def counts_since(self, before: Mapping[str, Lookups]) -> dict[str, Lookups]:
         """What was asked for since :attr:`counts` was ``before``."""
-        added = {name: count.minus(before.get(name, Count())) for name, count in self._counts.items()}
+        added = {name: count.minus(before.get(name, Lookups())) for name, count in self._counts.items()}
         return {name: count for name, count in added.items() if count.computed or count.reused}
 
-    def get(self, analysis: Analysis[T], graph: Graph) -> T:
+    def get(self, analysis: Analysis[G, T], graph: G) -> T:
         """The result of an analysis for ``graph`` as it is now."""
         stamp = self._stamp(analysis, graph)
         kept = self._kept.get((analysis, graph))
         if kept is not None and kept[0] == stamp:
-            self._add(analysis.name, Count(reused=1))
+            self._add(analysis.name, Lookups(reused=1))
             found: T = kept[1]
             return found
         started, inner = time.perf_counter(), self._seconds
         found = analysis.compute(graph)
         own = time.perf_counter() - started - (self._seconds - inner)
         self._seconds += own
-        self._add(analysis.name, Count(computed=1, seconds=own))
+        self._add(analysis.name, Lookups(computed=1, seconds=own))
         self._kept[analysis, graph] = stamp, found
         return found
 
@@ -152,15 +167,15 @@ class Analyses:
                     "Rewriter and the QuantTable only"
                 )
 
-    def _valid(self) -> Iterator[tuple[Analysis[Any], Graph, Any]]:
+    def _valid(self) -> Iterator[tuple[Analysis[Any, Any], Analysed, Any]]:
         for (analysis, graph), (stamp, kept) in self._kept.items():
             if stamp == self._stamp(analysis, graph):
                 yield analysis, graph, kept
 
-    def _stamp(self, analysis: Analysis[Any], graph: Graph) -> object:
+    def _stamp(self, analysis: Analysis[Any, Any], graph: Analysed) -> object:
         if analysis.local:
             return graph.epoch
         return tuple(getattr(self._epochs, aspect) for aspect in analysis.reads)
 
-    def _add(self, name: str, count: Count) -> None:
-        self._counts[name] = self._counts.get(name, Count()).plus(count)
+    def _add(self, name: str, count: Lookups) -> None:
+        self._counts[name] = self._counts.get(name, Lookups()).plus(count)

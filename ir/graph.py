@@ -8,22 +8,20 @@ goes through :class:`qc.ir.rewriter.Rewriter`.
 
 from __future__ import annotations
 
-import heapq
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import onnx
 from onnx import AttributeProto, TensorProto, helper
 
-from .analysis import STRUCTURE, analysis
-from .port_graph import Port, PortGraph, Ports
+from .analysis import STRUCTURE, Analyses, analysis
+from .context import ModelContext
+from .port_graph import CycleError, Port, PortGraph, Ports
 from .tensor_ref import TensorRef
-
-if TYPE_CHECKING:
-    from .model import Model
 
 FLOAT_TYPES = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16})
 
@@ -74,10 +72,7 @@ class Value:
     @property
     def original(self) -> Value:
         """The value that one in a subgraph captures, of whichever enclosing graph; else itself."""
-        found = self
-        while found.captured is not None:
-            found = found.captured
-        return found
+        return self if self.captured is None else self.captured.original
 
     @property
     def is_float(self) -> bool:
@@ -161,6 +156,11 @@ class Op:
         return name in self.attributes and bool(self.attributes[name].ref_attr_name)
 
     @property
+    def region(self) -> Region | None:
+        """The region that claimed this op."""
+        return self.graph.regions.get(self)
+
+    @property
     def label(self) -> str:
         """How messages name this op: its name, or its type and first output when it has none."""
         if self.name:
@@ -184,14 +184,16 @@ class Graph:
 
     Attributes:
         epoch: how often the ops, values and edges of this graph have changed.
+        regions: the regions by the ops that they claimed.
     """
 
-    def __init__(self, model: Model, name: str, parent: Op | None = None) -> None:
+    def __init__(self, model: ModelContext, name: str, parent: Op | None = None) -> None:
         self.model = model
         self.name = name
         self.parent = parent
         self.proto: onnx.GraphProto | onnx.FunctionProto | None = None
         self.epoch = 0
+        self.regions: dict[Op, Region] = {}
         self._nx = PortGraph()
         self._values: dict[int, Value] = {}
         self._ops: dict[int, Op] = {}
@@ -201,6 +203,11 @@ class Graph:
         self._output_set: frozenset[Value | None] = frozenset()
 
     # -- reading ------------------------------------------------------------------------------------
+
+    @property
+    def analyses(self) -> Analyses:
+        """What was computed from the graphs of the model and still holds."""
+        return self.model.analyses
 
     @property
     def nx(self) -> PortGraph:
@@ -213,7 +220,6 @@ class Graph:
 
     @property
     def inputs(self) -> tuple[Value, ...]:
-        """The inputs, in order."""
         return self._inputs
 
     @inputs.setter
@@ -234,7 +240,7 @@ class Graph:
         self.epoch += 1
 
     def values(self) -> list[Value]:
-        """All values, in the order in which they were made."""
+        """All values, in the order in which they were created."""
         return [self._values[id] for id in sorted(self._values)]  # a rollback puts nodes back at the end
 
     def ops(self) -> list[Op]:
@@ -243,20 +249,18 @@ class Graph:
 
     def op_inputs(self, op: Op) -> tuple[Value | None, ...]:
         """The inputs by port; None for one that is left out. Captures are not among them."""
-        found: list[Value | None] = [None] * op.num_inputs
-        for value_id, ports in self._nx.sources(op.id).items():
-            for port in ports:
-                if isinstance(port, int):
-                    found[port] = self._values[value_id]
-        return tuple(found)
+        return self._by_port(self._nx.sources(op.id), op.num_inputs)
 
     def op_outputs(self, op: Op) -> tuple[Value | None, ...]:
         """The outputs by port; None for one that is left out."""
-        found: list[Value | None] = [None] * op.num_outputs
-        for value_id, ports in self._nx.sinks(op.id).items():
+        return self._by_port(self._nx.sinks(op.id), op.num_outputs)
+
+    def _by_port(self, values: Mapping[int, Ports], count: int) -> tuple[Value | None, ...]:
+        found: list[Value | None] = [None] * count
+        for value_id, ports in values.items():
             for port in ports:
-                assert isinstance(port, int)
-                found[port] = self._values[value_id]
+                if isinstance(port, int):
+                    found[port] = self._values[value_id]
         return tuple(found)
 
     def captures(self, op: Op) -> list[Value]:
@@ -295,11 +299,9 @@ class Graph:
         return bool(self._nx.sinks(value.id)) or self.is_output(value)
 
     def is_output(self, value: Value) -> bool:
-        """Whether ``value`` is an output of this graph."""
         return value in self._output_set
 
     def is_input(self, value: Value) -> bool:
-        """Whether ``value`` is an input of this graph."""
         return value in self._input_set
 
     def value_named(self, name: str) -> Value | None:
@@ -308,9 +310,7 @@ class Graph:
 
     def constant(self, value: Value | None) -> TensorRef | None:
         """The data of ``value`` if it is an initializer (of this or an enclosing graph)."""
-        while value is not None and value.captured is not None:
-            value = value.captured
-        return value.const if value is not None else None
+        return value.original.const if value is not None else None
 
     def walk(self) -> Iterator[Graph]:
         """This graph and all graphs nested in it, outer before inner."""
@@ -361,36 +361,40 @@ def _in_order(ports: Ports) -> Iterable[Port]:
 
 @analysis(STRUCTURE, local=True)
 def topological_order(graph: Graph) -> tuple[Op, ...]:
-    """The ops in topological order, of all such orders the first by position and id.
+    """The ops in topological order, the first by position and id; CycleError if there is none."""
+    ops = graph._ops
+    order = graph.nx.ordered({op.id: op.position for op in ops.values()})
+    if len(order) < len(ops):
+        reached = set(order)
+        first = next(op for op in ops.values() if op.id not in reached)
+        raise CycleError(f"the graph has a cycle through {first.label}")
+    return tuple(ops[op_id] for op_id in order)
 
-    Raises:
-        CycleError: there is none.
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """A set of ops of one graph, usually a matched supergroup, that counts as a single operator.
+
+    Attributes:
+        name: the supergroup, for instance ``layer_norm``.
+        ops: in topological order; the last one produces the region's result.
+        captures: the values and constants that the pattern named.
     """
-    ops, edges = graph._ops, graph.nx
-    waiting: dict[int, int] = {}
-    ready: list[tuple[tuple[int, ...], int]] = []
-    for op in ops.values():
-        waiting[op.id] = sum(1 for value_id in edges.sources(op.id) if edges.sources(value_id))
-        if not waiting[op.id]:
-            ready.append((op.position, op.id))
-    heapq.heapify(ready)
-    order: list[Op] = []
-    while ready:
-        op = ops[heapq.heappop(ready)[1]]
-        order.append(op)
-        for value_id in edges.sinks(op.id):
-            for user_id in edges.sinks(value_id):
-                waiting[user_id] -= 1
-                if not waiting[user_id]:
-                    heapq.heappush(ready, (ops[user_id].position, user_id))
-    if len(order) != len(waiting):
-        raise CycleError(next(ops[op_id] for op_id, count in waiting.items() if count))
-    return tuple(order)
 
+    name: str
+    graph: Graph
+    ops: tuple[Op, ...]
+    captures: dict[str, Value] = field(default_factory=dict)
 
-class CycleError(Exception):
-    """The graph has a cycle through ``op``."""
+    @property
+    def root(self) -> Op:
+        return self.ops[-1]
 
-    def __init__(self, op: Op) -> None:
-        super().__init__(f"the graph has a cycle through {op.label}")
-        self.op = op
+    def is_inner(self, value: Value) -> bool:
+        """Whether ``value`` is made and read only inside, so that nothing outside can see it."""
+        if self.graph.producer(value) not in self.ops or self.graph.is_output(value):
+            return False
+        return all(use.op in self.ops for use in self.graph.uses(value))
+
+    def __str__(self) -> str:
+        return f"{self.name} ({len(self.ops)} ops ending in {self.root.label})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -10,6 +11,10 @@ import networkx as nx
 
 Port = int | tuple[str, int]
 Ports = Mapping[Port, Mapping[str, object]]
+
+
+class CycleError(Exception):
+    """The ops of a graph have no topological order."""
 
 
 class _NoAttributes(dict[str, object]):
@@ -80,6 +85,25 @@ class PortGraph(nx.MultiDiGraph):  # type: ignore[misc]
         """The nodes with an edge from ``node``, and the ports of these edges."""
         found: Mapping[int, Ports] = self._succ[node]
         return found
+
+    def ordered(self, ranks: Mapping[int, Any]) -> list[int]:
+        """The nodes that have a rank in topological order; of all such orders the first by rank.
+
+        Between two of them is always one node without. Nodes on a cycle, and behind one, are left out.
+        """
+        waiting = {node: sum(1 for source in self._pred[node] if self._pred[source]) for node in ranks}
+        ready = [(ranks[node], node) for node, count in waiting.items() if not count]
+        heapq.heapify(ready)
+        order: list[int] = []
+        while ready:
+            _, node = heapq.heappop(ready)
+            order.append(node)
+            for result in self._succ[node]:
+                for user in self._succ[result]:
+                    waiting[user] -= 1
+                    if not waiting[user]:
+                        heapq.heappush(ready, (ranks[user], user))
+        return order
 
     def _ports(self, ports: tuple[Port, ...]) -> Ports:
         found = self._shared.get(ports)

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from .errors import ModelError, UsageError, VerificationError
-from .graph import CycleError, Graph, Op, Value, capture_port
+from .graph import Graph, Op, Value, capture_port
 from .model import Model
+from .port_graph import CycleError
 from .quant.arithmetic import spread
 from .quant.spec import Encoding, PerTensor
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from qc.ir.facts.constants import constant_data
-from qc.ir.graph import Graph, Op, Value
-from qc.ir.region import Region
+from qc.ir.graph import Graph, Op, Region, Value
 from qc.ir.tensor_ref import TensorRef
 
 from .pattern import Alternatives, Pattern

@@ -172,15 +172,15 @@ def _read_as_data(model: Model) -> set[Value]:
 def _is_inner(model: Model, graph: Graph, value: Value) -> bool:
     producer = graph.producer(value)
     if producer is None:
-        readers = {model.region_of(op) for op, _ in graph.uses(value)}
+        readers = {op.region for op, _ in graph.uses(value)}
         return value.const is not None and None not in readers
-    region = model.region_of(producer)
+    region = producer.region
     return region is not None and region.is_inner(value)
 
 
 def _float_reads(model: Model, graph: Graph, op: Op) -> list[tuple[Value, bool]]:
     """The float data inputs of ``op`` from outside its region, each with whether it is quantized."""
-    region = model.region_of(op)
+    region = op.region
     return [
         (value, model.quant.of_use(value, op, port) is not None)
         for port, value in enumerate(graph.op_inputs(op))

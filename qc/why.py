@@ -50,7 +50,7 @@ def story_of(model: Model, tensor: str) -> Story:
     Raises:
         UsageError: the name stands for no tensor, with the most similar one.
     """
-    known = tensors_by_name(model.graph)
+    known = tensors_by_name(model)
     values = tuple(value for value in known.values() if value.name == tensor)
     if not values and tensor in known:
         values = (known[tensor],)
@@ -97,7 +97,7 @@ def _parts(value: Value) -> Iterator[Value | Op]:
     producer = value.graph.producer(value)
     if producer is not None:
         yield producer
-        region = value.graph.model.region_of(producer)
+        region = producer.region
         if region is not None:
             yield region.root
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import networkx as nx
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -31,6 +32,18 @@ RUNTIME_FOLDERS = [
 ]
 LIBRARIES = {"onnxruntime": "runtime", "onnx_graphsurgeon": "ir"}
 MAX_LINES = 400
+
+
+# The floors of the IR: each uses only those before it; "core" are the files in ir/ itself.
+IR_FLOORS = ["errors", "base", "quant", "core", "facts", "onnx", "text"]
+# Modules that import each other in a circle, typing imports included. To become empty.
+KNOWN_CIRCLES = {
+    frozenset({"qc.patterns.notation", "qc.patterns.pattern"}),
+    frozenset({"qc.patterns.explain", "qc.patterns.match", "qc.patterns.supergroup"}),
+    frozenset(
+        f"qc.compat.aimet_onnx.{name}" for name in ("bias", "loading", "quantsim", "session", "weights")
+    ),
+}
 
 
 def _sources(room: str) -> list[Path]:
@@ -77,6 +90,54 @@ def test_folders_of_the_runtime_use_only_those_before_them(folder: str) -> None:
 def test_every_file_of_the_runtime_is_in_a_listed_folder() -> None:
     for path in _sources("runtime"):
         assert path.parent.name in (*RUNTIME_FOLDERS, "runtime"), path.relative_to(ROOT)
+
+
+def _module(path: Path) -> str:
+    """The dotted name of a source; the rooms are imported as parts of qc."""
+    parts = list(path.relative_to(ROOT).with_suffix("").parts)
+    parts = parts[:-1] if parts[-1] == "__init__" else parts
+    return ".".join(parts if parts[0] == "qc" else ["qc", *parts])
+
+
+def _all_imports(path: Path) -> Iterator[str]:
+    """What a source imports by absolute names, wherever it does and for whatever use."""
+    package = _module(path).split(".") if path.name == "__init__.py" else _module(path).split(".")[:-1]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) + 1 - node.level] if node.level else []
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def _import_graph(room: str) -> nx.DiGraph:
+    """Which module of a room imports which."""
+    names = {_module(path): path for path in _sources(room)}
+    graph = nx.DiGraph()
+    for name, path in names.items():
+        for used in _all_imports(path):
+            module = used if used in names else used.rpartition(".")[0]
+            if module in names and module != name:
+                graph.add_edge(name, module)
+    return graph
+
+
+@pytest.mark.parametrize("room", [*ALLOWED, "qc"])
+def test_no_modules_import_each_other_in_a_circle(room: str) -> None:
+    groups = nx.strongly_connected_components(_import_graph(room))
+    circles = {frozenset(group) for group in groups if len(group) > 1}
+    assert circles <= KNOWN_CIRCLES, f"circles of imports: {list(map(sorted, circles - KNOWN_CIRCLES))}"
+
+
+def test_floors_of_the_ir_use_only_those_before_them() -> None:
+    def floor(module: str) -> int:
+        name = module.split(".")[2]
+        return IR_FLOORS.index(name if name in IR_FLOORS else "core")
+
+    for module, used in _import_graph("ir").edges:
+        if module != "qc.ir":  # which gives out what all floors have
+            assert floor(used) <= floor(module), f"{module} imports {used}"
 
 
 @pytest.mark.parametrize("room", ALLOWED)

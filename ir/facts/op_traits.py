@@ -121,7 +121,7 @@ def is_trained(value: Value) -> bool:
         for op, port in read.graph.uses(read):
             if not op.domain and port in trained_ports(op.op_type).values():
                 return True
-            region = op.graph.model.region_of(op)
+            region = op.region
             if region is not None and any(region.captures.get(name) is value for name in ("scale", "bias")):
                 return True
             if op.is_type("Identity", "Transpose"):

@@ -154,9 +154,8 @@ def distinct_names(model: Model) -> dict[Value, str]:
 
 
 @analysis(STRUCTURE)
-def tensors_by_name(graph: Graph) -> Mapping[str, Value]:
+def tensors_by_name(model: Model) -> Mapping[str, Value]:
     """All tensors of a model by name, or by path where several graphs use one; see :func:`distinct_names`."""
-    model = graph.model
     names = distinct_names(model)
     values = (value for graph in model.graphs() for value in graph.values() if value.captured is None)
     return {names.get(value, value.name): value for value in values}

@@ -21,8 +21,9 @@ from onnx_graphsurgeon.importers.onnx_importer import OnnxImporter
 
 from ..base.garbage import without_collections
 from ..errors import ModelError
-from ..graph import CycleError, Graph, Op, Value, capture_port
+from ..graph import Graph, Op, Value, capture_port
 from ..model import Model
+from ..port_graph import CycleError
 from ..tensor_ref import TensorRef
 from .protos import GRAPH_TYPES, Body, subgraphs
 from .screening import screen_model
@@ -100,7 +101,7 @@ def _lift_graph(graph: Graph, proto: Body, outer: _Scope | None) -> None:
     """Fills ``graph`` from its proto."""
     graph.proto = proto
     scope = _Scope(graph, outer)
-    constants = dict(_constants(graph.model, proto))
+    constants = dict(_constants(graph.model.base_dir, proto))
     # graphsurgeon would drop an input that is an initializer
     given = {name: scope.local(scope.declare(name)) for name in (*_names(proto.input), *constants)}
     graph.inputs = [given[name] for name in _names(proto.input)]
@@ -117,12 +118,12 @@ def _names(declared: Iterable[ValueInfoProto | str]) -> list[str]:
     return [one if isinstance(one, str) else one.name for one in declared]
 
 
-def _constants(model: Model, proto: Body) -> Iterable[tuple[str, TensorRef]]:
+def _constants(base_dir: Path | None, proto: Body) -> Iterable[tuple[str, TensorRef]]:
     if isinstance(proto, GraphProto):
         for tensor in proto.initializer:
-            yield tensor.name, TensorRef(tensor, model.base_dir)
+            yield tensor.name, TensorRef(tensor, base_dir)
         for sparse in proto.sparse_initializer:
-            yield sparse.values.name, densified(sparse, model.base_dir)
+            yield sparse.values.name, densified(sparse, base_dir)
 
 
 def densified(sparse: SparseTensorProto, base_dir: Path | None) -> TensorRef:

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 from onnx import numpy_helper
 
-from ..graph import Graph, Op
+from ..graph import Graph, Op, Region
 from ..model import Model
 from ..quant.spec import Quantizer
 from ..quant_table import Site
-from ..region import Region
 from .runs import runs_text
 from .scope import Scope
 from .tensors import TensorPrinter, tensor_type

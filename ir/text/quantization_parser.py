@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..errors import UsageError
-from ..graph import Op
+from ..graph import Op, Region
 from ..model import Model
 from ..quant.formats import Format, IntFormat, parse_format
 from ..quant.spec import (
@@ -24,7 +24,6 @@ from ..quant.spec import (
     TwoLevelBlock,
 )
 from ..quant_table import Site
-from ..region import Region
 from ..tensor_ref import TensorRef
 from .graph_parser import GraphReader
 from .parsed_scope import ParsedScope

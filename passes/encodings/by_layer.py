@@ -24,7 +24,7 @@ def by_tensor(document: Document, model: Model) -> Document:
     """
     if document.layout == "tensors":
         return document
-    layers, known, names = layers_of(model.graph), tensors_by_name(model.graph), distinct_names(model)
+    layers, known, names = layers_of(model.graph), tensors_by_name(model), distinct_names(model)
     found: dict[str, TensorRecord] = {}
     origins: dict[str, str] = {}
     for record in document.records:
@@ -61,7 +61,7 @@ def by_layer(document: Document, model: Model) -> tuple[Document, list[str]]:
 
 
 def _placed(record: TensorRecord, layers: Layers, model: Model) -> Iterator[TensorRecord]:
-    value = tensors_by_name(model.graph).get(record.name)
+    value = tensors_by_name(model).get(record.name)
     if record.is_parameter:
         name = layers.readers.get(value.original, record.name) if value is not None else record.name
         role = name.rpartition(".")[2]  # exporters keep the names of most parameters

@@ -25,7 +25,7 @@ def located(document: Document, model: Model) -> Document:
         UsageError: the scales of a tensor do not fit its shape, or it is no constant.
     """
     document = by_tensor(document, model)
-    values, scopes = tensors_by_name(model.graph), scopes_of(model.graph)
+    values, scopes = tensors_by_name(model), scopes_of(model.graph)
     records = [
         _located(record, values[record.name], list(scopes.uses(values[record.name])), document.source)
         if record.name in values
@@ -41,7 +41,7 @@ def check_axes(document: Document, model: Model) -> None:
     Raises:
         UsageError: those of a weight do not, and would be read back along another axis.
     """
-    values, scopes = tensors_by_name(model.graph), scopes_of(model.graph)
+    values, scopes = tensors_by_name(model), scopes_of(model.graph)
     for record in document.records:
         value = values.get(record.name)
         if value is None or value.const is None or record.axis is None:

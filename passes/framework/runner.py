@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from qc.ir.analysis import Count
+from qc.ir.analysis import Lookups
 from qc.ir.base.garbage import old_objects_spared
 from qc.ir.errors import QcError, VerificationError
 from qc.ir.journal import LimitReached
@@ -52,7 +52,7 @@ class StepReport:
     first_action: int = 0
     actions: int = 0
     memory: int = 0
-    analyses: dict[str, Count] = field(default_factory=dict)
+    analyses: dict[str, Lookups] = field(default_factory=dict)
 
 
 @dataclass
@@ -72,13 +72,13 @@ class PipelineReport:
         return sum(step.actions for step in self.steps if step.depth == 0)
 
     @property
-    def analyses(self) -> dict[str, Count]:
+    def analyses(self) -> dict[str, Lookups]:
         """The analyses that all steps asked for."""
-        found: dict[str, Count] = {}
+        found: dict[str, Lookups] = {}
         for step in self.steps:
             if step.depth == 0:
                 for name, count in step.analyses.items():
-                    found[name] = found.get(name, Count()).plus(count)
+                    found[name] = found.get(name, Lookups()).plus(count)
         return found
 
 

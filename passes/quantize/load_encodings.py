@@ -52,7 +52,7 @@ class LoadEncodings(Pass):
             raise UsageError(f"pass '{self.name}' needs a file: write {self.name}{{file=NAME}}")
         document = located(read_encodings(self.file), model)
         model.quant.scheme = str(document.arguments.get("quant_scheme", model.quant.scheme))
-        values = tensors_by_name(model.graph)
+        values = tensors_by_name(model)
         inside = stand_ins(list(model.graphs()))
         loaded: set[Value] = set()
         unknown = [record.name for record in document.records if record.name not in values]

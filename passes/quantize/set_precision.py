@@ -145,7 +145,7 @@ class _Application:
 
     def _results(self, op: Op) -> Iterator[Value]:
         """What an op makes; if that is inside of a region, what the region makes."""
-        region = self.model.region_of(op)
+        region = op.region
         made = [value for value in op.graph.op_outputs(op) if value is not None and is_plain_float(value)]
         if region is not None and any(map(self._is_inner, made)):
             made = [value for value in op.graph.op_outputs(region.root) if value is not None]
@@ -184,7 +184,7 @@ class _Application:
     def _is_inner(self, value: Value) -> bool:
         """Whether nothing outside of a region can see the tensor, which runs as one operator."""
         producer = value.graph.producer(value)
-        region = self.model.region_of(producer) if producer is not None else None
+        region = producer.region if producer is not None else None
         return region is not None and region.is_inner(value) and not self.quant.sites_on(value)
 
     # -- changes ----------------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ class _Application:
 
     def _stays_integer(self, op: Op) -> bool:
         """Whether the rule is not for ``op``, or for the region it is in, and that multiplies integers."""
-        region = self.model.region_of(op)
+        region = op.region
         ops = region.ops if region is not None else (op,)
         return self.selected.isdisjoint(ops) and any(map(self._multiplies_integers, ops))
 

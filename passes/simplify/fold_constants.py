@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -72,7 +73,7 @@ class FoldConstants(Pass):
         if not frontier:
             return
         proto = lower_ops(graph, list(foldable), frontier)
-        results = _compute(context, proto, graph.model)
+        results = _compute(context, proto, graph.model.base_dir)
         limit = self.max_megabytes * 1e6
         for op in reversed(list(foldable)):
             outputs = [value for value in graph.op_outputs(op) if value is not None]
@@ -125,8 +126,8 @@ def _is_constant(graph: Graph, value: Value, found: dict[Op, None]) -> bool:
     return producer is not None and producer in found
 
 
-def _compute(context: PassContext, proto: ModelProto, model: Model) -> dict[str, np.ndarray]:
-    return next(iter(context.required_executor().run(proto, [{}], base_dir=model.base_dir)))
+def _compute(context: PassContext, proto: ModelProto, base_dir: Path | None) -> dict[str, np.ndarray]:
+    return next(iter(context.required_executor().run(proto, [{}], base_dir=base_dir)))
 
 
 def _replace(rewriter: Rewriter, graph: Graph, op: Op, results: dict[Value, np.ndarray]) -> None:

@@ -131,7 +131,7 @@ def _read(file: str, model: Model | None) -> Document:
 
 
 def _problems(document: Document, model: Model) -> Iterator[str]:
-    values = tensors_by_name(model.graph)
+    values = tensors_by_name(model)
     for record in document.records:
         value = values.get(record.name)
         if value is None:

@@ -77,7 +77,7 @@ def _place(value: Value) -> str:
 
 def _region(value: Value) -> str | None:
     producer = value.graph.producer(value)
-    region = value.graph.model.region_of(producer) if producer is not None else None
+    region = producer.region if producer is not None else None
     if region is None:
         return None
     return f"{'inside' if region.is_inner(value) else 'the result of'} {region}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from qc.ir.region import Region
+from qc.ir.graph import Region
 
 from .pairs import ModelPair
 from .result import ADDED, CHANGED, REGIONS, REMOVED, Difference

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping
 
-from qc.ir.analysis import Count
+from qc.ir.analysis import Lookups
 from qc.ir.journal import Remark
 from qc.passes import PipelineReport
 
@@ -45,12 +45,12 @@ def _megabytes(size: float) -> str:
     return f"{size / 2**20:+.1f} MB"
 
 
-def _computed_of_asked(analyses: Mapping[str, Count]) -> str | None:
-    computed, reused, _ = functools.reduce(Count.plus, analyses.values(), Count())
+def _computed_of_asked(analyses: Mapping[str, Lookups]) -> str | None:
+    computed, reused, _ = functools.reduce(Lookups.plus, analyses.values(), Lookups())
     return f"{computed:,} of {computed + reused:,}" if computed or reused else None
 
 
-def analyses_table(analyses: Mapping[str, Count]) -> Table:
+def analyses_table(analyses: Mapping[str, Lookups]) -> Table:
     """How often each analysis was computed, how often its kept result was used, and the time it took."""
     columns = (text("analysis"), Column("computed", ","), Column("reused", ","), Column("seconds", ".3f"))
     return Table(columns, [(name.replace("_", " "), *counts) for name, counts in analyses.items()])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from xml.etree.ElementTree import Element, SubElement
 
 from qc.ir.graph import Graph, Op, Value
+from qc.ir.model import Model
 from qc.report.words import printable
 
 from . import layout
@@ -26,7 +27,9 @@ def key_of(subject: Op | Value | Graph) -> str:
     """What identifies an op, a tensor or a graph within the page."""
     if isinstance(subject, Graph):
         parent = subject.parent
-        siblings = subject.model.functions if parent is None else parent.subgraphs
+        model = subject.model
+        assert isinstance(model, Model)
+        siblings = model.functions if parent is None else parent.subgraphs
         number = next((i for i, one in enumerate(siblings.values(), start=1) if one is subject), 0)
         return f"graph-{parent.id if parent is not None else 0}-{number}"
     return f"{'op' if isinstance(subject, Op) else 'tensor'}-{subject.id}"

@@ -59,7 +59,7 @@ class Cards:
     # -- ops ----------------------------------------------------------------------------------------
 
     def _op_facts(self, scope: GraphWiring, op: Op) -> Iterator[Fact]:
-        region = self._model.region_of(op)
+        region = op.region
         if region is not None:
             yield "region", [(str(region), key_of(region.root))]
         for name in op.attributes:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from qc.diff.wiring import Wiring
+from qc.ir.graph import Region
 from qc.ir.model import Model
-from qc.ir.region import Region
 from qc.report.words import printable
 
 from .palette import format_class

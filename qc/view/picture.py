@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from qc.diff.wiring import GraphWiring, Read
 from qc.ir.facts.constants import constant_data
 from qc.ir.facts.op_traits import is_parameter
-from qc.ir.graph import Graph, Op, Value
-from qc.ir.region import Region
+from qc.ir.graph import Graph, Op, Region, Value
 
 from .layout import Link, layers_of
 from .words import constant_text, format_of, op_type, port_name
@@ -134,7 +133,7 @@ class _Painter:
     def _paint_op(self, op: Op) -> None:
         reads = [read for read in self.scope.reads[op] if read is not None]
         reads += [Read(value) for value in self.scope.captured.get(op, ())]
-        region = op.graph.model.region_of(op)
+        region = op.region
         box = Box("op", op, op_type(op), op.name, tuple(self._rows(op)), region, self._is_quantized(op))
         results = [value for value in self.scope.results[op] if value is not None]
         self._add(box, results, [read for read in reads if constant_data(read.value) is None])
@@ -168,7 +167,7 @@ class _Painter:
             yield Row(f"{key}: {len(nested.ops())} ops", target=nested)
 
     def _is_quantized(self, op: Op) -> bool | None:
-        region = op.graph.model.region_of(op)
+        region = op.region
         quantized = [
             bool(read.quantizations)
             for port, read in enumerate(self.scope.reads[op])

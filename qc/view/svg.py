@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element, SubElement
 
 from markupsafe import Markup
 
-from qc.ir.region import Region
+from qc.ir.graph import Region
 
 from . import layout
 from .boxes import draw_box, key_of, pixels, size_of

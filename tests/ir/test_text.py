@@ -9,10 +9,10 @@ from support.models import floats, model_of, parse
 from support.text import MODEL, trip
 
 from qc.ir import lift
+from qc.ir.graph import Region
 from qc.ir.onnx.lower import lower
 from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, QuantSpec
 from qc.ir.quant_table import Site
-from qc.ir.region import Region
 from qc.ir.rewriter import Rewriter
 from qc.ir.text import print_model
 

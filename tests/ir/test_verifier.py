@@ -10,11 +10,10 @@ from support.models import parse
 
 from qc.ir import lift
 from qc.ir.errors import ModelError, VerificationError
-from qc.ir.graph import Graph, Op, Value, capture_port
+from qc.ir.graph import Graph, Op, Region, Value, capture_port
 from qc.ir.model import Model
 from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, QuantSpec
 from qc.ir.quant_table import Site
-from qc.ir.region import Region
 from qc.ir.rewriter import Rewriter
 from qc.ir.verify import verify, verify_input
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
 from qc.coverage import Coverage, UnquantizedTensor
-from qc.ir.analysis import Count
+from qc.ir.analysis import Lookups
 from qc.passes import PassContext, PipelineReport, StepReport
 from qc.progress import RichProgress
 from qc.report.coverage import coverage_document, coverage_summary, group_by_reason, unquantized_table
@@ -109,7 +109,7 @@ def test_the_document_holds_everything() -> None:
 
 
 def test_the_timing_table_indents_what_a_loop_runs() -> None:
-    asked = {"topological_order": Count(2, 1199, 0.25), "data_values": Count(0, 1)}
+    asked = {"topological_order": Lookups(2, 1199, 0.25), "data_values": Lookups(0, 1)}
     report = PipelineReport(
         [
             StepReport("fixpoint", "combinator", "fixpoint<max=4>", 0, 3.0, 0.5, actions=5, analyses=asked),
@@ -135,7 +135,7 @@ def test_the_timing_table_indents_what_a_loop_runs() -> None:
 
 
 def test_the_analyses_that_were_kept() -> None:
-    asked = {"topological_order": Count(2, 1199, 0.25), "data_values": Count(0, 1)}
+    asked = {"topological_order": Lookups(2, 1199, 0.25), "data_values": Lookups(0, 1)}
     assert text(analyses_table(asked)).splitlines() == [
         "analysis           computed  reused  seconds",
         "topological order         2   1,199    0.250",

@@ -14,13 +14,12 @@ from collections.abc import Iterator
 import numpy as np
 from onnx import AttributeProto, TensorProto
 
-from qc.ir.graph import Graph, Op, Value
+from qc.ir.graph import Graph, Op, Region, Value
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower, serialize
 from qc.ir.onnx.protos import model_tensors
 from qc.ir.quant.spec import Quantizer
 from qc.ir.quant_table import Site
-from qc.ir.region import Region
 from qc.ir.tensor_ref import TensorRef
 
 

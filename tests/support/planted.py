@@ -54,7 +54,7 @@ class RenameUnseen(Pass):
     stage = Stage.FLOAT
 
     def run(self, model: Model, context: PassContext) -> None:
-        tensors_by_name(model.graph)["r_3"].name = "renamed"
+        tensors_by_name(model)["r_3"].name = "renamed"
 
 
 def before(graph: Graph, value: Value) -> Value:

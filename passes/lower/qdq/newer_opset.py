@@ -42,8 +42,8 @@ def in_opset(model: Model, opset: int) -> Model:
 
 
 def _carry_over(model: Model, newer: Model) -> None:
-    values = tensors_by_name(newer.graph)
-    names = {value: name for name, value in tensors_by_name(model.graph).items()}
+    values = tensors_by_name(newer)
+    names = {value: name for name, value in tensors_by_name(model).items()}
     made: dict[Quantizer, Quantizer] = {}
     for site in model.quant.sites():
         held = model.quant.get(site)

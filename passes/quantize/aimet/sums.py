@@ -61,8 +61,8 @@ def _is_vector(value: Value) -> bool:
 
 def _are_one(model: Model, product: Node, add: Node) -> bool:
     """Whether ``configure-quantizers`` made one op of a product and its bias."""
-    region = model.region_of(product.ops[0])
-    return region is not None and region.name == "MatmulAdd" and region is model.region_of(add.ops[0])
+    region = product.ops[0].region
+    return region is not None and region.name == "MatmulAdd" and region is add.ops[0].region
 
 
 def _enlarge(

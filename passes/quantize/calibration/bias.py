@@ -48,7 +48,7 @@ def place_biases(model: Model, asked_by: str) -> None:
             if value is None or not is_plain_float(value) or model.quant.sites_on(value):
                 continue
             weighted = _weighted_op(model, op)
-            region = model.region_of(op)
+            region = op.region
             of_region = region is not None and region.captures.get("bias") is value
             if value.const is None or weighted is None or not (port == bias_port(op) or of_region):
                 continue
@@ -149,7 +149,7 @@ def _weighted_op(model: Model, op: Op | None) -> Op | None:
     """The op whose result the bias is added to: ``op`` itself, or the one in its region."""
     if op is None or weight_port(op) is not None:
         return op
-    region = model.region_of(op)
+    region = op.region
     members = region.ops if region is not None else ()
     return next((member for member in members if weight_port(member) is not None), None)
 

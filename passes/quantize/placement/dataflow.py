@@ -81,7 +81,7 @@ def _is_seen_by_softmax_only(scopes: Scopes, value: Value, unseen: set[Value]) -
     if not uses or scopes.is_exposed(value) or scopes.onward(value):
         return False
     for op, port in uses:
-        region = op.graph.model.region_of(op)
+        region = op.region
         inside = region is not None and region.name in _SOFTMAX_REGIONS
         passes_on = any(port == place for place, _ in _passed_on(op)) and op.graph.op_outputs(op)[0] in unseen
         if not (inside or passes_on or (op.is_type("Softmax") and port == 0)):

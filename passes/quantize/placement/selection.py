@@ -61,7 +61,7 @@ def _names(model: Model, kind: str) -> dict[str, list[Op | Value]]:
     found: dict[str, list[Op | Value]] = {}
     if kind == "tensor":
         graphs = set(model.graph.walk())
-        for name, value in tensors_by_name(model.graph).items():
+        for name, value in tensors_by_name(model).items():
             if value.is_float and value.graph in graphs:
                 found[name] = [value]
         return found

@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 from qc.ir.facts.op_traits import bias_port, is_parameter, trained_ports, weight_port
 from qc.ir.facts.scopes import Scopes, scopes_of
-from qc.ir.graph import Op, Value
+from qc.ir.graph import Op, Region, Value
 from qc.ir.model import Model
-from qc.ir.region import Region
 
 from ...framework.target import Target
 from ...framework.target_rules import OpRule

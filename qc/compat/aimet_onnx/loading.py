@@ -121,7 +121,7 @@ def load_document(
 ) -> list[EncodingMismatchInfo]:
     """Takes grids; see :func:`load_encodings_to_sim`."""
     ops, ir = simulation.qc_quantize_op_dict, simulation._ir
-    values = tensors_by_name(ir.graph)
+    values = tensors_by_name(ir)
     document = located(document, ir)
     found: dict[str, Encoding] = {}
     for record in document.records:

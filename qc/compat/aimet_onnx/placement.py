@@ -28,12 +28,14 @@ class Placement:
     """What ``configure-quantizers`` placed, and what it considered.
 
     Attributes:
-        nodes: the graph as the rules see it.
+        model: the model.
+        nodes: its graph as the rules see it.
         ops: the quantizers by the name of the tensor; tied tensors have the same object.
         sites: the places of these tensors.
         parameters, activations: the names, in order.
     """
 
+    model: Model
     nodes: NodeGraph
     ops: dict[str, QcQuantizeOp] = field(default_factory=dict)
     sites: dict[str, Site] = field(default_factory=dict)
@@ -49,7 +51,7 @@ class Placement:
 
     def effective(self, name: str) -> QcQuantizeOp | None:
         """The quantizer that decides about a tensor: its own, or that of what it holds the values of."""
-        value = tensors_by_name(self.nodes.graph).get(name)
+        value = tensors_by_name(self.model).get(name)
         while value is not None:
             found = self.ops.get(value.name)
             if found is not None and found.enabled:
@@ -75,7 +77,7 @@ def placement_of(model: Model, asked: ConfigureQuantizers) -> Placement:
         for node in nodes.nodes
         for parameter in nodes.parameters(node)
     }
-    placement = Placement(nodes)
+    placement = Placement(model, nodes)
     made: dict[Quantizer, QcQuantizeOp] = {}
     for value, draft in drafts.items():
         names = placement.parameters if draft.is_parameter else placement.activations

@@ -30,7 +30,7 @@ def apply_overrides(model: Model, overrides: Overrides) -> None:
     Raises:
         UsageError: the model has no such tensor, it is not quantized, or the settings contradict each other.
     """
-    values = tensors_by_name(model.graph)
+    values = tensors_by_name(model)
     for name, settings in overrides.items():
         value = values.get(name)
         if value is None:
