@@ -1,42 +1,41 @@
-"""Prints one graph: its interface, constants and ops, and what its protos carry besides."""
+"""Prints one graph: its interface, constants and ops, and what it declares."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from itertools import islice
 
-from onnx import (
-    AttributeProto,
-    FunctionProto,
-    GraphProto,
-    OperatorSetIdProto,
-)
+from onnx import AttributeProto, FunctionProto, GraphProto, OperatorSetIdProto, ValueInfoProto
 
 from ..graph import Graph, Op, Value
-from ..model import FunctionKey
-from ..onnx.lower import ordered_attributes, ordered_constants
-from . import said
-from .attributes import GRAPH_TYPES, AttributePrinter
-from .carried import notes, notes_in_place
-from .declarations import DeclarationPrinter, about_line
-from .nodes import PlainNodes
+from ..model import FunctionKey, Model
+from ..onnx.lower import declared, kept_declarations, ordered_attributes, ordered_constants
+from ..onnx.protos import GRAPH_TYPES
+from ..onnx.types import declare
+from .attributes import AttributePrinter
+from .residue import FUNCTION, GRAPH, GRAPH_ATTRIBUTE, NODE, residue
 from .runs import runs_text
 from .scope import Place, Scope, function_path, graph_word, places
-from .tensors import TensorPrinter, tensor_type
-from .value_types import type_text
+from .tensors import TensorPrinter
+from .value_types import tensor_type, type_text
 from .words import all_named, quoted, worded
 
+# The fields of a node that some exporters write even if they are empty.
+BLANK_FIELDS = ("doc_string", "domain", "name", "overload")
+_LOOKED_AT = 1000  # nodes
 
-class _Facts(NamedTuple):
-    """What the lines of an op are made of."""
 
-    op: Op
-    results: tuple[Value | None, ...]
-    domain: str
-    name: str
-    number: int
-    place: Place | None
+def blank_fields(model: Model) -> list[str]:
+    """The text fields that most nodes without such a text have nonetheless."""
+    nodes = (op.proto for graph in model.graphs() for op in graph.ops() if op.proto is not None)
+    written: Counter[str] = Counter()
+    for node in islice(nodes, _LOOKED_AT):
+        for field in BLANK_FIELDS:
+            if not getattr(node, field):
+                written[field] += 1 if node.HasField(field) else -1  # type: ignore[arg-type]
+    return sorted(field for field, balance in written.items() if balance > 0)
 
 
 class GraphPrinter:
@@ -44,26 +43,25 @@ class GraphPrinter:
 
     Args:
         tensors: writes the data of constants.
-        blank: the text fields of nodes that the model has even if they are empty.
+        blank: what :func:`blank_fields` found.
 
     Attributes:
         scopes: the names in each graph that is printed.
     """
 
-    def __init__(self, tensors: TensorPrinter, blank: frozenset[str]) -> None:
+    def __init__(self, tensors: TensorPrinter, blank: Iterable[str]) -> None:
         self.scopes: dict[Graph, Scope] = {}
         self._tensors = tensors
         self._attributes = AttributePrinter(tensors)
-        self._plain = PlainNodes(blank)
+        self._blank = dict.fromkeys(blank, "")
 
     def graph(self, graph: Graph, outer: Scope | None = None, path: str = "", indent: str = "") -> str:
         """A main graph or a nested one; ``indent`` is not before its first line."""
         scope = self.scopes[graph] = Scope(graph, outer, path)
         origin = graph.proto if isinstance(graph.proto, GraphProto) else GraphProto(name=graph.name)
-        declarations = DeclarationPrinter(scope, origin)
-        head = f"graph {worded(graph.name)}({declarations.inputs()}) {{"
-        lines = self._body(scope, origin, declarations, indent + "  ")
-        lines += about_line("graph", notes(origin, said.GRAPH, {"name": graph.name}))
+        head = f"graph {worded(graph.name)}({_inputs(scope, origin)}) {{"
+        rest = residue(origin, GRAPH, {"name": graph.name} if graph.name else {})
+        lines = [*as_line(rest), *self._body(scope, origin, indent + "  ")]
         return "\n".join([head, *(f"{indent}  {line}" for line in lines), f"{indent}}}"])
 
     def function(self, key: FunctionKey, graph: Graph) -> str:
@@ -75,29 +73,23 @@ class GraphPrinter:
         attributes += [f"{worded(a.name)}={self._attributes.text(a, path)}" for a in origin.attribute_proto]
         given = f"<{', '.join(attributes)}>" if attributes else ""
         like = GraphProto(value_info=origin.value_info)
-        declarations = DeclarationPrinter(scope, like)
-        head = f"function {path}{given}({declarations.inputs()}) {{"
-        lines = [f"opset {opsets_text(origin.opset_import)}".rstrip()]
-        lines += self._body(scope, like, declarations, "  ")
-        words = dict(zip(("domain", "name", "overload"), key, strict=True))
-        lines += about_line("function", notes(origin, _function_said(graph, origin), words))
+        head = f"function {path}{given}({_inputs(scope, like)}) {{"
+        opsets = f"opset {opsets_text(origin.opset_import)}".rstrip()
+        shown = dict(zip(("domain", "name", "overload"), key, strict=True))
+        rebuilt = {**shown, "input": names_of(graph.inputs), "output": names_of(graph.outputs)}
+        rest = residue(origin, FUNCTION, {name: text for name, text in rebuilt.items() if text})
+        lines = [*as_line(rest), opsets, *self._body(scope, like, "  ")]
         return "\n".join([head, *(f"  {line}" for line in lines), "}"])
 
-    def _body(
-        self, scope: Scope, origin: GraphProto, declarations: DeclarationPrinter, indent: str
-    ) -> list[str]:
-        """The lines from the constants to the notes about ops; ``indent`` is for lines within a line."""
-        ops = scope.graph.ops()
+    def _body(self, scope: Scope, origin: GraphProto, indent: str) -> list[str]:
+        """The lines from the constants to what is declared; ``indent`` is for lines within a line."""
+        graph = scope.graph
+        ops = graph.ops()
         names = all_named([op.name or "_" for op in ops])
         lines = [*_without_source(scope), *self._constants(scope, origin), *_captures(scope)]
-        about: dict[str, list[str]] = {}
         for index, (op, name, place) in enumerate(zip(ops, names, places(ops), strict=True)):
-            facts = _Facts(op, scope.graph.op_outputs(op), _domain(op), name, index, place)
-            lines.append(self._op(scope, facts, indent))
-            if op.proto is not None and not self._plain.is_plain(op.proto, op, facts.domain):
-                about.setdefault(self._op_notes(facts), []).append(scope.op(facts.results, index))
-        more = (f"about {', '.join(names)}: {notes}" for notes, names in about.items() if notes)
-        return [*lines, declarations.outputs(), *declarations.lines(), *_later(scope), *more]
+            lines.append(self._op(scope, op, f" @{name}" if op.name else "", index, place, indent))
+        return [*lines, _return(scope, origin), *_declarations(scope, origin), *_later(scope)]
 
     # -- constants ----------------------------------------------------------------------------------
 
@@ -122,23 +114,30 @@ class GraphPrinter:
 
     # -- ops ----------------------------------------------------------------------------------------
 
-    def _op(self, scope: Scope, facts: _Facts, indent: str) -> str:
-        op = facts.op
+    def _op(self, scope: Scope, op: Op, name: str, index: int, place: Place | None, indent: str) -> str:
         inputs = ", ".join(scope.mention_all(scope.graph.op_inputs(op)))
-        results = ", ".join(scope.introduce(facts.results)) or "()"
-        name = f" @{facts.name}" if op.name else ""
-        text = f"{results} = {_kind(facts.domain, op.op_type, op.overload)}({inputs}){name}"
+        results = scope.graph.op_outputs(op)
+        domain = _domain(op)
+        kind = _kind(domain, op.op_type, op.overload)
+        text = f"{', '.join(scope.introduce(results)) or '()'} = {kind}({inputs}){name}"
         if op.attributes or op.subgraphs:
-            text += self._all_attributes(scope, op, scope.op(facts.results, facts.number), indent)
-        if op.proto is None or facts.place is not None:
-            text += _history(op, facts.place)
-        return text
+            text += self._all_attributes(scope, op, scope.op(results, index), indent)
+        if op.proto is None or place is not None:
+            text += _history(op, place)
+        rest = self._op_residue(op, domain)
+        return f"{text}\n{indent} {rest}" if rest else text
 
-    def _op_notes(self, facts: _Facts) -> str:
-        op = facts.op
-        assert op.proto is not None
-        words = {"name": op.name, "domain": facts.domain, "overload": op.overload, "doc_string": ""}
-        return ", ".join(notes(op.proto, said.NODE, words, self._plain.blank))
+    def _op_residue(self, op: Op, domain: str) -> str:
+        if op.proto is None:
+            return ""
+        rebuilt = self._blank.copy()
+        if op.name:
+            rebuilt["name"] = op.name
+        if domain:
+            rebuilt["domain"] = domain
+        if op.overload:
+            rebuilt["overload"] = op.overload
+        return residue(op.proto, NODE, rebuilt)
 
     def _all_attributes(self, scope: Scope, op: Op, owner: str, indent: str) -> str:
         items = [self._attribute(scope, op, attribute, owner, indent) for attribute in ordered_attributes(op)]
@@ -151,12 +150,12 @@ class GraphPrinter:
         name = worded(attribute.name)
         if attribute.type not in GRAPH_TYPES:
             return f"{name}={self._attributes.text(attribute, owner + scope.path)}"
-        more = notes_in_place(attribute, said.GRAPH_ATTRIBUTE)
+        rest = residue(attribute, GRAPH_ATTRIBUTE)
         if attribute.type == AttributeProto.GRAPH:
-            return f"{name}={self._nested(scope, op, attribute.name, owner, indent)}{more}"
+            return f"{name}={self._nested(scope, op, attribute.name, owner, indent)}{rest}"
         keys = (f"{attribute.name}:{index}" for index in range(len(attribute.graphs)))
         graphs = (self._nested(scope, op, key, owner, indent) for key in keys)
-        return f"{name}=graphs[{', '.join(graphs)}]{more}"
+        return f"{name}=graphs[{', '.join(graphs)}]{rest}"
 
     def _nested(self, scope: Scope, op: Op, key: str, owner: str, indent: str) -> str:
         path = f" in {graph_word(key)} of {owner}{scope.path}"
@@ -171,10 +170,14 @@ def opsets_text(entries: Iterable[OperatorSetIdProto]) -> str:
     )
 
 
-def _function_said(graph: Graph, origin: FunctionProto) -> frozenset[str]:
-    names = [[v.name if v is not None else "" for v in values] for values in (graph.inputs, graph.outputs)]
-    same = names == [list(origin.input), list(origin.output)]
-    return said.FUNCTION if same else said.FUNCTION - said.INTERFACE
+def names_of(values: Iterable[Value | None]) -> list[str]:
+    """The names of values as protos have them, empty for one that is left out."""
+    return [value.name if value is not None else "" for value in values]
+
+
+def as_line(rest: str) -> list[str]:
+    """A residue on a line of its own; none without a residue."""
+    return [rest.lstrip()] if rest else []
 
 
 def _typed(scope: Scope, value: Value) -> str:
@@ -204,16 +207,16 @@ def _history(op: Op, place: Place | None) -> str:
 
 
 def _without_source(scope: Scope) -> Iterator[str]:
-    """Values that are no input and no constant, and that no op makes."""
+    """Values that are no input, no constant and no result."""
     graph = scope.graph
     for value in graph.values():
-        made = value.const is not None or graph.producer(value) is not None
-        if not (made or value.captured is not None or graph.is_input(value)):
+        has_source = value.const is not None or graph.producer(value) is not None
+        if not (has_source or value.captured is not None or graph.is_input(value)):
             yield f"value {_typed(scope, value)}"
 
 
 def _captures(scope: Scope) -> Iterator[str]:
-    """The stand-ins that the text has to introduce: those that are not just read under their name."""
+    """The captured values that the text has to introduce: those that are not just read under their name."""
     if scope.graph.parent is None:
         return
     for value in scope.graph.values():
@@ -231,3 +234,44 @@ def _later(scope: Scope) -> Iterator[str]:
     if later:
         places = {id: place for place, id in enumerate(scope.order)}
         yield f"later {runs_text(list(map(scope.name, later)), [places[value.id] for value in later])}"
+
+
+# -- declarations -----------------------------------------------------------------------------------
+
+
+def _inputs(scope: Scope, origin: GraphProto) -> str:
+    """The inputs with their types."""
+    values = scope.graph.inputs
+    rest = map(_declared, values, declared(values, origin.input))
+    return ", ".join(map("".join, zip(scope.introduce(values), rest, strict=True)))
+
+
+def _return(scope: Scope, origin: GraphProto) -> str:
+    """The statement that names the outputs."""
+    outputs = scope.graph.outputs
+    infos = iter(declared([value for value in outputs if value is not None], origin.output))
+    rest = ["" if value is None else _declared(value, next(infos)) for value in outputs]
+    return f"return {', '.join(map(''.join, zip(scope.mention_all(outputs), rest, strict=True)))}".rstrip()
+
+
+def _declarations(scope: Scope, origin: GraphProto) -> Iterator[str]:
+    """The declarations within the graph, those of values as runs in the order of the text."""
+    infos = kept_declarations(scope.graph, origin)
+    if not infos:
+        return
+    order = list(scope.order.values())
+    places = {value.name: place for place, value in enumerate(order) if scope.has_own_name(value)}
+    found = [places.get(info.name) for info in infos]
+    for index, (place, info) in enumerate(zip(found, infos, strict=True)):
+        if place is not None and _declared(order[place], info):
+            found[index] = None
+    names = [
+        residue(info).lstrip() if place is None else scope.name(order[place])
+        for place, info in zip(found, infos, strict=True)
+    ]
+    yield f"value_info {runs_text(names, found)}"
+
+
+def _declared(value: Value, info: ValueInfoProto) -> str:
+    """The residue of the declaration of a value, which tells its type only if that is another one."""
+    return residue(info, rebuilt={field.name: content for field, content in declare(value).ListFields()})

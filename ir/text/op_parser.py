@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
-from onnx import AttributeProto, GraphProto
+from onnx import AttributeProto, GraphProto, NodeProto
 
 from ..graph import Graph, Op, Value, ValueType
-from . import said
+from ..onnx.protos import GRAPH_TYPES
 from .attributes import AttributeReader
-from .carried import read_notes_in_place
+from .graph_printer import names_of
 from .parsed_scope import ParsedOp, ParsedScope
-from .references import References
+from .references import References, bare_name
+from .residue import GRAPH_ATTRIBUTE, NODE, read_residue
 from .scanner import Scanner
 from .scope import graph_word
 from .value_types import read_type
@@ -26,15 +27,22 @@ class OpReader:
     """Reads the ops of graphs.
 
     Args:
+        blank: the text fields that nodes of this model have even if they are empty.
         nested: reads a nested graph, into a graph and a proto.
     """
 
     def __init__(
-        self, scanner: Scanner, references: References, attributes: AttributeReader, nested: Nested
+        self,
+        scanner: Scanner,
+        references: References,
+        attributes: AttributeReader,
+        blank: Collection[str],
+        nested: Nested,
     ) -> None:
         self._scanner = scanner
         self._references = references
         self._attributes = attributes
+        self._blank = blank
         self._nested = nested
 
     def read(self, scope: ParsedScope) -> None:
@@ -53,8 +61,27 @@ class OpReader:
         for result, value in zip(announced, results, strict=True):
             if result is not None and value is not None and not scope.register(result[0], value):
                 raise scanner.problem(f"{result[0]} is defined a second time", start)
-        made = self._read_history(scope, op)
-        scope.add_op(ParsedOp(op, domain, inputs, results, attributes, captures, made))
+        if not self._read_history(scope, op):
+            node = NodeProto(input=names_of(inputs), output=names_of(results), attribute=attributes)
+            op.proto = self._completed(node, op, domain)
+            attributes = list(node.attribute)
+        if attributes:
+            op.attributes = {a.name: a for a in attributes if a.type not in GRAPH_TYPES}
+        scope.add_op(ParsedOp(op, inputs, results, captures))
+
+    def _completed(self, node: NodeProto, op: Op, domain: str) -> NodeProto:
+        """A node as it stands in the model, but without the contents of graphs among its attributes."""
+        node.op_type = op.op_type
+        for field in self._blank:
+            setattr(node, field, "")
+        if op.name:
+            node.name = op.name
+        if domain:
+            node.domain = domain
+        if op.overload:
+            node.overload = op.overload
+        read_residue(self._scanner, node, NODE)
+        return node
 
     def _read_results(self) -> list[tuple[str, ValueType] | None]:
         """Names and types; the names are not known before the end of the op."""
@@ -72,10 +99,7 @@ class OpReader:
         return name, read_type(self._scanner)
 
     def _announce(self, scope: ParsedScope, result: tuple[str, ValueType] | None) -> Value | None:
-        if result is None:
-            return None
-        name, type = result
-        return scope.announce(self._references.bare(name), type)
+        return None if result is None else scope.announce(bare_name(result[0]), result[1])
 
     def _read_kind(self) -> tuple[str, str, str]:
         scanner, domain = self._scanner, ""
@@ -90,16 +114,16 @@ class OpReader:
     def _read_history(self, scope: ParsedScope, op: Op) -> bool:
         """Whether a pass made the op; why, and in whose place."""
         scanner = self._scanner
-        made = scanner.accept_word("by")
+        is_new = scanner.accept_word("by")
         reasons = []
-        while made and scanner.sees('"'):
+        while is_new and scanner.sees('"'):
             reasons.append(scanner.string("a reason"))
         op.provenance = tuple(reasons)
         op.position = (scope.next_place,)
         if scanner.accept_word("at"):
             op.position = tuple(map(int, scanner.take(_PLACE, "a place, such as 3.1").split(".")))
         scope.next_place = op.position[0] + 1
-        return made
+        return is_new
 
     # -- attributes ---------------------------------------------------------------------------------
 
@@ -109,7 +133,13 @@ class OpReader:
         """The attributes in order, graphs without contents, and what captures something in these."""
         scanner, start = self._scanner, self._scanner.position
         subgraphs: dict[str, ParsedScope] = {}
-        found = scanner.items(lambda: self._read_attribute(scope, op, owner, subgraphs), "}")
+
+        def graph(key: str) -> None:
+            inner = Graph(scope.graph.model, "", parent=op)
+            path = f" in {graph_word(key)} of {owner}{scope.path}"
+            subgraphs[key] = self._nested(inner, scope, path, GraphProto())
+
+        found = scanner.items(lambda: self._read_attribute(owner + scope.path, graph), "}")
         if len({attribute.name for attribute in found}) != len(found):
             raise scanner.problem("an attribute is given twice", start)
         if subgraphs:
@@ -117,44 +147,24 @@ class OpReader:
         inside = (value for inner in subgraphs.values() for value in inner.order)
         return found, [value for value in inside if value.captured is not None]
 
-    def _read_attribute(
-        self, scope: ParsedScope, op: Op, owner: str, subgraphs: dict[str, ParsedScope]
-    ) -> AttributeProto:
+    def _read_attribute(self, owner: str, graph: Callable[[str], None]) -> AttributeProto:
+        """An attribute; ``graph`` reads a nested graph under a key."""
         scanner = self._scanner
         name = scanner.word("the name of an attribute")
         scanner.expect("=")
         word = scanner.keyword()
-        if word not in ("graph", "graphs"):
-            return self._attributes.read(name, owner + scope.path)
-        attribute = AttributeProto(name=name)
         if word == "graph":
-            attribute.type = AttributeProto.GRAPH
-            subgraphs[name] = self._read_graph(scope, op, owner, name)
+            attribute = AttributeProto(name=name, type=AttributeProto.GRAPH)
+            graph(name)
+        elif word == "graphs":
+            attribute = AttributeProto(name=name, type=AttributeProto.GRAPHS)
+            scanner.expect("graphs[")
+            while not scanner.accept("]"):
+                if attribute.graphs:
+                    scanner.expect(",")
+                graph(f"{name}:{len(attribute.graphs)}")
+                attribute.graphs.add()
         else:
-            attribute.type = AttributeProto.GRAPHS
-            self._read_graphs(scope, op, owner, attribute, subgraphs)
-        read_notes_in_place(scanner, attribute, said.GRAPH_ATTRIBUTE)
+            return self._attributes.read(name, owner)
+        read_residue(scanner, attribute, GRAPH_ATTRIBUTE)
         return attribute
-
-    def _read_graphs(
-        self,
-        scope: ParsedScope,
-        op: Op,
-        owner: str,
-        attribute: AttributeProto,
-        subgraphs: dict[str, ParsedScope],
-    ) -> None:
-        scanner = self._scanner
-        scanner.expect("graphs[")
-        while not scanner.accept("]"):
-            index = len(attribute.graphs)
-            if index:
-                scanner.expect(",")
-            key = f"{attribute.name}:{index}"
-            attribute.graphs.add()
-            subgraphs[key] = self._read_graph(scope, op, owner, key)
-
-    def _read_graph(self, scope: ParsedScope, op: Op, owner: str, key: str) -> ParsedScope:
-        graph = Graph(scope.graph.model, "", parent=op)
-        path = f" in {graph_word(key)} of {owner}{scope.path}"
-        return self._nested(graph, scope, path, GraphProto())

@@ -9,14 +9,12 @@ from onnx import ModelProto, TensorProto
 
 from ..base.garbage import without_collections
 from ..model import Model
-from . import said
-from .carried import read_note
 from .graph_parser import GraphReader, read_opsets
+from .graph_printer import BLANK_FIELDS
 from .quantization_parser import QuantizationReader
+from .residue import MODEL, read_residue
 from .scanner import Scanner
 from .storage import DataFile, Sources
-
-_BLANK = frozenset({"name", "domain", "overload", "doc_string"})
 
 
 def parse_model(
@@ -46,10 +44,7 @@ def parse_model(
     origin.opset_import.extend(read_opsets(scanner))
     blank = _read_blank(scanner)
     file = _read_data_file(scanner, data)
-    if scanner.accept_word("about"):
-        scanner.expect_word("model")
-        scanner.expect(":")
-        origin.MergeFrom(read_note(scanner, ModelProto, said.MODEL).more)
+    read_residue(scanner, origin, MODEL)
     model = Model(origin, base_dir if file is None else file.folder)
     graphs = GraphReader(model, scanner, Sources(tensors or {}, file), blank)
     with without_collections(), model.journal.aside():
@@ -64,14 +59,14 @@ def parse_model(
     return model
 
 
-def _read_blank(scanner: Scanner) -> frozenset[str]:
+def _read_blank(scanner: Scanner) -> list[str]:
     def field() -> str:
         start, word = scanner.position, scanner.word("a field")
-        if word not in _BLANK:
-            raise scanner.error(f"one of {', '.join(sorted(_BLANK))}", start)
+        if word not in BLANK_FIELDS:
+            raise scanner.error(f"one of {', '.join(BLANK_FIELDS)}", start)
         return word
 
-    return frozenset(scanner.series(field)) if scanner.accept_word("blank") else frozenset()
+    return scanner.series(field) if scanner.accept_word("blank") else []
 
 
 def _read_data_file(scanner: Scanner, path: Path | None) -> DataFile | None:

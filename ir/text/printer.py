@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from onnx import TensorProto
@@ -10,12 +9,9 @@ from onnx import TensorProto
 from ..base.garbage import without_collections
 from ..model import Model
 from ..onnx.lower import opset_entries
-from . import said
-from .carried import notes
-from .declarations import about_line
-from .graph_printer import GraphPrinter, opsets_text
-from .nodes import blank_fields
+from .graph_printer import GraphPrinter, as_line, blank_fields, opsets_text
 from .quantization import QuantizationPrinter
+from .residue import MODEL, residue
 from .storage import DataWriter
 from .tensors import TensorPrinter
 
@@ -47,28 +43,22 @@ def print_parts(model: Model, writer: DataWriter | None = None) -> Printed:
         ModelError: external data cannot be read; only with a writer.
     """
     with without_collections():
-        return _printed(model, writer)
+        tensors, blank = TensorPrinter(model.base_dir, writer), blank_fields(model)
+        graphs = GraphPrinter(tensors, blank)
+        body = [graphs.graph(model.graph)]
+        body += (graphs.function(key, function) for key, function in model.functions.items())
+        body += QuantizationPrinter(model, graphs.scopes, tensors).lines()
+        head = _header(model, blank, writer)
+        return Printed("\n".join([*head, *body]) + "\n", tensors.left_out)
 
 
-def _printed(model: Model, writer: DataWriter | None) -> Printed:
-    tensors = TensorPrinter(model.base_dir, writer)
-    blank = blank_fields(model)
-    graphs = GraphPrinter(tensors, blank)
-    body = [graphs.graph(model.graph)]
-    body += (graphs.function(key, function) for key, function in model.functions.items())
-    body += QuantizationPrinter(model, graphs.scopes, tensors).lines()
-    head = _header(model, blank, writer)
-    return Printed("\n".join([*head, *body]) + "\n", tensors.left_out)
-
-
-def _header(model: Model, blank: frozenset[str], writer: DataWriter | None) -> Iterator[str]:
+def _header(model: Model, blank: list[str], writer: DataWriter | None) -> list[str]:
     words = ["model"]
     if model.origin.HasField("ir_version"):
         words.append(f"ir {model.origin.ir_version}")
     words.append(f"opset {opsets_text(opset_entries(model))}")
     if blank:
-        words.append(f"blank {', '.join(sorted(blank))}")
+        words.append(f"blank {', '.join(blank)}")
     if writer is not None:
         words.append(f"data {writer.size}")
-    yield " ".join(words)
-    yield from about_line("model", notes(model.origin, said.MODEL))
+    return [" ".join(words), *as_line(residue(model.origin, MODEL))]

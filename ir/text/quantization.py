@@ -13,8 +13,8 @@ from ..quant.spec import Quantizer
 from ..quant_table import Site
 from .runs import runs_text
 from .scope import Scope
-from .tensors import TensorPrinter, tensor_type
-from .value_types import type_text
+from .tensors import TensorPrinter
+from .value_types import tensor_type, type_text
 from .words import quoted, worded
 
 _INLINE = 4096  # scales of one quantizer

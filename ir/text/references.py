@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+from typing import NamedTuple
 
-from ..graph import Value
+from ..graph import Op, Value
 from ..model import FunctionKey
 from .parsed_scope import ParsedScope
 from .scanner import Scanner
@@ -13,6 +15,20 @@ from .words import NAME, named, worded
 
 _VALUE = re.compile(rf"%{NAME.pattern}(?:#\d{{1,9}})?")
 _NUMBER = re.compile(r"#\d{1,9}")
+
+
+class Mention(NamedTuple):
+    """The name of a value or the place of an op, and where in the text that was read."""
+
+    name: str | int
+    start: int
+
+
+def bare_name(name: str) -> str:
+    """The name that a value itself has, whose name in the text this is."""
+    if name.startswith('%"'):
+        return str(json.JSONDecoder().raw_decode(name, 1)[0])
+    return name[1:].partition("#")[0]
 
 
 class References:
@@ -24,7 +40,6 @@ class References:
 
     def __init__(self, scanner: Scanner) -> None:
         self._scanner = scanner
-        self._quoted: dict[str, str] = {}
 
     def name(self) -> str:
         """The name of a value, as the text has it."""
@@ -34,43 +49,42 @@ class References:
         start = self._scanner.position
         if not self._scanner.accept("%"):
             raise self._scanner.error("a value, such as %x", start)
-        bare = self._scanner.string("the name of a value")
-        name = f"%{named(bare)}{self._scanner.accept_pattern(_NUMBER) or ''}"
-        self._quoted[name] = bare
-        return name
-
-    def bare(self, name: str) -> str:
-        """The name that the value itself has."""
-        return self._quoted.get(name) or name[1:].partition("#")[0]
+        bare = named(self._scanner.string("the name of a value"))
+        return f"%{bare}{self._scanner.accept_pattern(_NUMBER) or ''}"
 
     def value(self, scope: ParsedScope) -> Value:
         """A value that is known in a graph."""
-        start = self._scanner.position
-        name = self.name()
+        start, name = self._scanner.position, self.name()
         value = scope.find(name)
         if value is None:
             raise self._scanner.problem(f"nothing is named {name} here", start)
         return value
 
-    def own_value(self, scope: ParsedScope, name: str, start: int) -> Value:
-        """A value that is mentioned in a graph already, by the name that was read at ``start``."""
-        value = scope.values.get(name)
+    def mention(self) -> Mention:
+        """A value of a graph that is told behind it."""
+        start = self._scanner.position
+        return Mention(self.name(), start)
+
+    def op_mention(self) -> Mention:
+        """An op, by its first result or by its place."""
+        start = self._scanner.position
+        is_place = self._scanner.accept_word("op")
+        return Mention(self._scanner.count("the place of an op") if is_place else self.name(), start)
+
+    def own_value(self, scope: ParsedScope, mention: Mention) -> Value:
+        """A value that a graph has already."""
+        value = scope.values.get(str(mention.name))
         if value is None:
-            raise self._scanner.problem(f"nothing is named {name} in this graph", start)
+            raise self._scanner.problem(f"nothing is named {mention.name} in this graph", mention.start)
         return value
 
-    def op_name(self) -> str | int:
-        """How an op is named: by its first result, or by its place."""
-        if self._scanner.accept_word("op"):
-            return self._scanner.count("the place of an op")
-        return self.name()
-
-    def op_place(self, scope: ParsedScope, name: str | int, start: int) -> int:
-        """The place of an op in a graph, by what :meth:`op_name` read at ``start``."""
-        place = name if isinstance(name, int) else scope.maker(name)
+    def op(self, scope: ParsedScope, mention: Mention) -> Op:
+        """An op of a graph."""
+        name = mention.name
+        place = name if isinstance(name, int) else scope.producer(name)
         if place is None or place >= len(scope.ops):
-            raise self._scanner.problem(f"there is no op {name} in this graph", start)
-        return place
+            raise self._scanner.problem(f"there is no op {name} in this graph", mention.start)
+        return scope.ops[place].op
 
     def function_key(self) -> FunctionKey:
         """Domain, name and overload of a local function."""
@@ -91,7 +105,7 @@ class References:
                 return f"{path} in {function_path(*self._function_of(word))}"
             index = f":{scanner.count('an index')}" if scanner.accept(":") else ""
             scanner.expect_word("of")
-            owner = self.op_name()
+            owner = self.op_mention().name
             place = owner if isinstance(owner, str) else f"op {owner}"
             path += f" in {worded(word)}{index} of {place}"
         return path

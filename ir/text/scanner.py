@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import re
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..errors import ModelError
 from .words import FLOAT, INTEGER, NAME, WORD
 
 _BLANK = re.compile(r"(?:[ \t\r\n]+|//[^\n]*+)*+")
-_STRING = json.JSONDecoder()
+_JSON = json.JSONDecoder()
 T = TypeVar("T")
 _SHOWN = 24  # characters of what was found instead
 
@@ -87,14 +85,15 @@ class Scanner:
         """What stands in quotes."""
         if not self.sees('"'):
             raise self.error(what)
-        try:
-            found, end = _STRING.raw_decode(self._text, self.position)
-        except json.JSONDecodeError as error:
-            raise self.error("the closing quote and valid escapes", error.pos) from error
-        if not found.isascii():
-            self._check_unicode(found)
-        self._skip(end)
-        return str(found)
+        found: str = self._json("the closing quote and valid escapes")
+        return found
+
+    def json_object(self) -> dict[str, Any]:
+        """A JSON object."""
+        if not self.sees("{"):
+            raise self.error("a JSON object")
+        found: dict[str, Any] = self._json("valid JSON")
+        return found
 
     def take(self, pattern: re.Pattern[str], what: str) -> str:
         """What matches a pattern."""
@@ -128,7 +127,7 @@ class Scanner:
             found.append(read())
         return found
 
-    # -- numbers and bytes --------------------------------------------------------------------------
+    # -- numbers ------------------------------------------------------------------------------------
 
     def integer(
         self, what: str = "an integer", lowest: int = -(1 << 63), highest: int = (1 << 63) - 1
@@ -147,30 +146,6 @@ class Scanner:
     def real(self, what: str = "a number") -> float:
         """A number; the text decides its precision."""
         return float(self.take(FLOAT, what))
-
-    def accept_hexadecimal(self) -> bytes | None:
-        """The bytes of ``x"..."``, if that comes next."""
-        if not self.sees('x"'):
-            return None
-        self.position += 1
-        start = self.position
-        try:
-            return bytes.fromhex(self.string("hexadecimal digits"))
-        except ValueError as error:
-            raise self.error("pairs of hexadecimal digits", start) from error
-
-    def byte_string(self, what: str) -> bytes:
-        """A string of a model."""
-        found = self.accept_hexadecimal()
-        return self.string(what).encode("utf-8") if found is None else found
-
-    def base64(self) -> bytes:
-        """Bytes in quotes, base 64."""
-        start = self.position
-        try:
-            return base64.b64decode(self.string("base 64 in quotes"), validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise self.error("base 64 in quotes", start) from error
 
     # -- errors -------------------------------------------------------------------------------------
 
@@ -201,8 +176,18 @@ class Scanner:
         self._skip(match.end())
         return match[0]
 
-    def _check_unicode(self, text: str) -> None:
+    def _json(self, what: str) -> Any:
+        start = self.position
         try:
-            text.encode("utf-8")
+            found, end = _JSON.raw_decode(self._text, start)
+            self._text[start:end].encode("utf-8")
+            if "\\u" in self._text[start:end]:
+                str(found).encode("utf-8")
+        except json.JSONDecodeError as error:
+            raise self.error(what, error.pos) from error
+        except RecursionError as error:
+            raise self.error("fewer brackets within brackets", start) from error
         except UnicodeEncodeError as error:
-            raise self.error("valid Unicode") from error
+            raise self.error("valid Unicode", start) from error
+        self._skip(end)
+        return found

@@ -33,7 +33,7 @@ class Scope:
     Attributes:
         path: behind the name of anything in this graph; empty for the main graph.
         order: the values in the order in which the text mentions them first.
-        second: stand-ins of values that have another stand-in here already.
+        second: captured values that are here a second time.
     """
 
     def __init__(self, graph: Graph, outer: Scope | None, path: str) -> None:
@@ -49,7 +49,7 @@ class Scope:
     def _claim(self, values: list[Value]) -> None:
         for value in values:
             if value.captured is not None:
-                self._claim_stand_in(value)
+                self._claim_captured(value)
         own = [value for value in values if value.id not in self._names]
         names = [f"%{name}" for name in all_named([value.name for value in own])]
         for value, name in zip(own, names, strict=True):
@@ -58,8 +58,8 @@ class Scope:
             self._taken.add(name)
             self._names[value.id] = name
 
-    def _claim_stand_in(self, value: Value) -> None:
-        """A stand-in has the name that the enclosing graph has for what it stands for."""
+    def _claim_captured(self, value: Value) -> None:
+        """A captured value has the name that the enclosing graph has for it."""
         assert self._outer is not None and value.captured is not None
         name = self._outer._names.get(value.captured.id)
         if name is None or name in self._taken:
@@ -89,7 +89,7 @@ class Scope:
         return self._names.get(value.id) or f"%{named(value.name)}"
 
     def outside(self, value: Value) -> str:
-        """How the enclosing graph names what a stand-in stands for."""
+        """How the enclosing graph names a captured value."""
         assert self._outer is not None and value.captured is not None
         return self._outer.name(value.captured)
 
@@ -103,7 +103,7 @@ class Scope:
         return value.captured is None and self.name(value) == f"%{named(value.name)}"
 
     def mention(self, value: Value) -> str:
-        """Its name; what a stand-in stands for is mentioned as well."""
+        """Its name; a captured value is mentioned in the enclosing graph as well."""
         if value.id not in self.order:
             if value.captured is not None and self._outer is not None:
                 self._outer.mention(value.captured)

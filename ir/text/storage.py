@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, NamedTuple
 
 from onnx import TensorProto
 
 from ..errors import ModelError
-from ..tensor_ref import storage_bits
+from ..tensor_ref import TensorRef
 
 _ALIGNMENT = 64
 _CHUNK = 1 << 24
@@ -31,15 +30,8 @@ class DataWriter:
         self._open = open
         self._file: IO[bytes] | None = None
 
-    def put(self, data: bytes) -> int:
+    def put(self, chunks: Iterable[bytes]) -> int:
         """Writes bytes, and tells at which offset."""
-        return self._put(iter((data,)))
-
-    def put_range(self, path: Path, offset: int, length: int) -> int:
-        """Copies a part of another file, and tells to which offset."""
-        return self._put(_chunks(path, offset, length))
-
-    def _put(self, chunks: Iterator[bytes]) -> int:
         if self._file is None:
             self._file = self._open()
         self.size += self._file.write(bytes(-self.size % _ALIGNMENT))
@@ -49,7 +41,8 @@ class DataWriter:
         return start
 
 
-def _chunks(path: Path, offset: int, length: int) -> Iterator[bytes]:
+def part_of(path: Path, offset: int, length: int) -> Iterator[bytes]:
+    """A part of a file, in chunks."""
     with path.open("rb") as file:
         file.seek(offset)
         while length:
@@ -75,14 +68,8 @@ class DataFile:
             raise ModelError(f"the text needs the file '{path}', which does not exist or is no regular file")
         if path.resolve().parent != self.folder:
             raise ModelError(f"the file '{path}' is a link to another folder")
-        self._path = path
+        self.path = path
         self.size = path.stat().st_size
-
-    def read(self, offset: int, length: int) -> bytes:
-        """A part of the file, which must be within it."""
-        with self._path.open("rb") as file:
-            file.seek(offset)
-            return file.read(length)
 
 
 class Sources(NamedTuple):
@@ -97,11 +84,9 @@ class Sources(NamedTuple):
     file: DataFile | None
 
 
-def byte_size(tensor: TensorProto) -> int | None:
-    """How many bytes the data take; None for strings, an unknown type, or a shape with negative sizes."""
-    if tensor.data_type == TensorProto.STRING or any(size < 0 for size in tensor.dims):
-        return None
+def byte_size(tensor: TensorProto) -> int:
+    """How many bytes the data take; -1 for an unknown type."""
     try:
-        return (math.prod(tensor.dims) * storage_bits(tensor.data_type) + 7) // 8
+        return TensorRef(tensor).nbytes
     except (ValueError, KeyError, TypeError):
-        return None
+        return -1

@@ -1,35 +1,36 @@
 """Tensors in the IR text: few numbers stand in the text, many of them elsewhere.
 
-    [1.0, 2.0]     raw data                       {1.0, 2.0}   the field for that type, such as float_data
-    3              raw data of a scalar           x"00ff"      raw data that cannot be written as numbers
-    @64            raw data in the file beside    @64+12       so many bytes
-    external @64   external data                  none         no data at all
-    message ...    the serialized data fields     (nothing)    data that are neither in the text nor beside it
+    [1.0, 2.0]     raw data                       {1.0, 2.0}     the field for that type, such as float_data
+    3              raw data of a scalar           @64            raw data in the file beside
+    external @64   external data                  message @64+12 so many bytes: the whole tensor, serialized
+    (nothing)      data that are neither in the text nor beside it
 
-Behind it stands ``with (...)`` if a tensor carries more, such as a description.
+What else a tensor has is its residue.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from google.protobuf.message import DecodeError
 from onnx import TensorProto
 
 from ..graph import ValueType
 from ..tensor_ref import TensorRef
-from .carried import notes_in_place, read_notes_in_place
-from .raw_numbers import raw_text, read_raw
+from .numbers import numbers_text, read_numbers
+from .residue import message_bytes, read_residue, residue
 from .scanner import Scanner
-from .storage import DataFile, DataWriter, Sources, byte_size
-from .value_types import type_text
-from .words import double, hexadecimal, quoted_bytes, single
+from .storage import DataFile, DataWriter, Sources, byte_size, part_of
+from .value_types import tensor_type, type_text
+from .words import quoted_bytes, single
 
 _INLINE = 16  # elements
 _BYTES_EACH = 64  # of a tensor in the text, which may be damaged or hold strings
-_DATA = re.compile(r'[\[{@\d-]|x"|(?:none|message|external|true|false|inf|nan)\b')
+_DATA = re.compile(r"[\[{@\d-]|(?:message|external|true|false|inf|nan)\b")
 
 _T = TensorProto
 _FIELD: dict[int, str] = {
@@ -41,13 +42,9 @@ _FIELD: dict[int, str] = {
 }
 _OTHER_FIELD = "int32_data"
 _DATA_FIELDS = frozenset({"raw_data", _OTHER_FIELD, *_FIELD.values()})
-_SAID = _DATA_FIELDS | {"dims", "data_type", "name"}
-_PLACE = frozenset({"external_data", "data_location"})
-
-
-def tensor_type(tensor: TensorProto) -> ValueType:
-    """Element type and shape."""
-    return ValueType(tensor.data_type, tuple(tensor.dims))
+_WRITE: dict[str, Callable[[Any], str]] = {"float_data": single, "string_data": quoted_bytes}
+_SHOWN = frozenset({"dims", "name"})
+_EXTERNAL = _SHOWN | {"external_data", "data_location"}
 
 
 class TensorPrinter:
@@ -75,56 +72,40 @@ class TensorPrinter:
         """
         external = tensor.data_location == TensorProto.EXTERNAL
         if not external and math.prod(tensor.dims) <= limit and tensor.ByteSize() <= limit * _BYTES_EACH:
-            return _inline(tensor) + notes_in_place(tensor, _SAID)
+            return _inline(tensor)
         if self._writer is None:
             self.left_out[key] = tensor
             return ""
         if external:
-            place = self._writer.put_range(*TensorRef(tensor, self._base_dir).external_range())
-            return f"external @{place}" + notes_in_place(tensor, _SAID | _PLACE)
-        return self._stored(tensor, self._writer) + notes_in_place(tensor, _SAID)
-
-    def _stored(self, tensor: TensorProto, writer: DataWriter) -> str:
-        if _data_fields(tensor) == ["raw_data"]:
-            raw = tensor.raw_data
-            length = "" if len(raw) == byte_size(tensor) else f"+{len(raw)}"
-            return f"@{writer.put(raw)}{length}"
-        message = _data_message(tensor)
-        return f"message @{writer.put(message)}+{len(message)}"
+            chunks = part_of(*TensorRef(tensor, self._base_dir).external_range())
+            place = f"external @{self._writer.put(chunks)}"
+            return place + residue(tensor, _EXTERNAL, {"data_type": tensor.data_type})
+        if _data_fields(tensor) == {"raw_data"} and len(tensor.raw_data) == byte_size(tensor):
+            place = f"@{self._writer.put((tensor.raw_data,))}"
+            return place + residue(tensor, _SHOWN | {"raw_data"}, {"data_type": tensor.data_type})
+        message = message_bytes(tensor)
+        return f"message @{self._writer.put((message,))}+{len(message)}"
 
 
-def _data_fields(tensor: TensorProto) -> list[str]:
-    return [field.name for field, _ in tensor.ListFields() if field.name in _DATA_FIELDS]
-
-
-def _data_message(tensor: TensorProto) -> bytes:
-    """The data fields alone, serialized."""
-    found = TensorProto()
-    for name in _data_fields(tensor):
-        if name == "raw_data":
-            found.raw_data = tensor.raw_data
-        else:
-            getattr(found, name).extend(getattr(tensor, name))
-    return found.SerializeToString(deterministic=True)
+def _data_fields(tensor: TensorProto) -> set[str]:
+    return {field.name for field, _ in tensor.ListFields() if field.name in _DATA_FIELDS}
 
 
 def _inline(tensor: TensorProto) -> str:
-    fields = _data_fields(tensor)
-    field = _FIELD.get(tensor.data_type, _OTHER_FIELD)
-    if not fields:
-        return "none"
-    if fields == ["raw_data"]:
-        return raw_text(tensor)
-    if fields == [field]:
-        items = _field_items(field, getattr(tensor, field))
-        if "nan" not in items:
-            return f"{{{', '.join(items)}}}"
-    return f"message {hexadecimal(_data_message(tensor))}"
-
-
-def _field_items(field: str, items: list[float] | list[int] | list[bytes]) -> list[str]:
-    write = {"float_data": single, "double_data": double, "string_data": quoted_bytes}.get(field, str)
-    return [write(item) for item in items]  # type: ignore[operator]
+    """Data in the text."""
+    shown, text = "raw_data", ""
+    if _data_fields(tensor) == {"raw_data"}:
+        text = numbers_text(tensor)
+    if not text:
+        shown = _FIELD.get(tensor.data_type, _OTHER_FIELD)
+        try:
+            items = [_WRITE.get(shown, repr)(item) for item in getattr(tensor, shown)]
+        except UnicodeDecodeError:
+            items = ["nan"]
+        if "nan" in items:  # which stands for many
+            shown, items = "name", []
+        text = f"{{{', '.join(items)}}}"
+    return text + residue(tensor, _SHOWN | {shown}, {"data_type": tensor.data_type})
 
 
 # -- reading ----------------------------------------------------------------------------------------
@@ -143,21 +124,20 @@ class TensorReader:
         Args:
             key: how the text names it, by which it is found if its data are not in the text.
         """
-        scanner = self._scanner
-        start = scanner.position
+        scanner, start = self._scanner, self._scanner.position
         dims = [size for size in type.shape or () if isinstance(size, int)]
         if type.shape is None or len(dims) != len(type.shape):
             raise scanner.problem("a constant has a type with a known shape, such as float[2,3]")
         if not self.is_next():
             return self._given(type, key)
-        tensor = TensorProto(dims=dims)
+        tensor = TensorProto(dims=dims, data_type=type.elem_type)
         try:
-            tensor.data_type = type.elem_type
-            self._read_data(tensor)
+            shown = self._read_data(tensor)
         except (ValueError, OverflowError, TypeError, DecodeError) as error:
             raise scanner.problem(f"the data of '{key}' do not fit its type", start) from error
-        external = tensor.data_location == TensorProto.EXTERNAL
-        read_notes_in_place(scanner, tensor, _SAID | _PLACE if external else _SAID)
+        if tensor_type(tensor) != type:
+            raise scanner.problem(f"the data of '{key}' are of type {type_text(tensor_type(tensor))}", start)
+        read_residue(scanner, tensor, shown)
         return tensor
 
     def is_next(self) -> bool:
@@ -175,43 +155,41 @@ class TensorReader:
             raise self._scanner.problem(f"the data given for the constant '{key}' are of type {other}")
         return found
 
-    def _read_data(self, tensor: TensorProto) -> None:
+    def _read_data(self, tensor: TensorProto) -> frozenset[str]:
+        """Fills a tensor, and tells which fields its residue cannot have."""
         scanner = self._scanner
         if scanner.sees("@"):
-            tensor.raw_data = self._stored(byte_size(tensor))
+            tensor.raw_data = self._stored(*self._place(byte_size(tensor)))
         elif scanner.accept("{"):
             self._read_field(tensor)
         elif scanner.accept_word("external"):
             self._read_external(tensor)
+            return _EXTERNAL
         elif scanner.accept_word("message"):
-            message = scanner.accept_hexadecimal()
-            fields = TensorProto.FromString(self._stored(None) if message is None else message)
-            tensor.MergeFromString(_data_message(fields))
-        elif not scanner.accept_word("none"):
-            tensor.raw_data = read_raw(scanner, tensor)
+            tensor.ParseFromString(self._stored(*self._place(None)))
+        else:
+            tensor.raw_data = read_numbers(scanner, tensor)
+        return _SHOWN
 
     def _read_field(self, tensor: TensorProto) -> None:
-        scanner = self._scanner
+        scanner, items = self._scanner, self._scanner.items
         field = _FIELD.get(tensor.data_type, _OTHER_FIELD)
         if field == "string_data":
-            tensor.string_data.extend(scanner.items(lambda: scanner.byte_string("a string"), "}"))
+            tensor.string_data.extend(items(lambda: scanner.string("a string").encode(), "}"))
         elif field in ("float_data", "double_data"):
-            getattr(tensor, field).extend(scanner.items(scanner.real, "}"))
+            getattr(tensor, field).extend(items(scanner.real, "}"))
         else:
             highest = (1 << 64) - 1 if field == "uint64_data" else (1 << 63) - 1
-            items = scanner.items(lambda: scanner.integer("a number", highest=highest), "}")
-            getattr(tensor, field).extend(items)
+            getattr(tensor, field).extend(items(lambda: scanner.integer("a number", highest=highest), "}"))
 
     def _read_external(self, tensor: TensorProto) -> None:
-        file = self._file()
-        offset, length = self._place(byte_size(tensor), file.size)
+        offset, length = self._place(byte_size(tensor))
         tensor.data_location = TensorProto.EXTERNAL
-        for key, value in (("location", file.name), ("offset", offset), ("length", length)):
+        for key, value in (("location", self._file().name), ("offset", offset), ("length", length)):
             tensor.external_data.add(key=key, value=str(value))
 
-    def _stored(self, size: int | None) -> bytes:
-        file = self._file()
-        return file.read(*self._place(size, file.size))
+    def _stored(self, offset: int, length: int) -> bytes:
+        return b"".join(part_of(self._file().path, offset, length))
 
     def _file(self) -> DataFile:
         if self._sources.file is None:
@@ -220,14 +198,14 @@ class TensorReader:
             )
         return self._sources.file
 
-    def _place(self, size: int | None, limit: int) -> tuple[int, int]:
-        """Offset and length; the length may be left out if ``size`` tells it."""
-        scanner, start = self._scanner, self._scanner.position
+    def _place(self, size: int | None) -> tuple[int, int]:
+        """Offset and length, which stands there if ``size`` does not tell it."""
+        scanner, start, limit = self._scanner, self._scanner.position, self._file().size
         scanner.expect("@")
         offset = scanner.count("an offset")
-        if size is None or scanner.sees("+"):
+        if size is None:
             scanner.expect("+")
             size = scanner.count("a length")
-        if offset + size > limit:
+        if size < 0 or offset + size > limit:
             raise scanner.problem(f"the file of data has {limit} bytes and ends before these", start)
         return offset, size

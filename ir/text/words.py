@@ -1,8 +1,7 @@
-"""The small words of the IR text: names, strings, bytes and numbers, each written so that nothing is lost."""
+"""The small words of the IR text: names, strings and numbers, each written so that nothing is lost."""
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 import struct
@@ -11,10 +10,9 @@ from functools import lru_cache
 
 # What a name may consist of without quotes; a colon only between other characters.
 _NAME = r"[A-Za-z0-9_./$-]++(?::++[A-Za-z0-9_./$-]++)*+"
-_WORD = r"[A-Za-z_][A-Za-z0-9_.-]*"
 NAME = re.compile(_NAME)
 _NAMES = re.compile(f"(?:{_NAME}\n)*+")
-WORD = re.compile(_WORD)
+WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 INTEGER = re.compile(r"-?\d{1,20}(?![\w.])")
 FLOAT = re.compile(r"-?(?:\d{1,40}(?:\.\d{0,40})?(?:e[-+]?\d{1,4})?|inf|nan)(?!\w)")
 
@@ -47,21 +45,8 @@ def worded(text: str) -> str:
 
 
 def quoted_bytes(data: bytes) -> str:
-    """A string of a model, which is text as a rule; else ``x"..."`` with hexadecimal digits."""
-    try:
-        return quoted(data.decode("utf-8"))
-    except UnicodeDecodeError:
-        return hexadecimal(data)
-
-
-def hexadecimal(data: bytes) -> str:
-    """Bytes as ``x"..."``."""
-    return f'x"{data.hex()}"'
-
-
-def base64_text(data: bytes) -> str:
-    """Bytes in quotes, base 64."""
-    return f'"{base64.b64encode(data).decode("ascii")}"'
+    """A string of a model; raises UnicodeDecodeError if it is no text."""
+    return quoted(data.decode("utf-8"))
 
 
 def single(number: float) -> str:
@@ -73,11 +58,6 @@ def single(number: float) -> str:
         if _as_single(text) == number:
             break
     return text if any(mark in text for mark in ".en") else f"{text}.0"
-
-
-def double(number: float) -> str:
-    """The shortest text of a float64."""
-    return repr(number)
 
 
 def _as_single(text: str) -> float:
