@@ -73,9 +73,9 @@ def read_residue(scanner: Scanner, message: Message, shown: Collection[str] = fr
         rest.ParseFromString(base64.b64decode(found.pop(_BYTES, ""), validate=True))
         ParseDict({name: value for name, value in found.items() if value is not None}, rest)
     except (ParseError, DecodeError, ValueError, TypeError) as error:
-        raise scanner.error(f"the fields of a {kind.name} as JSON", start) from error
+        raise scanner.error(f"the fields of {kind.name} as JSON", start) from error
     for name in (*found, *(field.name for field, _ in rest.ListFields())):
         if name in shown or name not in kind.fields_by_name:
-            raise scanner.problem(f"'{name}' is no further field of a {kind.name}", start)
+            raise scanner.problem(f"'{name}' is no further field of {kind.name}", start)
         message.ClearField(name)
     message.MergeFrom(rest)

@@ -248,7 +248,7 @@ def test_what_a_pass_made_tells_where_it_came_from() -> None:
 
 def test_what_the_model_has_besides_is_the_residue_of_each_thing() -> None:
     model = parse("g (float[2] x) => (float[2] y) { a = Neg(x) y = Neg(a) }")
-    model.producer_name, model.doc_string = "someone", "what it is"
+    model.producer_name = "someone"
     helper.set_model_props(model, {"key": "value"})
     model.graph.doc_string = "the graph"
     model.graph.node[0].doc_string = "the node"
@@ -259,7 +259,7 @@ def test_what_the_model_has_besides_is_the_residue_of_each_thing() -> None:
     assert (
         text_of(model)
         == """model ir 10 opset "" 21 blank domain
-raw {"producer_name": "someone", "doc_string": "what it is", "metadata_props": [{"key": "key", "value": "value"}]}
+raw {"producer_name": "someone", "metadata_props": [{"key": "key", "value": "value"}]}
 graph g(%x: float[2] raw {"doc_string": "the input"}) {
   raw {"doc_string": "the graph"}
   %a: float[2] = Neg(%x)

@@ -21,7 +21,7 @@ from qc.ir.errors import QcError
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower, serialize
 from qc.ir.onnx.save import save_model
-from qc.ir.text import load_text, print_model, print_parts, save_text
+from qc.ir.text import load_text, parse_model, print_model, print_parts, save_text
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 GOLDEN = sorted((Path(__file__).parents[1] / "golden").rglob("*.golden"))
@@ -129,6 +129,23 @@ def test_an_old_model_whose_constants_are_inputs() -> None:
     ir, _, _ = apply(f"{PREPARE},insert-quantizers", model)
     trip(ir)
     assert serialize(lower(trip(lift(model)))) == serialize(model)
+
+
+def test_graphs_of_an_op_that_a_pass_made_are_lowered() -> None:
+    ir = parse_model("""model ir 10 opset "" 21
+graph g(%x: float[2], %c: bool[]) {
+  %y: float[2] = If(%c) {
+    then_branch=graph t() { %r: float[2] = Neg(%x) return %r },
+    else_branch=graph e() { %s: float[2] = Abs(%x) return %s }
+  } by "me"
+  %z: float[2] = vendor::Choose(%y) {bodies=graphs[graph b() { return %x }, graph d() { return %y }]} by "me"
+  return %z
+}
+""")
+    choice, other = lower(trip(ir)).graph.node
+    branches = {attribute.name: attribute.g.node[0].op_type for attribute in choice.attribute}
+    assert branches == {"then_branch": "Neg", "else_branch": "Abs"}
+    assert [body.output[0].name for body in other.attribute[0].graphs] == ["x", "y"]
 
 
 # -- files ----------------------------------------------------------------------------------------------
