@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from qc.ir.graph import Op, Value
 
-from .compiled import Bindings
+from .compiled import Bindings, Choices
 from .mismatch import Failure
 
 NO_OPS: frozenset[Op] = frozenset()
@@ -23,7 +23,7 @@ class Solution(NamedTuple):
 class Attempt:
     """The distinct solutions of one element at one value, computed on demand, and the best failed try.
 
-    It can be iterated many times and by several users at once; each solution is computed once.
+    It can be iterated many times and by several readers at once; each solution is computed once.
     """
 
     __slots__ = ("_known", "failure", "found", "source")
@@ -32,7 +32,7 @@ class Attempt:
         self.found = found if found is not None else []
         self.failure = failure
         self.source: Iterator[Solution] | None = None
-        self._known: set[Solution] | None = None
+        self._known: set[Solution] = set()
 
     def __iter__(self) -> Iterator[Solution]:
         index = 0
@@ -47,23 +47,13 @@ class Attempt:
 
     def _advance(self) -> bool:
         """Computes the next solution that is not equal to an earlier one."""
-        if self.source is None:
-            return False
-        for solution in self.source:
-            if self._is_new(solution):
+        for solution in self.source or ():
+            self._known.update(self.found[len(self._known) :])
+            if solution not in self._known:
                 self.found.append(solution)
                 return True
         self.source = None
         return False
-
-    def _is_new(self, solution: Solution) -> bool:
-        if not self.found:
-            return True
-        if self._known is None:
-            self._known = set(self.found)
-        count = len(self._known)
-        self._known.add(solution)
-        return len(self._known) > count
 
     def fail(self, failure: Failure) -> None:
         """Remembers the failure that got furthest."""
@@ -77,7 +67,7 @@ class Attempt:
         constants: int = 0,
         user: Op | None = None,
         operand: Value | None = None,
-        choices: tuple[tuple[str, str], ...] = (),
+        choices: Choices = (),
     ) -> None:
         """Takes over the failure of a part.
 
@@ -101,11 +91,9 @@ class Attempt:
             )
 
 
-class _Absence:
-    """What a slot holds when its element matched an input that is left out."""
+ABSENT = object()
+"""What a slot holds when its element matched an input that is left out."""
 
-
-ABSENT = _Absence()
 FAILED = Attempt()
 MATCHED = Attempt([Solution((), NO_OPS)])
 """Success that binds nothing: the empty bindings merge with any."""

@@ -60,7 +60,7 @@ def _place(failure: Failure, view: View) -> str:
     """Where a value was tried: which input of which op."""
     if failure.user is None:
         return "the result"
-    inputs = view.inputs(failure.user)
+    inputs = view.inputs[failure.user]
     ports = [str(port) for port, value in enumerate(inputs) if value is failure.value]
     which = f"input {' and '.join(ports)}" if ports and failure.value is not None else "an input"
     return f"{which} of {failure.user.label}"
@@ -70,7 +70,7 @@ def _described(value: Value | None, view: View) -> str:
     """A value with what computes it."""
     if value is None:
         return "left out"
-    data, producer = view.constant(value), view.producer(value)
+    data, producer = view.constant[value], view.producer[value]
     if data is not None:
         number = scalar_of(data)
         content = f"= {number:.7g}" if number is not None else f"of shape {list(data.shape)}"
@@ -143,22 +143,22 @@ def _other_value(failure: Failure, view: View) -> _Words:
 def _wrong_attribute(failure: Failure, view: View) -> _Words:
     """An attribute that is not what the pattern wants, or not what it is elsewhere."""
     name, test = failure.detail
-    op = view.producer(failure.value)
+    op = view.producer[failure.value]
     assert op is not None
     if isinstance(test, Attribute):
         wanted = f"{name}{_condition(test.where) or ' that the model fixes'}"
     else:
         wanted = f"{name}={_shown(test)}"
-    found = f"{name}={_shown(view.attribute(op, str(name)))}"
+    found = f"{name}={_shown(view.attribute[op, str(name)])}"
     return _should(op.label, "have", wanted, "has", found, elsewhere=failure.reason == Reason.OTHER_ATTRIBUTE)
 
 
 def _wrong_ports(failure: Failure, view: View) -> _Words:
-    op = view.producer(failure.value)
+    op = view.producer[failure.value]
     assert op is not None and isinstance(failure.element, OpPattern)
     wanted, more = len(failure.element.inputs), " or more" if failure.element.open_ended else ""
     expected = f"{wanted}{more} input{'s' * (wanted != 1 or bool(more))}"
-    return _should(op.label, "have", expected, "has", str(len(view.inputs(op))))
+    return _should(op.label, "have", expected, "has", str(len(view.inputs[op])))
 
 
 def _wrong_output(failure: Failure, view: View) -> _Words:
@@ -179,7 +179,7 @@ def _used_outside(failure: Failure, view: View) -> _Words:
     if isinstance(user, Op):
         inside = all(each is not value for each in view.graph.op_inputs(user))
         what = f"is also read by {'a subgraph of ' if inside else ''}{user.label}"
-    producer = view.producer(value)
+    producer = view.producer[value]
     made = f" (made by {_called(producer)})" if producer is not None else ""
     sentence = f"'{value.name}'{made} should be used inside only, but {what}"
     return _Words("used inside only", f"'{value.name}', which {what}", sentence)

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache
+from typing import Any, Generic, TypeVar
 
 from qc.ir.facts.constants import constant_data
 from qc.ir.graph import Graph, Op, Value
-from qc.ir.tensor_ref import TensorRef
 
 from .attributes import attribute_of, normalized
-from .automaton import Automaton, Situation, State, all_orders
+from .automaton import Automaton, Order, Situation, State, all_orders
 from .compiled import Node
 from .conditions import equal_attributes
 from .parameters import UNKNOWN
 from .pattern import AttributeTest, Results
-from .term import NO_OP, Kind, Term, Test
+from .term import NO_OP, Term, Test
 
+K = TypeVar("K")
+V = TypeVar("V")
 Operands = tuple[Value | None, ...]
-Order = tuple[int, ...]
+States = tuple[State, ...]
+
+
+class Facts(dict[K, V], Generic[K, V]):
+    """Facts by what they are about, each found when it is first asked for."""
+
+    def __init__(self, find: Callable[[K], V]) -> None:
+        self._find = find
+
+    def __missing__(self, key: K) -> V:
+        found = self[key] = self._find(key)
+        return found
 
 
 class View:
@@ -27,90 +39,64 @@ class View:
 
     Attributes:
         prunes: whether attempts that must fail are ruled out beforehand, so that nobody learns why.
+        inputs: the inputs of ops by port, without the omitted ones at the end.
+        producer: the op that computes a value; None for None, an input that is left out.
+        users: the ops that read a value, also inside their subgraphs, each once.
+        constant: the data of constants; None for other values.
+        attribute: by op and name the normalized value of an attribute or parameter; UNKNOWN when the op does
+            not fix it.
     """
 
     prunes = False
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self._inputs: dict[Op, Operands] = {}
-        self._producers: dict[Value | None, Op | None] = {None: None}
-        self._users: dict[Value, tuple[Op, ...]] = {}
-        self._constants: dict[Value, TensorRef | None] = {}
-        self._attributes: dict[tuple[Op, str], Any] = {}
-        self._positions: dict[Op, int] = {}
+        self.inputs = Facts(self._present_inputs)
+        self.producer: Facts[Value | None, Op | None] = Facts(graph.producer)  # type: ignore[arg-type]
+        self.producer[None] = None
+        self.users = Facts(self._users)
+        self.constant = Facts(constant_data)
+        self.attribute = Facts(self._attribute)
 
-    @property
+    @cached_property
     def positions(self) -> dict[Op, int]:
         """The place of every op in the topological order."""
-        if not self._positions:
-            self._positions = {op: index for index, op in enumerate(self.graph.ops())}
-        return self._positions
+        return {op: index for index, op in enumerate(self.graph.ops())}
 
-    def producer(self, value: Value | None) -> Op | None:
-        """The op that computes ``value`` (None: an input that is left out)."""
-        if value is not None and value not in self._producers:
-            self._producers[value] = self.graph.producer(value)
-        return self._producers[value]
-
-    def inputs(self, op: Op) -> Operands:
-        """The inputs of ``op`` by port, without the omitted ones at the end."""
-        found = self._inputs.get(op)
-        if found is None:
-            found = self.graph.op_inputs(op)
-            while found and found[-1] is None:
-                found = found[:-1]
-            self._inputs[op] = found
+    def _present_inputs(self, op: Op) -> Operands:
+        found = self.graph.op_inputs(op)
+        while found and found[-1] is None:
+            found = found[:-1]
         return found
 
-    def users(self, value: Value) -> tuple[Op, ...]:
-        """The ops that read ``value``, also inside their subgraphs, each once."""
-        found = self._users.get(value)
-        if found is None:
-            found = tuple(dict.fromkeys(use.op for use in self.graph.uses(value)))
-            self._users[value] = found
-        return found
+    def _users(self, value: Value) -> tuple[Op, ...]:
+        return tuple(dict.fromkeys([use.op for use in self.graph.uses(value)]))
+
+    def _attribute(self, key: tuple[Op, str]) -> Any:
+        return attribute_of(*key, self.inputs[key[0]])
 
     def first_output(self, op: Op) -> Value | None:
         """The first output that is not left out."""
         return next((value for value in self.graph.op_outputs(op) if value is not None), None)
 
-    def constant(self, value: Value) -> TensorRef | None:
-        """The data of a constant."""
-        if value not in self._constants:
-            self._constants[value] = constant_data(value)
-        return self._constants[value]
-
-    def attribute(self, op: Op, name: str) -> Any:
-        """The normalized value of an attribute or parameter; UNKNOWN when the op does not fix it."""
-        key = (op, name)
-        if key not in self._attributes:
-            self._attributes[key] = attribute_of(op, name, self.inputs(op))
-        return self._attributes[key]
-
     def has_attribute(self, op: Op, name: str, expected: AttributeTest) -> bool:
         """Whether an attribute has a given value."""
-        return equal_attributes(normalized(op, name, expected, self.inputs(op)), self.attribute(op, name))
-
-    def kind(self, value: Value | None) -> Kind:
-        """What computes a value (None: an input that is left out)."""
-        if value is None:
-            return None
-        op = self.producer(value)
-        return NO_OP if op is None else (op.domain, op.op_type)
+        return equal_attributes(normalized(op, name, expected, self.inputs[op]), self.attribute[op, name])
 
     def plausible(self, term: Term, value: Value | None) -> bool:
         """Whether it is worth trying to match an element at a value."""
-        return term.accepts(self.kind(value))
+        op = self.producer[value]
+        kind = NO_OP if op is None else (op.domain, op.op_type)
+        return term.accepts(None if value is None else kind)
 
     def options(self, node: Node, value: Value | None) -> Sequence[tuple[int, Node]]:
         """The alternatives that are worth trying, with their places."""
         return tuple(enumerate(node.children))
 
-    def orders(self, node: Node, op: Op) -> Iterable[Order]:
+    def orders(self, node: Node, op: Op) -> Sequence[Order]:
         """The orders of inputs that are worth trying, as ports; none if the number does not fit."""
-        present = [value is not None for value in self.inputs(op)]
-        return all_orders(node.element, (op.domain, op.op_type), present)
+        present = [value is not None for value in self.inputs[op]]
+        return tuple(all_orders(node.element, (op.domain, op.op_type), present))
 
 
 class Lookahead(View):
@@ -119,6 +105,7 @@ class Lookahead(View):
     Attributes:
         automaton: what the states come from.
         situations: by op, what decides what its first output can match.
+        state: the states of values; of None, an input that is left out, too.
     """
 
     prunes = True
@@ -126,102 +113,86 @@ class Lookahead(View):
     def __init__(self, graph: Graph, automaton: Automaton) -> None:
         super().__init__(graph)
         self.automaton = automaton
-        self._states: dict[Value, State] = {}
+        self.state: Facts[Value | None, State] = Facts(self._of_leaf)
+        self.state[None] = automaton.absent
         self.situations: dict[Op, Situation] = {}
-        self._options: dict[tuple[Node, State], tuple[tuple[int, Node], ...]] = {}
-        self._orders: dict[tuple[Node, tuple[State, ...]], tuple[Order, ...]] = {}
-        self._steps: dict[tuple[Term, tuple[State, ...]], tuple[tuple[int, Term], ...]] = {}
+        self._options = Facts(self._fitting_options)
+        self._orders = Facts(self._fitting_orders)
+        self._steps = Facts(self._steps_from)
         for op in graph.ops():
             self._look_at(op)
 
     def _look_at(self, op: Op) -> None:
         """Finds the states of the outputs of ``op``."""
-        states = tuple([self.state(value) for value in self.inputs(op)])
+        states = tuple([self.state[value] for value in self.inputs[op]])
         kind = (op.domain, op.op_type)
         facts = tuple([self._holds(op, test) for test in self.automaton.tests.get(kind, ())])
         for index, value in enumerate(self.graph.op_outputs(op)):
             if value is None:
                 continue
-            self._producers[value] = op
+            self.producer[value] = op
             situation = Situation(kind, index, op not in self.situations, states, facts)
             self.situations.setdefault(op, situation)
-            if kind == ("", "Constant"):
-                self._states[value] = self._of_leaf(value)
-            else:
-                self._states[value] = self.automaton.of_output(situation)
+            if kind != ("", "Constant"):
+                self.state[value] = self.automaton.of_output(situation)
 
     def _holds(self, op: Op, test: Test) -> bool:
         name, expected = test
         if callable(expected):
-            found = self.attribute(op, name)
+            found = self.attribute[op, name]
             return found is not UNKNOWN and expected(found)
         return self.has_attribute(op, name, expected)
 
-    def _of_leaf(self, value: Value) -> State:
-        data = self.constant(value)
+    def _of_leaf(self, value: Value | None) -> State:
+        data = self.constant[value] if value is not None else None
         return self.automaton.opaque if data is None else self.automaton.of_constant(data)
 
-    def state(self, value: Value | None) -> State:
-        """The state of a value (None: an input that is left out)."""
-        if value is None:
-            return self.automaton.absent
-        found = self._states.get(value)
-        if found is None:
-            found = self._states[value] = self._of_leaf(value)
-        return found
-
     def plausible(self, term: Term, value: Value | None) -> bool:
-        return term in self.state(value).terms
+        return term in self.state[value].terms
+
+    def options(self, node: Node, value: Value | None) -> Sequence[tuple[int, Node]]:
+        return self._options[node, self.state[value]]
+
+    def _fitting_options(self, key: tuple[Node, State]) -> tuple[tuple[int, Node], ...]:
+        node, state = key
+        options = enumerate(node.children)
+        return tuple((place, option) for place, option in options if option.term in state.terms)
+
+    def orders(self, node: Node, op: Op) -> Sequence[Order]:
+        situation = self.situations[op]
+        return self._orders[node.term, situation.kind, situation.inputs]
+
+    def _fitting_orders(self, key: tuple[Term, tuple[str, str], States]) -> tuple[Order, ...]:
+        return self.automaton.orders(*key)
 
     def reach(self, root: Term, result: Value) -> int:
         """How many ops a match with this (main) result can choose from; it has no more than these."""
-        producer = self._producers[result]
-        assert producer is not None
         further = root.children[1:] if isinstance(root.element, Results) else ()
-        pending = [(producer, term) for term in self.automaton.producers(root, self.state(result))]
+        first = self.producer[result]
+        assert first is not None
+        pending = [(first, term) for term in self.automaton.producers(root, self.state[result])]
         seen = set(pending)
         while pending:
             op, term = pending.pop()
-            inputs = self._inputs[op]
-            for port, child in self._steps_from(op, term):
-                producer = self._producers[inputs[port]]
+            inputs, situation = self.inputs[op], self.situations[op]
+            for port, child in self._steps[term, situation.kind, situation.inputs]:
+                producer = self.producer[inputs[port]]
                 if producer is not None and (producer, child) not in seen:
                     seen.add((producer, child))
                     pending.append((producer, child))
         return len({op for op, _ in seen}) + sum(term.size for term in further)
 
-    def _steps_from(self, op: Op, term: Term) -> tuple[tuple[int, Term], ...]:
-        """From an op that matches ``term``, the inputs and the op patterns that their producers can match."""
-        states = self.situations[op].inputs
-        found = self._steps.get((term, states))
-        if found is None:
-            orders = self.automaton.orders(term, (op.domain, op.op_type), states)
-            steps = (
-                (port, producer)
-                for order in orders
-                for child, port in zip(term.children, order, strict=True)
-                if port < len(states)
-                for producer in self.automaton.producers(child, states[port])
-            )
-            found = self._steps[term, states] = tuple(dict.fromkeys(steps))
-        return found
-
-    def options(self, node: Node, value: Value | None) -> Sequence[tuple[int, Node]]:
-        state = self.state(value)
-        found = self._options.get((node, state))
-        if found is None:
-            options = enumerate(node.children)
-            found = tuple((place, option) for place, option in options if option.term in state.terms)
-            self._options[node, state] = found
-        return found
-
-    def orders(self, node: Node, op: Op) -> Sequence[Order]:
-        states = self.situations[op].inputs
-        key = (node, states)
-        found = self._orders.get(key)
-        if found is None:
-            found = self._orders[key] = self.automaton.orders(node.term, (op.domain, op.op_type), states)
-        return found
+    def _steps_from(self, key: tuple[Term, tuple[str, str], States]) -> tuple[tuple[int, Term], ...]:
+        """From an op that matches a term, the inputs and the op patterns that their producers can match."""
+        term, _, states = key
+        steps = (
+            (port, producer)
+            for order in self._orders[key]
+            for child, port in zip(term.children, order, strict=True)
+            if port < len(states)
+            for producer in self.automaton.producers(child, states[port])
+        )
+        return tuple(dict.fromkeys(steps))
 
 
 @lru_cache(maxsize=64)

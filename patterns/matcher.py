@@ -115,7 +115,7 @@ class Finder:
             if names.setdefault(name, held) != held:
                 clash = f"two things named '{name}': {names[name]} and {held}"
         ops = tuple(sorted(solution.ops, key=self.view.positions.__getitem__))
-        root = self.view.producer(result)
+        root = self.view.producer[result]
         assert root is not None
         supergroup = pattern if isinstance(pattern, Supergroup) else None
         results = (result, *form.compiled.further_results(solution.bindings))
@@ -190,7 +190,7 @@ class Matcher:
         found: list[Match] = []
         while queue:
             candidate = heapq.heappop(queue)
-            if self.view.producer(candidate.result) in claimed:
+            if self.view.producer[candidate.result] in claimed:
                 continue
             if candidate.match is not None and claimed.isdisjoint(candidate.match.ops):
                 claimed.update(candidate.match.ops)
@@ -209,7 +209,7 @@ class Matcher:
         known: dict[State, list[int]] = {}
         outputs = (value for op in self.view.graph.ops() for value in self.view.graph.op_outputs(op))
         for place, result in enumerate(value for value in outputs if value is not None):
-            state = self.view.state(result)
+            state = self.view.state[result]
             if state not in known:
                 known[state] = [rank for rank, (_, form) in enumerate(self.forms) if form.term in state.terms]
             for rank in known[state]:

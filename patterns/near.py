@@ -8,7 +8,7 @@ most of a pattern fits is it tried in earnest, to learn what is wrong.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from qc.ir.graph import Op, Value
 from .automaton import Situation, all_orders
 from .compiled import Form
 from .explain import mismatch
-from .lookahead import Lookahead, View
+from .lookahead import Facts, Lookahead, View
 from .matcher import Finder, Matcher
 from .mismatch import Failure, Mismatch, Reason
 from .pattern import OpPattern
@@ -58,7 +58,7 @@ class NearMatch:
         return self.failure.reason in _ALL_FITS
 
     @property
-    def is_read_outside(self) -> bool:
+    def is_used_outside(self) -> bool:
         """Whether what forbids the match is that a value made inside is used outside."""
         return self.failure.reason == Reason.USED_OUTSIDE
 
@@ -166,12 +166,16 @@ class _Score(NamedTuple):
 
 
 class _Scores:
-    """The scores of those terms of which at least half fits at a value. Equal ones are one object."""
+    """The scores of those terms of which at least half fits at a value, and of those the whole supergroups.
 
-    __slots__ = ("by_term",)
+    Equal ones are one object.
+    """
 
-    def __init__(self, by_term: Mapping[Term, _Score]) -> None:
+    __slots__ = ("by_term", "wholes")
+
+    def __init__(self, by_term: Mapping[Term, _Score], roots: Container[Term] = ()) -> None:
         self.by_term = by_term
+        self.wholes = [(term, score) for term, score in by_term.items() if term in roots]
 
 
 class _Candidate(NamedTuple):
@@ -191,53 +195,31 @@ class _Candidate(NamedTuple):
 _NOTHING = _Scores({})
 
 
-class _Table:
-    """The scores of a graph."""
+class _Table(Facts[Value | None, _Scores]):
+    """The scores at the first outputs of all ops of a graph."""
 
-    def __init__(self, view: Lookahead, roots: Sequence[Term]) -> None:
-        self._view = view
+    def __init__(self, view: Lookahead, roots: Collection[Term]) -> None:
+        super().__init__(lambda _: _NOTHING)
+        self._automaton = view.automaton
         self._users: dict[Term, list[Term]] = {}
         for term in children_first(roots):
             for child in dict.fromkeys(term.children) if isinstance(term.element, OpPattern) else ():
                 self._users.setdefault(child, []).append(term)
         self._roots = frozenset(roots)
-        self._of_roots: dict[_Scores, list[tuple[Term, _Score]]] = {}
         self._known: dict[frozenset[tuple[Term, _Score]], _Scores] = {}
-        self._found: dict[tuple[Situation, tuple[_Scores, ...]], _Scores] = {}
-        self._of_value: dict[Value, _Scores] = {}
+        found = Facts(self._scores)
         for op in view.graph.ops():
             first = view.first_output(op)
             if first is not None:
-                self._of_value[first] = self._look_at(op)
+                self[first] = found[view.situations[op], tuple([self[value] for value in view.inputs[op]])]
 
-    def of(self, value: Value | None) -> _Scores:
-        """The scores at a value."""
-        return self._of_value.get(value, _NOTHING) if value is not None else _NOTHING
-
-    def roots_of(self, value: Value) -> list[tuple[Term, _Score]]:
-        """The scores of the whole supergroups at a value."""
-        scores = self.of(value)
-        found = self._of_roots.get(scores)
-        if found is None:
-            found = [each for each in scores.by_term.items() if each[0] in self._roots]
-            self._of_roots[scores] = found
-        return found
-
-    def _look_at(self, op: Op) -> _Scores:
-        situation = self._view.situations[op]
-        inputs = tuple(self.of(value) for value in self._view.inputs(op))
-        key = (situation, inputs)
-        if key not in self._found:
-            self._found[key] = self._scores(situation, inputs)
-        return self._found[key]
-
-    def _scores(self, situation: Situation, inputs: tuple[_Scores, ...]) -> _Scores:
-        automaton = self._view.automaton
+    def _scores(self, at: tuple[Situation, tuple[_Scores, ...]]) -> _Scores:
+        automaton, (situation, inputs) = self._automaton, at
         found: dict[Term, _Score] = {}
         scored = (term for each in inputs for term in each.by_term)
-        reading = (reader for term in scored for reader in self._users.get(term, ()))
+        users = (user for term in scored for user in self._users.get(term, ()))
         fitting = dict(automaton.op_terms(situation))
-        for term in dict.fromkeys((*fitting, *reading)):
+        for term in dict.fromkeys((*fitting, *users)):
             score = self._best_order(term, situation, inputs, fitting.get(term, False))
             if score is not None and score.matched and score.margin >= 0:
                 found[term] = score
@@ -248,7 +230,7 @@ class _Table:
                 if above not in found or found[term].margin > found[above].margin:
                     found[above] = found[term]
                     pending.append(above)
-        return self._known.setdefault(frozenset(found.items()), _Scores(found))
+        return self._known.setdefault(frozenset(found.items()), _Scores(found, self._roots))
 
     def _best_order(
         self, term: Term, situation: Situation, inputs: tuple[_Scores, ...], is_fitting: bool
@@ -258,7 +240,7 @@ class _Table:
         None if their number does not fit. An op of another type, or with other attributes, counts as missing;
         its inputs may fit.
         """
-        absent = self._view.automaton.absent
+        absent = self._automaton.absent
         best: _Score | None = None
         for order in all_orders(
             term.element, situation.kind, [state is not absent for state in situation.inputs]
@@ -287,6 +269,6 @@ def _candidates(view: Lookahead, groups: Sequence[tuple[Supergroup, Form]]) -> I
         result = view.first_output(op)
         if result is None:
             continue
-        for term, score in table.roots_of(result):
+        for term, score in table[result].wholes:
             if term.accepts((op.domain, op.op_type)):
                 yield from (_Candidate(score, rank, op, result) for rank in ranks[term])

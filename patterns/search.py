@@ -66,7 +66,7 @@ class Search:
                 failure = self._exposed(solution)
                 if failure is None:
                     yield solution
-                elif self._explains:
+                else:
                     self.attempt.fail(failure)
         finally:
             for attempt in self._memo.values():
@@ -121,7 +121,7 @@ class Search:
             return None
         if isinstance(element, AnyValue):
             return None if accepts_value(element, value) else Reason.REFUSED_VALUE
-        data = self._view.constant(value)
+        data = self._view.constant[value]
         if data is None:
             return Reason.NOT_CONSTANT
         return None if accepts_data(element, data) else Reason.REFUSED_VALUE
@@ -153,12 +153,11 @@ class Search:
                 if node.choice is not None:
                     merged = bind(merged, node.choice, element.labels[index])
                 yield Solution(merged, solution.ops)
-            if self._explains:
-                taken = ((element.name, element.labels[index]),) if element.labels else ()
-                place.attempt.inherit(inner, choices=taken)
+            taken = ((element.name, element.labels[index]),) if element.labels else ()
+            place.attempt.inherit(inner, choices=taken)
 
     def _output(self, place: _Place, element: Output, bound: Bindings) -> Iterator[Solution]:
-        producer = self._view.producer(place.value)
+        producer = self._view.producer[place.value]
         outputs = self._graph.op_outputs(producer) if producer is not None else ()
         if element.index >= len(outputs) or outputs[element.index] is not place.value:
             place.attempt.inherit(self._refused(Reason.WRONG_OUTPUT, place.node, place.value, element.index))
@@ -167,13 +166,12 @@ class Search:
         inner = self._solve(place.node.children[0], self._view.first_output(producer), bound)
         for solution in inner:
             yield Solution(merge(bound, solution.bindings), solution.ops)
-        if self._explains:
-            place.attempt.inherit(inner)
+        place.attempt.inherit(inner)
 
     # -- ops ----------------------------------------------------------------------------------------
 
     def _op(self, place: _Place, value: Value, bound: Bindings) -> Iterator[Solution]:
-        op = self._view.producer(value)
+        op = self._view.producer[value]
         assert op is not None
         if op.num_outputs > 1 and value is not self._view.first_output(op):
             place.attempt.inherit(self._refused(Reason.WRONG_OUTPUT, place.node, value, 0))
@@ -181,7 +179,7 @@ class Search:
         after = self._attributes(place, op, bound)
         if after is None:
             return
-        inputs, start = self._view.inputs(op), Solution(after, frozenset((op,)))
+        inputs, start = self._view.inputs[op], Solution(after, frozenset((op,)))
         tried: set[Operands] = set()
         for order in self._view.orders(place.node, op):
             operands = tuple([inputs[port] if port < len(inputs) else None for port in order])
@@ -199,11 +197,9 @@ class Search:
             if not inner.is_single:
                 for solution in inner:
                     yield from self._join(place, operands, port + 1, extended(state, solution))
-                if self._explains:
-                    self._blame(place, operands, port, state, inner)
-                return
-            if self._explains:
                 self._blame(place, operands, port, state, inner)
+                return
+            self._blame(place, operands, port, state, inner)
             state = extended(state, inner.found[0])
             port += 1
         yield state
@@ -220,20 +216,20 @@ class Search:
                 state = extended(state, beside)
                 matched.append((children[later], operands[later]))
         constants = sum(self._is_wanted_constant(node, value) for node, value in matched)
-        user = self._view.producer(place.value)
+        user = self._view.producer[place.value]
         choices = self._pattern.taken_options(state.bindings)
         place.attempt.inherit(inner, state.ops, constants, user, operands[port], choices)
 
     def _is_wanted_constant(self, node: Node, value: Value | None) -> bool:
         """Whether a value is a constant where the pattern does not take just anything."""
-        return value is not None and not node.term.anything and self._view.constant(value) is not None
+        return value is not None and not node.term.anything and self._view.constant[value] is not None
 
     def _attributes(self, place: _Place, op: Op, bound: Bindings) -> Bindings | None:
         """The bindings after the attributes; None when one does not fit."""
         for name, test, slot in place.node.tests:
             if isinstance(test, Attribute):
                 assert slot is not None
-                found = self._view.attribute(op, name)
+                found = self._view.attribute[op, name]
                 before = bound[slot]
                 if isinstance(before, tuple) and before != (found,):
                     reason, expected = Reason.OTHER_ATTRIBUTE, before[0]
@@ -256,8 +252,7 @@ class Search:
         inner = self._solve(place.node.children[0], place.value, bound)
         for solution in inner:
             yield from self._further(place, 1, Solution(merge(bound, solution.bindings), solution.ops))
-        if self._explains:
-            place.attempt.inherit(inner)
+        place.attempt.inherit(inner)
 
     def _further(self, place: _Place, index: int, state: Solution) -> Iterator[Solution]:
         """Finds the results from ``index`` on, which are other values than those before."""
@@ -276,21 +271,20 @@ class Search:
             inner = self._solve(node, value, state.bindings)
             for solution in inner:
                 yield from self._further(place, index + 1, extended(state, solution))
-            if self._explains:
-                place.attempt.inherit(inner, state.ops)
-        if self._explains and not values:
+            place.attempt.inherit(inner, state.ops)
+        if not values:
             place.attempt.fail(Failure(state.ops, Reason.NO_RESULT, node.element, None, (index,)))
 
     def _exposed(self, solution: Solution) -> Failure | None:
         """What is wrong if a value made inside, other than the results, is seen outside."""
-        graph, root = self._graph, self._view.producer(self._result)
+        graph, root = self._graph, self._view.producer[self._result]
         others = self._pattern.further_results(solution.bindings)
         element, choices = self._pattern.root.element, self._pattern.taken_options(solution.bindings)
         for op in sorted(solution.ops, key=lambda op: op.id):
             for value in graph.op_outputs(op) if op is not root else ():
                 if value is None or value in others:
                     continue
-                users = self._view.users(value)
+                users = self._view.users[value]
                 user = next((each for each in users if each not in solution.ops), None)
                 if user is not None or graph.is_output(value):
                     seen = (solution.ops, Reason.USED_OUTSIDE, element, value, (user,))

@@ -66,7 +66,7 @@ def _asked_by(target: Target, name: str) -> str:
 def _suggestion(near: NearMatch) -> str:
     """What a user can do about a near match."""
     name, value = near.mismatch.name, near.failure.value
-    if near.is_read_outside and value is not None:
+    if near.is_used_outside and value is not None:
         return f"compute '{value.name}' a second time for what reads it outside of the {name}"
     if near.fits_whole:
         return ""
