@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import product
 
 from qc.ir.facts.constants import constant_data
@@ -149,6 +150,22 @@ def _labels(pattern: Pattern, keys: Iterable[str]) -> dict[str, tuple[str, ...]]
         if isinstance(element, Alternatives) and element.name in found:
             found[element.name].update(dict.fromkeys(element.labels))
     return {key: tuple(labels) for key, labels in found.items()}
+
+
+def supergroup(
+    kind: str, name: str = "", inner: Iterable[str] = (), check: Callable[[Match], str | None] | None = None
+) -> Callable[[Callable[[], Pattern]], Callable[[], Supergroup]]:
+    """Declares that a function builds the pattern of a supergroup, which is made when it is first asked for.
+
+    The supergroup is called like the function, unless ``name`` is given, and told by the first line of its
+    docstring.
+    """
+
+    def declare(build: Callable[[], Pattern]) -> Callable[[], Supergroup]:
+        doc = (build.__doc__ or "").split("\n")[0].rstrip(".")
+        return cache(lambda: Supergroup(name or build.__name__, build(), doc, kind, frozenset(inner), check))
+
+    return declare
 
 
 def pattern_of(pattern: Pattern | Supergroup) -> Pattern:

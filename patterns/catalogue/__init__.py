@@ -10,22 +10,33 @@ from qc.ir.errors import UsageError, nearest
 
 from ..supergroup import BLOCK, Supergroup
 from .activations import activation_groups
-from .attention import attention_blocks
-from .convolutions import convolution_blocks
-from .group_norms import group_norm_groups
+from .attention import rotary_embedding, scaled_dot_product_attention
+from .convolutions import depthwise_separable, fully_connected, squeeze_and_excite
+from .group_norms import group_norm, instance_norm
 from .linear import linear_groups
-from .normalizations import normalization_groups
-from .recurrent import recurrent_blocks
-from .resize import resize_blocks
-from .softmax import softmax_blocks, softmax_groups
+from .normalizations import l2_norm, layer_norm, layer_norm_with_statistics, rms_norm
+from .recurrent import gru_cell, lstm_cell
+from .resize import resize
+from .softmax import masked_softmax, softmax
+
+_NORMS = (group_norm, instance_norm, layer_norm, layer_norm_with_statistics, rms_norm, l2_norm, softmax)
+_BLOCKS = (
+    scaled_dot_product_attention,
+    rotary_embedding,
+    lstm_cell,
+    gru_cell,
+    depthwise_separable,
+    squeeze_and_excite,
+    fully_connected,
+    masked_softmax,
+    resize,
+)
 
 
 @cache
 def _own() -> tuple[Supergroup, ...]:
     """The groups of qc that are no family, then its blocks."""
-    groups = (*group_norm_groups(), *normalization_groups(), *softmax_groups(), *activation_groups())
-    large = (*attention_blocks(), *recurrent_blocks(), *convolution_blocks())
-    return (*groups, *large, *softmax_blocks(), *resize_blocks())
+    return (*(norm() for norm in _NORMS), *activation_groups(), *(block() for block in _BLOCKS))
 
 
 @cache

@@ -1,4 +1,7 @@
-"""Activations: single ops and their written-out forms. Each is a function of the pattern of its input."""
+"""Activations: single ops and their written-out forms, each a function of the pattern of its input.
+
+The docstring is the formula that ``qc list-supergroups`` shows.
+"""
 
 from __future__ import annotations
 
@@ -28,29 +31,29 @@ Activation = Callable[[Pattern], Pattern]
 
 
 def relu(x: Pattern) -> Pattern:
-    """Relu, or the larger of the input and zero."""
+    """max(x, 0)."""
     return op.Relu(x) | op.Max(x, 0)
 
 
 def clip(x: Pattern) -> Pattern:
-    """Clip with any bounds, or Min and Max with constants."""
+    """clip(x, low, high), by Min and Max."""
     low, high = fixed(where=is_scalar), fixed(where=is_scalar)
     return either(op.Clip(x), op.Min(op.Max(x, low), high), op.Max(op.Min(x, high), low))
 
 
 def relu6(x: Pattern) -> Pattern:
-    """The input limited to 0...6."""
+    """clip(x, 0, 6), by Min and Max."""
     return limited(x, 0, 6)
 
 
 def leaky_relu(x: Pattern) -> Pattern:
-    """LeakyRelu, ``max(x, slope * x)``, or a selection by the sign; the slope is one number."""
+    """max(x, slope * x)."""
     sloped = x * fixed(where=is_slope)
     return either(op.LeakyRelu(x), op.Max(x, sloped), _by_sign(x, sloped))
 
 
 def prelu(x: Pattern) -> Pattern:
-    """PRelu with a constant slope, also as ``relu(x)`` and a multiple of the negative part."""
+    """relu(x) + slope * min(x, 0) with a constant slope."""
     slope = parameter("slope")
     positive, below = relu(x), op.Min(x, 0)
     flipped, twice_below = op.Relu(-x), x - op.Abs(x)
@@ -70,47 +73,47 @@ def _by_sign(positive: Pattern, negative: Pattern) -> Pattern:
 
 
 def sigmoid(x: Pattern) -> Pattern:
-    """Sigmoid, or ``1 / (1 + exp(-x))``."""
+    """1 / (1 + exp(-x))."""
     return op.Sigmoid(x) | reciprocal(1 + op.Exp(-x))
 
 
 def hard_sigmoid(x: Pattern) -> Pattern:
-    """HardSigmoid with any slope, ``clip(x + 3, 0, 6) / 6``, or ``clip(a * x + b, 0, 1)``."""
+    """clip(a * x + b, 0, 1)."""
     line = plus(op["Mul", "Div"](x, fixed(where=is_scalar)), fixed(where=is_scalar))
     return either(op.HardSigmoid(x), scaled(relu6(x + 3), 1 / 6), limited(line, 0, 1))
 
 
 def hard_swish(x: Pattern) -> Pattern:
-    """``x * clip(x + 3, 0, 6) / 6``, also through HardSigmoid."""
+    """x * clip(x + 3, 0, 6) / 6."""
     gate = op.HardSigmoid(x, alpha=1 / 6, beta=0.5) | limited(scaled(x, 1 / 6) + 0.5, 0, 1)
     return either(op.HardSwish(x), x * gate, scaled_product(x, relu6(x + 3), 1 / 6))
 
 
 def silu(x: Pattern) -> Pattern:
-    """``x * sigmoid(x)``, also called Swish."""
+    """x * sigmoid(x)."""
     gate = sigmoid(x) | op.Sigmoid(x * fixed(1))
     return either(x * gate, x / (1 + op.Exp(-x)), *in_newer_onnx("Swish", x, alpha=1.0))
 
 
 def softplus(x: Pattern) -> Pattern:
-    """``log(1 + exp(x))``, also in the form that cannot overflow, or with the input where that is large."""
+    """log(1 + exp(x))."""
     stable = relu(x) + op.Log(op.Exp(-op.Abs(x)) + 1)
     plain = either(op.Softplus(x), op.Log(op.Exp(x) + fixed(1)), stable)
     return plain | op.Where(op.Greater(x, fixed(where=is_scalar)), x, plain)
 
 
 def mish(x: Pattern) -> Pattern:
-    """``x * tanh(softplus(x))``."""
+    """x * tanh(softplus(x))."""
     return op.Mish(x) | x * op.Tanh(softplus(x))
 
 
 def quick_gelu(x: Pattern) -> Pattern:
-    """``x * sigmoid(1.702 x)``."""
+    """x * sigmoid(1.702 x)."""
     return either(x * op.Sigmoid(x * 1.702), *in_newer_onnx("Swish", x, alpha=1.702))
 
 
 def gelu(x: Pattern) -> Pattern:
-    """GELU by erf or by its tanh approximation, in any operand order and bracketing."""
+    """GELU by erf or tanh."""
     erf, half, one = op.Erf(_over_root_of_two(x)), fixed(0.5), fixed(1)
     gate = either(
         plus(erf, one),
@@ -156,22 +159,8 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 """All activations that can follow another op in one supergroup."""
 
-_WRITTEN_OUT = {
-    "relu6": "clip(x, 0, 6), by Min and Max",
-    "clip": "clip(x, low, high), by Min and Max",
-    "leaky_relu": "max(x, slope * x)",
-    "prelu": "relu(x) + slope * min(x, 0) with a constant slope",
-    "sigmoid": "1 / (1 + exp(-x))",
-}
-_WRITTEN_OUT_OR_ONE_OP = {
-    "hard_swish": "x * clip(x + 3, 0, 6) / 6",
-    "hard_sigmoid": "clip(a * x + b, 0, 1)",
-    "silu": "x * sigmoid(x)",
-    "gelu": "GELU by erf or tanh",
-    "quick_gelu": "x * sigmoid(1.702 x)",
-    "mish": "x * tanh(softplus(x))",
-    "softplus": "log(1 + exp(x))",
-}
+_OFTEN_ONE_OP = ("relu6", "clip", "leaky_relu", "prelu", "sigmoid")
+_OFTEN_WRITTEN_OUT = ("hard_swish", "hard_sigmoid", "silu", "gelu", "quick_gelu", "mish", "softplus")
 
 
 def activation_groups() -> tuple[Supergroup, ...]:
@@ -181,15 +170,13 @@ def activation_groups() -> tuple[Supergroup, ...]:
     """
     spellings = {**ACTIVATIONS, "clip": clip}
     x = value("x", where=varying)
-    always = (
-        Supergroup(name, spellings[name](x), f"{doc}, written out or as one op", "activation")
-        for name, doc in _WRITTEN_OUT_OR_ONE_OP.items()
-    )
-    written_out = (
-        Supergroup(name, spellings[name](x), f"{doc}, written out", "activation", check=_refuse_one_op)
-        for name, doc in _WRITTEN_OUT.items()
-    )
-    return (*written_out, *always)
+    groups = []
+    for name in (*_OFTEN_ONE_OP, *_OFTEN_WRITTEN_OUT):
+        formula = str(spellings[name].__doc__).rstrip(".")
+        check, how = (_refuse_one_op, "") if name in _OFTEN_ONE_OP else (None, " or as one op")
+        doc = f"{formula}, written out{how}"
+        groups.append(Supergroup(name, spellings[name](x), doc, "activation", check=check))
+    return tuple(groups)
 
 
 def _refuse_one_op(match: Match) -> str | None:

@@ -7,12 +7,16 @@ from qc.ir.graph import Value
 
 from ..fragments import either, fixed, floating, in_newer_onnx, is_scalar, matmul
 from ..pattern import OpPattern, Pattern, constant, op, value
-from ..supergroup import BLOCK, Supergroup
+from ..supergroup import BLOCK, supergroup
 from .softmax import any_softmax, is_masking
 
 
+@supergroup(BLOCK)
 def scaled_dot_product_attention() -> Pattern:
-    """``softmax(q k^T * scale + mask) v``, with the scale on the scores or on what they are made of."""
+    """softmax(q k^T * scale + mask) v, written out or as one op.
+
+    The scale is on the scores or on what they are made of.
+    """
     q, k, v = (value(name, where=floating) for name in ("q", "k", "v"))
     keys = either(op.Transpose(_scaled(k)), _scaled(op.Transpose(k)), _scaled(k))
     scores = _scaled(_passed(matmul(_scaled(q), keys)))
@@ -54,8 +58,9 @@ def is_one_number(candidate: Value) -> bool:
     return shape is None or all(size == 1 for size in shape)
 
 
+@supergroup(BLOCK)
 def rotary_embedding() -> Pattern:
-    """``x * cos + rotated(x) * sin``, with the pairs to rotate in two halves or next to each other."""
+    """x * cos + rotated(x) * sin, in halves or interleaved, written out or as one op."""
     x, cos, sin = value("x", where=floating), value("cos"), value("sin")
     split = op.Split(x)
     first, second = _part(x, split, 0), _part(x, split, 1)
@@ -78,21 +83,3 @@ def _joined(first: Pattern, second: Pattern) -> Pattern:
     stacked = op.Concat(op.Unsqueeze(first), op.Unsqueeze(second))
     dimensions = op.Concat(op.Slice(op.Shape(stacked)), value())  # of TorchScript, for free dimensions
     return either(op.Concat(first, second), op.Reshape(stacked, dimensions), op.Reshape(stacked), stacked)
-
-
-def attention_blocks() -> tuple[Supergroup, ...]:
-    """Attention and rotary embedding, as blocks."""
-    return (
-        Supergroup(
-            "scaled_dot_product_attention",
-            scaled_dot_product_attention(),
-            "softmax(q k^T * scale + mask) v, written out or as one op",
-            BLOCK,
-        ),
-        Supergroup(
-            "rotary_embedding",
-            rotary_embedding(),
-            "x * cos + rotated(x) * sin, in halves or interleaved, written out or as one op",
-            BLOCK,
-        ),
-    )

@@ -6,21 +6,10 @@ from qc.ir.tensor_ref import TensorRef
 
 from ..fragments import either, parameter
 from ..pattern import Pattern, attribute, constant, op, optional, value
-from ..supergroup import BLOCK, Match, Supergroup
+from ..supergroup import BLOCK, Match, supergroup
 from .activations import hard_sigmoid, hard_swish, silu
 
 _ACTIVATION_OPS = ("Relu", "Clip", "LeakyRelu", "PRelu", "Elu", "HardSwish", "Mish", "Gelu")
-
-
-def depthwise_separable() -> Pattern:
-    """A depthwise convolution and a pointwise one, each with BatchNorm and activation if they have them."""
-    depthwise = op.Conv(
-        value("x"), constant("depthwise", where=_is_depthwise), optional(value()), group=attribute("group")
-    )
-    pointwise = op.Conv(
-        _activated(depthwise), constant("pointwise", where=_is_pointwise), optional(value()), group=1
-    )
-    return _activated(pointwise)
 
 
 def _activated(x: Pattern) -> Pattern:
@@ -60,8 +49,21 @@ def refuse_other_groups(match: Match) -> str | None:
     return None
 
 
+@supergroup(BLOCK, check=refuse_other_groups)
+def depthwise_separable() -> Pattern:
+    """a depthwise convolution and a pointwise one, each with BatchNorm and activation."""
+    depthwise = op.Conv(
+        value("x"), constant("depthwise", where=_is_depthwise), optional(value()), group=attribute("group")
+    )
+    pointwise = op.Conv(
+        _activated(depthwise), constant("pointwise", where=_is_pointwise), optional(value()), group=1
+    )
+    return _activated(pointwise)
+
+
+@supergroup(BLOCK)
 def squeeze_and_excite() -> Pattern:
-    """``x`` times a gate that one or two small layers compute from the mean of every channel of ``x``."""
+    """x times a gate that small layers compute from the mean of every channel."""
     x = value("x")
     pooled = either(op.GlobalAveragePool(x), op.ReduceMean(x, ...))
     squeezed = _dense(_moved(pooled))
@@ -80,8 +82,9 @@ def _dense(x: Pattern) -> Pattern:
     return layer + parameter() | layer
 
 
+@supergroup(BLOCK)
 def fully_connected() -> Pattern:
-    """A constant matrix times the last axis, with a bias, as Gemm or MatMul with what is put around them."""
+    """a constant matrix times the last axis, with a bias: Gemm, MatMul and Add, Reshape around."""
     flat = op["Reshape", "Flatten"](value("x")) | value("x")
     weight, bias = constant("weight") | op.Transpose(constant("weight")), parameter()
     gemm = op.Gemm(flat, weight, optional(value()))
@@ -89,29 +92,4 @@ def fully_connected() -> Pattern:
     shaped = op.Reshape(product)
     return either(
         op.Reshape(gemm), gemm, op.Reshape(product + bias), shaped + bias, product + bias, shaped, product
-    )
-
-
-def convolution_blocks() -> tuple[Supergroup, ...]:
-    """Blocks of convolutions and dense layers."""
-    return (
-        Supergroup(
-            "depthwise_separable",
-            depthwise_separable(),
-            "a depthwise convolution and a pointwise one, each with BatchNorm and activation",
-            BLOCK,
-            check=refuse_other_groups,
-        ),
-        Supergroup(
-            "squeeze_and_excite",
-            squeeze_and_excite(),
-            "x times a gate that small layers compute from the mean of every channel",
-            BLOCK,
-        ),
-        Supergroup(
-            "fully_connected",
-            fully_connected(),
-            "a constant matrix times the last axis, with a bias: Gemm, MatMul and Add, Reshape around",
-            BLOCK,
-        ),
     )

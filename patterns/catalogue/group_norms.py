@@ -5,59 +5,8 @@ from __future__ import annotations
 from ..attributes import attribute_of
 from ..fragments import either, floating, parameter, varying_axes, widened
 from ..pattern import Pattern, attribute, choice, op, value
-from ..supergroup import Match, Supergroup
+from ..supergroup import Match, supergroup
 from .normalizations import filled, rank_of, shape_of, standardized
-
-
-def instance_norm() -> Pattern:
-    """InstanceNormalization, also followed by constant parameters, or written out over positions."""
-    x, scale, bias = value("x", where=floating), parameter("scale"), parameter("bias")
-    one_op = op.InstanceNormalization(value("x"), value(), value())
-    parts = standardized(x, x, attribute("axes", where=_are_positions))
-    affine = parts.scaled(scale)
-    return either(
-        _with_parameters(one_op), one_op, parts.folded(scale, bias), affine + bias, affine, parts.plain
-    )
-
-
-def _are_positions(axes: object) -> bool:
-    """Two axes and more, or axis 1: what is left over is samples and channels."""
-    return isinstance(axes, tuple) and 0 not in axes and (len(axes) > 1 or axes == (1,))
-
-
-def group_norm() -> Pattern:
-    """GroupNormalization, or an InstanceNorm in another shape, or written out."""
-    x, scale, bias = value("x", where=floating), parameter("scale"), parameter("bias")
-    grouped = op.Reshape(op.Reshape(x) | x).named("grouped")
-    by_instance = op.Reshape(op.InstanceNormalization(grouped, filled(1), filled(0)))
-    parts = standardized(grouped, grouped, attribute("axes"))
-    affine = parts.scaled(scale)
-    inside = op.Reshape(either(parts.folded(scale, bias), affine + bias, affine))
-    ungrouped = standardized(x, grouped, attribute("axes")).scaled(
-        scale
-    )  # Flax: statistics alone are grouped
-    bare = op.Reshape(widened(parts.plain))
-    flat = _with_parameters(op.Cast(op.Reshape(bare)) | op.Reshape(bare))  # as the function body of ONNX
-    return choice(
-        "parameters",
-        {
-            "one op": op.GroupNormalization(x, value("scale"), value("bias")),
-            "none": by_instance,
-            "grouped": inside,
-            "channels": either(
-                op.Reshape(flat),
-                _with_parameters(by_instance | bare),
-                ungrouped + bias,
-                ungrouped,
-            ),
-            "proven": bare,
-        },
-    )
-
-
-def _with_parameters(plain: Pattern) -> Pattern:
-    scale, bias = parameter("scale"), parameter("bias")
-    return either(plain * scale + bias, plain * scale, plain + bias)
 
 
 def _refuse_instance_norm(match: Match) -> str | None:
@@ -118,24 +67,54 @@ def _groups_channels(match: Match) -> bool:
     return 0 < groups < channels and channels % groups == 0
 
 
-def group_norm_groups() -> tuple[Supergroup, ...]:
-    """InstanceNorm and GroupNorm."""
-    inner, kind = frozenset({"epsilon", "grouped"}), "normalization"
-    return (
-        Supergroup(
-            "group_norm",
-            group_norm(),
-            "a norm over groups of channels, with constant scale and bias, written out or as one op",
-            kind,
-            inner,
-            _refuse_group_norm,
-        ),
-        Supergroup(
-            "instance_norm",
-            instance_norm(),
-            "a norm over the positions of a channel, with constant scale and bias, written out or as one op",
-            kind,
-            inner,
-            _refuse_instance_norm,
-        ),
+@supergroup("normalization", inner=("epsilon", "grouped"), check=_refuse_instance_norm)
+def instance_norm() -> Pattern:
+    """a norm over the positions of a channel, with constant scale and bias, written out or as one op."""
+    x, scale, bias = value("x", where=floating), parameter("scale"), parameter("bias")
+    one_op = op.InstanceNormalization(value("x"), value(), value())
+    parts = standardized(x, x, attribute("axes", where=_are_positions))
+    affine = parts.scaled(scale)
+    return either(
+        _with_parameters(one_op), one_op, parts.folded(scale, bias), affine + bias, affine, parts.plain
     )
+
+
+def _are_positions(axes: object) -> bool:
+    """Two axes and more, or axis 1: what is left over is samples and channels."""
+    return isinstance(axes, tuple) and 0 not in axes and (len(axes) > 1 or axes == (1,))
+
+
+@supergroup("normalization", inner=("epsilon", "grouped"), check=_refuse_group_norm)
+def group_norm() -> Pattern:
+    """a norm over groups of channels, with constant scale and bias, written out or as one op."""
+    x, scale, bias = value("x", where=floating), parameter("scale"), parameter("bias")
+    grouped = op.Reshape(op.Reshape(x) | x).named("grouped")
+    by_instance = op.Reshape(op.InstanceNormalization(grouped, filled(1), filled(0)))
+    parts = standardized(grouped, grouped, attribute("axes"))
+    affine = parts.scaled(scale)
+    inside = op.Reshape(either(parts.folded(scale, bias), affine + bias, affine))
+    ungrouped = standardized(x, grouped, attribute("axes")).scaled(
+        scale
+    )  # Flax: statistics alone are grouped
+    bare = op.Reshape(widened(parts.plain))
+    flat = _with_parameters(op.Cast(op.Reshape(bare)) | op.Reshape(bare))  # as the function body of ONNX
+    return choice(
+        "parameters",
+        {
+            "one op": op.GroupNormalization(x, value("scale"), value("bias")),
+            "none": by_instance,
+            "grouped": inside,
+            "channels": either(
+                op.Reshape(flat),
+                _with_parameters(by_instance | bare),
+                ungrouped + bias,
+                ungrouped,
+            ),
+            "proven": bare,
+        },
+    )
+
+
+def _with_parameters(plain: Pattern) -> Pattern:
+    scale, bias = parameter("scale"), parameter("bias")
+    return either(plain * scale + bias, plain * scale, plain + bias)

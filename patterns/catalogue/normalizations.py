@@ -33,7 +33,40 @@ from ..fragments import (
     widened,
 )
 from ..pattern import Attribute, Pattern, attribute, constant, op, optional, results, value
-from ..supergroup import Match, Supergroup
+from ..supergroup import Match, supergroup
+
+
+def runs_along_normalized_axes(match: Match) -> str | None:
+    """Whether scale and bias vary along the normalized axes only."""
+    if match.root.is_type("LayerNormalization", "RMSNormalization"):
+        return None
+    axes = match.attributes.get("axes", (-1,))
+    assert isinstance(axes, tuple)
+    rank = rank_of(match.captures["x"])
+    for name in ("scale", "bias"):
+        shape = shape_of(match, name)
+        if shape is not None and not _fits(shape, axes, rank):
+            return f"a {name} of shape {list(shape)} for a norm over the axes {list(axes)}"
+    return None
+
+
+def shape_of(match: Match, name: str) -> tuple[int | str | None, ...] | None:
+    """The shape of a captured parameter; None if there is none or its rank is not known."""
+    found, data = match.captures.get(name), match.constant(name)
+    return data.shape if data is not None else found.type.shape if found is not None else None
+
+
+def rank_of(value: Value) -> int | None:
+    """The number of dimensions, if it is known."""
+    return len(value.type.shape) if value.type.shape is not None else None
+
+
+def _fits(shape: tuple[int | str | None, ...], axes: tuple[int, ...], rank: int | None) -> bool:
+    """Whether every dimension that is not 1 lies on one of ``axes``; yes if that cannot be told."""
+    varying = varying_axes(shape)
+    if rank is not None:
+        return varying <= {axis - rank if axis >= 0 else axis for axis in axes}
+    return any(axis >= 0 for axis in axes) or varying <= set(axes)
 
 
 class Standardized(NamedTuple):
@@ -76,8 +109,9 @@ def standardized(x: Pattern, source: Pattern, axes: Attribute) -> Standardized:
     return Standardized(x, average, difference, std, rstd, difference / std | difference * rstd)
 
 
+@supergroup("normalization", inner=("epsilon",), check=runs_along_normalized_axes)
 def layer_norm() -> Pattern:
-    """``(x - mean(x)) / sqrt(var(x) + epsilon)``, then scale and bias if they are constant."""
+    """(x - mean) / sqrt(variance + epsilon), with constant scale and bias, written out or as one op."""
     x, scale, bias = widened(value("x", where=floating)), parameter("scale"), parameter("bias")
     parts = standardized(x, x, attribute("axes"))
     affine = parts.scaled(scale)
@@ -90,8 +124,9 @@ def layer_norm() -> Pattern:
     )
 
 
+@supergroup("normalization", "layer_norm", inner=("epsilon",), check=runs_along_normalized_axes)
 def layer_norm_with_statistics() -> Pattern:
-    """``(x - mean(x)) / sqrt(var(x) + epsilon)`` of which the mean and the deviation are read outside too."""
+    """(x - mean) / sqrt(variance + epsilon), of which mean and deviation are read outside too."""
     x, axes = widened(value("x", where=floating)), attribute("axes")
     average = op.ReduceMean(x, axes=axes, keepdims=1)
     difference = x - average
@@ -112,8 +147,9 @@ def _through_other_norms(scale: Pattern, bias: Pattern) -> Pattern:
     return either(plain * scale + bias, plain * scale, plain + bias)
 
 
+@supergroup("normalization", inner=("epsilon",), check=runs_along_normalized_axes)
 def rms_norm() -> Pattern:
-    """``x / sqrt(mean(x^2) + epsilon)``, then scale and bias if they are constant."""
+    """x / sqrt(mean(x^2) + epsilon), with constant scale, written out or as one op."""
     source, axes, scale, bias = (
         value("x", where=floating),
         attribute("axes"),
@@ -130,8 +166,9 @@ def rms_norm() -> Pattern:
     return either(*one_op, scaled + bias, scaled, plain)
 
 
+@supergroup("normalization", inner=("epsilon",), check=runs_along_normalized_axes)
 def l2_norm() -> Pattern:
-    """``x / max(|x|, epsilon)``: division by the Euclidean length, then a scale if it is constant."""
+    """x divided by its Euclidean length, with constant scale."""
     x, axes = value("x", where=floating), attribute("axes")
     length = op.ReduceL2(x, axes=axes, keepdims=1)
     squares = square(x | op.Abs(x))
@@ -186,50 +223,3 @@ def filled(number: float) -> Pattern:
         return data.is_small and bool(np.all(data.numpy() == number))
 
     return constant(where=is_filled) | op.ConstantOfShape(value())
-
-
-def runs_along_normalized_axes(match: Match) -> str | None:
-    """Whether scale and bias vary along the normalized axes only."""
-    if match.root.is_type("LayerNormalization", "RMSNormalization"):
-        return None
-    axes = match.attributes.get("axes", (-1,))
-    assert isinstance(axes, tuple)
-    rank = rank_of(match.captures["x"])
-    for name in ("scale", "bias"):
-        shape = shape_of(match, name)
-        if shape is not None and not _fits(shape, axes, rank):
-            return f"a {name} of shape {list(shape)} for a norm over the axes {list(axes)}"
-    return None
-
-
-def shape_of(match: Match, name: str) -> tuple[int | str | None, ...] | None:
-    """The shape of a captured parameter; None if there is none or its rank is not known."""
-    found, data = match.captures.get(name), match.constant(name)
-    return data.shape if data is not None else found.type.shape if found is not None else None
-
-
-def rank_of(value: Value) -> int | None:
-    """The number of dimensions, if it is known."""
-    return len(value.type.shape) if value.type.shape is not None else None
-
-
-def _fits(shape: tuple[int | str | None, ...], axes: tuple[int, ...], rank: int | None) -> bool:
-    """Whether every dimension that is not 1 lies on one of ``axes``; yes if that cannot be told."""
-    varying = varying_axes(shape)
-    if rank is not None:
-        return varying <= {axis - rank if axis >= 0 else axis for axis in axes}
-    return any(axis >= 0 for axis in axes) or varying <= set(axes)
-
-
-def normalization_groups() -> tuple[Supergroup, ...]:
-    """LayerNorm, RMSNorm and division by the length."""
-    inner, check, kind = frozenset({"epsilon"}), runs_along_normalized_axes, "normalization"
-    of_layer = "(x - mean) / sqrt(variance + epsilon), with constant scale and bias, written out or as one op"
-    of_rms = "x / sqrt(mean(x^2) + epsilon), with constant scale, written out or as one op"
-    of_length = "x divided by its Euclidean length, with constant scale"
-    return (
-        Supergroup("layer_norm", layer_norm(), of_layer, kind, inner, check),
-        Supergroup("layer_norm", layer_norm_with_statistics(), of_layer, kind, inner, check),
-        Supergroup("rms_norm", rms_norm(), of_rms, kind, inner, check),
-        Supergroup("l2_norm", l2_norm(), of_length, kind, inner, check),
-    )

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from ..fragments import either, fixed
 from ..pattern import Pattern, op, results, value
-from ..supergroup import BLOCK, Supergroup
+from ..supergroup import BLOCK, supergroup
 from .activations import sigmoid
 
 
+@supergroup(BLOCK)
 def lstm_cell() -> Pattern:
-    """``c' = f * c + i * g; h' = o * tanh(c')`` from the sums that gates are made of. Both are results."""
+    """the gates of an LSTM: f * c + i * g, o * tanh(c).
+
+    The gates are made of sums that stay outside. Both the cell and the output are results.
+    """
     forget, keep, output = (_gate(value(name)) for name in ("f", "i", "o"))
     cell = forget * value("c") + keep * op.Tanh(value("g"))
     return results(output * op.Tanh(cell), cell)
 
 
+@supergroup(BLOCK)
 def gru_cell() -> Pattern:
-    """``h' = (1 - z) * n + z * h`` in any form, with the reset gate where it is applied to a product."""
+    """the gates of a GRU: (1 - z) * n + z * h.
+
+    The reset gate is inside where it is applied to a product.
+    """
     h, z = value("h"), _gate(value("z")) | value("z")
     reset = _gate(value("r")) * value()
     n = op.Tanh(reset + value() | value("n"))
@@ -35,11 +43,3 @@ def gru_cell() -> Pattern:
 
 def _gate(x: Pattern) -> Pattern:
     return sigmoid(x) | op.HardSigmoid(x)
-
-
-def recurrent_blocks() -> tuple[Supergroup, ...]:
-    """Cells of recurrent networks, as blocks."""
-    return (
-        Supergroup("lstm_cell", lstm_cell(), "the gates of an LSTM: f * c + i * g, o * tanh(c)", BLOCK),
-        Supergroup("gru_cell", gru_cell(), "the gates of a GRU: (1 - z) * n + z * h", BLOCK),
-    )

@@ -12,15 +12,20 @@ from qc.ir.tensor_ref import TensorRef
 
 from ..fragments import either, floating, reciprocal, restored
 from ..pattern import Pattern, attribute, constant, op, value
-from ..supergroup import BLOCK, Supergroup
+from ..supergroup import BLOCK, supergroup
 
 _LARGE = 1e3  # less than any number that stands for minus infinity, more than any score
 _LOOK_BACK = 8
 _MOVING = ("Cast", "CastLike", "Expand", "Gather", "Reshape", "Slice", "Tile", "Transpose", "Unsqueeze")
 
 
-def softmax(x: Pattern) -> Pattern:
-    """``exp(x - max(x)) / sum(exp(x - max(x)))``."""
+@supergroup("softmax")
+def softmax() -> Pattern:
+    """exp(x - max) / sum(exp(x - max)), written out."""
+    return _softmax(value("x", where=floating))
+
+
+def _softmax(x: Pattern) -> Pattern:
     axes = attribute("axes")
     e = op.Exp(x - _peak(x)) | op.Exp(x)
     terms = e | op.Exp(x - _peak(x))
@@ -35,11 +40,12 @@ def _peak(x: Pattern) -> Pattern:
 
 def any_softmax(x: Pattern) -> Pattern:
     """Softmax as one op, possibly in another precision, or written out."""
-    return op.Softmax(op.Cast(x) | x) | softmax(x)
+    return op.Softmax(op.Cast(x) | x) | _softmax(x)
 
 
+@supergroup(BLOCK)
 def masked_softmax() -> Pattern:
-    """Softmax of scores to which a mask is added, or which a mask replaces by a large negative number."""
+    """Softmax of scores that a mask is added to, or that a mask replaces by a large negative number."""
     scores, condition, replaced = value("x", where=floating), value("mask"), constant(where=is_masking)
     return any_softmax(
         either(
@@ -89,15 +95,3 @@ def _is_made_with(candidate: Value, is_one: Callable[[TensorRef], bool]) -> bool
             return False
         current = inputs[0]
     return False
-
-
-def softmax_groups() -> tuple[Supergroup, ...]:
-    """Softmax written out, as one operator."""
-    doc = "exp(x - max) / sum(exp(x - max)), written out"
-    return (Supergroup("softmax", softmax(value("x", where=floating)), doc, "softmax"),)
-
-
-def softmax_blocks() -> tuple[Supergroup, ...]:
-    """Softmax with the mask before it."""
-    doc = "Softmax of scores that a mask is added to, or that a mask replaces by a large negative number"
-    return (Supergroup("masked_softmax", masked_softmax(), doc, BLOCK),)

@@ -95,7 +95,10 @@ def list_supergroups() -> None:
 
 def _group_names(groups: list[Supergroup], width: int) -> RenderableType:
     """A listing of supergroups; of a family, what each part of the name stands for."""
-    rows = {group.name: group.doc for group in groups if not group.options}
+    rows: dict[str, str] = {}
+    for group in groups:
+        if not group.options:
+            rows.setdefault(group.name, group.doc)
     for family in (group for group in groups if group.options):
         parts = {part: [label for label in labels if label] for part, labels in family.options.items()}
         known = {label for labels in parts.values() for label in labels}
