@@ -7,6 +7,7 @@ ops as it is. Only the transaction of a model changes it, so only that advances 
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -109,13 +110,11 @@ class Lookups(NamedTuple):
 
     def plus(self, other: Lookups) -> Lookups:
         """Both together."""
-        computed, reused = self.computed + other.computed, self.reused + other.reused
-        return Lookups(computed, reused, self.seconds + other.seconds)
+        return Lookups(*map(operator.add, self, other))
 
     def minus(self, other: Lookups) -> Lookups:
         """What was added since ``other``."""
-        computed, reused = self.computed - other.computed, self.reused - other.reused
-        return Lookups(computed, reused, self.seconds - other.seconds)
+        return Lookups(*map(operator.sub, self, other))
 
 
 class Analyses:

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
-if TYPE_CHECKING:
-    from .graph import Op, Value
+from .graph import Op, Value
 
 # Kinds of remarks. Actions:
 REWRITE = "rewrite"
@@ -43,22 +41,22 @@ class Remark:
         about: the op or value it is about; its name may have changed since.
         subject: what it is about, in the words of that moment.
         reason: why; the rule, for a rewrite.
-        pass_name: the pass that did it; empty if it happened outside a pipeline.
-        number: number of the action; 0 for a remark that changed nothing.
         quantizer: id of the quantizer that was placed or changed, if any.
         asked_by: the line of configuration, target or option, that asked for it; empty if none did.
         suggestion: what a user can do about it; empty if there is nothing to suggest.
+        pass_name: the pass that did it, as the journal knows; empty if it happened outside a pipeline.
+        number: number of the action, from the journal; 0 for a remark that changed nothing.
     """
 
     kind: str
     about: Op | Value
     subject: str
     reason: str
-    pass_name: str = ""
-    number: int = 0
     quantizer: int | None = None
     asked_by: str = ""
     suggestion: str = ""
+    pass_name: str = ""
+    number: int = 0
 
     def __str__(self) -> str:
         number = f"{self.number} " if self.number else ""
@@ -98,45 +96,20 @@ class Journal:
         self.successors: dict[str, Value] = {}
         self.latest: Remark | None = None
 
-    def act(
-        self,
-        kind: str,
-        about: Op | Value,
-        subject: str,
-        reason: str,
-        quantizer: int | None = None,
-        asked_by: str = "",
-        suggestion: str = "",
-    ) -> Remark:
-        """Records an action that is about to happen.
-
-        Raises:
-            LimitReached: it may not happen.
-        """
+    def act(self, remark: Remark) -> Remark:
+        """Records an action that is about to happen, and gives it its number; LimitReached if it may not."""
         if self.limit is not None and self.action_count >= self.limit:
             self.stopped = True
             raise LimitReached
         self.action_count += 1
-        remark = Remark(
-            kind, about, subject, reason, self.pass_name, self.action_count, quantizer, asked_by, suggestion
-        )
-        self.remarks.append(remark)
-        self.latest = remark
-        return remark
+        self.latest = self.note(remark, self.action_count)
+        return self.latest
 
-    def note(
-        self,
-        kind: str,
-        about: Op | Value,
-        subject: str,
-        reason: str,
-        asked_by: str = "",
-        suggestion: str = "",
-    ) -> None:
-        """Records what changes nothing."""
-        self.remarks.append(
-            Remark(kind, about, subject, reason, self.pass_name, 0, None, asked_by, suggestion)
-        )
+    def note(self, remark: Remark, number: int = 0) -> Remark:
+        """Records what changes nothing, or an action by its number."""
+        found = replace(remark, pass_name=self.pass_name, number=number)
+        self.remarks.append(found)
+        return found
 
     def actions(self) -> list[Remark]:
         """The remarks that changed the model."""

@@ -11,7 +11,7 @@ from .analysis import STRUCTURE
 from .base.names import Names
 from .context import ModelContext
 from .graph import Graph, Op, Region, Value
-from .journal import MATCH, Journal
+from .journal import MATCH, Journal, Remark
 from .quant_table import QuantTable
 from .transaction import Transaction
 
@@ -68,7 +68,7 @@ class Model(ModelContext):
             asked_by: the line of configuration that wants it as one operator.
         """
         root, aspects = region.root, (STRUCTURE,)
-        with self.transaction.action(MATCH, root, root.label, reason, asked_by=asked_by):
+        with self.transaction.action(Remark(MATCH, root, root.label, reason, asked_by=asked_by)):
             self.transaction.change(aspects, (self.regions.append, region), (self.regions.pop,))
             for op in region.ops:
                 self.transaction.put(aspects, op.graph.regions, op, region)

@@ -159,7 +159,8 @@ class QuantTable:
         if self._skipped.get(value.id) != reason:
             with self._transaction.atomic():
                 self._transaction.put(_ASPECTS, self._skipped, value.id, reason)
-            self._transaction.journal.note(SKIP, value, str(Site(value)), reason, asked_by, suggestion)
+            remark = Remark(SKIP, value, str(Site(value)), reason, None, asked_by, suggestion)
+            self._transaction.journal.note(remark)
 
     def tie(self, keep: Quantizer, others: Iterable[Quantizer], reason: str, asked_by: str = "") -> None:
         """Gives all sites of ``others`` the quantizer ``keep``.
@@ -271,7 +272,7 @@ class QuantTable:
     def _action(
         self, kind: str, site: Site, reason: str, quantizer: int, asked_by: str = ""
     ) -> AbstractContextManager[Remark]:
-        return self._transaction.action(kind, site.value, str(site), reason, quantizer, asked_by)
+        return self._transaction.action(Remark(kind, site.value, str(site), reason, quantizer, asked_by))
 
 
 def _touched(site: Site) -> tuple[Value | Op, ...]:

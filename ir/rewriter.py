@@ -41,29 +41,19 @@ class Rewriter:
         if transaction.rewrite is not None:
             raise RuntimeError("actions do not nest")
         label = subject.label if isinstance(subject, Op) else f"'{subject.name}'"
-        with transaction.action(REWRITE, subject, label, rule) as remark:
+        with transaction.action(Remark(REWRITE, subject, label, rule)) as remark:
             anchor = subject if isinstance(subject, Op) else subject.graph.producer(subject)
-            transaction.rewrite = rewrite = Rewrite(remark, anchor)
+            transaction.rewrite = Rewrite(remark, anchor)
             try:
                 yield remark
             finally:
                 transaction.rewrite = None
-            self._tell_of_removed(rewrite)
 
     @contextmanager
     def trial(self) -> Iterator[None]:
         """A block whose edits are all taken back at its end: lowering edits, emits, and leaves no trace."""
         with self._transaction.trial(), without_collections():
             yield
-
-    def _tell_of_removed(self, rewrite: Rewrite) -> None:
-        """Lets the journal know what became of the values that an action removed."""
-        journal, transaction = self.model.journal, self._transaction
-        for value in rewrite.removed:
-            transaction.put((), journal.removed, value.name, rewrite.remark)
-            transaction.drop((), journal.successors, value.name)
-            if value in rewrite.replaced:
-                transaction.put((), journal.successors, value.name, rewrite.replaced[value])
 
     # -- new nodes ----------------------------------------------------------------------------------
 
@@ -272,6 +262,9 @@ class Rewriter:
             if value is not None and (graph.uses(value) or graph.is_output(value)):
                 raise ValueError(f"{op.label} cannot be erased: '{value.name}' is still read")
         self._remove_quantizers(op)
+        for inner in (inner for body in op.subgraphs.values() for inner in body.walk()):
+            for value in inner.values():
+                self._remove_quantizers(value)
         for port, value in enumerate(graph.op_outputs(op)):
             if value is not None:
                 self._disconnect(op, value, port)
@@ -307,8 +300,12 @@ class Rewriter:
         graph = value.graph
         self._remove_quantizers(value)
         self._transaction.change(_ASPECTS_OF_VALUE, (graph._remove_node, value), (graph._add_node, value))
-        if self._transaction.rewrite is not None:
-            self._transaction.rewrite.removed.append(value)
+        journal, transaction, rewrite = self.model.journal, self._transaction, self._transaction.rewrite
+        if rewrite is not None:
+            transaction.put((), journal.removed, value.name, rewrite.remark)
+            transaction.drop((), journal.successors, value.name)
+            if value in rewrite.replaced:
+                transaction.put((), journal.successors, value.name, rewrite.replaced[value])
 
     def _remove_quantizers(self, node: Op | Value) -> None:
         for site in self.model.quant.sites_on(node):

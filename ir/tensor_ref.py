@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from .errors import ModelError
 
 _SMALL = 1024
+_TYPED_FIELDS = [f"{kind}_data" for kind in ("float", "int32", "int64", "double", "uint64", "string")]
 _PIECE = 1 << 24  # bytes of external data that are looked at together; whole elements of any size
 
 
@@ -44,7 +45,6 @@ class TensorRef:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The dimensions."""
         return tuple(self.proto.dims)
 
     @property
@@ -54,7 +54,6 @@ class TensorRef:
 
     @property
     def size(self) -> int:
-        """The number of elements."""
         return math.prod(self.proto.dims)
 
     @property
@@ -118,17 +117,7 @@ class TensorRef:
                     f"{list(proto.dims)} needs {self.nbytes}; the model is damaged"
                 )
             return
-        stored = sum(
-            len(getattr(proto, field))
-            for field in (
-                "float_data",
-                "int32_data",
-                "int64_data",
-                "double_data",
-                "uint64_data",
-                "string_data",
-            )
-        )
+        stored = sum(len(getattr(proto, field)) for field in _TYPED_FIELDS)
         if stored == 0 and self.size > 0:
             raise ModelError(
                 f"constant '{proto.name}' has shape {list(proto.dims)} but no data; the model is damaged"

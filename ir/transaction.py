@@ -28,13 +28,11 @@ class Rewrite:
     Attributes:
         remark: what the journal says of it.
         anchor: the op whose place in the order of the model new ops take.
-        removed: the values that it took away.
         replaced: what is read now instead of a value.
     """
 
     remark: Remark
     anchor: Op | None
-    removed: list[Value] = field(default_factory=list)
     replaced: dict[Value, Value] = field(default_factory=dict)
 
 
@@ -72,15 +70,7 @@ class Transaction:
                 self._undo.clear()
 
     @contextmanager
-    def action(
-        self,
-        kind: str,
-        about: Op | Value,
-        subject: str,
-        reason: str,
-        quantizer: int | None = None,
-        asked_by: str = "",
-    ) -> Iterator[Remark]:
+    def action(self, remark: Remark) -> Iterator[Remark]:
         """An atomic block with a number and an entry in the journal, which an exception takes back as well.
 
         Raises:
@@ -89,7 +79,7 @@ class Transaction:
         before = len(self.journal.remarks), self.journal.action_count
         try:
             with self.atomic():
-                yield self.journal.act(kind, about, subject, reason, quantizer, asked_by)
+                yield self.journal.act(remark)
         except BaseException:
             self.journal.take_back(*before)
             raise

@@ -105,8 +105,9 @@ def _region_problems(model: Model) -> Iterator[str]:
 
 
 def _quantizer_problems(model: Model) -> Iterator[str]:
+    graphs = set(model.graphs())
     for site in model.quant.sites():
-        if site.value.id not in site.value.graph.nx:
+        if site.value.graph not in graphs or site.value.id not in site.value.graph.nx:
             yield f"a quantizer sits on '{site.value.name}', which is no longer in the graph"
             continue
         if site.op is not None and not _reads(site.op, site.port, site.value):

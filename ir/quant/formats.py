@@ -28,12 +28,10 @@ class IntFormat:
 
     @property
     def lowest(self) -> int:
-        """The smallest code."""
         return -(1 << (self.bits - 1)) if self.signed else 0
 
     @property
     def highest(self) -> int:
-        """The largest code."""
         return (1 << (self.bits - 1)) - 1 if self.signed else (1 << self.bits) - 1
 
     @property
@@ -67,12 +65,10 @@ class FloatFormat:
 
     @property
     def bits(self) -> int:
-        """Storage width in bits."""
         return self.dtype.itemsize * 8
 
     @property
     def storage_bits(self) -> int:
-        """The width of the ONNX type that holds a code."""
         return self.bits
 
     @property
@@ -82,7 +78,6 @@ class FloatFormat:
 
     @property
     def onnx_type(self) -> int:
-        """The ``TensorProto`` data type that holds a code."""
         return int(_FLOATS[self.name][1])
 
     @property

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+from onnx import TensorProto, helper, numpy_helper
 
 from ..errors import UsageError
 
@@ -16,14 +19,12 @@ def pack(codes: np.ndarray, bits: int) -> np.ndarray:
     Raises:
         UsageError: another number of bits, or a code that does not fit.
     """
-    per_byte = _per_byte(bits)
+    dtype = helper.tensor_dtype_to_np_dtype(_data_type(bits, signed=False))
     flat = np.asarray(codes).ravel().astype(np.int16)
     if flat.size and not (-(1 << (bits - 1)) <= flat.min() and flat.max() < 1 << bits):
         raise UsageError(f"codes from {flat.min()} to {flat.max()} do not fit {bits} bits")
-    padded = np.zeros(-(-flat.size // per_byte) * per_byte, np.uint8)
-    padded[: flat.size] = flat & ((1 << bits) - 1)
-    shifts = np.arange(per_byte, dtype=np.uint8) * np.uint8(bits)
-    return np.bitwise_or.reduce(padded.reshape(-1, per_byte) << shifts, axis=1).astype(np.uint8)
+    packed = numpy_helper.from_array((flat & ((1 << bits) - 1)).astype(dtype))
+    return np.frombuffer(packed.raw_data, np.uint8)
 
 
 def unpack(packed: np.ndarray, bits: int, signed: bool, shape: tuple[int, ...]) -> np.ndarray:
@@ -35,20 +36,15 @@ def unpack(packed: np.ndarray, bits: int, signed: bool, shape: tuple[int, ...]) 
     Raises:
         UsageError: another number of bits, or not as many bytes as the shape needs.
     """
-    per_byte = _per_byte(bits)
+    data_type = _data_type(bits, signed)
     packed = np.asarray(packed, np.uint8).ravel()
-    size = int(np.prod(shape, dtype=np.int64))
-    if packed.size != -(-size // per_byte):
+    if packed.size != -(-math.prod(shape) * bits // 8):
         raise UsageError(f"{packed.size} bytes do not hold {bits}-bit codes of the shape {list(shape)}")
-    shifts = np.arange(per_byte, dtype=np.uint8) * np.uint8(bits)
-    codes = ((packed[:, None] >> shifts) & np.uint8((1 << bits) - 1)).ravel()[:size].reshape(shape)
-    if not signed:
-        return codes
-    wide = codes.astype(np.int16)
-    return np.where(wide >= 1 << (bits - 1), wide - (1 << bits), wide).astype(np.int8)
+    tensor = TensorProto(data_type=data_type, dims=shape, raw_data=packed.tobytes())
+    return numpy_helper.to_array(tensor).astype(np.int8 if signed else np.uint8)
 
 
-def _per_byte(bits: int) -> int:
+def _data_type(bits: int, signed: bool) -> int:
     if bits not in (2, 4):
         raise UsageError(f"only codes of 2 and 4 bits are packed, not of {bits}")
-    return 8 // bits
+    return int(TensorProto.DataType.Value(f"{'INT' if signed else 'UINT'}{bits}"))

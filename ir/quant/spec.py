@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -127,24 +127,18 @@ class QuantSpec:
 
     def __str__(self) -> str:
         """All that the spec says, which the text of a model can be read back from."""
-        words = [str(self.format)]
-        if self.symmetric:
-            words.append("symmetric")
-        elif isinstance(self.format, IntFormat):
-            words.append("asymmetric")
-        if self.narrow:
-            words.append("narrow")
-        if self.one_sided:
-            words.append("one-sided")
-        if self.shifted:
-            words.append("shifted")
-        if not isinstance(self.granularity, PerTensor):
-            words.append(str(self.granularity))
-        if self.fixed_range is not None:
-            words.append(f"range({', '.join(map(repr, self.fixed_range))})")
-        if self.derived:
-            words.append("derived")
-        return " ".join(words)
+        words = {
+            str(self.format): True,
+            "symmetric": self.symmetric,
+            "asymmetric": not self.symmetric and isinstance(self.format, IntFormat),
+            "narrow": self.narrow,
+            "one-sided": self.one_sided,
+            "shifted": self.shifted,
+            str(self.granularity): not isinstance(self.granularity, PerTensor),
+            f"range({', '.join(map(repr, self.fixed_range or ()))})": self.fixed_range is not None,
+            "derived": self.derived,
+        }
+        return " ".join(word for word, is_said in words.items() if is_said)
 
     def with_granularity(self, granularity: Granularity) -> QuantSpec:
         """The same spec with another granularity."""
@@ -239,7 +233,7 @@ class Quantizer:
     id: int
     spec: QuantSpec
     encoding: Encoding | None = None
-    frozen: bool = field(default=False)
+    frozen: bool = False
 
     @property
     def state(self) -> QuantizerState:

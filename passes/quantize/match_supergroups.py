@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from qc.ir.graph import Op
-from qc.ir.journal import NEAR_MATCH
+from qc.ir.journal import NEAR_MATCH, Remark
 from qc.ir.model import Model
 from qc.patterns import Match, Matcher, NearMatch, near_matches
 
@@ -49,7 +49,8 @@ def _note_near_matches(
         name = mismatch.name
         reason = f"{name} does not match, though {mismatch.extent}: {mismatch.reason}"
         asked_by = _asked_by(target, name)
-        model.journal.note(NEAR_MATCH, near.root, near.root.label, reason, asked_by, _suggestion(near))
+        about, suggestion = near.root, _suggestion(near)
+        model.journal.note(Remark(NEAR_MATCH, about, about.label, reason, None, asked_by, suggestion))
 
 
 def _is_run(target: Target, match: Match) -> bool:

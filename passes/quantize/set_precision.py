@@ -10,7 +10,7 @@ from qc.ir.errors import UsageError
 from qc.ir.facts.op_traits import bias_port, is_parameter, is_trained, trained_ports, weight_port
 from qc.ir.facts.scopes import scopes_of
 from qc.ir.graph import Op, Value
-from qc.ir.journal import SKIP
+from qc.ir.journal import SKIP, Remark
 from qc.ir.model import Model
 from qc.ir.quant.formats import IntFormat, has_limits
 from qc.ir.quant.spec import Quantizer, QuantSpec
@@ -236,7 +236,8 @@ class _Application:
         if max(high, -low) <= spec.format.highest and site.value.original not in self.huge:
             return True
         reason = f"stays as it is: it holds numbers that {spec.format} does not have"
-        self.model.journal.note(SKIP, site.value.original, str(site), reason, self.rule.asked_by)
+        about, asked_by = site.value.original, self.rule.asked_by
+        self.model.journal.note(Remark(SKIP, about, str(site), reason, asked_by=asked_by))
         return False
 
     def _thaw(self, quantizer: Quantizer, sites: Sequence[Site]) -> None:

@@ -97,6 +97,20 @@ def test_the_journal_tells_of_quantizers_that_go_with_an_op(model: Model) -> Non
     ]
 
 
+def test_quantizers_inside_an_op_go_with_it() -> None:
+    model = sample()
+    owner = producer(model, "y")
+    body = owner.subgraphs["then_branch"]
+    inner = body.value_named("k")
+    assert inner is not None
+    model.quant.place(Site(inner), SPEC, "test")
+    with Rewriter(model).action("test", owner):
+        Rewriter(model).replace_uses(named(model, "y"), named(model, "e"))
+        Rewriter(model).erase_op(owner)
+    verify(model)
+    assert model.quant.sites_on(inner) == []
+
+
 def test_epochs_of_constants_and_types() -> None:
     model = sample()
     rewriter, w = Rewriter(model), named(model, "w")
