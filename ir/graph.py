@@ -284,9 +284,9 @@ class Graph:
     def uses(self, value: Value) -> list[Use]:
         """All readings of ``value`` by ops, ordered by op and port. Graph outputs are not among them."""
         sinks = self._nx.sinks(value.id)
-        readers = [self._ops[op_id] for op_id in sorted(sinks)]
-        readers.sort(key=attrgetter("position"))
-        return [Use(op, port) for op in readers for port in _in_order(sinks[op.id])]
+        users = [self._ops[op_id] for op_id in sorted(sinks)]
+        users.sort(key=attrgetter("position"))
+        return [Use(op, port) for op in users for port in _in_order(sinks[op.id])]
 
     def capturing(self, value: Value) -> list[Op]:
         """The ops that read ``value`` inside one of their subgraphs, in the order of :meth:`uses`."""
@@ -391,7 +391,7 @@ class Region:
         return self.ops[-1]
 
     def is_inner(self, value: Value) -> bool:
-        """Whether ``value`` is made and read only inside, so that nothing outside can see it."""
+        """Whether ``value`` has its producer and all its users inside, so that nothing outside can see it."""
         if self.graph.producer(value) not in self.ops or self.graph.is_output(value):
             return False
         return all(use.op in self.ops for use in self.graph.uses(value))

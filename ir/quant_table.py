@@ -18,7 +18,7 @@ _ASPECTS = (QUANT,)
 
 
 class Site(NamedTuple):
-    """A place that can be quantized: a value for all its readers, or one reading of it.
+    """A place that can be quantized: a value for all its users, or one use of it.
 
     ``op`` and ``port`` are None for a value site, and the reading op and its input port for a use site.
     """
@@ -79,7 +79,7 @@ class QuantTable:
         return found.quantizer if found is not None else None
 
     def of_value(self, value: Value) -> Quantizer | None:
-        """The quantizer that all readers of ``value`` see, which may be that of what it captures."""
+        """The quantizer that all users of ``value`` see, which may be that of what it captures."""
         current: Value | None = value
         while current is not None:
             found = self._by_site.get(Site(current))

@@ -127,8 +127,8 @@ class Rewriter:
             if value is not None:
                 graph._connect(value, op, port)
         for port, output in enumerate(outputs):
-            made = self.add_value(graph, output) if isinstance(output, str) else output
-            graph._connect(op, made, port)
+            result = self.add_value(graph, output) if isinstance(output, str) else output
+            graph._connect(op, result, port)
         return op
 
     # -- edges --------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class Rewriter:
         where: Callable[[Use], bool] | None = None,
         outputs: bool = True,
     ) -> None:
-        """Lets every reader of ``old``, or those that ``where`` accepts, read ``new`` instead.
+        """Lets every user of ``old``, or those that ``where`` accepts, read ``new`` instead.
 
         The quantizers of these uses move along. With ``outputs``, a graph output moves too and keeps its name
         (the two values swap names), and so does the quantizer of ``old``. An output that is a graph input

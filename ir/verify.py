@@ -57,8 +57,8 @@ def _structure_problems(graph: Graph) -> Iterator[str]:
         if sources > 1:
             yield f"'{value.name}' is defined {sources} times in graph '{graph.name}'"
         if sources == 0 and graph.is_read(value):
-            reader = graph.uses(value)
-            who = reader[0].op.label if reader else "a graph output"
+            uses = graph.uses(value)
+            who = uses[0].op.label if uses else "a graph output"
             yield f"{who} reads '{value.name}', which nothing defines"
     for op in graph.ops():
         yield from _op_problems(graph, op)

@@ -18,15 +18,15 @@ _LOOP_INPUTS = 2  # of its body, before what is carried: the iteration and the c
 
 
 @dataclass(frozen=True)
-class Passage:
-    """One place of the interface of bodies, through which numbers pass unchanged.
+class RegionBranchEdge:
+    """One place of the interface of bodies, which numbers pass unchanged (a region-branch edge, as in MLIR).
 
     Attributes:
         op: the If, Loop or Scan.
         port: the input of ``op`` where a tensor comes in; None if none does.
         given: the tensor that comes in, by its original.
         inside: the input of the body as which it arrives.
-        made: what the bodies give back here, by originals.
+        yielded: what the bodies give back here, by originals.
         outside: the output of ``op`` as which that arrives.
     """
 
@@ -34,14 +34,14 @@ class Passage:
     port: int | None = None
     given: Value | None = None
     inside: Value | None = None
-    made: tuple[Value, ...] = ()
+    yielded: tuple[Value, ...] = ()
     outside: Value | None = None
 
     @property
     def sources(self) -> tuple[Value, ...]:
         """All that goes in, by originals."""
         given = (self.given,) if self.given is not None else ()
-        return tuple(dict.fromkeys((*given, *self.made)))
+        return tuple(dict.fromkeys((*given, *self.yielded)))
 
     @property
     def results(self) -> tuple[Value, ...]:
@@ -52,31 +52,31 @@ class Passage:
 class Scopes:
     """The tensors of a main graph and of all bodies in it, see :func:`scopes_of`.
 
-    A tensor is asked about by its original or any stand-in, and answered with originals.
+    A tensor is asked about by its original or a captured value, and answered with originals.
 
     Attributes:
         graphs: the main graph and all nested ones, outer before inner.
         ops: their ops in topological order, those of a body right before the op that it belongs to.
-        passages: by If, Loop or Scan, what its bodies take in and give back. Other ops that have bodies are
+        branch_edges: by If, Loop or Scan, what its bodies take in and give back. Other ops with bodies are
             not among the keys: only their runtimes know what those do.
     """
 
     def __init__(self, graph: Graph) -> None:
         self.graphs: Sequence[Graph] = tuple(graph.walk())
         self.ops: Sequence[Op] = tuple(_ops_from_inside(graph))
-        self.passages: Mapping[Op, Sequence[Passage]] = {
-            op: tuple(_passages(op)) for op in self.ops if _has_known_bodies(op)
+        self.branch_edges: Mapping[Op, Sequence[RegionBranchEdge]] = {
+            op: tuple(_edges_of(op)) for op in self.ops if _has_known_bodies(op)
         }
-        self._stand_ins = stand_ins(self.graphs)
+        self._captured = captured_values(self.graphs)
         self._onward: dict[Value, dict[Value, None]] = {}
-        for passage in (passage for passages in self.passages.values() for passage in passages):
-            for source in passage.sources:
-                self._onward.setdefault(source, {}).update(dict.fromkeys(passage.results))
+        for edge in (edge for edges in self.branch_edges.values() for edge in edges):
+            for source in edge.sources:
+                self._onward.setdefault(source, {}).update(dict.fromkeys(edge.results))
         self._entries = {
-            Use(op, passage.port)
-            for op, passages in self.passages.items()
-            for passage in passages
-            if passage.port is not None
+            Use(op, edge.port)
+            for op, edges in self.branch_edges.items()
+            for edge in edges
+            if edge.port is not None
         }
 
     def __eq__(self, other: object) -> bool:
@@ -85,8 +85,8 @@ class Scopes:
     __hash__ = None  # type: ignore[assignment]
 
     def aliases(self, value: Value) -> tuple[Value, ...]:
-        """The original and all its stand-ins."""
-        return (value.original, *self._stand_ins.get(value.original, ()))
+        """The original and all captured values of it."""
+        return (value.original, *self._captured.get(value.original, ()))
 
     def uses(self, value: Value) -> Iterator[Use]:
         """All readings of a tensor by ops, in whatever graph. What only passes into a body is not read."""
@@ -102,7 +102,7 @@ class Scopes:
     def leaves(self, value: Value) -> bool:
         """Whether the tensor is an output of the model, or goes where nobody can follow it."""
         holders = [alias.graph for alias in self.aliases(value) if alias.graph.is_output(alias)]
-        return any(graph.parent is None or graph.parent not in self.passages for graph in holders)
+        return any(graph.parent is None or graph.parent not in self.branch_edges for graph in holders)
 
     def is_exposed(self, value: Value) -> bool:
         """Whether the tensor is, or becomes by passing out of bodies, an output of the model."""
@@ -123,8 +123,8 @@ def scopes_of(graph: Graph) -> Scopes:
     return Scopes(graph)
 
 
-def stand_ins(graphs: Sequence[Graph]) -> dict[Value, list[Value]]:
-    """By captured tensor, all that stand for it in the graphs."""
+def captured_values(graphs: Sequence[Graph]) -> dict[Value, list[Value]]:
+    """By tensor, all values of the graphs that capture it."""
     found: dict[Value, list[Value]] = {}
     for graph in graphs:
         for value in graph.values() if graph.parent is not None else ():
@@ -136,7 +136,7 @@ def stand_ins(graphs: Sequence[Graph]) -> dict[Value, list[Value]]:
 def distinct_names(model: Model) -> dict[Value, str]:
     """Names of their own for the tensors of bodies and functions whose names other graphs use as well.
 
-    Such a name is a path, as ``y/then_branch/x`` for the tensor x in a branch of the If that makes y.
+    Such a name is a path, as ``y/then_branch/x`` for the tensor x in a branch of the If whose result is y.
     """
     graphs = list(model.graphs())
     named = [value for graph in graphs for value in graph.values() if value.captured is None]
@@ -162,7 +162,7 @@ def tensors_by_name(model: Model) -> Mapping[str, Value]:
 
 
 class Captures:
-    """Brings values into the bodies that need them, through one stand-in for each."""
+    """Brings values into the bodies that need them, through one captured value for each."""
 
     def __init__(self, rewriter: Rewriter) -> None:
         self._rewriter = rewriter
@@ -196,8 +196,8 @@ def _path(model: Model, graph: Graph) -> str:
     while graph.parent is not None:
         owner = graph.parent
         key = next(key for key, body in owner.subgraphs.items() if body is graph)
-        made = next((value for value in owner.graph.op_outputs(owner) if value is not None), None)
-        steps.append(f"{made.name if made is not None else owner.name or owner.op_type}/{key}/")
+        result = next((value for value in owner.graph.op_outputs(owner) if value is not None), None)
+        steps.append(f"{result.name if result is not None else owner.name or owner.op_type}/{key}/")
         graph = owner.graph
     if graph is not model.graph:
         steps.append(f"{graph.name}/")
@@ -225,16 +225,16 @@ def _has_known_bodies(op: Op) -> bool:
     return op.graph.model.opset > _BATCHED_SCAN and 0 <= sliced <= len(body.inputs)
 
 
-def _passages(op: Op) -> Iterator[Passage]:
+def _edges_of(op: Op) -> Iterator[RegionBranchEdge]:
     results = op.graph.op_outputs(op)
     if not op.is_type("If"):
-        yield from _loop_passages(op)
+        yield from _loop_edges(op)
         return
     for index, result in enumerate(results):
-        yield Passage(op, made=_given_back(op, index), outside=result)
+        yield RegionBranchEdge(op, yielded=_yielded(op, index), outside=result)
 
 
-def _loop_passages(op: Op) -> Iterator[Passage]:
+def _loop_edges(op: Op) -> Iterator[RegionBranchEdge]:
     """First what is carried from one iteration to the next, then what a Scan reads in slices, then stacks."""
     (body,) = op.subgraphs.values()
     given, results = op.graph.op_inputs(op), op.graph.op_outputs(op)
@@ -243,17 +243,17 @@ def _loop_passages(op: Op) -> Iterator[Passage]:
     end = len(body.inputs) - (op.attribute("num_scan_inputs", 0) if op.is_type("Scan") else 0)
     for port in range(first, min(len(body.inputs), len(given))):
         value = given[port]
-        arrives = Passage(op, port, value.original if value is not None else None, body.inputs[port])
+        arrives = RegionBranchEdge(op, port, value.original if value is not None else None, body.inputs[port])
         if port < end:
             output = port - first
             last = results[output] if output < len(results) else None
-            arrives = replace(arrives, made=_given_back(op, output + back), outside=last)
+            arrives = replace(arrives, yielded=_yielded(op, output + back), outside=last)
         yield arrives
     for output in range(end - first, len(results)):
-        yield Passage(op, made=_given_back(op, output + back), outside=results[output])
+        yield RegionBranchEdge(op, yielded=_yielded(op, output + back), outside=results[output])
 
 
-def _given_back(op: Op, index: int) -> tuple[Value, ...]:
+def _yielded(op: Op, index: int) -> tuple[Value, ...]:
     """What the bodies of ``op`` give back at one place, by originals."""
     found = (body.outputs[index] for body in op.subgraphs.values() if index < len(body.outputs))
     return tuple(value.original for value in found if value is not None)

@@ -230,7 +230,7 @@ class _Scope:
         return found
 
     def read(self, tensor: gs.Variable) -> Value:
-        """The value for a tensor that a node reads: local, or a stand-in for one of an enclosing graph."""
+        """The value for a tensor that a node reads: local, or one that captures it from around."""
         if id(tensor) in self._by_tensor or self._outer is None:
             return self.local(tensor)
         captured = self._outer._visible(tensor)

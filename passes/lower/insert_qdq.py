@@ -10,7 +10,7 @@ from onnx import TensorProto
 
 from qc.ir.errors import UsageError
 from qc.ir.facts.op_traits import is_grid_preserving
-from qc.ir.facts.scopes import CONTROL_FLOW, Captures, stand_ins
+from qc.ir.facts.scopes import CONTROL_FLOW, Captures, captured_values
 from qc.ir.graph import Graph, Use, Value, ValueType
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
@@ -117,7 +117,7 @@ class _Emitter:
         That changes no number, but runtimes look for integer ops within one graph. What only moves data reads
         the tensor as it is: in a loop it may pick a small part of it at each iteration.
         """
-        inside = stand_ins(list(self._model.graphs()))
+        inside = captured_values(list(self._model.graphs()))
         for value, quantizer in rounded.items():
             scaled = not _is_cast(self._numbers(quantizer, value))
             for alias in inside.get(value, ()) if scaled else ():

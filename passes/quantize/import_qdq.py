@@ -11,7 +11,7 @@ from onnx import TensorProto
 
 from qc.ir.facts.constants import constant_data
 from qc.ir.facts.qdq import QdqReader, is_qdq
-from qc.ir.facts.scopes import Captures, stand_ins
+from qc.ir.facts.scopes import Captures, captured_values
 from qc.ir.facts.two_level import two_level_scale
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
@@ -194,7 +194,7 @@ def _sites(old: Value, new: Value) -> Iterator[Site]:
             yield Site(new, op, port)
     for owner in old.graph.capturing(old):
         inside = [graph for body in owner.subgraphs.values() for graph in body.walk()]
-        for alias in stand_ins(inside).get(old, ()):
+        for alias in captured_values(inside).get(old, ()):
             yield from (
                 Site(alias, op, port) for op, port in alias.graph.uses(alias) if isinstance(port, int)
             )

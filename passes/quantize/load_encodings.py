@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from qc.ir.errors import UsageError, nearest
-from qc.ir.facts.scopes import stand_ins, tensors_by_name
+from qc.ir.facts.scopes import captured_values, tensors_by_name
 from qc.ir.graph import Value
 from qc.ir.model import Model
 from qc.ir.quant.spec import QuantSpec
@@ -53,7 +53,7 @@ class LoadEncodings(Pass):
         document = located(read_encodings(self.file), model)
         model.quant.scheme = str(document.arguments.get("quant_scheme", model.quant.scheme))
         values = tensors_by_name(model)
-        inside = stand_ins(list(model.graphs()))
+        inside = captured_values(list(model.graphs()))
         loaded: set[Value] = set()
         unknown = [record.name for record in document.records if record.name not in values]
         if unknown:
@@ -80,7 +80,7 @@ class LoadEncodings(Pass):
         return self.only == "all" or (self.only == "parameters") == (value.const is not None)
 
     def _load(self, model: Model, aliases: list[Value], record: TensorRecord) -> None:
-        """Gives the grid of a record to all sites of a tensor and its stand-ins."""
+        """Gives the grid of a record to all sites of a tensor, captured or not."""
         value = aliases[0]
         if value.type.elem_type and not value.is_float:
             raise UsageError(f"'{self.file}' has a grid for '{value.name}', which is {value.type}, not float")

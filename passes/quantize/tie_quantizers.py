@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from qc.ir.facts.op_traits import GRID_JOINING
-from qc.ir.facts.scopes import Passage, Scopes
+from qc.ir.facts.scopes import RegionBranchEdge, Scopes
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
 from qc.ir.quant.spec import Quantizer
@@ -41,9 +41,9 @@ class TieQuantizers(Pass):
         for op in units.scopes.ops:
             if units.is_carry(op):
                 _tie_moved(model, op)
-        for passages in units.scopes.passages.values():
-            for passage in passages:
-                _tie_passage(model, units.scopes, passage)
+        for edges in units.scopes.branch_edges.values():
+            for edge in edges:
+                _tie_edge(model, units.scopes, edge)
         joins = [
             op
             for op in units.scopes.ops
@@ -68,35 +68,35 @@ def _tie_moved(model: Model, op: Op) -> None:
             model.quant.tie(quantizer, [other], f"{op.label} moves data and keeps its grid")
 
 
-def _tie_passage(model: Model, scopes: Scopes, passage: Passage) -> None:
+def _tie_edge(model: Model, scopes: Scopes, edge: RegionBranchEdge) -> None:
     """Gives everything that passes into or out of a body at one place a single quantizer."""
     quant = model.quant
-    arrived = [alias for result in passage.results for alias in scopes.aliases(result)]
+    arrived = [alias for result in edge.results for alias in scopes.aliases(result)]
     sites = [site for alias in arrived for site in quant.sites_on(alias)]
     results = [quantizer for site in sites if (quantizer := quant.get(site)) is not None]
     if not results:
         return
-    sources = {source: quant.of_value(source) for source in passage.sources}
+    sources = {source: quant.of_value(source) for source in edge.sources}
     ranges = {quantizer.spec.fixed_range if quantizer is not None else None for quantizer in sources.values()}
-    tied = [q for source, q in sources.items() if q is not None and _follows(model, scopes, passage, source)]
+    tied = [q for source, q in sources.items() if q is not None and _follows(model, scopes, edge, source)]
     tied = [quantizer for quantizer in (*tied, *results) if not quantizer.frozen]
     keep = next(iter(tied), None)
     if keep is None:
         return
-    reason = f"{passage.op.label} passes it on, on one grid"
+    reason = f"{edge.op.label} passes it on, on one grid"
     quant.respec(keep, replace(keep.spec, fixed_range=ranges.pop() if len(ranges) == 1 else None), reason)
     kind = keep.spec.format, keep.spec.granularity
     quant.tie(keep, [other for other in tied if (other.spec.format, other.spec.granularity) == kind], reason)
 
 
-def _follows(model: Model, scopes: Scopes, passage: Passage, source: Value) -> bool:
-    """Whether a source may have the grid of the passage: its body makes it, or nothing else reads it."""
-    if source in passage.made and source.graph.parent is passage.op:
+def _follows(model: Model, scopes: Scopes, edge: RegionBranchEdge, source: Value) -> bool:
+    """Whether a source may have the grid of the edge: its body makes it, or nothing else reads it."""
+    if source in edge.yielded and source.graph.parent is edge.op:
         return True
     quantizer = model.quant.of_value(source)
     sites = model.quant.sites_of(quantizer) if quantizer is not None else []
     alone = all(site.value.original is source for site in sites)
-    onward = all(result in passage.results for result in scopes.onward(source))
+    onward = all(result in edge.results for result in scopes.onward(source))
     return alone and onward and not scopes.leaves(source) and next(scopes.uses(source), None) is None
 
 

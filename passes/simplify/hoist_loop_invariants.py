@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qc.ir.facts.scopes import Passage, scopes_of
+from qc.ir.facts.scopes import RegionBranchEdge, scopes_of
 from qc.ir.graph import Value
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
@@ -26,18 +26,18 @@ class HoistLoopInvariants(Pass):
 
     def run(self, model: Model, context: PassContext) -> None:
         rewriter = Rewriter(model)
-        for passages in scopes_of(model.graph).passages.values():
-            for passage in reversed(passages):  # removing one moves the ports behind it
-                if _is_invariant(passage):
-                    _hoist(rewriter, passage)
+        for edges in scopes_of(model.graph).branch_edges.values():
+            for edge in reversed(edges):  # removing one moves the ports behind it
+                if _is_invariant(edge):
+                    _hoist(rewriter, edge)
 
 
-def _is_invariant(passage: Passage) -> bool:
+def _is_invariant(edge: RegionBranchEdge) -> bool:
     """Whether the body gives back what it takes in."""
-    if passage.inside is None or passage.given is None or len(passage.made) != 1:
+    if edge.inside is None or edge.given is None or len(edge.yielded) != 1:
         return False
-    current: Value | None = passage.made[0]
-    while current is not None and current is not passage.inside:
+    current: Value | None = edge.yielded[0]
+    while current is not None and current is not edge.inside:
         producer = current.graph.producer(current)
         if producer is None or not producer.is_type("Identity"):
             return False
@@ -46,10 +46,10 @@ def _is_invariant(passage: Passage) -> bool:
     return current is not None
 
 
-def _hoist(rewriter: Rewriter, passage: Passage) -> None:
-    op, inside, last = passage.op, passage.inside, passage.outside
-    assert inside is not None and passage.port is not None
-    given = op.graph.op_inputs(op)[passage.port]
+def _hoist(rewriter: Rewriter, edge: RegionBranchEdge) -> None:
+    op, inside, last = edge.op, edge.inside, edge.outside
+    assert inside is not None and edge.port is not None
+    given = op.graph.op_inputs(op)[edge.port]
     is_inside_read = bool(inside.graph.nx.sinks(inside.id))
     is_shown = last is not None and op.graph.is_output(last)
     is_only = (
@@ -64,4 +64,4 @@ def _hoist(rewriter: Rewriter, passage: Passage) -> None:
         if last is not None:
             rewriter.replace_uses(last, given, outputs=False)
         if not (is_shown or is_only):
-            rewriter.remove_state(op, passage.port, passage.port - (2 if op.is_type("Loop") else 0))
+            rewriter.remove_state(op, edge.port, edge.port - (2 if op.is_type("Loop") else 0))

@@ -73,10 +73,10 @@ def test_captured_values() -> None:
     assert [value.name for value in graph.captures(outer)] == ["c", "a", "w", "x"]
     middle = outer.subgraphs["then_branch"]
     inner = middle.ops()[0].subgraphs["then_branch"]
-    stand_in = named(inner, "a")
-    assert stand_in.captured is named(middle, "a")
-    assert stand_in.original is named(graph, "a") and stand_in.name == "a"
-    assert inner.producer(stand_in) is None
+    inside = named(inner, "a")
+    assert inside.captured is named(middle, "a")
+    assert inside.original is named(graph, "a") and inside.name == "a"
+    assert inner.producer(inside) is None
     const = inner.constant(named(inner, "w"))
     assert const is not None
     np.testing.assert_array_equal(const.numpy(), [1, 2])

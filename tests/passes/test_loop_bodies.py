@@ -100,7 +100,7 @@ def test_a_scan_that_cannot_be_is_left_to_its_runtime(sliced: int) -> None:
     scan = model.graph.node[0]
     next(given for given in scan.attribute if given.name == "num_scan_inputs").i = sliced
     ir = apply("hoist-loop-invariants,match-supergroups,insert-quantizers", model)[0]
-    assert not scopes_of(ir.graph).passages and not ir.quant.quantizers()
+    assert not scopes_of(ir.graph).branch_edges and not ir.quant.quantizers()
 
 
 def test_a_scan_backwards_along_another_axis() -> None:

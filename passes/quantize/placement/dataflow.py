@@ -132,11 +132,11 @@ def _reached_by(graph: Graph, least: float) -> frozenset[Value]:
         for op in scopes.ops:
             if any(map(may_be_infinite, _passing_inputs(op))):
                 found.update(filter(_is_float, op.graph.op_outputs(op)))
-            for passage in scopes.passages.get(op, ()):
-                if any(map(may_be_infinite, passage.sources)):
-                    found.update(filter(_is_float, passage.results))
+            for edge in scopes.branch_edges.get(op, ()):
+                if any(map(may_be_infinite, edge.sources)):
+                    found.update(filter(_is_float, edge.results))
         # Only what a loop carries around can have changed something that was visited before.
-        if len(found) == count or not scopes.passages:
+        if len(found) == count or not scopes.branch_edges:
             return frozenset(found)
 
 

@@ -61,7 +61,7 @@ class Input(NamedTuple):
 class UnitMap:
     """The units of the main graph and of all bodies, and which of them run in integers.
 
-    A tensor is asked about by its original or any stand-in; sets of values hold originals.
+    A tensor is asked about by its original or what captures it; sets of values hold originals.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class UnitMap:
 
     def is_carry(self, op: Op | None) -> bool:
         """Whether ``op`` only moves the data of its first input."""
-        return op is not None and op not in self.scopes.passages and self._of_op[op].rule.runs == "carry"
+        return op is not None and op not in self.scopes.branch_edges and self._of_op[op].rule.runs == "carry"
 
     def is_data(self, value: Value) -> bool:
         """Whether ``value`` depends on the numbers of an input, and not on shapes and constants alone."""
@@ -250,10 +250,10 @@ class UnitMap:
             carried = self.is_carry(unit.root) and bool(given) and given[0] in from_integer
             if carried or unit in self.integer:
                 from_integer.update(self.outputs(unit))
-            for passage in self.scopes.passages.get(unit.root, ()):
-                sources = [value for value in passage.sources if value.const is None]
-                if passage.outside is not None and sources and from_integer.issuperset(sources):
-                    from_integer.add(passage.outside)
+            for edge in self.scopes.branch_edges.get(unit.root, ()):
+                sources = [value for value in edge.sources if value.const is None]
+                if edge.outside is not None and sources and from_integer.issuperset(sources):
+                    from_integer.add(edge.outside)
 
     def _sweep_backward(self) -> None:
         read_by_integer: set[Value] = set()
@@ -264,9 +264,9 @@ class UnitMap:
                 self.integer.pop(unit, None)
             if unit in self.integer or (self.is_carry(unit.root) and is_read):
                 read_by_integer.update(value.original for value, _, _ in self.inputs(unit))
-            for passage in self.scopes.passages.get(unit.root, ()):
-                if passage.outside in read_by_integer:
-                    read_by_integer.update(passage.sources)
+            for edge in self.scopes.branch_edges.get(unit.root, ()):
+                if edge.outside in read_by_integer:
+                    read_by_integer.update(edge.sources)
 
 
 def _is_trained(kind: str, op: Op, port: int) -> bool:
@@ -313,7 +313,7 @@ def _in_float_bodies(scopes: Scopes, target: Target, left_float: Mapping[Op, Rea
         if owner is None:
             continue
         rule = target.rule_for(owner.op_type, owner.domain)
-        if owner not in scopes.passages:
+        if owner not in scopes.branch_edges:
             why = Reason(f"it is inside {owner.label}, whose bodies only its runtime knows how to run")
         elif owner in reasons:
             why = reasons[owner]
