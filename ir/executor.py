@@ -110,6 +110,20 @@ class Statistics(Protocol):
         """The statistics of both together; exact, commutative and associative."""
 
 
+class Segments(Protocol):
+    """A model that is run piece by piece on some feeds, each op about once."""
+
+    def tensors(self, names: Sequence[str]) -> Mapping[str, Sequence[np.ndarray]]:
+        """Tensors of the main graph by name: one array for each feed.
+
+        Raises:
+            UsageError, DataError, ModelError: as for :meth:`Executor.observe`.
+        """
+
+    def replace(self, name: str, array: np.ndarray) -> None:
+        """Gives an initializer other numbers of the same shape and type; what was computed with it goes."""
+
+
 class Executor(Protocol):
     """Runs ONNX models. Everything is streamed: memory does not grow with the number of feeds."""
 
@@ -167,4 +181,12 @@ class Executor(Protocol):
 
         Raises:
             UsageError, ModelError: as for :meth:`observe`.
+        """
+
+    def segments(
+        self, model: onnx.ModelProto, feeds: Sequence[Feed], *, base_dir: Path | None = None
+    ) -> Segments:
+        """Opens a model for methods that visit its layers one after the other; nothing is run yet.
+
+        What layers that were not visited yet read is kept for all feeds.
         """

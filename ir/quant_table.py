@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager
 from itertools import count
 from typing import NamedTuple
 
+import numpy as np
+
 from .analysis import QUANT
 from .errors import UsageError
 from .graph import Op, Value
@@ -135,12 +137,14 @@ class QuantTable:
             asked_by: the line of configuration that asked for it.
 
         Raises:
-            UsageError: the site already holds another quantizer.
+            UsageError: the site already holds another quantizer, or this one has the codes of another tensor.
         """
         held = self.get(site)
         if held is not None:
             raise UsageError(f"{site} already holds {held}")
         id = self._last_id + 1 if isinstance(quantizer, QuantSpec) else quantizer.id
+        if isinstance(quantizer, Quantizer) and quantizer.codes is not None:
+            self._check_is_alone(quantizer, site.value)
         with self._action(PLACE, site, reason, id, asked_by):
             if isinstance(quantizer, QuantSpec):
                 self._change(self, _last_id=id)
@@ -166,13 +170,17 @@ class QuantTable:
         """Gives all sites of ``others`` the quantizer ``keep``.
 
         Raises:
-            UsageError: one of the quantizers is frozen, or the formats or granularities differ.
+            UsageError: one of the quantizers is frozen or has codes that were chosen for its tensor, or the
+                formats or granularities differ.
         """
         for other in others:
             if other is keep:
                 continue
             if other.frozen or keep.frozen:
                 raise UsageError(f"{self.sites_of(other)[0]} cannot be tied: one of the quantizers is frozen")
+            for one, site in ((keep, self.sites_of(other)[0]), (other, self.sites_of(keep)[0])):
+                if one.codes is not None:
+                    self._check_is_alone(one, site.value)
             if (other.spec.format, other.spec.granularity) != (keep.spec.format, keep.spec.granularity):
                 raise UsageError(f"'{other.spec}' cannot be tied to '{keep.spec}'")
             for site in self.sites_of(other):
@@ -184,20 +192,55 @@ class QuantTable:
         """Changes the spec of a quantizer, which opens it again; a frozen one is left alone."""
         if not quantizer.frozen and quantizer.spec != spec:
             with self._action_on(RESPEC, quantizer, f"{spec}: {reason}", asked_by):
-                self._change(quantizer, spec=spec, encoding=None)
+                self._change(quantizer, spec=spec, encoding=None, codes=None)
 
     def calibrate(self, quantizer: Quantizer, encoding: Encoding, reason: str) -> None:
-        """Sets the numbers of a quantizer; a frozen one is left alone.
+        """Sets the numbers of a quantizer; one that is frozen, or whose codes were chosen, is left alone.
 
         A derived spec takes its granularity from them, since it follows from other quantizers as well.
         """
-        if quantizer.frozen:
+        if quantizer.is_fixed:
             return
         spec = quantizer.spec
         if spec.derived:
             spec = spec.with_granularity(encoding.spec.granularity)
         with self._action_on(CALIBRATE, quantizer, reason):
             self._change(quantizer, spec=spec, encoding=encoding)
+
+    def choose_codes(self, quantizer: Quantizer, codes: np.ndarray, reason: str) -> None:
+        """Sets the codes of a constant on the grid that its quantizer has, which may be frozen.
+
+        Lowerings and measures take them instead of the nearest ones, and later passes leave the grid alone.
+        A new spec, a reopened quantizer, and other numbers for the constant drop them.
+
+        Args:
+            codes: integers, in the shape of the constant.
+
+        Raises:
+            UsageError: the quantizer has no integer grid yet, or is not that of one constant alone; or the
+                codes are not in its shape, or not on the grid.
+        """
+        site = self.sites_of(quantizer)[0]
+        values = {site.value.original for site in self.sites_of(quantizer)}
+        const = site.value.original.const
+        if quantizer.encoding is None or const is None or len(values) > 1:
+            raise UsageError(f"codes are chosen for a constant with a grid of its own, which {site} has not")
+        lowest, highest = quantizer.spec.code_range
+        codes = np.asarray(codes)
+        whole = np.issubdtype(codes.dtype, np.integer) and codes.shape == const.shape
+        if not whole or codes.min(initial=lowest) < lowest or codes.max(initial=highest) > highest:
+            raise UsageError(
+                f"the codes of {site} must be integers from {lowest} to {highest}, in the shape "
+                f"{list(const.shape)}, not {codes.dtype} in {list(codes.shape)} or beyond"
+            )
+        with self._action_on(CALIBRATE, quantizer, reason):
+            self._change(quantizer, codes=codes.astype(np.int32))
+
+    def drop_codes(self, value: Value, reason: str) -> None:
+        """Forgets the codes that were chosen for a constant, which gets other numbers."""
+        for quantizer in [one for one in self.quantizers_on(value) if one.codes is not None]:
+            with self._action_on(RESPEC, quantizer, f"no chosen codes: {reason}"):
+                self._change(quantizer, codes=None)
 
     def freeze(self, quantizer: Quantizer) -> None:
         """Keeps the numbers of a quantizer from being changed."""
@@ -214,7 +257,7 @@ class QuantTable:
         """Forgets the numbers of a quantizer, for another calibration; a frozen one is left alone."""
         if not quantizer.frozen and quantizer.encoding is not None:
             with self._action_on(RESPEC, quantizer, f"open again: {reason}"):
-                self._change(quantizer, encoding=None)
+                self._change(quantizer, encoding=None, codes=None)
 
     def drop_open(self) -> None:
         """Takes away, without a remark, the quantizers without numbers, which a limit left open."""
@@ -231,6 +274,14 @@ class QuantTable:
             self._transaction.change(_ASPECTS, (self._move, old, new), (self._move, new, old))
 
     # -- internals ----------------------------------------------------------------------------------
+
+    def _check_is_alone(self, quantizer: Quantizer, value: Value) -> None:
+        """Raises UsageError if a quantizer with chosen codes is that of another tensor."""
+        site = next(iter(self.sites_of(quantizer)), None)
+        if site is not None and site.value.original is not value.original:
+            raise UsageError(
+                f"'{value.name}' cannot have the grid of {site}, whose codes were chosen for it alone"
+            )
 
     def _change(self, owner: object, **fields: object) -> None:
         for field, value in fields.items():

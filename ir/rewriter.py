@@ -325,10 +325,11 @@ class Rewriter:
         self._transaction.set((TYPES,), value, "type", type)
 
     def set_constant(self, value: Value, data: np.ndarray) -> None:
-        """Gives an initializer other numbers, of the same shape and type; its quantizer stays."""
+        """Gives an initializer other numbers, of the same shape and type; its grid stays, not its codes."""
         assert value.const is not None
         const = TensorRef.from_array(data, value.const.data_type)
         self._transaction.set((CONSTANTS,), value, "const", const)
+        self.model.quant.drop_codes(value, "other numbers")
 
     def set_opset(self, domain: str, version: int) -> None:
         """Imports a version of an operator domain."""

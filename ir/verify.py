@@ -119,6 +119,10 @@ def _quantizer_problems(model: Model) -> Iterator[str]:
             if quantizer.encoding.spec != quantizer.spec:
                 yield f"the encoding of {site} belongs to another spec than its quantizer"
             yield from _encoding_problems(site.value, quantizer.encoding)
+        const = site.value.original.const
+        codes = quantizer.codes if quantizer is not None else None
+        if codes is not None and (const is None or codes.shape != const.shape):
+            yield f"the codes that were chosen for {site} are not in its shape"
 
 
 def _encoding_problems(value: Value, encoding: Encoding) -> Iterator[str]:

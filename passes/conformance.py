@@ -10,7 +10,7 @@ import numpy as np
 from qc.ir.facts.op_traits import GRID_JOINING, channel_axis, weight_port
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
-from qc.ir.quant.arithmetic import quantize
+from qc.ir.quant.arithmetic import codes_of
 from qc.ir.quant.formats import IntFormat, parse_format
 from qc.ir.quant.ranges import encoding_of_range
 from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, PerTensor, Quantizer
@@ -263,5 +263,5 @@ def _fits(rule: FormatRule, weight: Value, quantizer: Quantizer) -> bool:
         return False
     if (wanted.storage_bits, wanted.signed) != (given.storage_bits, given.signed):
         return False
-    codes = np.asarray(quantize(const.numpy(), encoding))
+    codes = np.asarray(codes_of(const.numpy(), quantizer))
     return bool(codes.min(initial=0) >= wanted.lowest and codes.max(initial=0) <= wanted.highest)

@@ -28,11 +28,13 @@ class QuantizedWeight:
         name: the tensor.
         source: the numbers before they are quantized.
         encoding: the grid.
+        chosen: the codes if an algorithm chose them; otherwise each number gets the nearest code.
     """
 
     name: str
     source: TensorRef
     encoding: Encoding
+    chosen: np.ndarray | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -57,7 +59,7 @@ class QuantizedWeight:
         :attr:`packed`), and the float type itself for float formats.
         """
         format = self.encoding.spec.format
-        codes = quantize(self.source.numpy(), self.encoding)
+        codes = self._codes()
         if not isinstance(format, IntFormat):
             return codes
         width = max(8, format.storage_bits)
@@ -116,7 +118,10 @@ class QuantizedWeight:
 
     def dequantize(self) -> np.ndarray:
         """The float32 numbers that the codes stand for."""
-        return dequantize(quantize(self.source.numpy(), self.encoding), self.encoding)
+        return dequantize(self._codes(), self.encoding)
+
+    def _codes(self) -> np.ndarray:
+        return quantize(self.source.numpy(), self.encoding) if self.chosen is None else self.chosen
 
     def __repr__(self) -> str:
         return f"<QuantizedWeight '{self.name}': {list(self.shape)} {self.encoding.spec}>"
@@ -171,5 +176,5 @@ def weights_of(model: Model) -> Weights:
             if known and site.op is not None:
                 name = f"{name} into {site.op.label}"
             known.add(quantizer.id)
-            found[name] = QuantizedWeight(name, data, quantizer.encoding)
+            found[name] = QuantizedWeight(name, data, quantizer.encoding, quantizer.codes)
     return Weights(found)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import UsageError
 from .formats import FloatFormat
-from .spec import Encoding, Granularity, PerBlock, PerChannel
+from .spec import Encoding, Granularity, PerBlock, PerChannel, Quantizer
 
 
 class Rounding(enum.Enum):
@@ -135,3 +135,15 @@ def dequantize(codes: np.ndarray, encoding: Encoding) -> np.ndarray:
 def fake_quantize(x: np.ndarray, encoding: Encoding, rounding: Rounding = Rounding.HALF_EVEN) -> np.ndarray:
     """Quantizes and dequantizes: ``x`` rounded to the grid of ``encoding``; float32."""
     return dequantize(quantize(x, encoding, rounding), encoding)
+
+
+def codes_of(x: np.ndarray, quantizer: Quantizer, rounding: Rounding = Rounding.HALF_EVEN) -> np.ndarray:
+    """The codes of a constant: those that were chosen for it, or else those of :func:`quantize`."""
+    assert quantizer.encoding is not None
+    return quantize(x, quantizer.encoding, rounding) if quantizer.codes is None else quantizer.codes
+
+
+def rounded(x: np.ndarray, quantizer: Quantizer, rounding: Rounding = Rounding.HALF_EVEN) -> np.ndarray:
+    """The float32 values that the codes of a constant stand for."""
+    assert quantizer.encoding is not None
+    return dequantize(codes_of(x, quantizer, rounding), quantizer.encoding)

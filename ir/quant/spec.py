@@ -228,12 +228,23 @@ class QuantizerState(enum.Enum):
 
 @dataclass(eq=False)
 class Quantizer:
-    """A spec, its numbers once known, and identity: sites are tied if and only if they hold the same one."""
+    """A spec, its numbers once known, and identity: sites are tied if and only if they hold the same one.
+
+    Attributes:
+        codes: the codes of its one tensor, a constant, if an algorithm chose them; int32, in its shape.
+            Otherwise each number gets the nearest code.
+    """
 
     id: int
     spec: QuantSpec
     encoding: Encoding | None = None
     frozen: bool = False
+    codes: np.ndarray | None = None
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether other passes leave its numbers as they are: it is frozen, or its codes were chosen."""
+        return self.frozen or self.codes is not None
 
     @property
     def state(self) -> QuantizerState:

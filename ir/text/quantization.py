@@ -86,7 +86,10 @@ class QuantizationPrinter:
         if zeros.size and (zeros == zeros.flat[0]).all():
             zeros = zeros.flat[0]
         scale = self._numbers(encoding.scale, f"scale of q{quantizer.id}")
-        return f"scale={scale} zero_point={self._numbers(zeros, f'zero point of q{quantizer.id}')}"
+        text = f"scale={scale} zero_point={self._numbers(zeros, f'zero point of q{quantizer.id}')}"
+        if quantizer.codes is not None:
+            text += f" codes={self._numbers(quantizer.codes, f'codes of q{quantizer.id}')}"
+        return text
 
     def _numbers(self, array: np.ndarray, key: str) -> str:
         tensor = numpy_helper.from_array(np.asarray(array, order="C"))

@@ -113,6 +113,8 @@ class QuantizationReader:
         quantizer = self._quantizers[id] = Quantizer(id, spec, frozen=state is QuantizerState.FROZEN)
         if state is QuantizerState.CALIBRATED or (quantizer.frozen and scanner.sees("scale")):
             quantizer.encoding = self._read_encoding(quantizer)
+            if scanner.accept("codes="):
+                quantizer.codes = self._read_numbers(f"codes of q{id}", self._int32).astype(np.int32)
 
     def _read_id(self) -> int:
         return int(self._scanner.take(_ID, "the id of a quantizer, such as q1")[1:])

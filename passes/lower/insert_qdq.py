@@ -14,7 +14,7 @@ from qc.ir.facts.scopes import CONTROL_FLOW, Captures, captured_values
 from qc.ir.graph import Graph, Use, Value, ValueType
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
-from qc.ir.quant.arithmetic import dequantize, fake_quantize, quantize
+from qc.ir.quant.arithmetic import codes_of, dequantize, quantize, rounded
 from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, Quantizer, TwoLevelBlock
 from qc.ir.rewriter import Rewriter
@@ -174,12 +174,12 @@ class _Emitter:
     def _constant(self, value: Value, quantizer: Quantizer, encoding: Encoding) -> Value:
         assert value.const is not None
         format, data = encoding.spec.format, value.const.numpy()
-        if quantizer.spec.shifted:
-            data = fake_quantize(data, numbers(quantizer, value))
         if _is_cast(encoding):
             codes, suffix = data.astype(np.float32), str(format)
+        elif quantizer.spec.shifted:
+            codes, suffix = quantize(rounded(data, quantizer), encoding), "quantized"
         else:
-            codes, suffix = quantize(data, encoding), "quantized"
+            codes, suffix = codes_of(data, quantizer), "quantized"
         tensor = TensorRef.from_array(codes, format.onnx_type)
         return self._rewriter.add_constant(value.graph, tensor, f"{value.name}_{suffix}")
 
@@ -190,7 +190,8 @@ class _Emitter:
             return value
         array, grid = value.const.numpy(), numbers(quantizer, value)
         ends = (dequantize(np.full(array.shape, code, np.int32), grid) for code in grid.spec.code_range)
-        limited = fake_quantize(array, grid) if grid.spec.shifted else np.clip(array, *ends)
+        is_rounded = grid.spec.shifted or quantizer.codes is not None
+        limited = rounded(array, quantizer) if is_rounded else np.clip(array, *ends)
         if np.array_equal(limited, array):
             return value
         return self._rewriter.add_constant(value.graph, limited, f"{value.name}_limited")

@@ -6,8 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from onnx import ModelProto
+
 from qc.ir.model import Model
+from qc.ir.onnx.lower import lower
+from qc.ir.quant.arithmetic import rounded
 from qc.ir.quant.formats import IntFormat
+from qc.ir.quant.spec import Quantizer
+from qc.ir.rewriter import Rewriter
 
 from ..encodings import Document, TensorRecord, by_layer, check_axes, converted, dump_encodings
 from ..encodings.from_model import records_of
@@ -24,6 +30,9 @@ class ToEncodings(Pass):
     kinds of omission leave a note. Biases are part of 2.0.0 and 2.1.0 only; readers of the others derive them
     from the scales of input and weight. A file by layers, written as ``_torch.encodings``, leaves
     out tensors inside of layers, with a note.
+
+    A file has no codes. If an algorithm chose some, the float model with the weights that they stand for is
+    made as well, ``.rounded.onnx``: it is what the file goes with.
     """
 
     name = "to-encodings"
@@ -47,6 +56,9 @@ class ToEncodings(Pass):
             context.notes += [f"'{name}' lies inside a layer; left out" for name in unnamed]
         suffix = ".encodings" if self.layout == "tensors" else "_torch.encodings"
         context.add_artifact("encodings", Artifact("encodings", dump_encodings(document), suffix))
+        chosen = [quantizer for quantizer in model.quant.quantizers() if quantizer.codes is not None]
+        if chosen:
+            context.add_artifact("rounded", Artifact("onnx", _rounded(model, chosen), ".rounded.onnx"))
 
     def _can_say(self, record: TensorRecord, note: Callable[[str], object]) -> bool:
         lacks = record.has_scale == (not self.version.startswith("2"))
@@ -54,6 +66,17 @@ class ToEncodings(Pass):
             return True
         note(f"'{record.name}' is {record.format}, which encodings files {self.version} lack; left out")
         return False
+
+
+def _rounded(model: Model, quantizers: list[Quantizer]) -> ModelProto:
+    """The float model with the numbers that chosen codes stand for, which are nearest to these codes."""
+    rewriter = Rewriter(model)
+    with rewriter.trial():
+        for quantizer in quantizers:
+            value = model.quant.sites_of(quantizer)[0].value.original
+            assert value.const is not None
+            rewriter.set_constant(value, rounded(value.const.numpy(), quantizer))
+        return lower(model)
 
 
 def _arguments(records: list[TensorRecord], scheme: str) -> dict[str, object]:

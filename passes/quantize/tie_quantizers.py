@@ -28,7 +28,7 @@ class TieQuantizers(Pass):
     For an op that joins tensors (Concat) on a target that wants one grid there, every input takes the
     quantizer of the output. An input that somebody else reads too keeps its own grid for that reader and is
     requantized on its way into the join. Nothing is looked for beyond the op that made an input: a tensor
-    that nothing quantized stays so, and so does a frozen quantizer.
+    that nothing quantized stays so, and so does a quantizer that is frozen or has chosen codes.
     """
 
     name = "tie-quantizers"
@@ -62,7 +62,7 @@ def _tie_moved(model: Model, op: Op) -> None:
         return
     for value in op.graph.op_outputs(op):
         other = model.quant.of_value(value) if value is not None else None
-        if other is None or other.frozen or quantizer.frozen:
+        if other is None or other.is_fixed or quantizer.is_fixed:
             continue
         if other.spec.format == quantizer.spec.format:
             model.quant.tie(quantizer, [other], f"{op.label} moves data and keeps its grid")
@@ -79,7 +79,7 @@ def _tie_edge(model: Model, scopes: Scopes, edge: RegionBranchEdge) -> None:
     sources = {source: quant.of_value(source) for source in edge.sources}
     ranges = {quantizer.spec.fixed_range if quantizer is not None else None for quantizer in sources.values()}
     tied = [q for source, q in sources.items() if q is not None and _follows(model, scopes, edge, source)]
-    tied = [quantizer for quantizer in (*tied, *results) if not quantizer.frozen]
+    tied = [quantizer for quantizer in (*tied, *results) if not quantizer.is_fixed]
     keep = next(iter(tied), None)
     if keep is None:
         return
@@ -125,14 +125,14 @@ def _tie_joined(model: Model, op: Op, asked_by: str) -> None:
         own = quant.of_use(value, op, port)
         if own is None or own is shared:
             continue
-        frozen = own.frozen or shared.frozen
+        frozen = own.is_fixed or shared.is_fixed
         if not frozen and _only_flows_into(model, own, op):
             if own.spec.fixed_range is not None or shared.spec.fixed_range is not None:
                 quant.respec(
                     shared, replace(shared.spec, fixed_range=_common_range(own, shared)), reason, asked_by
                 )
             quant.tie(shared, [own], reason, asked_by)
-        elif not (own.frozen and quant.get(Site(value, op, port)) is own):
+        elif not (own.is_fixed and quant.get(Site(value, op, port)) is own):
             _requantize(model, Site(value, op, port), shared, reason, asked_by)
 
 

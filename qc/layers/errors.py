@@ -37,7 +37,7 @@ from qc.ir.executor import Feed
 from qc.ir.quant import arithmetic
 from qc.ir.quant.arithmetic import Rounding
 from qc.ir.quant.formats import IntFormat
-from qc.ir.quant.spec import Encoding
+from qc.ir.quant.spec import Quantizer
 from qc.report.words import count
 from qc.runtime import Data, OpenModel
 from qc.runtime.evaluation.judge import Judged, judge
@@ -162,8 +162,7 @@ class _PlaceErrors:
             if place.isolated is not None:
                 place.alone.add_value(x, sample.reference[place.isolated], where)
             else:
-                assert place.quantizer.encoding is not None
-                place.alone.add(x, _round(x, place.quantizer.encoding, self._rounding))
+                place.alone.add(x, _round(x, place.quantizer, self._rounding))
             if place.simulated is not None:
                 place.together.add_value(x, sample.outputs[place.simulated], where)
 
@@ -171,12 +170,13 @@ class _PlaceErrors:
         return tuple(_error(place) for place in self._places if place.alone.elements)
 
 
-def _round(array: np.ndarray, encoding: Encoding, rounding: Rounding) -> np.ndarray:
+def _round(array: np.ndarray, quantizer: Quantizer, rounding: Rounding) -> np.ndarray:
     """By the kernel where it knows the numbers; both give the same."""
-    format = encoding.spec.format
+    format, encoding = quantizer.spec.format, quantizer.encoding
+    assert encoding is not None
     is_wide = isinstance(format, IntFormat) and format.bits > _KERNEL_BITS
-    if is_wide or array.dtype.name not in _KERNEL_DTYPES:
-        return arithmetic.fake_quantize(array, encoding, rounding)
+    if quantizer.codes is not None or is_wide or array.dtype.name not in _KERNEL_DTYPES:
+        return arithmetic.rounded(array, quantizer, rounding)
     return kernels.fake_quantize(array, encoding, rounding)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto
 
-from qc.ir.executor import Executor, Feed
+from qc.ir.executor import Executor, Feed, Segments
 
 
 class DelegatingExecutor:
@@ -32,3 +32,7 @@ class DelegatingExecutor:
     ) -> dict[str, int]:
         """Asks ONNX Runtime with ``inner``; see the protocol."""
         return self.inner.element_types(model, names, base_dir=base_dir)
+
+    def segments(self, model: ModelProto, feeds: Sequence[Feed], *, base_dir: Path | None = None) -> Segments:
+        """Opens ``model`` with ``inner``; see the protocol."""
+        return self.inner.segments(model, feeds, base_dir=base_dir)

@@ -23,6 +23,7 @@ from ..statistics.model import ModelStatistics
 from .checkpoints import Checkpoints, OnNote, cache_key
 from .device_sums import carry_histograms
 from .observer import Observer, OnFeeds, run_on
+from .segments import SegmentRunner
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,14 @@ class OrtExecutor:
         session = self._open(light, weights, base_dir)
         names = list(outputs) if outputs is not None else [output.name for output in model.graph.output]
         return self._results(session, load_data(data, model_inputs(model)), names)
+
+    def segments(
+        self, model: ModelProto, feeds: Sequence[Feed], *, base_dir: Path | None = None
+    ) -> SegmentRunner:
+        """A model to be run piece by piece; see the protocol."""
+        loaded = list(load_data(feeds, model_inputs(model)))
+        provider = choose_provider(self.provider)
+        return SegmentRunner(model, loaded, base_dir=base_dir, provider=provider, threads=self.threads)
 
     def element_types(
         self, model: ModelProto, names: Sequence[str], *, base_dir: Path | None = None

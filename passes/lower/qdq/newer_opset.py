@@ -55,6 +55,8 @@ def _carry_over(model: Model, newer: Model) -> None:
         made[held] = newer.quant.place(place, made.get(held, held.spec), reason)
         if not known:
             newer.quant.calibrate(made[held], held.encoding, reason)
+            if held.codes is not None:
+                newer.quant.choose_codes(made[held], held.codes, reason)
 
 
 def _same_site(site: Site, names: dict[Value, str], values: Mapping[str, Value]) -> Site | None:

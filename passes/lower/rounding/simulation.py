@@ -14,7 +14,7 @@ from qc.ir.facts.scopes import Captures
 from qc.ir.graph import Value
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
-from qc.ir.quant.arithmetic import Rounding, fake_quantize
+from qc.ir.quant.arithmetic import Rounding, rounded
 from qc.ir.quant.formats import FloatFormat, IntFormat
 from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, PerTensor, Quantizer
 from qc.ir.rewriter import Rewriter
@@ -77,15 +77,16 @@ class _Emitter:
         if constant.const is None:
             return self._rounded_at_run(value, quantizer, encoding)
         if (constant, quantizer) not in self._constants:
-            stored = self._weights is WeightRounding.STORED or not _is_settable(constant, encoding)
+            settable = quantizer.codes is None and _is_settable(constant, encoding)
+            stored = self._weights is WeightRounding.STORED or not settable
             make = self._stored if stored else self._rounded_at_run
             self._constants[constant, quantizer] = make(constant, quantizer, encoding)
         return self._captures.into(value.graph, self._constants[constant, quantizer])
 
     def _stored(self, constant: Value, quantizer: Quantizer, encoding: Encoding) -> Value:
         assert constant.const is not None
-        rounded = fake_quantize(constant.const.numpy(), encoding, self._rounding)
-        return self._rewriter.add_constant(constant.graph, rounded, f"{constant.name}_simulated")
+        numbers = rounded(constant.const.numpy(), quantizer, self._rounding)
+        return self._rewriter.add_constant(constant.graph, numbers, f"{constant.name}_simulated")
 
     def _rounded_at_run(self, value: Value, quantizer: Quantizer, encoding: Encoding) -> Value:
         result = self._rewriter.add_value(value.graph, f"{value.name}_simulated", value.original.type)

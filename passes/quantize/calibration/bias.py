@@ -65,7 +65,7 @@ def calibrate_biases(model: Model) -> None:
     and of one in two-level blocks, the scale of the channel, as AIMET has it. Where a bias would not fit into
     31 bits, the scale of that weight channel is made larger first. A bias whose input or weight has no
     integer grid loses its quantizer and stays float; so does one that does not fit into 32 bits because the
-    grid of the weight is frozen or in blocks.
+    grid of the weight is in blocks or fixed: frozen, or with codes that were chosen on it.
     """
     found, left_float = [], []
     for quantizer in [q for q in model.quant.quantizers() if q.spec.derived and not q.frozen]:
@@ -82,7 +82,7 @@ def calibrate_biases(model: Model) -> None:
     leave_float(
         model,
         [bias.site for bias in too_large],
-        "a bias too large for 32 bits, next to a weight whose grid is frozen or in blocks",
+        "a bias too large for 32 bits, next to a weight whose grid is fixed or in blocks",
     )
     for bias in (bias for bias in found if bias not in too_large):
         encoding, known = _encoding(bias), bias.quantizer.encoding

@@ -9,11 +9,13 @@ import numpy as np
 
 from qc.ir.facts.op_traits import is_trained
 from qc.ir.graph import Use, Value
-from qc.ir.quant.arithmetic import dequantize, fake_quantize, spread
+from qc.ir.quant.arithmetic import dequantize, fake_quantize, rounded, spread
 from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.spec import Encoding, Quantizer
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
+
+_EXACT_BITS = 16  # wider codes, those of biases, are no whole numbers in float32
 
 
 def round_parameters(
@@ -34,8 +36,9 @@ def round_parameters(
             continue
         encoding = encoding_of(quantizer, value) if encoding_of is not None else quantizer.encoding
         if encoding is not None:
-            rounded = _rounded(value.const.numpy(), encoding)
-            constant = rewriter.add_constant(value.graph, rounded, value.name)
+            array = value.const.numpy()
+            numbers = rounded(array, quantizer) if quantizer.codes is not None else _half_up(array, encoding)
+            constant = rewriter.add_constant(value.graph, numbers, value.name)
             rewriter.replace_uses(value, constant, where=partial(_is_at, site), outputs=False)
 
 
@@ -43,9 +46,9 @@ def _is_at(site: Site, use: Use) -> bool:
     return site.op is None or (use.op, use.port) == (site.op, site.port)
 
 
-def _rounded(x: np.ndarray, encoding: Encoding) -> np.ndarray:
+def _half_up(x: np.ndarray, encoding: Encoding) -> np.ndarray:
     """``x`` on the grid. Codes count from the lowest one when they are rounded, so that ties go up."""
-    if not isinstance(encoding.spec.format, IntFormat):
+    if not isinstance(encoding.spec.format, IntFormat) or encoding.spec.format.bits > _EXACT_BITS:
         return fake_quantize(x, encoding)
     first, last = encoding.spec.code_range
     lowest = first + encoding.spec.shift

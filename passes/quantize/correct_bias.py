@@ -1,0 +1,112 @@
+"""Takes back in the biases what quantization shifts the means of results by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Annotated
+
+import numpy as np
+from annotated_types import Ge
+
+from qc.ir.errors import DataError
+from qc.ir.executor import Feed, Observation
+from qc.ir.model import Model
+from qc.ir.onnx.lower import lower
+from qc.ir.quant_table import Site
+from qc.ir.rewriter import Rewriter
+
+from ..framework.base import Pass, Stage, option
+from ..framework.context import PassContext
+from ..framework.target import Target
+from ..lower.rounding.simulation import simulated
+from .calibration.bias import BIAS, calibrate_biases
+from .layers.constant import Constant
+from .layers.layer import Layer, layers_of
+
+
+@dataclass(frozen=True)
+class CorrectBias(Pass):
+    """Takes back in the bias of each layer what quantization shifts the mean of its result by.
+
+    Rounded weights and inputs move the mean of each channel of a result, the more so the fewer products are
+    summed and the fewer bits there are. The shift is measured on data, in the simulation against the float
+    model, and subtracted from the bias: layer after layer, so that each one is measured behind layers that
+    were corrected (empirical bias correction, in M. Nagel et al., Data-Free Quantization Through Weight
+    Equalization and Bias Correction, 2019).
+
+    Layers are the Conv, ConvTranspose, Gemm and MatMul of the main graph whose weight has a grid. One without
+    a bias gets one, but for a MatMul without an Add behind it. To be run after ``calibrate``. The results of
+    the layers on ``samples`` samples are held in memory as long as something reads them.
+    """
+
+    name = "correct-bias"
+    stage = Stage.ANNOTATE
+    needs = frozenset({"data", "executor"})
+    idempotent = False  # a shift that is measured again is small, but not zero
+
+    samples: Annotated[int, Ge(1)] = option(256, "how many of the samples to measure the shift on, at most")
+
+    def run(self, model: Model, context: PassContext) -> None:
+        user = f"pass '{self.name}'"
+        feeds = list(islice(context.required_data(user), self.samples))
+        if not feeds:
+            raise DataError(f"{user} needs calibration data, and there is none")
+        layers = [
+            one for one in layers_of(model) if one.bias is not None and one.weight.quantizer is not None
+        ]
+        _make_own_biases(model, layers, context.target)
+        means = _float_means(model, layers, feeds, context)
+        with simulated(model) as simulation:
+            names = {layer: (layer.result.name, bias.constant.name) for layer, bias in _biases(layers)}
+        segments = context.required_executor().segments(simulation, feeds, base_dir=model.base_dir)
+        rewriter = Rewriter(model)
+        for layer, bias in context.track(_biases(layers), "correcting", len(layers)):
+            result, stored = names[layer]
+            shift = _mean(segments.tensors([result])[result], layer.output_axis) - means[layer]
+            with rewriter.action("correct bias", layer.op):
+                layer.add_to_bias(rewriter, -shift)
+            segments.replace(stored, bias.rounded(bias.array))
+        calibrate_biases(model)
+
+
+def _biases(layers: list[Layer]) -> Iterator[tuple[Layer, Constant]]:
+    return ((layer, layer.bias) for layer in layers if layer.bias is not None)
+
+
+def _make_own_biases(model: Model, layers: list[Layer], target: Target | None) -> None:
+    """Gives layers that have none a bias of zeros, on a grid if others have one, and copies shared ones."""
+    biases = list(_biases(layers))
+    grids = [bias.quantizer for _, bias in biases if bias.value is not None]
+    is_quantized = any(grids) if grids else target is not None and target.quantize_bias
+    rewriter = Rewriter(model)
+    for layer, bias in biases:
+        if bias.is_own:
+            continue
+        is_new = bias.value is None
+        with rewriter.action("a bias of its own", layer.op):
+            layer.own_bias(rewriter)
+        if is_new and is_quantized:
+            model.quant.place(Site(bias.constant, bias.op, bias.port), BIAS, f"bias of {layer.op.label}")
+        elif is_new:
+            model.quant.skip(bias.constant, "a bias beside others in float")
+    calibrate_biases(model)
+
+
+def _float_means(
+    model: Model, layers: list[Layer], feeds: list[Feed], context: PassContext
+) -> dict[Layer, np.ndarray]:
+    """The mean of each channel of the results in the float model; float64."""
+    requests = {one.result.name: Observation(moments=True, axis=one.output_axis) for one in layers}
+    executor = context.required_executor()
+    found = executor.observe(lower(model), requests, feeds, base_dir=model.base_dir)
+    return {layer: found[layer.result.name].mean() for layer in layers}
+
+
+def _mean(arrays: Sequence[np.ndarray], axis: int) -> np.ndarray:
+    """The mean of each channel over several arrays; float64."""
+    others = [tuple(i for i in range(array.ndim) if i != axis) for array in arrays]
+    sums = sum(array.sum(axis=rest, dtype=np.float64) for array, rest in zip(arrays, others, strict=True))
+    count = sum(array.size for array in arrays)
+    return np.asarray(sums * np.size(sums) / count if count else sums)

@@ -1,0 +1,92 @@
+"""A constant as one op reads it, which can be given other numbers without changing what others read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from qc.ir.graph import Op, Value
+from qc.ir.model import Model
+from qc.ir.quant.arithmetic import fake_quantize
+from qc.ir.quant.spec import Quantizer
+from qc.ir.quant_table import Site
+from qc.ir.rewriter import Rewriter
+
+
+@dataclass(frozen=True)
+class Constant:
+    """An input of an op that is a constant, or left out."""
+
+    model: Model
+    op: Op
+    port: int
+
+    @classmethod
+    def at(cls, model: Model, op: Op, port: int) -> Constant | None:
+        """That of an input; None if something is computed or fed there."""
+        value = cls(model, op, port).value
+        is_constant = value is None or (value.const is not None and not value.graph.is_input(value))
+        return cls(model, op, port) if is_constant else None
+
+    @property
+    def value(self) -> Value | None:
+        """What the op reads there, by its original; None if the input is left out."""
+        return self._read.original if self._read is not None else None
+
+    @property
+    def constant(self) -> Value:
+        """What the op reads there; there must be something."""
+        assert self._read is not None
+        return self._read
+
+    @property
+    def is_own(self) -> bool:
+        """Whether there is a constant that nothing but this op reads."""
+        read = self._read
+        if read is None or read.captured is not None or read.graph.is_output(read):
+            return False
+        return len(read.graph.uses(read)) == 1
+
+    @property
+    def array(self) -> np.ndarray:
+        """The numbers; there must be some."""
+        assert self.value is not None and self.value.const is not None
+        return self.value.const.numpy()
+
+    @property
+    def quantizer(self) -> Quantizer | None:
+        """The quantizer that the op sees there."""
+        read = self._read
+        return self.model.quant.of_use(read, self.op, self.port) if read is not None else None
+
+    def rounded(self, array: np.ndarray) -> np.ndarray:
+        """What numbers become on the grid that the op sees; themselves if there is none."""
+        quantizer = self.quantizer
+        if quantizer is None or quantizer.encoding is None:
+            return array
+        return fake_quantize(array, quantizer.encoding).astype(array.dtype, copy=False)
+
+    def set(self, rewriter: Rewriter, array: np.ndarray) -> None:
+        """Gives the op other numbers to read, in an action; the quantizer that it sees stays the same.
+
+        A constant that others read too is left to them.
+        """
+        read, held = self._read, self.quantizer
+        if read is not None and self.is_own:
+            rewriter.set_constant(read, array.astype(self.array.dtype, copy=False))
+            return
+        (result, *_) = self.op.graph.op_outputs(self.op)
+        name = read.name if read is not None else f"{result.name if result is not None else ''}_bias"
+        own = rewriter.add_constant(self.op.graph, array, name)
+        rewriter.set_input(self.op, self.port, own)
+        quant = self.model.quant
+        if held is not None and quant.of_use(own, self.op, self.port) is None:
+            quant.place(Site(own, self.op, self.port), held, f"{self.op.label} has numbers of its own")
+        if read is not None:
+            rewriter.drop_unread(read)
+
+    @property
+    def _read(self) -> Value | None:
+        inputs = self.op.graph.op_inputs(self.op)
+        return inputs[self.port] if self.port < len(inputs) else None

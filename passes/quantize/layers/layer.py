@@ -1,0 +1,151 @@
+"""A layer: a convolution or product with a constant weight, which is a matrix whatever its layout is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from qc.ir.facts.constants import constant_data
+from qc.ir.graph import Op, Value
+from qc.ir.model import Model
+from qc.ir.rewriter import Rewriter
+
+from .constant import Constant
+
+
+@dataclass(frozen=True)
+class Layer:
+    """An op, its input and its weight: ``result = gain * matrix @ features + bias``.
+
+    The features of a convolution are the patches of its input that the kernel sees, of ConvTranspose those of
+    the input with zeros put between its elements, which the reversed kernel sees.
+
+    Attributes:
+        op: a Conv, ConvTranspose, Gemm, or MatMul by a matrix.
+        weight: where the weight is.
+        groups: how many groups channels are in; each has a matrix of its own.
+        input_axis: the axis of the channels of the data.
+        output_axis: the axis of the channels of the result.
+        bias: where the bias is, or could be made; None if the result has none that could be changed.
+    """
+
+    op: Op
+    weight: Constant
+    groups: int
+    input_axis: int
+    output_axis: int
+    bias: Constant | None
+
+    @classmethod
+    def of(cls, model: Model, op: Op) -> Layer | None:
+        """The layer of an op; None if it is none, or the shapes that this rests on are not known."""
+        inputs, result = op.graph.op_inputs(op), op.graph.op_outputs(op)[0]
+        shape = result.type.shape if result is not None else None
+        weight = inputs[1].original if len(inputs) > 1 and inputs[1] is not None else None
+        if result is None or shape is None or weight is None or weight.const is None or not weight.is_float:
+            return None
+        rank, last = len(weight.const.shape), len(shape) - 1
+        where, bias = Constant(model, op, 1), Constant.at(model, op, 2)
+        if op.is_type("Conv", "ConvTranspose") and rank > 2:
+            return cls(op, where, op.attribute("group", 1), 1, 1, bias)
+        if op.is_type("Gemm") and rank == 2:
+            beta = op.attribute("beta", 1.0)
+            bias = bias if beta and _is_vector(bias, shape[-1]) else None
+            return cls(op, where, 1, 0 if op.attribute("transA", 0) else 1, 1, bias)
+        if op.is_type("MatMul") and rank == 2:
+            return cls(op, where, 1, last, last, _addend(model, result, shape[-1]))
+        return None
+
+    @property
+    def data(self) -> Value:
+        """The tensor that the weight multiplies."""
+        data = self.op.graph.op_inputs(self.op)[0]
+        assert data is not None
+        return data
+
+    @property
+    def result(self) -> Value:
+        """The tensor with the bias in it."""
+        last = self.bias.op if self.bias is not None else self.op
+        result = last.graph.op_outputs(last)[0]
+        assert result is not None
+        return result
+
+    @property
+    def gain(self) -> float:
+        """What the product is multiplied by: ``alpha`` of a Gemm."""
+        return float(self.op.attribute("alpha", 1.0)) if self.op.is_type("Gemm") else 1.0
+
+    @property
+    def matrix(self) -> np.ndarray:
+        """The weight; its dtype, shape ``(groups, outputs / groups, inputs / groups * kernel elements)``.
+
+        The elements of the kernel change quickest along the last axis, channels of the input slowest.
+        """
+        array = self.weight.array
+        if self.op.is_type("ConvTranspose"):
+            split = array.reshape(self.groups, -1, *array.shape[1:])
+            return np.swapaxes(split, 1, 2).reshape(self.groups, array.shape[1], -1)
+        if self._is_transposed:
+            array = array.T
+        return array.reshape(self.groups, array.shape[0] // self.groups, -1)
+
+    def with_matrix(self, rewriter: Rewriter, matrix: np.ndarray) -> None:
+        """Gives the weight the numbers of a matrix like :attr:`matrix`, in its own layout, for this op alone.
+
+        Its quantizer stays. To be used in an action.
+        """
+        shape = self.weight.array.shape
+        if self.op.is_type("ConvTranspose"):
+            split = matrix.reshape(self.groups, shape[1], -1, *shape[2:])
+            array = np.swapaxes(split, 1, 2)
+        else:
+            array = matrix.reshape(shape[::-1]).T if self._is_transposed else matrix
+        self.weight.set(rewriter, array.reshape(shape))
+
+    def own_bias(self, rewriter: Rewriter) -> None:
+        """Makes a bias of zeros if there is none, and a copy of one that others read too; in an action."""
+        assert self.bias is not None
+        groups, outputs, _ = self.matrix.shape
+        zeros = np.zeros(groups * outputs, self.matrix.dtype)
+        self.bias.set(rewriter, self.bias.array if self.bias.value is not None else zeros)
+
+    def add_to_bias(self, rewriter: Rewriter, shift: np.ndarray) -> None:
+        """Adds a number for each channel to the results, by way of the bias as it is rounded; in an action.
+
+        Args:
+            shift: one number for each output, those of a group together.
+        """
+        assert self.bias is not None
+        bias = self.bias.rounded(self.bias.array)
+        beta = float(self.op.attribute("beta", 1.0)) if self.op.is_type("Gemm") else 1.0
+        self.bias.set(rewriter, (bias + (shift / beta).reshape(bias.shape)).astype(bias.dtype))
+
+    @property
+    def _is_transposed(self) -> bool:
+        """Whether the outputs are along the last axis of the weight, which is a matrix."""
+        return self.op.is_type("MatMul") or (self.op.is_type("Gemm") and not self.op.attribute("transB", 0))
+
+
+def layers_of(model: Model) -> list[Layer]:
+    """The layers of the main graph in topological order."""
+    return [layer for op in model.graph.ops() if (layer := Layer.of(model, op)) is not None]
+
+
+def _addend(model: Model, product: Value, channels: int | str | None) -> Constant | None:
+    """The constant that is added to a product, and to nothing else that reads it."""
+    uses = product.graph.uses(product)
+    if len(uses) != 1 or not uses[0].op.is_type("Add") or product.graph.is_output(product):
+        return None
+    add = uses[0].op
+    found = Constant.at(model, add, 1 if uses[0].port == 0 else 0)
+    return found if found is not None and found.value is not None and _is_vector(found, channels) else None
+
+
+def _is_vector(bias: Constant | None, channels: int | str | None) -> bool:
+    """Whether there is no bias yet, or one with a number for each channel along the last axis."""
+    if bias is None or bias.value is None:
+        return bias is not None
+    data = constant_data(bias.value)
+    return data is not None and data.size == channels and data.shape[-1:] == (channels,)

@@ -1,0 +1,143 @@
+"""The pass correct-bias: means of results are what they were in float, whatever the grids do to them."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from support.models import parse, random_feeds
+from support.pipelines import PLACE, Feeds, apply, artifact, run_model
+
+from qc.ir.errors import DataError
+from qc.ir.model import Model
+from qc.passes import PassContext
+from qc.runtime import expose_tensors
+
+INT4 = PLACE.replace("insert-quantizers", "insert-quantizers{weight=int4}")
+CHAIN = """g (float[4, 3, 8, 8] x) => (float[4, 2, 8, 8] y)
+    <float[6, 3, 3, 3] v, float[6] b, float[6, 1, 3, 3] d, float[2, 6, 1, 1] w> {
+    c = Conv<pads = [1, 1, 1, 1]>(x, v, b)
+    r = Relu(c)
+    e = Conv<pads = [1, 1, 1, 1], group = 6>(r, d)
+    s = Relu(e)
+    y = Conv(s, w)
+}"""
+TENSORS = ("c", "e", "y")
+
+
+def corrected(
+    source: onnx.ModelProto, feeds: Feeds, passes: str = f"{INT4},calibrate,correct-bias", target: str = "npu"
+) -> tuple[Model, PassContext]:
+    return apply(f"{passes},to-simulation,insert-qdq{{opset=raise}}", source, target, feeds)[:2]
+
+
+def means(model: onnx.ModelProto, feeds: Feeds, name: str) -> np.ndarray:
+    """The mean of each channel of a result, before it is rounded."""
+    shown = expose_tensors(model, [name])
+    arrays = np.concatenate([run_model(shown, feed)[name] for feed in feeds]).astype(np.float64)
+    return np.asarray(np.moveaxis(arrays, 1, -1).reshape(-1, arrays.shape[1]).mean(axis=0))
+
+
+def shifts(source: onnx.ModelProto, context: PassContext, feeds: Feeds, name: str) -> np.ndarray:
+    made = artifact(context, "simulation")
+    inner = name if any(name in node.output for node in made.graph.node) else f"{name}_simulated"
+    return means(made, feeds, inner) - means(source, feeds, name)
+
+
+def step_of(model: Model, name: str) -> float:
+    """The largest step of the grid of a bias."""
+    value = next(value for value in model.graph.values() if value.name == name)
+    (quantizer,) = model.quant.quantizers_on(value)
+    assert quantizer.encoding is not None
+    return float(quantizer.encoding.scale.max())
+
+
+def test_every_mean_is_that_of_the_float_model() -> None:
+    source = parse(CHAIN)
+    feeds = list(random_feeds(source, 4))
+    plain = corrected(source, feeds, f"{INT4},calibrate")[1]
+    model, context = corrected(source, feeds)
+    for bias, name in (("b", "c"), ("e_bias", "e")):
+        before, after = (np.abs(shifts(source, one, feeds, name)).max() for one in (plain, context))
+        assert after < 0.51 * step_of(model, bias) < before, name
+    encodings = [q.encoding for q in model.quant.quantizers() if q.spec.derived]
+    assert len(encodings) == 3 and None not in encodings  # those that were made have grids too
+    reasons = [remark.reason for remark in model.journal.remarks]
+    assert reasons.count("a bias of its own") == 2 and reasons.count("correct bias") == 3
+
+
+def test_the_quantized_model_has_the_corrected_biases() -> None:
+    source = parse(CHAIN)
+    feeds = list(random_feeds(source, 4))
+    context = corrected(source, feeds)[1]
+    outputs = [run_model(artifact(context, name), feeds[0])["y"] for name in ("simulation", "qdq")]
+    np.testing.assert_allclose(*outputs, rtol=1e-4, atol=1e-4)
+    exact = run_model(source, feeds[0])["y"]
+    plain = artifact(corrected(source, feeds, f"{INT4},calibrate")[1], "qdq")
+    errors = [
+        np.abs((run_model(one, feeds[0])["y"] - exact).mean()) for one in (artifact(context, "qdq"), plain)
+    ]
+    assert errors[0] < errors[1]
+
+
+PRODUCTS = """g (float[8, 4] x) => (float[8, 2] y)
+    <float[4, 5] u, float[5] b, float[5, 4] v, float[1, 4] c, float[4, 2] w> {
+    m = MatMul(x, u)
+    a = Add(b, m)
+    e = Gemm<beta = 0.5>(a, v, c)
+    y = MatMul(e, w)
+}"""
+
+
+def test_products() -> None:
+    source = parse(PRODUCTS)
+    feeds = list(random_feeds(source, 4))
+    model, context = corrected(source, feeds, f"{INT4},calibrate,correct-bias")
+    for name, bias in (("a", "b"), ("e", "c")):
+        assert np.abs(shifts(source, context, feeds, name)).max() < 0.51 * step_of(model, bias), name
+    corrections = [r.subject for r in model.journal.remarks if r.reason == "correct bias"]
+    assert corrections == ["MatMul of 'm'", "Gemm of 'e'"]  # the last product has no bias
+    assert [op.op_type for op in model.graph.ops()] == ["MatMul", "Add", "Gemm", "MatMul"]
+
+
+def test_a_bias_of_two_layers_becomes_two() -> None:
+    source = parse("""g (float[2, 3, 6, 6] x) => (float[2, 3, 6, 6] y)
+        <float[3, 3, 1, 1] v, float[3] b, float[3, 3, 1, 1] w> {
+        a = Conv(x, v, b)
+        y = Conv(a, w, b)
+    }""")
+    feeds = list(random_feeds(source, 3))
+    model, context = corrected(source, feeds)
+    assert np.abs(shifts(source, context, feeds, "a")).max() < 0.51 * step_of(model, "b")
+    biases = [op.graph.op_inputs(op)[2] for op in model.graph.ops()]
+    assert len(set(biases)) == 2
+
+
+def test_biases_stay_float_where_others_are() -> None:
+    source = parse(CHAIN)
+    feeds = list(random_feeds(source, 2))
+    place = INT4.replace("{weight=int4}", "{weight=int4 bias=float}")
+    model = corrected(source, feeds, f"{place},calibrate,correct-bias")[0]
+    assert not any(quantizer.spec.derived for quantizer in model.quant.quantizers())
+
+
+def test_what_is_not_quantized_is_left_alone() -> None:
+    source = parse(CHAIN)
+    feeds = list(random_feeds(source, 2))
+    model = apply("correct-bias", source, "npu", feeds)[0]
+    assert model.action_count == 0
+
+
+def test_it_needs_data() -> None:
+    with pytest.raises(DataError, match="pass 'correct-bias' needs calibration data"):
+        apply(f"{INT4},correct-bias", parse(CHAIN), "npu", [])
+
+
+def test_only_so_many_samples_are_used() -> None:
+    source = parse(CHAIN)
+    feeds = list(random_feeds(source, 4))
+    passes = f"{INT4},calibrate,correct-bias{{samples=2}}"
+    model, context = corrected(source, feeds, passes)
+    step = step_of(model, "b")
+    assert np.abs(shifts(source, context, feeds[:2], "c")).max() < 0.51 * step
+    assert np.abs(shifts(source, context, feeds, "c")).max() > 0.51 * step
