@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qc.ir.facts.op_traits import GRID_JOINING, channel_axis, weight_port
+from qc.ir.facts.op_traits import channel_axis, joins_grids, weight_port
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.quant.arithmetic import codes_of
@@ -107,7 +107,7 @@ class _Conformance:
             yield Violation(unit.root, "placement", text)
         for value in self._units.outputs(unit):
             yield from self._output(unit, value)
-        if unit.rule.share_grid and unit.root.op_type in GRID_JOINING:
+        if unit.rule.share_grid and joins_grids(unit.root):
             yield from self._joined(unit)
 
     def _input(self, unit: Unit, read: Input) -> Iterator[Violation]:

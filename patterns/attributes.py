@@ -11,12 +11,12 @@ from onnx import helper
 
 from qc.ir.errors import nearest
 from qc.ir.facts.constants import constant_data
+from qc.ir.facts.op_table import traits_of
+from qc.ir.facts.op_traits import traits
 from qc.ir.graph import Op
 from qc.ir.tensor_ref import TensorRef
 
 from .parameters import (
-    ORDERLESS_AXES,
-    PARAMETER_PORTS,
     SCALARS,
     UNKNOWN,
     Inputs,
@@ -46,7 +46,7 @@ def attribute_of(op: Op, name: str, inputs: Inputs) -> Any:
         found = _parameter(name, constant_data(held))
     elif found is None:
         found = _default(op, name)
-    if found is None or (found == () and op.op_type in ORDERLESS_AXES):
+    if found is None or (found == () and traits(op).axes_are_set):
         found = implied(op, name, inputs, partial(_read, op, inputs))
     if found is None:
         found = _newer_default(op.op_type, op.domain, name)
@@ -68,7 +68,7 @@ def normalized(op: Op, name: str, found: Any, inputs: Inputs) -> Any:
         return found
     if isinstance(found, tuple):
         axes = tuple(axis + rank if axis < 0 else axis for axis in found)
-        return tuple(sorted(axes)) if op.op_type in ORDERLESS_AXES else axes
+        return tuple(sorted(axes)) if traits(op).axes_are_set else axes
     return found + rank if isinstance(found, int) and found < 0 else found
 
 
@@ -101,7 +101,7 @@ def _vocabulary() -> dict[str, frozenset[str]]:
     names: defaultdict[str, set[str]] = defaultdict(set)
     for schema in onnx.defs.get_all_schemas_with_history():
         if not schema.domain:
-            names[schema.name].update(schema.attributes, PARAMETER_PORTS.get(schema.name, ()))
+            names[schema.name].update(schema.attributes, traits_of(schema.name).parameters)
     return {op_type: frozenset(attributes) for op_type, attributes in names.items()}
 
 

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from onnx import TensorProto
 
+from qc.ir.facts.op_table import traits_of
 from qc.ir.tensor_ref import TensorRef
 
-from .conditions import COMMUTATIVE, accepts_data
-from .parameters import PARAMETER_PORTS
+from .conditions import accepts_data
 from .pattern import Absent, Alternatives, AnyValue, Constant, OpPattern, Output, Pattern, Results
 from .term import Term, Test, children_first
 
@@ -176,11 +176,12 @@ def all_orders(element: Pattern, kind: tuple[str, str], present: Sequence[bool])
     assert isinstance(element, OpPattern)
     given, wanted = len(present), len(element.inputs)
     domain, op_type = kind
+    traits = traits_of(op_type, domain)
     if given > wanted and not element.open_ended:
-        parameters = PARAMETER_PORTS.get(op_type, {}).values() if not domain else ()
+        parameters = traits.parameters.values()
         if any(present[port] and port not in parameters for port in range(wanted, given)):
             return ()
-    if domain or op_type not in COMMUTATIVE:
+    if not traits.commutative:
         return (tuple(range(wanted)),)
     return permutations(range(max(given, wanted) if element.open_ended else wanted), wanted)
 

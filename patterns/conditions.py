@@ -8,25 +8,6 @@ from qc.ir.tensor_ref import TensorRef
 from .attributes import scalar_of
 from .pattern import DEFAULT_TOLERANCE, AnyValue, Constant
 
-COMMUTATIVE = frozenset(
-    (
-        "Add",
-        "And",
-        "BitwiseAnd",
-        "BitwiseOr",
-        "BitwiseXor",
-        "Equal",
-        "Max",
-        "Mean",
-        "Min",
-        "Mul",
-        "Or",
-        "Sum",
-        "Xor",
-    )
-)
-"""Ops of the standard domain whose inputs may be in any order."""
-
 
 def accepts_value(element: AnyValue, value: Value) -> bool:
     """Whether a value meets the condition of ``element``."""

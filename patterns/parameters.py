@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from qc.ir.facts.op_table import TABLE
+from qc.ir.facts.op_traits import traits
 from qc.ir.graph import Op, Value
 
 
@@ -21,55 +23,15 @@ Inputs = tuple[Value | None, ...]
 Read = Callable[[str], Any]
 """Reads another attribute of the same op, normalized."""
 
-REDUCTIONS = (
-    "ReduceL1",
-    "ReduceL2",
-    "ReduceLogSum",
-    "ReduceLogSumExp",
-    "ReduceMax",
-    "ReduceMean",
-    "ReduceMin",
-    "ReduceProd",
-    "ReduceSum",
-    "ReduceSumSquare",
-)
-
-PARAMETER_PORTS: dict[str, dict[str, int]] = {
-    **{reduction: {"axes": 1} for reduction in REDUCTIONS},
-    "Clip": {"min": 1, "max": 2},
-    "CumSum": {"axis": 1},
-    "DFT": {"axis": 2},
-    "Dropout": {"ratio": 1, "training_mode": 2},
-    "Expand": {"shape": 1},
-    "Pad": {"pads": 1, "value": 2, "axes": 3},
-    "Reshape": {"shape": 1},
-    "Resize": {"roi": 1, "scales": 2, "sizes": 3},
-    "Slice": {"starts": 1, "ends": 2, "axes": 3, "steps": 4},
-    "Split": {"split": 1},
-    "Squeeze": {"axes": 1},
-    "Tile": {"repeats": 1},
-    "TopK": {"k": 1},
-    "Trilu": {"k": 1},
-    "Unsqueeze": {"axes": 1},
-    "Upsample": {"scales": 1},
-}
-"""Inputs that are parameters: attributes in some opset, constants in nearly every model."""
-
 SCALARS = frozenset(("axis", "k", "max", "min", "ratio", "training_mode", "value"))
 """Parameters that are one number, which models write as a scalar or as a list of one."""
 
 
-ORDERLESS_AXES = frozenset((*REDUCTIONS, "Squeeze", "Unsqueeze"))
-"""Ops whose axes are a set; elsewhere other parameters refer to their order."""
-
-
 def parameter_port(op: Op, name: str) -> int | None:
     """The input that holds a parameter in the model's opset or in a newer one; None for an attribute."""
-    if op.domain:
-        return None
-    if op.op_type == "Resize" and op.graph.model.opset < 11:
+    if op.is_type("Resize") and op.graph.model.opset < 11:
         return 1 if name == "scales" else None
-    return PARAMETER_PORTS.get(op.op_type, {}).get(name)
+    return traits(op).parameters.get(name)
 
 
 def rank_of(op: Op, inputs: Inputs) -> int | None:
@@ -143,7 +105,7 @@ def _equal_parts(op: Op, inputs: Inputs, read: Read) -> Any:
 _LARGEST = 3.4028234663852886e38
 
 _IMPLIED: dict[tuple[str, str], Rule] = {
-    **{(reduction, "axes"): _reduced_axes for reduction in REDUCTIONS},
+    **{(reduction, "axes"): _reduced_axes for reduction in TABLE if reduction.startswith("Reduce")},
     ("Clip", "max"): _always(_LARGEST),
     ("Clip", "min"): _always(-_LARGEST),
     ("DFT", "axis"): _always(-2),

@@ -12,14 +12,14 @@ from onnx import ModelProto
 
 from qc.ir.errors import UsageError
 from qc.ir.executor import Feed
-from qc.ir.facts.op_traits import is_grid_preserving, weight_port
+from qc.ir.facts.op_table import traits_of
+from qc.ir.facts.op_traits import is_grid_preserving, reads_shape_only, weight_port
 from qc.ir.graph import Value
 from qc.ir.model import Model
 from qc.ir.onnx.lift import load_model
 from qc.passes import PassContext, parse_pipeline, run_pipeline
 from qc.passes.conformance import Violation, violations
 from qc.passes.framework.target import Target, load_target
-from qc.passes.quantize.placement.dataflow import SHAPE_READERS, reads_shape_only
 from qc.passes.quantize.placement.units import UnitMap
 from qc.runtime.execution.cost import Shapes, operations, tensor_shapes
 from qc.runtime.execution.executed import WEIGHTED, ExecutedOp, Execution, execution_of, is_integer_op
@@ -176,7 +176,7 @@ def _foreign_rounding(nodes: Sequence[Node], target: Target) -> list[Violation]:
 
 def _counts(op: ExecutedOp) -> bool:
     """Whether the op computes on what is quantized, or has a weight: what reads only shapes does not."""
-    if op.node.op_type in SHAPE_READERS:
+    if traits_of(op.node.op_type).reads_shape:
         return False
     return op.node.reads_grid() or op.node.op_type in WEIGHTED or bool(op.integer)
 

@@ -6,13 +6,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from qc.ir.errors import DemandError
-from qc.ir.facts.op_traits import bias_port, is_parameter
+from qc.ir.facts.op_traits import bias_port, is_parameter, reads_shape_only
 from qc.ir.facts.scopes import CONTROL_FLOW, distinct_names
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
 from qc.ir.quant.spec import Quantizer
 from qc.passes.framework.target import Target
-from qc.passes.quantize.placement.dataflow import reads_shape_only
 from qc.passes.quantize.placement.units import UnitMap
 
 _SHOWN = 12

@@ -1,112 +1,34 @@
-"""Facts about ONNX operators that quantization rests on: weights, channel axes, and what keeps a grid.
-
-All of them follow from the operator definitions of ONNX; what a device can run is in the targets.
-"""
+"""What the operators of ONNX mean for one op of a graph: weights, channel axes, and what keeps a grid."""
 
 from __future__ import annotations
 
 from ..graph import Op, Value
+from .op_table import OpTraits, traits_of
 
-# Input ports of (weight, bias) of ops that multiply by a weight.
-_WEIGHTED = {
-    "Conv": (1, 2),
-    "ConvTranspose": (1, 2),
-    "Gemm": (1, 2),
-    "MatMul": (1, None),
-    "LSTM": (1, 3),
-    "GRU": (1, 3),
-    "RNN": (1, 3),
-}
 
-# Input ports of what is trained, by kind.
-_WEIGHT_AND_BIAS = {"weight": 1, "bias": 2}
-_RECURRENT = {"weight": 1, "weight_r": 2, "bias": 3}
-_TRAINED = {
-    "Conv": _WEIGHT_AND_BIAS,
-    "ConvTranspose": _WEIGHT_AND_BIAS,
-    "Gemm": _WEIGHT_AND_BIAS,
-    "MatMul": {"weight": 1},
-    "LayerNormalization": _WEIGHT_AND_BIAS,
-    "GroupNormalization": _WEIGHT_AND_BIAS,
-    "InstanceNormalization": _WEIGHT_AND_BIAS,
-    "BatchNormalization": {"weight": 1, "bias": 2, "running_mean": 3, "running_var": 4},
-    "RMSNormalization": {"weight": 1},
-    "RNN": _RECURRENT,
-    "LSTM": _RECURRENT,
-    "GRU": _RECURRENT,
-}
-
-# Ops whose output holds only values of their first input: the grid of the input holds for the output.
-GRID_PRESERVING = frozenset(
-    {
-        "BatchToSpace",
-        "Compress",
-        "DepthToSpace",
-        "Dropout",
-        "Expand",
-        "Flatten",
-        "Gather",
-        "GatherElements",
-        "GatherND",
-        "Identity",
-        "MaxPool",
-        "MaxRoiPool",
-        "ReduceMax",
-        "ReduceMin",
-        "Reshape",
-        "Slice",
-        "SpaceToBatch",
-        "SpaceToDepth",
-        "Split",
-        "Squeeze",
-        "Tile",
-        "TopK",
-        "Transpose",
-        "Unsqueeze",
-    }
-)
-
-# Ops that join several tensors whose values pass unchanged: all of them need one grid to stay in integers.
-GRID_JOINING = frozenset({"Concat", "ScatterElements", "ScatterND", "Scatter"})
-
-# Input ports that hold parameters of the operation rather than data that flows through it.
-_PARAMETER_PORTS = {
-    "Clip": {1, 2},
-    "Pad": {1, 2, 3},
-    "Resize": {1, 2, 3},
-    "Upsample": {1},
-    "Dropout": {1, 2},
-    "BatchNormalization": {1, 2, 3, 4},
-    "LayerNormalization": {1, 2},
-    "InstanceNormalization": {1, 2},
-    "GroupNormalization": {1, 2},
-    "RMSNormalization": {1},
-    "Pow": {1},
-    "OneHot": {2},
-    "NonMaxSuppression": {2, 3, 4},
-    "Range": {0, 1, 2},
-    "PRelu": {1},
-}
+def traits(op: Op) -> OpTraits:
+    """The facts about the operator of ``op``."""
+    return traits_of(op.op_type, op.domain)
 
 
 def weight_port(op: Op) -> int | None:
     """The input port of the weight of ``op``; None if it is not an op with a weight."""
-    return _WEIGHTED[op.op_type][0] if not op.domain and op.op_type in _WEIGHTED else None
+    found = traits(op)
+    return found.trained["weight"] if found.product else None
 
 
 def bias_port(op: Op) -> int | None:
     """The input port of the bias of ``op``; None if it has none by definition."""
-    return _WEIGHTED[op.op_type][1] if not op.domain and op.op_type in _WEIGHTED else None
+    found = traits(op)
+    return found.trained.get("bias") if found.product else None
 
 
 def is_parameter(op: Op, port: int) -> bool:
     """Whether input ``port`` is a parameter of the operation and not data (a Clip limit, a Resize scale)."""
-    return not op.domain and port in _PARAMETER_PORTS.get(op.op_type, ())
-
-
-def trained_ports(op_type: str) -> dict[str, int]:
-    """The input ports of trained parameters of an op of ONNX, by kind, such as ``weight`` and ``bias``."""
-    return _TRAINED.get(op_type, {})
+    found = traits(op)
+    if port in found.settings or port in found.parameters.values():
+        return True
+    return not found.product and port in found.trained.values()
 
 
 def is_trained(value: Value) -> bool:
@@ -119,7 +41,7 @@ def is_trained(value: Value) -> bool:
     pending = [value]
     for read in pending:
         for op, port in read.graph.uses(read):
-            if not op.domain and port in trained_ports(op.op_type).values():
+            if port in traits(op).trained.values():
                 return True
             region = op.region
             if region is not None and any(region.captures.get(name) is value for name in ("scale", "bias")):
@@ -131,7 +53,17 @@ def is_trained(value: Value) -> bool:
 
 def is_grid_preserving(op: Op) -> bool:
     """Whether every output value is a value of input 0 (MaxPool, Reshape, nearest Resize and so on)."""
-    return not op.domain and (op.op_type in GRID_PRESERVING or _repeats_nearest(op))
+    return traits(op).grid == "keeps" or _repeats_nearest(op)
+
+
+def joins_grids(op: Op) -> bool:
+    """Whether the results hold only numbers of several inputs (Concat, ScatterND and so on)."""
+    return traits(op).grid == "joins"
+
+
+def reads_shape_only(op: Op) -> bool:
+    """Whether ``op`` reads the shape of a tensor and not its numbers."""
+    return traits(op).reads_shape
 
 
 def _repeats_nearest(op: Op) -> bool:
@@ -174,4 +106,4 @@ def weighted_op(value: Value) -> Op | None:
 def kernel_axes(op: Op | None, weight: Value) -> tuple[int, ...]:
     """The axes of the kernel in the weight of a convolution; none for other ops."""
     rank = len(weight.type.shape or ())
-    return tuple(range(2, rank)) if op is not None and op.is_type("Conv", "ConvTranspose") else ()
+    return tuple(range(2, rank)) if op is not None and traits(op).product == "convolution" else ()

@@ -7,6 +7,7 @@ from google.protobuf.message import EncodeError
 from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 
 from ..errors import ModelError
+from ..facts.op_table import traits_of
 from ..tensor_ref import TensorRef
 from .protos import Body, walk_bodies
 
@@ -14,8 +15,6 @@ from .protos import Body, walk_bodies
 _FRAGILE = frozenset({"DictVectorizer", "EyeLike", "LabelEncoder", "RegexFullMatch", "TreeEnsemble"})
 _HIDDEN = "qc.hidden"
 _LONG = 1 << 16
-# Ops that make a vector as long as a constant says.
-_SIZED = frozenset({"ConstantOfShape", "Expand", "Pad", "Range", "Reshape", "Tile"})
 
 
 def infer_shapes(model: ModelProto) -> ModelProto:
@@ -100,7 +99,7 @@ def _asks_for_a_long_vector(body: Body) -> bool:
         if node.op_type == "Constant":
             tensors = [attribute.t for attribute in node.attribute if attribute.HasField("t")]
             constants.update(zip(node.output, tensors, strict=False))
-        elif node.op_type in _SIZED:
+        elif traits_of(node.op_type).sized:
             read = (constants[name] for name in node.input if name in constants)
             if any(map(_is_large_number, read)):
                 return True

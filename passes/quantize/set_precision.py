@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from qc.ir.errors import UsageError
-from qc.ir.facts.op_traits import bias_port, is_parameter, is_trained, trained_ports, weight_port
+from qc.ir.facts.op_traits import bias_port, is_parameter, is_trained, traits, weight_port
 from qc.ir.facts.scopes import scopes_of
 from qc.ir.graph import Op, Value
 from qc.ir.journal import SKIP, Remark
@@ -295,4 +295,4 @@ class _Application:
 
 
 def _is_trained_input(op: Op, port: int, constant: Value) -> bool:
-    return port in trained_ports(op.op_type).values() or is_trained(constant)
+    return port in traits(op).trained.values() or is_trained(constant)

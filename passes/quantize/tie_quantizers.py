@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from qc.ir.facts.op_traits import GRID_JOINING
+from qc.ir.facts.op_traits import joins_grids
 from qc.ir.facts.scopes import RegionBranchEdge, Scopes
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
@@ -47,7 +47,7 @@ class TieQuantizers(Pass):
         joins = [
             op
             for op in units.scopes.ops
-            if units.unit_of(op).rule.share_grid and op.op_type in GRID_JOINING and units.runs_integer(op)
+            if units.unit_of(op).rule.share_grid and joins_grids(op) and units.runs_integer(op)
         ]
         for op in joins:
             _inherit_range(model, op, units.unit_of(op).rule.asked_by)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 from onnx import ModelProto, TensorProto
 
-from qc.ir.facts.op_traits import GRID_JOINING, is_grid_preserving
+from qc.ir.facts.op_traits import is_grid_preserving, joins_grids
 from qc.ir.facts.scopes import Captures
 from qc.ir.graph import Value
 from qc.ir.model import Model
@@ -134,7 +134,7 @@ def _stays_on_grid(model: Model, value: Value, quantizer: Quantizer) -> bool:
     read = list(enumerate(value.graph.op_inputs(op)))
     if is_grid_preserving(op):
         read = read[:1]
-    elif op.domain or op.op_type not in GRID_JOINING or op.attribute("reduction", "none") != "none":
+    elif not joins_grids(op) or op.attribute("reduction", "none") != "none":
         return False
     floats = [(port, source) for port, source in read if source is not None and source.is_float]
     return all(model.quant.of_use(source, op, port) is quantizer for port, source in floats)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qc.ir.facts.op_traits import bias_port, channel_axis, is_grid_preserving, trained_ports, weight_port
+from qc.ir.facts.op_traits import bias_port, channel_axis, is_grid_preserving, traits, weight_port
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.quant.formats import IntFormat
@@ -130,7 +130,7 @@ def _describe(model: Model, site: Site, quantizer: Quantizer) -> _Bias | None:
 
 def _has_weight(op: Op) -> bool:
     """Whether an op multiplies by a weight, or by the scale of a normalization."""
-    return not op.domain and "weight" in trained_ports(op.op_type)
+    return "weight" in traits(op).trained
 
 
 def _grid_of(model: Model, value: Value, op: Op) -> Quantizer | None:

@@ -3,38 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from typing import TypeGuard
 
 from onnx import TensorProto
 
 from qc.ir.analysis import CONSTANTS, STRUCTURE, TYPES, analysis
-from qc.ir.facts.op_traits import is_grid_preserving
+from qc.ir.facts.op_traits import is_grid_preserving, reads_shape_only, traits
 from qc.ir.facts.scopes import Scopes, scopes_of
 from qc.ir.graph import Graph, Op, Value
 
 # Numbers from here on stand for infinity, as in masks of attention: next to them float32 has no fractions.
 _AS_INFINITE = 2.0**24
-# Ports of inputs that an op moves, chooses from, or limits: numbers keep their order.
-_PASSED_ON: dict[str, Container[int]] = {
-    **dict.fromkeys(("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze", "Clip"), (0,)),
-    **dict.fromkeys(("Expand", "Slice", "Split", "Tile"), (0,)),
-    **dict.fromkeys(("Concat", "Max"), range(2**31)),
-    "Where": (1, 2),
-}
-_MASKING = ("Add", "Sub", "Sum", "Where")
 _SOFTMAX_REGIONS = ("softmax", "masked_softmax")
-# Ops whose result can hold an infinity of any input; those that only move data take it from the first.
-_PASSING = ("Add", "Cast", "CastLike", "Concat", "Mul", "Sub", "Sum", "Trilu", "Where")
-
-
-# Ops that read the shape of a tensor and not its numbers.
-SHAPE_READERS = ("Shape", "Size")
-
-
-def reads_shape_only(op: Op) -> bool:
-    """Whether the op reads the shape of a tensor and not its numbers."""
-    return op.is_type(*SHAPE_READERS)
 
 
 def is_plain_float(value: Value) -> bool:
@@ -66,7 +47,7 @@ def masked_scores(graph: Graph) -> frozenset[Value]:
     masked: set[Value] = set()
     for op in scopes.ops:
         passed = [value.original for _, value in _passed_on(op)]
-        if op.is_type(*_MASKING) or any(value in masked for value in passed):
+        if traits(op).masks or any(value in masked for value in passed):
             masked.update(filter(_is_float, op.graph.op_outputs(op)[:1]))
     unseen: set[Value] = set()
     for op in reversed(scopes.ops):
@@ -91,9 +72,9 @@ def _is_seen_by_softmax_only(scopes: Scopes, value: Value, unseen: set[Value]) -
 
 def _passed_on(op: Op) -> Iterator[tuple[int, Value]]:
     """The inputs of an op, with their ports, whose numbers it moves, chooses from or limits."""
-    ports = _PASSED_ON.get(op.op_type, ()) if not op.domain else ()
+    ordered = traits(op).ordered
     for port, value in enumerate(op.graph.op_inputs(op)):
-        if value is not None and port in ports:
+        if value is not None and port in ordered:
             yield port, value
 
 
@@ -145,7 +126,7 @@ def _passing_inputs(op: Op) -> tuple[Value | None, ...]:
     inputs = op.graph.op_inputs(op)
     if is_grid_preserving(op):
         return inputs[:1]
-    return inputs if op.is_type(*_PASSING) else ()
+    return inputs if traits(op).spreads else ()
 
 
 def _is_float(value: Value | None) -> TypeGuard[Value]:

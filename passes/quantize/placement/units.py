@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from qc.ir.facts.op_traits import bias_port, is_parameter, trained_ports, weight_port
+from qc.ir.facts.op_traits import bias_port, is_parameter, reads_shape_only, traits, weight_port
 from qc.ir.facts.scopes import Scopes, scopes_of
 from qc.ir.graph import Op, Region, Value
 from qc.ir.model import Model
 
 from ...framework.target import Target
 from ...framework.target_rules import OpRule
-from .dataflow import data_values, huge_values, infinite_values, is_plain_float, reads_shape_only
+from .dataflow import data_values, huge_values, infinite_values, is_plain_float
 
 
 class Reason(NamedTuple):
@@ -270,7 +270,7 @@ class UnitMap:
 
 
 def _is_trained(kind: str, op: Op, port: int) -> bool:
-    return not op.domain and trained_ports(op.op_type).get(kind) == port
+    return traits(op).trained.get(kind) == port
 
 
 def _units(model: Model, scopes: Scopes, target: Target, left_float: Mapping[Op, Reason]) -> Iterator[Unit]:

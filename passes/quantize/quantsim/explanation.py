@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from qc.ir.facts.op_traits import trained_ports
+from qc.ir.facts.op_table import traits_of
 
 from .config import Constraint, ParameterRule, QuantsimConfig
 
@@ -70,7 +70,7 @@ def _parameters(config: QuantsimConfig) -> Iterator[str]:
         yield f"{name}: {_rule(rule)}."
     for op_type, op_rule in config.op_type.items():
         for name, rule in op_rule.params.items():
-            unknown = "" if name in trained_ports(op_type) else ", without effect, as the op has none"
+            unknown = "" if name in traits_of(op_type).trained else ", without effect, as the op has none"
             yield f"{name} of {op_type}: {_rule(rule)}{unknown}."
 
 
@@ -89,8 +89,8 @@ def _per_channel(config: QuantsimConfig) -> str:
     others = [name for name, rule in rules if _differs(rule.per_channel_quantization, default)]
     if default:
         return f"All parameters{f', but not those of {_listed(others)}' if others else ''}."
-    with_parameters = [name for name in others if trained_ports(name)]
-    without = [name for name in others if not trained_ports(name)]
+    with_parameters = [name for name in others if traits_of(name).trained]
+    without = [name for name in others if not traits_of(name).trained]
     said = f"Parameters of {_listed(with_parameters)}." if with_parameters else "None: one scale per tensor."
     return f"{said} Without effect for {_listed(without)}: it has no parameters." if without else said
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from qc.ir.facts.constants import constant_data
-from qc.ir.facts.op_traits import GRID_PRESERVING, trained_ports
+from qc.ir.facts.op_table import GRID_PRESERVING, traits_of
 from qc.ir.graph import Graph, Op, Value
 
 # Ops that AIMET takes to hand on values of input 0.
@@ -125,7 +125,7 @@ class NodeGraph:
 
     def parameters(self, node: Node) -> Iterator[Parameter]:
         """The constants in the parameter slots of a node."""
-        for slot, port in trained_ports(node.op_type).items() if not node.domain else ():
+        for slot, port in traits_of(node.op_type, node.domain).trained.items():
             value = node.input(port)
             if value is None:
                 continue
