@@ -10,7 +10,7 @@ from .executors.in_process import OrtExecutor
 from .executors.recorded import RecordedExecutor, Recorder
 from .executors.segments import SegmentRunner
 from .executors.sharded import ShardedExecutor, process_executor
-from .metrics.metric import Metric
+from .metrics.metric import Metric, OutputMetric
 from .metrics.parse import parse_metric
 from .metrics.sums import OutputScore
 from .native.library import library_path
@@ -38,6 +38,7 @@ __all__ = [
     "ModelStatistics",
     "OpenModel",
     "OrtExecutor",
+    "OutputMetric",
     "OutputScore",
     "RecordedExecutor",
     "Recorder",

@@ -32,7 +32,16 @@ from qc.runtime.speed.latency import LATENCY_SECONDS
 from .candidates import candidates, compile_job, refuse_compile_options
 from .files import FileType, WordType, check_outputs, data_files, model_files, write_json, writing
 from .option_types import CountType, SecondsType
-from .options import DEFAULT_LAYERS, Job, JobCommand, calibration_option, chosen, job_options, json_option
+from .options import (
+    DEFAULT_LAYERS,
+    Job,
+    JobCommand,
+    calibration_option,
+    chosen,
+    job_options,
+    json_option,
+    labels_option,
+)
 from .output import print_note, standard_error, standard_output
 
 DEFAULT_THREADS = 1
@@ -83,12 +92,7 @@ class Questions:
     type=WordType(),
     help="sqnr, cosine, max-error, top-K, or a function as module:function or file.py:function; repeatable.",
 )
-@click.option(
-    "--labels",
-    metavar="FILE",
-    type=FileType(),
-    help="An .npy file with the label of each sample, for the functions of --metric.",
-)
+@labels_option
 @click.option(
     "--layers",
     metavar="[N]",

@@ -64,6 +64,12 @@ size_option = click.option(
 calibration_option = click.option(
     "--calibration", metavar="SRC", type=WordType(), help="Data to calibrate on, if that is not --data."
 )
+labels_option = click.option(
+    "--labels",
+    metavar="FILE",
+    type=FileType(),
+    help="An .npy file with the label of each sample, for metrics that are functions.",
+)
 json_option = click.option(
     "--json", "json_file", metavar="FILE", type=FileType(), help="Write what was found as JSON, too."
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 from onnx import ModelProto
 
 from qc.compilation import Compilation
@@ -18,15 +19,17 @@ from qc.passes import PipelineFile
 from qc.progress import RichProgress
 from qc.report.terminal import facts_grid
 from qc.report.words import count, file_size, printable
-from qc.runtime import Data, load_data, model_inputs, random_data
-from qc.search import Interest, Probe, Reduction, bisect, parse_interest, parse_oracle
+from qc.runtime import Data, load_data, load_labels, model_inputs, random_data
+from qc.runtime.evaluation.judge import labelled
+from qc.search import Interest, Oracle, Probe, Reduction, bisect, parse_interest, parse_oracle
 from qc.search.interest import CommandInterest
-from qc.search.reduce import count_ops
+from qc.search.oracle import MetricOracle
+from qc.search.reduce import count_ops, shapes_of
 
-from .files import FileType, check_outputs, data_files, write_json, writing
+from .files import FileType, InputFile, check_outputs, data_files, write_json, writing
 from .findings import finding_document, finding_facts
 from .option_types import CountType
-from .options import Job, JobCommand, calibration_option, chosen, job_options, json_option
+from .options import Job, JobCommand, calibration_option, chosen, job_options, json_option, labels_option
 from .output import model_bytes, standard_error, standard_output
 
 MOST_FEEDS = 16
@@ -41,21 +44,28 @@ MOST_FEEDS = 16
     show_default=True,
     help="What is bad: a condition such as 'sqnr < 30', 'fails', or a command.",
 )
+@labels_option
 @calibration_option
 @json_option
-def bisect_command(oracle: str, calibration: str | None, json_file: Path | None, **given: Any) -> None:
+def bisect_command(
+    oracle: str, labels: Path | None, calibration: str | None, json_file: Path | None, **given: Any
+) -> None:
     """Finds the first action after which the result for MODEL.onnx is bad.
 
-    A condition is true when the result is bad: sqnr, cosine or max_error, for the worst output or one that
-    is named as in 'sqnr(logits) < 30', between the float model and the result on the data. "fails" looks for
+    A condition is true when the result is bad: a metric of 'qc eval', such as sqnr, top-1 or a function of
+    yours, for the worst output or one that is named as in 'sqnr(logits) < 30'. "fails" looks for
     a defect of qc or of a pass. A command gets the path of the result for {}, or at its end; its exit code 0
     means good, 125 that it cannot tell, others bad.
     """
     job = chosen(Job, given)
-    judge = parse_oracle(oracle)
+    judge = parse_oracle(oracle, labels=_labels(labels))
     pipeline = job.chosen_pipeline()
     proto = job.read()
-    inputs = [*job.inputs(proto, pipeline, "the data"), *data_files(calibration, "the calibration data")]
+    inputs = [
+        *job.inputs(proto, pipeline, "the data"),
+        *data_files(calibration, "the calibration data"),
+        *_judging_files(judge, labels),
+    ]
     check_outputs([json_file], inputs)
     judge.check(proto)
     data = job.feeds(proto)
@@ -75,6 +85,17 @@ def bisect_command(oracle: str, calibration: str | None, json_file: Path | None,
     if json_file is not None:
         write_json(json_file, finding_document(job.label, judge, finding))
     standard_output().show(facts_grid(finding_facts(finding)))
+
+
+def _labels(file: Path | None) -> np.ndarray | None:
+    return load_labels(file) if file is not None else None
+
+
+def _judging_files(judge: Oracle, labels: Path | None) -> list[InputFile]:
+    """The files that a metric and its labels are read from."""
+    metric = judge.name if isinstance(judge, MetricOracle) and ":" in judge.name else None
+    given = str(labels) if labels is not None else None
+    return [*data_files(metric, "the metric"), *data_files(given, "the labels")]
 
 
 def _compilation(job: Job, pipeline: PipelineFile, data: Data | None) -> Compilation:
@@ -104,6 +125,7 @@ def _compilation(job: Job, pipeline: PipelineFile, data: Data | None) -> Compila
     type=FileType(),
     help="Where to write the result.  [default: MODEL.reduced.onnx in the current folder]",
 )
+@labels_option
 @click.option("--max-tests", metavar="N", type=CountType(), help="Look at N models at most.")
 @click.option(
     "--timeout",
@@ -114,7 +136,12 @@ def _compilation(job: Job, pipeline: PipelineFile, data: Data | None) -> Compila
     help="Time for each run of the command; one that takes longer finds nothing.",
 )
 def reduce_command(
-    interesting: str, output: Path | None, max_tests: int | None, timeout: float, **given: Any
+    interesting: str,
+    output: Path | None,
+    labels: Path | None,
+    max_tests: int | None,
+    timeout: float,
+    **given: Any,
 ) -> None:
     """Shrinks MODEL.onnx to a few ops that are still interesting.
 
@@ -129,13 +156,15 @@ def reduce_command(
     proto = job.read()
     check_outputs([place], job.inputs(proto, pipeline, "the data"))
     compilation = _compilation(job, pipeline, None)
-    interest = _interest(job, interesting, compilation, timeout)
+    samples = _samples(job.feeds(proto), _labels(labels))
+    kept = [label for _, label in samples] if labels is not None else None
+    interest = _interest(job, interesting, compilation, timeout, kept)
     chain = _Chain(job.quiet)
     reduction = Reduction(
         proto,
         interest,
         base_dir=compilation.base_dir,
-        feeds=_feeds(job, proto, interest.reads_data),
+        feeds=[feed for feed, _ in samples] or _no_data(job, proto, interest.reads_data),
         max_tests=max_tests,
         on_smaller=chain.add,
     )
@@ -150,9 +179,11 @@ def reduce_command(
     _finish(job, reduction, chain, place)
 
 
-def _interest(job: Job, text: str, compilation: Compilation, timeout: float) -> Interest:
+def _interest(
+    job: Job, text: str, compilation: Compilation, timeout: float, labels: list[Any] | None
+) -> Interest:
     """What is to be kept; raises UsageError for options of compiling, which a command does by itself."""
-    interest = parse_interest(text, compilation, timeout)
+    interest = parse_interest(text, compilation, timeout, labels)
     if isinstance(interest, CommandInterest):
         for option, value in (
             ("--passes", job.passes),
@@ -164,17 +195,20 @@ def _interest(job: Job, text: str, compilation: Compilation, timeout: float) -> 
     return interest
 
 
-def _feeds(job: Job, proto: ModelProto, needed: bool) -> list[Feed]:
-    """The first feeds; without data, a random one if that can be made, which tells the shapes.
+def _samples(data: Data | None, labels: np.ndarray | None) -> list[tuple[Feed, Any]]:
+    """The first feeds of one shape, with their labels; a reduction keeps to one shape."""
+    first = list(islice(labelled(data, labels), MOST_FEEDS)) if data is not None else []
+    return [(feed, label) for feed, label in first if shapes_of(feed) == shapes_of(first[0][0])]
+
+
+def _no_data(job: Job, proto: ModelProto, needed: bool) -> list[Feed]:
+    """A random feed if one can be made, which tells the shapes.
 
     Raises:
-        UsageError: data is needed, and there is none.
+        UsageError: data is needed.
     """
-    data = job.feeds(proto)
-    if data is None and needed:
+    if needed:
         raise UsageError("the oracle or a pass needs data; give it with --data, or --random-data to try out")
-    if data is not None:
-        return list(islice(data, MOST_FEEDS))
     try:
         return list(random_data(model_inputs(proto), 1, job.seed))
     except DataError:

@@ -11,6 +11,7 @@ from qc.compilation import Compilation
 from qc.ir.errors import QcError
 from qc.ir.executor import Feed
 from qc.runtime import load_data, model_inputs
+from qc.runtime.evaluation.judge import Labels
 
 from .commands import Command
 from .oracle import CommandOracle, Fails, Oracle, Outcome, Verdict, parse_oracle
@@ -92,13 +93,18 @@ class OracleInterest:
         return verdict if seen == self._failure else Verdict(Outcome.GOOD, verdict.words)
 
 
-def parse_interest(text: str, compilation: Compilation, timeout: float | None) -> Interest:
+def parse_interest(
+    text: str, compilation: Compilation, timeout: float | None, labels: Labels | None = None
+) -> Interest:
     """Makes an interest from its text: a command that ends with exit code 0, or an oracle that says bad.
+
+    Args:
+        labels: one for each feed that it is examined on, for metrics of the user's.
 
     Raises:
         UsageError: the text is empty, or is meant as a condition and is none.
     """
-    oracle = parse_oracle(text, timeout)
+    oracle = parse_oracle(text, timeout, labels)
     if isinstance(oracle, CommandOracle):
         return CommandInterest(oracle.command)
     oracle.check(compilation.proto())

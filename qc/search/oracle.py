@@ -226,7 +226,15 @@ def parse_oracle(text: str, timeout: float | None = None, labels: Labels | None 
     Raises:
         UsageError: the text is empty, or is meant as a condition and is none.
     """
-    text = text.strip()
+    oracle = _parse(text.strip(), timeout, labels)
+    if labels is not None and not (isinstance(oracle, MetricOracle) and ":" in oracle.name):
+        raise UsageError(
+            f"labels are for a condition on a function, and '{oracle}' is none; it needs no labels"
+        )
+    return oracle
+
+
+def _parse(text: str, timeout: float | None, labels: Labels | None) -> Oracle:
     if not text:
         raise UsageError("the oracle is empty; give a condition such as 'sqnr < 30', 'fails', or a command")
     if text == FAILS:

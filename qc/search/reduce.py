@@ -178,7 +178,7 @@ class _Recording:
     """
 
     def __init__(self, model: ModelProto, base_dir: Path | None, feeds: Sequence[Feed]) -> None:
-        self.feeds = [feed for feed in feeds if _shapes(feed) == _shapes(feeds[0])]
+        self.feeds = [feed for feed in feeds if shapes_of(feed) == shapes_of(feeds[0])]
         self._model = model
         self._base_dir = base_dir
         self._recorded: list[dict[str, np.ndarray]] = [dict(feed) for feed in self.feeds]
@@ -209,7 +209,7 @@ class _Recording:
             arrays.update(found)
 
 
-def _shapes(feed: Feed) -> dict[str, tuple[int, ...]]:
+def shapes_of(feed: Feed) -> dict[str, tuple[int, ...]]:
     return {name: array.shape for name, array in feed.items()}
 
 

@@ -48,7 +48,7 @@ def judge(
         ModelError: something does not run.
     """
     count = 0
-    for feed, label in _labelled(feeds, labels):
+    for feed, label in labelled(feeds, labels):
         _judge_one(reference, judged, count, feed, label, on_run)
         count += 1
     return count
@@ -71,8 +71,12 @@ def _judge_one(
         on_run()
 
 
-def _labelled(feeds: Iterable[Feed], labels: Labels | None) -> Iterator[tuple[Feed, Any]]:
-    """The feeds with their labels, None where there are none."""
+def labelled(feeds: Iterable[Feed], labels: Labels | None) -> Iterator[tuple[Feed, Any]]:
+    """The feeds with their labels, None where there are none.
+
+    Raises:
+        DataError: there are more labels than feeds, or fewer.
+    """
     count = 0
     for index, feed in enumerate(feeds):
         if labels is not None and index >= len(labels):

@@ -57,7 +57,7 @@ def _unnamed_metric(text: str, has_labels: bool) -> Metric:
 
 def metric_names() -> list[str]:
     """The metrics that have names, in alphabetical order."""
-    return sorted(_known())
+    return sorted(known_metrics())
 
 
 def is_metric_name(text: str) -> bool:
@@ -67,7 +67,7 @@ def is_metric_name(text: str) -> bool:
 
 def _find(name: str) -> Callable[[], OutputMetric] | None:
     """What begins the metric of that name, with its number if it has one."""
-    for known, cls in _known().items():
+    for known, cls in known_metrics().items():
         found = re.fullmatch(known.replace("K", r"(\d+)"), name.replace("_", "-"))
         if found is not None:
             return partial(cls, *map(int, found.groups()))
@@ -75,7 +75,7 @@ def _find(name: str) -> Callable[[], OutputMetric] | None:
 
 
 @functools.cache
-def _known() -> dict[str, type[OutputMetric]]:
+def known_metrics() -> dict[str, type[OutputMetric]]:
     """The metrics of this folder and of plugins by name.
 
     Raises:

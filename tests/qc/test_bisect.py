@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import ModelProto
+from support.pipelines import run_model
 
 from qc.ir.errors import DemandError
 from qc.search import Compilation, Outcome, Verdict, bisect, parse_oracle
@@ -59,6 +61,65 @@ def test_conditions_are_spelled_as_metrics_are_and_reach_no_shell(qc, oracle: st
     for text in ("max-errors > 0.1", "max error > 0.1", "30 > sqnr"):
         result = qc("bisect", "chain.onnx", "--passes", MISWIRED, "--oracle", text)
         assert (result.code, result.made) == (USAGE, []), result.err
+
+
+USER = """
+def accuracy(outputs, feed, label):
+    return (outputs["r_40"].argmax(axis=-1) == label).mean()
+
+class Largest:
+    def __init__(self):
+        self.seen = []
+
+    def update(self, outputs):
+        self.seen.append(outputs["r_40"].max())
+
+    def compute(self):
+        return max(self.seen)
+"""
+
+
+@pytest.fixture
+def user(chain: ModelProto) -> None:
+    """``x.npy`` with 16 samples, ``labels.npy`` with what the model says of each, and ``user.py``."""
+    x = np.random.default_rng(1).normal(size=(16, 4)).astype(np.float32)
+    np.save("x.npy", x)
+    np.save("labels.npy", np.array([run_model(chain, {"x": row[None]})["r_40"].argmax() for row in x]))
+    Path("user.py").write_text(USER)
+
+
+@pytest.mark.usefixtures("planted", "user")
+def test_metrics_of_the_user_and_labels_are_oracles(qc) -> None:
+    common = ("chain.onnx", "--passes", MISWIRED, "--data", "x.npy", "--quiet")
+    labels = ("--labels", "labels.npy")
+    found = qc("bisect", *common, *labels, "--oracle", "user.py:accuracy < 1", "--json", "found.json")
+    assert (found.code, found.made) == (0, ["found.json"]), found.err
+    assert "first bad  action 37 of 40" in found.out
+    probes = json.loads(Path("found.json").read_text())["probes"]
+    assert probes[0]["value"] < 1 and probes[1]["value"] == 1
+    largest = qc("bisect", *common, "--oracle", "user.py:Largest > -1")
+    assert (largest.code, largest.made) == (DEMAND, [])
+    assert "the result without any action is not good by 'user.py:Largest > -1'" in largest.err
+    small = qc("reduce", *common, *labels, "--interesting", "user.py:accuracy < 1", "-o", "small.onnx")
+    assert (small.code, small.made) == (0, ["small.onnx"]), small.err
+
+
+@pytest.mark.usefixtures("planted", "user")
+@pytest.mark.parametrize(
+    ("arguments", "code", "fault"),
+    [
+        (["--oracle", "user.py:accuracy < 1"], USAGE, "takes a label, and there are none"),
+        (["--oracle", "sqnr < 1", "--labels", "labels.npy"], USAGE, "'sqnr < 1' is none; it needs no labels"),
+        (["--labels", "labels.npy"], USAGE, "'fails' is none; it needs no labels"),
+        (["--oracle", "user.py:accuracy < 1", "--labels", "absent.npy"], 4, "'absent.npy' do not exist"),
+        (["--oracle", "user.py:none < 1"], USAGE, "'user.py' has no function 'none'"),
+        (["--oracle", "user.py:Largest < 1", "--json", "user.py"], USAGE, "is the Python file of the metric"),
+    ],
+)
+def test_careless_metrics_of_the_user(qc, arguments: list[str], code: int, fault: str) -> None:
+    result = qc("bisect", "chain.onnx", "--passes", MISWIRED, "--data", "x.npy", *arguments)
+    assert (result.code, result.made) == (code, [])
+    assert fault in result.err
 
 
 @pytest.mark.usefixtures("planted", "chain")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -66,6 +67,14 @@ def test_its_pass_runs(place: Path) -> None:
     made = onnx.load(str(place / "squared.onnx"))
     assert [node.op_type for node in made.graph.node] == ["MatMul", "Relu", "Mul", "MatMul", "Mul"]
     assert made.graph.node[-1].output[0] == "y"
+
+
+def test_its_metric_is_one_of_evaluations_and_of_oracles(place: Path) -> None:
+    job = ("model.onnx", "--random-data", "4")
+    told = qc(place, "eval", *job, "--metric", "same_sign", "--latency-seconds", "0")
+    assert re.search(r"^same_sign +1 ", told, re.MULTILINE)
+    qc(place, "reduce", *job, "--passes", "fold-constants", "--interesting", "same-sign > 0.5")
+    assert len(onnx.load(str(place / "model.reduced.onnx")).graph.node) == 1
 
 
 def test_its_supergroup_and_target_are_used(place: Path) -> None:

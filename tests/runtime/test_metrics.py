@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from support.models import parse
 
+import qc.runtime.metrics
 from qc.ir.errors import DataError, UsageError
 from qc.runtime import evaluate, load_labels, parse_metric
 from qc.runtime.metrics.metric import Sample
+from qc.runtime.metrics.parse import known_metrics
 
 TWO = parse("two (float[n, 3] x) => (float[n, 3] y, float[n, 3] z) { y = Identity(x)  z = Neg(x) }")
 ROUNDED = parse("two (float[n, 3] x) => (float[n, 3] y, float[n, 3] z) { y = Round(x)  z = Neg(x) }")
@@ -185,6 +189,22 @@ def test_dashes_can_be_underscores() -> None:
     one = sample([1.0, 2.0], [1.0, 2.5])
     assert measure("max_error", one) == measure("max-error(y)", one) == 0.5
     assert measure("top_1", one) == 1
+
+
+def test_the_metric_in_the_guide_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    guide = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    (code,) = (block for block in blocks if "OutputMetric" in block)
+    (tmp_path / "mean_error.py").write_text(code)
+    monkeypatch.setattr(qc.runtime.metrics, "__path__", [*qc.runtime.metrics.__path__, str(tmp_path)])
+    known_metrics.cache_clear()
+    try:
+        one = sample([1.0, 2.0], [1.0, 3.0])
+        assert measure("mean-error", one) == measure("mean_error(y)", one) == 0.5
+        assert not parse_metric("mean-error").higher_is_better
+    finally:
+        known_metrics.cache_clear()
+        sys.modules.pop("qc.runtime.metrics.mean_error")
 
 
 def test_every_model_has_its_own_object(user: Path) -> None:

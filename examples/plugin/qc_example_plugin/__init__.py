@@ -1,4 +1,4 @@
-"""A pass and a supergroup for qc; the folder ``targets`` beside this file brings a target."""
+"""A pass, a metric and a supergroup for qc; the folder ``targets`` beside this file brings a target."""
 
 from dataclasses import dataclass
 
@@ -6,6 +6,7 @@ from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
 from qc.passes import Pass, PassContext, Stage, option
 from qc.patterns import Supergroup, find_all, op, value
+from qc.runtime import OutputMetric
 
 _positive = op.Relu(value("x"))
 _square = value("x") ** 2
@@ -38,3 +39,19 @@ class SquareAsMul(Pass):
                     product = rewriter.add_op(graph, "Mul", [match["x"], match["x"]], ["square"])
                     rewriter.replace_uses(result, graph.op_outputs(product)[0])
                     rewriter.erase_op(match.root)
+
+
+class SameSign(OutputMetric):
+    """The share of elements that have the sign of the reference."""
+
+    name = "same-sign"
+
+    def __init__(self) -> None:
+        self._same = self._count = 0
+
+    def add(self, reference, output, place):
+        self._same += int(((reference > 0) == (output > 0)).sum())
+        self._count += reference.size
+
+    def value(self) -> float | None:
+        return self._same / self._count if self._count else None
