@@ -40,7 +40,7 @@ from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.spec import Quantizer
 from qc.report.words import count
 from qc.runtime import Data, OpenModel
-from qc.runtime.evaluation.judge import Judged, judge
+from qc.runtime.evaluation.judge import judge
 from qc.runtime.metrics.metric import Sample
 from qc.runtime.native import kernels
 
@@ -145,7 +145,7 @@ def layer_errors(
     floats = OpenModel(model, outputs=list(exact), **settings)
     simulated = OpenModel(simulation.model, outputs=list(rounded), **settings)
     tally = _PlaceErrors(places, simulation.rounding)
-    feeds = judge(floats, [Judged(simulated, [tally])], track(data))
+    feeds = judge(floats, [(simulated, [tally])], track(data))
     layers = tally.value()
     return LayerErrors(feeds, layers, inside, len(places) - len(layers))
 
@@ -160,11 +160,11 @@ class _PlaceErrors:
         for place in self._places:
             x, where = sample.reference[place.reference], f"'{place.reference}' on feed {sample.index}"
             if place.isolated is not None:
-                place.alone.add_value(x, sample.reference[place.isolated], where)
+                place.alone.add(x, sample.reference[place.isolated], where)
             else:
-                place.alone.add(x, _round(x, place.quantizer, self._rounding))
+                place.alone.add_array(x, _round(x, place.quantizer, self._rounding))
             if place.simulated is not None:
-                place.together.add_value(x, sample.outputs[place.simulated], where)
+                place.together.add(x, sample.outputs[place.simulated], where)
 
     def value(self) -> tuple[LayerError, ...]:
         return tuple(_error(place) for place in self._places if place.alone.elements)

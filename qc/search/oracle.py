@@ -125,11 +125,9 @@ class Fails(Oracle):
     """Bad is a compilation that goes wrong through a defect."""
 
     def judge(self, compiled: Compiled, compilation: Compilation, data: Data | None) -> Verdict:
-        """Good: it did not go wrong."""
         return Verdict(Outcome.GOOD, "it compiles")
 
     def judge_failure(self, error: Exception) -> Verdict:
-        """Bad if the error is a defect; raises it again if it is the user's."""
         if not is_defect(error):
             raise error
         return Verdict(Outcome.BAD, sentence(error))
@@ -145,7 +143,6 @@ class CommandOracle(Oracle):
     command: Command
 
     def judge(self, compiled: Compiled, compilation: Compilation, data: Data | None) -> Verdict:
-        """Writes the main result into a temporary folder and runs the command on it."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "candidate.onnx"
             save_model(compiled.model, path, compiled.ir.base_dir)
@@ -179,11 +176,9 @@ class MetricOracle(Oracle):
     needs_data: ClassVar[bool] = True
 
     def check(self, model: ModelProto) -> None:
-        """Raises UsageError if the metric does not fit the outputs of the model."""
         self.metric.check(model)
 
     def judge(self, compiled: Compiled, compilation: Compilation, data: Data | None) -> Verdict:
-        """Runs the float model and the candidate on all feeds."""
         if data is None:
             raise UsageError(f"the oracle '{self}' compares on data: give it with --data, or data= in Python")
         evaluation = evaluate(
@@ -241,14 +236,9 @@ def _parse(text: str, timeout: float | None, labels: Labels | None) -> Oracle:
         return Fails()
     condition = _CONDITION.fullmatch(text)
     first = re.split(r"[\s(<>=!]", text, maxsplit=1)[0]
-    is_number = _NUMBER.fullmatch(first) is not None
-    if (
-        condition
-        and not is_number
-        and (is_metric_name(first) or _is_meant(first, condition[1], condition[3]))
-    ):
-        return _metric_oracle(text, condition[1], condition[2], condition[3], labels)
-    if is_number or is_metric_name(first):
+    if is_metric_name(first) or (condition and _is_meant(first, condition[1], condition[3])):
+        if condition and not _NUMBER.fullmatch(first):
+            return _metric_oracle(text, condition[1], condition[2], condition[3], labels)
         raise UsageError(f"'{text}' is no whole condition; write it as in 'sqnr < 30' or 'sqnr(output) < 30'")
     hint = nearest(text, [FAILS, *metric_names()]) if text.isidentifier() and not shutil.which(text) else ""
     if hint:
@@ -258,7 +248,7 @@ def _parse(text: str, timeout: float | None, labels: Labels | None) -> Oracle:
 
 def _is_meant(first: str, name: str, number: str) -> bool:
     """Whether what could be a command is meant as a condition."""
-    if ":" in name:
+    if ":" in name or _NUMBER.fullmatch(first):
         return True
     return _NUMBER.fullmatch(number) is not None and (name == first or not shutil.which(first))
 

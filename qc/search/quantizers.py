@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -11,7 +10,6 @@ from itertools import islice
 from qc.compilation import Compilation
 from qc.compiled import Compiled
 from qc.ir.errors import QcError
-from qc.ir.model import Model
 from qc.ir.quant.spec import Quantizer
 from qc.passes import PassContext, Pipeline, Progress, Stage, run_pipeline
 from qc.runtime import Data, Harm, OpenModel, Simulation, harm
@@ -66,13 +64,10 @@ class Removals:
     def facts(self, quantizer: Quantizer) -> QuantizerFacts:
         """Describes a quantizer of the result."""
         sites = tuple(str(site) for site in self._whole.ir.quant.sites_of(quantizer))
-        encoding = quantizer.encoding
-        if encoding is None:
-            return QuantizerFacts(quantizer.id, sites, str(quantizer.spec))
-        arrays = (encoding.scale, encoding.zero_point, encoding.minimum, encoding.maximum)
-        return QuantizerFacts(
-            quantizer.id, sites, str(quantizer.spec), *(tuple(array.ravel().tolist()) for array in arrays)
-        )
+        held = quantizer.encoding
+        arrays = (held.scale, held.zero_point, held.minimum, held.maximum) if held is not None else ()
+        numbers = (tuple(array.ravel().tolist()) for array in arrays)
+        return QuantizerFacts(quantizer.id, sites, str(quantizer.spec), *numbers)
 
     def judge(self, quantizer: Quantizer) -> Verdict:
         """The verdict on the result without ``quantizer``, all others on."""
@@ -108,7 +103,7 @@ class Removals:
         gains = {one: oracle.metric.gain(found.whole, value) for one, value in found.changed.items()}
         verdicts = {one: oracle.verdict(value) for one, value in found.changed.items()}
         for one in others:
-            verdicts[one] = self._judge_lowered(one)
+            verdicts[one] = self.judge(one)
             before, after = whole.value, verdicts[one].value
             gains[one] = oracle.metric.gain(before, after) if before is not None and after is not None else 0
             task.advance()
@@ -123,20 +118,14 @@ class Removals:
 
     @cached_property
     def _simulation(self) -> Simulation:
-        compilation = self._compilation
-        return self._whole.open_simulation(
-            settable_weights=True, threads=EVALUATION_THREADS, device=compilation.device
-        )
+        device = self._compilation.device
+        return self._whole.open_simulation(settable_weights=True, threads=EVALUATION_THREADS, device=device)
 
     @cached_property
     def _reference(self) -> OpenModel:
-        compilation = self._compilation
-        return OpenModel(
-            compilation.model,
-            base_dir=self._whole.ir.base_dir,
-            threads=EVALUATION_THREADS,
-            provider=compilation.device,
-        )
+        model, base_dir = self._compilation.model, self._whole.ir.base_dir
+        device = self._compilation.device
+        return OpenModel(model, base_dir=base_dir, threads=EVALUATION_THREADS, provider=device)
 
     def _harm(
         self,
@@ -159,29 +148,18 @@ class Removals:
         )
 
     def _judge_lowered(self, quantizer: Quantizer) -> Verdict:
-        whole = self._whole
-        passes = self._compilation.chosen_pipeline().pipeline.passes()
+        ir, compilation = self._whole.ir, self._compilation
+        passes = compilation.chosen_pipeline().pipeline.passes()
         lowering = Pipeline([step for step in passes if step.stage is Stage.LOWER])
-        executor = self._compilation.ort_executor()
-        context = PassContext(data=self._data, executor=executor, target=whole.target)
-        with _turned_off(whole.ir, quantizer):
-            try:
-                run_pipeline(lowering, whole.ir, context)
-                variant = replace(whole, artifacts=context.artifacts)
-                return self._oracle.judge(variant, self._compilation, self._data)
-            except QcError as error:
-                return Verdict(Outcome.SKIP, str(error))
+        context = PassContext(data=self._data, executor=compilation.ort_executor(), target=self._whole.target)
+        with ir.transaction.trial():
+            for site in ir.quant.sites_of(quantizer):
+                ir.quant.remove(site, "turned off to see what it does")
+            run_pipeline(lowering, ir, context)
+            variant = replace(self._whole, artifacts=context.artifacts)
+            return self._oracle.judge(variant, compilation, self._data)
 
 
 def _name(quantizer: Quantizer) -> str:
     """What a simulation calls it."""
     return f"q{quantizer.id}"
-
-
-@contextmanager
-def _turned_off(model: Model, quantizer: Quantizer) -> Iterator[None]:
-    """A block in which ``quantizer`` is at no site."""
-    with model.transaction.trial():
-        for site in model.quant.sites_of(quantizer):
-            model.quant.remove(site, "turned off to see what it does")
-        yield

@@ -133,9 +133,9 @@ def evaluate(
             check_interface(first.session, one.session, name)
     scores = [_Scores(first.outputs, name) for name in runnables]
     tallies = [[metric.start() for metric in asked] for _ in (first, *runnables)]
-    judged = [Judged(first, tallies[0])]
+    judged: list[Judged] = [(first, tallies[0])]
     for one, score, own in zip(runnables.values(), scores, tallies[1:], strict=True):
-        judged.append(Judged(one, [score, *own]))
+        judged.append((one, [score, *own]))
     feeds = iter(load_data(data, model_inputs(reference)))
     feed = next(feeds)
     count = judge(first, judged, chain([feed], feeds), labels)
@@ -166,7 +166,7 @@ class _Scores:
     def add(self, sample: Sample) -> None:
         for output, sums in self._sums.items():
             place = f"output '{output}' of '{self._candidate}' on feed {sample.index}"
-            sums.add_value(sample.reference[output], sample.outputs[output], place)
+            sums.add(sample.reference[output], sample.outputs[output], place)
 
     def value(self) -> tuple[OutputScore, ...]:
         return tuple(sums.score(output) for output, sums in self._sums.items())

@@ -10,7 +10,7 @@ from qc.ir.executor import Feed
 
 from ..metrics.metric import Metric
 from ..sessions.runnable import Runnable
-from .judge import Judged, Labels, judge
+from .judge import Labels, judge
 from .simulation import OFF, Setting, Simulation
 
 Group = TypeVar("Group", bound=Hashable)
@@ -70,9 +70,9 @@ def harm(
         if alone:
             held = map(simulation.quantizer_name, names)
             variants.append(off.with_encodings({name: encodings[name] for name in held}))
-    judged = [Judged(variant, [metric.start()]) for variant in variants]
+    judged = [(variant, [metric.start()]) for variant in variants]
     count = judge(reference or off, judged, feeds, labels, on_run)
-    whole, *values = (one.tallies[0].value() for one in judged)
+    whole, *values = (tallies[0].value() for _, tallies in judged)
     step = 2 if alone else 1
     return Harm(
         count,

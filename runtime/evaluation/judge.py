@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,12 +16,8 @@ from ..sessions.runnable import Runnable
 Labels = Sequence[Any] | np.ndarray
 
 
-@dataclass(frozen=True)
-class Judged:
-    """Something that runs, and what is summed up of its outputs. The reference itself can be judged, too."""
-
-    runnable: Runnable
-    tallies: Sequence[Tally[Any]]
+# Something that runs, and what is summed up of its outputs. The reference itself can be judged, too.
+Judged = tuple[Runnable, Sequence[Tally[Any]]]
 
 
 def judge(
@@ -49,26 +44,17 @@ def judge(
     """
     count = 0
     for feed, label in labelled(feeds, labels):
-        _judge_one(reference, judged, count, feed, label, on_run)
+        expected = reference.run(feed)
+        for runnable, tallies in judged:
+            outputs = expected if runnable is reference else runnable.run(feed)
+            sample = Sample(count, outputs, expected, feed, label)
+            for tally in tallies:
+                tally.add(sample)
+            on_run()
+            del outputs, sample  # or they would be held until those of the next feed are there
+        del expected
         count += 1
     return count
-
-
-def _judge_one(
-    reference: Runnable,
-    judged: Sequence[Judged],
-    index: int,
-    feed: Feed,
-    label: Any,
-    on_run: Callable[[], None],
-) -> None:
-    expected = reference.run(feed)
-    for one in judged:
-        outputs = expected if one.runnable is reference else one.runnable.run(feed)
-        sample = Sample(index, outputs, expected, feed, label)
-        for tally in one.tallies:
-            tally.add(sample)
-        on_run()
 
 
 def labelled(feeds: Iterable[Feed], labels: Labels | None) -> Iterator[tuple[Feed, Any]]:

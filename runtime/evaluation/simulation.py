@@ -86,7 +86,10 @@ class Simulation(OpenModel):
         if not isinstance(model, ModelProto):
             model, base_dir = load_model(model), Path(model).parent
         self._slots = _slots(model.graph, origin, base_dir, grids)
-        self._by_tensor = _names(self._slots)
+        self._by_tensor: dict[str, list[str]] = {}
+        for name, slot in self._slots.items():
+            for tensor in slot.tensors:
+                self._by_tensor.setdefault(tensor, []).append(name)
         super().__init__(model, base_dir=base_dir, threads=threads, provider=device)
         self._settings: dict[str, Encoding | None] = {name: slot.own for name, slot in self._slots.items()}
         self._overrides: dict[str, np.ndarray] = {}
@@ -122,10 +125,9 @@ class Simulation(OpenModel):
             slot = self._slots[name]
             encoding = slot.encoding(setting, key)
             other._settings[name] = encoding
-            if encoding is slot.own:
-                for parameter in slot.parameters:
-                    other._overrides.pop(parameter, None)
-            else:
+            for parameter in slot.parameters:
+                other._overrides.pop(parameter, None)
+            if encoding is not slot.own:
                 other._overrides.update(slot.overrides(encoding))
         return other
 
@@ -134,18 +136,12 @@ class Simulation(OpenModel):
         return super().run({**self._overrides, **feed}, outputs)
 
     def quantizer_name(self, key: str) -> str:
-        """The name of the quantizer of that name, or of that tensor.
-
-        Raises:
-            UsageError: there is none, or the tensor has several.
-        """
-        if key in self._by_tensor:
-            names = self._by_tensor[key]
-            if len(names) > 1:
-                raise UsageError(f"tensor '{key}' has several quantizers; name one of {', '.join(names)}")
+        """The name of the quantizer of that name or tensor; raises UsageError if it is none, or several."""
+        names = self._by_tensor.get(key) or ([key] if key in self._slots else [])
+        if len(names) > 1:
+            raise UsageError(f"tensor '{key}' has several quantizers; name one of {', '.join(names)}")
+        if names:
             return names[0]
-        if key in self._slots:
-            return key
         raise UsageError(
             f"the simulation has no quantizer or rounded tensor '{key}'"
             f"{nearest(key, [*self._by_tensor, *self._slots])}; stored weights cannot be set (only those of "
@@ -162,7 +158,7 @@ class _Slot:
 
     tensors: tuple[str, ...]
     own: Encoding
-    parameters: tuple[str, str, str]
+    parameters: tuple[str, ...]
     grid_of: GridOf | None = None
 
     def encoding(self, setting: Setting, key: str) -> Encoding | None:
@@ -202,15 +198,12 @@ class _Slot:
         self._check_format(encoding.spec.format, key)
         if encoding.spec.shifted:
             raise UsageError(f"'{key}' cannot be rounded to a shifted grid in a session: {encoding.spec}")
-        if _as_run(encoding.spec.granularity) != _as_run(self.own.spec.granularity):
-            raise UsageError(
-                f"'{key}' has scales per {self.own.spec.granularity} in this session, not per "
-                f"{encoding.spec.granularity}"
-            )
-        if encoding.scale.shape != self.own.scale.shape:
-            raise UsageError(
-                f"'{key}' has scales of shape {self.own.scale.shape}, not of {encoding.scale.shape}"
-            )
+        own, asked = self.own.spec.granularity, encoding.spec.granularity
+        if _as_run(own) != _as_run(asked):
+            raise UsageError(f"'{key}' has scales per {own} in this session, not per {asked}")
+        shape, given = self.own.scale.shape, encoding.scale.shape
+        if shape != given:
+            raise UsageError(f"'{key}' has scales of shape {shape}, not of {given}")
 
     def _check_format(self, format: Any, key: str) -> None:
         own = self.own.spec.format
@@ -248,26 +241,18 @@ def _slots(
     known = {f"q{quantizer.id}": quantizer for quantizer in origin.quant.quantizers()} if origin else {}
     slots: dict[str, _Slot] = {}
     for parameters, nodes in by_grid.items():
+        if not inputs.keys() >= set(parameters):
+            place = nodes[0].input[0]
+            raise ModelError(f"the grid of '{place}' is no input with a default: this is no simulation")
+        own = simulated_encoding(_attributes(nodes[0]), *(inputs[name].numpy() for name in parameters))
+        tensors = [node.output[0] if node.output[0] in outputs else node.input[0] for node in nodes]
+        grid_of = None
         name = parameters[0].rpartition("/")[0]
-        slots[name] = _slot(nodes, inputs, outputs)
         if origin is not None and name in known:
-            names = (site.value.original.name for site in origin.quant.sites_of(known[name]))
-            own = known[name].encoding or slots[name].own
-            tensors = tuple(dict.fromkeys(names))
-            slots[name] = replace(slots[name], tensors=tensors, own=own, grid_of=grids.get(known[name].id))
+            tensors = [site.value.original.name for site in origin.quant.sites_of(known[name])]
+            own, grid_of = known[name].encoding or own, grids.get(known[name].id)
+        slots[name] = _Slot(tuple(dict.fromkeys(tensors)), own, parameters, grid_of)
     return slots
-
-
-def _slot(nodes: Sequence[NodeProto], inputs: Mapping[str, TensorRef], outputs: set[str]) -> _Slot:
-    """The quantizer of nodes that share a grid."""
-    scale, zero_point, limits = nodes[0].input[1:4]
-    if not inputs.keys() >= {scale, zero_point, limits}:
-        raise ModelError(
-            f"the grid of '{nodes[0].input[0]}' is no input with a default: this is no simulation"
-        )
-    tensors = (node.output[0] if node.output[0] in outputs else node.input[0] for node in nodes)
-    own = _encoding(nodes[0], *(inputs[name].numpy() for name in (scale, zero_point, limits)))
-    return _Slot(tuple(dict.fromkeys(tensors)), own, (scale, zero_point, limits))
 
 
 def rounding_of(model: ModelProto) -> Rounding:
@@ -286,17 +271,6 @@ def _rounding_nodes(graph: GraphProto) -> Iterator[NodeProto]:
             yield node
 
 
-def _names(slots: Mapping[str, _Slot]) -> dict[str, list[str]]:
-    """The names of the quantizers of every tensor."""
-    names: dict[str, list[str]] = {}
-    for name, slot in slots.items():
-        for tensor in slot.tensors:
-            names.setdefault(tensor, []).append(name)
-    return names
-
-
-def _encoding(node: NodeProto, scale: np.ndarray, zero_point: np.ndarray, limits: np.ndarray) -> Encoding:
-    """The grid that a node of a saved simulation has."""
+def _attributes(node: NodeProto) -> dict[str, Any]:
     given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
-    texts = {name: value.decode() for name, value in given.items() if isinstance(value, bytes)}
-    return simulated_encoding(given | texts, scale, zero_point, limits)
+    return {name: value.decode() if isinstance(value, bytes) else value for name, value in given.items()}

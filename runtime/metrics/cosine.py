@@ -1,16 +1,14 @@
 """Cosine similarity."""
 
-from __future__ import annotations
+from .metric import OutputMetric
+from .sums import Sums
 
-from .sums import Sums, SumsMetric
 
-
-class Cosine(SumsMetric):
+class Cosine(Sums, OutputMetric):
     """The cosine of the angle between an output and that of the reference, seen as long vectors."""
 
     name = "cosine"
     form = "{:.6f}"
 
-    def of(self, sums: Sums) -> float:
-        """-1 to 1; NaN if one is all zero."""
-        return sums.cosine
+    def value(self) -> float | None:
+        return self.cosine if self.floating else None

@@ -1,17 +1,15 @@
 """The largest absolute error."""
 
-from __future__ import annotations
+from .metric import OutputMetric
+from .sums import Sums
 
-from .sums import Sums, SumsMetric
 
-
-class MaxError(SumsMetric):
+class MaxError(Sums, OutputMetric):
     """The largest absolute difference from the reference."""
 
     name = "max-error"
     higher_is_better = False
     form = "{:.3g}"
 
-    def of(self, sums: Sums) -> float:
-        """0 if there is none."""
-        return sums.largest
+    def value(self) -> float | None:
+        return self.largest if self.floating else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -134,23 +134,16 @@ class WorstOutput:
         self._metrics: dict[str, OutputMetric] = {}
 
     def add(self, sample: Sample) -> None:
-        """Takes in the outputs for one more feed."""
         for name, array in sample.outputs.items():
             if self._output in (None, name):
                 metric = self._metrics.setdefault(name, self._start())
                 metric.add(sample.reference[name], array, f"output '{name}' on feed {sample.index}")
 
     def value(self) -> float:
-        """The number of the worst output; NaN if any is."""
         metrics = list(self._metrics.values())
         values = [value for metric in metrics if (value := metric.value()) is not None]
         if not values:
             raise UsageError(f"the metric '{self._text}' is for {self._start().needs}, and there is none")
-        return worst(values, metrics[0].higher_is_better)
-
-
-def worst(values: Sequence[float], higher_is_better: bool) -> float:
-    """The worst of some numbers; NaN if any is."""
-    if any(map(math.isnan, values)):
-        return math.nan
-    return min(values) if higher_is_better else max(values)
+        if any(map(math.isnan, values)):
+            return math.nan
+        return min(values) if metrics[0].higher_is_better else max(values)

@@ -1,16 +1,14 @@
 """Signal to quantization noise ratio."""
 
-from __future__ import annotations
+from .metric import OutputMetric
+from .sums import Sums
 
-from .sums import Sums, SumsMetric
 
-
-class Sqnr(SumsMetric):
+class Sqnr(Sums, OutputMetric):
     """``10 log10(sum(x^2) / sum((x - y)^2))`` in dB, where x is the reference; inf if equal."""
 
     name = "sqnr"
     form = "{:.1f} dB"
 
-    def of(self, sums: Sums) -> float:
-        """In dB."""
-        return sums.sqnr_db
+    def value(self) -> float | None:
+        return self.sqnr_db if self.floating else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +10,6 @@ import ml_dtypes
 import numpy as np
 
 from qc.ir.errors import ModelError
-
-from .metric import OutputMetric
 
 _CHUNK = 1 << 15  # elements whose float64 copies stay in the cache
 
@@ -58,7 +55,7 @@ class Sums:
     energy: float = 0.0
     largest: float = 0.0
 
-    def add_value(self, x: Any, y: Any, place: str) -> None:
+    def add(self, x: Any, y: Any, place: str) -> None:
         """Adds what two models gave for one output: a tensor, or a sequence of them.
 
         Args:
@@ -71,15 +68,15 @@ class Sums:
             if len(x) != len(y):
                 raise ModelError(f"{place} has {len(y)} elements, the reference has {len(x)}")
             for one, other in zip(x, y, strict=True):
-                self.add_value(one, other, place)
+                self.add(one, other, place)
             return
         if not (isinstance(x, np.ndarray) and isinstance(y, np.ndarray)):
             raise ModelError(f"{place} cannot be compared: it is no tensor")
         if x.shape != y.shape:
             raise ModelError(f"{place} has shape {y.shape}, the reference has {x.shape}")
-        self.add(x, y)
+        self.add_array(x, y)
 
-    def add(self, x: np.ndarray, y: np.ndarray) -> None:
+    def add_array(self, x: np.ndarray, y: np.ndarray) -> None:
         """Adds an array of the reference and one of the same shape of the candidate."""
         self.elements += x.size
         if not is_floating(x.dtype):
@@ -130,25 +127,6 @@ class Sums:
             return 1.0
         length = math.sqrt(self.signal) * math.sqrt(self.energy)
         return self.product / length if length and math.isfinite(self.noise) else math.nan
-
-
-class SumsMetric(OutputMetric):
-    """A metric that follows from the sums of a floating-point output."""
-
-    def __init__(self) -> None:
-        self._sums = Sums()
-
-    def add(self, reference: Any, output: Any, place: str) -> None:
-        """Adds to the sums."""
-        self._sums.add_value(reference, output, place)
-
-    def value(self) -> float | None:
-        """None for an output that is not floating point."""
-        return self.of(self._sums) if self._sums.floating else None
-
-    @abstractmethod
-    def of(self, sums: Sums) -> float:
-        """The metric."""
 
 
 def _product(x: np.ndarray, y: np.ndarray) -> float:

@@ -28,7 +28,6 @@ class TopK(OutputMetric):
         self._rows = self._agreed = 0
 
     def add(self, reference: Any, output: Any, place: str) -> None:
-        """Counts rows, of outputs that have any."""
         is_tensor = isinstance(reference, np.ndarray) and reference.ndim > 0 and reference.shape[-1] > 0
         if not is_tensor or not is_floating(reference.dtype):
             return
@@ -48,7 +47,6 @@ class TopK(OutputMetric):
         self._agreed += int(np.count_nonzero(rank < self._k))
 
     def value(self) -> float | None:
-        """0 to 1."""
         return self._agreed / self._rows if self._rows else None
 
 

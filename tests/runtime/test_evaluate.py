@@ -175,7 +175,7 @@ def test_large_arrays_are_summed_up_like_small_ones() -> None:
     x[0, 7] = y[0, 7] = np.nan
     x[1, 9] = y[1, 9] = -np.inf
     sums = Sums()
-    sums.add(x, y)
+    sums.add_array(x, y)
     kept = np.isfinite(x)
     error = x[kept].astype(float) - y[kept]
     score = sums.score("y")
@@ -184,5 +184,5 @@ def test_large_arrays_are_summed_up_like_small_ones() -> None:
         10 * np.log10(np.sum(x[kept].astype(float) ** 2) / np.sum(error**2))
     )
     y[2, 33_000] = np.inf
-    sums.add(x, y)
+    sums.add_array(x, y)
     assert sums.sqnr_db == -math.inf
