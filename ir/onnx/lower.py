@@ -93,16 +93,15 @@ _REBUILT = frozenset({"node", "initializer", "sparse_initializer", "input", "out
 
 
 def _lower_graph(graph: Graph, proto: GraphProto) -> None:
+    """Fills an empty graph; ``CopyFrom`` copies what may be large once, ``extend`` several times."""
     origin = graph.proto if isinstance(graph.proto, GraphProto) else GraphProto(name=graph.name)
     copy_fields(origin, proto, leave_out=_REBUILT)
     for op in graph.ops():
         _lower_op(op, proto.node.add())
     constants = ordered_constants(graph, origin)
-    proto.initializer.extend(
-        value.const.renamed(value.name)
-        for value in (*constants.kept, *constants.new)
-        if value.const is not None
-    )
+    for value in (*constants.kept, *constants.new):
+        if value.const is not None:
+            proto.initializer.add().CopyFrom(value.const.renamed(value.name))
     proto.sparse_initializer.extend(sparse for sparse, _ in constants.sparse)
     proto.input.extend(declared(graph.inputs, origin.input))
     proto.output.extend(declared([value for value in graph.outputs if value is not None], origin.output))
@@ -171,7 +170,7 @@ def _lower_op(op: Op, node: NodeProto) -> None:
         if attribute.type in GRAPH_TYPES and attribute.name not in op.attributes:
             _lower_subgraphs(op, attribute, node.attribute.add())
         else:
-            node.attribute.append(attribute)
+            node.attribute.add().CopyFrom(attribute)
 
 
 def ordered_attributes(op: Op) -> list[AttributeProto]:
