@@ -24,8 +24,8 @@ from qc.runtime import OrtExecutor
 LENGTHS = (800, 1600, 3200, 6400)
 REQUESTS = {
     "min-max": Observation(),
-    "histogram": Observation(histogram=True),
-    "moments": Observation(moments=True),
+    "histogram": Observation("histogram"),
+    "moments": Observation("moments"),
 }
 GROWTH_LIMIT = 2.0
 
@@ -35,7 +35,7 @@ def measure(length: int, request: Observation) -> float:
     model = chain(length)
     names = [name for node in model.graph.node for name in node.output]
     start = time.process_time()
-    OrtExecutor(threads=1).observe(model, dict.fromkeys(names, request), [{"x": np.ones(4, np.float32)}])
+    OrtExecutor(threads=1).observe(model, dict.fromkeys(names, (request,)), [{"x": np.ones(4, np.float32)}])
     return time.process_time() - start
 
 

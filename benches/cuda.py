@@ -34,7 +34,7 @@ from qc.runtime import OrtExecutor, choose_provider, open_session
 
 LIMIT = 1.3  # of FakeQuantize, in copies of the tensor
 OPS_IN_A_ROW = 20
-CALIBRATIONS = {"min-max": Observation(), "histogram": Observation(histogram=True)}
+CALIBRATIONS = {"min-max": Observation(), "histogram": Observation("histogram")}
 STATISTICS = ("minimum", "maximum", "count", "nonfinite", "histogram")
 GRID = {
     "scale": np.array(0.05, np.float32),
@@ -157,7 +157,7 @@ def measure_network(name: str, rounds: int, provider: str) -> tuple[float, dict[
     ratios = {"simulation": simulated / seconds}
     for kind, request in CALIBRATIONS.items():
         laps = Laps(rounds)
-        requests = dict.fromkeys(observed(compiled), request)
+        requests = dict.fromkeys(observed(compiled), (request,))
         OrtExecutor(provider=provider).observe(compiled.float_model, requests, laps)
         ratios[kind] = laps.median() / fed
     return seconds * 1000, ratios

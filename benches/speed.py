@@ -74,12 +74,12 @@ def single(model: onnx.ModelProto, threads: int) -> Callable[[], object]:
     return lambda: session.run(None, feed)
 
 
-def observed(compiled: qc.Compiled, histogram: bool) -> dict[str, Observation]:
+def observed(compiled: qc.Compiled, histogram: bool) -> dict[str, set[Observation]]:
     """What calibration collects: of the activations that the compiled model quantizes."""
     graph = compiled.float_model.graph
     made = {name for node in graph.node for name in node.output} | {value.name for value in graph.input}
     sites = [node.input[0] for node in compiled.model.graph.node if node.op_type == "QuantizeLinear"]
-    return {name: Observation(histogram) for name in sites if name in made}
+    return {name: {Observation("histogram" if histogram else "range")} for name in sites if name in made}
 
 
 class Laps:

@@ -6,10 +6,10 @@ runtime computed them, and on which device, is no concern of theirs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Self, runtime_checkable
+from typing import Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 import onnx
@@ -21,29 +21,76 @@ Feed = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Observation:
-    """What to collect of one tensor.
+class Patches:
+    """What the kernel of a convolution sees of its input ``(batch, channels, *spatial)``.
+
+    The features of a patch are in the order of the weight ``(out, channels / group, *kernel)``: channels of
+    the group, and within each the places of the kernel.
 
     Attributes:
-        histogram: also count how often each value occurs (see :meth:`Statistics.histogram`).
-        axis: collect minimum and maximum for each index along this axis, counted from 0; None for one pair
-            over the whole tensor. A histogram is always of the whole tensor.
-        moments: also collect sums and sums of squares, of the whole tensor or for each index along ``axis``.
-        gram: also collect sums, and the sum of the products of each two channels (the Gram matrix of the
-            tensor as rows of channels); needs ``axis``.
-
-    Raises:
-        UsageError: ``gram`` without ``axis``.
+        kernel: its lengths along the spatial axes.
+        strides, dilations: along them; empty for 1.
+        pads: before each spatial axis, then after each; empty for 0.
+        group: how many groups the channels are divided into.
+        auto_pad: ``NOTSET``, ``VALID``, ``SAME_UPPER`` or ``SAME_LOWER``.
     """
 
-    histogram: bool = False
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...] = ()
+    dilations: tuple[int, ...] = ()
+    pads: tuple[int, ...] = ()
+    group: int = 1
+    auto_pad: str = "NOTSET"
+
+
+Kind = Literal["range", "histogram", "moments", "gram"]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One thing to collect of a tensor. The range of the tensor is always among what is collected.
+
+    Attributes:
+        kind: ``range``: minimum and maximum, and their averages over the feeds; ``histogram``: also how often
+            each value of the whole tensor occurs; ``moments``: also sums and sums of squares; ``gram``: also
+            sums, and the sums of the products of each two features (the Gram matrix of the tensor as rows of
+            features).
+        axis: collect it for each index along this axis, counted from 0, which are the features of a Gram
+            matrix; None for the whole tensor.
+        patches: the features of a Gram matrix are those of patches.
+
+    Raises:
+        UsageError: a histogram with an axis, a Gram matrix without features, or patches for something else.
+    """
+
+    kind: Kind = "range"
     axis: int | None = None
-    moments: bool = False
-    gram: bool = False
+    patches: Patches | None = None
 
     def __post_init__(self) -> None:
-        if self.gram and self.axis is None:
-            raise UsageError("a Gram matrix is over the channels of a tensor; give their axis")
+        if self.kind == "histogram" and self.axis is not None:
+            raise UsageError("a histogram is of a whole tensor; observe ranges along an axis beside it")
+        if self.kind == "gram" and (self.axis is None) == (self.patches is None):
+            raise UsageError("a Gram matrix is over features of a tensor; give their axis, or patches")
+        if self.kind != "gram" and self.patches is not None:
+            raise UsageError("patches are the features of a Gram matrix; observe it")
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the whole tensor is looked at, without axis and features."""
+        return self.axis is None and self.patches is None
+
+
+Requests = Mapping[str, Collection[Observation]]
+"""What to collect of each tensor, by its name."""
+
+Request = tuple[str, Observation]
+"""A tensor, and one thing to collect of it."""
+
+
+def asked_of(requests: Requests) -> list[Request]:
+    """Each tensor with each of its observations, once and always in the same order."""
+    return [(name, one) for name, asked in requests.items() for one in sorted(set(asked), key=repr)]
 
 
 @runtime_checkable
@@ -78,6 +125,8 @@ class Statistics(Protocol):
     def above(self, limit: float) -> Self:
         """The statistics of the values above ``limit`` alone, as far as the bins of the histogram tell.
 
+        Averages over the feeds and moments stay those of all values.
+
         Raises:
             UsageError: no histogram was asked for when the values were observed.
         """
@@ -89,9 +138,9 @@ class Statistics(Protocol):
         """
 
     def mean(self) -> np.ndarray:
-        """The mean of all elements, float64, of the shape of ``minimum``; zero if there are none.
+        """The mean of all elements, or of each feature of a Gram matrix; float64, zero if there are none.
 
-        NaN and infinity count as zero.
+        The shape is that of ``minimum``, for patches ``(groups, features)``. NaN and infinity count as zero.
 
         Raises:
             UsageError: neither moments nor a Gram matrix were asked for when the values were observed.
@@ -100,7 +149,8 @@ class Statistics(Protocol):
     def second_moment(self) -> np.ndarray:
         """The mean of the squares, as :meth:`mean`; with a Gram matrix that of the products, symmetric.
 
-        A Gram matrix is of shape ``(channels, channels)``, and its means are over all positions of a channel.
+        A Gram matrix is of shape ``(features, features)``, for patches ``(groups, features, features)``, and
+        its means are over all positions of a feature.
 
         Raises:
             UsageError: as for :meth:`mean`.
@@ -130,23 +180,23 @@ class Executor(Protocol):
     def observe(
         self,
         model: onnx.ModelProto,
-        requests: Mapping[str, Observation],
+        requests: Requests,
         data: Iterable[Feed],
         *,
         base_dir: Path | None = None,
         on_feeds: Callable[[int], None] | None = None,
-    ) -> Mapping[str, Statistics]:
+    ) -> Mapping[Request, Statistics]:
         """Runs ``model`` on every feed and summarizes the requested tensors, bodies included.
 
         Args:
             model: the float model; it is not changed.
-            requests: what to collect, by tensor name.
+            requests: what to collect.
             data: the feeds; at least one.
             base_dir: the folder that external data of ``model`` is relative to.
             on_feeds: called now and then with the number of feeds that were done since the last call.
 
         Returns:
-            Statistics in the order of ``requests``.
+            Statistics by tensor and observation, in the order of :func:`asked_of`.
 
         Raises:
             UsageError: the model has no such tensor.

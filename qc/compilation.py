@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from qc.passes import Instrument, Pipeline, PipelineFile, Progress
     from qc.passes.framework.target import Target
     from qc.passes.quantize.precision.rules import Rule
-    from qc.runtime import ModelStatistics, OrtExecutor
-    from qc.runtime.executors.sharing import SharingExecutor
+    from qc.runtime import OrtExecutor, Recording
 
     from .compiled import Compiled
 
@@ -90,7 +89,7 @@ class Compilation:
     )
     seed: Annotated[int, Ge(0)] = option(0, "Seed of every random choice.", metavar="N")
     executor: Executor | None = None
-    statistics: ModelStatistics | str | Path | None = None
+    statistics: Recording | str | Path | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.precision, Iterable) and not isinstance(self.precision, str):
@@ -127,7 +126,7 @@ class Compilation:
         said: list[str] = []
         if self.statistics is not None:
             executor = recorded = RecordedExecutor.of(executor, self.statistics)
-            said += notes.missing_samples(recorded.statistics)
+            said += notes.missing_samples(recorded.recording)
             data = () if data is None else data
         context = PassContext(
             data=data if data is None or isinstance(data, Data) else load_data(data, model_inputs(ir.origin)),
@@ -169,7 +168,7 @@ class Compilation:
                 raise UsageError(f"two targets are named '{name}'; results are known by that name")
         return compile_together([replace(self, target=target) for target in found])
 
-    def observe(self, also_for: Iterable[str | Path | Target] = ()) -> ModelStatistics:
+    def observe(self, also_for: Iterable[str | Path | Target] = ()) -> Recording:
         """Runs the pipeline up to its calibration, and gives back the statistics that are collected there.
 
         See :func:`qc.observe`.
@@ -180,25 +179,17 @@ class Compilation:
 
         file = self.chosen_pipeline()
         until = replace(file, pipeline=until_calibration(file))
-        recorder = Recorder(self.executor or self.ort_executor(identify_feeds=True))  # type: ignore[arg-type]
+        recorder = Recorder(self.executor or self.ort_executor(identify_feeds=True), widens=True)
         first = replace(
             self, pipeline=until, precision=(), allow_unquantized=True, executor=recorder, statistics=None
         )
 
-        def compiled(one: Compilation, executor: SharingExecutor) -> Compiled:
-            if executor.planned_models > 1:  # to be told before the data is read, which can take hours
-                raise UsageError(
-                    f"pipeline '{file.name}': its passes before the statistics make another model for "
-                    "another target; observe for one target at a time"
-                )
-            return one.compile()
-
-        compile_together([first, *(replace(first, target=other) for other in also_for)], compiled)
-        if recorder.statistics is None:
+        compile_together([first, *(replace(first, target=other) for other in also_for)])
+        if not recorder.recording.models:
             raise UsageError(
                 f"pipeline '{file.name}': the calibration asks for no statistics; it has nothing to calibrate"
             )
-        return recorder.statistics
+        return recorder.recording
 
     def dump(self, folder: str | Path) -> None:
         """Writes the compilation into a folder that exists, so that :meth:`load` has all that it takes.
@@ -280,7 +271,7 @@ class Compilation:
 
 def compile_together(
     compilations: Sequence[Compilation],
-    compile: Callable[[Compilation, SharingExecutor], Compiled] = lambda one, executor: one.compile(),
+    compile: Callable[[Compilation], Compiled] = lambda one: one.compile(),
 ) -> dict[str, Compiled]:
     """Compiles one model for several targets with one pass over the data.
 
@@ -291,17 +282,17 @@ def compile_together(
     Returns:
         The results by the name of the target.
     """
-    from qc.runtime.executors.sharing import SharingExecutor
+    from qc.runtime import Recorder
 
-    first = compilations[0]
-    executor = SharingExecutor(first.executor or first.ort_executor())
+    executor = compilations[0].executor or compilations[0].ort_executor()
+    executor = executor if isinstance(executor, Recorder) else Recorder(executor)
     compilations = [replace(one, executor=executor) for one in compilations]
     for compilation in compilations if len(compilations) > 1 else ():
         executor.plan(replace(compilation, instruments=(), progress=None).compile)
     results: dict[str, Compiled] = {}
     for compilation in compilations:
         before = executor.passes
-        compiled = compile(compilation, executor)
+        compiled = compile(compilation)
         name = compiled.target.name
         if results and executor.passes > before:
             compiled.notes.append(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from qc.passes import Pipeline, PipelineFile
     from qc.passes.framework.target import Target
-    from qc.runtime import ModelStatistics
+    from qc.runtime import Recording
 
     from .compiled import Compiled
 
@@ -86,7 +86,7 @@ def observe(
     data: object,
     also_for: Iterable[str | Path | Target] = (),
     **settings: Any,
-) -> ModelStatistics:
+) -> Recording:
     """Runs a pipeline up to its calibration and gives back the statistics that are collected there.
 
     Histograms are always among them, so that any method can calibrate on them later:
@@ -102,8 +102,7 @@ def observe(
             can be merged in twice.
 
     Raises:
-        UsageError: the pipeline has no calibration, or one that looks at tensors themselves; or the passes
-            before it make other models for other targets.
+        UsageError: the pipeline has no calibration, or one that looks at tensors themselves.
         QcError: what :func:`qc.compile` raises.
     """
     return Compilation(model, pipeline, data=data, **settings).observe(also_for)

@@ -30,7 +30,7 @@ from qc.passes import Combinator, Pipeline, PipelineFile, dumps, load_pipeline_f
 from qc.passes.framework.options import paths
 from qc.passes.framework.pipeline import Step
 from qc.passes.framework.target import Target
-from qc.runtime import ModelStatistics, load_data, model_inputs
+from qc.runtime import Recording, load_data, model_inputs
 
 # What a folder holds.
 MODEL = "model.onnx"
@@ -86,7 +86,7 @@ def write(
     pipeline: PipelineFile,
     target: Target,
     data: object,
-    statistics: ModelStatistics | str | Path | None,
+    statistics: Recording | str | Path | None,
     settings: Mapping[str, object],
 ) -> None:
     """Writes a compilation; ``model`` comes with the folder of its external data."""
@@ -95,8 +95,8 @@ def write(
     (folder / PIPELINE).write_text(dumps(_with_files(pipeline, _Copies(folder).bring_in)), encoding="utf-8")
     feeds = _write_feeds(folder / FEEDS, _some_feeds(data, proto)) if data is not None else None
     if statistics is not None:
-        if not isinstance(statistics, ModelStatistics):
-            statistics = ModelStatistics.load(statistics)
+        if not isinstance(statistics, Recording):
+            statistics = Recording.load(statistics)
         statistics.save(folder / STATISTICS)
     Contents(
         versions=current_versions(),

@@ -10,14 +10,14 @@ from qc.passes import Pipeline
 from qc.passes.conformance import violations
 from qc.passes.framework.target import Target
 from qc.passes.quantize.insert_quantizers import InsertQuantizers
-from qc.runtime import ModelStatistics
+from qc.runtime import Recording
 
 from .report.words import count
 
 _NAMED = 12  # ops in a note
 
 
-def missing_samples(statistics: ModelStatistics) -> list[str]:
+def missing_samples(statistics: Recording) -> list[str]:
     """A note on statistics of one shard, or of some, of the data."""
     if not statistics.missing_feeds:
         return []

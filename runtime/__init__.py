@@ -7,7 +7,8 @@ from .evaluation.evaluate import CandidateScore, Evaluation, MetricScore, evalua
 from .evaluation.harm import Harm, harm
 from .evaluation.simulation import SimulatedQuantizer, Simulation
 from .executors.in_process import OrtExecutor
-from .executors.recorded import RecordedExecutor, Recorder
+from .executors.recorded import RecordedExecutor
+from .executors.recorder import Recorder
 from .executors.segments import SegmentRunner
 from .executors.sharded import ShardedExecutor, process_executor
 from .metrics.metric import Metric, OutputMetric
@@ -21,7 +22,7 @@ from .sessions.providers import choose_provider
 from .sessions.runnable import OpenModel, Runnable
 from .speed.bench import Benchmark, ModelCost, bench
 from .speed.latency import Latency
-from .statistics.model import ModelStatistics
+from .statistics.model import ModelStatistics, Recording
 from .statistics.tensor import TensorStatistics
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "OutputScore",
     "RecordedExecutor",
     "Recorder",
+    "Recording",
     "Runnable",
     "SegmentRunner",
     "ShardedExecutor",

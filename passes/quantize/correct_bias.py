@@ -98,10 +98,11 @@ def _float_means(
     model: Model, layers: list[Layer], feeds: list[Feed], context: PassContext
 ) -> dict[Layer, np.ndarray]:
     """The mean of each channel of the results in the float model; float64."""
-    requests = {one.result.name: Observation(moments=True, axis=one.output_axis) for one in layers}
+    requests = {layer: (layer.result.name, Observation("moments", layer.output_axis)) for layer in layers}
     executor = context.required_executor()
-    found = executor.observe(lower(model), requests, feeds, base_dir=model.base_dir)
-    return {layer: found[layer.result.name].mean() for layer in layers}
+    asked = {name: (observation,) for name, observation in requests.values()}
+    found = executor.observe(lower(model), asked, feeds, base_dir=model.base_dir)
+    return {layer: found[request].mean() for layer, request in requests.items()}
 
 
 def _mean(arrays: Sequence[np.ndarray], axis: int) -> np.ndarray:

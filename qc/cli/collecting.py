@@ -17,7 +17,7 @@ from qc.passes.quantize.calibration.calibration import CalibrationPass
 from qc.progress import RichProgress
 from qc.report.terminal import Fact, facts_grid
 from qc.report.words import count, file_size, printable
-from qc.runtime import ModelStatistics, OrtExecutor, ShardedExecutor, choose_provider, process_executor
+from qc.runtime import OrtExecutor, Recording, ShardedExecutor, choose_provider, process_executor
 
 from .files import FileType, InputFile, WordType, check_outputs, toml_files, writing
 from .option_types import MOST_WORKERS, CountType
@@ -157,20 +157,18 @@ def observe_command(
 def merge_command(files: tuple[str, ...], output: Path, quiet: bool) -> None:
     """Merges statistics of parts of the data, exactly and in any order; no sample may be in two of them."""
     check_outputs([output], [InputFile(Path(file), "an input") for file in files])
-    merged = reduce(ModelStatistics.merge, (ModelStatistics.load(file) for file in files))
+    merged = reduce(Recording.merge, (Recording.load(file) for file in files))
     _write(merged, output, quiet)
 
 
-def _write(
-    statistics: ModelStatistics, output: Path, quiet: bool, part: tuple[int, int] | None = None
-) -> None:
+def _write(statistics: Recording, output: Path, quiet: bool, part: tuple[int, int] | None = None) -> None:
     with writing(output):
         statistics.save(output)
     if quiet:
         return
     samples = count(len(statistics.feeds), "sample")
     facts: list[Fact] = [
-        ("tensors", str(len(statistics))),
+        ("tensors", str(statistics.tensors)),
         ("data", samples if part is None else f"{samples}, part {part[0]} of {part[1]}"),
         ("wrote", f"{printable(str(output))}, {file_size(output.stat().st_size)}"),
     ]

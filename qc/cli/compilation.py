@@ -17,7 +17,6 @@ from qc.compiled import Compiled
 from qc.coverage import CoverageError
 from qc.ir.base.files import atomic_write
 from qc.ir.errors import UsageError
-from qc.ir.executor import Executor
 from qc.passes import PipelineFile
 from qc.passes.framework.target import Target, load_target
 from qc.progress import RichProgress
@@ -145,7 +144,7 @@ def _others(job: Job, pipeline: PipelineFile, wishes: Wishes, output: Path) -> d
 def _compile(compilation: Compilation, others: Iterable[Target]) -> list[Compiled]:
     """The result for the main target, which is watched, and those for the others."""
 
-    def compiled(one: Compilation, _: Executor | None = None) -> Compiled:
+    def compiled(one: Compilation) -> Compiled:
         try:
             return one.compile()
         except CoverageError as error:

@@ -61,7 +61,7 @@ int guarded(QcError* error, const Action& action) {
 }  // namespace
 
 // A number that changes with the functions here or the operators; runtime/native/library.py has the same.
-QC_EXPORT int qc_interface() { return 1; }
+QC_EXPORT int qc_interface() { return 2; }
 
 QC_EXPORT int qc_fake_quantize(const QcTensor* x, const char* type, const QcQuantizer* quantizer,
                                const QcTensor* scale, const QcTensor* zero_point, const QcTensor* limits, void* y,
@@ -88,6 +88,11 @@ QC_EXPORT int qc_observe(const QcTensor* x, const char* type, std::int64_t axis,
 QC_EXPORT void qc_add_counts(const std::int64_t* bins, const std::int64_t* counts, std::int64_t number,
                              std::int64_t* histogram) {
   for (std::int64_t i = 0; i < number; ++i) histogram[bins[i]] += counts[i];
+}
+
+// Adds a finite number to each of some exact sums, of which all first digits come first; see exact_sum.py.
+QC_EXPORT void qc_add_exact(const double* x, std::int64_t number, std::int16_t* top, std::int64_t* digits) {
+  qc::element_loops().sums->add_exact(x, static_cast<std::size_t>(number), top, digits);
 }
 
 // Names of the usable instruction sets, best first, separated by commas.

@@ -39,8 +39,26 @@ constexpr std::int32_t kKeyOfInfinity = 0x7f800000;
 constexpr std::int32_t kKeyOfMinusInfinity = -0x7f800000 - 1;
 constexpr Extremes kNoExtremes = {kKeyOfInfinity, kKeyOfMinusInfinity};
 
+// Features are multiplied in strips of so many, each row by row.
+constexpr std::size_t kStrip = 16;
+
+// Sums in float64; see sum_loops.cpp.
+struct SumLoops {
+  // Adds the finite elements of x and their squares to one sum each, or to one for each element.
+  void (*add_run)(const float* x, std::size_t count, double* sum, double* square);
+  void (*add_each)(const float* x, std::size_t count, double* sums, double* squares);
+
+  // tile[i][j] = the sum over rows of left[row][i] * right[row][j]; all have kStrip columns, and left and right
+  // float32 numbers.
+  void (*multiply_strips)(const double* left, const double* right, std::size_t rows, double* tile);
+
+  // Adds a finite number to each of some exact sums, of which all first digits come first.
+  void (*add_exact)(const double* x, std::size_t count, std::int16_t* top, std::int64_t* digits);
+};
+
 struct ElementLoops {
   const char* name;
+  const SumLoops* sums;
 
   // y = fake quantization of x, in runs of elements that share a scale and a zero point; the last run may be
   // shorter. x and y have elements of the rule's type, and are equal or do not overlap.

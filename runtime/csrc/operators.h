@@ -285,12 +285,13 @@ struct ObserveOp : TypedOp {
   }
 };
 
+constexpr ElementType kElementTypes[] = {ElementType::float32, ElementType::float16, ElementType::bfloat16};
 using Operators = std::vector<std::unique_ptr<ort::Op>>;
 
 template <class Device>
 Operators operators_of(const ort::Api& api) {
   Operators operators;
-  for (const ElementType type : {ElementType::float32, ElementType::float16, ElementType::bfloat16}) {
+  for (const ElementType type : kElementTypes) {
     operators.push_back(std::make_unique<FakeQuantizeOp<Device>>(type, api));
     operators.push_back(std::make_unique<ObserveOp<Device>>(type, api));
   }

@@ -85,7 +85,10 @@ struct Api {
   void (*ReleaseStatus)(Status* status);
   Unused unused_94[5];
   void (*ReleaseTensorTypeAndShapeInfo)(TensorInfo* info);
-  Unused unused_100[93];
+  Unused unused_100[63];
+  Status* (*KernelInfoGetAttributeArray_int64)(const KernelInfo* info, const char* name, std::int64_t* list,
+                                               std::size_t* size);
+  Unused unused_164[29];
   Status* (*KernelContext_GetGPUComputeStream)(const KernelContext* context, void** result);
   Unused unused_194[74];
   Status* (*ShapeInferContext_GetInputTypeShape)(const ShapeContext* context, std::size_t index, TensorInfo** result);
@@ -136,6 +139,7 @@ constexpr auto kFloat32 = static_cast<TensorElement>(1);
 constexpr auto kInt32 = static_cast<TensorElement>(6);
 constexpr auto kInt64 = static_cast<TensorElement>(7);
 constexpr auto kFloat16 = static_cast<TensorElement>(10);
+constexpr auto kFloat64 = static_cast<TensorElement>(11);
 constexpr auto kBfloat16 = static_cast<TensorElement>(16);
 constexpr auto kRequired = static_cast<Occurrence>(0);
 constexpr auto kOptional = static_cast<Occurrence>(1);
@@ -160,6 +164,7 @@ QC_ORT_POSITION(KernelContext_GetInput, 90);
 QC_ORT_POSITION(KernelContext_GetOutput, 91);
 QC_ORT_POSITION(ReleaseStatus, 93);
 QC_ORT_POSITION(ReleaseTensorTypeAndShapeInfo, 99);
+QC_ORT_POSITION(KernelInfoGetAttributeArray_int64, 163);
 QC_ORT_POSITION(KernelContext_GetGPUComputeStream, 193);
 QC_ORT_POSITION(ShapeInferContext_GetInputTypeShape, 268);
 QC_ORT_POSITION(ShapeInferContext_SetOutputTypeShape, 270);

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
@@ -22,11 +22,11 @@ from pathlib import Path
 import onnxruntime as ort
 
 from qc.ir.errors import DataError, UsageError
-from qc.ir.executor import Feed, Observation
+from qc.ir.executor import Feed, Request
 
 from ..data.load import NumberedFeeds
 from ..protos.detach import ModelParts
-from ..statistics.model import ModelStatistics
+from ..statistics.model import ModelStatistics, Recording
 from .fingerprint import feed_fingerprint, model_fingerprint
 from .observer import Observer, OnFeeds
 
@@ -38,7 +38,7 @@ _WORK_PER_WRITING = 20  # seconds of collecting for each second of writing
 
 def cache_key(
     model: ModelParts,
-    requests: Mapping[str, Observation],
+    requests: Sequence[Request],
     optimize: bool,
     allow_nonfinite: bool,
     provider: str,
@@ -51,7 +51,7 @@ def cache_key(
         allow_nonfinite,
         provider,
         model_fingerprint(*model),
-        list(requests.items()),
+        list(requests),
     )
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
@@ -100,7 +100,7 @@ class Checkpoints:
         if not path.exists():
             return None
         try:
-            return ModelStatistics.load(path)
+            return Recording.load(path).models[0]
         except DataError as error:
             self._note(f"a file of the cache cannot be used, so that calibration starts again: {error}")
             return None
@@ -152,7 +152,7 @@ class _Run:
     def _save(self) -> ModelStatistics:
         start = time.monotonic()
         statistics = self._statistics()
-        statistics.save(self._path)
+        Recording((statistics,)).save(self._path)
         self._is_saved = True
         self._last = time.monotonic()
         self._cost = self._last - start

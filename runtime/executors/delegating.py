@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
-from onnx import ModelProto
 
-from qc.ir.executor import Executor, Feed, Segments
+from qc.ir.executor import Executor, Segments
 
 
 class DelegatingExecutor:
-    """What an executor with an ``inner`` one hands on."""
+    """What an executor with an ``inner`` one hands on as it is; see the protocol."""
 
     inner: Executor
 
-    def run(
-        self,
-        model: ModelProto,
-        data: Iterable[Feed],
-        outputs: Sequence[str] | None = None,
-        *,
-        base_dir: Path | None = None,
-    ) -> Iterator[dict[str, np.ndarray]]:
-        """Runs ``model`` with ``inner``; see the protocol."""
-        return self.inner.run(model, data, outputs, base_dir=base_dir)
+    def run(self, *given: Any, **named: Any) -> Iterator[dict[str, np.ndarray]]:
+        """Runs a model with ``inner``."""
+        return self.inner.run(*given, **named)
 
-    def element_types(
-        self, model: ModelProto, names: Sequence[str], *, base_dir: Path | None = None
-    ) -> dict[str, int]:
-        """Asks ONNX Runtime with ``inner``; see the protocol."""
-        return self.inner.element_types(model, names, base_dir=base_dir)
+    def element_types(self, *given: Any, **named: Any) -> dict[str, int]:
+        """Asks the runtime with ``inner``."""
+        return self.inner.element_types(*given, **named)
 
-    def segments(self, model: ModelProto, feeds: Sequence[Feed], *, base_dir: Path | None = None) -> Segments:
-        """Opens ``model`` with ``inner``; see the protocol."""
-        return self.inner.segments(model, feeds, base_dir=base_dir)
+    def segments(self, *given: Any, **named: Any) -> Segments:
+        """Opens a model with ``inner``."""
+        return self.inner.segments(*given, **named)

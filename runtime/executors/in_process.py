@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
 from onnx import ModelProto
 
-from qc.ir.executor import Feed, Observation
+from qc.ir.executor import Feed, Request, Requests, asked_of
 
 from ..data.inputs import model_inputs
 from ..data.load import NumberedFeeds, load_data
@@ -20,6 +22,7 @@ from ..protos.parts import expose_tensors
 from ..sessions.open import element_type, open_session
 from ..sessions.providers import choose_provider
 from ..statistics.model import ModelStatistics
+from .budget import bytes_of, features_of, split_by_memory
 from .checkpoints import Checkpoints, OnNote, cache_key
 from .device_sums import carry_histograms
 from .observer import Observer, OnFeeds, run_on
@@ -38,6 +41,8 @@ class OrtExecutor:
         identify_feeds: let statistics say which feeds are in them, so that none is merged in twice.
         cache: a folder for statistics, with which calibration goes on where it was killed, and is not done
             again for the same model, data and tensors; see :mod:`qc.runtime.executors.checkpoints`.
+        memory: about how many bytes statistics may take while they are collected; where they need more, the
+            data are read several times. None for no limit. A request that alone needs more gets it.
         on_note: called with a sentence for the user, such as that a file of the cache is damaged.
     """
 
@@ -47,12 +52,13 @@ class OrtExecutor:
     provider: str = "cpu"
     identify_feeds: bool = False
     cache: Path | None = None
+    memory: int | None = None
     on_note: OnNote | None = None
 
     def observe(
         self,
         model: ModelProto,
-        requests: Mapping[str, Observation],
+        requests: Requests,
         data: Iterable[Feed],
         *,
         base_dir: Path | None = None,
@@ -62,19 +68,29 @@ class OrtExecutor:
 
         A constant is counted once for every feed, as any other tensor.
         """
-        if not requests:
+        asked = asked_of(requests)
+        if not asked:
             return ModelStatistics({})
         parts = ModelParts.of(model, base_dir)
-        return self.observe_parts(parts, requests, load_data(data, model_inputs(model)), on_feeds)
+        return self.observe_parts(parts, asked, load_data(data, model_inputs(model)), on_feeds)
 
     def observe_parts(
         self,
         model: ModelParts,
-        requests: Mapping[str, Observation],
+        requests: Sequence[Request],
         data: NumberedFeeds,
         on_feeds: OnFeeds | None = None,
     ) -> ModelStatistics:
         """Like :meth:`observe`, of a model that was taken apart to be sent elsewhere."""
+        *first, last = [requests] if self.memory is None else self._passes(model, requests, data, self.memory)
+        found = [self._observe_once(model, part, data, None) for part in first]
+        found.append(self._observe_once(model, last, data, on_feeds))
+        together = reduce(ModelStatistics.beside, found)
+        return replace(together, tensors={request: together[request] for request in requests})
+
+    def _observe_once(
+        self, model: ModelParts, requests: Sequence[Request], data: NumberedFeeds, on_feeds: OnFeeds | None
+    ) -> ModelStatistics:
         if self.cache is None:
             observer = self.observer(model, requests)
             for number, feed in data.numbered():
@@ -86,20 +102,35 @@ class OrtExecutor:
         checkpoints = Checkpoints(self.cache, key, self.on_note)
         return checkpoints.observe(lambda: self.observer(model, requests), data, on_feeds)
 
-    def observer(self, model: ModelParts, requests: Mapping[str, Observation]) -> Observer:
+    def _passes(
+        self, model: ModelParts, requests: Sequence[Request], data: NumberedFeeds, memory: int
+    ) -> list[list[Request]]:
+        """The requests of each pass; how large Gram matrices are is seen on the first feed."""
+        features = {request: features_of(request) for request in requests if request[1].kind == "gram"}
+        sizes: dict[Request, int] = {}
+        if features:
+            observer = self.observer(model, list(dict.fromkeys(features.values())))
+            for number, feed in islice(data.numbered(), 1):
+                observer.add(number, feed)
+            seen = observer.statistics()
+            sizes = {request: seen[asked].minimum.size for request, asked in features.items()}
+        return split_by_memory({one: bytes_of(one[1], sizes.get(one, 1)) for one in requests}, memory)
+
+    def observer(self, model: ModelParts, requests: Sequence[Request]) -> Observer:
         """A session that collects what is requested, on one feed after the other.
 
         Raises:
             UsageError, ModelError: as for :meth:`observe`.
         """
-        observed, outputs = add_observers(model.light, requests)
+        observed, groups = add_observers(model.light, requests)
         on_gpu = choose_provider(self.provider) == "cuda"
-        carried = list(outputs.histograms.values()) if on_gpu else []  # else they would be copied every time
+        histograms = [group.names["histogram"] for group in groups if "histogram" in group.names]
+        carried = histograms if on_gpu else []  # else they would be copied every time
         if carried:
             carry_histograms(observed, carried)
         session = self._open(observed, model.weights, model.base_dir, in_listed_order=True)
         identify = self.identify_feeds or self.cache is not None
-        return Observer(session, outputs, list(requests), not self.allow_nonfinite, identify, carried)
+        return Observer(session, groups, requests, not self.allow_nonfinite, identify, carried)
 
     def run(
         self,

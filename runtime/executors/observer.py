@@ -4,37 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnxruntime as ort
 
 from qc.ir.errors import DataError
-from qc.ir.executor import Feed
+from qc.ir.executor import Feed, Request
 
 from ..native.kernels import add_counts
-from ..observers.insert import ObserverOutputs, RangeOutputs
+from ..observers.insert import Group
 from ..sessions.open import accepted_by, run_session
-from ..statistics.exact_sum import ExactSum
 from ..statistics.model import ModelStatistics
-from ..statistics.tensor import BINS, Ranges, TensorStatistics
+from ..statistics.tensor import BINS, RunningSums, TensorStatistics
 from .device_sums import DeviceSums
 from .fingerprint import feed_fingerprint
 
 OnFeeds = Callable[[int], None]
 
-_NO_MOMENTS = (ExactSum.zero((1,)), ExactSum.zero((1,)))
-
 
 class Observer:
-    """Statistics of some tensors, growing with every feed."""
+    """Statistics of some tensors of a model, growing with every feed."""
 
     def __init__(
         self,
         session: ort.InferenceSession,
-        outputs: ObserverOutputs,
-        tensors: Sequence[str],
+        groups: Sequence[Group],
+        requests: Sequence[Request],
         strict: bool,
         identify: bool,
         carried: Sequence[str] = (),
@@ -42,17 +38,18 @@ class Observer:
         """Takes over a session of a model made by :func:`add_observers`.
 
         Args:
-            tensors: the tensors in the order of the results.
+            groups: where the model leaves what was requested.
+            requests: the requests in the order of the results.
             strict: whether NaN and infinity are errors.
             identify: whether to keep the fingerprints of the feeds.
             carried: the outputs with histograms that stay on the device, see :func:`carry_histograms`.
         """
         self._session = session
-        self._names = outputs.names()
-        self._tensors = tensors
+        self._names = [name for group in groups for name in group.names.values()]
+        self._requests = requests
         self._identify = identify
         self._feeds: list[tuple[int, int]] = []
-        self._sums = _Sums(outputs, strict)
+        self._sums = _Sums(groups, strict)
         self._on_device = DeviceSums(session, carried) if carried else None
 
     def add(self, number: int, feed: Feed) -> None:
@@ -73,7 +70,7 @@ class Observer:
         """The statistics of all feeds so far."""
         if self._on_device is not None:
             self._sums.add_histograms(dict(self._on_device.take()))
-        tensors = {tensor: self._sums.result(tensor) for tensor in self._tensors}
+        tensors = {request: self._sums.result(request) for request in self._requests}
         return ModelStatistics(tensors, np.array(self._feeds, np.uint64).reshape(-1, 2))
 
 
@@ -85,14 +82,21 @@ def run_on(session: ort.InferenceSession, feed: Feed, names: Sequence[str]) -> d
 class _Sums:
     """Adds up what the outputs of :func:`add_observers` say on each feed."""
 
-    def __init__(self, outputs: ObserverOutputs, strict: bool) -> None:
-        self._outputs = outputs
+    def __init__(self, groups: Sequence[Group], strict: bool) -> None:
         self._strict = strict
-        self._place = {tensor: place for place, tensor in enumerate(outputs.tensors)}
-        self._packed = Ranges()
-        self._channels = {tensor: Ranges() for tensor in outputs.channels}
-        self._bins = dict(zip(outputs.histograms, _zeros(len(outputs.histograms)), strict=True))
-        self._moments = dict.fromkeys(outputs.moments, _NO_MOMENTS)
+        self._running = [
+            (group, RunningSums(len(group.requests))) for group in groups if "histogram" not in group.names
+        ]
+        self._places = {
+            request: (sums, place)
+            for group, sums in self._running
+            for place, request in enumerate(group.requests)
+        }
+        histograms = {
+            group.requests[0]: group.names["histogram"] for group in groups if "histogram" in group.names
+        }
+        self._histograms = histograms
+        self._bins = dict(zip(histograms, _zeros(len(histograms)), strict=True))
 
     def add(self, results: dict[str, np.ndarray], feed: int) -> None:
         """Adds the results of feed number ``feed``, and takes the large ones out of them.
@@ -100,56 +104,33 @@ class _Sums:
         Raises:
             DataError: NaN or infinity, if strict.
         """
-        if self._outputs.tensors:
-            self._add(self._packed, self._outputs.packed, results, self._outputs.tensors, feed)
-        for tensor, names in self._outputs.channels.items():
-            self._add(self._channels[tensor], names, results, (tensor,), feed)
+        for group, sums in self._running:
+            found = {field: results.pop(name) for field, name in group.names.items()}
+            bad = np.flatnonzero(found["nonfinite"])
+            if self._strict and bad.size:
+                tensor, number = group.requests[bad[0]][0], found["nonfinite"][bad[0]]
+                raise DataError(
+                    f"tensor '{tensor}' holds {number} NaN or infinite values on feed {feed}; "
+                    "remove that sample or mend the model"
+                )
+            sums.add(found)
         self.add_histograms(results)
-        for tensor, moments in self._outputs.moments.items():
-            sums, products = self._moments[tensor]
-            # A body that did not run gives a single zero, which goes with sums of any shape.
-            self._moments[tensor] = (
-                sums.plus(results.pop(moments.sums)),
-                products.plus(results.pop(moments.products)),
-            )
 
     def add_histograms(self, results: dict[str, np.ndarray]) -> None:
         """Adds histograms, and takes them out of the results; those that stay on the device come later."""
-        for tensor, name in self._outputs.histograms.items():
+        for request, name in self._histograms.items():
             histogram = results.pop(name, None)
             if histogram is None:
                 continue
             if histogram.ndim == 2:
-                add_counts(histogram, self._bins[tensor])
+                add_counts(histogram, self._bins[request])
             elif histogram.size == BINS:  # from a body or a GPU; otherwise from a body that did not run
-                self._bins[tensor] += histogram
+                self._bins[request] += histogram
 
-    def _add(
-        self,
-        ranges: Ranges,
-        names: RangeOutputs,
-        results: Mapping[str, Any],
-        tensors: Sequence[str],
-        feed: int,
-    ) -> None:
-        nonfinite = results[names.nonfinite]
-        if self._strict and nonfinite.any():
-            first = int(np.flatnonzero(nonfinite)[0])
-            raise DataError(
-                f"tensor '{tensors[first]}' holds {nonfinite[first]} NaN or infinite values on feed {feed}; "
-                "remove that sample or mend the model"
-            )
-        ranges.add(results[names.minimum], results[names.maximum], results[names.finite], nonfinite)
-
-    def result(self, tensor: str) -> TensorStatistics:
-        """The statistics of one tensor over all feeds."""
-        bins = self._bins.get(tensor)
-        moments = self._moments.get(tensor)
-        if tensor in self._channels:
-            return self._channels[tensor].statistics(bins, moments=moments)
-        if moments is not None:  # of a whole tensor: one number, in an array
-            moments = moments[0][0], moments[1][0]
-        return self._packed.statistics(bins, self._place[tensor], moments)
+    def result(self, request: Request) -> TensorStatistics:
+        """The statistics of one request over all feeds."""
+        sums, place = self._places[request]
+        return sums.statistics(request[1], place, self._bins.get(request))
 
 
 def _zeros(histograms: int) -> np.ndarray:

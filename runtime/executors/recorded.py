@@ -2,64 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from onnx import ModelProto
 
 from qc.ir.errors import DataError, UsageError
-from qc.ir.executor import Executor, Feed, Observation
+from qc.ir.executor import Executor, Feed, Request, Requests, asked_of
 
 from ..protos.detach import ModelParts
-from ..statistics.model import ModelStatistics
+from ..statistics.model import Recording
+from ..statistics.tensor import TensorStatistics
 from .delegating import DelegatingExecutor
 from .fingerprint import model_fingerprint
-from .in_process import OrtExecutor
 from .observer import OnFeeds
-from .sharded import ShardedExecutor
 
 _NAMED = 3  # tensors in a message
-
-
-@dataclass
-class Recorder(DelegatingExecutor):
-    """An executor that keeps the statistics it collects. Implements :class:`qc.ir.executor.Executor`.
-
-    It collects histograms whether they are asked for or not, so that every method can calibrate on them.
-
-    Attributes:
-        inner: collects them; should identify feeds.
-        statistics: what was collected; None before that.
-    """
-
-    inner: OrtExecutor | ShardedExecutor
-    statistics: ModelStatistics | None = None
-
-    def observe(
-        self,
-        model: ModelProto,
-        requests: Mapping[str, Observation],
-        data: Iterable[Feed],
-        *,
-        base_dir: Path | None = None,
-        on_feeds: OnFeeds | None = None,
-    ) -> ModelStatistics:
-        """Collects, keeps and returns statistics; see the protocol.
-
-        Raises:
-            UsageError: it did so once already; only one calibration can be recorded.
-        """
-        if self.statistics is not None:
-            raise UsageError(
-                "tensors are observed more than once, by several passes or in another model for another "
-                "target, which cannot be recorded; observe for one target at a time"
-            )
-        wide = {name: replace(request, histogram=True) for name, request in requests.items()}
-        found = self.inner.observe(model, wide, data, base_dir=base_dir, on_feeds=on_feeds)
-        statistics = replace(found, model=model_fingerprint(*ModelParts.of(model, base_dir)))
-        self.statistics = statistics
-        return statistics
 
 
 @dataclass(frozen=True)
@@ -68,49 +27,52 @@ class RecordedExecutor(DelegatingExecutor):
 
     Attributes:
         inner: runs models.
-        statistics: what :class:`Recorder` kept.
+        recording: what :class:`Recorder` kept.
     """
 
     inner: Executor
-    statistics: ModelStatistics
+    recording: Recording
 
     @classmethod
-    def of(cls, inner: Executor, statistics: ModelStatistics | str | Path) -> RecordedExecutor:
+    def of(cls, inner: Executor, statistics: Recording | str | Path) -> RecordedExecutor:
         """Reads the statistics if they are in a file; raises DataError if it holds none, or no sample's."""
-        if not isinstance(statistics, ModelStatistics):
-            path, statistics = statistics, ModelStatistics.load(statistics)
-            if not len(statistics.feeds):
-                raise DataError(
-                    f"statistics '{path}' are of no sample; merge them with those of other shards"
-                )
-        return cls(inner, statistics)
+        if isinstance(statistics, Recording):
+            return cls(inner, statistics)
+        recording = Recording.load(statistics)
+        if not len(recording.feeds):
+            raise DataError(
+                f"statistics '{statistics}' are of no sample; merge them with those of other shards"
+            )
+        return cls(inner, recording)
 
     def observe(
         self,
         model: ModelProto,
-        requests: Mapping[str, Observation],
+        requests: Requests,
         data: Iterable[Feed],
         *,
         base_dir: Path | None = None,
         on_feeds: OnFeeds | None = None,
-    ) -> ModelStatistics:
+    ) -> dict[Request, TensorStatistics]:
         """The recorded statistics; ``data`` are not read.
 
         Raises:
-            UsageError: they were not recorded for this model, or not for a tensor that is asked for.
+            UsageError: they were not recorded for this model, or not what is asked for of a tensor.
         """
-        recorded = self.statistics
-        if recorded.model != model_fingerprint(*ModelParts.of(model, base_dir)):
+        recorded = self.recording.of(model_fingerprint(*ModelParts.of(model, base_dir)))
+        if recorded is None:
             raise UsageError(
                 "the statistics were collected on another model, or after other passes; collect them with "
                 "qc observe for this model, pipeline and target"
             )
-        missing = [name for name in requests if name not in recorded]
+        asked = asked_of(requests)
+        found = {request: answer for request in asked if (answer := recorded.answer(request)) is not None}
+        missing = [f"'{name}' ({one.kind})" for name, one in asked if (name, one) not in found]
         if missing:
-            named = ", ".join(f"'{name}'" for name in missing[:_NAMED])
             more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
             raise UsageError(
-                f"the statistics lack {named}{more}; collect them with qc observe for this model and "
-                "pipeline, and for all targets: the first with --target, the others with --also-for"
+                f"the statistics lack {', '.join(missing[:_NAMED])}{more}; collect them with qc observe for "
+                "this model and pipeline, and for all targets: the first with --target, the others with "
+                "--also-for"
             )
-        return replace(recorded, tensors={name: recorded[name] for name in requests})
+        return found

@@ -17,7 +17,7 @@ from pathlib import Path
 from onnx import ModelProto
 
 from qc.ir.errors import DataError, QcError
-from qc.ir.executor import Feed, Observation
+from qc.ir.executor import Feed, Request, Requests, asked_of
 
 from ..data.inputs import InputInfo, model_inputs
 from ..data.load import Data, Share, load_data
@@ -55,7 +55,7 @@ class ShardedExecutor(DelegatingExecutor):
     def observe(
         self,
         model: ModelProto,
-        requests: Mapping[str, Observation],
+        requests: Requests,
         data: Iterable[Feed],
         *,
         base_dir: Path | None = None,
@@ -66,13 +66,14 @@ class ShardedExecutor(DelegatingExecutor):
         Raises:
             QcError: a shard failed more than ``retries`` times for other reasons than an error of qc.
         """
-        if not requests:
+        asked = asked_of(requests)
+        if not asked:
             return ModelStatistics({})
         parts = ModelParts.of(model, base_dir)
         whole = load_data(data, model_inputs(model))
         executor = replace(self.inner, on_note=None)
         work = {
-            index: partial(_observe_shard, executor, parts, dict(requests), shard)
+            index: partial(_observe_shard, executor, parts, asked, shard)
             for index, shard in enumerate(_shards(whole, self.shards))
         }
         results = self._results(work, on_feeds)
@@ -217,7 +218,7 @@ def _shards(data: Data, count: int) -> Sequence[_NamedFeeds | _SentFeeds]:
 def _observe_shard(
     executor: OrtExecutor,
     model: ModelParts,
-    requests: dict[str, Observation],
+    requests: Sequence[Request],
     shard: _NamedFeeds | _SentFeeds,
 ) -> _ShardResult:
     """The work of one worker."""

@@ -93,6 +93,8 @@ def _library() -> ctypes.CDLL:
     ]
     library.qc_add_counts.argtypes = [pointer, pointer, ctypes.c_int64, pointer]
     library.qc_add_counts.restype = None
+    library.qc_add_exact.argtypes = [pointer, ctypes.c_int64, pointer, pointer]
+    library.qc_add_exact.restype = None
     library.qc_instruction_sets.restype = ctypes.c_char_p
     library.qc_use_instruction_set.argtypes = [ctypes.c_char_p]
     return library
@@ -196,6 +198,18 @@ def add_counts(sparse: np.ndarray, histogram: np.ndarray) -> None:
     """
     bins, counts = sparse
     _library().qc_add_counts(bins.ctypes.data, counts.ctypes.data, bins.size, histogram.ctypes.data)
+
+
+def add_exact(numbers: np.ndarray, top: np.ndarray, digits: np.ndarray) -> None:
+    """Adds a finite number to each of some exact sums, which are changed; see ``exact_sum.py``.
+
+    Args:
+        numbers: as float64, of any shape.
+        top: contiguous int16, of the same shape.
+        digits: contiguous int64 ``(3, *shape)``.
+    """
+    x = np.ascontiguousarray(numbers, np.float64)
+    _library().qc_add_exact(x.ctypes.data, x.size, top.ctypes.data, digits.ctypes.data)
 
 
 def instruction_sets() -> tuple[str, ...]:

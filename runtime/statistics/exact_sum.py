@@ -11,8 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import EllipsisType
 
 import numpy as np
+
+from ..native.kernels import add_exact
 
 _DIGIT = 40  # bits; leaves 2^23 additions before a digit of 64 bits can overflow
 _DIGITS = 3
@@ -39,24 +42,22 @@ class ExactSum:
     @classmethod
     def of(cls, numbers: np.ndarray) -> ExactSum:
         """The sums of one number each; finite, of any shape."""
-        rest = np.asarray(numbers, np.float64)
-        exponent = np.frexp(rest)[1]
-        top = np.asarray(np.where(rest == 0, _LOWEST, -(-exponent // _DIGIT)), np.int16)
-        digits = np.empty((_DIGITS, *rest.shape), np.int64)
-        for i, unit in enumerate(_units(top)):
-            whole = np.trunc(np.ldexp(rest, -unit))
-            digits[i] = whole
-            rest = rest - np.ldexp(whole, unit)
-        return cls(digits, top)
+        return cls.zero(np.shape(numbers)).plus(numbers)
+
+    def plus(self, numbers: np.ndarray) -> ExactSum:
+        """The sums with one more number each; finite, shapes broadcast.
+
+        They take the memory of these sums where that has their shape, so only the result is to be used again.
+        """
+        shape = np.broadcast_shapes(self.top.shape, np.shape(numbers))
+        sums = self if self.top.shape == shape else self.merge(ExactSum.zero(shape))
+        add_exact(np.broadcast_to(numbers, shape), sums.top, sums.digits)
+        return sums
 
     def merge(self, other: ExactSum) -> ExactSum:
         """The sums of all numbers of both; shapes broadcast."""
         top = np.maximum(self.top, other.top)
-        return ExactSum(self._digits_from(top) + other._digits_from(top), top)
-
-    def plus(self, numbers: np.ndarray) -> ExactSum:
-        """The sums with one more number each; finite, shapes broadcast."""
-        return self.merge(ExactSum.of(numbers))
+        return ExactSum(self._digits_from(top) + other._digits_from(top), np.asarray(top))
 
     def value(self) -> np.ndarray:
         """The sums, float64."""
@@ -66,9 +67,9 @@ class ExactSum:
         )
         return np.asarray(high + (middle + low))
 
-    def __getitem__(self, place: int) -> ExactSum:
-        """The sums at one place of the first axis."""
-        return ExactSum(self.digits[:, place], np.asarray(self.top[place]))
+    def copy(self, place: int | slice | EllipsisType = ...) -> ExactSum:
+        """The same sums in memory of their own, or those at one place of the first axis."""
+        return ExactSum(self.digits[:, place].copy(), np.array(self.top[place]))
 
     def to_arrays(self, name: str) -> dict[str, np.ndarray]:
         """Both fields, under keys that begin with ``name``."""

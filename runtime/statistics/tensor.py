@@ -12,6 +12,7 @@ float64 for each feed, so statistics of feeds are the same however the feeds wer
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -23,7 +24,30 @@ from qc.ir.executor import Observation
 from .exact_sum import ExactSum
 
 BINS = 1 << 16
+_RANGE = Observation()
+_NO_HISTOGRAM = "no histogram was collected; observe one of the tensor"
 _SIGN = 1 << 15
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Sums of elements and of their products.
+
+    Attributes:
+        positions: how many rows of features there were, or elements of each channel.
+        sums: of each feature or channel, shape ``(n,)``.
+        products: of the squares, shape ``(n,)``; or for each group of features the rows of the upper triangle
+            of the Gram matrix, one behind the other.
+    """
+
+    positions: int
+    sums: ExactSum
+    products: ExactSum
+
+    def merge(self, other: Moments) -> Moments:
+        """The sums over all positions of both."""
+        positions = self.positions + other.positions
+        return Moments(positions, self.sums.merge(other.sums), self.products.merge(other.products))
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,18 +55,19 @@ class TensorStatistics:
     """What is known of all the values one tensor took. Implements :class:`qc.ir.executor.Statistics`.
 
     Attributes:
+        observation: what was collected.
         minimum: smallest finite value; float32, shape ``()`` or ``(channels,)``; +inf where none was seen.
         maximum: largest finite value, likewise; -inf where none was seen.
         count: number of finite elements.
         nonfinite: number of NaN and infinite elements, which nothing else here takes into account.
-        ranks: the non-empty bins in increasing order, int32; None without a histogram.
-        counts: how many elements fell into each of ``ranks``, int64; None without a histogram.
         feeds: on how many feeds a finite value was seen, int64, of the shape of ``minimum``.
         ends: sums over those feeds of the smallest and of the largest value; shape ``(*minimum.shape, 2)``.
-        sums: sums of the elements, of the shape of ``minimum``; None if not collected.
-        products: sums of the squares, likewise, or the Gram matrix ``(channels, channels)``.
+        ranks: the non-empty bins in increasing order, int32; None without a histogram.
+        counts: how many elements fell into each of ``ranks``, int64; None without a histogram.
+        moments: those of all values; None if not collected.
     """
 
+    observation: Observation
     minimum: np.ndarray
     maximum: np.ndarray
     count: int
@@ -51,8 +76,7 @@ class TensorStatistics:
     ends: ExactSum
     ranks: np.ndarray | None = None
     counts: np.ndarray | None = None
-    sums: ExactSum | None = None
-    products: ExactSum | None = None
+    moments: Moments | None = None
 
     def __post_init__(self) -> None:
         # Adding 0 turns -0 into +0, so that the order of merging cannot show in the sign of a zero.
@@ -60,27 +84,39 @@ class TensorStatistics:
             object.__setattr__(self, name, np.asarray(getattr(self, name), np.float32) + np.float32(0))
 
     @classmethod
-    def from_array(cls, array: np.ndarray, observation: Observation | None = None) -> TensorStatistics:
+    def from_array(cls, array: np.ndarray, observation: Observation = _RANGE) -> TensorStatistics:
         """Summarizes an array in memory as one feed.
 
         Raises:
-            UsageError: the axis of ``observation`` is outside the array.
+            UsageError: the axis of ``observation`` is outside the array, or it is of patches.
         """
-        observation = observation or Observation()
+        if observation.patches is not None:
+            raise UsageError("patches are observed while a model runs, not in an array")
         values = np.asarray(array).astype(np.float32, copy=False)
-        finite = np.isfinite(values)
-        axes = _reduced_axes(values.ndim, observation.axis)
-        low = np.asarray(np.min(values, axis=axes, where=finite, initial=np.inf))
-        high = np.asarray(np.max(values, axis=axes, where=finite, initial=-np.inf))
-        count = np.array(np.count_nonzero(finite), np.int64)
-        ranges = Ranges()
-        ranges.add(low, high, count, values.size - count)
+        axis = observation.axis
+        if axis is not None and not 0 <= axis < values.ndim:
+            raise UsageError(f"axis {axis} is outside a tensor of rank {values.ndim}")
+        rows = np.moveaxis(values[np.newaxis] if axis is None else values, axis or 0, 0)
+        rows = rows.reshape(len(rows), math.prod(rows.shape[1:]))
+        finite = np.isfinite(rows)
+        seen = np.count_nonzero(finite)
+        found = {
+            "minimum": np.min(rows, axis=1, where=finite, initial=np.inf),
+            "maximum": np.max(rows, axis=1, where=finite, initial=-np.inf),
+            "count": np.array([seen], np.int64),
+            "nonfinite": np.array([rows.size - seen], np.int64),
+        }
+        if observation.kind in ("moments", "gram"):
+            wide = np.where(finite, rows, 0).astype(np.float64)
+            gram = observation.kind == "gram"
+            products = (wide @ wide.T)[np.triu_indices(len(wide))] if gram else np.square(wide).sum(1)
+            found |= {"sums": wide.sum(1), "products": products, "positions": np.array([wide.shape[1]])}
+        running = RunningSums(1)
+        running.add(found)
         bins = None
-        if observation.histogram:
-            bits = np.ascontiguousarray(values[finite]).view(np.uint32) >> 16
-            bins = np.bincount(bits, minlength=BINS).astype(np.int64)
-        moments = _moments(np.where(finite, values, 0), observation) if _has_moments(observation) else None
-        return ranges.statistics(bins, moments=moments)
+        if observation.kind == "histogram":
+            bins = np.bincount(rows[finite].view(np.uint32) >> 16, minlength=BINS).astype(np.int64)
+        return running.statistics(observation, bins=bins)
 
     @property
     def has_histogram(self) -> bool:
@@ -98,7 +134,7 @@ class TensorStatistics:
             UsageError: the values were observed without a histogram.
         """
         if self.ranks is None or self.counts is None:
-            raise UsageError("no histogram was collected; observe the tensor with histogram=True")
+            raise UsageError(_NO_HISTOGRAM)
         if self.ranks.size == 0:
             return np.zeros(1), np.zeros(0, np.int64)
         follows = self.ranks[1:] == self.ranks[:-1] + 1
@@ -119,14 +155,16 @@ class TensorStatistics:
             UsageError: the values were observed without a histogram.
         """
         if self.ranks is None or self.counts is None:
-            raise UsageError("no histogram was collected; observe the tensor with histogram=True")
-        edges = _lower_edges(self.ranks)
-        kept = edges >= limit
-        if not kept.any():
-            return TensorStatistics.from_array(np.zeros(0, np.float32), Observation(histogram=True))
-        low = np.maximum(self.minimum, np.float32(edges[kept][0]))
+            raise UsageError(_NO_HISTOGRAM)
+        kept = _lower_edges(self.ranks) >= limit
+        low, high = np.full_like(self.minimum, np.inf), np.full_like(self.maximum, -np.inf)
+        if kept.any():
+            first = np.float32(_lower_edges(self.ranks)[kept][0])
+            low, high = np.asarray(np.maximum(self.minimum, first)), self.maximum
         counts = self.counts[kept]
-        return replace(self, minimum=low, count=int(counts.sum()), ranks=self.ranks[kept], counts=counts)
+        return replace(
+            self, minimum=low, maximum=high, count=int(counts.sum()), ranks=self.ranks[kept], counts=counts
+        )
 
     def average_range(self) -> tuple[np.ndarray, np.ndarray]:
         """The averages over the feeds of the smallest and of the largest value, float64."""
@@ -135,40 +173,50 @@ class TensorStatistics:
         return np.where(seen, averages[..., 0], np.inf), np.where(seen, averages[..., 1], -np.inf)
 
     def mean(self) -> np.ndarray:
-        """The mean of all elements, NaN and infinity counted as zero; float64, of the shape of ``minimum``.
+        """The mean of all elements, or of each feature, NaN and infinity counted as zero; float64.
+
+        Its shape is that of ``minimum``, for patches ``(groups, features)``.
 
         Raises:
             UsageError: the values were observed without moments.
         """
-        return self._collected(self.sums).value() / self._positions
+        mean, patches = self._means("sums"), self.observation.patches
+        if patches is None:
+            return mean.reshape(self.minimum.shape)
+        return mean.reshape(patches.group if mean.size > 1 else 1, -1)  # a single number if nothing was seen
 
     def second_moment(self) -> np.ndarray:
-        """The mean of the squares, or with a Gram matrix that of the products of channels; float64.
+        """The mean of the squares, of the shape of ``minimum``; or that of the products of features, float64.
+
+        A Gram matrix is of shape ``(features, features)``, for patches ``(groups, features, features)``.
 
         Raises:
             UsageError: the values were observed without moments.
         """
-        return self._collected(self.products).value() / self._positions
+        means = self._means("products")
+        if self.observation.kind != "gram":
+            return means.reshape(self.minimum.shape)
+        groups, features = self.mean().reshape(-1, self.mean().shape[-1]).shape
+        matrices = np.zeros((groups, features, features))
+        rows, columns = np.triu_indices(features)
+        matrices[:, rows, columns] = matrices[:, columns, rows] = means.reshape(groups, -1)
+        return matrices if self.observation.patches is not None else matrices[0]
 
-    @property
-    def _positions(self) -> int:
-        """How many elements each channel has, at least 1."""
-        return max((self.count + self.nonfinite) // max(self.minimum.size, 1), 1)
-
-    def _collected(self, sums: ExactSum | None) -> ExactSum:
-        if sums is None:
-            raise UsageError("no moments were collected; observe the tensor with moments=True or gram=True")
-        return sums
+    def _means(self, name: str) -> np.ndarray:
+        if self.moments is None:
+            raise UsageError("no moments were collected; observe moments or a Gram matrix of the tensor")
+        sums: ExactSum = getattr(self.moments, name)
+        return sums.value() / max(self.moments.positions, 1)
 
     def merge(self, other: TensorStatistics) -> TensorStatistics:
         """The statistics of all elements of both; exact, and the same in any order.
 
         Raises:
-            UsageError: one has a histogram or moments and the other has not, or the channels differ.
+            UsageError: they are of different observations, or the channels differ.
         """
         # Where nothing was seen, nothing is known of the channels.
         empty = self._is_empty or other._is_empty
-        if self._collects() != other._collects() or not (empty or self._shapes() == other._shapes()):
+        if self.observation != other.observation or not (empty or self._shapes() == other._shapes()):
             raise UsageError(
                 f"statistics of {self.describe()} cannot be merged with statistics of {other.describe()}"
             )
@@ -176,6 +224,7 @@ class TensorStatistics:
             return other if self._is_empty else self
         ranks, counts = _sparse(self._dense() + other._dense()) if self.has_histogram else (None, None)
         return TensorStatistics(
+            self.observation,
             np.minimum(self.minimum, other.minimum),
             np.maximum(self.maximum, other.maximum),
             self.count + other.count,
@@ -184,19 +233,15 @@ class TensorStatistics:
             self.ends.merge(other.ends),
             ranks,
             counts,
-            _merged(self.sums, other.sums),
-            _merged(self.products, other.products),
+            self.moments.merge(other.moments) if self.moments and other.moments else None,
         )
 
     @property
     def _is_empty(self) -> bool:
         return self.count + self.nonfinite == 0
 
-    def _collects(self) -> tuple[bool, bool]:
-        return self.has_histogram, self.products is not None
-
     def _shapes(self) -> tuple[object, ...]:
-        return self.minimum.shape, self.products is not None and self.products.top.shape
+        return self.minimum.shape, self.moments and self.moments.sums.top.shape
 
     def _dense(self) -> np.ndarray:
         """The histogram over all bit patterns, int64 ``(65536,)``."""
@@ -207,14 +252,11 @@ class TensorStatistics:
 
     def describe(self) -> str:
         """The kind of summary in words, for messages."""
-        kind = f"{self.minimum.size} channels" if self.minimum.ndim else "a whole tensor"
-        histogram = f"{'with' if self.has_histogram else 'without'} histogram"
-        if self.products is None:
-            return f"{kind} {histogram}"
-        return f"{kind} {histogram}, with {'a Gram matrix' if self.products.top.ndim == 2 else 'moments'}"
+        of = f"{self.minimum.size} channels" if self.minimum.ndim else "a whole tensor"
+        return f"{of} ({self.observation.kind})"
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """All fields as arrays, ready for ``numpy.savez``; :meth:`from_arrays` is the inverse."""
+        """All fields but the observation as arrays, ready for ``numpy.savez``; see :meth:`from_arrays`."""
         arrays = {
             "minimum": self.minimum,
             "maximum": self.maximum,
@@ -225,83 +267,102 @@ class TensorStatistics:
         }
         if self.ranks is not None and self.counts is not None:
             arrays |= {"ranks": self.ranks, "counts": self.counts}
-        if self.sums is not None and self.products is not None:
-            arrays |= self.sums.to_arrays("sums") | self.products.to_arrays("products")
+        if self.moments is not None:
+            arrays["positions"] = np.array(self.moments.positions, np.int64)
+            arrays |= self.moments.sums.to_arrays("sums") | self.moments.products.to_arrays("products")
         return arrays
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> TensorStatistics:
+    def from_arrays(cls, observation: Observation, arrays: Mapping[str, np.ndarray]) -> TensorStatistics:
         """Reads what :meth:`to_arrays` wrote.
 
         Raises:
             DataError: a field is missing.
         """
         try:
+            moments = None
+            if observation.kind in ("moments", "gram"):
+                sums, products = (ExactSum.from_arrays(arrays, name) for name in ("sums", "products"))
+                moments = Moments(int(arrays["positions"]), sums, products)
+            ranks, counts = (
+                arrays[name] if observation.kind == "histogram" else None for name in ("ranks", "counts")
+            )
             return cls(
+                observation,
                 arrays["minimum"],
                 arrays["maximum"],
                 int(arrays["count"]),
                 int(arrays["nonfinite"]),
                 arrays["feeds"],
                 ExactSum.from_arrays(arrays, "ends"),
-                arrays.get("ranks"),
-                arrays.get("counts"),
-                *(
-                    ExactSum.from_arrays(arrays, name) if f"{name}_top" in arrays else None
-                    for name in ("sums", "products")
-                ),
+                ranks,
+                counts,
+                moments,
             )
         except KeyError as error:
             raise DataError(f"stored statistics lack the field {error}; collect them again") from error
 
 
-class Ranges:
-    """Running minima, maxima and counts, element by element: of many tensors, or of the channels of one."""
+class RunningSums:
+    """Summaries that grow with every feed: of several whole tensors, or of one with its channels.
 
-    def __init__(self) -> None:
-        self._minimum = np.array(np.inf, np.float32)
-        self._maximum = np.array(-np.inf, np.float32)
-        self._count = np.array(0, np.int64)
-        self._nonfinite = np.array(0, np.int64)
-        self._feeds = np.array(0, np.int64)
-        self._ends = ExactSum.zero((2,))
+    A feed brings arrays: ``minimum`` and ``maximum`` (float32), ``count`` and ``nonfinite`` (int64), and with
+    moments ``sums`` and ``products`` (float64) and ``positions`` (int64), see :class:`Moments`.
+    """
 
-    def add(self, minimum: np.ndarray, maximum: np.ndarray, count: np.ndarray, nonfinite: np.ndarray) -> None:
-        """Adds one feed; the ranges (float32) and the counts (int64) each have one common shape."""
-        self._minimum = np.minimum(self._minimum, minimum)
-        self._maximum = np.maximum(self._maximum, maximum)
-        self._count = self._count + count
-        self._nonfinite = self._nonfinite + nonfinite
-        seen = minimum <= maximum
+    def __init__(self, size: int) -> None:
+        """Starts with nothing; ``size`` is the number of tensors."""
+        self._minimum = np.full(size, np.inf, np.float32)
+        self._maximum = np.full(size, -np.inf, np.float32)
+        self._counts = {name: np.zeros(size, np.int64) for name in ("count", "nonfinite", "positions")}
+        self._feeds = np.zeros(size, np.int64)
+        self._sums = {"ends": ExactSum.zero((size, 2))}
+
+    def add(self, found: Mapping[str, np.ndarray]) -> None:
+        """Adds one feed. Shapes broadcast, as what never ran has one neutral number."""
+        low, high = found["minimum"], found["maximum"]
+        self._minimum, self._maximum = np.minimum(self._minimum, low), np.maximum(self._maximum, high)
+        seen = low <= high
         self._feeds = self._feeds + seen
-        self._ends = self._ends.plus(np.where(seen[..., None], np.stack([minimum, maximum], -1), 0))
+        self._add("ends", np.where(seen[:, None], np.stack([low, high], -1), 0))
+        for name in found.keys() & self._counts.keys():
+            self._counts[name] = self._counts[name] + found[name]
+        for name in found.keys() & {"sums", "products"}:
+            self._add(name, found[name])
+
+    def _add(self, name: str, numbers: np.ndarray) -> None:
+        self._sums[name] = self._sums.get(name, ExactSum.zero((1,))).plus(numbers)
 
     def statistics(
-        self,
-        bins: np.ndarray | None,
-        place: int | None = None,
-        moments: tuple[ExactSum, ExactSum] | None = None,
+        self, observation: Observation, place: int = 0, bins: np.ndarray | None = None
     ) -> TensorStatistics:
-        """The statistics of the element at ``place``, or of the channels of one tensor if that is None.
+        """The statistics of one tensor.
 
         Args:
+            observation: what was collected.
+            place: which of several whole tensors.
             bins: the dense histogram, int64 ``(65536,)``, indexed by the top 16 bits of the float32 pattern.
-            moments: sums and products, see :class:`TensorStatistics`.
         """
-        low, high, feeds, ends = self._minimum, self._maximum, self._feeds, self._ends
-        counts = [self._count.reshape(-1), self._nonfinite.reshape(-1)]
-        if place is not None and low.ndim:
-            low, high, feeds = low[place], high[place], feeds[place]
-            ends, counts = ends[place], [count[place:] for count in counts]
+        at = place if observation.axis is None else ...
+        counts = {name: int(array[place]) for name, array in self._counts.items()}
+        moments = None
+        if observation.kind in ("moments", "gram"):
+            none = ExactSum.zero((len(self._minimum),))  # before the first feed
+            kept = slice(place, place + 1) if observation.is_whole else ...
+            sums, products = (self._sums.get(name, none).copy(kept) for name in ("sums", "products"))
+            moments = Moments(counts["positions"], sums, products)
+        ranks, filled = (None, None) if bins is None else _sparse(bins)
         return TensorStatistics(
-            np.array(low),
-            np.array(high),
-            int(counts[0][0]),
-            int(counts[1][0]),
-            np.array(feeds),
-            ends,
-            *((None, None) if bins is None else _sparse(bins)),
-            *(moments or (None, None)),
+            observation,
+            np.array(self._minimum[at]),
+            np.array(self._maximum[at]),
+            counts["count"],
+            counts["nonfinite"],
+            np.array(self._feeds[at]),
+            self._sums["ends"].copy(at),
+            ranks,
+            filled,
+            moments,
         )
 
 
@@ -319,31 +380,3 @@ def _lower_edges(ranks: np.ndarray) -> np.ndarray:
     magnitudes = np.where(ranks > 0, ranks, 1 - ranks).astype(np.uint32)
     values = (magnitudes << 16).view(np.float32).astype(np.float64)
     return np.where(ranks > 0, values, -values)
-
-
-def _reduced_axes(rank: int, axis: int | None) -> tuple[int, ...] | None:
-    if axis is None:
-        return None
-    if not 0 <= axis < rank:
-        raise UsageError(f"axis {axis} is outside a tensor of rank {rank}")
-    return tuple(i for i in range(rank) if i != axis)
-
-
-def _has_moments(observation: Observation) -> bool:
-    return observation.moments or observation.gram
-
-
-def _merged(first: ExactSum | None, second: ExactSum | None) -> ExactSum | None:
-    return first.merge(second) if first is not None and second is not None else None
-
-
-def _moments(values: np.ndarray, observation: Observation) -> tuple[ExactSum, ExactSum]:
-    """Sums and products of finite values."""
-    if observation.axis is None:
-        rows = values.reshape(1, -1).astype(np.float64)
-        sums, squares = rows.sum(), np.square(rows).sum()
-        return ExactSum.of(sums), ExactSum.of(squares)
-    moved = np.moveaxis(values, observation.axis, 0)
-    rows = moved.reshape(len(moved), -1).astype(np.float64)
-    products = rows @ rows.T if observation.gram else np.square(rows).sum(1)
-    return ExactSum.of(rows.sum(1)), ExactSum.of(products)

@@ -176,7 +176,7 @@ numbers = st.lists(st.floats(-50, 50, width=32), min_size=1, max_size=40)
 def test_what_counts_as_a_mask(scores: list[float], masked: list[float]) -> None:
     """All that is far below, and nothing else; where there is no such thing nothing changes."""
     array = np.array(scores + masked, np.float32)
-    statistics = TensorStatistics.from_array(array, Observation(histogram=True))
+    statistics = TensorStatistics.from_array(array, Observation("histogram"))
     top = top_of_mask(statistics)
     spec = QuantSpec.of("uint8")
     if not masked:

@@ -17,7 +17,7 @@ import pytest
 
 import qc
 from qc.cli import main
-from qc.runtime import ModelStatistics, OrtExecutor, load_data, model_inputs
+from qc.runtime import OrtExecutor, Recording, load_data, model_inputs
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 MODEL, DATA = str(FIXTURES / "digits_cnn.onnx"), str(FIXTURES / "digits_calibration.npz")
@@ -39,7 +39,7 @@ def test_parts_observed_apart_calibrate_as_one_run(method: str) -> None:
     for part in ("1", "2", "3"):
         observe(*passes, "--shard", f"{part}/3", "-o", f"{part}.npz")
     assert main(["merge-statistics", "3.npz", "1.npz", "2.npz", "-o", "all.npz"]) == 0
-    assert ModelStatistics.load("all.npz").missing_feeds == 0
+    assert Recording.load("all.npz").missing_feeds == 0
     assert main([MODEL, *passes, "--statistics", "all.npz", "-o", "merged.onnx"]) == 0
     assert main([MODEL, *passes, "--data", DATA, "--threads", "1", "-o", "straight.onnx"]) == 0
     assert Path("merged.onnx").read_bytes() == Path("straight.onnx").read_bytes()
@@ -72,11 +72,15 @@ def test_one_file_serves_several_targets(capsys: pytest.CaptureFixture[str]) -> 
         assert Path(f"merged.{suffix}").read_bytes() == Path(f"straight.{suffix}").read_bytes()
 
 
-def test_targets_with_other_models_are_refused_before_the_data_is_read() -> None:
-    passes = "insert-quantizers,calibrate{rounded_parameters=true}"
+def test_one_recording_holds_other_models_of_other_targets() -> None:
+    passes = "insert-quantizers,calibrate{rounded_parameters=true},to-encodings"
     targets = ("ort-cpu", "ort-cpu-avx2")  # whose weights, rounded while data is observed, are not the same
-    with pytest.raises(qc.UsageError, match="another model for another target; observe for one target"):
-        qc.observe(MODEL, passes, data=lambda: pytest.fail("read"), target=targets[0], also_for=targets[1:])
+    recording = qc.observe(MODEL, passes, data=DATA, target=targets[0], also_for=targets[1:])
+    assert len(recording.models) == 2
+    for target in targets:
+        recorded = qc.compile(MODEL, passes, statistics=recording, target=target)
+        straight = qc.compile(MODEL, passes, data=DATA, target=target)
+        assert recorded.artifacts["encodings"].payload == straight.artifacts["encodings"].payload
 
 
 def test_a_method_without_statistics_is_refused_before_the_data_is_read() -> None:
@@ -98,7 +102,7 @@ def test_what_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert "43 samples, part 2 of 3" in told and "digits_cnn.statistics.npz" in told
     assert main(["merge-statistics", "-q", "digits_cnn.statistics.npz", "-o", "same.npz"]) == 0
     assert capsys.readouterr().err == ""
-    assert len(ModelStatistics.load("same.npz").feeds) == 43
+    assert len(Recording.load("same.npz").feeds) == 43
     assert main([MODEL, "--statistics", "same.npz", "-o", "part.onnx"]) == 0
     assert "of 43 samples and lack at least 85 samples" in " ".join(capsys.readouterr().err.split())
 

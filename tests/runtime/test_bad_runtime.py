@@ -72,7 +72,7 @@ def test_a_library_for_another_processor(copy: Path) -> None:
 
 def test_a_library_of_another_version(monkeypatch: pytest.MonkeyPatch, copy: Path) -> None:
     monkeypatch.setattr(library, "_INTERFACE", 99)
-    assert "it has interface 1 instead of 99" in complaint(copy)
+    assert "it has interface 2 instead of 99" in complaint(copy)
 
 
 def test_a_library_of_something_else() -> None:

@@ -160,10 +160,10 @@ def test_statistics_are_exact_whatever_the_channels(channels: int, histogram: bo
     x = net.op("Relu", net.conv("x", 3, channels, 3, 1, 1))
     model = net.model(net.conv(x, channels, 8))
     feed = {"x": np.random.default_rng(2).normal(0, 1, (1, 3, 8, 8)).astype(np.float32)}
-    executor, request = OrtExecutor(threads=1), Observation(histogram=histogram)
+    executor, request = OrtExecutor(threads=1), Observation("histogram" if histogram else "range")
     (found,) = executor.run(model, [feed], [x])
     seen, expected = (
-        executor.observe(model, {x: request}, [feed])[x],
+        executor.observe(model, {x: [request]}, [feed])[x, request],
         TensorStatistics.from_array(found[x], request),
     )
     assert (seen.minimum, seen.maximum, seen.count) == (expected.minimum, expected.maximum, expected.count)

@@ -17,10 +17,14 @@ from onnx import ModelProto
 
 from qc.ir.errors import UsageError
 from qc.ir.executor import Feed, Observation
-from qc.runtime import ModelStatistics, OrtExecutor, ShardedExecutor
+from qc.runtime import ModelStatistics, OrtExecutor, Recording, ShardedExecutor
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-REQUESTS = {"relu_1": Observation(histogram=True), "conv_2": Observation(axis=1), "image": Observation()}
+REQUESTS = {
+    "relu_1": [Observation("histogram"), Observation("moments", axis=1)],
+    "conv_2": [Observation(axis=1), Observation("gram", axis=1)],
+    "image": [Observation()],
+}
 FEEDS = 24
 
 
@@ -92,7 +96,7 @@ def test_another_model_or_request_is_something_else(
     other.CopyFrom(digits)
     weight = onnx.numpy_helper.to_array(other.graph.initializer[0]) * np.float32(1.5)
     other.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(weight, other.graph.initializer[0].name))
-    fewer = {"image": Observation()}
+    fewer = {"image": [Observation()]}
     runs = Counted(monkeypatch)
     executor(tmp_path, notes).observe(other, REQUESTS, images())
     executor(tmp_path, notes).observe(digits, fewer, images())
@@ -139,20 +143,20 @@ def test_a_damaged_file_is_noticed_and_replaced(digits: ModelProto, tmp_path: Pa
     notes: list[str] = []
     assert same(executor(tmp_path, notes).observe(digits, REQUESTS, images()), plain)
     assert len(notes) == 1 and str(file) in notes[0]
-    assert same(ModelStatistics.load(file), plain)
+    assert same(Recording.load(file).models[0], plain)
 
 
 def test_writing_checkpoints_takes_a_small_share_of_the_time(
     digits: ModelProto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved: list[int] = []
-    save = ModelStatistics.save
+    save = Recording.save
 
-    def counted(statistics: ModelStatistics, path: str | Path) -> None:
+    def counted(statistics: Recording, path: str | Path) -> None:
         saved.append(len(statistics.feeds))
         save(statistics, path)
 
-    monkeypatch.setattr(ModelStatistics, "save", counted)
+    monkeypatch.setattr(Recording, "save", counted)
     monkeypatch.setattr("qc.runtime.executors.checkpoints._WORK_PER_WRITING", 1e9)
     executor(tmp_path).observe(digits, REQUESTS, images())
     assert saved == [1, FEEDS]  # the first one tells what it costs
@@ -184,7 +188,11 @@ def counted(observer, number, feed):
 Observer.add = counted
 images = np.load(sys.argv[2])["image"][:24]
 feeds = [{"image": image[np.newaxis]} for image in images]
-requests = {"relu_1": Observation(histogram=True), "conv_2": Observation(axis=1), "image": Observation()}
+requests = {
+    "relu_1": [Observation("histogram"), Observation("moments", axis=1)],
+    "conv_2": [Observation(axis=1), Observation("gram", axis=1)],
+    "image": [Observation()],
+}
 OrtExecutor(threads=1, cache=Path(sys.argv[3])).observe(onnx.load(sys.argv[1]), requests, feeds)
 """
 
@@ -208,4 +216,4 @@ def test_after_a_kill_at_half_at_most_one_feed_is_done_again(digits: ModelProto,
     assert sorted({*first, *second}) == list(range(FEEDS))
     assert len(first) < FEEDS and len(first) + len(second) <= FEEDS + 1
     (file,) = tmp_path.iterdir()
-    assert same(ModelStatistics.load(file), OrtExecutor(threads=1).observe(digits, REQUESTS, images()))
+    assert same(Recording.load(file).models[0], OrtExecutor(threads=1).observe(digits, REQUESTS, images()))

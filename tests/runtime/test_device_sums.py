@@ -7,7 +7,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 
 from qc.ir.errors import DataError, ModelError
-from qc.ir.executor import Observation
+from qc.ir.executor import Observation, Requests, asked_of
 from qc.runtime import OrtExecutor, add_observers, open_session
 from qc.runtime.executors.device_sums import carry_histograms
 from qc.runtime.executors.observer import Observer
@@ -17,7 +17,8 @@ PROVIDERS = [
     "cpu",
     pytest.param("cuda", marks=pytest.mark.skipif(bool(missing_for_cuda()), reason=missing_for_cuda())),
 ]
-REQUESTS = {"x": Observation(histogram=True), "h": Observation(), "y": Observation(histogram=True)}
+HISTOGRAM = Observation("histogram")
+REQUESTS = {"x": [HISTOGRAM], "h": [Observation()], "y": [HISTOGRAM, Observation("moments")]}
 
 
 def model() -> ModelProto:
@@ -56,17 +57,17 @@ def feeds() -> list[dict[str, np.ndarray]]:
     return [{"x": rng.normal(shift, 1, 1000).astype(np.float32)} for shift in (-1, 1, 0.5)]
 
 
-def observer(provider: str, requests: dict[str, Observation], strict: bool = True) -> Observer:
-    observed, outputs = add_observers(model(), requests)
-    carried = list(outputs.histograms.values())
+def observer(provider: str, requests: Requests, strict: bool = True) -> Observer:
+    observed, groups = add_observers(model(), asked_of(requests))
+    carried = [group.names["histogram"] for group in groups if "histogram" in group.names]
     carry_histograms(observed, carried)
     session = open_session(observed, threads=1, provider=provider)
-    return Observer(session, outputs, list(requests), strict, False, carried)
+    return Observer(session, groups, asked_of(requests), strict, False, carried)
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_the_statistics_are_those_that_are_added_up_here(provider: str) -> None:
-    requests = REQUESTS | {"then.square": Observation(histogram=True)}  # in a body that does not always run
+    requests = REQUESTS | {"then.square": [HISTOGRAM]}  # in a body that does not always run
     expected = OrtExecutor(threads=1).observe(model(), requests, feeds())
     on_device = observer(provider, requests)
     on_device.add(0, feeds()[0])

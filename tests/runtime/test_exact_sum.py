@@ -58,7 +58,7 @@ def test_each_element_is_a_sum_of_its_own() -> None:
     parts = [np.array([1e20, 1.0]), np.array([-1e20, 2.0]), np.array([2.0**-10, 3.0])]
     sums = reduce(ExactSum.plus, parts, ExactSum.zero((2,)))
     assert sums.value().tolist() == [2.0**-10, 6.0]
-    assert sums[0].value() == 2.0**-10
+    assert sums.copy(0).value() == 2.0**-10
 
 
 def test_shapes_broadcast_as_arrays_do() -> None:

@@ -35,6 +35,7 @@ from qc.runtime.sessions.open import run_session
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 BACKEND = Path(onnx.__file__).parent / "backend" / "test" / "data"
 SINGLE = OrtExecutor(threads=1)
+RANGE = Observation()
 AS_PASSES_SEE_IT: Executor = SINGLE  # mypy checks the protocol here
 
 
@@ -109,15 +110,15 @@ def inner_tensors(model: ModelProto) -> list[str]:
 def test_statistics_are_those_of_the_tensors_themselves(digits: ModelProto) -> None:
     images = np.load(FIXTURES / "digits_calibration.npz")["image"][:8]
     names = ["image", *inner_tensors(digits)]
-    request = Observation(histogram=True)
-    observed = SINGLE.observe(digits, dict.fromkeys(names, request), image_feeds(images))
+    request = Observation("histogram")
+    observed = SINGLE.observe(digits, dict.fromkeys(names, (request,)), image_feeds(images))
     runs = list(SINGLE.run(digits, image_feeds(images), names))
-    assert list(observed) == names and len(runs) == 8
+    assert [name for name, _ in observed] == names and len(runs) == 8
     for name in names:
         together = reduce(
             TensorStatistics.merge, [TensorStatistics.from_array(run[name], request) for run in runs]
         )
-        expected, got = together.to_arrays(), observed[name].to_arrays()
+        expected, got = together.to_arrays(), observed[name, request].to_arrays()
         assert all(np.array_equal(expected[key], got[key]) for key in expected), name
 
 
@@ -126,40 +127,41 @@ def test_statistics_are_those_of_the_tensors_themselves(digits: ModelProto) -> N
 def test_order_and_sharding_of_the_data_do_not_matter(order: list[int], cut: int) -> None:
     model = onnx.load(FIXTURES / "digits_cnn.onnx")
     images = np.load(FIXTURES / "digits_calibration.npz")["image"][:6]
-    requests = {"relu_1": Observation(histogram=True), "conv_2": Observation(axis=1)}
+    requests = {"relu_1": [Observation("histogram")], "conv_2": [Observation(axis=1)]}
     straight = SINGLE.observe(model, requests, image_feeds(images))
     first = SINGLE.observe(model, requests, image_feeds(images[order[:cut]]))
     second = SINGLE.observe(model, requests, image_feeds(images[order[cut:]]))
-    for name in requests:
-        merged = second[name].merge(first[name]).to_arrays()
-        expected = straight[name].to_arrays()
+    for request, statistics in straight.items():
+        merged = second[request].merge(first[request]).to_arrays()
+        expected = statistics.to_arrays()
         assert all(np.array_equal(expected[key], merged[key]) for key in expected)
 
 
 def test_channels_are_observed_along_the_axis() -> None:
     x = f32([[1, -2], [3, 4]])
-    observed = SINGLE.observe(relu(), {"x": Observation(axis=1), "y": Observation(axis=1)}, [{"x": x}])
+    found = SINGLE.observe(relu(), {"x": [Observation(axis=1)], "y": [Observation(axis=1)]}, [{"x": x}])
+    observed = {name: statistics for (name, _), statistics in found.items()}
     assert observed["x"].minimum.tolist() == [1, -2] and observed["x"].maximum.tolist() == [3, 4]
     assert observed["y"].minimum.tolist() == [1, 0] and observed["y"].count == 4
 
 
 def test_only_what_is_observed_is_computed(digits: ModelProto) -> None:
     before = digits.SerializeToString()
-    model, places = add_observers(digits, {"relu_1": Observation()})
+    model, (group,) = add_observers(digits, [("relu_1", Observation())])
     kinds = [node.op_type for node in model.graph.node if node.op_type != "Concat"]
     assert kinds == ["Conv", "BatchNormalization", "Relu", "Observe"]
     assert len(model.graph.initializer) == 5 and len(digits.graph.initializer) > 40
-    assert [output.name for output in model.graph.output] == list(places.packed)
+    assert [output.name for output in model.graph.output] == list(group.names.values())
     assert digits.SerializeToString() == before
 
 
 def test_what_a_branch_captures_is_kept() -> None:
-    model, _ = add_observers(branches(), {"y": Observation()})
+    model, _ = add_observers(branches(), [("y", Observation())])
     kinds = [node.op_type for node in model.graph.node if node.op_type != "Concat"]
     assert kinds == ["Add", "If", "Observe"]
     assert [tensor.name for tensor in model.graph.initializer] == ["w"]
     feeds = [{"x": f32([[1, 2]]), "c": np.array(flag)} for flag in (True, False)]
-    observed = SINGLE.observe(branches(), {"y": Observation()}, feeds)["y"]
+    observed = SINGLE.observe(branches(), {"y": [RANGE]}, feeds)["y", RANGE]
     assert observed.minimum == -4 and observed.maximum == 9 and observed.count == 4
 
 
@@ -167,13 +169,14 @@ def test_observers_do_not_take_names_that_are_in_use() -> None:
     node = helper.make_node("Relu", ["x"], ["qc.observe.0.minimum"])
     model = make_model([node], [floats("x", 2)], ["qc.observe.0.minimum"])
     name = "qc.observe.0.minimum"
-    observed = SINGLE.observe(model, {name: Observation()}, [{"x": f32([-1, 3])}])
-    assert observed[name].minimum == 0 and observed[name].maximum == 3
+    observed = SINGLE.observe(model, {name: [RANGE]}, [{"x": f32([-1, 3])}])[name, RANGE]
+    assert observed.minimum == 0 and observed.maximum == 3
 
 
 def test_inputs_constants_and_outputs_can_be_observed() -> None:
-    requests = dict.fromkeys(["w", "x", "y"], Observation())
-    observed = SINGLE.observe(matmul(f32([[2], [3]])), requests, [{"x": np.ones((1, 2), np.float32)}] * 2)
+    requests = dict.fromkeys(["w", "x", "y"], (RANGE,))
+    found = SINGLE.observe(matmul(f32([[2], [3]])), requests, [{"x": np.ones((1, 2), np.float32)}] * 2)
+    observed = {name: statistics for (name, _), statistics in found.items()}
     assert observed["w"].maximum == 3 and observed["x"].count == 4 and observed["y"].minimum == 5
 
 
@@ -183,7 +186,7 @@ def test_an_input_with_a_default_may_be_fed_or_not() -> None:
     x = np.ones((1, 2), np.float32)
     feeds: list[Feed] = [{"x": x}, {"x": x, "w": f32([[1], [1]])}]
     assert [run["y"].item() for run in SINGLE.run(model, feeds)] == [5, 2]
-    assert SINGLE.observe(model, {"x": Observation()}, feeds)["x"].count == 4
+    assert SINGLE.observe(model, {"x": [RANGE]}, feeds)["x", RANGE].count == 4
 
 
 def test_feeds_are_read_one_at_a_time_and_let_go() -> None:
@@ -200,14 +203,15 @@ def test_feeds_are_read_one_at_a_time_and_let_go() -> None:
             yield {"x": array}
 
     steps: list[int] = []
-    observed = SINGLE.observe(relu(), {"y": Observation(histogram=True)}, feeds(), on_feeds=steps.append)
-    assert observed["y"].count == 160 and most <= 2
+    asked = Observation("histogram")
+    observed = SINGLE.observe(relu(), {"y": [asked]}, feeds(), on_feeds=steps.append)
+    assert observed["y", asked].count == 160 and most <= 2
     assert steps == [1] * 20
 
 
 def test_memory_does_not_grow_with_the_number_of_samples(digits: ModelProto) -> None:
     data = random_data(model_inputs(digits), 16)
-    requests = dict.fromkeys(inner_tensors(digits), Observation(histogram=True))
+    requests = dict.fromkeys(inner_tensors(digits), (Observation("histogram"),))
 
     def peak(feeds: Iterable[Feed]) -> int:
         tracemalloc.start()
@@ -250,27 +254,27 @@ def test_nonfinite_values_name_the_first_tensor_and_the_feed(bad: float) -> None
     else:
         message = "tensor 'quotient' holds 1 NaN or infinite values on feed 1"
     with pytest.raises(DataError, match=message):
-        SINGLE.observe(model, {"y": Observation(), "quotient": Observation()}, feeds)
+        SINGLE.observe(model, {"y": [RANGE], "quotient": [RANGE]}, feeds)
     tolerant = OrtExecutor(threads=1, allow_nonfinite=True)
-    observed = tolerant.observe(model, {"y": Observation()}, feeds)["y"]
+    observed = tolerant.observe(model, {"y": [RANGE]}, feeds)["y", RANGE]
     assert observed.nonfinite == (2 if np.isinf(bad) else 1)
 
 
 def test_careless_requests_are_explained() -> None:
     x = {"x": np.ones((1, 2), np.float32)}
     with pytest.raises(UsageError, match="no tensor 'yy' \\(did you mean 'y'\\?\\)"):
-        SINGLE.observe(relu(), {"yy": Observation()}, [x])
+        SINGLE.observe(relu(), {"yy": [RANGE]}, [x])
     with pytest.raises(UsageError, match="inside a branch or loop body cannot be outputs"):
         SINGLE.element_types(branches(), ["a"])
     with pytest.raises(DataError, match="there is no sample"):
-        SINGLE.observe(relu(), {"y": Observation()}, [])
+        SINGLE.observe(relu(), {"y": [RANGE]}, [])
     with pytest.raises(DataError, match="the given data, feed 1: no array for the input 'x'"):
-        SINGLE.observe(relu(), {"y": Observation()}, [x, {}])
+        SINGLE.observe(relu(), {"y": [RANGE]}, [x, {}])
     with pytest.raises(ModelError, match="axis is 4, outside a tensor of shape"):
-        SINGLE.observe(relu(), {"y": Observation(axis=4)}, [x])
+        SINGLE.observe(relu(), {"y": [Observation(axis=4)]}, [x])
     ints = make_model([helper.make_node("Shape", ["x"], ["y"])], [floats("x", "n", 2)])
     with pytest.raises(ModelError, match=r"'Observe' does not take tensor\(int64\).*'y'"):
-        SINGLE.observe(ints, {"y": Observation()}, [x])
+        SINGLE.observe(ints, {"y": [RANGE]}, [x])
     assert SINGLE.observe(relu(), {}, [x]) == {}
 
 
@@ -346,8 +350,8 @@ def test_external_data_is_found_from_a_path_and_from_a_folder(tmp_path: Path) ->
     assert np.array_equal(run_session(open_session(path), {"x": x})[0], WEIGHT)
     assert np.array_equal(run_session(open_session(str(path)), {"x": x})[0], WEIGHT)
     assert np.array_equal(run_session(open_session(light, base_dir=tmp_path), {"x": x})[0], WEIGHT)
-    observed = SINGLE.observe(light, {"y": Observation()}, [{"x": x}], base_dir=tmp_path)
-    assert observed["y"].maximum == 39_999
+    observed = SINGLE.observe(light, {"y": [RANGE]}, [{"x": x}], base_dir=tmp_path)
+    assert observed["y", RANGE].maximum == 39_999
     (tmp_path / "weights.bin").unlink()
     with pytest.raises(ModelError, match=r"constant 'w' lies in a file that is missing .*\(base_dir\)$"):
         open_session(path)

@@ -18,8 +18,10 @@ from qc.ir.facts.scopes import name_apart
 from qc.ir.onnx.lower import lower
 from qc.ir.rewriter import Rewriter
 from qc.runtime import OrtExecutor, TensorStatistics, add_observers
+from qc.runtime.observers.insert import Group
 
 SINGLE = OrtExecutor(threads=1)
+HISTOGRAM = Observation("histogram")
 LOOP = """g (float[N, 3] x, int64 n, bool c) => (float[N, 3] y) <float[3] w = {1, 2, 3}> {
     y = Loop(n, , x) <
         body = step (int64 i, bool k, float[N, 3] s) => (bool d, float[N, 3] t) {
@@ -55,10 +57,10 @@ def test_statistics_are_those_of_all_runs_of_a_body(model: ModelProto) -> None:
     feeds = random_feeds(model, 3)
     ir = lift(model)
     names = [v.name for graph in ir.graphs() for v in graph.values() if v.is_float and graph.producer(v)]
-    observed = SINGLE.observe(model, dict.fromkeys(names, Observation(histogram=True)), feeds)
+    observed = SINGLE.observe(model, dict.fromkeys(names, (HISTOGRAM,)), feeds)
     expected = all_numbers(model, feeds)
     for name in names:
-        numbers, got = expected.get(name, np.zeros(0)), observed[name]
+        numbers, got = expected.get(name, np.zeros(0)), observed[name, HISTOGRAM]
         assert got.count == numbers.size == got.histogram()[1].sum()
         if numbers.size:
             ends = [got.minimum, got.maximum]
@@ -67,21 +69,24 @@ def test_statistics_are_those_of_all_runs_of_a_body(model: ModelProto) -> None:
 
 def test_channels_inside_bodies() -> None:
     model = parse(LOOP)
-    requests = {name: Observation(axis=1, histogram=True) for name in ("p", "q", "s")}
+    channels = Observation(axis=1)
+    requests = {name: [channels, HISTOGRAM] for name in ("p", "q", "s")}
     observed = SINGLE.observe(model, requests, [feed(2, True), feed(0, False), feed(3, True)])
-    assert observed["p"].maximum.tolist() == [4, 7, 10] and observed["p"].minimum.tolist() == [2, 3, 4]
-    assert observed["p"].count == 30 and observed["q"].count == 0
-    assert observed["s"].maximum.tolist() == [3, 5, 7]
-    assert observed["q"].histogram()[1].size == 0
+    p = observed["p", channels]
+    assert p.maximum.tolist() == [4, 7, 10] and p.minimum.tolist() == [2, 3, 4]
+    assert p.count == observed["p", HISTOGRAM].count == 30 and observed["q", channels].count == 0
+    assert observed["s", channels].maximum.tolist() == [3, 5, 7]
+    assert observed["q", HISTOGRAM].histogram()[1].size == 0
 
 
 def test_moments_inside_bodies() -> None:
     requests = {
-        "p": Observation(axis=1, gram=True),
-        "q": Observation(moments=True),
-        "s": Observation(moments=True),
+        "p": [Observation("gram", axis=1)],
+        "q": [Observation("moments")],
+        "s": [Observation("moments")],
     }
-    observed = SINGLE.observe(parse(LOOP), requests, [feed(2, True), feed(0, False), feed(3, True)])
+    found = SINGLE.observe(parse(LOOP), requests, [feed(2, True), feed(0, False), feed(3, True)])
+    observed = {name: statistics for (name, _), statistics in found.items()}
     rows = np.array([[2, 3, 4], [3, 5, 7], [2, 3, 4], [3, 5, 7], [4, 7, 10]], np.float64).repeat(2, 0)
     assert observed["p"].mean().tolist() == rows.mean(0).tolist()
     np.testing.assert_allclose(observed["p"].second_moment(), rows.T @ rows / len(rows), rtol=1e-15)
@@ -95,20 +100,25 @@ def test_moments_inside_bodies() -> None:
 
 def test_a_body_that_runs_later_joins_in() -> None:
     model = parse(LOOP)
-    requests = {"q": Observation(histogram=True)}
-    parts = [SINGLE.observe(model, requests, [one])["q"] for one in (feed(1, True), feed(1, False))]
-    whole = SINGLE.observe(model, requests, [feed(1, True), feed(1, False)])["q"]
+    requests = {"q": [HISTOGRAM]}
+    parts = [
+        SINGLE.observe(model, requests, [one])["q", HISTOGRAM] for one in (feed(1, True), feed(1, False))
+    ]
+    whole = SINGLE.observe(model, requests, [feed(1, True), feed(1, False)])["q", HISTOGRAM]
     merged = parts[0].merge(parts[1])
     assert isinstance(merged, TensorStatistics) and merged.count == whole.count == 6
     assert (whole.minimum, whole.maximum) == (-2, 0)
 
 
+def names_of(groups: list[Group]) -> list[str]:
+    return [name for group in groups for name in group.names.values()]
+
+
 def outputs_of_all_sizes(model: ModelProto, trips: int) -> int:
     """The numbers of all summaries together."""
-    observed, places = add_observers(model, dict.fromkeys("stpq", Observation(histogram=True)))
-    return sum(
-        np.size(array) for array in next(SINGLE.run(observed, [feed(trips, True)], places.names())).values()
-    )
+    observed, groups = add_observers(model, [(name, HISTOGRAM) for name in "stpq"])
+    results = next(SINGLE.run(observed, [feed(trips, True)], names_of(groups)))
+    return sum(np.size(array) for array in results.values())
 
 
 def test_summaries_do_not_grow_with_the_iterations() -> None:
@@ -119,7 +129,7 @@ def test_summaries_do_not_grow_with_the_iterations() -> None:
 def test_nan_inside_a_body_names_the_tensor() -> None:
     model = parse(LOOP.replace("q = Sub(s, w)", "r = Sub(s, s)  q = Div(r, r)"))
     with pytest.raises(DataError, match="tensor 'q' holds 6 NaN or infinite values on feed 1"):
-        SINGLE.observe(model, {"p": Observation(), "q": Observation()}, [feed(1, True), feed(1, False)])
+        SINGLE.observe(model, {"p": [Observation()], "q": [Observation()]}, [feed(1, True), feed(1, False)])
 
 
 SCAN = """g (float[3, 2] rows, float[2] x) => (float[2] y) {
@@ -143,15 +153,15 @@ def test_a_scan_backwards_along_another_axis() -> None:
     }"""
     model = parse(text)
     feeds = random_feeds(model, 3)
-    observed = SINGLE.observe(model, dict.fromkeys("str", Observation(histogram=True)), feeds)
+    observed = SINGLE.observe(model, dict.fromkeys("str", (HISTOGRAM,)), feeds)
     sums = [one["x"][:, None] + np.cumsum(one["rows"][:, ::-1], axis=1) for one in feeds]
     before = [
         np.concatenate([one["x"][:, None], found[:, :-1]], 1) for one, found in zip(feeds, sums, strict=True)
     ]
     for name, arrays in {"s": before, "t": sums, "r": [one["rows"] for one in feeds]}.items():
-        ends = [observed[name].minimum, observed[name].maximum]
+        ends = [observed[name, HISTOGRAM].minimum, observed[name, HISTOGRAM].maximum]
         np.testing.assert_allclose(ends, [np.min(arrays), np.max(arrays)], rtol=1e-5)
-        assert observed[name].count == np.size(arrays)
+        assert observed[name, HISTOGRAM].count == np.size(arrays)
 
 
 def test_what_cannot_be_observed_is_explained() -> None:
@@ -159,12 +169,12 @@ def test_what_cannot_be_observed_is_explained() -> None:
     with pytest.raises(
         UsageError, match="'t' is inside a Scan, where tensors can only be observed as a whole"
     ):
-        SINGLE.observe(parse(SCAN), {"t": Observation(axis=0)}, feeds)
+        SINGLE.observe(parse(SCAN), {"t": [Observation(axis=0)]}, feeds)
     with pytest.raises(UsageError, match=r"the model has no tensor 'tt' \(did you mean 't'\?\)"):
-        SINGLE.observe(parse(SCAN), {"tt": Observation()}, feeds)
+        SINGLE.observe(parse(SCAN), {"tt": [Observation()]}, feeds)
     same = parse(LOOP.replace("float[N, 3] q) { q =", "float[N, 3] p) { p ="))
     with pytest.raises(UsageError, match="several graphs have a tensor 'p'"):
-        SINGLE.observe(same, {"p": Observation()}, [feed(1, True)])
+        SINGLE.observe(same, {"p": [Observation()]}, [feed(1, True)])
 
 
 def graphs_of(graph: GraphProto) -> Iterator[GraphProto]:
@@ -180,8 +190,8 @@ def test_the_model_is_not_changed_and_the_rest_is_left_out() -> None:
         LOOP.replace("y = Loop", "z = Exp(x)  y = Loop").replace("(float[N, 3] y)", "(float[N, 3] z)")
     )
     before = model.SerializeToString()
-    observed, places = add_observers(model, {"p": Observation()})
+    observed, groups = add_observers(model, [("p", Observation())])
     assert model.SerializeToString() == before
-    assert [output.name for output in observed.graph.output] == places.names()
+    assert [output.name for output in observed.graph.output] == names_of(groups)
     kinds = [node.op_type for graph in graphs_of(observed.graph) for node in graph.node]
     assert kinds.count("Observe") == 1 and "Exp" not in kinds

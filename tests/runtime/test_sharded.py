@@ -15,10 +15,11 @@ from onnx import ModelProto
 
 import qc
 from qc.ir.errors import DataError, QcError
-from qc.ir.executor import Executor, Observation
+from qc.ir.executor import Executor, Observation, Patches
 from qc.runtime import (
     ModelStatistics,
     OrtExecutor,
+    Recording,
     ShardedExecutor,
     load_data,
     model_inputs,
@@ -29,9 +30,9 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 IMAGES = FIXTURES / "digits_calibration.npz"
 SINGLE = OrtExecutor(threads=1, identify_feeds=True)
 REQUESTS = {
-    "relu_1": Observation(histogram=True, moments=True),
-    "conv_2": Observation(axis=1, gram=True),
-    "image": Observation(),
+    "relu_1": [Observation("histogram"), Observation("moments")],
+    "conv_2": [Observation("gram", axis=1), Observation("moments", axis=1)],
+    "image": [Observation(), Observation("gram", patches=Patches((3, 3), pads=(1, 1, 1, 1)))],
 }
 
 
@@ -62,9 +63,9 @@ def test_four_shards_merged_in_any_order_equal_one_run(
     data = load_data(IMAGES, model_inputs(digits))
     shards = [SINGLE.observe(digits, REQUESTS, data.shard(index, 4)) for index in range(4)]
     for index, shard in enumerate(shards):
-        shard.save(tmp_path / f"{index}.npz")
-    loaded = [ModelStatistics.load(tmp_path / f"{index}.npz") for index in (2, 0, 3, 1)]
-    merged = loaded[0].merge(loaded[1]).merge(loaded[2].merge(loaded[3]))
+        Recording((shard,)).save(tmp_path / f"{index}.npz")
+    loaded = [Recording.load(tmp_path / f"{index}.npz") for index in (2, 0, 3, 1)]
+    (merged,) = loaded[0].merge(loaded[1]).merge(loaded[2].merge(loaded[3])).models
     assert same(merged, straight)
     assert len(merged.feeds) == data.length
     with pytest.raises(qc.UsageError, match="feeds are in both, the first is feed 2"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
@@ -15,7 +16,7 @@ from qc.ir.errors import DataError, UsageError
 from qc.ir.executor import Observation, Statistics
 from qc.runtime import TensorStatistics
 
-WITH_HISTOGRAM = Observation(histogram=True)
+WITH_HISTOGRAM = Observation("histogram")
 
 anything = hnp.arrays(np.float32, st.integers(0, 60), elements=st.floats(width=32))
 finite = hnp.arrays(
@@ -135,20 +136,21 @@ def test_half_precision_is_widened() -> None:
 
 @given(anything, st.booleans())
 def test_survives_a_file(values: np.ndarray, histogram: bool) -> None:
-    statistics = TensorStatistics.from_array(values, Observation(histogram=histogram))
+    observation = Observation("histogram" if histogram else "moments")
+    statistics = TensorStatistics.from_array(values, observation)
     file = io.BytesIO()
     np.savez(file, **statistics.to_arrays())  # type: ignore[arg-type]
     file.seek(0)
     with np.load(file) as arrays:
-        assert same(TensorStatistics.from_arrays(dict(arrays)), statistics)
+        assert same(TensorStatistics.from_arrays(observation, dict(arrays)), statistics)
 
 
 def test_misuse_is_explained() -> None:
     plain = TensorStatistics.from_array(np.ones(3))
-    with pytest.raises(UsageError, match="observe the tensor with histogram=True"):
+    with pytest.raises(UsageError, match="no histogram was collected; observe one"):
         plain.histogram()
     with pytest.raises(
-        UsageError, match=r"a whole tensor without histogram cannot be merged with .* with histogram"
+        UsageError, match=r"a whole tensor \(range\) cannot be merged with .* a whole tensor \(histogram\)"
     ):
         plain.merge(TensorStatistics.from_array(np.ones(3), WITH_HISTOGRAM))
     with pytest.raises(UsageError, match="cannot be merged with statistics of 3 channels"):
@@ -156,4 +158,19 @@ def test_misuse_is_explained() -> None:
     with pytest.raises(UsageError, match="axis 2 is outside a tensor of rank 2"):
         TensorStatistics.from_array(np.ones((2, 3)), Observation(axis=2))
     with pytest.raises(DataError, match="lack the field 'maximum'"):
-        TensorStatistics.from_arrays({"minimum": np.zeros(())})
+        TensorStatistics.from_arrays(Observation(), {"minimum": np.zeros(())})
+
+
+def test_what_lies_above_a_limit_has_the_moments_of_all() -> None:
+    """The mean of (-1000, 1, 4) does not become another one because -1000 is a mask."""
+    values = np.array([-1000, 1, 4], np.float32)
+    moments = TensorStatistics.from_array(values, Observation("moments"))
+    seen = replace(TensorStatistics.from_array(values, WITH_HISTOGRAM), moments=moments.moments)
+    above = seen.above(-100)
+    assert above.count == 2 and above.minimum == 1 and above.histogram()[1].sum() == 2
+    assert above.mean() == seen.mean() == -995 / 3
+    assert above.second_moment() == seen.second_moment()
+    assert above.average_range() == seen.average_range()
+    none = seen.above(1e9)
+    assert none.count == 0 and np.isposinf(none.minimum) and np.isneginf(none.maximum)
+    assert none.mean() == seen.mean()

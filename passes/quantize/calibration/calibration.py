@@ -161,19 +161,20 @@ class Calibration:
         """Statistics of every tensor that some quantizer has to cover, from one pass over the data."""
         wanted = self.tensors
         # All alike, since the statistics of tied tensors are merged.
-        request = Observation(histogram=has_histogram or not self.masked.isdisjoint(wanted))
+        has_histogram = has_histogram or not self.masked.isdisjoint(wanted)
+        observation = Observation("histogram" if has_histogram else "range")
         data = self.context.required_data(user)
         total = getattr(data, "length", None)
         with self.running(rounded), self.context.task("calibrating", total) as task:
             sources = {value.name: value for value in wanted}
             found = self.context.required_executor().observe(
                 lower(self.model),
-                dict.fromkeys(sources, request),
+                dict.fromkeys(sources, (observation,)),
                 data,
                 base_dir=self.model.base_dir,
                 on_feeds=task.advance,
             )
-        return {sources[name]: statistics for name, statistics in found.items()}
+        return {sources[name]: statistics for (name, _), statistics in found.items()}
 
     def leave_unseen(self, unseen: list[Quantizer]) -> None:
         """Leaves in float what no sample reached, with a note."""

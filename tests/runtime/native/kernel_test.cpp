@@ -17,6 +17,7 @@
 
 #include "fake_quantize.h"
 #include "formats.h"
+#include "moments.h"
 #include "observe.h"
 
 struct QcTensor {
@@ -318,6 +319,41 @@ void check_calls_at_once() {
   for (const Buffer& result : results) expect(result.bytes == results[0].bytes, "calls at once disturb each other");
 }
 
+// The rows of a matrix, with another one behind each element of it: the sums of all, and of all products.
+void check_moments() {
+  Random random = {11};
+  for (const Dims& dims : {Dims{1, 1}, Dims{130, 17}, Dims{2000, 40}, Dims{3, 0}, Dims{0, 3}})
+    for (const ElementType type : {ElementType::float32, ElementType::bfloat16}) {
+      const Buffer x = sample(type, dims, random);
+      const auto rows = static_cast<std::size_t>(dims[0]), columns = static_cast<std::size_t>(dims[1]);
+      const auto element = [&](std::size_t row, std::size_t column) {
+        const double value = decoded(type, x.bytes.data(), row * columns + column);
+        return std::isfinite(value) ? value : 0.0;
+      };
+      const qc::Rows features(x.shape(), 1);
+      std::vector<double> sums(columns), squares(columns), means(columns), products(features.products());
+      qc::observe_moments(x.tensor(), 1, sums.data(), squares.data(), run_on_threads);
+      qc::observe_products(x.tensor(), features, means.data(), products.data(), run_on_threads);
+      const auto close = [](double found, double expected, double scale) {
+        return std::fabs(found - expected) <= 1e-12 * scale;
+      };
+      std::size_t place = 0;
+      for (std::size_t i = 0; i < columns; ++i)
+        for (std::size_t j = i; j < columns; ++j, ++place) {
+          double sum = 0, product = 0, scale = 0, size = 0;
+          for (std::size_t row = 0; row < rows; ++row) {
+            sum += element(row, i);
+            size += std::fabs(element(row, i));
+            product += element(row, i) * element(row, j);
+            scale += std::fabs(element(row, i) * element(row, j));
+          }
+          expect(close(products[place], product, scale), "a product");
+          if (i == j) expect(close(squares[i], product, scale), "a square");
+          if (i == j) expect(close(sums[i], sum, size) && close(means[i], sum, size), "a sum");
+        }
+    }
+}
+
 void check_bad_arguments() {
   const std::int64_t three = 3, two = 2;
   const float x[3] = {1, 2, 3};
@@ -359,6 +395,7 @@ int main(int count, char** words) {
     expect(qc::use_instruction_set(names.c_str()), "an instruction set cannot be chosen");
     check_shapes();
     check_streaming();
+    check_moments();
     check_calls_at_once();
     std::printf("%s: %d comparisons\n", names.c_str(), comparisons);
   }
