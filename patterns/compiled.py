@@ -6,14 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 
-import networkx as nx
-
 from qc.ir.errors import UsageError
 from qc.ir.graph import Value
 
 from .pattern import Alternatives, Attribute, AttributeTest, OpPattern, Output, Pattern, Results
 from .results import check_connected
-from .term import Term, term_of, terms_of
+from .term import Term, terms_of
 
 Bindings = tuple[object, ...]
 """What each slot holds: None, a Value, ABSENT, a label, or a one-element tuple around an attribute."""
@@ -32,8 +30,8 @@ class Node:
         slot: where the matched value is remembered: for elements that are named or occur more than once.
         choice: where the label of the taken option is remembered.
         tests: the attributes to test, each with the slot of its variable.
-        interface: the slots inside that are visible outside. Given what they hold, what this element
-            matches depends on nothing else.
+        interface: the slots of its parts. Given what they hold already, what this element matches depends
+            on nothing else.
         is_leaf: whether it has no parts: any value, a constant, or an input that is left out.
         is_transparent: whether it is nothing but its options.
     """
@@ -135,25 +133,12 @@ class CompiledPattern:
         return self.slots[test] if isinstance(test, Attribute) else None
 
     def _assign_interfaces(self, nodes: dict[Pattern, Node]) -> None:
-        """Finds, for every element, the slots inside that can also be filled on a way that does not pass it.
-
-        Those are the slots whose element it does not dominate in the pattern seen as a flow graph.
-        """
-        root = self.root.element
-        flow = nx.DiGraph((element, part) for element in nodes for part in element.parts)
-        flow.add_node(root)
-        nearest = nx.immediate_dominators(flow, root)
-        inside: dict[Pattern | Attribute, set[int]] = {}
-        dominated: dict[Pattern | Attribute, set[int]] = {part: set() for part in flow}
-        for part, slot in self.slots.items():
-            while part is not root:
-                dominated[part].add(slot)
-                part = nearest[part]
+        """Finds the slots inside of every element; those that only it can fill are empty when it starts."""
+        inside: dict[Pattern, set[int]] = {}
         for element, node in nodes.items():
-            held = {self.slots[part] for part in (element, *element.variables) if part in self.slots}
-            inside[element] = held.union(*(inside[child] for child in element.children))
-            if element is not root:
-                node.interface = tuple(sorted(inside[element] - dominated[element]))
+            parts = {self.slots[part] for part in element.parts if part in self.slots}
+            inside[element] = parts.union(*(inside[child] for child in element.children))
+            node.interface = tuple(sorted(inside[element]))
 
 
 class Form:
@@ -167,8 +152,8 @@ class Form:
         choices: the option that it is.
     """
 
-    def __init__(self, pattern: Pattern, choices: Choices = ()) -> None:
-        self.term = term_of(pattern)
+    def __init__(self, pattern: Pattern, term: Term, choices: Choices = ()) -> None:
+        self.term = term
         self.choices = choices
         self._pattern = pattern
 
@@ -188,10 +173,11 @@ def forms_of(pattern: Pattern) -> tuple[Form, ...]:
     _check_roots(pattern)
     if isinstance(pattern, Results):
         check_connected(pattern)
+    terms = terms_of(pattern)
     if isinstance(pattern, Alternatives) and pattern.labels:
         options = zip(pattern.labels, pattern.options, strict=True)
-        return tuple(Form(option, ((pattern.name, label),)) for label, option in options)
-    return (Form(pattern),)
+        return tuple(Form(option, terms[option], ((pattern.name, label),)) for label, option in options)
+    return (Form(pattern, terms[pattern]),)
 
 
 def _check_roots(pattern: Pattern) -> None:

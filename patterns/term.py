@@ -6,7 +6,7 @@ once. The many supergroups that begin with the same ops have these in common.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from functools import lru_cache
 from typing import TypeVar
 from weakref import WeakValueDictionary
@@ -73,8 +73,9 @@ class Term:
 _known: WeakValueDictionary[tuple[object, ...], Term] = WeakValueDictionary()
 
 
-def terms_of(pattern: Pattern) -> dict[Pattern, Term]:
-    """The terms of all elements of a pattern, the parts first."""
+@lru_cache(maxsize=1024)
+def terms_of(pattern: Pattern) -> Mapping[Pattern, Term]:
+    """The terms of all elements of a pattern, the parts first; found once per pattern object."""
     terms: dict[Pattern, Term] = {}
     for element in children_first([pattern]):
         children = tuple([terms[child] for child in element.children])
@@ -89,9 +90,8 @@ def terms_of(pattern: Pattern) -> dict[Pattern, Term]:
     return terms
 
 
-@lru_cache(maxsize=1024)
 def term_of(pattern: Pattern) -> Term:
-    """The term of a pattern, found once per pattern object."""
+    """The term of a pattern."""
     return terms_of(pattern)[pattern]
 
 

@@ -40,13 +40,18 @@ def _own() -> tuple[Supergroup, ...]:
 
 
 @cache
+def _families() -> tuple[Supergroup, ...]:
+    return linear_groups()
+
+
+@cache
 def _single() -> tuple[Supergroup, ...]:
     """All supergroups that are no family: those of qc, then those that plugins define in their modules.
 
     Raises:
         UsageError: a plugin has one with the name of another, or of one of qc's.
     """
-    own = (*_own(), *linear_groups())
+    own = (*_own(), *_families())
     owners = dict.fromkeys((name for group in own for name in group.names), "qc")
     found = list(_own())
     for plugin in plugins():
@@ -81,9 +86,7 @@ def _block_names() -> frozenset[str]:
 @cache
 def _names() -> tuple[str, ...]:
     groups = (group for group in _single() if group.kind != BLOCK)
-    return tuple(
-        dict.fromkeys(name for each in (*groups, *blocks(), *linear_groups()) for name in each.names)
-    )
+    return tuple(dict.fromkeys(name for each in (*groups, *blocks(), *_families()) for name in each.names))
 
 
 def supergroup_names() -> list[str]:
@@ -106,11 +109,13 @@ def supergroups(names: Iterable[str] | None = None) -> tuple[Supergroup, ...]:
     Raises:
         UsageError: a name that the catalogue does not have.
     """
-    wanted, known = None if names is None else list(names), _names()
-    for name in wanted or ():
+    if names is None:
+        return _chosen(None)
+    wanted, known = list(names), supergroup_names()
+    for name in wanted:
         if name not in known:
-            raise UsageError(f"there is no supergroup '{name}'{nearest(name, list(known))}")
-    return _chosen(None if wanted is None else frozenset(wanted))
+            raise UsageError(f"there is no supergroup '{name}'{nearest(name, known)}")
+    return _chosen(frozenset(wanted))
 
 
 @lru_cache(maxsize=64)
@@ -118,6 +123,6 @@ def _chosen(wanted: frozenset[str] | None) -> tuple[Supergroup, ...]:
     """The supergroups of these names. Patterns never change, so everybody may have the same ones."""
     groups = (group for group in _single() if group.kind != BLOCK)
     if wanted is None:
-        return (*groups, *linear_groups())
+        return (*groups, *_families())
     chosen = (group for group in (*groups, *blocks()) if group.name in wanted)
     return (*chosen, *linear_groups(wanted))
