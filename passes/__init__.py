@@ -7,9 +7,9 @@ from .framework.describe import OptionDescription, PassDescription, describe
 from .framework.instruments import DumpModel, Instrument, PrintModel
 from .framework.pipeline import Combinator, Fixpoint, Pipeline, Repeat
 from .framework.pipeline_text import parse_pipeline
-from .framework.pipeline_toml import PipelineFile, dumps, load_pipeline_file, loads
 from .framework.registry import Registry, registry
 from .framework.runner import PipelineReport, StepReport, run_pipeline
+from .pipeline_toml import PipelineFile, dumps, load_pipeline_file, loads
 
 __all__ = [
     "Artifact",

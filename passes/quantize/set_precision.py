@@ -169,7 +169,7 @@ class _Application:
             return  # follows from the scales of input and weight
         if held is None or self.quant.get(site) is held:
             self._set_sites([site], setting, is_weight)
-        elif self._is_kept_by_maker(held, setting):
+        elif self._is_kept_by_producer(held, setting):
             self._set_sites([site], setting, is_weight, behind=held)
         else:
             self._set_quantizer(held, setting, is_weight)
@@ -252,7 +252,7 @@ class _Application:
 
     # -- neighbours that stay in integers -----------------------------------------------------------------
 
-    def _is_kept_by_maker(self, quantizer: Quantizer, setting: Setting) -> bool:
+    def _is_kept_by_producer(self, quantizer: Quantizer, setting: Setting) -> bool:
         """Whether a tensor keeps its grid because an op that stays in integers makes it on that grid."""
         if setting.bits is not None or isinstance(setting.format, IntFormat):
             return False

@@ -43,10 +43,10 @@ def integer_convolution(op: Op) -> IntegerConvolution | None:
         return None
     graph = op.graph
     data, weight = (graph.producer(value) if value is not None else None for value in graph.op_inputs(op)[:2])
-    for maker in (data, weight):
-        if maker is None or maker.op_type != "DequantizeLinear" or maker.attribute("block_size", 0):
+    for source in (data, weight):
+        if source is None or source.op_type != "DequantizeLinear" or source.attribute("block_size", 0):
             return None
-        if len(graph.op_inputs(maker)) < 3 or not is_read_once(maker, 0):
+        if len(graph.op_inputs(source)) < 3 or not is_read_once(source, 0):
             return None
     assert data is not None and weight is not None
     codes, weights = graph.op_inputs(data)[0], graph.op_inputs(weight)[0]

@@ -26,8 +26,8 @@ def pad_channels(model: Model, rewriter: Rewriter, least: int) -> None:
     for graph in list(model.graphs()):
         for op in graph.ops():
             found = _symmetric(op)
-            maker = graph.producer(found.codes) if found is not None else None
-            if found is None or maker is None or maker.op_type != "QuantizeLinear":
+            producer = graph.producer(found.codes) if found is not None else None
+            if found is None or producer is None or producer.op_type != "QuantizeLinear":
                 continue
             shape = found.weights.type.shape
             channels = shape[1] if shape is not None else None
@@ -82,8 +82,13 @@ def _added_channels(pad: Op) -> int:
     if not pad.is_type("Pad") or pad.attribute("mode", "constant") != "constant" or len(inputs) != 3:
         return 0
     lengths = pad.graph.constant(inputs[1])
-    maker = pad.graph.producer(inputs[0]) if inputs[0] is not None else None
-    if lengths is None or maker is None or maker.op_type != "QuantizeLinear" or not is_read_once(pad, 0):
+    producer = pad.graph.producer(inputs[0]) if inputs[0] is not None else None
+    if (
+        lengths is None
+        or producer is None
+        or producer.op_type != "QuantizeLinear"
+        or not is_read_once(pad, 0)
+    ):
         return 0
     array = lengths.numpy()
     behind = array.size // 2 + 1

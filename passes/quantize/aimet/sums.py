@@ -97,8 +97,8 @@ def _arriving(model: Model, nodes: NodeGraph, value: Value | None) -> Encoding |
             fits = isinstance(quantizer.spec.format, IntFormat)
             fits &= isinstance(quantizer.spec.granularity, PerTensor)
             return encoding if fits else None
-        maker = nodes.producer(value)
-        value = maker.input(0) if maker is not None and hands_on(maker) else None
+        producer = nodes.producer(value)
+        value = producer.input(0) if producer is not None and hands_on(producer) else None
     return None
 
 

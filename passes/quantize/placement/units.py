@@ -176,10 +176,10 @@ class UnitMap:
                 producer = op.graph.producer(value) if value is not None else None
                 if value is None or producer is None or producer in unit.ops:
                     continue
-                maker = self._of_op[producer]
-                fits = any(made.is_type(*unit.rule.fused_with) for made in maker.ops)
+                before = self._of_op[producer]
+                fits = any(made.is_type(*unit.rule.fused_with) for made in before.ops)
                 alone = len(op.graph.uses(value)) == 1 and not self.scopes.leaves(value)
-                if fits and alone and maker.rule.runs == "integer":
+                if fits and alone and before.rule.runs == "integer":
                     yield value
 
     def _find_outputs(self, unit: Unit) -> Iterator[Value]:

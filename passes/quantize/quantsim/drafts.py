@@ -134,10 +134,10 @@ class Drafts:
             draft = self._of_value.get(current)
             if draft is not None and draft.enabled:
                 return current, draft
-            maker = self.nodes.producer(current)
-            if maker is None or not hands_on(maker):
+            producer = self.nodes.producer(current)
+            if producer is None or not hands_on(producer):
                 return None
-            current = maker.input(0)
+            current = producer.input(0)
         return None
 
     def effective(self, value: Value | None) -> Draft | None:

@@ -134,8 +134,8 @@ def _path(nodes: NodeGraph, value: Value | None, origin: Value) -> list[Value]:
     found: list[Value] = []
     while value is not None:
         found.append(value)
-        maker = nodes.producer(value) if value is not origin else None
-        value = maker.input(0) if maker is not None else None
+        producer = nodes.producer(value) if value is not origin else None
+        value = producer.input(0) if producer is not None else None
     return found
 
 

@@ -38,13 +38,13 @@ from typing import Any
 
 from qc.ir.errors import UsageError, nearest
 
-from ..quantize.precision.rules import rules_of_tables
-from ..quantize.set_precision import with_precision
-from .options import C, OptionError, build, changed_options
-from .pipeline import COMBINATORS, Combinator, Pipeline, Step
-from .pipeline_text import parse_pipeline, step_class
-from .registry import Registry, registry
-from .toml_source import TOP, TomlSource, Where
+from .framework.options import C, OptionError, build, changed_options
+from .framework.pipeline import COMBINATORS, Combinator, Pipeline, Step
+from .framework.pipeline_text import parse_pipeline, step_class
+from .framework.registry import Registry, registry
+from .framework.toml_source import TOP, TomlSource, Where
+from .quantize.precision.rules import rules_of_tables
+from .quantize.set_precision import with_precision
 
 _TOP = ("target", "pipeline", "pass", "precision")
 _HEAD = ("name", "description", "passes")
