@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import onnx
@@ -10,7 +11,7 @@ import onnx
 from .analysis import STRUCTURE
 from .base.names import Names
 from .context import ModelContext
-from .graph import Graph, Op, Region, Value
+from .graph import Graph, Region
 from .journal import MATCH, Journal, Remark
 from .quant_table import QuantTable
 from .transaction import Transaction
@@ -75,10 +76,7 @@ class Model(ModelContext):
 
     def release_names(self) -> None:
         """Lets new values have the names of values and ops that are gone."""
-        names = Names()
-        for graph in self.graphs():
-            named: list[Op | Value] = [*graph.ops(), *graph.values()]
-            for node in named:
-                names.claim(node.name)
+        values = (value.name for graph in self.graphs() for value in graph.values())
+        ops = (op.name for graph in self.graphs() for op in graph.ops())
         with self.transaction.atomic():
-            self.transaction.set((), self, "names", names)
+            self.transaction.set((), self, "names", Names(chain(values, ops)))

@@ -174,16 +174,17 @@ class QuantTable:
                 formats or granularities differ.
         """
         for other in others:
-            if other is keep:
+            theirs = self.sites_of(other)
+            if other is keep or not theirs:
                 continue
             if other.frozen or keep.frozen:
-                raise UsageError(f"{self.sites_of(other)[0]} cannot be tied: one of the quantizers is frozen")
-            for one, site in ((keep, self.sites_of(other)[0]), (other, self.sites_of(keep)[0])):
+                raise UsageError(f"{theirs[0]} cannot be tied: one of the quantizers is frozen")
+            for one, site in ((keep, theirs[0]), (other, self.sites_of(keep)[0])):
                 if one.codes is not None:
                     self._check_is_alone(one, site.value)
             if (other.spec.format, other.spec.granularity) != (keep.spec.format, keep.spec.granularity):
                 raise UsageError(f"'{other.spec}' cannot be tied to '{keep.spec}'")
-            for site in self.sites_of(other):
+            for site in theirs:
                 with self._action(TIE, site, reason, keep.id, asked_by):
                     self._take(site)
                     self._put(site, keep)

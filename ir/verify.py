@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from .errors import ModelError, UsageError, VerificationError
 from .graph import Graph, Op, Value, capture_port
 from .model import Model
-from .port_graph import CycleError
+from .port_graph import CycleError, Port
 from .quant.arithmetic import spread
 from .quant.spec import Encoding, PerTensor
 
@@ -78,7 +78,8 @@ def _capture_problems(graph: Graph) -> Iterator[str]:
     """What is captured from around, and what the ops of this graph are said to capture, must be the same."""
     owner = graph.parent
     for value in graph.values():
-        if value.captured is not None and (owner is None or not _captures(owner, value)):
+        outer = value.captured
+        if outer is not None and (owner is None or not _reads(owner, capture_port(value), outer)):
             yield f"'{value.name}' of graph '{graph.name}' captures what its op does not read"
     for op in graph.ops():
         bodies = (body.values() for body in op.subgraphs.values())
@@ -86,11 +87,6 @@ def _capture_problems(graph: Graph) -> Iterator[str]:
         for source, edges in graph.nx.sources(op.id).items():
             if any(not isinstance(port, int) and port not in inside for port in edges):
                 yield f"{op.label} reads '{graph.payload(source).name}', which its subgraphs do not capture"
-
-
-def _captures(owner: Op, value: Value) -> bool:
-    nx, captured = owner.graph.nx, value.captured
-    return captured is not None and nx.has_edge(captured.id, owner.id, key=capture_port(value))
 
 
 def _region_problems(model: Model) -> Iterator[str]:
@@ -134,5 +130,5 @@ def _encoding_problems(value: Value, encoding: Encoding) -> Iterator[str]:
         yield f"the encoding of '{value.name}' does not fit: {error}"
 
 
-def _reads(op: Op, port: int | None, value: Value) -> bool:
+def _reads(op: Op, port: Port | None, value: Value) -> bool:
     return op.id in op.graph.nx and port is not None and op.graph.nx.has_edge(value.id, op.id, key=port)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -140,9 +141,7 @@ def distinct_names(model: Model) -> dict[Value, str]:
     """
     graphs = list(model.graphs())
     named = [value for graph in graphs for value in graph.values() if value.captured is None]
-    count: dict[str, int] = {}
-    for value in named:
-        count[value.name] = count.get(value.name, 0) + 1
+    count = Counter(value.name for value in named)
     names = Names(count)
     found: dict[Value, str] = {}
     paths = {graph: _path(model, graph) for graph in graphs}

@@ -78,7 +78,7 @@ def aspects_of(model: Model) -> dict[str, object]:
         CONSTANTS: [(v.id, v.const.proto.SerializeToString()) for v in values if v.const is not None],
         QUANT: (
             [(site, table.get(site)) for site in table.sites()],
-            [(q.id, q.spec, q.encoding, q.state, table.sites_of(q)) for q in table.quantizers()],
+            [(q.id, q.spec, q.encoding, q.state, id(q.codes), table.sites_of(q)) for q in table.quantizers()],
             [(value, table.sites_on(value)) for value in values if table.touches(value)],
             [(value, table.why_not(value)) for value in values if table.why_not(value) is not None],
             table.scheme,
@@ -256,6 +256,14 @@ class Random:
         scale = self.draw(st.sampled_from([0.5, 0.25]))
         encoding = Encoding(quantizer.spec, np.asarray(scale), np.asarray(0))
         self.model.quant.calibrate(quantizer, encoding, "at random")
+
+    def edit_choose_codes(self) -> None:
+        constants = [site for site in self.model.quant.sites() if site.value.original.const is not None]
+        quantizer = self.model.quant.get(self.one_of(constants))
+        assert quantizer is not None
+        self.model.quant.choose_codes(
+            quantizer, self.one_of([np.zeros(2, int), np.ones(2, int)]), "at random"
+        )
 
     def edit_freeze(self) -> None:
         self.model.quant.freeze(self.quantizer())
