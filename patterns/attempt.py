@@ -23,7 +23,7 @@ class Solution(NamedTuple):
 class Attempt:
     """The distinct solutions of one element at one value, computed on demand, and the best failed try.
 
-    It can be iterated many times and by several readers at once; each solution is computed once.
+    It can be iterated many times and by several users at once; each solution is computed once.
     """
 
     __slots__ = ("_known", "failure", "found", "source")

@@ -56,8 +56,8 @@ class Placement:
             found = self.ops.get(value.name)
             if found is not None and found.enabled:
                 return found
-            maker = self.nodes.producer(value)
-            value = maker.input(0) if maker is not None and hands_on(maker) else None
+            producer = self.nodes.producer(value)
+            value = producer.input(0) if producer is not None and hands_on(producer) else None
         return None
 
 

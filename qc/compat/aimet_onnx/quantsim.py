@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -190,16 +190,8 @@ class QuantizationSimModel(QuantizedModel):
         epochs = self._ir.epochs
         return epochs.structure, epochs.constants, epochs.quant
 
-    @contextmanager
-    def _without_open_quantizers(self) -> Iterator[None]:
-        """Leaves the quantizers that have no numbers out for as long as it lasts."""
-        with self._ir.transaction.trial():
-            self._ir.quant.drop_open()
-            yield
-
     def _simulation(self) -> ModelProto:
-        with self._without_open_quantizers():
-            found = self._run(ToSimulation(rounding=Rounding.HALF_UP)).artifacts["simulation"].payload
+        found = self._lowered(ToSimulation(rounding=Rounding.HALF_UP), "simulation")
         assert isinstance(found, ModelProto)
         return found
 
@@ -230,8 +222,7 @@ class QuantizationSimModel(QuantizedModel):
         folder.mkdir(parents=True, exist_ok=True)
         version = encoding_version or os.environ.get(_VERSION_VARIABLE, "1.0.0")
         has_biases = version.startswith("2") if export_int32_bias is None else export_int32_bias
-        with integer_biases(self) if has_biases else nullcontext():
-            text = dump_encodings(self.encodings(version))
+        text = dump_encodings(self._document(version, has_biases))
         if export_model:
             save_model(lower(self._ir), folder / f"{filename_prefix}.onnx", self._ir.base_dir)
         with atomic_write(folder / f"{filename_prefix}.encodings") as file:
@@ -250,9 +241,11 @@ class QuantizationSimModel(QuantizedModel):
 
     def encodings(self, version: str = "1.0.0") -> Document:
         """What an encodings file of a version would say."""
-        with self._without_open_quantizers():
-            exported = self._run(ToEncodings(version=version)).artifacts["encodings"].payload  # type: ignore[arg-type]
-        return parse_encodings(str(exported))
+        return self._document(version, has_biases=False)
+
+    def _document(self, version: str, has_biases: bool) -> Document:
+        step = ToEncodings(version=version)  # type: ignore[arg-type]
+        return parse_encodings(str(self._lowered(step, "encodings", has_biases)))
 
     def to_onnx_qdq(
         self,
@@ -269,12 +262,8 @@ class QuantizationSimModel(QuantizedModel):
             force_activation_as: only ``unsigned`` is provided.
         """
         refuse_codes(force_activation_as)
-        with (
-            self._without_open_quantizers(),
-            integer_biases(self) if export_int32_bias else nullcontext(),
-        ):
-            lowering = InsertQdq("codes" if prequantize_constants else "float", "raise", pad_channels=False)
-            found = self._run(lowering).artifacts["qdq"].payload
+        lowering = InsertQdq("codes" if prequantize_constants else "float", "raise", pad_channels=False)
+        found = self._lowered(lowering, "qdq", export_int32_bias)
         assert isinstance(found, ModelProto)
         return found
 
@@ -312,6 +301,13 @@ class QuantizationSimModel(QuantizedModel):
 
     # -- internals ----------------------------------------------------------------------------------
 
+    def _lowered(self, step: Pass, artifact: str, has_biases: bool = False) -> object:
+        """What a lowering makes; quantizers without numbers are left out, biases are integers if asked."""
+        with self._ir.transaction.trial():
+            self._ir.quant.drop_open()
+            with integer_biases(self) if has_biases else nullcontext():
+                return self._run(step).artifacts[artifact].payload
+
     def _run(self, step: Pass, data: Iterable[Feed] | None = None) -> PassContext:
         feeds = load_data(data, model_inputs(self._ir.origin)) if data is not None else None
         context = PassContext(data=feeds, executor=OrtExecutor(), target=self._compiled.target)
@@ -322,4 +318,4 @@ class QuantizationSimModel(QuantizedModel):
 
 
 def _warn(note: str) -> None:
-    warnings.warn(note, stacklevel=4)
+    warnings.warn(note, stacklevel=5)
