@@ -12,7 +12,7 @@ from onnx import ModelProto
 
 from qc.ir.errors import UsageError
 from qc.ir.executor import Feed
-from qc.ir.facts.op_table import traits_of
+from qc.ir.facts.op_table import WEIGHTED, traits_of
 from qc.ir.facts.op_traits import is_grid_preserving, reads_shape_only, weight_port
 from qc.ir.graph import Value
 from qc.ir.model import Model
@@ -22,7 +22,7 @@ from qc.passes.conformance import Violation, violations
 from qc.passes.framework.target import Target, load_target
 from qc.passes.quantize.placement.units import UnitMap
 from qc.runtime.execution.cost import Shapes, operations, tensor_shapes
-from qc.runtime.execution.executed import WEIGHTED, ExecutedOp, Execution, execution_of, is_integer_op
+from qc.runtime.execution.executed import ExecutedOp, Execution, execution_of, is_integer_op
 from qc.runtime.execution.integer_kernels import misread, why_float
 from qc.runtime.protos.detach import detach_weights
 from qc.runtime.protos.wiring import Node, all_nodes

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from qc.ir.errors import DemandError
+from qc.ir.facts.op_table import WEIGHTED
 from qc.ir.facts.op_traits import bias_port, is_parameter, reads_shape_only
 from qc.ir.facts.scopes import CONTROL_FLOW, distinct_names
 from qc.ir.graph import Graph, Op, Value
@@ -75,7 +76,7 @@ class Coverage:
     @property
     def weighted_ops(self) -> tuple[int, int]:
         """Of the ops that do nearly all of the arithmetic: how many are quantized, and how many there are."""
-        found = [self.ops.get(op_type, (0, 0)) for op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul")]
+        found = [self.ops.get(op_type, (0, 0)) for op_type in WEIGHTED]
         return sum(done for done, _ in found), sum(total for _, total in found)
 
     def check(self, allow_none: bool, want_all: bool) -> None:

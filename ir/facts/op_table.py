@@ -145,6 +145,7 @@ TABLE: Mapping[str, OpTraits] = {
 
 _UNKNOWN = OpTraits()
 
+WEIGHTED = tuple(op for op, traits in TABLE.items() if traits.product in ("convolution", "matrix"))
 GRID_PRESERVING = frozenset(op_type for op_type, traits in TABLE.items() if traits.grid == "keeps")
 GRID_JOINING = frozenset(op_type for op_type, traits in TABLE.items() if traits.grid == "joins")
 

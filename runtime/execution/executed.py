@@ -12,15 +12,13 @@ from onnx import ModelProto
 
 from qc.ir.errors import ModelError
 from qc.ir.executor import Feed
-from qc.ir.facts.op_table import GRID_PRESERVING, TABLE
+from qc.ir.facts.op_table import GRID_PRESERVING
 from qc.ir.onnx.lift import load_model
 
 from ..protos.detach import detach_weights
 from ..protos.wiring import Node, all_nodes
 from ..sessions.open import open_session
 from .profile import NodeTime, profile_nodes
-
-WEIGHTED = tuple(name for name, traits in TABLE.items() if traits.product in ("convolution", "matrix"))
 
 # Kernels with integer arithmetic beside all whose names begin with QLinear.
 _INTEGER = frozenset(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from qc.ir.facts.constants import constant_data
+from qc.ir.facts.op_table import WEIGHTED
 from qc.ir.graph import Value
 from qc.ir.model import Model
 from qc.ir.quant.formats import IntFormat
@@ -33,7 +34,7 @@ def enlarge_weight_scales(model: Model) -> None:
     """
     nodes = NodeGraph(model.graph)
     for node in nodes.nodes:
-        if not node.is_type("Conv", "ConvTranspose", "Gemm", "MatMul"):
+        if not node.is_type(*WEIGHTED):
             continue
         constants = {parameter.slot: parameter.value for parameter in nodes.parameters(node)}
         add = _bias_add(nodes, node)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from qc.ir.facts.op_table import WEIGHTED
 from qc.ir.quant.spec import PerTensor
 
 from .configuration import Configuration
 from .drafts import Draft
 from .nodes import Node
 
-_WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _SCALED_BY_OUTPUT = ("GroupNormalization", "InstanceNormalization", "RMSNormalization")
 _SCALED_ALONE = ("LayerNormalization", "BatchNormalization")
 _OLD_DEVICES = ("V66", "V68", "V69")
@@ -31,7 +31,7 @@ def apply_exceptions(configuration: Configuration) -> None:
 
 def _make_dynamic_weight_symmetric(configuration: Configuration, node: Node) -> None:
     """An activation in the place of a weight has the symmetry of weights."""
-    if not node.is_type(*_WEIGHTED) or _has_own_weight(configuration, node):
+    if not node.is_type(*WEIGHTED) or _has_own_weight(configuration, node):
         return
     draft = configuration.drafts.effective(node.input(1))
     if draft is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from qc.ir.facts.constants import constant_data
-from qc.ir.facts.op_table import GRID_PRESERVING, traits_of
+from qc.ir.facts.op_table import GRID_PRESERVING, WEIGHTED, traits_of
 from qc.ir.graph import Graph, Op, Value
 
 # Ops that AIMET takes to hand on values of input 0.
@@ -150,7 +150,7 @@ def channel_axis(node: Node, parameter: Parameter) -> int | None:
     """The axis of output channels of a parameter; None for ops that have none."""
     data = constant_data(parameter.value)
     rank = len(data.shape) if data is not None else 0
-    if not node.is_type("Conv", "ConvTranspose", "Gemm", "MatMul") or not rank:
+    if not node.is_type(*WEIGHTED) or not rank:
         return None
     if rank == 1 or node.is_type("Conv"):
         return 0

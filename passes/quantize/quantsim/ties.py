@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from qc.ir.facts.op_table import GRID_JOINING
 from qc.ir.graph import Value
 
 from .drafts import Draft, Drafts, is_quantizable
 from .nodes import Node, NodeGraph
 
-_JOINING = ("Concat", "Scatter", "ScatterElements", "ScatterND")
 _PASSING = ("AveragePool", "Relu", "Resize", "Upsample")
 _RECURRENT = ("RNN", "GRU", "LSTM")
 
@@ -43,7 +43,7 @@ def tie_all(drafts: Drafts) -> list[Requantized]:
     extra: list[Requantized] = []
     done: set[Node] = set()
     for node in reversed(drafts.nodes.nodes):
-        if node.is_type(*_JOINING) and node not in done:
+        if node.is_type(*GRID_JOINING) and node not in done:
             extra += _Join(drafts, node, done).tie()
     for node in drafts.nodes.nodes:
         if node.is_type(*_PASSING):
@@ -91,7 +91,7 @@ class _Join:
             if node in self.done:
                 continue
             self.done.add(node)
-            joins = node.is_type(*_JOINING)
+            joins = node.is_type(*GRID_JOINING)
             for port, value in enumerate(node.inputs if joins else node.inputs[:1]):
                 if value is not None and is_quantizable(value) and not _is_index(node, port):
                     self._visit(node, port, value)
@@ -104,7 +104,7 @@ class _Join:
         source = self.drafts.source(value)
         if source is None:
             self.limits.setdefault(None)
-            if node.is_type(*_JOINING):
+            if node.is_type(*GRID_JOINING):
                 self.extra.append((node, port))
             return
         origin, draft = source
@@ -112,16 +112,16 @@ class _Join:
         nodes = self.drafts.nodes
         if all(_is_read_once(nodes, passed) for passed in _path(nodes, value, origin)):
             self.found.setdefault(draft)
-        elif node.is_type(*_JOINING):
+        elif node.is_type(*GRID_JOINING):
             self.extra.append((node, port))
 
 
 def _is_index(node: Node, port: int) -> bool:
-    return node.is_type(*_JOINING[1:]) and port == 1
+    return node.is_type(*GRID_JOINING - {"Concat"}) and port == 1
 
 
 def _continues(producer: Node) -> bool:
-    return producer.is_grid_preserving or producer.is_type(*_JOINING)
+    return producer.is_grid_preserving or producer.is_type(*GRID_JOINING)
 
 
 def _is_read_once(nodes: NodeGraph, value: Value) -> bool:
