@@ -29,7 +29,6 @@ The ``[[precision]]`` tables become a pass ``set-precision`` right before ``cali
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,7 +41,7 @@ from .framework.options import C, OptionError, build, changed_options
 from .framework.pipeline import COMBINATORS, Combinator, Pipeline, Step
 from .framework.pipeline_text import parse_pipeline, step_class
 from .framework.registry import Registry, registry
-from .framework.toml_source import TOP, TomlSource, Where
+from .framework.toml_source import TOP, TomlSource, Where, read_text, toml_value
 from .quantize.precision.rules import rules_of_tables
 from .quantize.set_precision import with_precision
 
@@ -72,14 +71,7 @@ def load_pipeline_file(path: str | Path, known: Registry | None = None) -> Pipel
     Raises:
         UsageError: the file cannot be read, is not valid TOML, or names something that does not exist.
     """
-    path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise UsageError(f"there is no pipeline file '{path}'") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"pipeline file '{path}' cannot be read: {error}") from None
-    return loads(text, str(path), known)
+    return loads(read_text(path, "pipeline file"), str(path), known)
 
 
 def loads(text: str, source: str = "pipeline.toml", known: Registry | None = None) -> PipelineFile:
@@ -98,10 +90,10 @@ def loads(text: str, source: str = "pipeline.toml", known: Registry | None = Non
 
 def dumps(file: PipelineFile) -> str:
     """Writes a pipeline file with one table for each step; :func:`loads` gives back an equal object."""
-    lines = [] if file.target is None else [f"target = {_toml_value(file.target)}", ""]
-    lines += ["[pipeline]", f"name = {_toml_value(file.name)}"]
+    lines = [] if file.target is None else [f"target = {toml_value(file.target)}", ""]
+    lines += ["[pipeline]", f"name = {toml_value(file.name)}"]
     if file.description:
-        lines.append(f"description = {_toml_value(file.description)}")
+        lines.append(f"description = {toml_value(file.description)}")
     _write_steps(file.pipeline.steps, "pass", lines)
     return "\n".join(lines) + "\n"
 
@@ -194,18 +186,7 @@ class _Reader:
 
 def _write_steps(steps: Sequence[Step], header: str, lines: list[str]) -> None:
     for step in steps:
-        lines += ["", f"[[{header}]]", f"name = {_toml_value(step.name)}"]
-        lines += [f"{name} = {_toml_value(value)}" for name, value in changed_options(step).items()]
+        lines += ["", f"[[{header}]]", f"name = {toml_value(step.name)}"]
+        lines += [f"{name} = {toml_value(value)}" for name, value in changed_options(step).items()]
         if isinstance(step, Combinator):
             _write_steps(step.steps, f"{header}.pass", lines)
-
-
-def _toml_value(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list):
-        return f"[{', '.join(_toml_value(item) for item in value)}]"
-    if isinstance(value, (int, float)):
-        return repr(value)
-    # JSON's escapes are TOML's, but for the one control character that JSON leaves as it is.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

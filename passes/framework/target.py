@@ -7,7 +7,6 @@ import tomllib
 from fnmatch import fnmatchcase
 from importlib import resources
 from importlib.resources.abc import Traversable
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
@@ -20,7 +19,7 @@ from qc.patterns import Supergroup, chain, is_block, supergroup_names, supergrou
 from qc.patterns.attributes import all_attributes, known_attributes
 
 from .target_rules import FormatRule, OpRule, OwnSupergroup, Strict, require_op
-from .toml_source import TomlSource
+from .toml_source import TomlSource, read_text
 
 _CARRY = OpRule(runs="carry")
 
@@ -147,12 +146,7 @@ def load_target(name: str) -> Target:
         UsageError: no such target, or the file does not describe one.
     """
     if name.endswith(".toml"):
-        try:
-            return _parse(Path(name).read_text(encoding="utf-8"), name)
-        except FileNotFoundError:
-            raise UsageError(f"there is no target file '{name}'") from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"target file '{name}' cannot be read: {error}") from error
+        return _parse(read_text(name, "target file"), name)
     files = _files()
     if name not in files:
         known = ", ".join(sorted(files))

@@ -1,9 +1,12 @@
-"""Finds the line of a key in a TOML text, which Python's parser does not tell, for error messages."""
+"""TOML files: read as text, written value by value, and the lines of their keys, for error messages."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TypeAlias
 
 from qc.ir.errors import UsageError
@@ -15,6 +18,36 @@ TOP: Where = ""
 
 _HEADER = re.compile(r"\s*\[\[?\s*([\w.\"'-]+)\s*\]\]?\s*(#.*)?")
 _STEP_HEADER = re.compile(r"\s*\[\[\s*pass(\.pass)*\s*\]\]\s*(#.*)?")
+
+
+def read_text(path: str | Path, what: str) -> str:
+    """The text of a file; raises UsageError, which calls it ``what``, if there is none or it is no text."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UsageError(f"there is no {what} '{path}'") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{what} '{path}' cannot be read: {error}") from None
+
+
+def toml_value(value: object) -> str:
+    """A value as TOML, tables in one line."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Mapping):
+        inside = ", ".join(f"{toml_key(key)} = {toml_value(item)}" for key, item in value.items())
+        return f"{{ {inside} }}" if inside else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_value, value))}]"
+    if not isinstance(value, str):
+        return repr(value)
+    # JSON's escapes are TOML's, but for the one control character that JSON leaves as it is.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def toml_key(key: str) -> str:
+    """A key as TOML, in quotes where it has to be."""
+    return key if key.isidentifier() and key.isascii() else toml_value(key)
 
 
 class TomlSource:

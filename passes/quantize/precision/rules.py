@@ -26,7 +26,7 @@ from qc.ir.errors import UsageError, nearest
 from qc.ir.quant.formats import Format, IntFormat, parse_format
 from qc.ir.quant.spec import QuantSpec
 
-from ...framework.toml_source import TomlSource
+from ...framework.toml_source import TomlSource, read_text
 
 KINDS = {"type": "op type", "op": "op", "region": "region", "tensor": "tensor"}
 OFF = "off"
@@ -201,13 +201,9 @@ def load_rules(path: str | Path) -> list[Rule]:
     Raises:
         UsageError: it cannot be read, is not valid TOML, or holds no rules.
     """
+    text = read_text(path, "precision file")
     try:
-        text = Path(path).read_text(encoding="utf-8")
         document = tomllib.loads(text)
-    except FileNotFoundError:
-        raise UsageError(f"there is no precision file '{path}'") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"precision file '{path}' cannot be read: {error}") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not valid TOML: {error}") from None
     source = TomlSource(text, str(path), 0)

@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 from qc.ir.base.strict_json import load_json
 from qc.ir.errors import UsageError, nearest
 
+from ...framework.toml_source import read_text
 from .config import QuantsimConfig
 
 CONFIG_SUFFIXES = (".json", ".toml")  # of files; other names are those of configurations that come with qc
@@ -56,13 +57,7 @@ def load_config(name: str) -> ConfigFile:
         UsageError: there is none, it cannot be read, or it says what no configuration can.
     """
     if name.endswith(CONFIG_SUFFIXES):
-        try:
-            text = Path(name).read_text(encoding="utf-8")
-        except FileNotFoundError:
-            raise UsageError(f"there is no configuration file '{name}'") from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"the configuration '{name}' cannot be read: {error}") from error
-        return parse_config(text, name)
+        return parse_config(read_text(name, "configuration file"), name)
     known = config_names()
     if name not in known:
         raise UsageError(
