@@ -70,27 +70,9 @@ def _library() -> ctypes.CDLL:
     library = ctypes.CDLL(str(library_path()))
     tensor, pointer = ctypes.POINTER(_Tensor), ctypes.c_void_p
     error = ctypes.POINTER(_Error)
-    library.qc_fake_quantize.argtypes = [
-        tensor,
-        ctypes.c_char_p,
-        ctypes.POINTER(_Quantizer),
-        tensor,
-        tensor,
-        tensor,
-        pointer,
-        error,
-    ]
-    library.qc_observe.argtypes = [
-        tensor,
-        ctypes.c_char_p,
-        ctypes.c_int64,
-        pointer,
-        pointer,
-        pointer,
-        pointer,
-        pointer,
-        error,
-    ]
+    quantizer, text = ctypes.POINTER(_Quantizer), ctypes.c_char_p
+    library.qc_fake_quantize.argtypes = [tensor, text, quantizer, tensor, tensor, tensor, pointer, error]
+    library.qc_observe.argtypes = [tensor, text, ctypes.c_int64, *[pointer] * 5, error]
     library.qc_add_counts.argtypes = [pointer, pointer, ctypes.c_int64, pointer]
     library.qc_add_counts.restype = None
     library.qc_add_exact.argtypes = [pointer, ctypes.c_int64, pointer, pointer]
@@ -135,18 +117,11 @@ def fake_quantize(
         limits[:] = spec.code_range
     x = np.ascontiguousarray(array).reshape(np.shape(array))
     y = np.empty_like(x) if out is None else _checked_output(out, x)
-    scale, zero_point = _contiguous(encoding.scale), _contiguous(encoding.zero_point)
-    quantizer = _quantizer(encoding, rounding)
+    grid = [_contiguous(encoding.scale), _contiguous(encoding.zero_point), limits]
+    quantizer, type_name = _quantizer(encoding, rounding), x.dtype.name.encode()
     error = _Error()
     failed = _library().qc_fake_quantize(
-        _tensor(x),
-        x.dtype.name.encode(),
-        quantizer,
-        _tensor(scale),
-        _tensor(zero_point),
-        _tensor(limits),
-        y.ctypes.data,
-        error,
+        _tensor(x), type_name, quantizer, *map(_tensor, grid), y.ctypes.data, error
     )
     if failed:
         raise UsageError(error.text.decode())

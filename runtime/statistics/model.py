@@ -85,10 +85,7 @@ class ModelStatistics(Mapping[Request, TensorStatistics]):
         Raises:
             UsageError: the feeds are not the same.
         """
-        if not np.array_equal(self.feeds, other.feeds):
-            raise UsageError(
-                "the data are not the same each time they are read; give data that stay the same"
-            )
+        _check_same_feeds(self.feeds, other.feeds)
         return ModelStatistics({**self.tensors, **other.tensors}, self.feeds, self.model)
 
     def answer(self, request: Request) -> TensorStatistics | None:
@@ -144,7 +141,7 @@ class Recording:
             UsageError: they are of other feeds.
         """
         if self.models:
-            ModelStatistics({}, self.feeds).beside(statistics)
+            _check_same_feeds(self.feeds, statistics.feeds)
         known = self.of(statistics.model)
         if known is None:
             return Recording((*self.models, statistics))
@@ -227,6 +224,11 @@ _DAMAGES = (
     NotImplementedError,
     zipfile.BadZipFile,
 )
+
+
+def _check_same_feeds(first: np.ndarray, second: np.ndarray) -> None:
+    if not np.array_equal(first, second):
+        raise UsageError("the data are not the same each time they are read; give data that stay the same")
 
 
 def _of_version_1(about: Mapping[str, Any], path: str | Path) -> dict[str, Any]:
