@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -97,14 +97,15 @@ def default_passes() -> list[Any]:
 def run_passes(model: Any, watch: Stopwatch) -> onnx.ModelProto:
     """Times the passes of the default pipeline and the verification that follows each; the QDQ model."""
     from qc.ir.base.garbage import old_objects_spared
+    from qc.ir.executor import Requests
     from qc.ir.verify import verify
     from qc.passes import PassContext
     from qc.passes.framework.target import load_target
     from qc.runtime import OrtExecutor
 
     class Executor(OrtExecutor):
-        def observe(self, _: object, requests: Iterable[str], *__: object, **___: object) -> Mapping:
-            return {name: Invented() for name in requests}
+        def observe(self, _: object, requests: Requests, *__: object, **___: object) -> Mapping:
+            return {(name, each): Invented() for name, asked in requests.items() for each in asked}
 
     context = PassContext(data=[{}], executor=Executor(threads=1), target=load_target("ort-cpu"))
     with old_objects_spared():  # as the runner of pipelines does it

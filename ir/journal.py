@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from .graph import Op, Value
 
@@ -32,8 +32,7 @@ class LimitReached(Exception):
     """An action beyond the limit of the journal was about to happen. Not an error: the pass ends here."""
 
 
-@dataclass(frozen=True, slots=True)
-class Remark:
+class Remark(NamedTuple):
     """One entry of the journal.
 
     Attributes:
@@ -107,7 +106,7 @@ class Journal:
 
     def note(self, remark: Remark, number: int = 0) -> Remark:
         """Records what changes nothing, or an action by its number."""
-        found = replace(remark, pass_name=self.pass_name, number=number)
+        found = remark._replace(pass_name=self.pass_name, number=number)
         self.remarks.append(found)
         return found
 

@@ -353,10 +353,16 @@ class Rewriter:
 
     def _add(self, node: Op | Value) -> None:
         """Adds a node whose name is free."""
-        graph = node.graph
-        self._claim(node.name)
         aspects = _STRUCTURE if isinstance(node, Op) else _ASPECTS_OF_VALUE
-        self._transaction.change(aspects, (graph._add_node, node), (graph._remove_node, node))
+        self._transaction.change(aspects, (self._insert, node), (self._withdraw, node))
+
+    def _insert(self, node: Op | Value) -> None:
+        node.graph._add_node(node)
+        self.model.names.claim(node.name)
+
+    def _withdraw(self, node: Op | Value) -> None:
+        node.graph._remove_node(node)
+        self.model.names.release(node.name)
 
     def _connect(self, source: Op | Value, sink: Op | Value, port: Port) -> None:
         graph, edge = source.graph, (source, sink, port)
@@ -367,13 +373,10 @@ class Rewriter:
         self._transaction.change(_STRUCTURE, (graph._disconnect, *edge), (graph._connect, *edge))
 
     def _fresh_name(self, hint: str) -> str:
-        name = self.model.names.free(hint)
-        self._claim(name)
-        return name
-
-    def _claim(self, name: str) -> None:
         names = self.model.names
+        name = names.free(hint)
         self._transaction.change((), (names.claim, name), (names.release, name))
+        return name
 
     def _replace(self, old: Value, new: Value) -> None:
         if self._transaction.rewrite is not None:

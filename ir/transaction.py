@@ -50,7 +50,7 @@ class Transaction:
         self.journal = journal
         self.rewrite: Rewrite | None = None
         self._open = False
-        self._undo: list[tuple[Aspects, Edit]] = []
+        self._undo: list[Edit] = []  # what each changes, and then how it is undone
 
     # -- blocks -------------------------------------------------------------------------------------
 
@@ -98,7 +98,7 @@ class Transaction:
 
     def _take_back(self, begin: int) -> None:
         while len(self._undo) > begin:
-            aspects, (function, *arguments) = self._undo.pop()
+            aspects, function, *arguments = self._undo.pop()
             function(*arguments)
             self.epochs.advance(*aspects)
 
@@ -114,7 +114,7 @@ class Transaction:
             raise RuntimeError("edits belong into 'with rewriter.action(...)' or 'with rewriter.trial()'")
         function, *arguments = do
         function(*arguments)
-        self._undo.append((aspects, undo))
+        self._undo.append((aspects, *undo))
         self.epochs.advance(*aspects)
 
     def set(self, aspects: Aspects, owner: object, field: str, value: object) -> None:

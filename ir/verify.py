@@ -62,7 +62,8 @@ def _structure_problems(graph: Graph) -> Iterator[str]:
             yield f"{who} reads '{value.name}', which nothing defines"
     for op in graph.ops():
         yield from _op_problems(graph, op)
-    yield from _capture_problems(graph)
+    if graph.parent is not None:
+        yield from _capture_problems(graph, graph.parent)
 
 
 def _op_problems(graph: Graph, op: Op) -> Iterator[str]:
@@ -70,23 +71,25 @@ def _op_problems(graph: Graph, op: Op) -> Iterator[str]:
     if len(set(ports)) < len(ports):
         repeated = next(port for port, count in Counter(ports).items() if count > 1)
         yield f"input {repeated} of {op.label} is connected more than once"
+    if not all(isinstance(port, int) for port in ports):
+        yield from _unused_captures(graph, op)
     if any(isinstance(port, int) and port >= op.num_inputs for port in ports):
         yield f"{op.label} has an input beyond its {op.num_inputs}"
 
 
-def _capture_problems(graph: Graph) -> Iterator[str]:
-    """What is captured from around, and what the ops of this graph are said to capture, must be the same."""
-    owner = graph.parent
+def _unused_captures(graph: Graph, op: Op) -> Iterator[str]:
+    inside = (value for body in op.subgraphs.values() for value in body.values())
+    captured = {capture_port(value) for value in inside if value.captured is not None}
+    for source, edges in graph.nx.sources(op.id).items():
+        if any(not isinstance(port, int) and port not in captured for port in edges):
+            yield f"{op.label} reads '{graph.payload(source).name}', which its subgraphs do not capture"
+
+
+def _capture_problems(graph: Graph, owner: Op) -> Iterator[str]:
+    """What is captured from around must be read by the op that the graph belongs to."""
     for value in graph.values():
-        outer = value.captured
-        if outer is not None and (owner is None or not _reads(owner, capture_port(value), outer)):
+        if value.captured is not None and not _reads(owner, capture_port(value), value.captured):
             yield f"'{value.name}' of graph '{graph.name}' captures what its op does not read"
-    for op in graph.ops():
-        bodies = (body.values() for body in op.subgraphs.values())
-        inside = {capture_port(value) for values in bodies for value in values if value.captured is not None}
-        for source, edges in graph.nx.sources(op.id).items():
-            if any(not isinstance(port, int) and port not in inside for port in edges):
-                yield f"{op.label} reads '{graph.payload(source).name}', which its subgraphs do not capture"
 
 
 def _region_problems(model: Model) -> Iterator[str]:
