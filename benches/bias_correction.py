@@ -22,7 +22,7 @@ from rich.table import Table
 
 import qc
 
-TASKS = ("digits", "cifar_resnet20", "cifar_mobilenetv2", "cifar_vit", "magika")
+TASKS = ("digits", "cifar_resnet20", "cifar_mobilenetv2", "cifar_vit")
 PREPARE = "fold-constants,eliminate-identity,fold-batch-norms,eliminate-dead-code,match-supergroups"
 
 
