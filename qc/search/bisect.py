@@ -7,7 +7,7 @@ by halving, as in LLVM's ``-opt-bisect-limit``: after it the result is bad, one 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from qc.compilation import Compilation
 from qc.compiled import Compiled
@@ -80,32 +80,26 @@ def bisect(
     oracle.check(proto)
     source = compilation.data if data is None else data
     feeds = load_data(source, model_inputs(proto)) if source is not None else None
-    return _Search(compilation, oracle, feeds, progress or NullProgress(), on_probe).run()
+    asked = replace(compilation, allow_unquantized=True, progress=progress)
+    return _Search(asked, oracle, feeds, progress or NullProgress(), on_probe).run()
 
 
+@dataclass
 class _Search:
-    def __init__(
-        self,
-        compilation: Compilation,
-        oracle: Oracle,
-        data: Data | None,
-        progress: Progress,
-        on_probe: Callable[[Probe, int], None],
-    ) -> None:
-        self._compilation = replace(compilation, allow_unquantized=True, progress=progress)
-        self._oracle = oracle
-        self._data = data
-        self._progress = progress
-        self._on_probe = on_probe
-        self._total = 0
-        self._probes: list[Probe] = []
-        self._actions: list[Remark] = []  # of the last compilation that was bad
+    compilation: Compilation
+    oracle: Oracle
+    data: Data | None
+    progress: Progress
+    on_probe: Callable[[Probe, int], None]
+    total: int = 0
+    probes: list[Probe] = field(default_factory=list)
+    actions: list[Remark] = field(default_factory=list)  # of the last compilation that was bad
 
     def run(self) -> Finding:
         whole = self._check_ends()
-        good, bad = self._halve(0, self._total)
-        suspects = tuple(self._actions[good:bad])
-        finding = Finding(self._total, tuple(self._probes), suspects)
+        good, bad = self._halve(0, self.total)
+        suspects = tuple(self.actions[good:bad])
+        finding = Finding(self.total, tuple(self.probes), suspects)
         if whole is None or len(suspects) > 1:
             return finding
         return self._blame_quantizer(finding, whole)
@@ -113,18 +107,18 @@ class _Search:
     def _check_ends(self) -> Compiled | None:
         """The whole result, None if there is none; raises DemandError if there is nothing to find."""
         whole, verdict = self._judge(None)
-        self._report(self._total, verdict)
+        self._report(self.total, verdict)
         if verdict.outcome is not Outcome.BAD:
             raise DemandError(
-                f"the whole result is not bad by '{self._oracle}' ({verdict}): there is nothing to find"
+                f"the whole result is not bad by '{self.oracle}' ({verdict}): there is nothing to find"
             )
-        if not self._total:
+        if not self.total:
             raise DemandError(f"the result is {verdict}, but there is no action that could be to blame")
         _, first = self._judge(0)
         self._report(0, first)
         if first.outcome is not Outcome.GOOD:
             raise DemandError(
-                f"the result without any action is not good by '{self._oracle}' ({first}): no action is to "
+                f"the result without any action is not good by '{self.oracle}' ({first}): no action is to "
                 "blame; the oracle says what is bad"
             )
         return whole
@@ -151,39 +145,38 @@ class _Search:
         watch = Watch()
         compiled = None
         try:
-            asked = self._compilation.action_limit if limit is None else limit
-            compiled = replace(self._compilation, action_limit=asked, instruments=[watch]).compile()
-            verdict = self._oracle.judge(compiled, self._compilation, self._data)
+            asked = self.compilation.action_limit if limit is None else limit
+            compiled = replace(self.compilation, action_limit=asked, instruments=[watch]).compile()
+            verdict = self.oracle.judge(compiled, self.compilation, self.data)
         except Exception as error:
             # Without any action, the model itself cannot be run.
             if isinstance(error, ModelError) and limit == 0:
                 raise
             if compiled is not None and is_defect(error):
                 raise
-            verdict = self._oracle.judge_failure(error)
+            verdict = self.oracle.judge_failure(error)
         actions = watch.actions()
         if limit is None:
-            self._total = len(actions)
+            self.total = len(actions)
         if verdict.is_bad:
-            self._actions = actions
+            self.actions = actions
         return compiled, verdict
 
     def _report(self, limit: int, verdict: Verdict) -> None:
-        self._probes.append(Probe(limit, verdict))
-        self._on_probe(self._probes[-1], self._total)
+        self.probes.append(Probe(limit, verdict))
+        self.on_probe(self.probes[-1], self.total)
 
     def _blame_quantizer(self, finding: Finding, whole: Compiled) -> Finding:
         """Looks at the quantizer of the first bad action, and at the others if it is not the only one."""
         number = finding.suspects[0].quantizer
         if number is None:
             return finding
-        removals = Removals(whole, self._compilation, self._oracle, self._data)
+        removals = Removals(whole, self.compilation, self.oracle, self.data)
         own = next((q for q in whole.ir.quant.quantizers() if q.id == number), None)
-        facts = without = best = None
-        tried = 0
         if own is not None:
-            facts, without = removals.facts(own), removals.judge(own)
-        cured = without is not None and without.outcome is Outcome.GOOD
-        if not cured and isinstance(self._oracle, MetricOracle):
-            best, tried = removals.best(MOST_REMOVALS, finding.probes[0].verdict, self._progress)
-        return Finding(finding.actions, finding.probes, finding.suspects, facts, without, best, tried)
+            finding = replace(finding, quantizer=removals.facts(own), without=removals.judge(own))
+        cured = finding.without is not None and finding.without.outcome is Outcome.GOOD
+        if cured or not isinstance(self.oracle, MetricOracle):
+            return finding
+        best, tried = removals.best(MOST_REMOVALS, finding.probes[0].verdict, self.progress)
+        return replace(finding, best_removal=best, removals=tried)

@@ -48,6 +48,7 @@ class Removal:
     verdict: Verdict
 
 
+@dataclass
 class Removals:
     """Turns off the quantizers of one result, each for itself, and asks an oracle about the rest.
 
@@ -55,15 +56,14 @@ class Removals:
     grids of biases, and what other oracles judge, is lowered again without the quantizer.
     """
 
-    def __init__(self, whole: Compiled, compilation: Compilation, oracle: Oracle, data: Data | None) -> None:
-        self._whole = whole
-        self._compilation = compilation
-        self._oracle = oracle
-        self._data = data
+    whole: Compiled
+    compilation: Compilation
+    oracle: Oracle
+    data: Data | None
 
     def facts(self, quantizer: Quantizer) -> QuantizerFacts:
         """Describes a quantizer of the result."""
-        sites = tuple(str(site) for site in self._whole.ir.quant.sites_of(quantizer))
+        sites = tuple(str(site) for site in self.whole.ir.quant.sites_of(quantizer))
         held = quantizer.encoding
         arrays = (held.scale, held.zero_point, held.minimum, held.maximum) if held is not None else ()
         numbers = (tuple(array.ravel().tolist()) for array in arrays)
@@ -72,31 +72,31 @@ class Removals:
     def judge(self, quantizer: Quantizer) -> Verdict:
         """The verdict on the result without ``quantizer``, all others on."""
         try:
-            if isinstance(self._oracle, MetricOracle) and self._is_settable(quantizer):
-                return self._oracle.verdict(self._harm(self._oracle, [quantizer]).changed[quantizer])
+            if isinstance(self.oracle, MetricOracle) and self._is_settable(quantizer):
+                return self.oracle.verdict(self._harm(self.oracle, [quantizer]).changed[quantizer])
             return self._judge_lowered(quantizer)
         except QcError as error:
             return Verdict(Outcome.SKIP, str(error))
 
-    def best(self, most: int, whole: Verdict, progress: Progress) -> tuple[Removal | None, int]:
+    def best(self, most: int, verdict: Verdict, progress: Progress) -> tuple[Removal | None, int]:
         """The quantizer without which the result gains most, None if none helps, and how many were tried.
 
         If there are too many, those without which most is gained on two feeds come first.
 
         Args:
             most: how many to try.
-            whole: the verdict on the result with all quantizers.
+            verdict: the one on the result with all quantizers.
         """
-        oracle = self._oracle
+        oracle = self.oracle
         assert isinstance(oracle, MetricOracle)
-        quantizers = [q for q in self._whole.ir.quant.quantizers() if q.encoding is not None]
+        quantizers = [q for q in self.whole.ir.quant.quantizers() if q.encoding is not None]
         settable = [one for one in quantizers if self._is_settable(one)]
         others = [one for one in quantizers if one not in settable]
         if len(settable) > most:
             few = self._harm(oracle, settable, most_feeds=_RANKING_FEEDS)
             settable.sort(key=lambda one: -oracle.metric.gain(few.whole, few.changed[one]))
         settable, others = settable[:most], others[: max(most - len(settable), 0)]
-        length = self._data.length if self._data is not None else None
+        length = self.data.length if self.data is not None else None
         runs = None if length is None else (1 + len(settable)) * length + len(others)
         task = progress.start("turning off quantizers", runs)
         found = self._harm(oracle, settable, on_run=task.advance)
@@ -104,7 +104,7 @@ class Removals:
         verdicts = {one: oracle.verdict(value) for one, value in found.changed.items()}
         for one in others:
             verdicts[one] = self.judge(one)
-            before, after = whole.value, verdicts[one].value
+            before, after = verdict.value, verdicts[one].value
             gains[one] = oracle.metric.gain(before, after) if before is not None and after is not None else 0
             task.advance()
         task.finish()
@@ -114,17 +114,17 @@ class Removals:
         return Removal(self.facts(best), verdicts[best]), len(verdicts)
 
     def _is_settable(self, quantizer: Quantizer) -> bool:
-        return has_simulation(self._whole) and _name(quantizer) in self._simulation.quantizers
+        return has_simulation(self.whole) and _name(quantizer) in self._simulation.quantizers
 
     @cached_property
     def _simulation(self) -> Simulation:
-        device = self._compilation.device
-        return self._whole.open_simulation(settable_weights=True, threads=EVALUATION_THREADS, device=device)
+        device = self.compilation.device
+        return self.whole.open_simulation(settable_weights=True, threads=EVALUATION_THREADS, device=device)
 
     @cached_property
     def _reference(self) -> OpenModel:
-        model, base_dir = self._compilation.model, self._whole.ir.base_dir
-        device = self._compilation.device
+        model, base_dir = self.compilation.model, self.whole.ir.base_dir
+        device = self.compilation.device
         return OpenModel(model, base_dir=base_dir, threads=EVALUATION_THREADS, provider=device)
 
     def _harm(
@@ -135,29 +135,29 @@ class Removals:
         on_run: Callable[[], None] = lambda: None,
     ) -> Harm[Quantizer]:
         """The metric without each of some quantizers, in one session."""
-        assert self._data is not None
+        assert self.data is not None
         labels = oracle.labels if oracle.labels is None else oracle.labels[:most_feeds]
         return harm(
             self._simulation,
             {one: [_name(one)] for one in quantizers},
             oracle.metric,
-            islice(self._data, most_feeds),
+            islice(self.data, most_feeds),
             reference=self._reference,
             labels=labels,
             on_run=on_run,
         )
 
     def _judge_lowered(self, quantizer: Quantizer) -> Verdict:
-        ir, compilation = self._whole.ir, self._compilation
+        ir, compilation = self.whole.ir, self.compilation
         passes = compilation.chosen_pipeline().pipeline.passes()
         lowering = Pipeline([step for step in passes if step.stage is Stage.LOWER])
-        context = PassContext(data=self._data, executor=compilation.ort_executor(), target=self._whole.target)
+        context = PassContext(data=self.data, executor=compilation.ort_executor(), target=self.whole.target)
         with ir.transaction.trial():
             for site in ir.quant.sites_of(quantizer):
                 ir.quant.remove(site, "turned off to see what it does")
             run_pipeline(lowering, ir, context)
-            variant = replace(self._whole, artifacts=context.artifacts)
-            return self._oracle.judge(variant, compilation, self._data)
+            variant = replace(self.whole, artifacts=context.artifacts)
+            return self.oracle.judge(variant, compilation, self.data)
 
 
 def _name(quantizer: Quantizer) -> str:

@@ -134,10 +134,10 @@ class WorstOutput:
         self._metrics: dict[str, OutputMetric] = {}
 
     def add(self, sample: Sample) -> None:
-        for name, array in sample.outputs.items():
+        for name, expected in sample.reference.items():
             if self._output in (None, name):
                 metric = self._metrics.setdefault(name, self._start())
-                metric.add(sample.reference[name], array, f"output '{name}' on feed {sample.index}")
+                metric.add(expected, sample.outputs[name], f"output '{name}' on feed {sample.index}")
 
     def value(self) -> float:
         metrics = list(self._metrics.values())

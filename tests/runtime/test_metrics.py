@@ -185,6 +185,14 @@ def test_metrics_that_do_not_fit_the_model() -> None:
         evaluate(whole, {"same": whole}, [{"x": np.zeros(2, np.float32)}], metrics=["top-1"])
 
 
+def test_outputs_that_only_a_candidate_has_do_not_count() -> None:
+    one = parse("one (float[n, 3] x) => (float[n, 3] y) { y = Identity(x) }")
+    feeds = [{"x": np.float32([[0.25, 1.5, 3.0]])}]
+    result = evaluate(one, {"two": ROUNDED}, feeds, latency_seconds=0, metrics=["max-error", "top-1"])
+    assert [metric.candidates for metric in result.metrics] == [(0.5,), (1.0,)]
+    assert [score.output for score in result.candidates[0].outputs] == ["y"]
+
+
 def test_dashes_can_be_underscores() -> None:
     one = sample([1.0, 2.0], [1.0, 2.5])
     assert measure("max_error", one) == measure("max-error(y)", one) == 0.5
