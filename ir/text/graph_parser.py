@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection
-from itertools import chain
 
-from onnx import FunctionProto, GraphProto, OperatorSetIdProto, ValueInfoProto
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto, ValueInfoProto
 
-from ..graph import Graph, Value, ValueType
+from ..graph import Graph, Op, Value, ValueType
 from ..model import FunctionKey, Model
 from ..onnx.lift import MAX_NESTING, densified
+from ..onnx.protos import GRAPH_TYPES
 from ..onnx.types import declare
 from ..tensor_ref import TensorRef
 from .attributes import AttributeReader
-from .graph_printer import names_of
-from .op_parser import OpReader
-from .parsed_scope import ParsedScope, outline
-from .references import References, bare_name
-from .residue import FUNCTION, GRAPH, read_residue
-from .runs import accept_to
+from .parsed_scope import ParsedScope, names_of, outline
+from .reader import Reader, bare_name
+from .residue import FUNCTION, GRAPH, GRAPH_ATTRIBUTE, NODE, read_residue
+from .runs import TO
 from .scanner import Scanner
-from .scope import function_path
-from .storage import Sources
+from .scope import function_path, graph_word
 from .tensors import TensorReader
 from .value_types import read_type
 from .words import INTEGER
+
+_PLACE = re.compile(r"-?\d{1,18}(?:\.\d{1,18})*")
+_ONCE = ("return", "value_info", "later")
 
 
 class GraphReader:
@@ -32,23 +33,21 @@ class GraphReader:
 
     Args:
         model: takes the graphs.
+        tensors: reads data.
         blank: the text fields that nodes of this model have even if they are empty.
 
     Attributes:
         scopes: what was read, by how the text names it; an empty text for the main graph.
-        references, tensors: read what the text names, and data.
     """
 
-    def __init__(self, model: Model, scanner: Scanner, sources: Sources, blank: Collection[str]) -> None:
+    def __init__(self, model: Model, reader: Reader, tensors: TensorReader, blank: Collection[str]) -> None:
         self.scopes: dict[str, ParsedScope] = {}
         self._model = model
-        self._scanner = scanner
-        self.references = References(scanner)
-        self.tensors = TensorReader(scanner, sources)
-        self._attributes = AttributeReader(scanner, self.tensors)
-        self._ops = OpReader(scanner, self.references, self._attributes, blank, self.graph)
-        self._listed = 0  # values in runs so far
-        self._statements: dict[str, Callable[[ParsedScope], None]] = {
+        self._reader = reader
+        self._tensors = tensors
+        self._attributes = AttributeReader(reader, tensors)
+        self._blank = blank
+        self._statements: dict[str, Callable[[ParsedScope], object]] = {
             "value": self._read_value,
             "const": self._read_constant,
             "new": self._read_new_constant,
@@ -62,31 +61,31 @@ class GraphReader:
 
     def graph(self, graph: Graph, outer: ParsedScope | None, path: str, proto: GraphProto) -> ParsedScope:
         """A main graph or a nested one, into ``graph`` and ``proto``."""
-        self._scanner.expect_word("graph")
+        self._reader.expect_word("graph")
         scope = self._open(graph, outer, path, proto)
-        graph.name, graph.proto = self._scanner.word("the name of the graph"), proto
+        graph.name, graph.proto = self._reader.word("the name of the graph"), proto
         if graph.name:
             proto.name = graph.name
         self._read_inputs(scope)
-        read_residue(self._scanner, proto, GRAPH)
+        read_residue(self._reader, proto, GRAPH)
         self._read_statements(scope)
         return scope
 
     def function(self, proto: FunctionProto) -> tuple[FunctionKey, Graph]:
         """A local function, into ``proto``."""
-        key = self.references.function_key()
+        key = self._reader.function_key()
         graph, path = Graph(self._model, key[1]), function_path(*key)
         scope = self._open(graph, None, f" in {path}", GraphProto())
         graph.proto = proto
         for field, text in zip(("domain", "name", "overload"), key, strict=True):
             if text:
                 setattr(proto, field, text)
-        if self._scanner.accept("<"):
-            self._scanner.items(lambda: self._read_parameter(proto, path), ">")
+        if self._reader.accept("<"):
+            self._reader.items(lambda: self._read_parameter(proto, path), ">")
         self._read_inputs(scope)
-        read_residue(self._scanner, proto, FUNCTION)
-        self._scanner.expect_word("opset")
-        proto.opset_import.extend(read_opsets(self._scanner))
+        read_residue(self._reader, proto, FUNCTION)
+        self._reader.expect_word("opset")
+        proto.opset_import.extend(read_opsets(self._reader))
         self._read_statements(scope)
         if not (proto.input or proto.output):
             proto.input.extend(names_of(graph.inputs))
@@ -97,75 +96,72 @@ class GraphReader:
     def _open(self, graph: Graph, outer: ParsedScope | None, path: str, proto: GraphProto) -> ParsedScope:
         scope = self.scopes[path] = ParsedScope(graph, outer, path, proto)
         if scope.depth > MAX_NESTING:
-            raise self._scanner.problem(f"graphs are nested at most {MAX_NESTING} deep")
+            raise self._reader.problem(f"graphs are nested at most {MAX_NESTING} deep")
         return scope
 
     def _read_inputs(self, scope: ParsedScope) -> None:
-        self._scanner.expect("(")
-        scope.graph.inputs = self._scanner.items(lambda: self._read_input(scope), ")")
-        self._scanner.expect("{")
+        def read() -> Value:
+            value = self._read_value(scope)
+            scope.proto.input.append(self._read_declared(value))
+            return value
 
-    def _read_input(self, scope: ParsedScope) -> Value:
-        value = self._define(scope)
-        scope.proto.input.append(self._read_declared(value))
-        return value
+        self._reader.expect("(")
+        scope.graph.inputs = self._reader.items(read, ")")
+        self._reader.expect("{")
 
     def _read_parameter(self, proto: FunctionProto, path: str) -> None:
         """An attribute of a function, with a default if it has one."""
-        name = self._scanner.word("the name of an attribute")
-        if self._scanner.accept("="):
+        name = self._reader.word("the name of an attribute")
+        if self._reader.accept("="):
             proto.attribute_proto.append(self._attributes.read(name, path))
         else:
             proto.attribute.append(name)
 
     def _read_statements(self, scope: ParsedScope) -> None:
-        """What is in a graph, up to its end."""
-        scanner = self._scanner
-        while not scanner.accept("}"):
-            word = scanner.keyword()
-            statement = self._statements.get(word)
-            if statement is not None:
-                scanner.expect(word)
-                statement(scope)
-            else:
-                self._ops.read(scope)
-        if not scope.has_return:
-            raise scanner.problem(f"the graph '{scope.graph.name}' ends without 'return'")
+        reader = self._reader
+        while not reader.accept("}"):
+            word = reader.keyword()
+            if word not in self._statements:
+                self._read_op(scope)
+                continue
+            reader.expect(word)
+            if word in scope.finished:
+                raise reader.problem(f"the graph '{scope.graph.name}' has a second '{word}'")
+            if word in _ONCE:
+                scope.finished.add(word)
+            self._statements[word](scope)
+        if "return" not in scope.finished:
+            raise reader.problem(f"the graph '{scope.graph.name}' ends without 'return'")
         scope.assemble()
 
     # -- values -------------------------------------------------------------------------------------
 
-    def _define(self, scope: ParsedScope) -> Value:
-        """A new value with its type."""
-        name, type, start = self._read_typed()
-        return self._add(scope, name, type, start)
+    def _read_value(self, scope: ParsedScope) -> Value:
+        return self._add(scope, *self._read_typed())
 
     def _read_typed(self) -> tuple[str, ValueType, int]:
         """A name, a type, and where they begin."""
-        start, name = self._scanner.position, self.references.name()
-        self._scanner.expect(":")
-        return name, read_type(self._scanner), start
+        start, name = self._reader.position, self._reader.value_name()
+        self._reader.expect(":")
+        return name, read_type(self._reader), start
 
     def _add(self, scope: ParsedScope, name: str, type: ValueType, start: int) -> Value:
         if name in scope.values:
-            raise self._scanner.problem(f"{name} is defined a second time", start)
+            raise self._reader.problem(f"{name} is defined a second time", start)
         return scope.add(name, bare_name(name), type)
 
-    def _read_value(self, scope: ParsedScope) -> None:
-        self._define(scope)
-
     def _read_capture(self, scope: ParsedScope) -> None:
-        scanner = self._scanner
+        reader = self._reader
         name, type, start = self._read_typed()
-        outside = scope.find_outside(self.references.name() if scanner.accept("=") else name)
+        outside = scope.find_outside(reader.value_name() if reader.accept("=") else name)
         if outside is None:
-            raise scanner.problem(f"nothing around this graph is named like what {name} captures", start)
+            raise reader.problem(f"nothing around this graph is named like what {name} captures", start)
         if name in scope.values:
-            raise scanner.problem(f"{name} is defined a second time", start)
+            raise reader.problem(f"{name} is defined a second time", start)
         scope.capture(name, outside).type = type
 
     def _read_new_constant(self, scope: ParsedScope) -> None:
-        self._scanner.expect_word("const")
+        self._reader.expect_word("const")
         self._read_constant(scope, is_new=True)
 
     def _read_constant(self, scope: ParsedScope, is_new: bool = False) -> None:
@@ -175,14 +171,14 @@ class GraphReader:
         if value is None:
             value = self._add(scope, name, type, start)
         elif value.const is not None or not scope.graph.is_input(value) or value.type != type:
-            raise self._scanner.problem(f"{name} is defined a second time", start)
-        given = self._scanner.accept("=")
-        if given and self._scanner.accept_word("sparse"):
+            raise self._reader.problem(f"{name} is defined a second time", start)
+        given = self._reader.accept("=")
+        if given and self._reader.accept_word("sparse"):
             value.const = self._read_sparse(scope, value, name + scope.path)
             return
-        if given and not self.tensors.is_next():
-            type = read_type(self._scanner)
-        tensor = self.tensors.read(type, name + scope.path)
+        if given and not self._tensors.is_next():
+            type = read_type(self._reader)
+        tensor = self._tensors.read(type, name + scope.path)
         if not tensor.name:
             tensor.name = value.name
         value.const = TensorRef(tensor, self._model.base_dir)
@@ -190,71 +186,173 @@ class GraphReader:
             scope.proto.initializer.append(outline(value.name, tensor))
 
     def _read_sparse(self, scope: ParsedScope, value: Value, key: str) -> TensorRef:
-        start = self._scanner.position
+        start = self._reader.position
         sparse = self._attributes.sparse(key)
         if sparse.values.name != value.name:
             sentence = f"the values of the sparse constant are not named '{value.name}'"
-            raise self._scanner.problem(sentence, start)
+            raise self._reader.problem(sentence, start)
         scope.proto.sparse_initializer.append(sparse)
         return densified(sparse, self._model.base_dir)
+
+    # -- ops ----------------------------------------------------------------------------------------
+
+    def _read_op(self, scope: ParsedScope) -> None:
+        reader, start = self._reader, self._reader.position
+        announced = self._read_results()
+        reader.expect("=")
+        domain, op_type, overload = self._read_kind()
+        reader.expect("(")
+        inputs = reader.items(lambda: None if reader.accept("_") else reader.value(scope), ")")
+        op = Op(scope.graph, 0, op_type, domain, reader.name("a name") if reader.accept("@") else "")
+        op.overload, op.num_inputs, op.num_outputs = overload, len(inputs), len(announced)
+        results = [result and scope.announce(bare_name(result[0]), result[1]) for result in announced]
+        owner = next((result[0] for result in announced if result is not None), f"op {len(scope.ops)}")
+        attributes = self._read_attributes(scope, op, owner) if reader.accept("{") else []
+        for result, value in zip(announced, results, strict=True):
+            if result is not None and value is not None and not scope.register(result[0], value):
+                raise reader.problem(f"{result[0]} is defined a second time", start)
+        if not self._read_history(scope, op):
+            op.proto = NodeProto(input=names_of(inputs), output=names_of(results), attribute=attributes)
+            self._complete(op.proto, op)
+            attributes = list(op.proto.attribute)
+        if attributes:
+            op.attributes = {a.name: a for a in attributes if a.type not in GRAPH_TYPES}
+        scope.add_op(op, inputs, results)
+
+    def _complete(self, node: NodeProto, op: Op) -> None:
+        """Lets a node be as it stands in the model, but for what is in its graphs."""
+        node.op_type = op.op_type
+        for field in self._blank:
+            setattr(node, field, "")
+        if op.name:
+            node.name = op.name
+        if op.domain:
+            node.domain = op.domain
+        if op.overload:
+            node.overload = op.overload
+        read_residue(self._reader, node, NODE)
+
+    def _read_results(self) -> list[tuple[str, ValueType] | None]:
+        """Names and types; the names are not known before the end of the op."""
+        reader = self._reader
+        if reader.accept("("):
+            reader.expect(")")
+            return []
+        return reader.series(lambda: None if reader.accept("_") else self._read_typed()[:2])
+
+    def _read_kind(self) -> tuple[str, str, str]:
+        reader, domain = self._reader, ""
+        op_type = reader.word("the type of an op")
+        if reader.accept("::"):
+            domain, op_type = op_type, reader.word("the type of an op")
+        return domain, op_type, reader.word("an overload") if reader.accept("#") else ""
+
+    def _read_history(self, scope: ParsedScope, op: Op) -> bool:
+        """Whether a pass made the op; why, and in whose place."""
+        reader = self._reader
+        is_new = reader.accept_word("by")
+        reasons = []
+        while is_new and reader.sees('"'):
+            reasons.append(reader.string("a reason"))
+        op.provenance = tuple(reasons)
+        op.position = (scope.next_place,)
+        if reader.accept_word("at"):
+            op.position = tuple(map(int, reader.take(_PLACE, "a place, such as 3.1").split(".")))
+        scope.next_place = op.position[0] + 1
+        return is_new
+
+    def _read_attributes(self, scope: ParsedScope, op: Op, owner: str) -> list[AttributeProto]:
+        """The attributes in order, graphs without contents."""
+        reader, start = self._reader, self._reader.position
+        subgraphs: dict[str, Graph] = {}
+
+        def nested(key: str) -> None:
+            subgraphs[key] = Graph(scope.graph.model, "", parent=op)
+            path = f" in {graph_word(key)} of {owner}{scope.path}"
+            scope.add_captures(op, self.graph(subgraphs[key], scope, path, GraphProto()))
+
+        found = reader.items(lambda: self._read_attribute(owner + scope.path, nested), "}")
+        if len({attribute.name for attribute in found}) != len(found):
+            raise reader.problem("an attribute is given twice", start)
+        if subgraphs:
+            op.subgraphs = subgraphs
+        return found
+
+    def _read_attribute(self, owner: str, nested: Callable[[str], None]) -> AttributeProto:
+        """An attribute; ``nested`` reads a graph under a key."""
+        reader = self._reader
+        name = reader.word("the name of an attribute")
+        reader.expect("=")
+        word = reader.keyword()
+        if word == "graph":
+            attribute = AttributeProto(name=name, type=AttributeProto.GRAPH)
+            nested(name)
+        elif word == "graphs":
+            attribute = AttributeProto(name=name, type=AttributeProto.GRAPHS)
+            reader.expect("graphs[")
+            while not reader.accept("]"):
+                if attribute.graphs:
+                    reader.expect(",")
+                nested(f"{name}:{len(attribute.graphs)}")
+                attribute.graphs.add()
+        else:
+            return self._attributes.read(name, owner)
+        read_residue(reader, attribute, GRAPH_ATTRIBUTE)
+        return attribute
+
+    # -- behind the ops -----------------------------------------------------------------------------
 
     def _read_declared(self, value: Value) -> ValueInfoProto:
         """The declaration of a value."""
         info = declare(value)
-        read_residue(self._scanner, info, {"name"})
+        read_residue(self._reader, info, {"name"})
         return info
 
-    # -- behind the ops -----------------------------------------------------------------------------
-
     def _read_return(self, scope: ParsedScope) -> None:
-        scanner = self._scanner
-        if scope.has_return:
-            raise scanner.problem(f"the graph '{scope.graph.name}' has a second 'return'")
-        scope.has_return = True
+        reader = self._reader
         outputs: list[Value | None] = []
-        while scanner.sees("%") or scanner.sees("_"):
-            outputs.append(self._read_output(scope))
-            if not scanner.accept(","):
+        while reader.sees("%") or reader.sees("_"):
+            value = None if reader.accept("_") else reader.value(scope)
+            outputs.append(value)
+            if value is not None:
+                scope.proto.output.append(self._read_declared(value))
+            if not reader.accept(","):
                 break
         scope.graph.outputs = outputs
 
-    def _read_output(self, scope: ParsedScope) -> Value | None:
-        if self._scanner.accept("_"):
-            return None
-        value = self.references.value(scope)
-        scope.proto.output.append(self._read_declared(value))
-        return value
-
     def _read_declarations(self, scope: ParsedScope) -> None:
-        scanner, places = self._scanner, _places(scope)
+        reader, infos, run = self._reader, scope.proto.value_info, self._runs(scope)
 
-        def declarations() -> None:
-            if scanner.keyword() == "raw":
-                read_residue(scanner, scope.proto.value_info.add())
+        def read() -> None:
+            if reader.keyword() == "raw":
+                read_residue(reader, infos.add())
             else:
-                scope.proto.value_info.extend(map(declare, self._read_run(scope, places)))
+                infos.extend(map(declare, run()))
 
-        scanner.series(declarations)
+        reader.series(read)
 
     def _read_later(self, scope: ParsedScope) -> None:
-        scanner, start, places = self._scanner, self._scanner.position, _places(scope)
-        scope.later += chain.from_iterable(scanner.series(lambda: self._read_run(scope, places)))
-        if len(set(scope.later)) != len(scope.later):
-            raise scanner.problem("a value is named twice", start)
+        run = self._runs(scope)
+        self._reader.series(lambda: scope.later.extend(run()))
 
-    def _read_run(self, scope: ParsedScope, places: dict[Value, int]) -> list[Value]:
-        """A value, or all from one to another in the order of the text."""
-        scanner, references, start = self._scanner, self.references, self._scanner.position
-        first = references.own_value(scope, references.mention())
-        if not accept_to(scanner):
-            return [first]
-        last = references.own_value(scope, references.mention())
-        run = scope.order[places[first] : places[last] + 1]
-        self._listed += len(run)
-        if not run:
-            raise scanner.problem("this is no run of values", start)
-        if self._listed > scanner.length:  # a short text must not stand for very much memory
-            raise scanner.problem("the lists of values are longer than the text", start)
+    def _runs(self, scope: ParsedScope) -> Callable[[], list[Value]]:
+        """What reads a value, or all from one to another in the order of the text; each value just once."""
+        reader, seen = self._reader, set[Value]()
+        places = {value: place for place, value in enumerate(scope.order)}
+
+        def run() -> list[Value]:
+            start = reader.position
+            first = last = reader.own_value(scope, reader.mention())
+            if reader.accept(TO):
+                last = reader.own_value(scope, reader.mention())
+            found = scope.order[places[first] : places[last] + 1]
+            if not found:
+                raise reader.problem("this is no run of values", start)
+            if not seen.isdisjoint(found):
+                raise reader.problem("a value is named twice", start)
+            seen.update(found)
+            return found
+
         return run
 
 
@@ -270,7 +368,3 @@ def read_opsets(scanner: Scanner) -> list[OperatorSetIdProto]:
         if not scanner.accept(","):
             break
     return found
-
-
-def _places(scope: ParsedScope) -> dict[Value, int]:
-    return {value: place for place, value in enumerate(scope.order)}

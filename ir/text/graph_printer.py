@@ -15,6 +15,7 @@ from ..onnx.lower import declared, kept_declarations, ordered_attributes, ordere
 from ..onnx.protos import GRAPH_TYPES
 from ..onnx.types import declare
 from .attributes import AttributePrinter
+from .parsed_scope import names_of
 from .residue import FUNCTION, GRAPH, GRAPH_ATTRIBUTE, NODE, residue
 from .runs import runs_text
 from .scope import Place, Scope, function_path, graph_word, places
@@ -87,8 +88,8 @@ class GraphPrinter:
         ops = graph.ops()
         names = all_named([op.name or "_" for op in ops])
         lines = [*_without_source(scope), *self._constants(scope, origin), *_captures(scope)]
-        for index, (op, name, place) in enumerate(zip(ops, names, places(ops), strict=True)):
-            lines.append(self._op(scope, op, f" @{name}" if op.name else "", index, place, indent))
+        for op, name, place in zip(ops, names, places(ops), strict=True):
+            lines.append(self._op(scope, op, f" @{name}" if op.name else "", place, indent))
         return [*lines, _return(scope, origin), *_declarations(scope, origin), *_later(scope)]
 
     # -- constants ----------------------------------------------------------------------------------
@@ -114,27 +115,26 @@ class GraphPrinter:
 
     # -- ops ----------------------------------------------------------------------------------------
 
-    def _op(self, scope: Scope, op: Op, name: str, index: int, place: Place | None, indent: str) -> str:
+    def _op(self, scope: Scope, op: Op, name: str, place: Place | None, indent: str) -> str:
         inputs = ", ".join(scope.mention_all(scope.graph.op_inputs(op)))
         results = scope.graph.op_outputs(op)
-        domain = _domain(op)
-        kind = _kind(domain, op.op_type, op.overload)
+        kind = _kind(op.domain, op.op_type, op.overload)
         text = f"{', '.join(scope.introduce(results)) or '()'} = {kind}({inputs}){name}"
         if op.attributes or op.subgraphs:
-            text += self._all_attributes(scope, op, scope.op(results, index), indent)
+            text += self._all_attributes(scope, op, scope.op(op), indent)
         if op.proto is None or place is not None:
             text += _history(op, place)
-        rest = self._op_residue(op, domain)
+        rest = self._op_residue(op)
         return f"{text}\n{indent} {rest}" if rest else text
 
-    def _op_residue(self, op: Op, domain: str) -> str:
+    def _op_residue(self, op: Op) -> str:
         if op.proto is None:
             return ""
         rebuilt = self._blank.copy()
         if op.name:
             rebuilt["name"] = op.name
-        if domain:
-            rebuilt["domain"] = domain
+        if op.domain:
+            rebuilt["domain"] = op.domain
         if op.overload:
             rebuilt["overload"] = op.overload
         return residue(op.proto, NODE, rebuilt)
@@ -170,11 +170,6 @@ def opsets_text(entries: Iterable[OperatorSetIdProto]) -> str:
     )
 
 
-def names_of(values: Iterable[Value | None]) -> list[str]:
-    """The names of values as protos have them, empty for one that is left out."""
-    return [value.name if value is not None else "" for value in values]
-
-
 def as_line(rest: str) -> list[str]:
     """A residue on a line of its own; none without a residue."""
     return [rest.lstrip()] if rest else []
@@ -182,12 +177,6 @@ def as_line(rest: str) -> list[str]:
 
 def _typed(scope: Scope, value: Value) -> str:
     return f"{scope.mention(value)}: {type_text(value.type)}"
-
-
-def _domain(op: Op) -> str:
-    """The domain as it is written, since the standard one has two names."""
-    written = op.proto.domain if op.proto is not None else op.domain
-    return "ai.onnx" if written == "ai.onnx" and not op.domain else op.domain
 
 
 @lru_cache(maxsize=1 << 12)
@@ -256,20 +245,18 @@ def _return(scope: Scope, origin: GraphProto) -> str:
 
 def _declarations(scope: Scope, origin: GraphProto) -> Iterator[str]:
     """The declarations within the graph, those of values as runs in the order of the text."""
-    infos = kept_declarations(scope.graph, origin)
-    if not infos:
-        return
     order = list(scope.order.values())
     places = {value.name: place for place, value in enumerate(order) if scope.has_own_name(value)}
-    found = [places.get(info.name) for info in infos]
-    for index, (place, info) in enumerate(zip(found, infos, strict=True)):
+    names: list[str] = []
+    numbers: list[int | None] = []
+    for info in kept_declarations(scope.graph, origin):
+        place = places.pop(info.name, None)
         if place is not None and _declared(order[place], info):
-            found[index] = None
-    names = [
-        residue(info).lstrip() if place is None else scope.name(order[place])
-        for place, info in zip(found, infos, strict=True)
-    ]
-    yield f"value_info {runs_text(names, found)}"
+            place = None
+        names.append(residue(info).lstrip() if place is None else scope.name(order[place]))
+        numbers.append(place)
+    if names:
+        yield f"value_info {runs_text(names, numbers)}"
 
 
 def _declared(value: Value, info: ValueInfoProto) -> str:

@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
 
 from onnx import GraphProto, TensorProto
 
 from ..graph import Graph, Op, Value, ValueType, capture_port
-from .graph_printer import names_of
-
-
-class ParsedOp(NamedTuple):
-    """An op with its surroundings.
-
-    Attributes:
-        captures: the values of its graphs that capture something from around.
-    """
-
-    op: Op
-    inputs: list[Value | None]
-    results: list[Value | None]
-    captures: list[Value]
+from ..port_graph import Port
 
 
 class ParsedScope:
@@ -34,7 +21,7 @@ class ParsedScope:
         order: the values in the order in which the text mentions them.
         ops: in the order of the text.
         later: the values that are younger than the others.
-        has_return: whether its outputs were read.
+        finished: the statements that a graph has once, and has had.
         next_place: where the next op stands, unless it says otherwise.
     """
 
@@ -45,12 +32,13 @@ class ParsedScope:
         self.depth: int = 0 if outer is None else outer.depth + 1
         self.values: dict[str, Value] = {}
         self.order: list[Value] = []
-        self.ops: list[ParsedOp] = []
+        self.ops: list[Op] = []
         self.later: list[Value] = []
-        self.has_return = False
+        self.finished: set[str] = set()
         self.next_place = 0
         self._outer = outer
-        self._producers: dict[Value, int] = {}
+        self._producers: dict[Value, Op] = {}
+        self._edges: list[tuple[Op | Value, Op | Value, Port]] = []
 
     def add(self, name: str, bare: str, type: ValueType) -> Value:
         """A new value of this graph, by the name of the text and its own name."""
@@ -87,45 +75,47 @@ class ParsedScope:
         value.captured = outside
         return value
 
-    def add_op(self, parsed: ParsedOp) -> None:
+    def add_op(self, op: Op, inputs: list[Value | None], results: list[Value | None]) -> None:
         """The next op."""
-        self._producers.update((value, len(self.ops)) for value in parsed.results if value is not None)
-        self.ops.append(parsed)
+        self.ops.append(op)
+        self._edges += [(value, op, port) for port, value in enumerate(inputs) if value is not None]
+        self._edges += [(op, value, port) for port, value in enumerate(results) if value is not None]
+        self._producers.update((value, op) for value in results if value is not None)
+        self.proto.node.add(input=names_of(inputs), output=names_of(results))
 
-    def producer(self, name: str) -> int | None:
-        """The place of the op whose result has that name."""
+    def add_captures(self, op: Op, inner: ParsedScope) -> None:
+        """What a graph of an op captures."""
+        for value in inner.order:
+            if value.captured is not None:
+                self._edges.append((value.captured, op, capture_port(value)))
+
+    def op(self, name: str | int) -> Op | None:
+        """The op at that place, or whose result has that name."""
+        if isinstance(name, int):
+            return self.ops[name] if name < len(self.ops) else None
         value = self.values.get(name)
         return self._producers.get(value) if value is not None else None
 
     def assemble(self) -> None:
-        """Fills the graph, and the nodes of the proto with what lowering asks for: who gives which name."""
+        """Fills the graph, the older values first."""
         graph, later = self.graph, set(self.later)
         for value in (*(value for value in self.order if value not in later), *self.later):
             value.id = graph.model.new_id()
             graph._add_node(value)
             if value.captured is None:
                 graph.model.claim_name(value.name)
-        for parsed in self.ops:
-            _connect(parsed)
-            self.proto.node.add(input=names_of(parsed.inputs), output=names_of(parsed.results))
+        for op in self.ops:
+            op.id = graph.model.new_id()
+            graph._add_node(op)
+            if op.name:
+                graph.model.claim_name(op.name)
+        for source, sink, port in self._edges:
+            graph._connect(source, sink, port)
 
 
-def _connect(parsed: ParsedOp) -> None:
-    op = parsed.op
-    graph = op.graph
-    op.id = graph.model.new_id()
-    graph._add_node(op)
-    if op.name:
-        graph.model.claim_name(op.name)
-    for port, value in enumerate(parsed.inputs):
-        if value is not None:
-            graph._connect(value, op, port)
-    for port, value in enumerate(parsed.results):
-        if value is not None:
-            graph._connect(op, value, port)
-    for inner in parsed.captures:
-        assert inner.captured is not None
-        graph._connect(inner.captured, op, capture_port(inner))
+def names_of(values: Iterable[Value | None]) -> list[str]:
+    """The names of values as protos have them, empty for one that is left out."""
+    return [value.name if value is not None else "" for value in values]
 
 
 def outline(name: str, tensor: TensorProto) -> TensorProto:

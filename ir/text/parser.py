@@ -12,9 +12,11 @@ from ..model import Model
 from .graph_parser import GraphReader, read_opsets
 from .graph_printer import BLANK_FIELDS
 from .quantization_parser import QuantizationReader
+from .reader import Reader
 from .residue import MODEL, read_residue
 from .scanner import Scanner
-from .storage import DataFile, Sources
+from .storage import DataFile
+from .tensors import TensorReader
 
 
 def parse_model(
@@ -35,7 +37,7 @@ def parse_model(
     Raises:
         ModelError: the text is not right, with line and column, or data are missing or do not fit.
     """
-    scanner = Scanner(text, source)
+    scanner = Reader(text, source)
     scanner.expect_word("model")
     origin = ModelProto()
     if scanner.accept_word("ir"):
@@ -46,7 +48,8 @@ def parse_model(
     file = _read_data_file(scanner, data)
     read_residue(scanner, origin, MODEL)
     model = Model(origin, base_dir if file is None else file.folder)
-    graphs = GraphReader(model, scanner, Sources(tensors or {}, file), blank)
+    data_reader = TensorReader(scanner, tensors or {}, file)
+    graphs = GraphReader(model, scanner, data_reader, blank)
     with without_collections(), model.journal.aside():
         graphs.graph(model.graph, None, "", origin.graph)
         while scanner.accept_word("function"):
@@ -55,7 +58,7 @@ def parse_model(
             if key in model.functions:
                 raise scanner.problem("this function is defined a second time", start)
             model.functions[key] = body
-        QuantizationReader(model, scanner, graphs).read()
+        QuantizationReader(model, scanner, data_reader, graphs.scopes).read()
     return model
 
 

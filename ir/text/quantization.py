@@ -32,7 +32,6 @@ class QuantizationPrinter:
         self._model = model
         self._scopes = scopes
         self._tensors = tensors
-        self._op_names: dict[Graph, dict[Op, str]] = {}
 
     def lines(self) -> Iterator[str]:
         """Regions, quantizers, and reasons."""
@@ -60,13 +59,7 @@ class QuantizationPrinter:
         return f"region {worded(region.name)}{f'({captures})' if captures else ''}{scope.path}: {ops}"
 
     def _op(self, op: Op) -> str:
-        names = self._op_names.get(op.graph)
-        if names is None:
-            graph, scope = op.graph, self._scopes[op.graph]
-            ops = enumerate(graph.ops())
-            names = {op: scope.op(graph.op_outputs(op), index) for index, op in ops}
-            self._op_names[op.graph] = names
-        return names.get(op, f"op of {quoted(op.name)}")
+        return self._scopes[op.graph].op(op) if op.id in op.graph.nx else f"op of {quoted(op.name)}"
 
     def _site(self, site: Site) -> str:
         scope = self._scopes[site.value.graph]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -25,11 +25,11 @@ from ..quant.spec import (
 )
 from ..quant_table import Site
 from ..tensor_ref import TensorRef
-from .graph_parser import GraphReader
 from .parsed_scope import ParsedScope
-from .references import Mention
-from .runs import accept_to
+from .reader import Mention, Reader
+from .runs import TO
 from .scanner import Scanner
+from .tensors import TensorReader
 from .value_types import read_type
 
 _ID = re.compile(r"q\d{1,9}(?!\w)")
@@ -49,14 +49,17 @@ class QuantizationReader:
     """Reads what lies beside the graphs of a model, behind them.
 
     Args:
-        graphs: what was read before.
+        tensors: reads scales and zero points that are very many.
+        scopes: the graphs that were read before, by how the text names them.
     """
 
-    def __init__(self, model: Model, scanner: Scanner, graphs: GraphReader) -> None:
+    def __init__(
+        self, model: Model, reader: Reader, tensors: TensorReader, scopes: Mapping[str, ParsedScope]
+    ) -> None:
         self._model = model
-        self._scanner = scanner
-        self._graphs = graphs
-        self._references = graphs.references
+        self._reader = reader
+        self._tensors = tensors
+        self._scopes = scopes
         self._sites: dict[int, deque[Site]] = {}
         self._quantizers: dict[int, Quantizer] = {}
         self._placed: list[tuple[Site, Quantizer]] = []
@@ -64,7 +67,7 @@ class QuantizationReader:
 
     def read(self) -> None:
         """Everything up to the end of the text."""
-        scanner = self._scanner
+        reader = self._reader
         statements = {
             "region": self._read_region,
             "quantizer": self._read_quantizer,
@@ -72,11 +75,11 @@ class QuantizationReader:
             "scheme": self._read_scheme,
             "float": self._read_reason,
         }
-        while not scanner.at_end():
-            word = scanner.keyword()
+        while not reader.at_end():
+            word = reader.keyword()
             if word not in statements:
-                raise scanner.error(f"function, {', '.join(statements)} or the end")
-            scanner.expect(word)
+                raise reader.error(f"function, {', '.join(statements)} or the end")
+            reader.expect(word)
             statements[word]()
         self._place()
         for site, reason in self._reasons:
@@ -85,116 +88,115 @@ class QuantizationReader:
     # -- lines --------------------------------------------------------------------------------------
 
     def _read_region(self) -> None:
-        scanner, references = self._scanner, self._references
-        region = scanner.word("the name of a region")
-        captures = scanner.items(self._read_capture, ")") if scanner.accept("(") else []
+        reader = self._reader
+        region = reader.word("the name of a region")
+        captures = reader.items(self._read_capture, ")") if reader.accept("(") else []
         scope = self._scope()
-        scanner.expect(":")
-        ops = scanner.series(lambda: references.op(scope, references.op_mention()))
-        values = {key: references.own_value(scope, mention) for key, mention in captures}
+        reader.expect(":")
+        ops = reader.series(lambda: reader.op(scope, reader.op_mention()))
+        values = {key: reader.own_value(scope, mention) for key, mention in captures}
         self._model.add_region(Region(region, scope.graph, tuple(ops), values), "parsed")
 
     def _read_capture(self) -> tuple[str, Mention]:
-        key = self._scanner.word("the name of a captured value")
-        self._scanner.expect("=")
-        return key, self._references.mention()
+        key = self._reader.word("the name of a captured value")
+        self._reader.expect("=")
+        return key, self._reader.mention()
 
     def _read_quantizer(self) -> None:
-        scanner, start = self._scanner, self._scanner.position
+        reader, start = self._reader, self._reader.position
         id = self._read_id()
         if id in self._quantizers:
-            raise scanner.problem(f"there is a second q{id}", start)
-        scanner.expect_word("on")
-        self._sites[id] = deque(scanner.series(self._read_site))
-        scanner.expect(":")
-        spec = read_spec(scanner)
-        state = QuantizerState(scanner.keyword())
-        scanner.expect(state.value)
+            raise reader.problem(f"there is a second q{id}", start)
+        reader.expect_word("on")
+        self._sites[id] = deque(reader.series(self._read_site))
+        reader.expect(":")
+        spec = read_spec(reader)
+        state = QuantizerState(reader.keyword())
+        reader.expect(state.value)
         quantizer = self._quantizers[id] = Quantizer(id, spec, frozen=state is QuantizerState.FROZEN)
-        if state is QuantizerState.CALIBRATED or (quantizer.frozen and scanner.sees("scale")):
+        if state is QuantizerState.CALIBRATED or (quantizer.frozen and reader.sees("scale")):
             quantizer.encoding = self._read_encoding(quantizer)
             if scanner.accept("codes="):
                 quantizer.codes = self._read_numbers(f"codes of q{id}", self._int32).astype(np.int32)
 
     def _read_id(self) -> int:
-        return int(self._scanner.take(_ID, "the id of a quantizer, such as q1")[1:])
+        return int(self._reader.take(_ID, "the id of a quantizer, such as q1")[1:])
 
     def _read_site(self) -> Site:
-        scanner, references = self._scanner, self._references
-        mention = references.mention()
-        into: tuple[Mention, int] | None = None
-        if scanner.accept_word("into"):
-            reader = references.op_mention()
-            scanner.expect("[")
-            into = reader, scanner.count("an input port")
-            scanner.expect("]")
+        reader, into, port = self._reader, None, 0
+        mention = reader.mention()
+        if reader.accept_word("into"):
+            into = reader.op_mention()
+            reader.expect("[")
+            port = reader.count("an input port")
+            reader.expect("]")
         scope = self._scope()
-        value = references.own_value(scope, mention)
+        value = reader.own_value(scope, mention)
         if into is None:
             return Site(value)
-        op, port = references.op(scope, into[0]), into[1]
+        op = reader.op(scope, into)
         inputs = scope.graph.op_inputs(op)
         if port >= len(inputs) or inputs[port] is not value:
-            raise scanner.problem(f"{mention.name} is not input {port} of this op", mention.start)
+            raise reader.problem(f"{mention.name} is not input {port} of this op", mention.start)
         return Site(value, op, port)
 
     def _read_placed(self) -> None:
         """The order in which the sites came into the table."""
-        start, scanner = self._scanner.position, self._scanner
+        reader, start = self._reader, self._reader.position
 
         def run() -> None:
             first = self._read_id()
-            last = self._read_id() if accept_to(scanner) else first
+            last = self._read_id() if reader.accept(TO) else first
             for id in range(first, last + 1):
                 if not self._sites.get(id):
-                    raise scanner.problem(f"q{id} has not so many sites", start)
+                    raise reader.problem(f"q{id} has not so many sites", start)
                 self._placed.append((self._sites[id].popleft(), self._quantizers[id]))
 
-        scanner.series(run)
+        reader.series(run)
         if any(self._sites.values()):
-            raise scanner.problem("'placed' does not name every site", start)
+            raise reader.problem("'placed' does not name every site", start)
 
     def _read_scheme(self) -> None:
-        self._model.quant.scheme = self._scanner.string("how ranges were found")
+        self._model.quant.scheme = self._reader.string("how ranges were found")
 
     def _read_reason(self) -> None:
-        mention = self._references.mention()
-        site = Site(self._references.own_value(self._scope(), mention))
-        self._scanner.expect(":")
-        self._reasons.append((site, self._scanner.string("a reason")))
+        mention = self._reader.mention()
+        site = Site(self._reader.own_value(self._scope(), mention))
+        self._reader.expect(":")
+        self._reasons.append((site, self._reader.string("a reason")))
 
     def _scope(self) -> ParsedScope:
-        start = self._scanner.position
-        scope = self._graphs.scopes.get(self._references.path())
+        start = self._reader.position
+        scope = self._scopes.get(self._reader.path())
         if scope is None:
-            raise self._scanner.problem("there is no such graph", start)
+            raise self._reader.problem("there is no such graph", start)
         return scope
 
     # -- numbers ------------------------------------------------------------------------------------
 
     def _read_encoding(self, quantizer: Quantizer) -> Encoding:
-        scanner, start = self._scanner, self._scanner.position
-        scanner.expect("scale=")
-        scale = self._read_numbers(f"scale of q{quantizer.id}", scanner.real)
-        scanner.expect("zero_point=")
+        reader, start = self._reader, self._reader.position
+        reader.expect("scale=")
+        scale = self._read_numbers(f"scale of q{quantizer.id}", reader.real)
+        reader.expect("zero_point=")
         zero = self._read_numbers(f"zero point of q{quantizer.id}", self._int32)
         if not zero.ndim:
             zero = np.full(scale.shape, zero)
         try:
             return Encoding(quantizer.spec, scale, zero)
         except UsageError as error:
-            raise scanner.problem(str(error), start) from error
+            raise reader.problem(str(error), start) from error
 
     def _int32(self) -> int:
-        return self._scanner.integer("a zero point", -(1 << 31), (1 << 31) - 1)
+        return self._reader.integer("a zero point", -(1 << 31), (1 << 31) - 1)
 
     def _read_numbers(self, key: str, read: Callable[[], float]) -> np.ndarray:
-        scanner = self._scanner
-        if scanner.accept("["):
-            return np.asarray(scanner.items(read, "]"))
-        if scanner.looks_at(_NUMBER):
+        reader = self._reader
+        if reader.accept("["):
+            return np.asarray(reader.items(read, "]"))
+        if reader.looks_at(_NUMBER):
             return np.asarray(read())
-        tensor = self._graphs.tensors.read(read_type(scanner), key)
+        tensor = self._tensors.read(read_type(reader), key)
         return TensorRef(tensor, self._model.base_dir).numpy()
 
     def _place(self) -> None:
@@ -202,7 +204,7 @@ class QuantizationReader:
         left = [(site, quantizers[id]) for id, sites in self._sites.items() for site in sites]
         for site, quantizer in (*self._placed, *left):
             if table.get(site) is not None:
-                raise self._scanner.problem(f"{site} has two quantizers")
+                raise self._reader.problem(f"{site} has two quantizers")
             table.place(site, quantizer, "parsed")
         table._last_id = max(quantizers, default=0)
 

@@ -7,7 +7,8 @@ named ``%x in then_branch of %y``, what is in a function ``%x in my::scaled``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable
 
 from ..graph import Graph, Op, Value
 from .value_types import type_text
@@ -93,10 +94,10 @@ class Scope:
         assert self._outer is not None and value.captured is not None
         return self._outer.name(value.captured)
 
-    def op(self, results: Sequence[Value | None], index: int) -> str:
-        """How the text names an op with these results; ``index`` counts the ops of the graph before it."""
-        first = next((value for value in results if value is not None), None)
-        return f"op {index}" if first is None else self.name(first)
+    def op(self, op: Op) -> str:
+        """How the text names an op."""
+        first = next((value for value in self.graph.op_outputs(op) if value is not None), None)
+        return f"op {self.graph.ops().index(op)}" if first is None else self.name(first)
 
     def has_own_name(self, value: Value) -> bool:
         """Whether the value belongs to this graph, and no other one has its name."""
@@ -133,15 +134,13 @@ class Scope:
 
         The others have the age that the text suggests. Once they are made, these are, in this order.
         """
-        youngest_first = None
-        lowest = None
+        lowest, misplaced = math.inf, []
         for id in reversed(self.order):
-            if lowest is not None and id > lowest:
-                youngest_first = id if youngest_first is None else min(youngest_first, id)
-            lowest = id if lowest is None else min(lowest, id)
-        if youngest_first is None:
-            return []
-        return [self.order[id] for id in sorted(self.order) if id >= youngest_first]
+            if id > lowest:
+                misplaced.append(id)
+            lowest = min(id, lowest)
+        first = min(misplaced, default=math.inf)
+        return [self.order[id] for id in sorted(self.order) if id >= first]
 
 
 def places(ops: list[Op]) -> list[Place | None]:

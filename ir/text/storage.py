@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
 from onnx import TensorProto
 
@@ -70,18 +70,6 @@ class DataFile:
             raise ModelError(f"the file '{path}' is a link to another folder")
         self.path = path
         self.size = path.stat().st_size
-
-
-class Sources(NamedTuple):
-    """Where a parser finds numbers that are not in the text.
-
-    Attributes:
-        tensors: by the name that the text has for them, such as ``%w`` or ``%w in then_branch of %y``.
-        file: the file beside the text; None if there is none.
-    """
-
-    tensors: Mapping[str, TensorProto]
-    file: DataFile | None
 
 
 def byte_size(tensor: TensorProto) -> int:

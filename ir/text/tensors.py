@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from ..tensor_ref import TensorRef
 from .numbers import numbers_text, read_numbers
 from .residue import message_bytes, read_residue, residue
 from .scanner import Scanner
-from .storage import DataFile, DataWriter, Sources, byte_size, part_of
+from .storage import DataFile, DataWriter, byte_size, part_of
 from .value_types import tensor_type, type_text
 from .words import quoted_bytes, single
 
@@ -112,11 +112,17 @@ def _inline(tensor: TensorProto) -> str:
 
 
 class TensorReader:
-    """Reads what a :class:`TensorPrinter` wrote."""
+    """Reads what a :class:`TensorPrinter` wrote.
 
-    def __init__(self, scanner: Scanner, sources: Sources) -> None:
+    Args:
+        tensors: what the text leaves out, by the name that the text has for it.
+        file: the file beside the text; None if there is none.
+    """
+
+    def __init__(self, scanner: Scanner, tensors: Mapping[str, TensorProto], file: DataFile | None) -> None:
         self._scanner = scanner
-        self._sources = sources
+        self._tensors = tensors
+        self._file = file
 
     def read(self, type: ValueType, key: str) -> TensorProto:
         """A tensor of a type.
@@ -145,7 +151,7 @@ class TensorReader:
         return self._scanner.looks_at(_DATA)
 
     def _given(self, type: ValueType, key: str) -> TensorProto:
-        found = self._sources.tensors.get(key)
+        found = self._tensors.get(key)
         if found is None:
             raise self._scanner.problem(
                 f"the data of the constant '{key}' are not in the text; give the model that has them"
@@ -159,14 +165,14 @@ class TensorReader:
         """Fills a tensor, and tells which fields its residue cannot have."""
         scanner = self._scanner
         if scanner.sees("@"):
-            tensor.raw_data = self._stored(*self._place(byte_size(tensor)))
+            tensor.raw_data = self._stored(byte_size(tensor))
         elif scanner.accept("{"):
             self._read_field(tensor)
         elif scanner.accept_word("external"):
             self._read_external(tensor)
             return _EXTERNAL
         elif scanner.accept_word("message"):
-            tensor.ParseFromString(self._stored(*self._place(None)))
+            tensor.ParseFromString(self._stored(None))
         else:
             tensor.raw_data = read_numbers(scanner, tensor)
         return _SHOWN
@@ -183,29 +189,25 @@ class TensorReader:
             getattr(tensor, field).extend(items(lambda: scanner.integer("a number", highest=highest), "}"))
 
     def _read_external(self, tensor: TensorProto) -> None:
-        offset, length = self._place(byte_size(tensor))
+        file, offset, length = self._place(byte_size(tensor))
         tensor.data_location = TensorProto.EXTERNAL
-        for key, value in (("location", self._file().name), ("offset", offset), ("length", length)):
+        for key, value in (("location", file.name), ("offset", offset), ("length", length)):
             tensor.external_data.add(key=key, value=str(value))
 
-    def _stored(self, offset: int, length: int) -> bytes:
-        return b"".join(part_of(self._file().path, offset, length))
+    def _stored(self, size: int | None) -> bytes:
+        file, offset, length = self._place(size)
+        return b"".join(part_of(file.path, offset, length))
 
-    def _file(self) -> DataFile:
-        if self._sources.file is None:
-            raise self._scanner.problem(
-                "the file of data is missing, in which the numbers of this constant are"
-            )
-        return self._sources.file
-
-    def _place(self, size: int | None) -> tuple[int, int]:
-        """Offset and length, which stands there if ``size`` does not tell it."""
-        scanner, start, limit = self._scanner, self._scanner.position, self._file().size
+    def _place(self, size: int | None) -> tuple[DataFile, int, int]:
+        """File, offset and length; the length stands there if ``size`` does not tell it."""
+        scanner, start, file = self._scanner, self._scanner.position, self._file
+        if file is None:
+            raise scanner.problem("the file of data is missing, in which the numbers of this constant are")
         scanner.expect("@")
         offset = scanner.count("an offset")
         if size is None:
             scanner.expect("+")
             size = scanner.count("a length")
-        if size < 0 or offset + size > limit:
-            raise scanner.problem(f"the file of data has {limit} bytes and ends before these", start)
-        return offset, size
+        if size < 0 or offset + size > file.size:
+            raise scanner.problem(f"the file of data has {file.size} bytes and ends before these", start)
+        return file, offset, size

@@ -127,8 +127,9 @@ def test_graphs_are_not_nested_without_end() -> None:
 def test_a_short_text_does_not_become_a_long_list() -> None:
     ops = "\n".join(f"%v{number}: float[2] = Neg(%x)" for number in range(500))
     runs = ", ".join(["%v0 .. %v499"] * 999)
-    with pytest.raises(ModelError, match="the lists of values are longer than the text"):
-        parse_model(GRAPH.replace("return %y", f"{ops}\n return %y\n value_info {runs}"))
+    for lists in (f"value_info {runs}", f"later {runs}", "value_info %y " + "value_info %v0 .. %v499" * 999):
+        with pytest.raises(ModelError, match="a value is named twice|has a second 'value_info'"):
+            parse_model(GRAPH.replace("return %y", f"{ops}\n return %y\n {lists}"))
 
 
 def test_absurd_shapes_and_numbers_take_no_memory() -> None:
