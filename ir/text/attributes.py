@@ -28,14 +28,7 @@ _Kind = AttributeProto.AttributeType
 
 
 class _Notation(NamedTuple):
-    """How one type of attributes is written.
-
-    Attributes:
-        field: where the proto has it.
-        word: before what cannot be told apart otherwise.
-        is_list: whether the field is repeated.
-        write: the text of a number or a string; None for tensors.
-    """
+    """How a type of attributes is written: its field, a word before it, what writes a number or string."""
 
     field: str
     word: str
@@ -57,8 +50,7 @@ _NOTATIONS: dict[_Kind, _Notation] = {
 }
 _BY_WORD = {notation.word: kind for kind, notation in _NOTATIONS.items() if notation.word}
 _LISTS = {_A.INT: _A.INTS, _A.FLOAT: _A.FLOATS, _A.STRING: _A.STRINGS}
-_NAMES = {number: name.lower() for name, number in _A.AttributeType.items()}
-_TYPES = {name: number for number, name in _NAMES.items() if number not in GRAPH_TYPES}
+_TYPES = {name.lower(): number for name, number in _A.AttributeType.items()}
 _PARTS: tuple[Literal["values", "indices"], ...] = ("values", "indices")
 
 
@@ -79,14 +71,14 @@ class AttributePrinter:
         if notation is not None and notation.write is None:
             return self._text(attribute, notation, owner)
         content = message_bytes(attribute)
-        text = self._known.get(content)
-        if text is None:
-            text = self._known[content] = self._text(attribute, notation, owner)
-        return text
+        if content not in self._known:
+            self._known[content] = self._text(attribute, notation, owner)
+        return self._known[content]
 
     def _text(self, attribute: AttributeProto, notation: _Notation | None, owner: str) -> str:
-        if attribute.ref_attr_name and attribute.type in _NAMES:
-            text, shown = f"@{worded(attribute.ref_attr_name)} {_NAMES[attribute.type]}", "ref_attr_name"
+        if attribute.ref_attr_name and attribute.type in _TYPES.values():
+            type = _A.AttributeType.Name(attribute.type).lower()
+            text, shown = f"@{worded(attribute.ref_attr_name)} {type}", "ref_attr_name"
         elif notation is not None and (notation.is_list or attribute.HasField(notation.field)):  # type: ignore[arg-type]
             text, shown = self._value_text(attribute, notation, owner), notation.field
         else:
@@ -130,9 +122,6 @@ class AttributePrinter:
         return f"{list(sparse.dims)} ({', '.join(parts)}){rest}"
 
 
-# -- reading ----------------------------------------------------------------------------------------
-
-
 class AttributeReader:
     """Reads what an :class:`AttributePrinter` wrote."""
 
@@ -162,12 +151,11 @@ class AttributeReader:
         return attribute
 
     def _read_type(self) -> _Kind:
-        start = self._scanner.position
-        kind = _TYPES.get(self._scanner.keyword())
-        if kind is None:
-            raise self._scanner.error("the type of an attribute, such as float or ints", start)
-        self._scanner.expect(_NAMES[kind])
-        return kind
+        name = self._scanner.keyword()
+        if name not in _TYPES:
+            raise self._scanner.error("the type of an attribute, such as float or ints")
+        self._scanner.expect(name)
+        return _TYPES[name]
 
     def _read_value(self, place: str) -> tuple[_Kind, Any]:
         scanner, word = self._scanner, self._scanner.keyword()
@@ -190,7 +178,6 @@ class AttributeReader:
         return _A.FLOAT, lambda: scanner.real(what)
 
     def _read_tensors(self, kind: _Kind, place: str) -> Any:
-        """What stands behind a word."""
         read = self.sparse if kind in (_A.SPARSE_TENSOR, _A.SPARSE_TENSORS) else self.tensor
         if not _NOTATIONS[kind].is_list:
             return read(place)

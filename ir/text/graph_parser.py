@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto, ValueInfoProto
 
@@ -14,15 +15,15 @@ from ..onnx.protos import GRAPH_TYPES
 from ..onnx.types import declare
 from ..tensor_ref import TensorRef
 from .attributes import AttributeReader
-from .parsed_scope import ParsedScope, names_of, outline
+from .parsed_scope import ParsedScope, outline
 from .reader import Reader, bare_name
-from .residue import FUNCTION, GRAPH, GRAPH_ATTRIBUTE, NODE, read_residue
+from .residue import FUNCTION, GRAPH, GRAPH_ATTRIBUTE, NODE, node_texts, read_residue
 from .runs import TO
 from .scanner import Scanner
-from .scope import function_path, graph_word
+from .scope import function_path, graph_word, names_of
 from .tensors import TensorReader
 from .value_types import read_type
-from .words import INTEGER
+from .words import INTEGER, NAME
 
 _PLACE = re.compile(r"-?\d{1,18}(?:\.\d{1,18})*")
 _ONCE = ("return", "value_info", "later")
@@ -34,13 +35,13 @@ class GraphReader:
     Args:
         model: takes the graphs.
         tensors: reads data.
-        blank: the text fields that nodes of this model have even if they are empty.
+        blank: the text fields that nodes of this model have even if they are empty, with the empty text.
 
     Attributes:
         scopes: what was read, by how the text names it; an empty text for the main graph.
     """
 
-    def __init__(self, model: Model, reader: Reader, tensors: TensorReader, blank: Collection[str]) -> None:
+    def __init__(self, model: Model, reader: Reader, tensors: TensorReader, blank: Mapping[str, str]) -> None:
         self.scopes: dict[str, ParsedScope] = {}
         self._model = model
         self._reader = reader
@@ -50,7 +51,7 @@ class GraphReader:
         self._statements: dict[str, Callable[[ParsedScope], object]] = {
             "value": self._read_value,
             "const": self._read_constant,
-            "new": self._read_new_constant,
+            "new": partial(self._read_constant, is_new=True),
             "capture": self._read_capture,
             "return": self._read_return,
             "value_info": self._read_declarations,
@@ -110,7 +111,6 @@ class GraphReader:
         self._reader.expect("{")
 
     def _read_parameter(self, proto: FunctionProto, path: str) -> None:
-        """An attribute of a function, with a default if it has one."""
         name = self._reader.word("the name of an attribute")
         if self._reader.accept("="):
             proto.attribute_proto.append(self._attributes.read(name, path))
@@ -148,7 +148,8 @@ class GraphReader:
     def _add(self, scope: ParsedScope, name: str, type: ValueType, start: int) -> Value:
         if name in scope.values:
             raise self._reader.problem(f"{name} is defined a second time", start)
-        return scope.add(name, bare_name(name), type)
+        value = scope.values[name] = scope.announce(bare_name(name), type)
+        return value
 
     def _read_capture(self, scope: ParsedScope) -> None:
         reader = self._reader
@@ -156,16 +157,12 @@ class GraphReader:
         outside = scope.find_outside(reader.value_name() if reader.accept("=") else name)
         if outside is None:
             raise reader.problem(f"nothing around this graph is named like what {name} captures", start)
-        if name in scope.values:
-            raise reader.problem(f"{name} is defined a second time", start)
-        scope.capture(name, outside).type = type
-
-    def _read_new_constant(self, scope: ParsedScope) -> None:
-        self._reader.expect_word("const")
-        self._read_constant(scope, is_new=True)
+        self._add(scope, name, type, start).captured = outside
 
     def _read_constant(self, scope: ParsedScope, is_new: bool = False) -> None:
         """A constant, which may be the default of an input."""
+        if is_new:
+            self._reader.expect_word("const")
         name, type, start = self._read_typed()
         value = scope.values.get(name)
         if value is None:
@@ -189,8 +186,7 @@ class GraphReader:
         start = self._reader.position
         sparse = self._attributes.sparse(key)
         if sparse.values.name != value.name:
-            sentence = f"the values of the sparse constant are not named '{value.name}'"
-            raise self._reader.problem(sentence, start)
+            raise self._reader.problem(f"the values of the constant are not named '{value.name}'", start)
         scope.proto.sparse_initializer.append(sparse)
         return densified(sparse, self._model.base_dir)
 
@@ -203,34 +199,24 @@ class GraphReader:
         domain, op_type, overload = self._read_kind()
         reader.expect("(")
         inputs = reader.items(lambda: None if reader.accept("_") else reader.value(scope), ")")
-        op = Op(scope.graph, 0, op_type, domain, reader.name("a name") if reader.accept("@") else "")
+        op = Op(scope.graph, 0, op_type, domain, reader.word("a name", NAME) if reader.accept("@") else "")
         op.overload, op.num_inputs, op.num_outputs = overload, len(inputs), len(announced)
         results = [result and scope.announce(bare_name(result[0]), result[1]) for result in announced]
         owner = next((result[0] for result in announced if result is not None), f"op {len(scope.ops)}")
         attributes = self._read_attributes(scope, op, owner) if reader.accept("{") else []
         for result, value in zip(announced, results, strict=True):
-            if result is not None and value is not None and not scope.register(result[0], value):
+            if result and value and scope.values.setdefault(result[0], value) is not value:
                 raise reader.problem(f"{result[0]} is defined a second time", start)
         if not self._read_history(scope, op):
-            op.proto = NodeProto(input=names_of(inputs), output=names_of(results), attribute=attributes)
-            self._complete(op.proto, op)
+            op.proto = NodeProto(op_type=op_type, **node_texts(op, self._blank))
+            read_residue(reader, op.proto, NODE)
+            op.proto.input.extend(names_of(inputs))
+            op.proto.output.extend(names_of(results))
+            op.proto.attribute.extend(attributes)
             attributes = list(op.proto.attribute)
         if attributes:
             op.attributes = {a.name: a for a in attributes if a.type not in GRAPH_TYPES}
         scope.add_op(op, inputs, results)
-
-    def _complete(self, node: NodeProto, op: Op) -> None:
-        """Lets a node be as it stands in the model, but for what is in its graphs."""
-        node.op_type = op.op_type
-        for field in self._blank:
-            setattr(node, field, "")
-        if op.name:
-            node.name = op.name
-        if op.domain:
-            node.domain = op.domain
-        if op.overload:
-            node.overload = op.overload
-        read_residue(self._reader, node, NODE)
 
     def _read_results(self) -> list[tuple[str, ValueType] | None]:
         """Names and types; the names are not known before the end of the op."""
@@ -262,7 +248,6 @@ class GraphReader:
         return is_new
 
     def _read_attributes(self, scope: ParsedScope, op: Op, owner: str) -> list[AttributeProto]:
-        """The attributes in order, graphs without contents."""
         reader, start = self._reader, self._reader.position
         subgraphs: dict[str, Graph] = {}
 
@@ -303,7 +288,6 @@ class GraphReader:
     # -- behind the ops -----------------------------------------------------------------------------
 
     def _read_declared(self, value: Value) -> ValueInfoProto:
-        """The declaration of a value."""
         info = declare(value)
         read_residue(self._reader, info, {"name"})
         return info

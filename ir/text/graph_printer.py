@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
 
@@ -15,28 +15,26 @@ from ..onnx.lower import declared, kept_declarations, ordered_attributes, ordere
 from ..onnx.protos import GRAPH_TYPES
 from ..onnx.types import declare
 from .attributes import AttributePrinter
-from .parsed_scope import names_of
-from .residue import FUNCTION, GRAPH, GRAPH_ATTRIBUTE, NODE, residue
+from .residue import FUNCTION, GRAPH, GRAPH_ATTRIBUTE, NODE, node_texts, residue
 from .runs import runs_text
-from .scope import Place, Scope, function_path, graph_word, places
+from .scope import Place, Scope, function_path, graph_word, names_of, places
 from .tensors import TensorPrinter
 from .value_types import tensor_type, type_text
 from .words import all_named, quoted, worded
 
 # The fields of a node that some exporters write even if they are empty.
 BLANK_FIELDS = ("doc_string", "domain", "name", "overload")
-_LOOKED_AT = 1000  # nodes
 
 
-def blank_fields(model: Model) -> list[str]:
-    """The text fields that most nodes without such a text have nonetheless."""
+def blank_fields(model: Model) -> dict[str, str]:
+    """The text fields that most nodes without such a text have nonetheless, with the empty text."""
     nodes = (op.proto for graph in model.graphs() for op in graph.ops() if op.proto is not None)
     written: Counter[str] = Counter()
-    for node in islice(nodes, _LOOKED_AT):
+    for node in islice(nodes, 1000):
         for field in BLANK_FIELDS:
             if not getattr(node, field):
                 written[field] += 1 if node.HasField(field) else -1  # type: ignore[arg-type]
-    return sorted(field for field, balance in written.items() if balance > 0)
+    return {field: "" for field in BLANK_FIELDS if written[field] > 0}
 
 
 class GraphPrinter:
@@ -50,11 +48,11 @@ class GraphPrinter:
         scopes: the names in each graph that is printed.
     """
 
-    def __init__(self, tensors: TensorPrinter, blank: Iterable[str]) -> None:
+    def __init__(self, tensors: TensorPrinter, blank: Mapping[str, str]) -> None:
         self.scopes: dict[Graph, Scope] = {}
         self._tensors = tensors
         self._attributes = AttributePrinter(tensors)
-        self._blank = dict.fromkeys(blank, "")
+        self._blank = blank
 
     def graph(self, graph: Graph, outer: Scope | None = None, path: str = "", indent: str = "") -> str:
         """A main graph or a nested one; ``indent`` is not before its first line."""
@@ -108,10 +106,9 @@ class GraphPrinter:
         assert value.const is not None
         tensor = value.const.proto
         type = tensor_type(tensor)
-        shown = f" {type_text(type)}" if type != value.type else ""
         data = self._tensors.text(tensor, scope.name(value) + scope.path)
-        given = f" ={shown}{' ' if data else ''}{data}" if shown or data else ""
-        return f"{word} {_typed(scope, value)}{given}"
+        given = [text for text in (type_text(type) if type != value.type else "", data) if text]
+        return f"{word} {_typed(scope, value)}{' = ' if given else ''}{' '.join(given)}"
 
     # -- ops ----------------------------------------------------------------------------------------
 
@@ -124,20 +121,8 @@ class GraphPrinter:
             text += self._all_attributes(scope, op, scope.op(op), indent)
         if op.proto is None or place is not None:
             text += _history(op, place)
-        rest = self._op_residue(op)
+        rest = residue(op.proto, NODE, node_texts(op, self._blank)) if op.proto is not None else ""
         return f"{text}\n{indent} {rest}" if rest else text
-
-    def _op_residue(self, op: Op) -> str:
-        if op.proto is None:
-            return ""
-        rebuilt = self._blank.copy()
-        if op.name:
-            rebuilt["name"] = op.name
-        if op.domain:
-            rebuilt["domain"] = op.domain
-        if op.overload:
-            rebuilt["overload"] = op.overload
-        return residue(op.proto, NODE, rebuilt)
 
     def _all_attributes(self, scope: Scope, op: Op, owner: str, indent: str) -> str:
         items = [self._attribute(scope, op, attribute, owner, indent) for attribute in ordered_attributes(op)]
@@ -213,7 +198,7 @@ def _captures(scope: Scope) -> Iterator[str]:
         if captured is None:
             continue
         if value in scope.second:
-            yield f"capture {_typed(scope, value)} = {scope.outside(value)}"
+            yield f"capture {_typed(scope, value)} = {scope.outer_name(value)}"
         elif value.type != captured.type or not scope.graph.is_read(value):
             yield f"capture {_typed(scope, value)}"
 
@@ -229,14 +214,12 @@ def _later(scope: Scope) -> Iterator[str]:
 
 
 def _inputs(scope: Scope, origin: GraphProto) -> str:
-    """The inputs with their types."""
     values = scope.graph.inputs
     rest = map(_declared, values, declared(values, origin.input))
     return ", ".join(map("".join, zip(scope.introduce(values), rest, strict=True)))
 
 
 def _return(scope: Scope, origin: GraphProto) -> str:
-    """The statement that names the outputs."""
     outputs = scope.graph.outputs
     infos = iter(declared([value for value in outputs if value is not None], origin.output))
     rest = ["" if value is None else _declared(value, next(infos)) for value in outputs]

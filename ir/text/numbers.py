@@ -14,24 +14,17 @@ from .scanner import Scanner
 from .words import single
 
 _BOOL = re.compile(r"true|false")
-_WIDE: dict[str, np.dtype] = {
-    "BOOL": np.dtype(bool),
-    "INT": np.dtype(np.int64),
-    "UINT": np.dtype(np.uint64),
-    "FLOAT": np.dtype(np.float32),
-    "BFLOAT": np.dtype(np.float32),
-    "DOUBLE": np.dtype(np.float64),
-}
+# For each kind of element types, one of numpy that has all its numbers.
+_WIDE = {"BOOL": np.bool_, "UINT": np.uint64, "INT": np.int64, "FLOAT": np.float32, "DOUBLE": np.float64}
 _KIND = re.compile("|".join(_WIDE))
 
 
 @lru_cache
 def _wide(data_type: int) -> np.dtype | None:
-    """A type of numpy that has all numbers of an element type; None if that has no numbers."""
     if data_type not in TensorProto.DataType.values():
         return None
-    kind = _KIND.match(TensorProto.DataType.Name(data_type))
-    return _WIDE[kind[0]] if kind else None
+    kind = _KIND.search(TensorProto.DataType.Name(data_type))
+    return np.dtype(_WIDE[kind[0]]) if kind else None
 
 
 def numbers_text(tensor: TensorProto) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from onnx import GraphProto, TensorProto
 
 from ..graph import Graph, Op, Value, ValueType, capture_port
 from ..port_graph import Port
+from .scope import names_of
 
 
 class ParsedScope:
@@ -40,21 +39,12 @@ class ParsedScope:
         self._producers: dict[Value, Op] = {}
         self._edges: list[tuple[Op | Value, Op | Value, Port]] = []
 
-    def add(self, name: str, bare: str, type: ValueType) -> Value:
-        """A new value of this graph, by the name of the text and its own name."""
-        value = self.values[name] = self.announce(bare, type)
-        return value
-
     def announce(self, bare: str, type: ValueType) -> Value:
-        """A new value of this graph that cannot be read yet."""
+        """A new value of this graph that cannot be read before it is among :attr:`values`."""
         value = Value(self.graph, 0, bare)
         value.type = type
         self.order.append(value)
         return value
-
-    def register(self, name: str, value: Value) -> bool:
-        """Lets a value be read by that name; whether none could before."""
-        return self.values.setdefault(name, value) is value
 
     def find(self, name: str) -> Value | None:
         """The value of that name, here or around; one from around is captured."""
@@ -71,7 +61,7 @@ class ParsedScope:
 
     def capture(self, name: str, outside: Value) -> Value:
         """A new value that stands in this graph for one of the enclosing graph."""
-        value = self.add(name, outside.name, outside.type)
+        value = self.values[name] = self.announce(outside.name, outside.type)
         value.captured = outside
         return value
 
@@ -111,11 +101,6 @@ class ParsedScope:
                 graph.model.claim_name(op.name)
         for source, sink, port in self._edges:
             graph._connect(source, sink, port)
-
-
-def names_of(values: Iterable[Value | None]) -> list[str]:
-    """The names of values as protos have them, empty for one that is left out."""
-    return [value.name if value is not None else "" for value in values]
 
 
 def outline(name: str, tensor: TensorProto) -> TensorProto:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -62,20 +63,15 @@ def parse_model(
     return model
 
 
-def _read_blank(scanner: Scanner) -> list[str]:
-    def field() -> str:
-        start, word = scanner.position, scanner.word("a field")
-        if word not in BLANK_FIELDS:
-            raise scanner.error(f"one of {', '.join(BLANK_FIELDS)}", start)
-        return word
-
-    return scanner.series(field) if scanner.accept_word("blank") else []
+def _read_blank(scanner: Scanner) -> dict[str, str]:
+    field, what = re.compile("|".join(BLANK_FIELDS)), f"one of {', '.join(BLANK_FIELDS)}"
+    found = scanner.series(lambda: scanner.take(field, what)) if scanner.accept_word("blank") else []
+    return dict.fromkeys(found, "")
 
 
 def _read_data_file(scanner: Scanner, path: Path | None) -> DataFile | None:
-    """The file of data, if the text says that it has one."""
     start = scanner.position
-    size = scanner.count("a number of bytes") if scanner.accept_word("data") else 0
+    size = scanner.integer("a number of bytes", 0) if scanner.accept_word("data") else 0
     if not size:
         return None
     if path is None:

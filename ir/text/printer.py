@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from onnx import TensorProto
@@ -52,7 +53,7 @@ def print_parts(model: Model, writer: DataWriter | None = None) -> Printed:
         return Printed("\n".join([*head, *body]) + "\n", tensors.left_out)
 
 
-def _header(model: Model, blank: list[str], writer: DataWriter | None) -> list[str]:
+def _header(model: Model, blank: Iterable[str], writer: DataWriter | None) -> list[str]:
     words = ["model"]
     if model.origin.HasField("ir_version"):
         words.append(f"ir {model.origin.ir_version}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 
@@ -81,11 +82,15 @@ class QuantizationReader:
                 raise reader.error(f"function, {', '.join(statements)} or the end")
             reader.expect(word)
             statements[word]()
-        self._place()
+        left = [(site, self._quantizers[id]) for id, sites in self._sites.items() for site in sites]
+        table = self._model.quant
+        for site, quantizer in (*self._placed, *left):
+            if table.get(site) is not None:
+                raise reader.problem(f"{site} has two quantizers")
+            table.place(site, quantizer, "parsed")
+        table._last_id = max(self._quantizers, default=0)
         for site, reason in self._reasons:
-            self._model.quant.skip(site.value, reason)
-
-    # -- lines --------------------------------------------------------------------------------------
+            table.skip(site.value, reason)
 
     def _read_region(self) -> None:
         reader = self._reader
@@ -128,7 +133,7 @@ class QuantizationReader:
         if reader.accept_word("into"):
             into = reader.op_mention()
             reader.expect("[")
-            port = reader.count("an input port")
+            port = reader.integer("an input port", 0)
             reader.expect("]")
         scope = self._scope()
         value = reader.own_value(scope, mention)
@@ -172,23 +177,19 @@ class QuantizationReader:
             raise self._reader.problem("there is no such graph", start)
         return scope
 
-    # -- numbers ------------------------------------------------------------------------------------
-
     def _read_encoding(self, quantizer: Quantizer) -> Encoding:
         reader, start = self._reader, self._reader.position
         reader.expect("scale=")
         scale = self._read_numbers(f"scale of q{quantizer.id}", reader.real)
         reader.expect("zero_point=")
-        zero = self._read_numbers(f"zero point of q{quantizer.id}", self._int32)
+        int32 = partial(reader.integer, "a zero point", -(1 << 31), (1 << 31) - 1)
+        zero = self._read_numbers(f"zero point of q{quantizer.id}", int32)
         if not zero.ndim:
             zero = np.full(scale.shape, zero)
         try:
             return Encoding(quantizer.spec, scale, zero)
         except UsageError as error:
             raise reader.problem(str(error), start) from error
-
-    def _int32(self) -> int:
-        return self._reader.integer("a zero point", -(1 << 31), (1 << 31) - 1)
 
     def _read_numbers(self, key: str, read: Callable[[], float]) -> np.ndarray:
         reader = self._reader
@@ -198,15 +199,6 @@ class QuantizationReader:
             return np.asarray(read())
         tensor = self._tensors.read(read_type(reader), key)
         return TensorRef(tensor, self._model.base_dir).numpy()
-
-    def _place(self) -> None:
-        table, quantizers = self._model.quant, self._quantizers
-        left = [(site, quantizers[id]) for id, sites in self._sites.items() for site in sites]
-        for site, quantizer in (*self._placed, *left):
-            if table.get(site) is not None:
-                raise self._reader.problem(f"{site} has two quantizers")
-            table.place(site, quantizer, "parsed")
-        table._last_id = max(quantizers, default=0)
 
 
 def read_spec(scanner: Scanner) -> QuantSpec:
@@ -219,7 +211,13 @@ def read_spec(scanner: Scanner) -> QuantSpec:
             scanner.expect_word("asymmetric")
         narrow, one_sided, shifted = map(scanner.accept_word, ("narrow", "one-sided", "shifted"))
         granularity = _read_granularity(scanner)
-        limits = _read_range(scanner) if scanner.accept_word("range") else None
+        limits = None
+        if scanner.accept_word("range"):
+            scanner.expect("(")
+            lowest = scanner.real()
+            scanner.expect(",")
+            limits = lowest, scanner.real()
+            scanner.expect(")")
         derived = scanner.accept_word("derived")
         spec = QuantSpec(format, symmetric, narrow, granularity, limits, derived, one_sided, shifted)
     except UsageError as error:
@@ -241,12 +239,3 @@ def _read_granularity(scanner: Scanner) -> Granularity:
         numbers.append(scanner.integer(what, lowest, highest))
     scanner.expect(")")
     return kind(*numbers)
-
-
-def _read_range(scanner: Scanner) -> tuple[float, float]:
-    scanner.expect("(")
-    lowest = scanner.real()
-    scanner.expect(",")
-    highest = scanner.real()
-    scanner.expect(")")
-    return lowest, highest

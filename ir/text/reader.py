@@ -62,7 +62,7 @@ class Reader(Scanner):
         """An op, by its first result or by its place."""
         start = self.position
         is_place = self.accept_word("op")
-        return Mention(self.count("the place of an op") if is_place else self.value_name(), start)
+        return Mention(self.integer("the place of an op", 0) if is_place else self.value_name(), start)
 
     def own_value(self, scope: ParsedScope, mention: Mention) -> Value:
         """A value that a graph has already."""
@@ -95,7 +95,7 @@ class Reader(Scanner):
             word = self.word("a nested graph or a function")
             if self.accept("::"):
                 return f"{path} in {function_path(*self._function_of(word))}"
-            index = f":{self.count('an index')}" if self.accept(":") else ""
+            index = f":{self.integer('an index', 0)}" if self.accept(":") else ""
             self.expect_word("of")
             owner = self.op_mention().name
             path += f" in {worded(word)}{index} of {owner if isinstance(owner, str) else f'op {owner}'}"

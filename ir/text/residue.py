@@ -15,6 +15,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from ..graph import Op
 from ..onnx.protos import copy_fields
 from .scanner import Scanner
 
@@ -29,6 +30,18 @@ _NOTHING: Mapping[str, Any] = {}
 _BYTES = ""
 
 
+def node_texts(op: Op, blank: Mapping[str, str]) -> dict[str, Any]:
+    """The text fields that the node of an op has without a residue; ``blank`` even if they are empty."""
+    found = {**blank}
+    if op.name:
+        found["name"] = op.name
+    if op.domain:
+        found["domain"] = op.domain
+    if op.overload:
+        found["overload"] = op.overload
+    return found
+
+
 def residue(
     message: Message, shown: Collection[str] = frozenset(), rebuilt: Mapping[str, Any] = _NOTHING
 ) -> str:
@@ -39,8 +52,7 @@ def residue(
         rebuilt: what the other fields are without a residue, as far as they are there.
     """
     fields = {field.name: value for field, value in message.ListFields() if field.name not in shown}
-    has_unknown = len(UnknownFieldSet(message)) > 0  # type: ignore[no-untyped-call]
-    if fields == rebuilt and not has_unknown:
+    if fields == rebuilt and not len(UnknownFieldSet(message)):  # type: ignore[no-untyped-call]
         return ""
     same = [name for name, value in fields.items() if name in rebuilt and rebuilt[name] == value]
     rest = type(message)()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..errors import ModelError
-from .words import FLOAT, INTEGER, NAME, WORD
+from .words import FLOAT, INTEGER, WORD
 
 _BLANK = re.compile(r"(?:[ \t\r\n]+|//[^\n]*+)*+")
 _JSON = json.JSONDecoder()
@@ -28,10 +28,7 @@ class Scanner:
         self._text = text
         self._source = source
         self.position = 0
-        self.length = len(text)
         self._skip(0)
-
-    # -- marks --------------------------------------------------------------------------------------
 
     def sees(self, mark: str) -> bool:
         """Whether ``mark`` comes next."""
@@ -55,9 +52,7 @@ class Scanner:
 
     def at_end(self) -> bool:
         """Whether the text is read."""
-        return self.position >= self.length
-
-    # -- words --------------------------------------------------------------------------------------
+        return self.position >= len(self._text)
 
     def keyword(self) -> str:
         """The word that comes next, without going on; empty if there is none."""
@@ -73,13 +68,10 @@ class Scanner:
         if not self.accept_word(word):
             raise self.error(f"'{word}'")
 
-    def word(self, what: str) -> str:
-        """A word, or anything in quotes."""
-        return self._bare_or_quoted(WORD, what)
-
-    def name(self, what: str) -> str:
-        """A name, or anything in quotes."""
-        return self._bare_or_quoted(NAME, what)
+    def word(self, what: str, pattern: re.Pattern[str] = WORD) -> str:
+        """A word or what else a pattern asks for, or anything in quotes."""
+        found = self.accept_pattern(pattern)
+        return self.string(what) if found is None else found
 
     def string(self, what: str) -> str:
         """What stands in quotes."""
@@ -97,11 +89,10 @@ class Scanner:
 
     def take(self, pattern: re.Pattern[str], what: str) -> str:
         """What matches a pattern."""
-        match = pattern.match(self._text, self.position)
-        if match is None:
+        found = self.accept_pattern(pattern)
+        if found is None:
             raise self.error(what)
-        self._skip(match.end())
-        return match[0]
+        return found
 
     def accept_pattern(self, pattern: re.Pattern[str]) -> str | None:
         """What matches a pattern, if that comes next."""
@@ -127,8 +118,6 @@ class Scanner:
             found.append(read())
         return found
 
-    # -- numbers ------------------------------------------------------------------------------------
-
     def integer(
         self, what: str = "an integer", lowest: int = -(1 << 63), highest: int = (1 << 63) - 1
     ) -> int:
@@ -139,15 +128,9 @@ class Scanner:
             raise self.error(f"{what} from {lowest} to {highest}", start)
         return number
 
-    def count(self, what: str) -> int:
-        """A whole number that is not negative."""
-        return self.integer(what, lowest=0)
-
     def real(self, what: str = "a number") -> float:
         """A number; the text decides its precision."""
         return float(self.take(FLOAT, what))
-
-    # -- errors -------------------------------------------------------------------------------------
 
     def error(self, expected: str, position: int | None = None) -> ModelError:
         """The error that something else was expected here, or at ``position``."""
@@ -163,26 +146,15 @@ class Scanner:
         column = position - self._text.rfind("\n", 0, position)
         return ModelError(f"{self._source}, line {line}, column {column}: {sentence}")
 
-    # -- internals ----------------------------------------------------------------------------------
-
     def _skip(self, position: int) -> None:
         match = _BLANK.match(self._text, position)
         self.position = match.end() if match else position
-
-    def _bare_or_quoted(self, pattern: re.Pattern[str], what: str) -> str:
-        match = pattern.match(self._text, self.position)
-        if match is None:
-            return self.string(what)
-        self._skip(match.end())
-        return match[0]
 
     def _json(self, what: str) -> Any:
         start = self.position
         try:
             found, end = _JSON.raw_decode(self._text, start)
-            self._text[start:end].encode("utf-8")
-            if "\\u" in self._text[start:end]:
-                str(found).encode("utf-8")
+            str(found).encode("utf-8")
         except json.JSONDecodeError as error:
             raise self.error(what, error.pos) from error
         except RecursionError as error:

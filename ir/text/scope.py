@@ -7,8 +7,9 @@ named ``%x in then_branch of %y``, what is in a function ``%x in my::scaled``.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ..graph import Graph, Op, Value
 from .value_types import type_text
@@ -26,6 +27,11 @@ def graph_word(key: str) -> str:
     """The name of a nested graph: that of its attribute, with an index if it is one of a list."""
     name, colon, index = key.rpartition(":")
     return f"{worded(name)}:{index}" if colon and index.isdigit() else worded(key)
+
+
+def names_of(values: Iterable[Value | None]) -> list[str]:
+    """The names of values as protos have them, empty for one that is left out."""
+    return [value.name if value is not None else "" for value in values]
 
 
 class Scope:
@@ -49,8 +55,13 @@ class Scope:
 
     def _claim(self, values: list[Value]) -> None:
         for value in values:
-            if value.captured is not None:
-                self._claim_captured(value)
+            if value.captured is not None:  # it has the name that the enclosing graph has for it
+                name = self.outer_name(value)
+                if name in self._taken:
+                    self.second.append(value)
+                else:
+                    self._taken.add(name)
+                    self._names[value.id] = name
         own = [value for value in values if value.id not in self._names]
         names = [f"%{name}" for name in all_named([value.name for value in own])]
         for value, name in zip(own, names, strict=True):
@@ -59,37 +70,19 @@ class Scope:
             self._taken.add(name)
             self._names[value.id] = name
 
-    def _claim_captured(self, value: Value) -> None:
-        """A captured value has the name that the enclosing graph has for it."""
-        assert self._outer is not None and value.captured is not None
-        name = self._outer._names.get(value.captured.id)
-        if name is None or name in self._taken:
-            self.second.append(value)
-        else:
-            self._taken.add(name)
-            self._names[value.id] = name
-
     def _free(self, name: str) -> str:
         """The name with the lowest number that no value here or around has."""
-        found, count = name, 0
-        while found in self._taken or self._is_taken_around(found):
-            count += 1
-            found = f"{name}#{count}"
-        return found
+        numbered = (f"{name}#{count}" for count in itertools.count(1))
+        return next(found for found in itertools.chain([name], numbered) if not self._is_taken(found))
 
-    def _is_taken_around(self, name: str) -> bool:
-        scope = self._outer
-        while scope is not None:
-            if name in scope._taken:
-                return True
-            scope = scope._outer
-        return False
+    def _is_taken(self, name: str) -> bool:
+        return name in self._taken or (self._outer is not None and self._outer._is_taken(name))
 
     def name(self, value: Value) -> str:
         """How the text names a value; one that is not in the graph any more by its bare name."""
         return self._names.get(value.id) or f"%{named(value.name)}"
 
-    def outside(self, value: Value) -> str:
+    def outer_name(self, value: Value) -> str:
         """How the enclosing graph names a captured value."""
         assert self._outer is not None and value.captured is not None
         return self._outer.name(value.captured)
@@ -118,15 +111,13 @@ class Scope:
         names = self._names  # nothing is captured here, and everything is mentioned where it is made
         return ["_" if value is None else names[value.id] for value in values]
 
-    def introduce(self, values: Iterable[Value | None]) -> list[str]:
+    def introduce(self, values: Sequence[Value | None]) -> list[str]:
         """The names and types of values, with ``_`` for one that is left out."""
-        found = []
+        order, names, found = self.order, self._names, []
         for value in values:
-            if value is None:
-                found.append("_")
-            else:
-                self.order[value.id] = value
-                found.append(f"{self._names[value.id]}: {type_text(value.type)}")
+            if value is not None:
+                order[value.id] = value
+            found.append("_" if value is None else f"{names[value.id]}: {type_text(value.type)}")
         return found
 
     def later(self) -> list[Value]:

@@ -63,7 +63,6 @@ class DataFile:
 
     def __init__(self, path: Path) -> None:
         self.folder = path.parent.resolve()
-        self.name = path.name
         if not path.is_file():
             raise ModelError(f"the text needs the file '{path}', which does not exist or is no regular file")
         if path.resolve().parent != self.folder:

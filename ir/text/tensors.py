@@ -92,7 +92,6 @@ def _data_fields(tensor: TensorProto) -> set[str]:
 
 
 def _inline(tensor: TensorProto) -> str:
-    """Data in the text."""
     shown, text = "raw_data", ""
     if _data_fields(tensor) == {"raw_data"}:
         text = numbers_text(tensor)
@@ -106,9 +105,6 @@ def _inline(tensor: TensorProto) -> str:
             shown, items = "name", []
         text = f"{{{', '.join(items)}}}"
     return text + residue(tensor, _SHOWN | {shown}, {"data_type": tensor.data_type})
-
-
-# -- reading ----------------------------------------------------------------------------------------
 
 
 class TensorReader:
@@ -135,31 +131,26 @@ class TensorReader:
         if type.shape is None or len(dims) != len(type.shape):
             raise scanner.problem("a constant has a type with a known shape, such as float[2,3]")
         if not self.is_next():
-            return self._given(type, key)
+            if key not in self._tensors:
+                raise scanner.problem(f"the data of '{key}' are not in the text; give the model with them")
+            return self._fitting(self._tensors[key], type, key, start)
         tensor = TensorProto(dims=dims, data_type=type.elem_type)
         try:
             shown = self._read_data(tensor)
         except (ValueError, OverflowError, TypeError, DecodeError) as error:
             raise scanner.problem(f"the data of '{key}' do not fit its type", start) from error
+        read_residue(scanner, self._fitting(tensor, type, key, start), shown)
+        return tensor
+
+    def _fitting(self, tensor: TensorProto, type: ValueType, key: str, start: int) -> TensorProto:
         if tensor_type(tensor) != type:
-            raise scanner.problem(f"the data of '{key}' are of type {type_text(tensor_type(tensor))}", start)
-        read_residue(scanner, tensor, shown)
+            other = type_text(tensor_type(tensor))
+            raise self._scanner.problem(f"the data given for '{key}' are of type {other}", start)
         return tensor
 
     def is_next(self) -> bool:
         """Whether data come next, of whichever type."""
         return self._scanner.looks_at(_DATA)
-
-    def _given(self, type: ValueType, key: str) -> TensorProto:
-        found = self._tensors.get(key)
-        if found is None:
-            raise self._scanner.problem(
-                f"the data of the constant '{key}' are not in the text; give the model that has them"
-            )
-        if tensor_type(found) != type:
-            other = type_text(tensor_type(found))
-            raise self._scanner.problem(f"the data given for the constant '{key}' are of type {other}")
-        return found
 
     def _read_data(self, tensor: TensorProto) -> frozenset[str]:
         """Fills a tensor, and tells which fields its residue cannot have."""
@@ -191,7 +182,7 @@ class TensorReader:
     def _read_external(self, tensor: TensorProto) -> None:
         file, offset, length = self._place(byte_size(tensor))
         tensor.data_location = TensorProto.EXTERNAL
-        for key, value in (("location", file.name), ("offset", offset), ("length", length)):
+        for key, value in (("location", file.path.name), ("offset", offset), ("length", length)):
             tensor.external_data.add(key=key, value=str(value))
 
     def _stored(self, size: int | None) -> bytes:
@@ -204,10 +195,10 @@ class TensorReader:
         if file is None:
             raise scanner.problem("the file of data is missing, in which the numbers of this constant are")
         scanner.expect("@")
-        offset = scanner.count("an offset")
+        offset = scanner.integer("an offset", 0)
         if size is None:
             scanner.expect("+")
-            size = scanner.count("a length")
+            size = scanner.integer("a length", 0)
         if size < 0 or offset + size > file.size:
             raise scanner.problem(f"the file of data has {file.size} bytes and ends before these", start)
         return file, offset, size

@@ -38,25 +38,18 @@ def _size_text(size: int | str | None) -> str:
 
 def read_type(scanner: Scanner) -> ValueType:
     """What :func:`type_text` writes."""
-    start = scanner.position
-    plain = scanner.accept_pattern(_PLAIN)
+    start, plain = scanner.position, scanner.accept_pattern(_PLAIN)
     if plain is not None:
-        found = _plain_type(plain)
-        if found is not None:
-            return found
-        scanner.position = start  # reading it again tells what is wrong
+        try:
+            return _plain_type(plain)
+        except ModelError:
+            scanner.position = start  # reading it again tells what is wrong
     return _read_type(scanner)
 
 
 @lru_cache(maxsize=1 << 14)
-def _plain_type(text: str) -> ValueType | None:
-    """The type of a text without quotes; None if it is wrong."""
-    scanner = Scanner(text, "")
-    try:
-        found = _read_type(scanner)
-    except ModelError:
-        return None
-    return found if scanner.at_end() else None
+def _plain_type(text: str) -> ValueType:
+    return _read_type(Scanner(text, ""))
 
 
 def _read_type(scanner: Scanner) -> ValueType:

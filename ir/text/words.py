@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import struct
 from collections.abc import Sequence
+from ctypes import c_float
 from functools import lru_cache
 
 # What a name may consist of without quotes; a colon only between other characters.
@@ -15,9 +15,6 @@ _NAMES = re.compile(f"(?:{_NAME}\n)*+")
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 INTEGER = re.compile(r"-?\d{1,20}(?![\w.])")
 FLOAT = re.compile(r"-?(?:\d{1,40}(?:\.\d{0,40})?(?:e[-+]?\d{1,4})?|inf|nan)(?!\w)")
-
-_SINGLE = struct.Struct("<f")
-_SHORTEST = (7, 8, 9)
 
 
 def quoted(text: str) -> str:
@@ -53,7 +50,7 @@ def single(number: float) -> str:
     """The shortest text of a float32, always with a point, an exponent, ``inf`` or ``nan``."""
     if number == 0 or number != number:  # the two zeros are equal, and not-a-number is not
         return repr(number)
-    for digits in _SHORTEST:
+    for digits in (7, 8, 9):
         text = f"{number:.{digits}g}"
         if _as_single(text) == number:
             break
@@ -61,7 +58,4 @@ def single(number: float) -> str:
 
 
 def _as_single(text: str) -> float:
-    try:
-        return float(_SINGLE.unpack(_SINGLE.pack(float(text)))[0])
-    except OverflowError:
-        return float("inf")
+    return c_float(float(text)).value

@@ -37,7 +37,7 @@ WRONG = [
     ("%c: bool[]", "%x: bool[]", "line 2, column 23: %x is defined a second time"),
     ("[1.0, 2.0]", "[1.0]", "line 3, column 24: there are 1 numbers where the shape needs 2"),
     ("[1.0, 2.0]", "[1.0, 2.0", "line 4, column 3: expected ',', found '%a: float[2] = Add(%x, %'"),
-    (" = [1.0, 2.0]", "", "the data of the constant '%w' are not in the text; give the model"),
+    (" = [1.0, 2.0]", "", "the data of '%w' are not in the text; give the model"),
     ("[1.0, 2.0]", "@64", "line 3, column 24: the file of data is missing"),
     ("float[2] = [1.0", "float[N] = [1.0", "column 24: a constant has a type with a known shape"),
     ("Add(%x, %w)", "Add(%x, %v)", "line 4, column 26: nothing is named %v here"),
@@ -200,7 +200,7 @@ def test_given_data_must_fit() -> None:
     assert value is not None and value.const is not None
     assert value.const.numpy().tolist() == [3, 4]
     for other in (numpy_helper.from_array(np.zeros(2), "w"), TensorProto(data_type=1, dims=[3])):
-        with pytest.raises(ModelError, match="the data given for the constant '%w' are of type"):
+        with pytest.raises(ModelError, match="the data given for '%w' are of type"):
             parse_model(text, {"%w": other})
 
 

@@ -31,7 +31,7 @@ def test_text_without_weights_needs_the_model_that_has_them(qc) -> None:
     Path("model.qcir").write_text(qc("print", MODEL).out)
     without = qc("parse", "model.qcir", "-o", "again.onnx")
     assert (without.code, without.made) == (3, [])
-    assert "the data of the constant '%conv_1.weight' are not in the text; give the model" in without.err
+    assert "the data of '%conv_1.weight' are not in the text; give the model" in without.err
     assert qc("parse", "model.qcir", "--weights", MODEL, "-o", "again.onnx", "-q").err == ""
     assert Path("again.onnx").read_bytes() == Path(MODEL).read_bytes()
 
