@@ -65,6 +65,7 @@ class QuantizationReader:
         self._quantizers: dict[int, Quantizer] = {}
         self._placed: list[tuple[Site, Quantizer]] = []
         self._reasons: list[tuple[Site, str]] = []
+        self._int32 = partial(reader.integer, "a zero point", -(1 << 31), (1 << 31) - 1)
 
     def read(self) -> None:
         """Everything up to the end of the text."""
@@ -121,7 +122,7 @@ class QuantizationReader:
         quantizer = self._quantizers[id] = Quantizer(id, spec, frozen=state is QuantizerState.FROZEN)
         if state is QuantizerState.CALIBRATED or (quantizer.frozen and reader.sees("scale")):
             quantizer.encoding = self._read_encoding(quantizer)
-            if scanner.accept("codes="):
+            if reader.accept("codes="):
                 quantizer.codes = self._read_numbers(f"codes of q{id}", self._int32).astype(np.int32)
 
     def _read_id(self) -> int:
@@ -182,8 +183,7 @@ class QuantizationReader:
         reader.expect("scale=")
         scale = self._read_numbers(f"scale of q{quantizer.id}", reader.real)
         reader.expect("zero_point=")
-        int32 = partial(reader.integer, "a zero point", -(1 << 31), (1 << 31) - 1)
-        zero = self._read_numbers(f"zero point of q{quantizer.id}", int32)
+        zero = self._read_numbers(f"zero point of q{quantizer.id}", self._int32)
         if not zero.ndim:
             zero = np.full(scale.shape, zero)
         try:

@@ -128,7 +128,7 @@ def test_a_short_text_does_not_become_a_long_list() -> None:
     ops = "\n".join(f"%v{number}: float[2] = Neg(%x)" for number in range(500))
     runs = ", ".join(["%v0 .. %v499"] * 999)
     for lists in (f"value_info {runs}", f"later {runs}", "value_info %y " + "value_info %v0 .. %v499" * 999):
-        with pytest.raises(ModelError, match="a value is named twice|has a second 'value_info'"):
+        with pytest.raises(ModelError, match=r"a value is named twice|has a second 'value_info'"):
             parse_model(GRAPH.replace("return %y", f"{ops}\n return %y\n {lists}"))
 
 
