@@ -177,9 +177,6 @@ def _history(op: Op, place: Place | None) -> str:
     return made if place is None else f"{made} at {'.'.join(map(str, place))}"
 
 
-# -- values -----------------------------------------------------------------------------------------
-
-
 def _without_source(scope: Scope) -> Iterator[str]:
     """Values that are no input, no constant and no result."""
     graph = scope.graph
@@ -208,9 +205,6 @@ def _later(scope: Scope) -> Iterator[str]:
     if later:
         places = {id: place for place, id in enumerate(scope.order)}
         yield f"later {runs_text(list(map(scope.name, later)), [places[value.id] for value in later])}"
-
-
-# -- declarations -----------------------------------------------------------------------------------
 
 
 def _inputs(scope: Scope, origin: GraphProto) -> str:
