@@ -6,7 +6,7 @@ What the methods need is imported in them: the command line makes its help of th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import KW_ONLY, Field, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +14,7 @@ from annotated_types import Ge, Le
 
 from qc.ir.errors import UsageError
 
-from .options import option, options_of
+from .options import option, options_of, path, word
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -66,7 +66,12 @@ class Compilation:
     pipeline: str | Path | Pipeline | PipelineFile = "w8a8"
     _: KW_ONLY
     data: object = None
-    target: str | Path | Target | None = None
+    target: str | Path | Target | None = option(
+        None,
+        "What to compile for.  [default: the pipeline's, else ort-cpu]",
+        metavar="NAME|FILE",
+        parse=word,
+    )
     precision: str | Path | Rule | Iterable[str | Rule] = ()
     allow_unquantized: bool = option(False, "Accept a result in which nothing is quantized.")
     fail_if_unquantized: bool = option(False, "Fail if any float tensor stays unquantized.")
@@ -89,7 +94,9 @@ class Compilation:
     )
     seed: Annotated[int, Ge(0)] = option(0, "Seed of every random choice.", metavar="N")
     executor: Executor | None = None
-    statistics: Recording | str | Path | None = None
+    statistics: Recording | str | Path | None = option(
+        None, "Calibrate on what qc observe wrote, without data.", metavar="FILE", parse=path
+    )
 
     def __post_init__(self) -> None:
         if isinstance(self.precision, Iterable) and not isinstance(self.precision, str):
@@ -210,7 +217,7 @@ class Compilation:
             target=self.chosen_target(),
             data=self.data if self.reads_data else None,
             statistics=self.statistics,
-            settings={name: getattr(self, name) for name in options_of(Compilation)},
+            settings={name: getattr(self, name) for name in _plain_options()},
         )
 
     @classmethod
@@ -223,8 +230,7 @@ class Compilation:
         """
         from . import dumped
 
-        types = {name: (option_type(one), one.default) for name, one in options_of(cls).items()}
-        return cls(**dumped.read(Path(folder), types))
+        return cls(**dumped.read(Path(folder), _plain_options()))
 
     def chosen_pipeline(self) -> PipelineFile:
         """The pipeline as an object, with what ``precision`` changes of it."""
@@ -302,6 +308,9 @@ def compile_together(
     return results
 
 
-def option_type(option: Field) -> Any:
-    """The type of an option of :class:`Compilation`. Those of other fields only type checkers know."""
-    return eval(str(option.type), globals())  # an annotation of this file
+def _plain_options() -> dict[str, tuple[Any, object]]:
+    """The options that are a number or a word, with their type and default."""
+    plain = {
+        name: one for name, one in options_of(Compilation).items() if one.metadata["option"].parse is None
+    }
+    return {name: (eval(str(one.type), globals()), one.default) for name, one in plain.items()}

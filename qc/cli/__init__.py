@@ -12,31 +12,9 @@ from collections.abc import Sequence
 
 import click
 
-from qc.coverage import CoverageError
 from qc.ir.errors import QcError, nearest
-from qc.report.coverage import coverage_summary
-from qc.report.terminal import facts_grid
 
-from .benching import bench_command
-from .checking import check_command
-from .collecting import merge_command, observe_command
-from .compilation import compile_command
-from .configuring import convert_config_command, explain_config_command
-from .diffing import diff_command
-from .encodings import encodings_group
-from .evaluation import eval_command
-from .explaining import explain_match
-from .group import CommandGroup, PipeClosedError
-from .inspection import inspect_command
-from .listing import help_command, list_passes, list_pipelines, list_supergroups, list_targets
-from .output import print_error, print_note, print_traceback, silence_closed_pipe, standard_error
-from .reproducing import repro_command
-from .searching import bisect_command, reduce_command
-from .sensitivity import sensitivity_command
-from .texts import parse_command, print_command
-from .viewing import view_command
-from .weights import weights_command
-from .why import why_command
+from .group import MainGroup, PipeClosedError
 
 __all__ = ["cli", "main"]
 
@@ -44,30 +22,21 @@ INTERRUPTED = 130
 PIPE_CLOSED = 141
 DEFECT = 6
 
-cli = CommandGroup(
-    "qc",
+# The order of the help; a command that is not named here comes last.
+SECTIONS = {
+    "Quantize": ["compile", "observe", "merge-statistics"],
+    "Judge the result": ["eval", "bench", "check", "sensitivity", "diff"],
+    "Look inside": ["inspect", "view", "why", "weights", "print", "parse", "explain-match"],
+    "Encodings and configurations of AIMET": ["encodings", "explain-config", "convert-config"],
+    "Find what goes wrong": ["bisect", "reduce", "repro"],
+    "Learn": ["help", "list-passes", "list-pipelines", "list-targets", "list-supergroups"],
+}
+
+cli = MainGroup(
+    f"{__name__}.commands",
     help="qc is a quantization compiler for ONNX: it takes a float model and gives back a quantized one.",
-    default=compile_command,
-    sections={
-        "Quantize": [compile_command, observe_command, merge_command],
-        "Judge the result": [eval_command, bench_command, check_command, sensitivity_command, diff_command],
-        "Look inside": [
-            inspect_command,
-            view_command,
-            why_command,
-            weights_command,
-            print_command,
-            parse_command,
-            explain_match,
-        ],
-        "Encodings and configurations of AIMET": [
-            encodings_group,
-            explain_config_command,
-            convert_config_command,
-        ],
-        "Find what goes wrong": [bisect_command, reduce_command, repro_command],
-        "Learn": [help_command, list_passes, list_pipelines, list_targets, list_supergroups],
-    },
+    default="compile",
+    sections=SECTIONS,
 )
 
 
@@ -81,21 +50,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given = sys.argv[1:] if arguments is None else list(arguments)
         code = cli.main(given, "qc", standalone_mode=False, obj=given)
     except PipeClosedError:
-        silence_closed_pipe()
+        _silence_closed_pipe()
         return PIPE_CLOSED
     except (click.Abort, KeyboardInterrupt):
-        print_error("interrupted")
+        sys.stderr.write("qc: error: interrupted\n")
         return INTERRUPTED
     except Exception as error:
-        if os.environ.get("QC_TRACEBACK"):
-            print_traceback()
-        if isinstance(error, CoverageError):
-            standard_error().show(facts_grid(coverage_summary(error.coverage)))
-        sentence, code = _explain(error)
-        print_error(sentence)
-        for note in getattr(error, "__notes__", ()):
-            print_note(note)
+        return _tell(error)
     return code if isinstance(code, int) else 0
+
+
+def _tell(error: Exception) -> int:
+    """Says what went wrong; the exit code."""
+    from qc.coverage import CoverageError
+    from qc.report.coverage import coverage_summary
+    from qc.report.terminal import facts_grid
+
+    from .output import print_error, print_note, print_traceback, standard_error
+
+    if os.environ.get("QC_TRACEBACK"):
+        print_traceback()
+    if isinstance(error, CoverageError):
+        standard_error().show(facts_grid(coverage_summary(error.coverage)))
+    sentence, code = _explain(error)
+    print_error(sentence)
+    for note in getattr(error, "__notes__", ()):
+        print_note(note)
+    return code
+
+
+def _silence_closed_pipe() -> None:
+    """Keeps Python from complaining at exit that it cannot flush what nobody reads."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(devnull, stream.fileno())
 
 
 def _explain(error: Exception) -> tuple[str, int]:
@@ -121,6 +112,6 @@ def _usage_sentence(error: click.ClickException) -> str:
         name = error.option_name
         message = f"no such option '{name}'{nearest(name, list(error.possibilities or []))}"
     path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "qc"
-    if path == f"qc {cli.default.name}":
+    if path == f"qc {cli.default}":
         path = "qc"
     return f"{message[:1].lower()}{message[1:]}; '{path} --help' shows how it is used"

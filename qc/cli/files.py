@@ -7,9 +7,8 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import click
 from onnx import ModelProto
 
 from qc.ir.base.files import atomic_write
@@ -24,28 +23,6 @@ class InputFile(NamedTuple):
 
     path: Path
     role: str
-
-
-class WordType(click.ParamType):
-    """Text that is not empty."""
-
-    name = "TEXT"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The text."""
-        if not value:
-            self.fail("it is empty", param, ctx)
-        return str(value)
-
-
-class FileType(WordType):
-    """The path of a file."""
-
-    name = "FILE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:  # type: ignore[override]
-        """The path."""
-        return Path(super().convert(value, param, ctx))
 
 
 def model_files(model: str | Path, proto: ModelProto, role: str) -> list[InputFile]:

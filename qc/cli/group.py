@@ -1,8 +1,11 @@
-"""A group of commands one of which needs no name: ``qc model.onnx`` is ``qc compile model.onnx``."""
+"""Groups of commands, which are the files of a folder: none is imported before it is wanted."""
 
 from __future__ import annotations
 
+import importlib
+import inspect
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -10,33 +13,73 @@ import click
 
 from qc.ir.errors import UsageError, nearest
 
+from .command import Command, click_command
+
 
 class PipeClosedError(Exception):
     """Nobody reads the output any more. Click would turn a BrokenPipeError into exit code 1."""
 
 
-class CommandGroup(click.Group):
-    """Runs ``default`` when the first argument is not the name of a command."""
+class FolderGroup(click.Group):
+    """The commands in a folder: ``explain_match.py`` is ``explain-match``, and a folder is a group again.
 
-    def __init__(
-        self, name: str, help: str, default: click.Command, sections: Mapping[str, Sequence[click.Command]]
-    ) -> None:
-        """``sections`` are the commands by the headings under which the help lists them."""
-        super().__init__(name, help=help, commands=[one for section in sections.values() for one in section])
-        self.default = default
-        self.sections = sections
+    The first line of a file, or of the ``__init__.py`` of a folder, is what the list of commands says.
+    """
+
+    def __init__(self, name: str, package: str, help: str) -> None:
+        super().__init__(name, help=help)
+        self.package = package
+        self.folder = Path(str(importlib.import_module(package).__file__)).parent
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names in the order in which the commands were given."""
-        return list(self.commands)
+        """The names, in the order of the alphabet."""
+        files = [path.stem for path in self.folder.glob("[a-z]*.py")]
+        folders = [path.parent.name for path in self.folder.glob("[a-z]*/__init__.py")]
+        return sorted(name.replace("_", "-") for name in (*files, *folders))
+
+    def summary_of(self, name: str) -> str:
+        """What the list of commands says of one, without importing it."""
+        module = name.replace("-", "_")
+        path = self.folder / f"{module}.py"
+        with (path if path.exists() else self.folder / module / "__init__.py").open(encoding="utf-8") as file:
+            return file.readline().strip().strip('"')
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """The command, imported now; None if there is none."""
+        if name not in self.list_commands(ctx):
+            return None
+        path = f"{self.package}.{name.replace('-', '_')}"
+        module = importlib.import_module(path)
+        if hasattr(module, "__path__"):
+            return FolderGroup(name, path, inspect.cleandoc(module.__doc__ or "").partition("\n\n")[2])
+        found = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == path]
+        (command,) = [one for one in found if issubclass(one, Command)]
+        return click_command(command, name, self.summary_of(name))
+
+
+class MainGroup(FolderGroup):
+    """The commands of qc, one of which needs no name: ``qc model.onnx`` is ``qc compile model.onnx``."""
+
+    def __init__(self, package: str, help: str, default: str, sections: Mapping[str, Sequence[str]]) -> None:
+        """``sections`` are names of commands by the headings under which the help lists them."""
+        super().__init__("qc", package, help)
+        self.default = default
+        self.sections = sections
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Puts the name of the default command where none is named; without arguments, shows the help."""
         first = args[0] if args else "--help"
-        if first not in (*self.commands, *ctx.help_option_names):
-            self._refuse_misspelt(first)
-            args = [str(self.default.name), *args]
+        if first not in (*self.list_commands(ctx), *ctx.help_option_names):
+            self._refuse_misspelt(first, self.list_commands(ctx))
+            args = [self.default, *args]
         return super().parse_args(ctx, args or ["--help"])
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """The command, imported now; the default one has the options of the group, too."""
+        command = super().get_command(ctx, name)
+        if command is not None and name == self.default:
+            command.params.append(_version_option())
+        return command
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command; raises PipeClosedError if the reader of its output went away."""
@@ -52,20 +95,37 @@ class CommandGroup(click.Group):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options of the default command, then the commands."""
-        self.default.format_options(click.Context(self.default, parent=ctx), formatter)
+        default = self.get_command(ctx, self.default)
+        assert default is not None
+        default.format_options(click.Context(default, parent=ctx), formatter)
         self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands with one line each, section by section, all in the same columns."""
-        width = max(map(len, self.commands))
-        room = formatter.width - width - 4  # an indentation of 2, and 2 between the columns
-        for heading, commands in self.sections.items():
-            rows = [(f"{one.name:{width}}", one.get_short_help_str(room)) for one in commands]
+        names = self.list_commands(ctx)
+        listed = [name for section in self.sections.values() for name in section]
+        others = [name for name in names if name not in listed]
+        width = max(map(len, names))
+        for heading, section in {**self.sections, **({"Others": others} if others else {})}.items():
             with formatter.section(heading):
-                formatter.write_dl(rows)
+                formatter.write_dl([(f"{name:{width}}", self.summary_of(name)) for name in section])
 
-    def _refuse_misspelt(self, word: str) -> None:
+    def _refuse_misspelt(self, given: str, names: list[str]) -> None:
         """Raises UsageError for a word that is no file but nearly a command."""
-        hint = nearest(word, list(self.commands)) if word.replace("-", "").replace("_", "").isalpha() else ""
-        if hint and not word.startswith("-") and not Path(word).exists():
-            raise UsageError(f"'{word}' is neither a model nor a command{hint}")
+        hint = nearest(given, names) if given.replace("-", "").replace("_", "").isalpha() else ""
+        if hint and not given.startswith("-") and not Path(given).exists():
+            raise UsageError(f"'{given}' is neither a model nor a command{hint}")
+
+
+def _version_option() -> click.Option:
+    help = "Show the versions of qc and of what it stands on."
+    return click.Option(
+        ["--version"], is_flag=True, expose_value=False, is_eager=True, callback=_show_version, help=help
+    )
+
+
+def _show_version(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        first, *others = (f"{name} {version(name)}" for name in ("qc-onnx", "onnx", "onnxruntime"))
+        click.echo(f"{first} ({', '.join(others)})")
+        ctx.exit()

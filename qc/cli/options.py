@@ -1,253 +1,108 @@
-"""The options that the commands share, and what they mean."""
+"""The options that commands share. Imports nothing that takes time: the help of ``qc`` shows them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any
 
-import click
-from onnx import ModelProto
+from annotated_types import Ge, Le
 
-from qc import pipeline_names, resolve_pipeline
-from qc.ir.errors import UsageError, nearest
-from qc.ir.onnx.lift import load_model
-from qc.passes import PipelineFile, parse_pipeline
-from qc.passes.quantize.precision.rules import load_rules, rules_of
-from qc.passes.quantize.set_precision import with_precision
-from qc.runtime import Data, InputInfo, load_data, model_inputs, random_data
-from qc.runtime.data.inputs import free_dimensions
-
-from .files import FileType, InputFile, WordType, data_files, model_files, toml_files
-from .option_types import MOST_WORKERS, CountType, SizeType
-from .output import print_warning
-
-F = TypeVar("F", bound=Callable[..., Any])
-T = TypeVar("T")
+from qc.compilation import MOST_WORKERS, Compilation
+from qc.options import Given, argument, option, some_of
 
 DEFAULT_PIPELINE = "w8a8"
 DEFAULT_RANDOM_SAMPLES = 16
-DEFAULT_LAYERS = 10
-
-# Options whose number may be left out.
-_NUMBERS = {"--random-data": DEFAULT_RANDOM_SAMPLES, "--layers": DEFAULT_LAYERS}
+DEFAULT_THREADS = 1  # where time is measured
 
 
-class JobCommand(click.Command):
-    """A command with options that take a value or none: ``--random-data``, ``--layers`` and ``--remarks``.
+def size(text: str) -> tuple[str, int]:
+    """``NAME=N``: the length of a free dimension."""
+    name, _, number = text.partition("=")
+    if not name or not number.isdecimal() or int(number) < 1:
+        raise ValueError(f"{text!r} is not of the form NAME=N with N at least 1")
+    return name, int(number)
 
-    Click would take any word that follows for the value, the model included.
+
+def size_option() -> Any:
+    """``--size``."""
+    return option(
+        (),
+        "Length of a free dimension of random data, such as sequence=128; may be repeated.",
+        "--size",
+        metavar="NAME=N",
+        parse=size,
+    )
+
+
+def json_option() -> Any:
+    """``--json``."""
+    return option(None, "Write what was found as JSON, too.", "--json", metavar="FILE")
+
+
+def quiet_option() -> Any:
+    """``--quiet``."""
+    return option(False, "Tell nothing but warnings and errors.", "-q")
+
+
+def labels_option() -> Any:
+    """``--labels``."""
+    return option(
+        None, "An .npy file with the label of each sample, for metrics that are functions.", metavar="FILE"
+    )
+
+
+def calibration_option() -> Any:
+    """``--calibration``."""
+    return option(None, "Data to calibrate on, if that is not --data.", metavar="SRC")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What to do with a model, whichever it is.
+
+    Attributes:
+        chosen: options of :class:`qc.Compilation`, by name.
     """
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Writes the default where no value is given."""
-        followers = [*args[1:], ""][: len(args)]
-        given = [_with_value(word, next_word) for word, next_word in zip(args, followers, strict=True)]
-        return super().parse_args(ctx, given)
-
-
-def _with_value(word: str, next_word: str) -> str:
-    if word == "--remarks":
-        return "--remarks="  # fits everything
-    default = _NUMBERS.get(word)
-    return f"{word}={default}" if default and not next_word.removeprefix("-").isdecimal() else word
-
-
-size_option = click.option(
-    "--size",
-    "sizes",
-    type=SizeType(),
-    multiple=True,
-    help="Length of a free dimension of random data, such as sequence=128; may be repeated.",
-)
-calibration_option = click.option(
-    "--calibration", metavar="SRC", type=WordType(), help="Data to calibrate on, if that is not --data."
-)
-labels_option = click.option(
-    "--labels",
-    metavar="FILE",
-    type=FileType(),
-    help="An .npy file with the label of each sample, for metrics that are functions.",
-)
-json_option = click.option(
-    "--json", "json_file", metavar="FILE", type=FileType(), help="Write what was found as JSON, too."
-)
-
-_MODEL = click.argument("model", metavar="MODEL.onnx", type=WordType())
-_SETTINGS = (
-    click.option(
-        "--passes", metavar="TEXT", help="Passes to run, such as 'fold-constants,eliminate-identity'."
-    ),
-    click.option(
-        "--pipeline",
+    passes: str | None = option(
+        None, "Passes to run, such as 'fold-constants,eliminate-identity'.", metavar="TEXT", parse=str
+    )
+    pipeline: str | None = option(
+        None,
+        f"A pipeline of qc, or a .toml file with one.  [default: {DEFAULT_PIPELINE}]",
         metavar="NAME|FILE",
-        type=WordType(),
-        help=f"A pipeline of qc, or a .toml file with one.  [default: {DEFAULT_PIPELINE}]",
-    ),
-    click.option(
+    )
+    rules: tuple[str, ...] = option(
+        (),
+        "Another precision for some tensors, such as 'Conv=w4a8'; may be repeated, later ones win.",
         "--set",
-        "settings",
         metavar="RULE",
-        type=WordType(),
-        multiple=True,
-        help="Another precision for some tensors, such as 'Conv=w4a8'; may be repeated, later ones win.",
-    ),
-    click.option(
-        "--precision",
-        metavar="FILE",
-        type=WordType(),
-        help="A .toml file with such rules, which come before those of --set.",
-    ),
-    click.option(
-        "--data",
+    )
+    precision: str | None = option(
+        None, "A .toml file with such rules, which come before those of --set.", metavar="FILE"
+    )
+    data: str | None = option(
+        None,
+        "Data: an .npz or .npy file, a folder of them, a folder of test_data_set_*, or module:function.",
         metavar="SRC",
-        type=WordType(),
-        help="Data: an .npz or .npy file, a folder of them, a folder of test_data_set_*, or module:function.",
-    ),
-    click.option(
-        "--random-data",
+    )
+    random_data: int | None = option(
+        None,
+        f"N random samples (default {DEFAULT_RANDOM_SAMPLES}) instead of data, for trying out only.",
         metavar="[N]",
-        type=CountType(),
-        help=f"N random samples (default {DEFAULT_RANDOM_SAMPLES}) instead of data, for trying out only.",
-    ),
-    size_option,
-    click.option(
-        "--target",
-        metavar="NAME|FILE",
-        type=WordType(),
-        help="What to compile for.  [default: the pipeline's, else ort-cpu]",
-    ),
-    click.option("--threads", metavar="N", type=CountType(most=MOST_WORKERS), help="Threads of the runtime."),
-    click.option(
-        "--device",
-        metavar="NAME",
-        type=WordType(),
-        default="auto",
-        show_default=True,
-        help="Where models run: cpu, cuda, or auto: on a GPU where CUDA can be used.",
-    ),
-    click.option(
-        "--seed",
-        metavar="N",
-        type=CountType(least=0),
-        default=0,
-        show_default=True,
-        help="Seed of every random choice.",
-    ),
-    click.option("-q", "--quiet", is_flag=True, help="Tell nothing but warnings and errors."),
-)
+        bare=DEFAULT_RANDOM_SAMPLES,
+    )
+    sizes: tuple[tuple[str, int], ...] = size_option()
+    chosen: Given = some_of(Compilation, "target", "threads", "device", "seed")
+    quiet: bool = quiet_option()
 
 
-def chosen(kind: type[T], given: Mapping[str, Any]) -> T:
-    """A dataclass whose fields are options of a command, filled with what was given for them."""
-    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    return kind(**{name: given[name] for name in names})
-
-
-def job_options(function: F) -> F:
-    """Adds the argument and the options of :class:`Job` to a command."""
-    return _MODEL(settings_options(function))
-
-
-def settings_options(function: F) -> F:
-    """Adds the options of :class:`Job` without its model, for a command on several models."""
-    for option in reversed(_SETTINGS):
-        function = option(function)
-    return function
-
-
-@dataclass(frozen=True)
-class Job:
+@dataclass(frozen=True, kw_only=True)
+class Job(Settings):
     """A model, a pipeline, data and a target, as they were given on the command line."""
 
-    model: str
-    passes: str | None
-    pipeline: str | None
-    settings: tuple[str, ...]
-    precision: str | None
-    data: str | None
-    random_data: int | None
-    sizes: tuple[tuple[str, int], ...]
-    target: str | None
-    threads: int | None
-    device: str
-    seed: int
-    quiet: bool
-
-    def compile_options(self) -> dict[str, object]:
-        """The options that say how to compile, with what was given for them; None where nothing was."""
-        return {
-            "--passes": self.passes,
-            "--pipeline": self.pipeline,
-            "--set": self.settings or None,
-            "--precision": self.precision,
-            "--target": self.target,
-        }
-
-    def chosen_pipeline(self) -> PipelineFile:
-        """The pipeline, with the rules of --precision and --set; raises UsageError if something is wrong."""
-        file = self._named_pipeline()
-        rules = load_rules(self.precision) if self.precision is not None else []
-        rules += rules_of(self.settings, "--set")
-        return replace(file, pipeline=with_precision(file.pipeline, rules))
-
-    def _named_pipeline(self) -> PipelineFile:
-        """The pipeline; raises UsageError if there is no such pipeline, pass or option."""
-        if self.passes is not None and self.pipeline is not None:
-            raise UsageError("give --passes or --pipeline, not both")
-        if self.passes is not None:
-            if self.passes.strip() in pipeline_names() or self.passes.endswith(".toml"):
-                raise UsageError(
-                    f"'{self.passes}' is a pipeline, not a pass; give it as --pipeline {self.passes.strip()}"
-                )
-            return PipelineFile(parse_pipeline(self.passes), "--passes")
-        name = self.pipeline or DEFAULT_PIPELINE
-        if not name.endswith(".toml") and name not in pipeline_names():
-            known = pipeline_names()
-            raise UsageError(
-                f"unknown pipeline '{name}'{nearest(name, known)}; known: {', '.join(known)}, or a file "
-                "(passes are given with --passes)"
-            )
-        return resolve_pipeline(name)
-
-    def read(self) -> ModelProto:
-        """The model, without its external data; raises ModelError if it cannot be read."""
-        return load_model(self.model)
-
-    def inputs(self, proto: ModelProto, pipeline: PipelineFile | None, data_role: str) -> list[InputFile]:
-        """The files that the job reads: model, data, pipeline and target."""
-        target = self.target or (pipeline.target if pipeline is not None else None)
-        return [
-            *model_files(self.model, proto, "the input model"),
-            *data_files(self.data, data_role),
-            *toml_files(self.pipeline, "the pipeline"),
-            *([InputFile(Path(self.precision), "the precision file")] if self.precision is not None else []),
-            *toml_files(target, "the target"),
-        ]
-
-    def feeds(self, proto: ModelProto) -> Data | None:
-        """The data for the model, if any is given; warns of random data.
-
-        Raises:
-            UsageError: options that contradict each other or the model.
-            DataError: there is no such data.
-        """
-        if self.data is not None and self.random_data is not None:
-            raise UsageError("give --data or --random-data, not both")
-        if self.sizes and self.random_data is None:
-            raise UsageError("--size is for --random-data, which is not given")
-        inputs = model_inputs(proto)
-        if self.data is not None:
-            return load_data(self.data, inputs)
-        if self.random_data is None:
-            return None
-        check_sizes(self.sizes, inputs)
-        data = random_data(inputs, self.random_data, self.seed, dict(self.sizes))
-        print_warning(
-            "--random-data makes meaningless ranges: the result is good for trying out and timing only"
-        )
-        return data
+    model: str = argument("MODEL.onnx")
 
     @property
     def label(self) -> str:
@@ -255,13 +110,76 @@ class Job:
         return Path(self.model).name
 
 
-def check_sizes(sizes: Sequence[tuple[str, int]], inputs: Sequence[InputInfo]) -> None:
-    """Raises UsageError if ``--size`` names what is no free dimension."""
-    free = free_dimensions(inputs)
-    listed = ", ".join(dict.fromkeys(free.values())) or "none"
-    for name, _ in sizes:
-        if name not in free and name not in free.values():
-            raise UsageError(
-                f"--size names '{name}', which no input has{nearest(name, list(free.values()))}; "
-                f"free dimensions: {listed}"
-            )
+@dataclass(frozen=True, kw_only=True)
+class Collecting:
+    """How statistics are collected."""
+
+    jobs: Annotated[int, Ge(1), Le(MOST_WORKERS)] | None = option(
+        None, "Calibrate in so many processes.", metavar="N"
+    )
+    cache: Path | None = option(
+        None,
+        "Keep statistics in a folder, to go on after a kill and not to collect them twice.",
+        metavar="DIR",
+        envvar="QC_CACHE",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What is wanted of the result of a compilation."""
+
+    output: Path | None = option(
+        None,
+        "Where to write the result.  [default: MODEL.q.onnx in the current folder]",
+        "-o",
+        metavar="FILE",
+    )
+    also_for: tuple[str, ...] = option(
+        (),
+        "Compile for this target, too, with the same calibration; may be repeated.",
+        metavar="NAME|FILE",
+    )
+    verbose: bool = option(False, "List every tensor that stays float, and why.", "-v")
+    coverage: Path | None = option(None, "Write the whole coverage as JSON.", metavar="FILE")
+    chosen: Given = some_of(Compilation, "fail_if_unquantized", "allow_unquantized", "statistics")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keeping:
+    """What is kept of a defect of qc."""
+
+    reproducer: Path | None = option(
+        None,
+        "Where to keep what shows a defect of qc again.  [default: MODEL.reproducer]",
+        metavar="DIR",
+    )
+    no_reproducer: bool = option(False, "Keep nothing of a defect of qc.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instrumentation:
+    """What is to be seen of a compilation: what each pass saw, did and decided, and how long it took."""
+
+    print_before: tuple[str, ...] = option(
+        (), "Print the model before a pass; may be repeated.", metavar="PASS|all"
+    )
+    print_after: tuple[str, ...] = option(
+        (),
+        "Print the model after a pass, or after each one that changed it; may be repeated.",
+        metavar="PASS|all|changed",
+    )
+    print_diff: bool = option(False, "Print the lines that each pass changed.")
+    dump_dir: Path | None = option(None, "Write the model after every pass into a folder.", metavar="DIR")
+    checks: Given = some_of(Compilation, "verify_each", "check_analyses")
+    time: bool = option(False, "Show time, memory and analyses of every pass.")
+    stats: bool = option(False, "Show how often each rule was applied.")
+    remarks: str | None = option(
+        None,
+        "Show what was done and decided, and why; all of it, or what fits.",
+        metavar="[=REGEX]",
+        parse=str,
+        bare="",  # fits everything
+    )
+    remarks_out: Path | None = option(None, "Write all remarks, as JSON, one on a line.", metavar="FILE")
+    limit: Given = some_of(Compilation, "action_limit")

@@ -79,16 +79,6 @@ def print_traceback() -> None:
     sys.stderr.write(traceback.format_exc())
 
 
-def silence_closed_pipe() -> None:
-    """Keeps Python from complaining at exit that it cannot flush what nobody reads."""
-    devnull = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except BrokenPipeError:
-            os.dup2(devnull, stream.fileno())
-
-
 def model_bytes(path: Path, proto: ModelProto) -> int:
     """The size of a model file together with the files of its external data."""
     locations = {

@@ -10,7 +10,7 @@ from pathlib import Path
 from onnx import ModelProto
 
 import qc
-from qc.cli.inspection import inspect_command
+from qc.cli.commands.inspect import Inspect
 from qc.ir.onnx.lift import lift, load_model
 from qc.ir.onnx.lower import lower, serialize
 from qc.ir.tensor_ref import TensorRef
@@ -35,7 +35,7 @@ def trip(path: Path, output: Path) -> None:
 def inspect(path: Path, output: Path) -> None:
     """``qc inspect``."""
     with redirect_stdout(io.StringIO()):
-        inspect_command.callback(model=str(path))  # type: ignore[misc]
+        Inspect(model=str(path)).run()
 
 
 def rewrite(path: Path, output: Path) -> None:

@@ -1,13 +1,13 @@
-"""``qc inspect MODEL.onnx``: what is in a model."""
+"""Show what is in a model."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-import click
 from onnx import TensorProto, helper
 from rich.columns import Columns
 from rich.console import Group, RenderableType
@@ -17,23 +17,27 @@ import qc
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.tensor_ref import TensorRef
+from qc.options import argument
 from qc.patterns import blocks, find_all, supergroups
 from qc.report.terminal import Fact, facts_grid
 from qc.report.words import count, file_size, printable
 
-from .files import WordType
-from .output import model_bytes, standard_output
+from ..command import Command
+from ..output import model_bytes, standard_output
 
 _QUANTIZE_PREFIXES = ("Quantize", "Dequantize", "DynamicQuantize", "QLinear", "QGemm", "QAttention")
 _LISTED_DEFAULTS = 8
 _QUANTIZE_SUFFIXES = ("Integer", "NBits")
 
 
-@click.command("inspect", short_help="Show what is in a model.")
-@click.argument("model", metavar="MODEL.onnx", type=WordType())
-def inspect_command(model: str) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Inspect(Command):
     """Shows the interface, ops and weights of MODEL.onnx, its supergroups, and what is quantized."""
-    standard_output().show(facts_grid(_facts(Path(model), qc.read_model(model))))
+
+    model: str = argument("MODEL.onnx")
+
+    def run(self) -> None:
+        standard_output().show(facts_grid(_facts(Path(self.model), qc.read_model(self.model))))
 
 
 def _facts(path: Path, model: Model) -> Iterator[Fact]:

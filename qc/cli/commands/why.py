@@ -1,11 +1,10 @@
-"""``qc why MODEL.onnx TENSOR``: why a tensor is quantized as it is, or stays float."""
+"""Tell why a tensor is quantized as it is, or stays float."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
 
-import click
 import numpy as np
 from rich.console import Group
 from rich.text import Text
@@ -13,29 +12,32 @@ from rich.text import Text
 from qc.ir.graph import Value
 from qc.ir.journal import Remark
 from qc.ir.quant.spec import Encoding, Quantizer
+from qc.options import argument
 from qc.report.terminal import Fact, facts_grid
 from qc.report.words import printable
 from qc.why import Story, story_of
 
-from .deciding import compile_decisions
-from .files import WordType
-from .options import Job, JobCommand, chosen, job_options
-from .output import standard_output
+from ..command import Command
+from ..jobs import start
+from ..options import Job
+from ..output import standard_output
 
 _READERS = 6
 
 
-@click.command("why", cls=JobCommand, short_help="Tell why a tensor is quantized as it is, or stays float.")
-@job_options
-@click.argument("tensor", metavar="TENSOR", type=WordType())
-def why_command(tensor: str, **given: Any) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Why(Command):
     """Tells everything that was done and decided about TENSOR of MODEL.onnx, and why.
 
     Without data the passes that need it are left out, and quantizers have no numbers.
     """
-    job = chosen(Job, given)
-    compiled = compile_decisions(job, job.chosen_pipeline())
-    standard_output().show(facts_grid(_facts(story_of(compiled.ir, tensor))))
+
+    job: Job
+    tensor: str = argument("TENSOR")
+
+    def run(self) -> None:
+        compiled = start(self.job, role="the calibration data").decide()
+        standard_output().show(facts_grid(_facts(story_of(compiled.ir, self.tensor))))
 
 
 def _facts(story: Story) -> Iterator[Fact]:

@@ -1,114 +1,84 @@
-"""``qc check MODEL.onnx``: what of a quantized model runs in integers on a target, and why not all."""
+"""Tell what of a quantized model runs in integers, and why not all."""
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-import click
 import onnxruntime
+from annotated_types import Ge, Le
 from onnx import ModelProto
 from rich.text import Text
 
 from qc.checking import Check, check, runs_here
+from qc.compilation import DEFAULT_TARGET, MOST_WORKERS
 from qc.ir.errors import DemandError, UsageError
 from qc.ir.executor import Feed
 from qc.ir.onnx.lift import load_model
+from qc.options import argument, option
 from qc.passes.framework.target import Target, load_target
 from qc.report.check import check_document, check_facts, check_reasons, check_table
 from qc.report.terminal import facts_grid
 from qc.runtime import load_data, model_inputs, random_data
 from qc.runtime.data.inputs import free_dimensions
 
-from .files import WordType, check_outputs, data_files, model_files, toml_files, write_json
-from .option_types import MOST_WORKERS, CountType
-from .options import check_sizes, json_option, size_option
-from .output import print_note, standard_output
+from ..command import Command
+from ..files import check_outputs, data_files, model_files, toml_files, write_json
+from ..jobs import check_sizes
+from ..options import json_option, size_option
+from ..output import print_note, standard_output
 
-DEFAULT_TARGET = "ort-cpu"
-DEFAULT_RUNS = 10
 MOST_RUNS = 1000  # ONNX Runtime writes a line for every node of every run
 
 
-class ShareType(click.ParamType):
-    """A share: ``95%``, or ``95``."""
-
-    name = "PERCENT"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The share, 0 to 1."""
-        try:
-            percent = float(str(value).removesuffix("%"))
-        except ValueError:
-            percent = -1.0
-        if not 0 <= percent <= 100:
-            self.fail(f"{value!r} is not a share from 0% to 100%", param, ctx)
-        return percent / 100
+def share(text: str) -> float:
+    """``95%``, or ``95``; the share, 0 to 1."""
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        percent = -1.0
+    if not 0 <= percent <= 100:
+        raise ValueError(f"{text!r} is not a share from 0% to 100%")
+    return percent / 100
 
 
-@click.command("check", short_help="Tell what of a quantized model runs in integers, and why not all.")
-@click.argument("model", metavar="MODEL.onnx", type=WordType())
-@click.option(
-    "--target",
-    metavar="NAME|FILE",
-    type=WordType(),
-    default=DEFAULT_TARGET,
-    show_default=True,
-    help="What it is to run on.",
-)
-@click.option("--data", metavar="SRC", type=WordType(), help="What to measure on; without it, random data.")
-@size_option
-@click.option(
-    "--runs",
-    metavar="N",
-    type=CountType(0, MOST_RUNS),
-    default=DEFAULT_RUNS,
-    show_default=True,
-    help="Runs to measure.",
-)
-@click.option(
-    "--threads",
-    metavar="N",
-    type=CountType(most=MOST_WORKERS),
-    default=1,
-    show_default=True,
-    help="Threads of the runtime.",
-)
-@click.option(
-    "--fail-below", type=ShareType(), help="Fail if a smaller share of the operations runs in integers."
-)
-@json_option
-@click.option("-v", "--verbose", is_flag=True, help="List every op that does not run in integers.")
-def check_command(
-    model: str,
-    target: str,
-    data: str | None,
-    sizes: Sequence[tuple[str, int]],
-    runs: int,
-    threads: int,
-    fail_below: float | None,
-    json_file: Path | None,
-    verbose: bool,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class CheckCommand(Command):
     """Tells which ops of a quantized MODEL.onnx run in integers on a target, and why the others do not.
 
     For a target that is ONNX Runtime on CPUs of this kind, the model is opened, and the graph that ONNX
     Runtime makes of it is read back and measured. For other targets their rules are checked on the graph.
     """
-    proto = load_model(model)
-    chosen = load_target(target)
-    inputs = [*model_files(model, proto, "the input model"), *toml_files(target, "the target")]
-    check_outputs([json_file], [*inputs, *data_files(data, "the data to measure on")])
-    feeds = _feeds(proto, data, dict(sizes), runs)
-    if runs and not feeds and runs_here(chosen):
-        print_note("not measured, as shapes or types of inputs are free; give --data, or lengths with --size")
-    result = check(model, chosen, feeds, threads=threads)
-    if json_file is not None:
-        write_json(json_file, check_document(result))
-    _show(result, chosen, runs if feeds else 0, verbose)
-    _check_demands(result, fail_below)
+
+    model: str = argument("MODEL.onnx")
+    target: str = option(DEFAULT_TARGET, "What it is to run on.", metavar="NAME|FILE")
+    data: str | None = option(None, "What to measure on; without it, random data.", metavar="SRC")
+    sizes: tuple[tuple[str, int], ...] = size_option()
+    runs: Annotated[int, Ge(0), Le(MOST_RUNS)] = option(10, "Runs to measure.", metavar="N")
+    threads: Annotated[int, Ge(1), Le(MOST_WORKERS)] = option(1, "Threads of the runtime.", metavar="N")
+    fail_below: float | None = option(
+        None, "Fail if a smaller share of the operations runs in integers.", metavar="PERCENT", parse=share
+    )
+    json_file: Path | None = json_option()
+    verbose: bool = option(False, "List every op that does not run in integers.", "-v")
+
+    def run(self) -> None:
+        proto = load_model(self.model)
+        chosen = load_target(self.target)
+        inputs = [*model_files(self.model, proto, "the input model"), *toml_files(self.target, "the target")]
+        check_outputs([self.json_file], [*inputs, *data_files(self.data, "the data to measure on")])
+        feeds = _feeds(proto, self.data, dict(self.sizes), self.runs)
+        if self.runs and not feeds and runs_here(chosen):
+            print_note(
+                "not measured, as shapes or types of inputs are free; give --data, or lengths with --size"
+            )
+        result = check(self.model, chosen, feeds, threads=self.threads)
+        if self.json_file is not None:
+            write_json(self.json_file, check_document(result))
+        _show(result, chosen, self.runs if feeds else 0, self.verbose)
+        _check_demands(result, self.fail_below)
 
 
 def _feeds(proto: ModelProto, data: str | None, sizes: dict[str, int], runs: int) -> list[Feed]:

@@ -1,41 +1,46 @@
-"""``qc explain-match MODEL.onnx SUPERGROUP [NODE]``: why a supergroup is found, or is not."""
+"""Tell why a supergroup is found, or how far it fits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-import click
 from rich.console import Group
 from rich.text import Text
 
 import qc
 from qc.explanation import Explanation, explain, named_supergroups
 from qc.ir.graph import Op
+from qc.options import argument, option
 from qc.passes.framework.target import load_target
 from qc.patterns import Match, Mismatch
 from qc.report.terminal import Fact, facts_grid
 from qc.report.words import count, printable
 
-from .files import WordType
-from .output import standard_output
+from ..command import Command
+from ..output import standard_output
 
 _SHOWN = 3
 _SHOWN_OPS = 12
 
 
-@click.command("explain-match", short_help="Tell why a supergroup is found, or how far it fits.")
-@click.argument("model", metavar="MODEL.onnx", type=WordType())
-@click.argument("supergroup", metavar="SUPERGROUP", type=WordType())
-@click.argument("node", metavar="[NODE]", type=WordType(), required=False)
-@click.option("--target", type=WordType(), help="Target whose own supergroups can be named, too.")
-def explain_match(model: str, supergroup: str, node: str | None, target: str | None) -> None:
+@dataclass(frozen=True, kw_only=True)
+class ExplainMatch(Command):
     """Tells where SUPERGROUP is in MODEL.onnx, or how far the best attempts got and what they expected there.
 
     NODE is the name of an op or of one of its outputs: then only what that op is part of counts.
     """
-    groups = named_supergroups(supergroup, load_target(target) if target is not None else None)
-    explanation = explain(qc.read_model(model), groups, node)
-    standard_output().show(facts_grid(_facts(supergroup, explanation)))
+
+    model: str = argument("MODEL.onnx")
+    supergroup: str = argument("SUPERGROUP")
+    node: str | None = argument("[NODE]", None)
+    target: str | None = option(None, "Target whose own supergroups can be named, too.")
+
+    def run(self) -> None:
+        target = load_target(self.target) if self.target is not None else None
+        groups = named_supergroups(self.supergroup, target)
+        explanation = explain(qc.read_model(self.model), groups, self.node)
+        standard_output().show(facts_grid(_facts(self.supergroup, explanation)))
 
 
 def _facts(name: str, explanation: Explanation) -> Iterator[Fact]:

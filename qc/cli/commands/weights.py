@@ -1,63 +1,63 @@
-"""``qc weights MODEL.onnx [NAME]...``: quantized weights, shown or written to a file."""
+"""Show or write the quantized weights of a model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-import click
 import numpy as np
 
 from qc.ir.errors import UsageError
 from qc.ir.facts.weights import QuantizedWeight, Weights
+from qc.options import argument, option
 from qc.report.table import Column, Table, text
 from qc.report.terminal import Fact, facts_grid
 from qc.report.words import count, file_size, printable
 from qc.weights import check_suffix, read_weights, save_weights
 
-from .files import FileType, InputFile, WordType, check_outputs, writing
-from .output import standard_output
+from ..command import Command
+from ..files import InputFile, check_outputs, writing
+from ..output import standard_output
 
 _SHOWN_CODES = 16
 
 
-@click.command("weights", short_help="Show or write the quantized weights of a model.")
-@click.argument("model", metavar="MODEL.onnx", type=WordType())
-@click.argument("names", metavar="[NAME]...", nargs=-1, type=WordType())
-@click.option(
-    "--encodings", metavar="FILE", type=WordType(), help="Encodings file with the grids of a float model."
-)
-@click.option(
-    "-o", "--output", metavar="FILE", type=FileType(), help="Write .npz or .safetensors, and show nothing."
-)
-@click.option("--packed", is_flag=True, help="In the file, pack codes of 2 and 4 bits into bytes.")
-def weights_command(
-    model: str, names: tuple[str, ...], encodings: str | None, output: Path | None, packed: bool
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class WeightsCommand(Command):
     """Lists the quantized weights of MODEL.onnx, or shows those that are named.
 
     MODEL.onnx is a QDQ model, whoever made it, or a float model with --encodings.
     """
-    if output is None and packed:
-        raise UsageError("--packed is about a file; add -o FILE.npz")
-    if output is not None:
-        check_suffix(output)
-        read = [InputFile(Path(file), "an input") for file in (model, encodings) if file is not None]
-        check_outputs([output], read)
-    weights = read_weights(model, encodings)
-    if not weights:
-        raise UsageError(
-            f"no weight of '{model}' is quantized; give a QDQ model, or the grids with --encodings FILE"
-        )
-    chosen = {name: weights[name] for name in names} or weights
-    if output is not None:
-        with writing(output):
-            save_weights(chosen, output, packed)
-    elif names:
-        for weight in chosen.values():
-            standard_output().show(facts_grid(_facts(weight)))
-    else:
-        standard_output().show(_table(weights))
+
+    model: str = argument("MODEL.onnx")
+    names: tuple[str, ...] = argument("[NAME]...", ())
+    encodings: str | None = option(None, "Encodings file with the grids of a float model.", metavar="FILE")
+    output: Path | None = option(None, "Write .npz or .safetensors, and show nothing.", "-o", metavar="FILE")
+    packed: bool = option(False, "In the file, pack codes of 2 and 4 bits into bytes.")
+
+    def run(self) -> None:
+        if self.output is None and self.packed:
+            raise UsageError("--packed is about a file; add -o FILE.npz")
+        if self.output is not None:
+            check_suffix(self.output)
+            read = [InputFile(Path(file), "an input") for file in (self.model, self.encodings) if file]
+            check_outputs([self.output], read)
+        weights = read_weights(self.model, self.encodings)
+        if not weights:
+            raise UsageError(
+                f"no weight of '{self.model}' is quantized; give a QDQ model, or the grids with --encodings "
+                "FILE"
+            )
+        chosen = {name: weights[name] for name in self.names} or weights
+        if self.output is not None:
+            with writing(self.output):
+                save_weights(chosen, self.output, self.packed)
+        elif self.names:
+            for weight in chosen.values():
+                standard_output().show(facts_grid(_facts(weight)))
+        else:
+            standard_output().show(_table(weights), wrap=False)
 
 
 def _table(weights: Weights) -> Table:

@@ -1,36 +1,31 @@
-"""``qc diff A.onnx B.onnx``: what differs between two models."""
+"""Show how two models differ."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-import click
 from rich.text import Text
 
 import qc
 from qc.diff import ChangeCount, Difference, ModelDiff, diff_models
+from qc.options import argument, option
 from qc.passes.lower.qdq.fit_kernels import unfit_kernels
 from qc.report.terminal import facts_grid
 from qc.report.words import printable
 
-from .files import FileType, WordType, check_outputs, model_files, write_json
-from .output import ReportConsole, standard_output
+from ..command import Command
+from ..files import check_outputs, model_files, write_json
+from ..output import ReportConsole, standard_output
 
 DIFFERENT = 1
 _SHOWN = 12
 _COLOURS = {"+": "green", "-": "red", "~": "yellow"}
 
 
-@click.command("diff", short_help="Show how two models differ.")
-@click.argument("first", metavar="A.onnx", type=WordType())
-@click.argument("second", metavar="B.onnx", type=WordType())
-@click.option("-v", "--verbose", is_flag=True, help="Show all differences, not only the first of each kind.")
-@click.option("-q", "--quiet", is_flag=True, help="Tell the result by the exit code alone.")
-@click.option(
-    "--json", "json_file", metavar="FILE", type=FileType(), help="Write all differences as JSON, too."
-)
-def diff_command(first: str, second: str, verbose: bool, quiet: bool, json_file: Path | None) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Diff(Command):
     """Shows how model B differs from model A: + added, - removed, ~ changed.
 
     Ops and tensors are recognized by name or by their place in the graph. A tensor that is quantized and
@@ -38,21 +33,29 @@ def diff_command(first: str, second: str, verbose: bool, quiet: bool, json_file:
     and zero points of -1 that a target wanted do not count. The exit code is 0 if the models are equal and 1
     if they differ.
     """
-    a, b = qc.read_model(first), qc.read_model(second)
-    if json_file is not None:
-        inputs = (
-            *model_files(first, a.origin, "the first model"),
-            *model_files(second, b.origin, "the second model"),
-        )
-        check_outputs([json_file], inputs)
-    for model in (a, b):
-        unfit_kernels(model)
-    found = diff_models(a, b)
-    if json_file is not None:
-        write_json(json_file, found.document())
-    if not quiet:
-        _show(standard_output(), first, second, found, None if verbose else _SHOWN)
-    return 0 if found.equal else DIFFERENT
+
+    first: str = argument("A.onnx")
+    second: str = argument("B.onnx")
+    verbose: bool = option(False, "Show all differences, not only the first of each kind.", "-v")
+    quiet: bool = option(False, "Tell the result by the exit code alone.", "-q")
+    json_file: Path | None = option(None, "Write all differences as JSON, too.", "--json", metavar="FILE")
+
+    def run(self) -> int:
+        a, b = qc.read_model(self.first), qc.read_model(self.second)
+        if self.json_file is not None:
+            inputs = (
+                *model_files(self.first, a.origin, "the first model"),
+                *model_files(self.second, b.origin, "the second model"),
+            )
+            check_outputs([self.json_file], inputs)
+        for model in (a, b):
+            unfit_kernels(model)
+        found = diff_models(a, b)
+        if self.json_file is not None:
+            write_json(self.json_file, found.document())
+        if not self.quiet:
+            _show(standard_output(), self.first, self.second, found, None if self.verbose else _SHOWN)
+        return 0 if found.equal else DIFFERENT
 
 
 def _show(console: ReportConsole, first: str, second: str, found: ModelDiff, limit: int | None) -> None:

@@ -1,0 +1,205 @@
+"""Commands: frozen dataclasses whose fields are their options, each in a file below ``commands/``."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+import sys
+import types
+import typing
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import click
+from annotated_types import Ge, Gt, Le
+
+from qc.options import Option, path, word
+
+_MOST = 2**31 - 1
+
+
+class Command(ABC):
+    """A command: its docstring is the help, the first line of its file what the list of commands says.
+
+    A field is an option or an argument, a dataclass with more of them, or some of those of another dataclass.
+    """
+
+    @abstractmethod
+    def run(self) -> int | None:
+        """Does it; the exit code, if that is not 0."""
+
+
+def click_command(cls: type[Command], name: str, short_help: str) -> click.Command:
+    """What click runs."""
+    return _ClickCommand(
+        name,
+        params=list(_parameters(cls)),
+        callback=lambda **given: _filled(cls, given).run(),
+        help=inspect.cleandoc(cls.__doc__ or ""),
+        short_help=short_help,
+    )
+
+
+class _ClickCommand(click.Command):
+    """A command with options that take a value or none; click would take any word that follows for it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Writes the value of an option without one behind it."""
+        bare = {flag: one.bare for one in self.params if isinstance(one, _ClickOption) for flag in one.opts}
+        followers = [*args[1:], ""][: len(args)]
+        given = [_with_value(word, next_word, bare) for word, next_word in zip(args, followers, strict=True)]
+        return super().parse_args(ctx, given)
+
+
+def _with_value(given: str, next_word: str, bare: Mapping[str, object]) -> str:
+    value = bare.get(given)
+    has_own = isinstance(value, int) and next_word.removeprefix("-").isdecimal()
+    return given if value is None or has_own else f"{given}={value}"
+
+
+class _ClickOption(click.Option):
+    """An option with the value that it has if it is written without one."""
+
+    bare: object = None
+
+
+def _fields(cls: Any) -> Iterator[tuple[dataclasses.Field, Any]]:
+    """The fields of a dataclass with their types."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    for field in dataclasses.fields(cls):
+        yield field, hints[field.name]
+
+
+def _parameters(cls: Any) -> Iterator[click.Parameter]:
+    for field, annotation in _fields(cls):
+        if dataclasses.is_dataclass(annotation):
+            yield from _parameters(annotation)
+        elif "some" in field.metadata:
+            owner, chosen = field.metadata["some"]
+            for one in chosen.values():
+                yield _parameter(one, one.type, vars(sys.modules[owner.__module__]))
+        else:
+            yield _parameter(field, annotation)
+
+
+def _filled(cls: Any, given: Mapping[str, Any]) -> Any:
+    """The dataclass, and those within it, with what was given."""
+    values: dict[str, Any] = {}
+    for field, annotation in _fields(cls):
+        if dataclasses.is_dataclass(annotation):
+            values[field.name] = _filled(annotation, given)
+        elif "some" in field.metadata:
+            values[field.name] = {name: given[name] for name in field.metadata["some"][1]}
+        else:
+            values[field.name] = given[field.name]
+    return cls(**values)
+
+
+def _parameter(
+    field: dataclasses.Field, annotation: Any, names: Mapping[str, Any] | None = None
+) -> click.Parameter:
+    """What click knows of a field; ``names`` are those in an annotation that is still text."""
+    declared: Option = field.metadata["option"]
+    is_required = field.default is dataclasses.MISSING
+    default = None if is_required else field.default
+    if declared.parse is None and isinstance(annotation, str):
+        annotation = eval(annotation, dict(names or {}))
+    if annotation is bool:
+        return _switch(field.name, declared, default)
+    several = isinstance(default, tuple) or typing.get_origin(annotation) is tuple
+    kind = _click_type(annotation, declared, several)
+    if declared.help is None:
+        many = -1 if several else 1
+        return click.Argument(
+            [field.name], type=kind, metavar=declared.metavar, nargs=many, required=is_required
+        )
+    made = _ClickOption(
+        _flags(field.name, declared),
+        type=kind,
+        metavar=declared.metavar,
+        default=default,
+        required=is_required,
+        multiple=several,
+        envvar=declared.envvar,
+        show_default=default not in (None, ()),
+        help=declared.help,
+    )
+    made.bare = declared.bare
+    return made
+
+
+def _switch(name: str, declared: Option, default: object) -> click.Option:
+    flags = _flags(name, declared)
+    if default:
+        flags[-1] = f"{flags[-1]}/--no-{flags[-1].removeprefix('--')}"
+    return _ClickOption(flags, is_flag=True, default=default, help=declared.help)
+
+
+def _flags(name: str, declared: Option) -> list[str]:
+    """How an option is written, and the name of its field."""
+    is_long = any(flag.startswith("--") for flag in declared.flags)
+    return [name, *declared.flags, *([] if is_long else [f"--{name.replace('_', '-')}"])]
+
+
+class _Parsed(click.ParamType):
+    """A word that a function turns into a value, or refuses."""
+
+    def __init__(self, name: str, parse: Callable[[str], object]) -> None:
+        self.name = name
+        self.parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value."""
+        if not isinstance(value, str):  # the default
+            return value
+        try:
+            return self.parse(value)
+        except ValueError as error:
+            return self.fail(str(error), param, ctx)
+
+
+def _click_type(annotation: Any, declared: Option, several: bool) -> click.ParamType:
+    """The type of a single word."""
+    if declared.parse is not None:
+        return _Parsed(declared.metavar or "text", declared.parse)
+    if several:
+        annotation = typing.get_args(annotation)[0]
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        annotation = next(one for one in typing.get_args(annotation) if one is not type(None))
+    bounds: tuple[Any, ...] = ()
+    if typing.get_origin(annotation) is Annotated:
+        annotation, *rest = typing.get_args(annotation)
+        bounds = tuple(rest)
+    if typing.get_origin(annotation) is Literal:
+        return click.Choice(typing.get_args(annotation))
+    if annotation is int:
+        least = next((bound.ge for bound in bounds if isinstance(bound, Ge)), 1)
+        most = next((bound.le for bound in bounds if isinstance(bound, Le)), _MOST)
+        return _Parsed("N", lambda text: _integer(text, least, most))
+    if annotation is float:
+        positive = any(isinstance(bound, Gt) for bound in bounds)
+        unit = " of seconds" if (declared.metavar or "").startswith("S") else ""
+        return _Parsed("float", partial(_number, positive=positive, unit=unit))
+    return _Parsed("text", path if annotation is Path else word)
+
+
+def _integer(text: str, least: Any, most: Any) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise ValueError(f"{text!r} is not a number of at least {least}")
+    if int(text) > most:
+        raise ValueError(f"{text} is more than {most}")
+    return int(text)
+
+
+def _number(text: str, positive: bool, unit: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number) or number < 0 or (positive and not number):
+        raise ValueError(f"{text!r} is not a number{unit} {'above' if positive else 'of at least'} 0")
+    return number

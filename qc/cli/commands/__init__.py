@@ -1,0 +1,1 @@
+"""The commands of qc: one in each file, found by the name of the file."""

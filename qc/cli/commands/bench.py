@@ -1,0 +1,155 @@
+"""Measure time, memory and size of a model's forms."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+from annotated_types import Gt
+from onnx import ModelProto
+
+from qc.ir.errors import QcError, UsageError
+from qc.ir.onnx.lift import load_model
+from qc.ir.onnx.protos import walk_graphs
+from qc.ir.onnx.save import save_model
+from qc.options import argument, option
+from qc.passes import PassContext
+from qc.progress import RichProgress
+from qc.report.evaluation import REFERENCE, bench_document, bench_table, latency_note
+from qc.report.words import printable
+from qc.runtime import Benchmark, bench, choose_provider, model_inputs, random_data
+from qc.runtime.speed.latency import LATENCY_SECONDS
+
+from ..command import Command
+from ..files import InputFile, model_files, write_json
+from ..jobs import Task, candidates, check_sizes, compile_options, refuse_compile_options, start
+from ..options import DEFAULT_RANDOM_SAMPLES, DEFAULT_THREADS, Job, Settings, json_option
+from ..output import print_note, standard_error, standard_output
+from .inspect import is_quantization
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench(Command):
+    """Measures what every MODEL.onnx costs in float, as a simulation and in integers.
+
+    Latency is timed in turns, with threads pinned to processors (one thread unless --threads says otherwise),
+    peak memory in a process for each. Without data a model is calibrated and timed on random numbers. A model
+    that holds quantizers already is measured as it is.
+    """
+
+    models: tuple[str, ...] = argument("MODEL.onnx...")
+    settings: Settings
+    quantized: tuple[Path, ...] = option(
+        (),
+        "Measure this model beside MODEL.onnx instead of compiling it; may be repeated.",
+        metavar="FILE",
+    )
+    seconds: Annotated[float, Gt(0)] = option(
+        LATENCY_SECONDS, "Time to spend on timing each MODEL.onnx.", metavar="S"
+    )
+    json_file: Path | None = json_option()
+
+    def run(self) -> None:
+        jobs = [Job(model=model, **vars(self.settings)) for model in self.models]
+        self._check(jobs)
+        found: dict[str, Benchmark] = {}
+        with RichProgress(standard_error()) as progress:
+            tasks = [self._task(job) for job in jobs]
+            if not _has_data(jobs[0]) and not self.settings.quiet:
+                print_note("without --data, random numbers are used, which is enough to measure costs")
+            for task in tasks:
+                with _about(task.job.model, jobs):
+                    found[task.job.model] = self._measure(task, progress)
+        if self.json_file is not None:
+            write_json(self.json_file, bench_document(found))
+        _show(found)
+
+    def _check(self, jobs: Sequence[Job]) -> None:
+        """Refuses, before any work, what contradicts itself."""
+        choose_provider(self.settings.chosen["device"])
+        if self.quantized:
+            refuse_compile_options(self.settings, {})
+            if len(jobs) > 1:
+                raise UsageError(f"--quantized is for one MODEL.onnx, and there are {len(jobs)}")
+        model, number = Counter(job.model for job in jobs).most_common(1)[0]
+        if number > 1:
+            raise UsageError(f"'{model}' is given {number} times; give it once")
+
+    def _task(self, job: Job) -> Task:
+        """The job, on random data if there is no other."""
+        others: list[InputFile] = []
+        for path in self.quantized:
+            others += model_files(path, load_model(path), "the quantized model")
+        asked = any(option is not None for option in compile_options(job).values())
+        compiles = not self.quantized and (asked or not _holds_quantizers(load_model(job.model)))
+        plain = job if _has_data(job) else replace(job, sizes=())
+        task = start(plain, [self.json_file], others, compiles=compiles)
+        if task.data is None:
+            inputs = model_inputs(task.proto)
+            check_sizes(job.sizes, inputs)
+            data = random_data(inputs, DEFAULT_RANDOM_SAMPLES, job.chosen["seed"], dict(job.sizes))
+            task = replace(task, data=data, compilation=replace(task.compilation, data=data))
+        return task
+
+    def _measure(self, task: Task, progress: RichProgress) -> Benchmark:
+        assert task.data is not None
+        with tempfile.TemporaryDirectory() as folder:
+            context = PassContext(progress=progress)
+            return bench(
+                self._files(task, Path(folder)),
+                task.data,
+                threads=task.compilation.threads or DEFAULT_THREADS,
+                seconds=self.seconds,
+                provider=task.compilation.device,
+                track=lambda names: context.track(names, "measuring memory", len(names)),
+            )
+
+    def _files(self, task: Task, folder: Path) -> Mapping[str, Path]:
+        """The files to measure, by a name for the report; what is compiled is written into ``folder``."""
+        source = Path(task.job.model)
+        if self.quantized:
+            return {REFERENCE: source, **{str(path): path for path in self.quantized}}
+        files = {"as it is" if _holds_quantizers(task.proto) else REFERENCE: source}
+        if task.compiles:
+            compiled = task.compile()
+            for name, model in candidates(compiled).items():
+                files[name] = folder / f"{name}.onnx"
+                save_model(model, files[name], compiled.ir.base_dir)
+        return files
+
+
+@contextmanager
+def _about(model: str, jobs: Sequence[Job]) -> Iterator[None]:
+    """Lets an error say which of several models it is about."""
+    try:
+        yield
+    except QcError as error:
+        if len(jobs) > 1:
+            error.add_note(f"this was about '{model}'")
+        raise
+
+
+def _has_data(job: Job) -> bool:
+    return job.data is not None or job.random_data is not None
+
+
+def _holds_quantizers(proto: ModelProto) -> bool:
+    return any(
+        is_quantization(node.domain, node.op_type)
+        for graph in walk_graphs(proto.graph)
+        for node in graph.node
+    )
+
+
+def _show(found: Mapping[str, Benchmark]) -> None:
+    console = standard_output()
+    for index, (model, result) in enumerate(found.items()):
+        console.show(*([""] if index else []), printable(Path(model).name), "", bench_table(result), "")
+        console.show(latency_note(result))
+        if not result.pinned:
+            console.show("threads were not pinned, as the operating system does not lend enough processors")

@@ -1,0 +1,72 @@
+"""Find the action or quantizer that makes a result bad."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from qc.ir.errors import UsageError
+from qc.options import option
+from qc.progress import RichProgress
+from qc.report.terminal import facts_grid
+from qc.report.words import printable
+from qc.runtime import load_labels
+from qc.search import Oracle, Probe, bisect, parse_oracle
+from qc.search.oracle import MetricOracle
+
+from ..command import Command
+from ..files import InputFile, data_files, write_json
+from ..findings import finding_document, finding_facts
+from ..jobs import start
+from ..options import Job, calibration_option, json_option, labels_option
+from ..output import standard_error, standard_output
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bisect(Command):
+    """Finds the first action after which the result for MODEL.onnx is bad.
+
+    A condition is true when the result is bad: a metric of 'qc eval', such as sqnr, top-1 or a function of
+    yours, for the worst output or one that is named as in 'sqnr(logits) < 30'. "fails" looks for
+    a defect of qc or of a pass. A command gets the path of the result for {}, or at its end; its exit code 0
+    means good, 125 that it cannot tell, others bad.
+    """
+
+    job: Job
+    oracle: str = option(
+        "fails",
+        "What is bad: a condition such as 'sqnr < 30', 'fails', or a command.",
+        metavar="TEXT",
+        parse=str,
+    )
+    labels: Path | None = labels_option()
+    calibration: str | None = calibration_option()
+    json_file: Path | None = json_option()
+
+    def run(self) -> None:
+        labels = load_labels(self.labels) if self.labels is not None else None
+        judge = parse_oracle(self.oracle, labels=labels)
+        files = _files(judge, self.labels)
+        task = start(self.job, [self.json_file], files, calibration=self.calibration)
+        judge.check(task.proto)
+        if judge.needs_data and task.data is None:
+            raise UsageError(f"the oracle '{judge}' compares on data; give it with --data")
+        console = standard_error()
+
+        def tell(probe: Probe, actions: int) -> None:
+            if not self.job.quiet:
+                line = f"limit {probe.limit} of {actions}: {probe.verdict}"
+                console.show(printable(line), wrap=False)
+
+        with RichProgress(console) as progress:
+            finding = bisect(task.compilation, judge, data=task.data, progress=progress, on_probe=tell)
+        if self.json_file is not None:
+            write_json(self.json_file, finding_document(self.job.label, judge, finding))
+        standard_output().show(facts_grid(finding_facts(finding)))
+
+
+def _files(judge: Oracle, labels: Path | None) -> list[InputFile]:
+    """The files that a metric and its labels are read from."""
+    metric = judge.name if isinstance(judge, MetricOracle) and ":" in judge.name else None
+    given = str(labels) if labels is not None else None
+    return [*data_files(metric, "the metric"), *data_files(given, "the labels")]

@@ -1,0 +1,191 @@
+"""Compare a model with its quantized form on data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from onnx import ModelProto
+
+from qc.compiled import Compiled
+from qc.ir.base.files import atomic_write
+from qc.ir.errors import UsageError
+from qc.ir.onnx.lift import load_model
+from qc.layers import LayerErrors, evaluation_page, layer_document, layer_errors, layer_plot, layer_table
+from qc.options import option
+from qc.passes import PassContext
+from qc.progress import RichProgress
+from qc.report.evaluation import (
+    accuracy_table,
+    evaluation_document,
+    latency_note,
+    latency_table,
+    metric_table,
+)
+from qc.report.words import count
+from qc.runtime import Evaluation, Metric, evaluate, load_labels, parse_metric
+from qc.runtime.speed.latency import LATENCY_SECONDS
+
+from ..command import Command
+from ..files import InputFile, data_files, model_files, write_json, writing
+from ..jobs import Task, candidates, refuse_compile_options, start
+from ..options import DEFAULT_THREADS, Job, calibration_option, json_option, labels_option
+from ..output import print_note, standard_error, standard_output
+
+DEFAULT_LAYERS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Eval(Command):
+    """Compares MODEL.onnx, run in float, with what qc makes of it, and times them side by side.
+
+    "simulation" computes in float and rounds every quantized tensor to its grid; "integer" is the result for
+    the target, run by ONNX Runtime. Runs are pinned to one thread unless --threads says otherwise.
+    """
+
+    job: Job
+    quantized: Path | None = option(
+        None, "Compare with this model instead of compiling MODEL.onnx.", metavar="FILE"
+    )
+    calibration: str | None = calibration_option()
+    latency_seconds: float = option(LATENCY_SECONDS, "Time to spend on timing; 0 for none.", metavar="S")
+    metrics: tuple[str, ...] = option(
+        (),
+        "sqnr, cosine, max-error, top-K, or a function as module:function or file.py:function; repeatable.",
+        "--metric",
+        metavar="TEXT",
+    )
+    labels: Path | None = labels_option()
+    layers: int | None = option(
+        None,
+        f"List the N quantized tensors (default {DEFAULT_LAYERS}) that lose most.",
+        metavar="[N]",
+        bare=DEFAULT_LAYERS,
+    )
+    plot: bool = option(False, "Draw the error of every quantized tensor in the terminal.")
+    html_file: Path | None = option(
+        None,
+        "Write a page for the browser with all scores and the error of every quantized tensor.",
+        "--html",
+        metavar="FILE",
+    )
+    json_file: Path | None = json_option()
+
+    def run(self) -> None:
+        self._check()
+        task = start(
+            self.job,
+            [self.json_file, self.html_file],
+            self._inputs(),
+            calibration=self.calibration,
+            compiles=self.quantized is None,
+            role="the data to compare on",
+            purpose="to compare on",
+        )
+        assert task.data is not None
+        metrics, labels = self._metrics(task.proto)
+        models, base_dir, compiled = self._models(task)
+        with RichProgress(standard_error()) as progress:
+            context = PassContext(progress=progress)
+            result = evaluate(
+                self.job.model,
+                models,
+                context.track(task.data, "comparing", task.data.length),
+                base_dir=base_dir,
+                threads=task.compilation.threads or DEFAULT_THREADS,
+                latency_seconds=self.latency_seconds,
+                metrics=metrics,
+                labels=labels,
+                provider=task.compilation.device,
+            )
+            errors = None
+            if self._asks_layers and compiled is not None:
+                length = task.data.length
+                errors = layer_errors(
+                    compiled,
+                    task.data,
+                    threads=task.compilation.threads,
+                    device=task.compilation.device,
+                    track=lambda feeds: context.track(feeds, "comparing tensors", length),
+                )
+        self._write(result, errors)
+        self._show(result, errors)
+
+    @property
+    def _asks_layers(self) -> bool:
+        """Whether the errors of single tensors are wanted."""
+        return self.layers is not None or self.plot or self.html_file is not None
+
+    def _check(self) -> None:
+        if self.quantized is not None:
+            if self._asks_layers:
+                raise UsageError(
+                    "--layers, --plot and --html are about compiling, which --quantized leaves out"
+                )
+            refuse_compile_options(self.job, {"--calibration": self.calibration})
+        if self.labels is not None and not any(":" in text for text in self.metrics):
+            raise UsageError(
+                "--labels is for functions of --metric, and none is given; others need no labels"
+            )
+
+    def _inputs(self) -> list[InputFile]:
+        """The files that are read besides those of the job."""
+        found = data_files(str(self.labels) if self.labels is not None else None, "the labels")
+        for text in self.metrics:
+            found += data_files(text, "the metric") if ":" in text else []
+        if self.quantized is not None:
+            found += model_files(self.quantized, load_model(self.quantized), "the quantized model")
+        return found
+
+    def _metrics(self, proto: ModelProto) -> tuple[list[Metric], np.ndarray | None]:
+        """The metrics and labels, which are looked at before any work."""
+        labels = load_labels(self.labels) if self.labels is not None else None
+        metrics = [parse_metric(text, labels is not None) for text in self.metrics]
+        for metric in metrics:
+            metric.check(proto)
+        return metrics, labels
+
+    def _models(self, task: Task) -> tuple[Mapping[str, ModelProto | Path], Path | None, Compiled | None]:
+        """The models to compare with, by name, the folder of their external data, and what was compiled."""
+        if self.quantized is not None:
+            return {"quantized": self.quantized}, None, None
+        compiled = task.compile()
+        return candidates(compiled), compiled.ir.base_dir, compiled
+
+    def _write(self, result: Evaluation, errors: LayerErrors | None) -> None:
+        """The files that were asked for."""
+        if self.json_file is not None:
+            document = evaluation_document(result)
+            if errors is not None:
+                document["layers"] = layer_document(errors)
+            write_json(self.json_file, document)
+        if self.html_file is not None and errors is not None:
+            page = evaluation_page(self.job.label, _subject(result), result, errors)
+            with writing(self.html_file), atomic_write(self.html_file) as file:
+                file.write(page.encode())
+
+    def _show(self, result: Evaluation, errors: LayerErrors | None) -> None:
+        console = standard_output()
+        console.show(f"{self.job.label}: {_subject(result)}", "", accuracy_table(result))
+        if result.metrics:
+            console.show("", metric_table(result))
+        if result.rounds:
+            console.show("", latency_table(result), "", latency_note(result))
+        if errors is None:
+            return
+        if self.layers is not None:
+            console.show(
+                "", f"{count(len(errors.layers), 'quantized tensor')}, those first that lose most", ""
+            )
+            console.show(layer_table(errors, self.layers))
+        if self.plot:
+            console.show("", "SQNR in the order of the graph: the longer the bar, the less is lost", "")
+            console.show(layer_plot(errors))
+        if errors.left_out:
+            print_note(f"left out {errors.left_out}")
+
+
+def _subject(result: Evaluation) -> str:
+    return f"float against quantized on {count(result.feeds, 'sample')}"

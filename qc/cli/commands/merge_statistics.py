@@ -1,0 +1,29 @@
+"""Merge what qc observe wrote for parts of the data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+
+from qc.options import REQUIRED, argument, option
+from qc.runtime import Recording
+
+from ..collecting import write_statistics
+from ..command import Command
+from ..files import InputFile, check_outputs
+from ..options import quiet_option
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeStatistics(Command):
+    """Merges statistics of parts of the data, exactly and in any order; no sample may be in two of them."""
+
+    files: tuple[str, ...] = argument("FILE.npz...")
+    output: Path = option(REQUIRED, "Where to write the sum.", "-o", metavar="FILE")
+    quiet: bool = quiet_option()
+
+    def run(self) -> None:
+        check_outputs([self.output], [InputFile(Path(file), "an input") for file in self.files])
+        merged = reduce(Recording.merge, (Recording.load(file) for file in self.files))
+        write_statistics(merged, self.output, self.quiet)

@@ -1,0 +1,76 @@
+"""Rank tensors by what rounding them does."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+from annotated_types import Ge, Le
+
+from qc.options import option
+from qc.progress import RichProgress
+from qc.report.table import Column, Table, text
+from qc.report.words import count, decibels, finite, printable
+from qc.sensitivity import QuantizerSensitivity, Sensitivity, measure_sensitivity
+
+from ..command import Command
+from ..files import write_json
+from ..jobs import start
+from ..options import Job, calibration_option, json_option
+from ..output import standard_error, standard_output
+
+
+@dataclass(frozen=True, kw_only=True)
+class SensitivityCommand(Command):
+    """Turns every quantizer of MODEL.onnx on alone, and off alone, and ranks them by what that does.
+
+    Activations and weights alike, in one session. The numbers are SQNR at the worst output, in dB, against
+    the model with all quantizers off: "alone" with no other quantizer, the most harmful first; "without" with
+    all others.
+    """
+
+    job: Job
+    calibration: str | None = calibration_option()
+    samples: int = option(4, "Samples to run at most.", metavar="N")
+    bits: Annotated[int, Ge(2), Le(16)] | None = option(
+        None,
+        "Round integers to N bits over the same ranges, instead of to those of the pipeline.",
+        metavar="N",
+    )
+    top: int = option(20, "Quantizers to show.", metavar="N")
+    json_file: Path | None = json_option()
+
+    def run(self) -> None:
+        task = start(self.job, [self.json_file], calibration=self.calibration, purpose="to run on")
+        compiled = task.compile()
+        with RichProgress(standard_error()) as progress:
+            result = measure_sensitivity(
+                compiled,
+                task.data,
+                samples=self.samples,
+                bits=self.bits,
+                threads=task.compilation.threads,
+                device=task.compilation.device,
+                progress=progress,
+            )
+        if self.json_file is not None:
+            write_json(self.json_file, finite(asdict(result)))
+        _show(self.job, result, self.top)
+
+
+def _show(job: Job, result: Sensitivity, top: int) -> None:
+    rows = result.quantizers[:top]
+    heading = (
+        f"{job.label}: all quantizers on, {decibels(result.whole_db)} on {count(result.feeds, 'sample')}; "
+        f"the {len(rows)} of {count(len(result.quantizers), 'quantizer')} that harm most"
+    )
+    standard_output().show(printable(heading), "", _table(rows))
+
+
+def _table(rows: tuple[QuantizerSensitivity, ...]) -> Table:
+    numbers = (Column("alone", decibels), Column("without", decibels))
+    table = Table((text(""), text("tensor"), text("format"), *numbers))
+    for row in rows:
+        table.add(row.quantizer, ", ".join(row.tensors), row.format, row.alone_db, row.without_db)
+    return table

@@ -1,0 +1,206 @@
+"""The beginning of every command that compiles: its model, pipeline, files and data are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from onnx import ModelProto
+
+from qc.compilation import Compilation
+from qc.compiled import Compiled
+from qc.ir.errors import UsageError, nearest
+from qc.ir.onnx.lift import load_model
+from qc.named_pipelines import pipeline_names, resolve_pipeline
+from qc.passes import Pass, Pipeline, PipelineFile, Stage, parse_pipeline
+from qc.passes.framework.pipeline import Step
+from qc.passes.quantize.precision.rules import load_rules, rules_of
+from qc.progress import RichProgress
+from qc.runtime import Data, InputInfo, load_data, model_inputs, random_data
+from qc.runtime.data.inputs import free_dimensions
+
+from .files import InputFile, check_outputs, data_files, model_files, toml_files
+from .options import DEFAULT_PIPELINE, Job, Settings
+from .output import print_warning, standard_error
+
+
+@dataclass(frozen=True)
+class Task:
+    """A job that can begin.
+
+    Attributes:
+        compilation: what to compile, on the data or on that of ``--calibration``.
+        data: the data that is given, if any is.
+        compiles: whether the model is to be compiled.
+        proto: the model, without its external data.
+    """
+
+    job: Job
+    compilation: Compilation
+    data: Data | None
+    proto: ModelProto
+    compiles: bool
+
+    def compile(self, **more: Any) -> Compiled:
+        """Compiles, with a bar that shows how far it is; ``more`` are fields of the compilation."""
+        with RichProgress(standard_error()) as progress:
+            return replace(self.compilation, progress=progress, **more).compile()
+
+    def decide(self) -> Compiled:
+        """Compiles without the passes that lower and, if there is no data, without those that need it.
+
+        Quantizers have no numbers then.
+        """
+        file = self.compilation.chosen_pipeline()
+        steps = _deciding(file.pipeline.steps, has_data=self.data is not None)
+        return self.compile(
+            pipeline=replace(file, pipeline=Pipeline(steps)), precision=(), allow_unquantized=True
+        )
+
+
+def start(
+    job: Job,
+    outputs: Sequence[Path | None] = (),
+    others: Sequence[InputFile] = (),
+    *,
+    calibration: str | None = None,
+    compiles: bool = True,
+    role: str = "the data",
+    purpose: str | None = None,
+) -> Task:
+    """Looks at everything, so that what is wrong is told before any work.
+
+    Args:
+        outputs: files that will be written.
+        others: files that are read besides those of the job.
+        calibration: data to calibrate on, if that is not the data of the job.
+        compiles: whether the model is compiled; else the options that say how count for nothing.
+        role: what the data of the job is, in words.
+        purpose: what data is for, in words; None if there need not be any.
+
+    Raises:
+        UsageError: options that contradict each other, or files that cannot or must not be written.
+        ModelError, DataError: the model or the data cannot be read.
+    """
+    pipeline = chosen_pipeline(job) if compiles else None
+    compilation = Compilation(job.model, precision=_rules(job) if compiles else (), **job.chosen)
+    if pipeline is not None:
+        compilation = replace(compilation, pipeline=pipeline)
+        compilation.chosen_pipeline()
+    proto = load_model(job.model)
+    target = job.chosen["target"] or (pipeline.target if pipeline is not None else None)
+    inputs = [
+        *model_files(job.model, proto, "the input model"),
+        *data_files(job.data, role),
+        *data_files(calibration, "the calibration data"),
+        *toml_files(job.pipeline, "the pipeline"),
+        *([InputFile(Path(job.precision), "the precision file")] if job.precision is not None else []),
+        *toml_files(target, "the target"),
+        *others,
+    ]
+    check_outputs(outputs, inputs)
+    data = _feeds(job, proto)
+    if purpose is not None and data is None:
+        raise UsageError(f"there is no data {purpose}; give it with --data, or --random-data to try out")
+    calibrating = load_data(calibration, model_inputs(proto)) if calibration is not None else data
+    return Task(job, replace(compilation, data=calibrating), data, proto, compiles)
+
+
+def compile_options(job: Settings) -> dict[str, object]:
+    """The options that say how to compile, with what was given for them; None where nothing was."""
+    return {
+        "--passes": job.passes,
+        "--pipeline": job.pipeline,
+        "--set": job.rules or None,
+        "--precision": job.precision,
+        "--target": job.chosen["target"],
+    }
+
+
+def is_to_compile(job: Job) -> bool:
+    """Whether there is anything to compile with; else a model is shown as it is."""
+    given = (*compile_options(job).values(), job.data, job.random_data)
+    return any(one is not None for one in given)
+
+
+def refuse_compile_options(job: Settings, others: Mapping[str, object]) -> None:
+    """Raises UsageError for options that say how to compile, where a quantized model is given instead."""
+    for option, value in {**compile_options(job), **others}.items():
+        if value is not None:
+            raise UsageError(f"{option} is for compiling, which --quantized leaves out; give one of them")
+
+
+def chosen_pipeline(job: Settings) -> PipelineFile:
+    """The pipeline; raises UsageError if there is no such pipeline, pass or option."""
+    if job.passes is not None and job.pipeline is not None:
+        raise UsageError("give --passes or --pipeline, not both")
+    known = pipeline_names()
+    if job.passes is not None:
+        if job.passes.strip() in known or job.passes.endswith(".toml"):
+            raise UsageError(
+                f"'{job.passes}' is a pipeline, not a pass; give it as --pipeline {job.passes.strip()}"
+            )
+        return PipelineFile(parse_pipeline(job.passes), "--passes")
+    name = job.pipeline or DEFAULT_PIPELINE
+    if not name.endswith(".toml") and name not in known:
+        raise UsageError(
+            f"unknown pipeline '{name}'{nearest(name, known)}; known: {', '.join(known)}, or a file "
+            "(passes are given with --passes)"
+        )
+    return resolve_pipeline(name)
+
+
+def check_sizes(sizes: Sequence[tuple[str, int]], inputs: Sequence[InputInfo]) -> None:
+    """Raises UsageError if ``--size`` names what is no free dimension."""
+    free = free_dimensions(inputs)
+    listed = ", ".join(dict.fromkeys(free.values())) or "none"
+    for name, _ in sizes:
+        if name not in free and name not in free.values():
+            raise UsageError(
+                f"--size names '{name}', which no input has{nearest(name, list(free.values()))}; "
+                f"free dimensions: {listed}"
+            )
+
+
+def candidates(compiled: Compiled) -> dict[str, ModelProto]:
+    """The models that stand for a result: the simulation and, if there is a QDQ model, ``integer``."""
+    found = {"simulation": compiled.simulation}
+    if "qdq" in compiled.artifacts:
+        found["integer"] = compiled.model
+    return found
+
+
+def _rules(job: Settings) -> list:
+    rules = load_rules(job.precision) if job.precision is not None else []
+    return [*rules, *rules_of(job.rules, "--set")]
+
+
+def _feeds(job: Job, proto: ModelProto) -> Data | None:
+    """The data for the model, if any is given; warns of random data."""
+    if job.data is not None and job.random_data is not None:
+        raise UsageError("give --data or --random-data, not both")
+    if job.sizes and job.random_data is None:
+        raise UsageError("--size is for --random-data, which is not given")
+    inputs = model_inputs(proto)
+    if job.data is not None:
+        return load_data(job.data, inputs)
+    if job.random_data is None:
+        return None
+    check_sizes(job.sizes, inputs)
+    data = random_data(inputs, job.random_data, job.chosen["seed"], dict(job.sizes))
+    print_warning("--random-data makes meaningless ranges: the result is good for trying out and timing only")
+    return data
+
+
+def _deciding(steps: Sequence[Step], has_data: bool) -> list[Step]:
+    """The steps without those that lower, and without those that need data if there is none."""
+    kept: list[Step] = []
+    for step in steps:
+        if not isinstance(step, Pass):
+            inner = _deciding(step.steps, has_data)
+            kept += [replace(step, steps=inner)] if inner else []
+        elif step.stage != Stage.LOWER and (has_data or step.needs.isdisjoint({"data", "executor"})):
+            kept.append(step)
+    return kept

@@ -1,0 +1,150 @@
+"""Quantizing a model, and telling what became of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from rich.text import Text
+
+from qc.compilation import Compilation, compile_together
+from qc.compiled import Compiled
+from qc.coverage import CoverageError
+from qc.ir.base.files import atomic_write
+from qc.ir.errors import UsageError
+from qc.passes.framework.target import Target, load_target
+from qc.progress import RichProgress
+from qc.report.coverage import coverage_document, coverage_summary, unquantized_table
+from qc.report.terminal import Fact, facts_grid
+from qc.report.words import file_size, printable
+
+from . import instrumentation
+from .collecting import check_collecting, executor
+from .files import InputFile, toml_files, writing
+from .jobs import Task, chosen_pipeline, start
+from .options import Collecting, Instrumentation, Job, Keeping, Wishes
+from .output import model_bytes, print_note, print_warning, standard_error
+from .reproducing import reproducer_folder, reproducing
+
+
+def quantize(
+    job: Job, wishes: Wishes, collecting: Collecting, keeping: Keeping, watch: Instrumentation
+) -> None:
+    """Quantizes a model, writes what is wanted and tells about it.
+
+    Raises:
+        QcError: what :func:`qc.compile` raises, and for files that cannot be written.
+    """
+    if wishes.chosen["statistics"] is not None and collecting.jobs is not None:
+        raise UsageError("--jobs is for collecting statistics, which --statistics has; give one of them")
+    output = wishes.output or Path(f"{Path(job.model).stem}.q.onnx")
+    console = standard_error()
+    others = _others(job, wishes, output)
+    outputs = [output, wishes.coverage, watch.remarks_out, *others]
+    task = start(job, outputs, _inputs(wishes), role="the calibration data")
+    pipeline = task.compilation.chosen_pipeline()
+    if not job.quiet:
+        check_collecting(collecting, pipeline)
+    if task.data is not None and not task.compilation.reads_data:
+        print_warning("no pass of the pipeline reads data: what was given is not used")
+    folder = reproducer_folder(job.model, keeping)
+    compilation = replace(
+        task.compilation,
+        executor=executor(task.compilation, collecting),
+        instruments=instrumentation.instruments(watch, pipeline.pipeline, console),
+        **wishes.chosen,
+        **watch.checks,
+        **watch.limit,
+    )
+    with reproducing(compilation, folder):
+        with RichProgress(console) as progress:
+            compiled, *further = _compile(replace(compilation, progress=progress), others.values())
+        documents = instrumentation.documents(watch, compiled)
+        if wishes.coverage is not None:
+            text = json.dumps(coverage_document(compiled.coverage), indent=2, ensure_ascii=False)
+            documents[wishes.coverage] = f"{text}\n"
+        written = _write({output: compiled, **dict(zip(others, further, strict=True))}, documents)
+    instrumentation.show(watch, console, compiled)
+    if not job.quiet:
+        _report(task, wishes, pipeline.name, compiled, written)
+        for other in further:
+            console.show(facts_grid([("also for", other.target.name), *coverage_summary(other.coverage)]))
+            for note in other.notes:
+                print_note(note)
+
+
+def _inputs(wishes: Wishes) -> list[InputFile]:
+    """The files that are read for the wishes."""
+    statistics = wishes.chosen["statistics"]
+    found = [] if statistics is None else [InputFile(statistics, "the file of the statistics")]
+    return [*found, *(file for name in wishes.also_for for file in toml_files(name, "a target"))]
+
+
+def _others(job: Job, wishes: Wishes, output: Path) -> dict[Path, Target]:
+    """The further targets by the file that is written for each, beside the main one."""
+    main = Compilation(job.model, chosen_pipeline(job), target=job.chosen["target"]).chosen_target()
+    found: dict[Path, Target] = {}
+    for target in map(load_target, wishes.also_for):
+        if Path(target.name).name != target.name:
+            raise UsageError(f"the name of target '{target.name}' cannot be in the name of a file")
+        path = output.with_name(f"{output.stem}.{target.name}.onnx")
+        if target.name == main.name or path in found:
+            raise UsageError(f"two targets are named '{target.name}'; --also-for takes others")
+        found[path] = target
+    return found
+
+
+def _compile(compilation: Compilation, others: Iterable[Target]) -> list[Compiled]:
+    """The result for the main target, which is watched, and those for the others."""
+
+    def compiled(one: Compilation) -> Compiled:
+        try:
+            return one.compile()
+        except CoverageError as error:
+            if not error.coverage.quantized:
+                error.add_note("--allow-unquantized accepts such a result")
+            raise
+
+    everything = [compilation, *(replace(compilation, target=other, instruments=()) for other in others)]
+    if len(everything) == 1 or compilation.statistics is not None:  # no statistics to share
+        return [compiled(one) for one in everything]
+    return list(compile_together(everything, compiled).values())
+
+
+def _write(results: dict[Path, Compiled], documents: dict[Path, str]) -> list[Path]:
+    """Writes the results and the documents about the first: the documents only if the results could be."""
+    written: list[Path] = []
+    with ExitStack() as stack:
+        for path, text in documents.items():
+            stack.enter_context(writing(path))
+            stack.enter_context(atomic_write(path)).write(text.encode())
+        for output, compiled in results.items():
+            with writing(output):
+                written += compiled.save(output)
+    return [*written, *documents]
+
+
+def _report(task: Task, wishes: Wishes, pipeline: str, compiled: Compiled, written: list[Path]) -> None:
+    """The summary of the work, on one screen but for what is asked for in addition."""
+    console = standard_error()
+    if wishes.verbose:
+        console.show(Text("tensors that stay float", style="bold"))
+        console.show(unquantized_table(compiled.coverage), "", wrap=False)
+    facts: list[Fact] = [
+        ("model", f"{task.job.label}, {file_size(model_bytes(Path(task.job.model), task.proto))}"),
+        ("pipeline", f"{pipeline} for {compiled.target.name}, {compiled.report.seconds:.1f} s"),
+        *coverage_summary(compiled.coverage),
+    ]
+    if compiled.coverage.unquantized and not wishes.verbose:
+        facts.append(("", Text("-v lists every float tensor with its reason", style="dim")))
+    console.show(facts_grid(facts))
+    for path in written:
+        line = Text.assemble(
+            ("wrote", "bold"), f"      {printable(str(path))}, {file_size(path.stat().st_size)}"
+        )
+        console.show(line, wrap=False)
+    for note in compiled.notes:
+        print_note(note)
