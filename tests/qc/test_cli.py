@@ -21,7 +21,7 @@ import onnx
 import pytest
 from support.models import parse
 
-from qc.cli import cli
+from qc.cli import cli, commands
 from qc.ir import lift
 from qc.ir.verify import verify
 from qc.passes import PassContext, Pipeline, registry, run_pipeline
@@ -375,6 +375,29 @@ def test_the_pass_in_the_guide_works(tmp_path: Path, monkeypatch: pytest.MonkeyP
     run_pipeline(Pipeline([cls()]), model, PassContext(verify=verify))
     relu = model.graph.ops()[-1]
     assert model.graph.op_inputs(relu)[0] is model.graph.inputs[0]
+
+
+def test_the_command_of_the_guide(qc, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    folder = Path(commands.__file__).parent
+    place = tmp_path / "commands"
+    place.mkdir()
+    for path in folder.glob("*.py"):
+        shutil.copy(path, place)
+    (place / "count_ops.py").write_text(re.findall(r"```python\n(.*?)```", guide, re.DOTALL)[1])
+    monkeypatch.setattr(cli, "folder", place)
+    monkeypatch.setattr(commands, "__path__", [str(place), str(folder)])
+    assert "Others:\n  count-ops         Count the ops of a model.\n" in qc("--help").out
+    assert qc("count-ops", MODEL).out.startswith("Conv 3\n")
+    assert qc("count-ops", MODEL, "--least", "3").out.count("\n") < qc("count-ops", MODEL).out.count("\n")
+    assert "'0' is not a number of at least 1" in qc("count-ops", MODEL, "--least", "0").err
+
+
+def test_the_target_of_the_guide(qc) -> None:
+    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    Path("toy.toml").write_text(re.findall(r"```toml\n(.*?)```", guide, re.DOTALL)[0])
+    result = qc(MODEL, "--data", DATA, "--target", "toy.toml")
+    assert result.code == 0 and "w8a8 for toy" in result.err
 
 
 def documented_commands() -> list[str]:
