@@ -70,7 +70,7 @@ def measure(path: Path) -> list[tuple[str, float]]:
     """Takes a model through everything but calibration in this very process; the peak after each step."""
     from qc.ir import lift
     from qc.ir.onnx.lower import lower
-    from qc.ir.verify import verify
+    from qc.ir.verifier import verify
     from qc.passes import PassContext, parse_pipeline
     from qc.passes.framework.target import load_target
 

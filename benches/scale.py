@@ -98,7 +98,7 @@ def run_passes(model: Any, watch: Stopwatch) -> onnx.ModelProto:
     """Times the passes of the default pipeline and the verification that follows each; the QDQ model."""
     from qc.ir.base.garbage import old_objects_spared
     from qc.ir.executor import Requests
-    from qc.ir.verify import verify
+    from qc.ir.verifier import verify
     from qc.passes import PassContext
     from qc.passes.framework.target import load_target
     from qc.runtime import OrtExecutor

@@ -114,7 +114,7 @@ class Compilation:
         """
         from onnx import ModelProto
 
-        from qc.ir.verify import verify
+        from qc.ir.verifier import verify
         from qc.passes import NullProgress, PassContext, Stage, run_pipeline
         from qc.runtime import Data, RecordedExecutor, load_data, model_inputs
 

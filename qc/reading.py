@@ -11,7 +11,7 @@ from qc.ir.errors import ModelError, UsageError
 from qc.ir.model import Model
 from qc.ir.onnx.lift import lift, load_model
 from qc.ir.onnx.screening import screen_model
-from qc.ir.verify import verify_input
+from qc.ir.verifier import verify_input
 from qc.passes.lower.insert_qdq import OLDEST_OPSET
 
 

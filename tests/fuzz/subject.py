@@ -15,7 +15,7 @@ from qc.ir.onnx.lift import lift, load_model
 from qc.ir.onnx.lower import lower, serialize
 from qc.ir.tensor_ref import TensorRef
 from qc.ir.text import print_model
-from qc.ir.verify import verify, verify_input
+from qc.ir.verifier import verify, verify_input
 from qc.passes import Stage, registry
 from qc.runtime import model_inputs, random_data
 from qc.runtime.data.inputs import free_dimensions

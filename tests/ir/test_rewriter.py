@@ -21,7 +21,7 @@ from qc.ir.onnx.lower import lower, serialize
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
 from qc.ir.text import print_model
-from qc.ir.verify import verify
+from qc.ir.verifier import verify
 
 
 def snapshot(model: Model) -> tuple[object, ...]:

@@ -16,7 +16,7 @@ from support.text import trip
 
 from qc.ir import lift
 from qc.ir.onnx.lower import lower, serialize
-from qc.ir.verify import verify
+from qc.ir.verifier import verify
 
 BACKEND = Path(onnx.__file__).parent / "backend" / "test" / "data"
 FIXTURES = Path(__file__).parents[1] / "fixtures"

@@ -10,7 +10,7 @@ from support.pipelines import PLACE, PREPARE, apply
 from qc.ir import lift
 from qc.ir.onnx.lower import lower, serialize
 from qc.ir.text import print_model
-from qc.ir.verify import verify
+from qc.ir.verifier import verify
 
 
 def chain(length: int) -> ModelProto:

@@ -17,7 +17,7 @@ from qc.ir.errors import ModelError, QcError
 from qc.ir.model import Model
 from qc.ir.onnx.lift import MAX_NESTING, lift
 from qc.ir.text import data_path, load_text, parse_model, print_parts, save_text
-from qc.ir.verify import verify_input
+from qc.ir.verifier import verify_input
 
 HEAD = 'model ir 10 opset "" 21'
 GRAPH = f"""{HEAD}

@@ -14,7 +14,7 @@ from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
-from qc.ir.verify import verify
+from qc.ir.verifier import verify
 
 # Two pairs that share scale and zero point; the second has two readers, and what it rounds is read elsewhere.
 SHARED_GRID = """g (float[4] x) => (float[4] y, float[4] z, float[4] r) <float s = {0.1}, uint8 p = {0}> {

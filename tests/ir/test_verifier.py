@@ -15,7 +15,7 @@ from qc.ir.model import Model
 from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, QuantSpec
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
-from qc.ir.verify import verify, verify_input
+from qc.ir.verifier import verify, verify_input
 
 MODEL = """g (float[2, 4] x, bool c, int64 i) => (float[2, 3] y, float[2, 3] z) <float[4, 3] w> {
     a = MatMul(x, w)

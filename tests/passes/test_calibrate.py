@@ -14,7 +14,7 @@ from support.placement import of_value, of_weight, reason, value
 from qc.ir.errors import DataError, ModelError, UsageError
 from qc.ir.model import Model
 from qc.ir.quant.spec import Encoding, QuantSpec
-from qc.ir.verify import verify
+from qc.ir.verifier import verify
 from qc.passes import PassContext, parse_pipeline, run_pipeline
 from qc.passes.framework.target import load_target
 from qc.runtime import OrtExecutor

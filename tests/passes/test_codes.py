@@ -21,7 +21,7 @@ from qc.ir.quant.spec import Quantizer, QuantSpec
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
 from qc.ir.text import parse_model, print_model
-from qc.ir.verify import verify
+from qc.ir.verifier import verify
 from qc.layers import layer_errors
 from qc.passes.quantize.calibration.ranges import weight_encoding
 from qc.passes.quantize.placement.parameters import round_parameters

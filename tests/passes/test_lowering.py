@@ -15,7 +15,7 @@ from qc.ir import lift
 from qc.ir.errors import ModelError, UsageError
 from qc.ir.quant.spec import Encoding, QuantSpec
 from qc.ir.quant_table import Site
-from qc.ir.verify import verify
+from qc.ir.verifier import verify
 from qc.passes import PassContext
 
 MATMUL = "g (float[1, 4] x) => (float[1, 2] y) <float[4, 2] w> { y = MatMul(x, w) }"

@@ -23,7 +23,7 @@ from support.models import parse
 
 from qc.cli import cli, commands
 from qc.ir import lift
-from qc.ir.verify import verify
+from qc.ir.verifier import verify
 from qc.passes import PassContext, Pipeline, registry, run_pipeline
 from qc.passes.framework.definition import check_definition
 from qc.runtime import open_session, run_session

@@ -10,7 +10,7 @@ from onnx import ModelProto
 
 from qc.ir import lift
 from qc.ir.model import Model
-from qc.ir.verify import verify
+from qc.ir.verifier import verify
 from qc.passes import PassContext, PipelineReport, parse_pipeline, run_pipeline
 from qc.passes.framework.target import load_target
 from qc.runtime import OrtExecutor, open_session, run_session

@@ -14,7 +14,7 @@ from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
 from qc.ir.quant.spec import Quantizer
 from qc.ir.quant_table import Site
-from qc.ir.verify import verify
+from qc.ir.verifier import verify
 
 
 def in_opset(model: Model, opset: int) -> Model:

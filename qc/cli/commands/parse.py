@@ -9,7 +9,7 @@ import qc
 from qc.ir.onnx.lower import lower
 from qc.ir.onnx.save import save_model
 from qc.ir.text import data_path, load_text
-from qc.ir.verify import verify_input
+from qc.ir.verifier import verify_input
 from qc.options import REQUIRED, argument, option
 from qc.report.words import count
 
