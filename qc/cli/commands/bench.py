@@ -59,7 +59,10 @@ class Bench(Command):
         self._check(jobs)
         found: dict[str, Benchmark] = {}
         with RichProgress(standard_error()) as progress:
-            tasks = [self._task(job) for job in jobs]
+            tasks = []
+            for job in jobs:
+                with _about(job.model, jobs):
+                    tasks.append(self._task(job))
             if not _has_data(jobs[0]) and not self.settings.quiet:
                 print_note("without --data, random numbers are used, which is enough to measure costs")
             for task in tasks:
