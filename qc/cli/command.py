@@ -121,12 +121,12 @@ def _parameter(
         _flags(field.name, declared),
         type=kind,
         metavar=declared.metavar,
-        default=default,
         required=is_required,
         multiple=several,
         envvar=declared.envvar,
         show_default=default not in (None, ()),
         help=declared.help,
+        **({} if is_required else {"default": default}),
     )
     made.bare = declared.bare
     return made
