@@ -117,6 +117,7 @@ def _parameter(
         return click.Argument(
             [field.name], type=kind, metavar=declared.metavar, nargs=many, required=is_required
         )
+    given_default: dict[str, Any] = {} if is_required else {"default": default}  # None counts as one
     made = _ClickOption(
         _flags(field.name, declared),
         type=kind,
@@ -126,7 +127,7 @@ def _parameter(
         envvar=declared.envvar,
         show_default=default not in (None, ()),
         help=declared.help,
-        **({} if is_required else {"default": default}),
+        **given_default,
     )
     made.bare = declared.bare
     return made
