@@ -381,7 +381,9 @@ def test_the_command_of_the_guide(qc, monkeypatch: pytest.MonkeyPatch, tmp_path:
     guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     folder = Path(commands.__file__).parent
     place = shutil.copytree(folder, tmp_path / "commands")
-    (place / "count_ops.py").write_text(re.findall(r"```python\n(.*?)```", guide, re.DOTALL)[1])
+    blocks = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    (command,) = [block for block in blocks if "class CountOps(Command)" in block]
+    (place / "count_ops.py").write_text(command)
     monkeypatch.setattr(cli, "folder", place)
     monkeypatch.setattr(commands, "__path__", [str(place), str(folder)])
     assert "Others:\n  count-ops         Count the ops of a model.\n" in qc("--help").out
