@@ -38,6 +38,18 @@ MAX_LINES = 400
 IR_FLOORS = ["errors", "base", "quant", "core", "facts", "onnx", "text"]
 # The floors of the passes likewise; "core" are the files in passes/ itself.
 PASS_FLOORS = ["framework", "encodings", "simplify", "lower", "quantize", "core"]
+# The floors of the front door: files and folders that stand side by side are one floor.
+FRONT_FLOORS = [
+    {"options", "reading", "progress", "named_pipelines", "coverage", "checking"},
+    {"diff"},
+    {"report"},
+    {"view"},
+    {"compilation", "compiled", "compiling", "dumped", "notes"},
+    {"layers", "sensitivity", "weights", "why", "explanation"},
+    {"search"},
+    {"compat"},
+    {"cli"},
+]
 
 
 def _sources(room: str) -> list[Path]:
@@ -133,6 +145,14 @@ def test_floors_of_a_room_use_only_those_before_them(room: str, floors: list[str
     for module, used in _import_graph(room).edges:
         if module != f"qc.{room}":  # which gives out what all floors have
             assert floor(used) <= floor(module), f"{module} imports {used}"
+
+
+def test_floors_of_the_front_door_use_only_those_before_them() -> None:
+    height = {name: number for number, floor in enumerate(FRONT_FLOORS) for name in floor}
+    for module, used in _import_graph("qc").edges:
+        if "qc" not in (module, used):  # which gives out what all floors have
+            floor, below = (height[name.split(".")[1]] for name in (module, used))
+            assert below <= floor, f"{module} imports {used}"
 
 
 @pytest.mark.parametrize("room", ALLOWED)
