@@ -11,19 +11,21 @@ from support.models import parse, random_feeds
 from support.pipelines import PLACE, apply, artifact, run_model
 
 import qc
+from qc.ir import lift
 from qc.ir.errors import UsageError
 from qc.ir.facts.weights import weights_of
 from qc.ir.graph import Value
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
 from qc.ir.quant.arithmetic import dequantize, quantize
-from qc.ir.quant.spec import Quantizer, QuantSpec
+from qc.ir.quant.spec import Encoding, Quantizer, QuantSpec
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
 from qc.ir.text import parse_model, print_model
 from qc.ir.verifier import verify
 from qc.layers import layer_errors
 from qc.passes.quantize.calibration.ranges import weight_encoding
+from qc.passes.quantize.layers.layer import Layer
 from qc.passes.quantize.placement.parameters import round_parameters
 from qc.runtime import expose_tensors
 
@@ -31,6 +33,13 @@ MODEL = """g (float[2, 4] x) => (float[2, 3] y) <float[4, 3] w, float[3] b, floa
     a = Gemm(x, w, b)
     r = Relu(a)
     y = MatMul(r, v)
+}"""
+
+CAPTURING = """g (float[2] x, bool c) => (float[2] y) <float[2] w = {1, 2}> {
+    y = If(c) <
+        then_branch = t () => (float[2] r) { r = Add(x, w) },
+        else_branch = e () => (float[2] u) { u = Abs(x) }
+    >
 }"""
 
 
@@ -182,6 +191,36 @@ def test_what_drops_them() -> None:
         rewriter.set_constant(value, np.zeros((4, 3), "f"))
         assert quantizer.codes is None and quantizer.encoding is not None
     assert quantizer.codes is before
+
+
+def test_other_numbers_for_one_user_drop_them() -> None:
+    model, _ = chosen()
+    quantizer = quantizer_of(model, "w")
+    gemm = next(iter(model.graph.ops()))
+    layer, rewriter = Layer.of(model, gemm), Rewriter(model)
+    assert layer is not None
+    with rewriter.action("a second user", gemm):
+        (x, _, b) = gemm.graph.op_inputs(gemm)
+        rewriter.add_op(gemm.graph, "Gemm", [x, value_of(model, "w"), b], ["unused"])
+    with rewriter.action("other numbers", gemm):
+        layer.with_matrix(rewriter, layer.matrix * 2)
+    assert layer.weight.quantizer is quantizer and quantizer.codes is None
+
+
+def test_other_numbers_for_what_a_body_reads_drop_them() -> None:
+    model = lift(parse(CAPTURING))
+    w = value_of(model, "w")
+    (inner,) = (value for graph in model.graphs() for value in graph.values() if value.captured is w)
+    ((op, port),) = inner.graph.uses(inner)
+    assert isinstance(port, int)
+    spec = QuantSpec.of("int8", symmetric=True)
+    quantizer = model.quant.place(Site(inner, op, port), spec, "test")
+    model.quant.calibrate(quantizer, Encoding(spec, np.float32(0.5), np.int32(0)), "test")
+    model.quant.choose_codes(quantizer, np.array([2, 5]), "test")
+    rewriter = Rewriter(model)
+    with rewriter.action("other numbers", op):
+        rewriter.set_constant(w, np.array([8, 9], np.float32))
+    assert quantizer.codes is None and quantizer.encoding is not None
 
 
 def test_what_cannot_have_codes() -> None:

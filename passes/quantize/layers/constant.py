@@ -81,6 +81,7 @@ class Constant:
         own = rewriter.add_constant(self.op.graph, array, name)
         rewriter.set_input(self.op, self.port, own)
         quant = self.model.quant
+        quant.drop_codes(own, "other numbers")
         if held is not None and quant.of_use(own, self.op, self.port) is None:
             quant.place(Site(own, self.op, self.port), held, f"{self.op.label} has numbers of its own")
         if read is not None:
