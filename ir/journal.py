@@ -97,7 +97,7 @@ class Journal:
 
     def act(self, remark: Remark) -> Remark:
         """Records an action that is about to happen, and gives it its number; LimitReached if it may not."""
-        if self.limit is not None and self.action_count >= self.limit:
+        if self.limit is not None and (self.stopped or self.action_count >= self.limit):
             self.stopped = True
             raise LimitReached
         self.action_count += 1

@@ -73,6 +73,17 @@ def test_nothing_happens_beyond_the_limit(model: Model) -> None:
     assert len(model.quant) == 0 and model.journal.action_count == 1 and model.journal.stopped
 
 
+def test_what_stops_inside_an_action_stops_all_that_follow(model: Model) -> None:
+    model.journal.limit = 1
+    op = next(iter(model.graph.ops()))
+    with pytest.raises(LimitReached), Rewriter(model).action("two in one", op):
+        place(model, "x")
+    assert model.journal.action_count == 0 and model.journal.stopped
+    with pytest.raises(LimitReached):
+        place(model, "y")
+    assert len(model.quant) == 0 and model.journal.remarks == []
+
+
 def test_a_trial_is_not_limited_and_leaves_no_remark(model: Model) -> None:
     model.journal.limit = 0
     with Rewriter(model).trial():
