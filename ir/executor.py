@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, Self, runtime_checkable
+from typing import Literal, Protocol, Self, get_args, runtime_checkable
 
 import numpy as np
 import onnx
@@ -33,6 +33,9 @@ class Patches:
         pads: before each spatial axis, then after each; empty for 0.
         group: how many groups the channels are divided into.
         auto_pad: ``NOTSET``, ``VALID``, ``SAME_UPPER`` or ``SAME_LOWER``.
+
+    Raises:
+        UsageError: no kernel has these numbers.
     """
 
     kernel: tuple[int, ...]
@@ -42,7 +45,17 @@ class Patches:
     group: int = 1
     auto_pad: str = "NOTSET"
 
+    def __post_init__(self) -> None:
+        axes = len(self.kernel)
+        lengths = (len(self.strides), axes), (len(self.dilations), axes), (len(self.pads), 2 * axes)
+        least = min((*self.kernel, *self.strides, *self.dilations, self.group), default=0)
+        if least < 1 or not axes or any(given not in (0, needed) for given, needed in lengths):
+            raise UsageError(f"{self} are of no convolution: strides, dilations and pads fit the kernel")
+        if self.auto_pad not in _AUTO_PADS:
+            raise UsageError(f"auto_pad is one of {', '.join(_AUTO_PADS)}, not '{self.auto_pad}'")
 
+
+_AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 Kind = Literal["range", "histogram", "moments", "gram"]
 
 
@@ -60,7 +73,8 @@ class Observation:
         patches: the features of a Gram matrix are those of patches.
 
     Raises:
-        UsageError: a histogram with an axis, a Gram matrix without features, or patches for something else.
+        UsageError: a kind that does not exist, an axis below 0, a histogram with an axis, a Gram matrix
+            without features, or patches for something else.
     """
 
     kind: Kind = "range"
@@ -68,6 +82,10 @@ class Observation:
     patches: Patches | None = None
 
     def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise UsageError(f"an observation is one of {', '.join(get_args(Kind))}, not '{self.kind}'")
+        if self.axis is not None and self.axis < 0:
+            raise UsageError(f"the axis of an observation is counted from 0, not {self.axis}")
         if self.kind == "histogram" and self.axis is not None:
             raise UsageError("a histogram is of a whole tensor; observe ranges along an axis beside it")
         if self.kind == "gram" and (self.axis is None) == (self.patches is None):

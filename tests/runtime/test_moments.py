@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -27,6 +28,30 @@ SINGLE = OrtExecutor(threads=1)
 @pytest.fixture(scope="module")
 def digits() -> ModelProto:
     return onnx.load(FIXTURES / "digits_cnn.onnx")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ({"kernel": (3, 3), "strides": (1,)}, "of no convolution"),
+        ({"kernel": (3, 3), "pads": (1, 1)}, "of no convolution"),
+        ({"kernel": (3, 0)}, "of no convolution"),
+        ({"kernel": ()}, "of no convolution"),
+        ({"kernel": (3, 3), "group": 0}, "of no convolution"),
+        ({"kernel": (3, 3), "auto_pad": "SAME"}, "auto_pad is one of NOTSET, .*, not 'SAME'"),
+    ],
+)
+def test_patches_of_no_convolution_are_refused(numbers: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Patches(**numbers)
+
+
+def test_what_is_no_observation_is_refused() -> None:
+    kind: Any = "grm"
+    with pytest.raises(UsageError, match="one of range, histogram, moments, gram, not 'grm'"):
+        Observation(kind, axis=1)
+    with pytest.raises(UsageError, match="counted from 0, not -1"):
+        Observation("gram", axis=-1)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +188,7 @@ def test_neither_threads_nor_instruction_sets_change_a_bit(x: np.ndarray, observ
 
 
 def test_a_window_that_does_not_fit_is_an_error() -> None:
-    for patches in (Patches((3,)), Patches((3, 3), group=2), Patches((3, 3), strides=(0, 1))):
+    for patches in (Patches((3,)), Patches((3, 3), group=2)):
         with pytest.raises(ModelError, match="does not fit a tensor of shape"):
             observed(np.zeros((1, 3, 8, 8), np.float32), Observation("gram", patches=patches))
 
