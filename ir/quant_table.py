@@ -238,7 +238,7 @@ class QuantTable:
             self._change(quantizer, codes=codes.astype(np.int32))
 
     def drop_codes(self, value: Value, reason: str) -> None:
-        """Forgets the codes that were chosen for a constant, which gets other numbers; also those in bodies."""
+        """Forgets the codes that were chosen for a constant, also in bodies; it gets other numbers."""
         for quantizer in [one for one in self.quantizers() if one.codes is not None]:
             if self.sites_of(quantizer)[0].value.original is not value:  # with codes it has but one constant
                 continue

@@ -11,7 +11,7 @@ import numpy as np
 from annotated_types import Ge
 
 from qc.ir.errors import DataError
-from qc.ir.executor import Feed, Observation
+from qc.ir.executor import Feed
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
 from qc.ir.quant_table import Site
@@ -56,6 +56,8 @@ class CorrectBias(Pass):
         layers = [
             one for one in layers_of(model) if one.bias is not None and one.weight.quantizer is not None
         ]
+        if not layers:
+            return
         _make_own_biases(model, layers, context.target)
         means = _float_means(model, layers, feeds, context)
         with simulated(model) as simulation:
@@ -64,7 +66,10 @@ class CorrectBias(Pass):
         rewriter = Rewriter(model)
         for layer, bias in context.track(_biases(layers), "correcting", len(layers)):
             result, stored = names[layer]
-            shift = _mean(segments.tensors([result])[result], layer.output_axis) - means[layer]
+            sums = [_sums(array, layer.output_axis) for array in segments.tensors([result])[result]]
+            shift = _mean(sums) - means[layer]
+            if not np.isfinite(shift).all():
+                raise DataError(f"{user}: '{layer.result.name}' becomes NaN or infinite on the data")
             with rewriter.action("correct bias", layer.op):
                 layer.add_to_bias(rewriter, -shift)
             segments.replace(stored, bias.rounded(bias.array))
@@ -97,17 +102,22 @@ def _make_own_biases(model: Model, layers: list[Layer], target: Target | None) -
 def _float_means(
     model: Model, layers: list[Layer], feeds: list[Feed], context: PassContext
 ) -> dict[Layer, np.ndarray]:
-    """The mean of each channel of the results in the float model; float64."""
-    requests = {layer: (layer.result.name, Observation("moments", layer.output_axis)) for layer in layers}
-    executor = context.required_executor()
-    asked = {name: (observation,) for name, observation in requests.values()}
-    found = executor.observe(lower(model), asked, feeds, base_dir=model.base_dir)
-    return {layer: found[request].mean() for layer, request in requests.items()}
+    """The mean of each channel of the results in the float model; float64.
+
+    The model is run, since statistics that were recorded for calibration do not have them.
+    """
+    names = list(dict.fromkeys(layer.result.name for layer in layers))
+    runs = context.required_executor().run(lower(model), feeds, names, base_dir=model.base_dir)
+    found = [{layer: _sums(run[layer.result.name], layer.output_axis) for layer in layers} for run in runs]
+    return {layer: _mean([one[layer] for one in found]) for layer in layers}
 
 
-def _mean(arrays: Sequence[np.ndarray], axis: int) -> np.ndarray:
+def _sums(array: np.ndarray, axis: int) -> tuple[np.ndarray, int]:
+    """The sum of each channel, float64, and of how many elements."""
+    others = tuple(index for index in range(array.ndim) if index != axis)
+    return array.sum(axis=others, dtype=np.float64), array.size // max(array.shape[axis], 1)
+
+
+def _mean(sums: Sequence[tuple[np.ndarray, int]]) -> np.ndarray:
     """The mean of each channel over several arrays; float64."""
-    others = [tuple(i for i in range(array.ndim) if i != axis) for array in arrays]
-    sums = sum(array.sum(axis=rest, dtype=np.float64) for array, rest in zip(arrays, others, strict=True))
-    count = sum(array.size for array in arrays)
-    return np.asarray(sums * np.size(sums) / count if count else sums)
+    return np.sum([total for total, _ in sums], axis=0) / max(sum(count for _, count in sums), 1)

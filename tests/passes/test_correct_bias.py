@@ -8,10 +8,11 @@ import pytest
 from support.models import parse, random_feeds
 from support.pipelines import PLACE, Feeds, apply, artifact, run_model
 
+import qc
 from qc.ir.errors import DataError
 from qc.ir.model import Model
 from qc.passes import PassContext
-from qc.runtime import expose_tensors
+from qc.runtime import OrtExecutor, expose_tensors
 
 INT4 = PLACE.replace("insert-quantizers", "insert-quantizers{weight=int4}")
 CHAIN = """g (float[4, 3, 8, 8] x) => (float[4, 2, 8, 8] y)
@@ -131,6 +132,24 @@ def test_what_is_not_quantized_is_left_alone() -> None:
 def test_it_needs_data() -> None:
     with pytest.raises(DataError, match="pass 'correct-bias' needs calibration data"):
         apply(f"{INT4},correct-bias", parse(CHAIN), "npu", [])
+
+
+def test_recorded_statistics_do() -> None:
+    source = parse(CHAIN)
+    feeds = list(random_feeds(source, 3))
+    passes = f"{INT4},calibrate,correct-bias{{samples=2}},to-simulation"
+    recorded = qc.observe(source, passes, data=feeds, target="npu")
+    plain = qc.compile(source, passes, data=feeds, target="npu")
+    assert qc.compile(source, passes, data=feeds, target="npu", statistics=recorded).model == plain.model
+
+
+def test_biases_do_not_become_nan() -> None:
+    source = parse(CHAIN)
+    feeds = list(random_feeds(source, 3))
+    feeds[1]["x"][:] = 1e38
+    passes = f"{INT4},calibrate,correct-bias,to-simulation"
+    with pytest.raises(DataError, match="pass 'correct-bias': 'c' becomes NaN or infinite on the data"):
+        qc.compile(source, passes, data=feeds, target="npu", executor=OrtExecutor(allow_nonfinite=True))
 
 
 def test_only_so_many_samples_are_used() -> None:
