@@ -168,7 +168,9 @@ class _Run:
     def _execute(self, step: Pass, entry: StepReport) -> None:
         journal = self.model.journal
         journal.pass_name = step.name
-        if step.stage == Stage.LOWER and journal.stopped:
+        if journal.stopped and step.stage != Stage.LOWER:
+            return  # it can do nothing any more, and may not expect what a limit left half done
+        if journal.stopped:
             self.model.quant.drop_open()
         try:
             step.run(self.model, self.context)

@@ -52,3 +52,20 @@ def test_every_prefix_is_valid(target: str) -> None:
             run_session(open_session(part.model, threads=1), feeds[0]), expected, strict=True
         ):
             assert np.abs(result - wanted).max() <= 0.1 * np.abs(wanted).max()
+
+
+def test_passes_behind_the_limit_do_not_meet_what_it_left() -> None:
+    model = model_with_variances()
+    feeds = random_feeds(model, 2)
+    passes = "match-supergroups,insert-quantizers,calibrate,correct-bias,insert-qdq"
+    whole = qc.compile(model, passes, data=feeds, threads=1)
+    journal = [str(remark) for remark in whole.ir.journal.actions()]
+    for limit in range(len(journal) + 1):
+        part = qc.compile(model, passes, data=feeds, action_limit=limit, allow_unquantized=True, threads=1)
+        assert [str(remark) for remark in part.ir.journal.actions()] == journal[
+            : len(part.ir.journal.actions())
+        ]
+        assert (
+            len(part.ir.journal.actions()) >= limit - 4
+        )  # those inside an action come with it or not at all
+        open_session(part.model, threads=1)
