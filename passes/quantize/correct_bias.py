@@ -59,7 +59,7 @@ class CorrectBias(Pass):
         if not layers:
             return
         _make_own_biases(model, layers, context.target)
-        means = _float_means(model, layers, feeds, context)
+        floats = _float_means(model, layers, feeds, context)
         with simulated(model) as simulation:
             names = {layer: (layer.result.name, bias.constant.name) for layer, bias in _biases(layers)}
         segments = context.required_executor().segments(simulation, feeds, base_dir=model.base_dir)
@@ -67,11 +67,11 @@ class CorrectBias(Pass):
         for layer, bias in context.track(_biases(layers), "correcting", len(layers)):
             result, stored = names[layer]
             sums = [_sums(array, layer.output_axis) for array in segments.tensors([result])[result]]
-            shift = _mean(sums) - means[layer]
-            if not np.isfinite(shift).all():
+            means = floats[layer], _mean(sums)
+            if not np.isfinite(means).all():
                 raise DataError(f"{user}: '{layer.result.name}' becomes NaN or infinite on the data")
             with rewriter.action("correct bias", layer.op):
-                layer.add_to_bias(rewriter, -shift)
+                layer.add_to_bias(rewriter, means[0] - means[1])
             segments.replace(stored, bias.rounded(bias.array))
         calibrate_biases(model)
 
@@ -115,9 +115,11 @@ def _float_means(
 def _sums(array: np.ndarray, axis: int) -> tuple[np.ndarray, int]:
     """The sum of each channel, float64, and of how many elements."""
     others = tuple(index for index in range(array.ndim) if index != axis)
-    return array.sum(axis=others, dtype=np.float64), array.size // max(array.shape[axis], 1)
+    with np.errstate(invalid="ignore"):  # infinities of both signs, which are refused later
+        return array.sum(axis=others, dtype=np.float64), array.size // max(array.shape[axis], 1)
 
 
 def _mean(sums: Sequence[tuple[np.ndarray, int]]) -> np.ndarray:
     """The mean of each channel over several arrays; float64."""
-    return np.sum([total for total, _ in sums], axis=0) / max(sum(count for _, count in sums), 1)
+    with np.errstate(invalid="ignore"):
+        return np.sum([total for total, _ in sums], axis=0) / max(sum(count for _, count in sums), 1)

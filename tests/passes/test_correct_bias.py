@@ -101,6 +101,15 @@ def test_products() -> None:
     assert [op.op_type for op in model.graph.ops()] == ["MatMul", "Add", "Gemm", "MatMul"]
 
 
+def test_what_adds_axes_to_a_product_is_no_bias() -> None:
+    source = parse("""g (float[2, 4] x) => (float[1, 2, 3] y) <float[4, 3] w, float[1, 1, 3] b> {
+        a = MatMul(x, w)
+        y = Add(a, b)
+    }""")
+    model = corrected(source, list(random_feeds(source, 2)))[0]
+    assert not any(remark.reason == "correct bias" for remark in model.journal.remarks)
+
+
 def test_a_bias_of_two_layers_becomes_two() -> None:
     source = parse("""g (float[2, 3, 6, 6] x) => (float[2, 3, 6, 6] y)
         <float[3, 3, 1, 1] v, float[3] b, float[3, 3, 1, 1] w> {

@@ -51,10 +51,10 @@ class Layer:
             return cls(op, where, op.attribute("group", 1), 1, 1, bias)
         if op.is_type("Gemm") and rank == 2:
             beta = op.attribute("beta", 1.0)
-            bias = bias if beta and _is_vector(bias, shape[-1]) else None
+            bias = bias if beta and _is_vector(bias, shape) else None
             return cls(op, where, 1, 0 if op.attribute("transA", 0) else 1, 1, bias)
         if op.is_type("MatMul") and rank == 2:
-            return cls(op, where, 1, last, last, _addend(model, result, shape[-1]))
+            return cls(op, where, 1, last, last, _addend(model, result, shape))
         return None
 
     @property
@@ -133,19 +133,21 @@ def layers_of(model: Model) -> list[Layer]:
     return [layer for op in model.graph.ops() if (layer := Layer.of(model, op)) is not None]
 
 
-def _addend(model: Model, product: Value, channels: int | str | None) -> Constant | None:
+def _addend(model: Model, product: Value, shape: tuple[int | str | None, ...]) -> Constant | None:
     """The constant that is added to a product, and to nothing else that reads it."""
     uses = product.graph.uses(product)
     if len(uses) != 1 or not uses[0].op.is_type("Add") or product.graph.is_output(product):
         return None
     add = uses[0].op
     found = Constant.at(model, add, 1 if uses[0].port == 0 else 0)
-    return found if found is not None and found.value is not None and _is_vector(found, channels) else None
+    return found if found is not None and found.value is not None and _is_vector(found, shape) else None
 
 
-def _is_vector(bias: Constant | None, channels: int | str | None) -> bool:
-    """Whether there is no bias yet, or one with a number for each channel along the last axis."""
+def _is_vector(bias: Constant | None, shape: tuple[int | str | None, ...]) -> bool:
+    """Whether there is no bias yet, or one with a number for each channel along the last axis of a result."""
     if bias is None or bias.value is None:
         return bias is not None
     data = constant_data(bias.value)
-    return data is not None and data.size == channels and data.shape[-1:] == (channels,)
+    if data is None or len(data.shape) > len(shape):  # of a higher rank, it would give the result more axes
+        return False
+    return data.size == shape[-1] and data.shape[-1:] == shape[-1:]
