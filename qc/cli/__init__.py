@@ -6,38 +6,10 @@ codes are those of :mod:`qc.ir.errors`, and 130 after an interrupt, 141 after a 
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
-import click
-
-from qc.ir.errors import QcError, nearest
-
-from .group import MainGroup, PipeClosedError
-
-__all__ = ["cli", "main"]
-
 INTERRUPTED = 130
-PIPE_CLOSED = 141
-DEFECT = 6
-
-# The order of the help; a command that is not named here comes last.
-SECTIONS = {
-    "Quantize": ["compile", "observe", "merge-statistics"],
-    "Judge the result": ["eval", "bench", "check", "sensitivity", "diff"],
-    "Look inside": ["inspect", "view", "why", "weights", "print", "parse", "explain-match"],
-    "Encodings and configurations of AIMET": ["encodings", "explain-config", "convert-config"],
-    "Find what goes wrong": ["bisect", "reduce", "repro"],
-    "Learn": ["help", "list-passes", "list-pipelines", "list-targets", "list-supergroups"],
-}
-
-cli = MainGroup(
-    f"{__name__}.commands",
-    help="qc is a quantization compiler for ONNX: it takes a float model and gives back a quantized one.",
-    default="compile",
-    sections=SECTIONS,
-)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,71 +19,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     traceback comes before it.
     """
     try:
-        given = sys.argv[1:] if arguments is None else list(arguments)
-        code = cli.main(given, "qc", standalone_mode=False, obj=given)
-    except PipeClosedError:
-        _silence_closed_pipe()
-        return PIPE_CLOSED
-    except (click.Abort, KeyboardInterrupt):
+        from .run import run  # takes a moment, and an interrupt then ends in a word, too
+
+        return run(sys.argv[1:] if arguments is None else list(arguments))
+    except KeyboardInterrupt:
         sys.stderr.write("qc: error: interrupted\n")
         return INTERRUPTED
-    except Exception as error:
-        return _tell(error)
-    return code if isinstance(code, int) else 0
-
-
-def _tell(error: Exception) -> int:
-    """Says what went wrong; the exit code."""
-    from qc.coverage import CoverageError
-    from qc.report.coverage import coverage_summary
-    from qc.report.terminal import facts_grid
-
-    from .output import print_error, print_note, print_traceback, standard_error
-
-    if os.environ.get("QC_TRACEBACK"):
-        print_traceback()
-    if isinstance(error, CoverageError):
-        standard_error().show(facts_grid(coverage_summary(error.coverage)))
-    sentence, code = _explain(error)
-    print_error(sentence)
-    for note in getattr(error, "__notes__", ()):
-        print_note(note)
-    return code
-
-
-def _silence_closed_pipe() -> None:
-    """Keeps Python from complaining at exit that it cannot flush what nobody reads."""
-    devnull = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except BrokenPipeError:
-            os.dup2(devnull, stream.fileno())
-
-
-def _explain(error: Exception) -> tuple[str, int]:
-    """The sentence for an error and its exit code."""
-    if isinstance(error, QcError):
-        return str(error), error.exit_code
-    if isinstance(error, click.ClickException):
-        return _usage_sentence(error), QcError.exit_code
-    if isinstance(error, OSError) and error.strerror:
-        place = f" at '{error.filename}'" if error.filename is not None else ""
-        return f"the operating system refused{place}: {error.strerror}", QcError.exit_code
-    detail = " ".join(str(error).split())
-    return (
-        f"qc failed with {type(error).__name__}{': ' if detail else ''}{detail}; this is a defect of qc, "
-        "please report it with the command and what it prints with QC_TRACEBACK=1 in the environment"
-    ), DEFECT
-
-
-def _usage_sentence(error: click.ClickException) -> str:
-    """Click's message in the form of qc's own: one sentence that begins small and ends without a period."""
-    message = " ".join(error.format_message().split()).rstrip(".")
-    if isinstance(error, click.NoSuchOption):  # worded differently by every version of click
-        name = error.option_name
-        message = f"no such option '{name}'{nearest(name, list(error.possibilities or []))}"
-    path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "qc"
-    if path == f"qc {cli.default}":
-        path = "qc"
-    return f"{message[:1].lower()}{message[1:]}; '{path} --help' shows how it is used"

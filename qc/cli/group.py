@@ -31,6 +31,19 @@ class FolderGroup(click.Group):
         self.package = package
         self.folder = Path(str(importlib.import_module(package).__file__)).parent
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Without arguments, shows the help."""
+        return super().parse_args(ctx, args or ["--help"])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is named first; raises click's UsageError if there is none."""
+        names = self.list_commands(ctx)
+        if args[0] not in names:
+            raise click.UsageError(f"no such command '{args[0]}'{nearest(args[0], names)}", ctx)
+        return super().resolve_command(ctx, args)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, in the order of the alphabet."""
         files = [path.stem for path in self.folder.glob("[a-z]*.py")]
@@ -67,12 +80,11 @@ class MainGroup(FolderGroup):
         self.sections = sections
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Puts the name of the default command where none is named; without arguments, shows the help."""
-        first = args[0] if args else "--help"
-        if first not in (*self.list_commands(ctx), *ctx.help_option_names):
-            self._refuse_misspelt(first, self.list_commands(ctx))
+        """Puts the name of the default command where none is named."""
+        if args and args[0] not in (*self.list_commands(ctx), *ctx.help_option_names):
+            self._refuse_misspelt(args[0], self.list_commands(ctx))
             args = [self.default, *args]
-        return super().parse_args(ctx, args or ["--help"])
+        return super().parse_args(ctx, args)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """The command, imported now; the default one has the options of the group, too."""

@@ -32,7 +32,7 @@ def write_reproducer(
     """Writes a reproducer of a compilation that ended in a defect, and tries whether it fails again.
 
     The folder appears when it is complete. If it exists already, a number is appended to its name. It holds
-    what :meth:`qc.search.Compilation.dump` writes, the text of the model just before the failing pass, and
+    what :meth:`qc.Compilation.dump` writes, the text of the model just before the failing pass, and
     what failed in ``reproducer.json``.
 
     Args:

@@ -21,7 +21,8 @@ import onnx
 import pytest
 from support.models import parse
 
-from qc.cli import cli, commands
+from qc.cli import commands
+from qc.cli.run import cli
 from qc.ir import lift
 from qc.ir.verifier import verify
 from qc.passes import PassContext, Pipeline, registry, run_pipeline
@@ -322,9 +323,10 @@ def test_a_closed_pipe_is_no_disaster(qc) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of a terminal as POSIX has them")
-def test_an_interrupt_while_the_command_starts(tmp_path: Path) -> None:
-    """The first module that qc needs and that is not there yet takes for ever to import."""
-    (tmp_path / "onnx.py").write_text("import pathlib, time\npathlib.Path('begun').touch()\ntime.sleep(60)\n")
+@pytest.mark.parametrize("slow", ["click", "onnx"])
+def test_an_interrupt_while_the_command_starts(tmp_path: Path, slow: str) -> None:
+    """A module that qc needs takes for ever to import."""
+    (tmp_path / f"{slow}.py").write_text("import pathlib, time\npathlib.Path('begun').touch()\ntime.sleep(60)\n")
     process = subprocess.Popen(
         [sys.executable, "-m", "qc.cli", "list-targets"],
         stderr=subprocess.PIPE,
@@ -336,7 +338,14 @@ def test_an_interrupt_while_the_command_starts(tmp_path: Path) -> None:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=60)
-    assert (process.returncode, told) == (130, "\nqc: error: interrupted\n")  # below the ^C of the terminal
+    assert (process.returncode, told.strip()) == (130, "qc: error: interrupted")
+
+
+def test_a_group_of_commands_shows_its_help_and_what_is_nearly_the_word(qc) -> None:
+    assert (shown := qc("encodings")).code == 0 and "convert  Write a file in another version." in shown.out
+    assert shown.out == qc("encodings", "--help").out
+    wrong = qc("encodings", "chek", "a", "b")
+    assert wrong.code == 2 and "no such command 'chek' (did you mean 'check'?); 'qc enc" in wrong.err
 
 
 def test_an_interrupt(qc, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,8 @@ from click.testing import CliRunner
 from support.graph_text import build_model
 from support.models import random_feeds
 
-from qc.cli import cli, main
+from qc.cli import main
+from qc.cli.run import cli
 
 CONFIG = {
     "defaults": {
