@@ -326,7 +326,9 @@ def test_a_closed_pipe_is_no_disaster(qc) -> None:
 @pytest.mark.parametrize("slow", ["click", "onnx"])
 def test_an_interrupt_while_the_command_starts(tmp_path: Path, slow: str) -> None:
     """A module that qc needs takes for ever to import."""
-    (tmp_path / f"{slow}.py").write_text("import pathlib, time\npathlib.Path('begun').touch()\ntime.sleep(60)\n")
+    (tmp_path / f"{slow}.py").write_text(
+        "import pathlib, time\npathlib.Path('begun').touch()\ntime.sleep(60)\n"
+    )
     process = subprocess.Popen(
         [sys.executable, "-m", "qc.cli", "list-targets"],
         stderr=subprocess.PIPE,
