@@ -80,12 +80,13 @@ class QdqReader:
         axis, block_size = op.attribute("axis", 1), op.attribute("block_size", 0)
         if shape is not None and -len(shape) <= axis < 0:
             axis += len(shape)
-        channels = shape[axis] if shape is not None and axis < len(shape) else None
+        channels = shape[axis] if shape is not None and 0 <= axis < len(shape) else None
         codes = _code_type(op, x, zero_point)
         given = _Given(_original(scale), _original(zero_point), axis, block_size, channels == 1, codes)
         if given not in self._encodings:
             self._encodings[given] = _encoding(given)
-        return self._encodings[given]
+        found = self._encodings[given]
+        return found if found is None or shape is None or _fits(found, shape) else None
 
     def _read(self, op: Op) -> tuple[Value, Quantization] | None:
         if op.domain == "qc" and op.op_type == "FakeQuantize":
@@ -148,6 +149,21 @@ def _encoding(given: _Given) -> Encoding | None:
         return Encoding(spec, numbers, zeros)
     except (UsageError, ValueError):  # a type, scale or shape that qc does not know
         return None
+
+
+def _fits(encoding: Encoding, shape: tuple[int | str | None, ...]) -> bool:
+    """Whether a tensor has the axis of a grid, and a channel for each scale."""
+    granularity = encoding.spec.granularity
+    if isinstance(granularity, PerTensor):
+        return True
+    if not 0 <= granularity.axis < len(shape):
+        return False
+    channels = shape[granularity.axis]
+    return (
+        isinstance(granularity, PerBlock)
+        or not isinstance(channels, int)
+        or encoding.scale.shape == (channels,)
+    )
 
 
 def _numbers(value: Value | None) -> np.ndarray | None:

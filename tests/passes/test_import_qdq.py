@@ -214,6 +214,14 @@ def test_all_that_read_grids_read_the_same(scale: str, zero: str, axis: int, spe
     assert quantizers(model) == {"x": spec}
 
 
+@pytest.mark.parametrize(("scales", "axis"), [(4, 7), (4, -5), (3, 2), (2, 1)])
+def test_grids_that_do_not_fit_the_tensor_are_not_read(scales: int, axis: int) -> None:
+    numbers = ", ".join(["1"] * scales)
+    scale, zero = f"float[{scales}] s = {{{numbers}}}", f"int8[{scales}] z = {{{numbers}}}"
+    model = parse(GRIDS.format(scale=scale, zero=zero, axis=axis))
+    assert read_by_diff(model) == {} and quantizers(model) == {}
+
+
 def test_grids_in_constant_ops_are_read_and_leave_nothing_behind() -> None:
     model = parse("""g (float[2, 4] x) => (float[2, 3] y) {
         s = Constant<value = float {0.5}>()
