@@ -40,6 +40,9 @@ class _Placed(NamedTuple):
     quantizer: Quantizer
 
 
+_Numbered = dict[int, Site]  # what is taken back comes in at the end, so that only the numbers tell the order
+
+
 class QuantTable:
     """Site to quantizer. Two sites are tied if they hold the same object. Decisions go to the journal.
 
@@ -50,8 +53,8 @@ class QuantTable:
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
         self._by_site: dict[Site, _Placed] = {}
-        self._sites: dict[int, set[Site]] = {}
-        self._touching: dict[Value | Op, set[Site]] = {}
+        self._sites: dict[int, _Numbered] = {}  # by quantizer
+        self._touching: dict[Value | Op, _Numbered] = {}
         self._skipped: dict[int, str] = {}
         self._numbers = count()
         self._last_id = 0
@@ -96,18 +99,18 @@ class QuantTable:
 
     def sites(self) -> list[Site]:
         """All quantized sites in the order in which they were placed."""
-        return self._in_order(self._by_site)
+        return sorted(self._by_site, key=lambda site: self._by_site[site].number)
 
     def sites_of(self, quantizer: Quantizer) -> list[Site]:
         """The sites that hold ``quantizer``."""
-        return self._in_order(self._sites.get(quantizer.id, ()))
+        return _in_order(self._sites.get(quantizer.id))
 
     def sites_on(self, payload: Value | Op) -> list[Site]:
         """The quantized sites of a value or an op, in the order in which they were placed.
 
         Those of a value are itself and its uses, those of an op its inputs.
         """
-        return self._in_order(self._touching.get(payload, ()))
+        return _in_order(self._touching.get(payload))
 
     def touches(self, payload: Value | Op) -> bool:
         """Whether a site is on this value or on an input of this op."""
@@ -115,7 +118,8 @@ class QuantTable:
 
     def quantizers_on(self, value: Value) -> Iterator[Quantizer]:
         """The quantizers at the sites of ``value``, in the order in which these were placed."""
-        return (self._by_site[site].quantizer for site in self.sites_on(value))
+        sites = self._touching.get(value, {})
+        return (self._by_site[sites[number]].quantizer for number in sorted(sites))
 
     def quantizers(self) -> list[Quantizer]:
         """All quantizers in use, by id."""
@@ -300,22 +304,19 @@ class QuantTable:
 
     def _hold(self, site: Site, placed: _Placed) -> None:
         self._by_site[site] = placed
-        self._sites.setdefault(placed.quantizer.id, set()).add(site)
+        self._sites.setdefault(placed.quantizer.id, {})[placed.number] = site
         for payload in _touched(site):
-            self._touching.setdefault(payload, set()).add(site)
+            self._touching.setdefault(payload, {})[placed.number] = site
 
     def _release(self, site: Site) -> _Placed:
         placed = self._by_site.pop(site)
-        self._sites[placed.quantizer.id].remove(site)
+        del self._sites[placed.quantizer.id][placed.number]
         for payload in _touched(site):
-            self._touching[payload].remove(site)
+            del self._touching[payload][placed.number]
         return placed
 
     def _move(self, old: Site, new: Site) -> None:
         self._hold(new, self._release(old))
-
-    def _in_order(self, sites: Iterable[Site]) -> list[Site]:
-        return sorted(sites, key=lambda site: self._by_site[site].number)
 
     def _action_on(
         self, kind: str, quantizer: Quantizer, reason: str, asked_by: str = ""
@@ -331,3 +332,7 @@ class QuantTable:
 
 def _touched(site: Site) -> tuple[Value | Op, ...]:
     return (site.value,) if site.op is None else (site.value, site.op)
+
+
+def _in_order(sites: _Numbered | None) -> list[Site]:
+    return [sites[number] for number in sorted(sites)] if sites else []
