@@ -183,7 +183,7 @@ class QuantTable:
                 continue
             if other.frozen or keep.frozen:
                 raise UsageError(f"{theirs[0]} cannot be tied: one of the quantizers is frozen")
-            for one, site in ((keep, theirs[0]), (other, self.sites_of(keep)[0])):
+            for one, site in ((keep, theirs[0]), (other, self._first_site(keep))):
                 if one.codes is not None:
                     self._check_is_alone(one, site.value)
             if (other.spec.format, other.spec.granularity) != (keep.spec.format, keep.spec.granularity):
@@ -225,7 +225,7 @@ class QuantTable:
             UsageError: the quantizer has no integer grid yet, or is not that of one constant alone; or the
                 codes are not in its shape, or not on the grid.
         """
-        site = self.sites_of(quantizer)[0]
+        site = self._first_site(quantizer)
         values = {site.value.original for site in self.sites_of(quantizer)}
         const = site.value.original.const
         if quantizer.encoding is None or const is None or len(values) > 1:
@@ -322,7 +322,13 @@ class QuantTable:
         self, kind: str, quantizer: Quantizer, reason: str, asked_by: str = ""
     ) -> AbstractContextManager[Remark]:
         """An action on a quantizer, named after its first site."""
-        return self._action(kind, self.sites_of(quantizer)[0], reason, quantizer.id, asked_by)
+        return self._action(kind, self._first_site(quantizer), reason, quantizer.id, asked_by)
+
+    def _first_site(self, quantizer: Quantizer) -> Site:
+        """Where a quantizer was placed first; raises UsageError if it is nowhere."""
+        for site in self.sites_of(quantizer):
+            return site
+        raise UsageError(f"quantizer q{quantizer.id} is at no site of the model")
 
     def _action(
         self, kind: str, site: Site, reason: str, quantizer: int, asked_by: str = ""

@@ -111,6 +111,20 @@ def test_another_spec_opens_a_quantizer(model: Model) -> None:
     assert quantizer.state is QuantizerState.OPEN and str(quantizer.spec) == "uint4 asymmetric"
 
 
+def test_a_quantizer_that_is_nowhere_cannot_be_changed(model: Model) -> None:
+    site, other = (Site(value) for value in model.graph.values()[:2])
+    quantizer, placed = (model.quant.place(one, SPEC, "test") for one in (site, other))
+    model.quant.remove(site, "test")
+    encoding = Encoding(SPEC, np.float32(1), np.int32(0))
+    for change in (
+        lambda: model.quant.calibrate(quantizer, encoding, "test"),
+        lambda: model.quant.choose_codes(quantizer, np.zeros(1, int), "test"),
+        lambda: model.quant.tie(quantizer, [placed], "test"),
+    ):
+        with pytest.raises(UsageError, match="quantizer q1 is at no site of the model"):
+            change()
+
+
 def test_every_decision_is_logged_with_its_reason(model: Model) -> None:
     quantizer = place(model, "x")
     model.quant.calibrate(quantizer, numbers(SPEC), "seen")
