@@ -9,11 +9,11 @@ from . import view as view
 from .checking import Check as Check
 from .checking import CheckedOp as CheckedOp
 from .checking import check as check
-from .compilation import Compilation as Compilation
-from .compiled import Compiled as Compiled
-from .compiling import compile as compile
-from .compiling import compile_for as compile_for
-from .compiling import observe as observe
+from .compiler import Compilation as Compilation
+from .compiler.compiled import Compiled as Compiled
+from .compiler.functions import compile as compile
+from .compiler.functions import compile_for as compile_for
+from .compiler.functions import observe as observe
 from .coverage import Coverage as Coverage
 from .coverage import CoverageError as CoverageError
 from .coverage import UnquantizedTensor as UnquantizedTensor

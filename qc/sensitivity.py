@@ -11,7 +11,7 @@ from qc.passes import NullProgress, Progress
 from qc.runtime import SimulatedQuantizer, Simulation, harm, load_data, model_inputs, parse_metric
 from qc.runtime.evaluation.simulation import OFF
 
-from .compiled import Compiled
+from .compiler.compiled import Compiled
 
 
 @dataclass(frozen=True)

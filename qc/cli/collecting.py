@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from qc.compilation import Compilation
+from qc.compiler import Compilation
 from qc.passes import PipelineFile
 from qc.passes.quantize.calibration.calibration import CalibrationPass
 from qc.report.terminal import Fact, facts_grid

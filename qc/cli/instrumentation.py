@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from qc.compiled import Compiled
+from qc.compiler.compiled import Compiled
 from qc.ir.errors import UsageError, nearest
 from qc.passes import DumpModel, Instrument, Pipeline, PrintModel, registry
 from qc.passes.framework.instruments import ALL, CHANGED

@@ -9,8 +9,8 @@ from typing import Any
 
 from onnx import ModelProto
 
-from qc.compilation import Compilation
-from qc.compiled import Compiled
+from qc.compiler import Compilation
+from qc.compiler.compiled import Compiled
 from qc.ir.errors import UsageError, nearest
 from qc.ir.onnx.lift import load_model
 from qc.named_pipelines import pipeline_names, resolve_pipeline

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Le
 
-from qc.compilation import MOST_WORKERS, Compilation
+from qc.compiler import MOST_WORKERS, Compilation
 from qc.options import Given, argument, option, some_of
 
 DEFAULT_PIPELINE = "w8a8"

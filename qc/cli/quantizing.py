@@ -10,8 +10,8 @@ from pathlib import Path
 
 from rich.text import Text
 
-from qc.compilation import Compilation, compile_together
-from qc.compiled import Compiled
+from qc.compiler import Compilation, compile_together
+from qc.compiler.compiled import Compiled
 from qc.coverage import CoverageError
 from qc.ir.base.files import atomic_write
 from qc.ir.errors import UsageError

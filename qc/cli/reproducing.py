@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from qc.compilation import Compilation
+from qc.compiler import Compilation
 from qc.ir.errors import UsageError
 from qc.progress import RichProgress
 from qc.report.words import count

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto
 
-from qc.compiled import Compiled
+from qc.compiler.compiled import Compiled
 from qc.ir.errors import UsageError
 from qc.ir.executor import Feed
 from qc.ir.quant import arithmetic

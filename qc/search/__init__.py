@@ -1,7 +1,7 @@
 """What to do when something goes wrong: find the action at fault, keep what is needed to see it again,
 and shrink the model that shows it."""
 
-from qc.compilation import Compilation
+from qc.compiler import Compilation
 
 from .bisect import Finding, Probe, bisect
 from .blame import Failure, blame_action, find_failure

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from qc.compilation import Compilation
-from qc.compiled import Compiled
+from qc.compiler import Compilation
+from qc.compiler.compiled import Compiled
 from qc.ir.errors import DemandError, ModelError
 from qc.ir.journal import Remark
 from qc.passes import NullProgress, Progress

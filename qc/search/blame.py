@@ -6,7 +6,7 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qc.compilation import Compilation
+from qc.compiler import Compilation
 from qc.ir.journal import Remark
 from qc.ir.text import print_model
 from qc.passes import Pass

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from qc.compilation import Compilation
+from qc.compiler import Compilation
 from qc.ir.errors import QcError
 from qc.ir.executor import Feed
 from qc.runtime import load_data, model_inputs

@@ -30,8 +30,8 @@ from typing import ClassVar
 
 from onnx import ModelProto
 
-from qc.compilation import Compilation
-from qc.compiled import Compiled
+from qc.compiler import Compilation
+from qc.compiler.compiled import Compiled
 from qc.ir.errors import ModelError, UsageError, nearest
 from qc.ir.onnx.save import save_model
 from qc.runtime import Data, Metric, evaluate, parse_metric

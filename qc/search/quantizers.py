@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 
-from qc.compilation import Compilation
-from qc.compiled import Compiled
+from qc.compiler import Compilation
+from qc.compiler.compiled import Compiled
 from qc.ir.errors import QcError
 from qc.ir.quant.spec import Quantizer
 from qc.passes import PassContext, Pipeline, Progress, Stage, run_pipeline

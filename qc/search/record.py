@@ -6,7 +6,7 @@ import re
 
 from pydantic import BaseModel, ConfigDict
 
-from qc.dumped import Contents
+from qc.compiler.folder import Contents
 
 from .watch import sentence
 

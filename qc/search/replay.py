@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qc.compilation import Compilation
-from qc.dumped import current_versions, read_contents
+from qc.compiler import Compilation
+from qc.compiler.folder import current_versions, read_contents
 from qc.passes import Progress
 
 from .blame import find_failure

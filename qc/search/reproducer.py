@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from qc.compilation import Compilation
-from qc.dumped import Contents, read_contents
+from qc.compiler import Compilation
+from qc.compiler.folder import Contents, read_contents
 from qc.ir.errors import QcError, UsageError
 
 from .blame import Failure, blame_action, find_failure, model_before

@@ -301,7 +301,7 @@ def test_a_full_disk_is_no_defect_of_qc(qc, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr("os.replace", fail)
     assert_refused(qc(MODEL, "--data", DATA), USAGE, os.strerror(errno.ENOSPC))
-    monkeypatch.setattr("qc.compiled.stage_model", fail)
+    monkeypatch.setattr("qc.compiler.compiled.stage_model", fail)
     assert_refused(qc(MODEL, "--data", DATA), USAGE, os.strerror(errno.ENOSPC))
 
 
@@ -341,7 +341,7 @@ def test_a_defect_is_one_sentence_too(qc, monkeypatch: pytest.MonkeyPatch) -> No
     def fail(*_: object, **__: object) -> None:
         raise LookupError("nobody\nexpected this")
 
-    monkeypatch.setattr("qc.compilation.Compilation.compile", fail)
+    monkeypatch.setattr("qc.compiler.Compilation.compile", fail)
     kept = ["model.reproducer"]
     assert_refused(qc(MODEL, "--data", DATA), DEFECT, "LookupError: nobody expected this", made=kept)
     monkeypatch.setenv("QC_TRACEBACK", "1")

@@ -354,7 +354,7 @@ def test_an_interrupt(qc, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("qc.compilation.Compilation.compile", interrupt)
+    monkeypatch.setattr("qc.compiler.Compilation.compile", interrupt)
     result = qc(MODEL, "--data", DATA)
     assert (result.code, result.made) == (130, [])
     assert result.err.endswith("qc: error: interrupted\n")

@@ -15,7 +15,7 @@ from support.models import parse, random_feeds
 from support.pipelines import run_model
 
 import qc
-from qc.compiled import Compiled
+from qc.compiler.compiled import Compiled
 from qc.ir.errors import UsageError
 from qc.ir.quant.arithmetic import fake_quantize
 from qc.ir.quant_table import Site

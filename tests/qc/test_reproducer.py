@@ -177,7 +177,7 @@ def test_no_reproducer_does_not_hide_the_error(qc, monkeypatch: pytest.MonkeyPat
     def fail(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("qc.dumped.save_model", fail)
+    monkeypatch.setattr("qc.compiler.folder.save_model", fail)
     result = qc("chain.onnx", "--passes", BREAK)
     error, note = result.err.splitlines()
     assert (result.code, result.made) == (DEFECT, []) and "left the model broken" in error
@@ -199,7 +199,7 @@ def test_a_defect_outside_the_passes(qc, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_large_weights_are_left_out(qc, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qc.dumped.MOST_WEIGHT_BYTES", 300)
+    monkeypatch.setattr("qc.compiler.folder.MOST_WEIGHT_BYTES", 300)
     model = onnx.load("chain.onnx")
     large = np.arange(1000, dtype=np.float32)
     model.graph.initializer.append(numpy_helper.from_array(large, "large"))

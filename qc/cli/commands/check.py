@@ -13,7 +13,7 @@ from onnx import ModelProto
 from rich.text import Text
 
 from qc.checking import Check, check, runs_here
-from qc.compilation import DEFAULT_TARGET, MOST_WORKERS
+from qc.compiler import DEFAULT_TARGET, MOST_WORKERS
 from qc.ir.errors import DemandError, UsageError
 from qc.ir.executor import Feed
 from qc.ir.onnx.lift import load_model

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto
 
-from qc.compiled import Compiled
+from qc.compiler.compiled import Compiled
 from qc.ir.base.files import atomic_write
 from qc.ir.errors import UsageError
 from qc.ir.onnx.lift import load_model

@@ -10,7 +10,7 @@ from onnx import ModelProto
 from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType
 
 import qc
-from qc.compiled import refuse_overwrite
+from qc.compiler.compiled import refuse_overwrite
 from qc.ir.errors import UsageError, nearest
 from qc.ir.model import Model
 from qc.ir.onnx.save import save_model

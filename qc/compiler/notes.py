@@ -12,7 +12,7 @@ from qc.passes.framework.target import Target
 from qc.passes.quantize.insert_quantizers import InsertQuantizers
 from qc.runtime import Recording
 
-from .report.words import count
+from ..report.words import count
 
 _NAMED = 12  # ops in a note
 

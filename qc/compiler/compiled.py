@@ -23,8 +23,8 @@ from qc.passes.lower.to_simulation import ToSimulation
 from qc.runtime import Simulation
 from qc.runtime.evaluation.simulation import rounding_of
 
-from .coverage import Coverage
-from .view import Crop, html_page
+from ..coverage import Coverage
+from ..view import Crop, html_page
 
 
 @dataclass(repr=False)

@@ -14,7 +14,7 @@ from annotated_types import Ge, Le
 
 from qc.ir.errors import UsageError
 
-from .options import option, options_of, path, word
+from ..options import option, options_of, path, word
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -118,10 +118,10 @@ class Compilation:
         from qc.passes import NullProgress, PassContext, Stage, run_pipeline
         from qc.runtime import Data, RecordedExecutor, load_data, model_inputs
 
+        from ..coverage import coverage_of
+        from ..reading import read_model, with_quantize_ops
         from . import notes
         from .compiled import Compiled
-        from .coverage import coverage_of
-        from .reading import read_model, with_quantize_ops
 
         file, data = self.chosen_pipeline(), self.data
         quantizes = any(step.stage is not Stage.FLOAT for step in file.pipeline.passes())
@@ -182,7 +182,7 @@ class Compilation:
         """
         from qc.runtime import Recorder
 
-        from .named_pipelines import until_calibration
+        from ..named_pipelines import until_calibration
 
         file = self.chosen_pipeline()
         until = replace(file, pipeline=until_calibration(file))
@@ -208,9 +208,9 @@ class Compilation:
             UsageError: the folder cannot be written to.
             ModelError, DataError: the model or the statistics cannot be read.
         """
-        from . import dumped
+        from .folder import write
 
-        dumped.write(
+        write(
             Path(folder),
             model=(self.proto(), self.base_dir),
             pipeline=self.chosen_pipeline(),
@@ -228,16 +228,16 @@ class Compilation:
             UsageError: the folder holds no compilation, or needs a pass that is not installed.
             DataError: its data cannot be read.
         """
-        from . import dumped
+        from .folder import read
 
-        return cls(**dumped.read(Path(folder), _plain_options()))
+        return cls(**read(Path(folder), _plain_options()))
 
     def chosen_pipeline(self) -> PipelineFile:
         """The pipeline as an object, with what ``precision`` changes of it."""
         from qc.passes.quantize.precision.rules import rules_of
         from qc.passes.quantize.set_precision import with_precision
 
-        from .named_pipelines import resolve_pipeline
+        from ..named_pipelines import resolve_pipeline
 
         file = resolve_pipeline(self.pipeline)
         return replace(file, pipeline=with_precision(file.pipeline, rules_of(self.precision)))
