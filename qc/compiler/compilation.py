@@ -199,13 +199,13 @@ class Compilation:
         return recorder.recording
 
     def dump(self, folder: str | Path) -> None:
-        """Writes the compilation into a folder that exists, so that :meth:`load` has all that it takes.
+        """Writes the compilation into an empty folder, so that :meth:`load` has all that it takes.
 
         Beyond 64 MB of weights the largest become zeros that take no room on the disk, and of the data, if a
         pass reads it, 4 samples or 16 MB are kept. Executors and what watches are left out.
 
         Raises:
-            UsageError: the folder cannot be written to.
+            UsageError: the folder is not there, holds something, or cannot be written to.
             ModelError, DataError: the model or the statistics cannot be read.
         """
         from .folder import write

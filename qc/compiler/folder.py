@@ -90,8 +90,12 @@ def write(
     settings: Mapping[str, object],
 ) -> None:
     """Writes a compilation; ``model`` comes with the folder of its external data."""
+    if not folder.is_dir() or any(folder.iterdir()):
+        raise UsageError(f"'{folder}' is not an empty folder; make one to keep a compilation in")
     proto, base_dir = model
     zeros = _write_model(proto, base_dir, folder / MODEL)
+    if pipeline.target is not None and pipeline.target.endswith(".toml"):  # the target itself comes along
+        pipeline = replace(pipeline, target=None)
     (folder / PIPELINE).write_text(dumps(_with_files(pipeline, _Copies(folder).bring_in)), encoding="utf-8")
     feeds = _write_feeds(folder / FEEDS, _some_feeds(data, proto)) if data is not None else None
     if statistics is not None:

@@ -15,7 +15,7 @@ import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from qc import VerificationError
+from qc import UsageError, VerificationError
 from qc.ir import lift
 from qc.ir.text import print_model
 from qc.search import Compilation, blame_action, find_failure, replay, write_reproducer
@@ -147,6 +147,19 @@ def test_a_compilation_is_what_its_folder_says(qc, chain) -> None:
     for name in ("seed", "threads", "device", "action_limit", "verify_each", "check_analyses"):
         assert getattr(again, name) == getattr(compilation, name)
     assert again.compile().model == compilation.compile().model
+    for folder in ("folder", "absent", MODEL):
+        with pytest.raises(UsageError, match=f"'{folder}' is not an empty folder"):
+            compilation.dump(folder)
+
+
+def test_the_target_that_a_pipeline_names_comes_along(qc, chain) -> None:
+    Path("mine.toml").write_text('extends = "npu"\nname = "mine"\nsummary = "a device"\n')
+    Path("pipeline.toml").write_text('target = "mine.toml"\n[pipeline]\npasses = "insert-quantizers"\n')
+    Path("folder").mkdir()
+    Compilation(chain, "pipeline.toml").dump("folder")
+    Path("mine.toml").unlink()
+    assert "mine.toml" not in Path("folder/pipeline.toml").read_text()
+    assert Compilation.load("folder").chosen_target().name == "mine"
 
 
 def test_names_of_folders(qc) -> None:

@@ -128,11 +128,11 @@ class Bench(Command):
 
 @contextmanager
 def _about(model: str, jobs: Sequence[Job]) -> Iterator[None]:
-    """Lets an error say which of several models it is about."""
+    """Lets an error say which of several models it is about, if it does not."""
     try:
         yield
     except QcError as error:
-        if len(jobs) > 1:
+        if len(jobs) > 1 and f"'{model}'" not in str(error):
             error.add_note(f"this was about '{model}'")
         raise
 
