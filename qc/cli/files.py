@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -41,6 +42,13 @@ def data_files(source: str | None, role: str) -> list[InputFile]:
         return [InputFile(Path(source), role)]
     file = module if module.endswith(".py") else f"{module.replace('.', '/')}.py"
     return [InputFile(Path(file), f"the Python file of {role}")]
+
+
+def judging_files(metrics: Iterable[str], labels: Path | None) -> list[InputFile]:
+    """The Python files of metrics that are functions, maybe as ``file.py:function < 0.9``, and the labels."""
+    names = [re.split(r"\s*[<>=!]", text.strip(), maxsplit=1)[0] for text in metrics]
+    files = [file for name in names if ":" in name for file in data_files(name, "the metric")]
+    return [*files, *([InputFile(labels, "the labels")] if labels is not None else [])]
 
 
 def toml_files(name: str | None, role: str) -> list[InputFile]:

@@ -294,3 +294,14 @@ def test_weights_in_a_file_beside_the_model_come_along(tmp_path: Path) -> None:
     left = onnx.load(tmp_path / "out.onnx")
     assert [node.op_type for node in left.graph.node] == ["Add"]
     np.testing.assert_array_equal(onnx.numpy_helper.to_array(left.graph.initializer[0]), array)
+
+
+@pytest.mark.parametrize(
+    ("output", "words"), [("metric.py", "the Python file of the metric"), ("labels.npy", "the labels")]
+)
+def test_what_judges_is_not_written_over(qc, output: str, words: str) -> None:
+    Path("metric.py").write_text("def score(outputs, label):\n    return 1.0\n")
+    np.save("labels.npy", np.zeros(4))
+    judged = ["--interesting", "metric.py:score < 2", "--labels", "labels.npy", "--random-data", "4"]
+    result = qc("reduce", MODEL, *judged, "-o", output, "-q")
+    assert (result.code, result.made) == (USAGE, []) and f"'{output}' is {words}" in result.err

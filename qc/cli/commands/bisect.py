@@ -11,11 +11,10 @@ from qc.progress import RichProgress
 from qc.report.terminal import facts_grid
 from qc.report.words import printable
 from qc.runtime import load_labels
-from qc.search import Oracle, Probe, bisect, parse_oracle
-from qc.search.oracle import MetricOracle
+from qc.search import Probe, bisect, parse_oracle
 
 from ..command import Command
-from ..files import InputFile, data_files, write_json
+from ..files import judging_files, write_json
 from ..findings import finding_document, finding_facts
 from ..jobs import start
 from ..options import Job, calibration_option, json_option, labels_option
@@ -46,7 +45,7 @@ class Bisect(Command):
     def run(self) -> None:
         labels = load_labels(self.labels) if self.labels is not None else None
         judge = parse_oracle(self.oracle, labels=labels)
-        files = _files(judge, self.labels)
+        files = judging_files([self.oracle], self.labels)
         task = start(self.job, [self.json_file], files, calibration=self.calibration)
         judge.check(task.proto)
         if judge.needs_data and task.data is None:
@@ -63,10 +62,3 @@ class Bisect(Command):
         if self.json_file is not None:
             write_json(self.json_file, finding_document(self.job.label, judge, finding))
         standard_output().show(facts_grid(finding_facts(finding)))
-
-
-def _files(judge: Oracle, labels: Path | None) -> list[InputFile]:
-    """The files that a metric and its labels are read from."""
-    metric = judge.name if isinstance(judge, MetricOracle) and ":" in judge.name else None
-    given = str(labels) if labels is not None else None
-    return [*data_files(metric, "the metric"), *data_files(given, "the labels")]

@@ -29,7 +29,7 @@ from qc.runtime import Evaluation, Metric, evaluate, load_labels, parse_metric
 from qc.runtime.speed.latency import LATENCY_SECONDS
 
 from ..command import Command
-from ..files import InputFile, data_files, model_files, write_json, writing
+from ..files import InputFile, judging_files, model_files, write_json, writing
 from ..jobs import Task, candidates, refuse_compile_options, start
 from ..options import DEFAULT_THREADS, Job, calibration_option, json_option, labels_option
 from ..output import print_note, standard_error, standard_output
@@ -132,9 +132,7 @@ class Eval(Command):
 
     def _inputs(self) -> list[InputFile]:
         """The files that are read besides those of the job."""
-        found = data_files(str(self.labels) if self.labels is not None else None, "the labels")
-        for text in self.metrics:
-            found += data_files(text, "the metric") if ":" in text else []
+        found = judging_files(self.metrics, self.labels)
         if self.quantized is not None:
             found += model_files(self.quantized, load_model(self.quantized), "the quantized model")
         return found

@@ -23,7 +23,7 @@ from qc.search.interest import CommandInterest
 from qc.search.reduce import count_ops, shapes_of
 
 from ..command import Command
-from ..files import writing
+from ..files import judging_files, writing
 from ..jobs import Task, compile_options, start
 from ..options import Job, labels_option
 from ..output import model_bytes, standard_error
@@ -64,7 +64,7 @@ class Reduce(Command):
 
     def run(self) -> None:
         place = self.output or Path(f"{Path(self.job.model).stem}.reduced.onnx")
-        task = start(self.job, [place])
+        task = start(self.job, [place], judging_files([self.interesting], self.labels))
         labels = load_labels(self.labels) if self.labels is not None else None
         samples = _samples(task.data, labels)
         interest = self._interest(task, [label for _, label in samples] if labels is not None else None)
