@@ -44,7 +44,7 @@ FRONT_FLOORS = [
     {"diff"},
     {"report"},
     {"view"},
-    {"compilation", "compiled", "compiling", "dumped", "notes"},
+    {"compiler"},
     {"layers", "sensitivity", "weights", "why", "explanation"},
     {"search"},
     {"compat"},

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +137,8 @@ def _version_option() -> click.Option:
 
 def _show_version(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
+        from importlib.metadata import version
+
         first, *others = (f"{name} {version(name)}" for name in ("qc-onnx", "onnx", "onnxruntime"))
         click.echo(f"{first} ({', '.join(others)})")
         ctx.exit()
