@@ -7,7 +7,7 @@ import os
 import struct
 import sys
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 _READS = ("os.listdir", "os.scandir")
@@ -45,8 +45,11 @@ class Watch:
     def __init__(self, readable: Iterable[Path], writable: Iterable[Path], outside: Iterable[Path]) -> None:
         self._trespasses: list[str] = []
         self._writable = _prefixes(writable)
+        outside = list(outside)
         own = {*sys.path, sys.prefix, sys.base_prefix, *sysconfig.get_paths().values(), *_SYSTEM}
-        self._readable = self._writable + _prefixes([*readable, *(Path(path) for path in own if path)])
+        # An editable installation adds the folder above the clone, in which all that is watched may lie, too.
+        own_folders = [Path(path) for path in own if path and not any(map(_holding(path), outside))]
+        self._readable = self._writable + _prefixes([*readable, *own_folders])
         self._native = _NativeWatch(outside)
         sys.addaudithook(self._hear)
 
@@ -80,6 +83,11 @@ class Watch:
             return  # no path at all; the call will fail
         if not f"{real}/".startswith(allowed):
             self._trespasses.append(f"{event} '{real}'")
+
+
+def _holding(path: str) -> Callable[[Path], bool]:
+    """Whether a folder lies in ``path``."""
+    return lambda folder: folder.resolve().is_relative_to(Path(path).resolve())
 
 
 class _NativeWatch:
