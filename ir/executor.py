@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 
 from .errors import UsageError
+from .quant.spec import Encoding
 
 Feed = Mapping[str, np.ndarray]
 """One run's worth of inputs: an array for every graph input, by name."""
@@ -257,4 +258,38 @@ class Executor(Protocol):
         """Opens a model for methods that visit its layers one after the other; nothing is run yet.
 
         What layers that were not visited yet read is kept for all feeds.
+        """
+
+    def squared_error(self, array: np.ndarray, encoding: Encoding) -> np.ndarray:
+        """For each scale of an integer grid, the sum of the squared rounding errors of its elements.
+
+        Equals numpy's sum of ``(array - fake_quantize(array, encoding)) ** 2`` in float32 bit for bit.
+
+        Args:
+            array: finite float32 numbers.
+            encoding: the grid, of at most 16 bits.
+
+        Returns:
+            float32, of the shape of the scale.
+
+        Raises:
+            UsageError: the grid does not fit the array, is no integer grid, or has more bits.
+        """
+
+    def histogram_error(
+        self, edges: np.ndarray, counts: np.ndarray, encoding: Encoding, clipping: float = 1.0
+    ) -> np.ndarray:
+        """The summed squared rounding and clipping error of integer grids of a whole tensor on its histogram.
+
+        Values count as spread evenly within bins: the distance to the grid is piecewise linear, so its square
+        integrates to a cubic in each piece. Bins much narrower than a step count as points, where the
+        difference of integrals would cancel.
+
+        Args:
+            edges, counts: the histogram; ``bins + 1`` and ``bins`` elements.
+            encoding: one grid, or several to compare, in a scale of any shape.
+            clipping: the weight of errors beyond the outermost codes.
+
+        Returns:
+            The errors; float64, shape of the scale.
         """

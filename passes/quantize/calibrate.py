@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Gt, Le
 
-from qc.ir.executor import Statistics
+from qc.ir.executor import Executor, Statistics
 from qc.ir.graph import Value
 from qc.ir.model import Model
 from qc.ir.quant.spec import Encoding, Quantizer, QuantSpec
@@ -17,7 +18,7 @@ from ..framework.context import PassContext
 from .calibration.bias import calibrate_biases
 from .calibration.calibration import Calibration, CalibrationPass, Range
 from .calibration.range_of import SCHEMES, Method, range_of
-from .calibration.ranges import covering, finite_data, weight_encoding
+from .calibration.ranges import covering, finite_data, mse_encoding, weight_encoding
 
 
 @dataclass(frozen=True)
@@ -59,19 +60,22 @@ class Calibrate(CalibrationPass):
             has_histogram = self.method not in ("min-max", "moving-average")
             rounded = _as_calibrated if self.rounded_parameters else None
             user = f"pass '{self.name}'"
-            calibration.calibrate_observed(user, self.method, self._range, has_histogram, rounded)
+            ranges = partial(self._range, context.required_executor())
+            calibration.calibrate_observed(user, self.method, ranges, has_histogram, rounded)
             model.quant.scheme = SCHEMES.get(self.method, self.method)
         calibrate_biases(model)
 
     def of_range(self, spec: QuantSpec, low: float, high: float) -> Encoding:
         return covering(spec, low, high)
 
-    def of_constant(self, spec: QuantSpec, value: Value) -> Encoding:
+    def of_constant(self, spec: QuantSpec, value: Value, executor: Executor) -> Encoding:
         assert value.const is not None
-        return weight_encoding(spec, finite_data(value.const), self.weights == "mse")
+        array = finite_data(value.const)
+        return mse_encoding(spec, array, executor) if self.weights == "mse" else weight_encoding(spec, array)
 
-    def _range(self, statistics: Statistics, spec: QuantSpec, exposed: bool) -> Range:
-        return range_of(statistics, "min-max" if exposed else self.method, spec, self.percentile)
+    def _range(self, executor: Executor, statistics: Statistics, spec: QuantSpec, exposed: bool) -> Range:
+        method = "min-max" if exposed else self.method
+        return range_of(statistics, method, spec, executor, self.percentile)
 
 
 def _as_calibrated(quantizer: Quantizer, value: Value) -> Encoding | None:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import numpy as np
 from annotated_types import Gt, Le
 
-from qc.ir.executor import Statistics
+from qc.ir.executor import Executor, Statistics
 from qc.ir.facts.op_traits import kernel_axes, weighted_op
 from qc.ir.graph import Value
 from qc.ir.model import Model
@@ -85,11 +85,14 @@ class CalibrateAsAimet(CalibrationPass):
             return covering(spec, low, high)  # AIMET has no small floats
         return _of_grid(spec, grid_of_range(spec, np.asarray(low), np.asarray(high)))
 
-    def of_constant(self, spec: QuantSpec, value: Value) -> Encoding:
+    def of_constant(self, spec: QuantSpec, value: Value, executor: Executor) -> Encoding:
+        return self._of_constant(spec, value)
+
+    def _of_constant(self, spec: QuantSpec, value: Value) -> Encoding:
         assert value.const is not None
         array = finite_data(value.const)
         if not isinstance(spec.format, IntFormat):
-            return weight_encoding(spec, array, search=False)
+            return weight_encoding(spec, array)
         kernel = kernel_axes(weighted_op(value), value)
         return grid_of_weight(spec, array, self._histogram_rule, kernel).encoding(spec)
 
@@ -112,7 +115,7 @@ class CalibrateAsAimet(CalibrationPass):
         if known is None or not isinstance(granularity, TwoLevelBlock):
             return known
         one_level = quantizer.spec.with_granularity(PerBlock(granularity.axis, granularity.size))
-        found = self.of_constant(one_level, value)
+        found = self._of_constant(one_level, value)
         is_its = Encoding(quantizer.spec, found.scale, found.zero_point).equals(known)
         return found if is_its else known
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "errors.h"
 #include "fake_quantize.h"
 #include "observe.h"
 
@@ -61,7 +62,7 @@ int guarded(QcError* error, const Action& action) {
 }  // namespace
 
 // A number that changes with the functions here or the operators; runtime/native/library.py has the same.
-QC_EXPORT int qc_interface() { return 2; }
+QC_EXPORT int qc_interface() { return 3; }
 
 QC_EXPORT int qc_fake_quantize(const QcTensor* x, const char* type, const QcQuantizer* quantizer,
                                const QcTensor* scale, const QcTensor* zero_point, const QcTensor* limits, void* y,
@@ -73,6 +74,28 @@ QC_EXPORT int qc_fake_quantize(const QcTensor* x, const char* type, const QcQuan
                            tensor_of<std::int32_t>(*limits)};
     qc::fake_quantize(attributes, floats_of(*x, type), grid, y, qc::run_in_sequence);
   });
+}
+
+// errors has room for one element for each scale; see errors.h.
+QC_EXPORT int qc_squared_error(const QcTensor* x, const QcQuantizer* quantizer, const QcTensor* scale,
+                               const QcTensor* zero_point, const QcTensor* limits, float shift, float* errors,
+                               QcError* error) {
+  return guarded(error, [&] {
+    const qc::QuantizerAttributes attributes(quantizer->granularity, quantizer->axis, quantizer->block_size,
+                                             quantizer->rounding, quantizer->format);
+    const qc::Grid grid = {tensor_of<float>(*scale), tensor_of<std::int32_t>(*zero_point),
+                           tensor_of<std::int32_t>(*limits)};
+    qc::squared_error(attributes, tensor_of<float>(*x), grid, shift, errors);
+  });
+}
+
+// The errors of some grids of codes from 0 to steps on one histogram; see element_loops.h.
+QC_EXPORT void qc_histogram_errors(const double* edges, const double* counts, std::int64_t bins, const double* scales,
+                                   const double* offsets, std::int64_t grids, double steps, double clipping,
+                                   double* errors) {
+  const qc::Histogram histogram = {edges, counts, static_cast<std::size_t>(bins)};
+  for (std::int64_t i = 0; i < grids; ++i)
+    errors[i] = qc::element_loops().errors->histogram_error(histogram, scales[i], offsets[i], steps, clipping);
 }
 
 // minimum and maximum have room for one element if axis is -1, else for the length of that axis; histogram is

@@ -333,9 +333,11 @@ std::int64_t extend_each(const float* x, std::size_t count, std::int32_t* lowest
 #define QC_TEXT(word) QC_TEXT_OF(word)
 
 extern const SumLoops QC_JOIN(sums_, QC_INSTRUCTION_SET);
+extern const ErrorLoops QC_JOIN(errors_, QC_INSTRUCTION_SET);
 extern const ElementLoops QC_LOOPS(QC_INSTRUCTION_SET);
 const ElementLoops QC_LOOPS(QC_INSTRUCTION_SET) = {
-    QC_TEXT(QC_INSTRUCTION_SET), &QC_JOIN(sums_, QC_INSTRUCTION_SET), quantize_runs, quantize_each, widen, extend, extend_each,
+    QC_TEXT(QC_INSTRUCTION_SET), &QC_JOIN(sums_, QC_INSTRUCTION_SET), &QC_JOIN(errors_, QC_INSTRUCTION_SET),
+    quantize_runs, quantize_each, widen, extend, extend_each,
 };
 
 }  // namespace qc

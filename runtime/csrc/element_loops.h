@@ -56,9 +56,33 @@ struct SumLoops {
   void (*add_exact)(const double* x, std::size_t count, std::int16_t* top, std::int64_t* digits);
 };
 
+// Bins of float64 edges, one more than there are bins, which do not decrease.
+struct Histogram {
+  const double* edges;
+  const double* counts;
+  std::size_t bins;
+};
+// Bins of fewer steps count as points, where the difference of two integrals would be lost in rounding.
+constexpr double kNarrowBin = 1e-3;
+
+// Squared errors of integer grids; see error_loops.cpp.
+struct ErrorLoops {
+  // Adds those of x to one sum for each run of elements that share a scale and a zero point, the last of which may be
+  // shorter; or to one for each element. The grid lies shift steps higher than its codes say.
+  void (*add_runs)(const Rule& rule, float shift, const float* scale, const std::int32_t* zero_point, std::size_t run,
+                   const float* x, std::size_t count, float* errors);
+  void (*add_each)(const Rule& rule, float shift, const float* scale, const std::int32_t* zero_point, const float* x,
+                   std::size_t count, float* errors);
+
+  // The sum of those of a histogram, whose numbers are spread evenly within bins, on a grid of codes from 0 to steps,
+  // of which offset is that of zero. What lies outside counts clipping times.
+  double (*histogram_error)(const Histogram& histogram, double scale, double offset, double steps, double clipping);
+};
+
 struct ElementLoops {
   const char* name;
   const SumLoops* sums;
+  const ErrorLoops* errors;
 
   // y = fake quantization of x, in runs of elements that share a scale and a zero point; the last run may be
   // shorter. x and y have elements of the rule's type, and are equal or do not overlap.

@@ -26,3 +26,11 @@ class DelegatingExecutor:
     def segments(self, *given: Any, **named: Any) -> Segments:
         """Opens a model with ``inner``."""
         return self.inner.segments(*given, **named)
+
+    def squared_error(self, *given: Any, **named: Any) -> np.ndarray:
+        """Judges grids with ``inner``."""
+        return self.inner.squared_error(*given, **named)
+
+    def histogram_error(self, *given: Any, **named: Any) -> np.ndarray:
+        """Judges grids with ``inner``."""
+        return self.inner.histogram_error(*given, **named)

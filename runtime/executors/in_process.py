@@ -13,9 +13,11 @@ import onnxruntime as ort
 from onnx import ModelProto
 
 from qc.ir.executor import Feed, Request, Requests, asked_of
+from qc.ir.quant.spec import Encoding
 
 from ..data.inputs import model_inputs
 from ..data.load import NumberedFeeds, load_data
+from ..native import kernels
 from ..observers.insert import add_observers
 from ..protos.detach import ModelParts, detach_weights
 from ..protos.parts import expose_tensors
@@ -169,6 +171,16 @@ class OrtExecutor:
         session = open_session(light, base_dir=base_dir, weights=weights, optimize=False, threads=1)
         found = {output.name: element_type(output.type) for output in session.get_outputs()}
         return {name: found[name] for name in names}
+
+    def squared_error(self, array: np.ndarray, encoding: Encoding) -> np.ndarray:
+        """Sums of squared rounding errors for each scale; see the protocol."""
+        return kernels.squared_error(array, encoding)
+
+    def histogram_error(
+        self, edges: np.ndarray, counts: np.ndarray, encoding: Encoding, clipping: float = 1.0
+    ) -> np.ndarray:
+        """Sums of squared errors of grids on a histogram; see the protocol."""
+        return kernels.histogram_error(edges, counts, encoding, clipping)
 
     def _open(
         self,

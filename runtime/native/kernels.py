@@ -15,7 +15,7 @@ import numpy as np
 from qc.ir.errors import UsageError
 from qc.ir.quant.arithmetic import Rounding
 from qc.ir.quant.formats import IntFormat
-from qc.ir.quant.spec import Encoding, PerBlock, PerChannel
+from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, QuantSpec
 
 from .library import library_path
 
@@ -72,6 +72,28 @@ def _library() -> ctypes.CDLL:
     error = ctypes.POINTER(_Error)
     quantizer, text = ctypes.POINTER(_Quantizer), ctypes.c_char_p
     library.qc_fake_quantize.argtypes = [tensor, text, quantizer, tensor, tensor, tensor, pointer, error]
+    library.qc_squared_error.argtypes = [
+        tensor,
+        quantizer,
+        tensor,
+        tensor,
+        tensor,
+        ctypes.c_float,
+        pointer,
+        error,
+    ]
+    library.qc_histogram_errors.argtypes = [
+        pointer,
+        pointer,
+        ctypes.c_int64,
+        pointer,
+        pointer,
+        ctypes.c_int64,
+        ctypes.c_double,
+        ctypes.c_double,
+        pointer,
+    ]
+    library.qc_histogram_errors.restype = None
     library.qc_observe.argtypes = [tensor, text, ctypes.c_int64, *[pointer] * 5, error]
     library.qc_add_counts.argtypes = [pointer, pointer, ctypes.c_int64, pointer]
     library.qc_add_counts.restype = None
@@ -110,11 +132,7 @@ def fake_quantize(
     spec = encoding.spec
     if spec.shifted:
         raise UsageError(f"the kernels know no shifted grids, such as {spec}; use qc.ir.quant.arithmetic")
-    limits = np.zeros(2, np.int32)
-    if isinstance(spec.format, IntFormat):
-        if spec.format.bits > 16:
-            raise UsageError(f"fake quantization is exact for up to 16 bits, not for {spec.format}")
-        limits[:] = spec.code_range
+    limits = _limits(spec) if isinstance(spec.format, IntFormat) else np.zeros(2, np.int32)
     x = np.ascontiguousarray(array).reshape(np.shape(array))
     y = np.empty_like(x) if out is None else _checked_output(out, x)
     grid = [_contiguous(encoding.scale), _contiguous(encoding.zero_point), limits]
@@ -126,6 +144,46 @@ def fake_quantize(
     if failed:
         raise UsageError(error.text.decode())
     return y
+
+
+def squared_error(array: np.ndarray, encoding: Encoding) -> np.ndarray:
+    """Sums of squared rounding errors; see :meth:`qc.ir.executor.Executor.squared_error`."""
+    x = _contiguous(np.asarray(array, np.float32))
+    spec, errors, error = encoding.spec, np.empty(encoding.scale.shape, np.float32), _Error()
+    grid = [_contiguous(encoding.scale), _contiguous(encoding.zero_point), _limits(spec)]
+    failed = _library().qc_squared_error(
+        _tensor(x),
+        _quantizer(encoding, Rounding.HALF_EVEN),
+        *map(_tensor, grid),
+        spec.shift,
+        errors.ctypes.data,
+        error,
+    )
+    if failed:
+        raise UsageError(error.text.decode())
+    return errors
+
+
+def histogram_error(
+    edges: np.ndarray, counts: np.ndarray, encoding: Encoding, clipping: float = 1.0
+) -> np.ndarray:
+    """Sums of squared errors on a histogram; see :meth:`qc.ir.executor.Executor.histogram_error`."""
+    first, last = encoding.spec.code_range
+    given = edges, counts, encoding.scale, encoding.zero_point - float(first)
+    of_edges, of_bins, scale, offset = (np.ascontiguousarray(numbers, np.float64) for numbers in given)
+    errors = np.empty(encoding.scale.shape)
+    _library().qc_histogram_errors(
+        of_edges.ctypes.data,
+        of_bins.ctypes.data,
+        of_bins.size,
+        scale.ctypes.data,
+        offset.ctypes.data,
+        scale.size,
+        last - first,
+        clipping,
+        errors.ctypes.data,
+    )
+    return errors
 
 
 def observe(array: np.ndarray, histogram: bool = False, axis: int | None = None) -> Observed:
@@ -217,6 +275,12 @@ def _checked_output(out: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 def _contiguous(parameter: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(parameter).reshape(parameter.shape)
+
+
+def _limits(spec: QuantSpec) -> np.ndarray:
+    if spec.format.bits > 16:
+        raise UsageError(f"fake quantization is exact for up to 16 bits, not for {spec.format}")
+    return np.array(spec.code_range, np.int32)
 
 
 def _tensor(array: np.ndarray) -> _Tensor:

@@ -144,7 +144,7 @@ def test_a_large_bias_does_not_change_their_grid() -> None:
     quantizer = quantizer_of(model, "w")
     const = value_of(model, "w").const
     assert const is not None
-    before = weight_encoding(quantizer.spec, const.numpy(), False)
+    before = weight_encoding(quantizer.spec, const.numpy())
     model.quant.calibrate(quantizer, before, "test")
     codes = quantize(const.numpy(), before)
     model.quant.choose_codes(quantizer, codes, "test")

@@ -9,17 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from support import grid_errors
 
 from qc.ir.quant.arithmetic import fake_quantize, quantize
 from qc.ir.quant.ranges import encoding_of_range
-from qc.ir.quant.spec import PerBlock, PerChannel, QuantSpec
+from qc.ir.quant.spec import Granularity, PerBlock, PerChannel, QuantSpec
 from qc.passes.quantize.calibration.entropy import BINS, divergence, entropy_range, magnitudes
 from qc.passes.quantize.calibration.ranges import (
-    histogram_error,
+    mse_encoding,
     mse_range,
     percentile_range,
     weight_encoding,
 )
+from qc.runtime import OrtExecutor
 
 SPECS = [
     QuantSpec.of(format, symmetric=symmetric, narrow=narrow)
@@ -139,17 +141,51 @@ def test_least_squares_are_no_worse_than_the_full_range(array: np.ndarray, spec:
 
     def error(low: float, high: float) -> float:
         encoding = encoding_of_range(spec, np.asarray(low), np.asarray(high))
-        return float(histogram_error(edges, counts, encoding))
+        return float(grid_errors.histogram_error(edges, counts, encoding))
 
     full = error(float(array.min()), float(array.max()))
-    assert error(*mse_range(seen, spec)) <= full * (1 + 1e-9) + 1e-12
+    assert error(*mse_range(seen, spec, OrtExecutor())) <= full * (1 + 1e-9) + 1e-12
+
+
+class Definition(OrtExecutor):
+    """Judges grids in numpy."""
+
+    squared_error = staticmethod(grid_errors.squared_error)  # type: ignore[assignment]
+    histogram_error = staticmethod(grid_errors.histogram_error)  # type: ignore[assignment]
+
+
+def searched_twice(seen: Seen, spec: QuantSpec) -> tuple[float, float]:
+    """The definition of the search for both ends of a range, with nothing left out."""
+    edges, counts = seen.histogram()
+    low, high = float(seen.minimum), float(seen.maximum)
+    fractions = np.geomspace(1.0, 1.0 / 32.0, 48)
+
+    def best(bottom: np.ndarray | float, top: np.ndarray | float) -> float:
+        grids = encoding_of_range(spec, *np.broadcast_arrays(bottom, top))
+        return float(fractions[np.argmin(grid_errors.histogram_error(edges, counts, grids))])
+
+    if spec.symmetric:
+        fraction = best(low * fractions, high * fractions)
+        return low * fraction, high * fraction
+    bottom, top = low, high
+    for _ in range(2):
+        top = high * best(bottom, high * fractions)
+        bottom = low * best(low * fractions, top)
+    return bottom, top
+
+
+@given(hnp.arrays(np.float32, st.integers(1, 60), elements=numbers), spec_choice)
+def test_the_quick_search_finds_the_range_of_the_whole_one(array: np.ndarray, spec: QuantSpec) -> None:
+    for numbers_seen in (array, np.abs(array), -np.abs(array)):
+        seen = Seen(numbers_seen)
+        assert mse_range(seen, spec, OrtExecutor()) == searched_twice(seen, spec)
 
 
 def test_least_squares_clip_an_outlier() -> None:
     rng = np.random.default_rng(0)
     array = np.concatenate([rng.normal(size=20_000), [60.0]]).astype(np.float32)
     spec = QuantSpec.of("uint4")
-    low, high = mse_range(Seen(array), spec)
+    low, high = mse_range(Seen(array), spec, OrtExecutor())
     full = encoding_of_range(spec, array.min(), array.max())
     chosen = encoding_of_range(spec, np.asarray(low), np.asarray(high))
 
@@ -165,17 +201,7 @@ def test_the_error_on_a_histogram_is_that_of_the_values() -> None:
     for format in ("uint4", "uint8", "int3"):
         encoding = encoding_of_range(QuantSpec.of(format), np.asarray(-2.0), np.asarray(2.5))
         exact = float(np.sum((array - fake_quantize(array, encoding)).astype(np.float64) ** 2))
-        assert histogram_error(edges, counts, encoding) == pytest.approx(exact, rel=0.02)
-
-
-@given(hnp.arrays(np.float32, st.integers(1, 60), elements=numbers), spec_choice)
-def test_grids_judged_at_once_have_the_errors_of_each(array: np.ndarray, spec: QuantSpec) -> None:
-    edges, counts = Seen(array).histogram()
-    low, high = array.min() * np.linspace(1.0, 0.1, 5), array.max() * np.linspace(1.0, 0.1, 5)
-    errors = histogram_error(edges, counts, encoding_of_range(spec, low, high), clipping=2.0)
-    for index, error in enumerate(errors):
-        encoding = encoding_of_range(spec, low[index], high[index])
-        assert error == histogram_error(edges, counts, encoding, clipping=2.0)
+        assert grid_errors.histogram_error(edges, counts, encoding) == pytest.approx(exact, rel=0.02)
 
 
 @given(hnp.arrays(np.float32, st.integers(1, 60), elements=numbers), spec_choice)
@@ -185,10 +211,10 @@ def test_clipping_that_counts_more_clips_less(array: np.ndarray, spec: QuantSpec
 
     def error(low: float, high: float) -> float:
         encoding = encoding_of_range(spec, np.asarray(low), np.asarray(high))
-        return float(histogram_error(edges, counts, encoding, clipping=3.0))
+        return float(grid_errors.histogram_error(edges, counts, encoding, clipping=3.0))
 
     full = error(float(array.min()), float(array.max()))
-    assert error(*mse_range(seen, spec, clipping=3.0)) <= full * (1 + 1e-9) + 1e-12
+    assert error(*mse_range(seen, spec, OrtExecutor(), clipping=3.0)) <= full * (1 + 1e-9) + 1e-12
 
 
 @settings(max_examples=20, deadline=None)
@@ -229,24 +255,32 @@ def test_nothing_was_seen() -> None:
 # -- weights ---------------------------------------------------------------------------------------
 
 
-@given(hnp.arrays(np.float32, (4, 6), elements=numbers), spec_choice, st.booleans())
-def test_weights(array: np.ndarray, spec: QuantSpec, search: bool) -> None:
+@given(hnp.arrays(np.float32, (4, 6), elements=numbers), spec_choice)
+def test_weights(array: np.ndarray, spec: QuantSpec) -> None:
     for granularity, shape in ((PerChannel(0), (4,)), (PerChannel(1), (6,)), (PerBlock(1, 4), (4, 2))):
-        encoding = weight_encoding(spec.with_granularity(granularity), array, search)
-        assert encoding.scale.shape == shape
-        full = weight_encoding(spec.with_granularity(granularity), array, False)
+        own = spec.with_granularity(granularity)
+        full, searched = weight_encoding(own, array), mse_encoding(own, array, OrtExecutor())
+        assert full.scale.shape == searched.scale.shape == shape
 
         def noise(numbers: object) -> float:
             error = array - fake_quantize(array, numbers).astype(np.float64)  # type: ignore[arg-type]
             return float(np.sum(error**2))
 
-        assert noise(encoding) <= noise(full) * (1 + 1e-5) + 1e-9
+        assert noise(searched) <= noise(full) * (1 + 1e-5) + 1e-9
+
+
+@pytest.mark.parametrize("spec", SPECS[::4], ids=str)
+@pytest.mark.parametrize("granularity", [PerChannel(1), PerBlock(0, 3)], ids=str)
+def test_weights_are_searched_by_the_definition(spec: QuantSpec, granularity: Granularity) -> None:
+    array = np.random.default_rng(0).standard_t(2, (16, 24)).astype(np.float32)
+    own = spec.with_granularity(granularity)
+    assert mse_encoding(own, array, OrtExecutor()).equals(mse_encoding(own, array, Definition()))
 
 
 def test_channels_have_their_own_range() -> None:
     array = np.asarray([[1, -1], [100, 50]], np.float32)
     encoding = weight_encoding(
-        QuantSpec.of("int8", symmetric=True, narrow=True, granularity=PerChannel(0)), array, False
+        QuantSpec.of("int8", symmetric=True, narrow=True, granularity=PerChannel(0)), array
     )
     np.testing.assert_allclose(encoding.scale, [1 / 127, 100 / 127], rtol=1e-6)
     np.testing.assert_array_equal(quantize(array, encoding), [[127, -127], [127, 64]])

@@ -70,7 +70,7 @@ def test_grids_are_those_of_aimet() -> None:
         spec = SPEC.with_granularity(granularity)
         for found in (
             grid_of_weight(spec, weights[name]).encoding(spec),
-            weight_encoding(spec, weights[name], False),
+            weight_encoding(spec, weights[name]),
         ):
             scale = found.scale if name == "w1" else found.scale.T
             np.testing.assert_array_equal(scale.ravel(), np.asarray(wanted[name]["scale"], np.float32))

@@ -10,7 +10,7 @@ from itertools import chain
 
 import numpy as np
 
-from qc.ir.executor import Observation, Statistics
+from qc.ir.executor import Executor, Observation, Statistics
 from qc.ir.facts.op_traits import is_grid_preserving
 from qc.ir.facts.scopes import name_apart, scopes_of
 from qc.ir.graph import Value
@@ -52,7 +52,7 @@ class CalibrationPass(Pass):
         """The grid that covers a range, but for an end that the spec fixes."""
 
     @abstractmethod
-    def of_constant(self, spec: QuantSpec, value: Value) -> Encoding:
+    def of_constant(self, spec: QuantSpec, value: Value, executor: Executor) -> Encoding:
         """The grid of the numbers of a constant."""
 
 
@@ -75,6 +75,7 @@ class Calibration:
         self.observed: dict[Quantizer, list[Value]] = {}
         self.masked = masked_scores(model.graph)
         self._grids = grids
+        executor = context.required_executor()
         for quantizer in model.quant.quantizers():
             spec = quantizer.spec
             if quantizer.state is not QuantizerState.OPEN or spec.derived:
@@ -87,7 +88,7 @@ class Calibration:
             elif spec.fixed_range is not None and np.isfinite(spec.fixed_range).all():
                 self.set(quantizer, partial(grids.of_range, low=0.0, high=0.0), "fixed range")
             elif len(values) == 1 and values[0].const is not None:
-                grid_of = partial(grids.of_constant, value=values[0])
+                grid_of = partial(grids.of_constant, value=values[0], executor=executor)
                 self.set(quantizer, grid_of, f"from the constant, {how}")
             else:
                 self.observed[quantizer] = values

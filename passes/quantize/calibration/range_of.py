@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from qc.ir.executor import Statistics
+from qc.ir.executor import Executor, Statistics
 from qc.ir.quant.spec import QuantSpec
 
 from ...framework.option_types import Aliases
@@ -25,7 +25,11 @@ _CLIPPING_WEIGHT = 3.0  # what an error by clipping counts for the method sqnr, 
 
 
 def range_of(
-    statistics: Statistics, method: Method, spec: QuantSpec, percentile: float = _PERCENTILE
+    statistics: Statistics,
+    method: Method,
+    spec: QuantSpec,
+    executor: Executor,
+    percentile: float = _PERCENTILE,
 ) -> tuple[float, float]:
     """The range of a tensor that a grid is to cover.
 
@@ -33,6 +37,7 @@ def range_of(
         statistics: of the whole tensor; all methods but min-max and moving-average need a histogram.
         method: as the pass ``calibrate`` describes it.
         spec: what the tensor is rounded to; the best range of the methods mse and sqnr depends on it.
+        executor: judges ranges for the methods mse and sqnr.
         percentile: share of the values that the method percentile covers, in percent.
 
     Raises:
@@ -48,5 +53,5 @@ def range_of(
     if method == "entropy":
         return entropy_range(statistics)
     if method in ("mse", "sqnr"):
-        return mse_range(statistics, spec, clipping=_CLIPPING_WEIGHT if method == "sqnr" else 1.0)
+        return mse_range(statistics, spec, executor, clipping=_CLIPPING_WEIGHT if method == "sqnr" else 1.0)
     return low, high

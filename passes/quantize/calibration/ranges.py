@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
 from qc.ir.errors import ModelError
-from qc.ir.executor import Statistics
-from qc.ir.quant.arithmetic import fake_quantize, reduce_groups
+from qc.ir.executor import Executor, Statistics
+from qc.ir.quant.arithmetic import reduce_groups
 from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.ranges import encoding_of_range
 from qc.ir.quant.spec import Encoding, QuantSpec
 from qc.ir.tensor_ref import TensorRef
-
-# As many candidates for a range are judged at once: more of them leave the cache of a processor.
-_AT_ONCE = 4
 
 
 def covering(spec: QuantSpec, low: float, high: float) -> Encoding:
@@ -47,7 +44,7 @@ def percentile_range(statistics: Statistics, percentile: float) -> tuple[float, 
 
 
 def mse_range(
-    statistics: Statistics, spec: QuantSpec, steps: int = 48, clipping: float = 1.0
+    statistics: Statistics, spec: QuantSpec, executor: Executor, steps: int = 48, clipping: float = 1.0
 ) -> tuple[float, float]:
     """The range whose grid has the least expected squared error on the histogram.
 
@@ -63,62 +60,25 @@ def mse_range(
 
     def best(bottom: np.ndarray | float, top: np.ndarray | float) -> float:
         """The fraction whose range has the least error; the largest of equals."""
-        bottoms, tops = np.broadcast_arrays(bottom, top)
-        errors = []
-        for part in (slice(start, start + _AT_ONCE) for start in range(0, steps, _AT_ONCE)):
-            encodings = encoding_of_range(spec, bottoms[part], tops[part])
-            errors.append(histogram_error(edges, counts, encodings, clipping))
-        return float(fractions[np.argmin(np.concatenate(errors))])
+        grids = encoding_of_range(spec, *np.broadcast_arrays(bottom, top))
+        return float(fractions[np.argmin(executor.histogram_error(edges, counts, grids, clipping))])
 
     if spec.symmetric:
         fraction = best(low * fractions, high * fractions)
         return low * fraction, high * fraction
-    bottom, top = low, high
-    for _ in range(2):
-        top = high * best(bottom, high * fractions)
-        bottom = low * best(low * fractions, top)
-    return bottom, top
 
+    # An end on the other side of zero changes no grid, and one that stayed is not searched for again.
+    @cache
+    def best_top(bottom: float) -> float:
+        return high * best(bottom, high * fractions) if high > 0 else high
 
-def histogram_error(
-    edges: np.ndarray, counts: np.ndarray, encoding: Encoding, clipping: float = 1.0
-) -> np.ndarray:
-    """The summed squared rounding and clipping error of integer grids of a whole tensor on its histogram.
+    @cache
+    def best_bottom(top: float) -> float:
+        return low * best(low * fractions, top) if low < 0 else low
 
-    The distance to the grid is piecewise linear, so its square integrates to a cubic in each piece; bins much
-    narrower than a step count as points, where the difference of integrals would cancel. Errors beyond the
-    outermost codes count ``clipping`` times.
-
-    Args:
-        edges, counts: the histogram; ``bins + 1`` and ``bins`` elements.
-        encoding: one grid, or several to compare, in a scale of any shape.
-        clipping: the weight of errors beyond the outermost codes.
-
-    Returns:
-        The errors; float64, shape of the scale.
-    """
-    first, last = encoding.spec.code_range
-    scale = encoding.scale.astype(np.float64)
-    steps = float(last - first)
-    ends = edges / scale[..., None] + (encoding.zero_point - float(first))[..., None]
-    width = np.diff(ends)
-    wide = width > 1e-3
-    centre = (ends[..., :-1] + ends[..., 1:]) / 2
-    point = centre - np.clip(np.rint(centre), 0.0, steps)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean = np.diff(_integral(ends, steps, clipping)) / width
-    weight = np.where((centre < 0.0) | (centre > steps), clipping, 1.0)
-    return np.sum(counts * np.where(wide, mean, weight * point * point), axis=-1) * scale * scale
-
-
-def _integral(u: np.ndarray, steps: float, clipping: float) -> np.ndarray:
-    """The integral from 0 to ``u`` of the weighted squared distance to the nearest code, 0 to ``steps``."""
-    inside = np.clip(u, 0.0, steps)
-    nearest = np.rint(inside)
-    rest = inside - nearest
-    outside = u - inside
-    cubes = rest * rest * rest + clipping * (outside * outside * outside)  # ** 3 takes ten times as long
-    return nearest / 12.0 + cubes / 3.0
+    bottom = best_bottom(best_top(low))
+    top = best_top(bottom)
+    return best_bottom(top), top
 
 
 def finite_data(const: TensorRef) -> np.ndarray:
@@ -131,28 +91,33 @@ def finite_data(const: TensorRef) -> np.ndarray:
     return array
 
 
-def weight_encoding(spec: QuantSpec, weight: np.ndarray, search: bool) -> Encoding:
-    """The encoding of a weight.
+def weight_encoding(spec: QuantSpec, weight: np.ndarray) -> Encoding:
+    """The encoding that covers a weight, a float array, per tensor, per channel or per block."""
+    return encoding_of_range(spec, *_ends(spec, weight))
+
+
+def mse_encoding(spec: QuantSpec, weight: np.ndarray, executor: Executor) -> Encoding:
+    """The encoding of a weight: for every scale the fraction of its range with the least squared error.
 
     Args:
-        spec: per tensor, per channel or per block.
-        weight: float array.
-        search: choose for every scale the fraction of the full range with the least squared error, instead
-            of the full range.
+        spec: as for :func:`weight_encoding`; 32 bits and small floats cover the range.
     """
-    low = reduce_groups(weight, spec.granularity, partial(np.min, initial=0.0))
-    high = reduce_groups(weight, spec.granularity, partial(np.max, initial=0.0))
+    low, high = _ends(spec, weight)
     best = encoding_of_range(spec, low, high)
-    if not search or not isinstance(spec.format, IntFormat):
+    if not isinstance(spec.format, IntFormat) or spec.format.bits > 16:
         return best
-
-    def error(encoding: Encoding) -> np.ndarray:
-        return reduce_groups((weight - fake_quantize(weight, encoding)) ** 2, spec.granularity, np.sum)
-
-    least = error(best)
+    least = executor.squared_error(weight, best)
     fraction = np.ones_like(low, np.float64)
     for candidate in np.linspace(0.98, 0.4, 30):
-        cost = error(encoding_of_range(spec, low * candidate, high * candidate))
+        cost = executor.squared_error(weight, encoding_of_range(spec, low * candidate, high * candidate))
         fraction = np.where(cost < least, candidate, fraction)
         least = np.minimum(cost, least)
     return encoding_of_range(spec, low * fraction, high * fraction)
+
+
+def _ends(spec: QuantSpec, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The smallest and the largest number, at most and at least zero, that each scale has to cover."""
+    low, high = (
+        reduce_groups(weight, spec.granularity, partial(end, initial=0.0)) for end in (np.min, np.max)
+    )
+    return low, high

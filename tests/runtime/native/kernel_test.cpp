@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "errors.h"
 #include "fake_quantize.h"
 #include "formats.h"
 #include "moments.h"
@@ -354,6 +355,49 @@ void check_moments() {
     }
 }
 
+// The squared errors of one tensor, summed for each scale.
+void check_squared_errors(const Dims& dims, const Case& how, Random& random) {
+  Buffer x(ElementType::float32, dims);
+  for (std::size_t i = 0; i < x.count; ++i) x.set(i, random.uniform(-9, 9));
+  const Dims sizes = scale_dims(how, dims);
+  const Buffer shape(ElementType::float32, sizes);
+  std::vector<float> scale(shape.count), errors(shape.count);
+  std::vector<std::int32_t> zero_point(shape.count, 3), limits = {-8, 7};
+  for (float& step : scale) step = random.uniform(0.1f, 0.9f);
+  const std::int64_t two = 2;
+  const qc::Grid grid = {
+      {scale.data(), shape.shape()}, {zero_point.data(), shape.shape()}, {limits.data(), {&two, 1}}};
+  const qc::QuantizerAttributes attributes(how.granularity, how.axis, how.block_size, "half-even", "int");
+  const auto* const data = reinterpret_cast<const float*>(x.bytes.data());
+  qc::squared_error(attributes, {data, x.shape()}, grid, 0.0f, errors.data());
+  std::vector<double> sums(shape.count);
+  for (std::size_t i = 0; i < x.count; ++i) {
+    const std::size_t at = scale_index(how, x, sizes, i);
+    const double error = data[i] - expected(Rounding::half_even, data[i], scale[at], -11, 4);
+    sums[at] += error * error;
+  }
+  for (std::size_t i = 0; i < shape.count; ++i)
+    expect(std::fabs(errors[i] - sums[i]) <= 1e-4 * sums[i], "a sum of squared errors");
+}
+
+// A histogram has an edge more than bins. In a bin of one step numbers are a twelfth of a square step off.
+void check_errors() {
+  Random random{13};
+  for (const Dims& dims : {Dims{}, Dims{0, 4}, Dims{7}, Dims{5, 16, 2}, Dims{2, 3, 37}, Dims{300, 3}, Dims{3, 300}}) {
+    check_squared_errors(dims, {"tensor", 0, 0}, random);
+    for (std::int64_t axis = 0; axis < static_cast<std::int64_t>(dims.size()); ++axis) {
+      check_squared_errors(dims, {"channel", axis, 0}, random);
+      for (const std::int64_t block : {1, 4, 32}) check_squared_errors(dims, {"block", axis, block}, random);
+    }
+  }
+  for (const std::size_t bins : {1, 7, 200}) {
+    std::vector<double> edges(bins + 1), counts(bins, 6.0);
+    for (std::size_t i = 0; i <= bins; ++i) edges[i] = 0.5 * static_cast<double>(i);
+    const double found = qc::element_loops().errors->histogram_error({edges.data(), counts.data(), bins}, 0.5, 0, 255, 1);
+    expect(std::fabs(found - static_cast<double>(bins) * 0.125) < 1e-9, "an error on a histogram");
+  }
+}
+
 void check_bad_arguments() {
   const std::int64_t three = 3, two = 2;
   const float x[3] = {1, 2, 3};
@@ -396,6 +440,7 @@ int main(int count, char** words) {
     check_shapes();
     check_streaming();
     check_moments();
+    check_errors();
     check_calls_at_once();
     std::printf("%s: %d comparisons\n", names.c_str(), comparisons);
   }
