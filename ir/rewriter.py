@@ -313,6 +313,13 @@ class Rewriter:
 
     # -- payloads -----------------------------------------------------------------------------------
 
+    def set_type_of_op(self, op: Op, op_type: str, domain: str = "") -> None:
+        """Makes an op one of another operator; results and attributes stay, and the inputs that are there."""
+        self._set(op, "op_type", op_type)
+        self._set(op, "domain", domain)
+        ports = (port for port, value in enumerate(op.graph.op_inputs(op), 1) if value is not None)
+        self._set(op, "num_inputs", max(ports, default=0))
+
     def set_attribute(self, op: Op, name: str, value: Any) -> None:
         """Sets an attribute of an op; None removes it."""
         attributes = {key: proto for key, proto in op.attributes.items() if key != name}

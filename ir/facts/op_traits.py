@@ -17,6 +17,13 @@ def weight_port(op: Op) -> int | None:
     return found.trained["weight"] if found.product else None
 
 
+def weight_ports(op: Op) -> tuple[int, ...]:
+    """The input ports of all its weights: a recurrent op has two, for its data and for its state."""
+    found = traits(op)
+    weights = (port for kind, port in found.trained.items() if kind.startswith("weight"))
+    return tuple(weights) if found.product else ()
+
+
 def bias_port(op: Op) -> int | None:
     """The input port of the bias of ``op``; None if it has none by definition."""
     found = traits(op)
@@ -82,6 +89,8 @@ def channel_axis(op: Op, weight: Value) -> int | None:
     if op.is_type("Gemm"):
         return 0 if op.attribute("transB", 0) else 1
     if op.is_type("MatMul") and rank == 2:  # no device takes scales per channel of a stack of matrices
+        return 1
+    if traits(op).product == "recurrent":  # the gates, after the directions
         return 1
     return None
 

@@ -159,6 +159,8 @@ def _lower_op(op: Op, node: NodeProto) -> None:
     graph = op.graph
     if op.proto is not None:
         copy_fields(op.proto, node, leave_out=("input", "output", "attribute"))
+        if op.domain != ("" if node.domain == "ai.onnx" else node.domain):
+            node.domain = op.domain
     else:
         node.name = op.name
         if op.domain:

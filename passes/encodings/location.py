@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from qc.ir.errors import UsageError
-from qc.ir.facts.op_traits import bias_port, channel_axis, input_channel_axis, is_parameter, weight_port
+from qc.ir.facts.op_traits import bias_port, channel_axis, input_channel_axis, is_parameter, weight_ports
 from qc.ir.facts.scopes import scopes_of, tensors_by_name
 from qc.ir.graph import Op, Use, Value
 from qc.ir.model import Model
@@ -46,7 +46,7 @@ def check_axes(document: Document, model: Model) -> None:
         value = values.get(record.name)
         if value is None or value.const is None or record.axis is None:
             continue
-        op = next((use.op for use in scopes.uses(value) if weight_port(use.op) == use.port), None)
+        op = next((use.op for use in scopes.uses(value) if use.port in weight_ports(use.op)), None)
         meant = _axes(op, value)[0 if record.granularity == "channel" else 1]
         if meant is not None and meant != record.axis:
             raise UsageError(
@@ -67,7 +67,7 @@ def _located(record: TensorRecord, value: Value, uses: list[Use], source: str) -
     shape = value.const.shape
     if record.axis is not None:
         return _checked(record, shape, source)
-    op = next((use.op for use in uses if weight_port(use.op) == use.port), None)
+    op = next((use.op for use in uses if use.port in weight_ports(use.op)), None)
     axes = (0, None) if op is None and len(shape) == 1 else _axes(op, value)
     channels = shape[axes[0]] if axes[0] is not None else None
     if record.granularity == "channel" and record.scale.size == channels:
@@ -114,7 +114,7 @@ def _is_parameter(record: TensorRecord, uses: list[Use]) -> bool:
     """Whether a constant counts as a parameter: a weight, a bias, or what has several scales."""
     several = record.granularity != "tensor"
     roles = (
-        use.port in (weight_port(use.op), bias_port(use.op)) or is_parameter(use.op, use.port)
+        use.port in (*weight_ports(use.op), bias_port(use.op)) or is_parameter(use.op, use.port)
         for use in uses
         if isinstance(use.port, int)
     )

@@ -39,6 +39,10 @@ class Target(Strict):
         least_channels: an 8-bit convolution on fewer input channels is padded with zeros to so many.
         shift_weights_from: an 8-bit convolution whose results are sums of so many products or more has its
             weights stored one step lower, with zero points of -1; 0 for none.
+        dynamic_lstm_from: an LSTM with so many weights or more in a direction is written as ONNX Runtime's
+            DynamicQuantizeLSTM; 0 for none.
+        fold_weights: the weights of other recurrent ops are dequantized by Cast and Mul, which ONNX Runtime
+            computes once, when it loads the model; a DequantizeLinear runs in every run.
         default: the rule for ops that ``ops`` does not list; If, Loop and Scan ``carry`` unless it does.
         foreign: the rule for ops of other domains than ONNX's.
         ops: rules by ONNX op type.
@@ -62,6 +66,8 @@ class Target(Strict):
     extension_domain: str = ""
     least_channels: int = Field(1, ge=1)
     shift_weights_from: int = Field(0, ge=0)
+    dynamic_lstm_from: int = Field(0, ge=0)
+    fold_weights: bool = False
     default: OpRule
     foreign: OpRule = OpRule(runs="float", why="an operator that ONNX does not define")
     ops: dict[str, OpRule] = Field(default_factory=dict)

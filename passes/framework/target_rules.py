@@ -13,7 +13,7 @@ from qc.ir.quant.spec import QuantSpec
 from qc.patterns import supergroup_names
 from qc.patterns.attributes import attribute_of, known_attributes, nearest_op_type
 
-Runs = Literal["integer", "between", "carry", "float"]
+Runs = Literal["integer", "between", "carry", "weights", "float"]
 
 
 class Strict(BaseModel):
@@ -96,7 +96,8 @@ class OpRule(Strict):
     Attributes:
         runs: ``integer`` whenever its weight or inputs allow; ``between`` only between integer producers and
             integer readers (where it saves conversions); ``carry``: moves data, so it runs in whatever grid
-            its input has; ``float``: never in integers.
+            its input has; ``weights``: its weights are stored in integers, and its data has no grids;
+            ``float``: never in integers.
         output: whether the result is quantized ``always``, or only ``when-read`` by integer readers alone.
         output_range: a fixed range for the result, for functions whose range is known.
         output_ranges: the same by the format of the result, where the target fixes the scale itself.

@@ -43,7 +43,9 @@ class InsertQdq(Pass):
     weights become int4 with the same numbers. A convolution on fewer input channels than the target wants (a
     picture has three) gets more, with codes and weights of zero. Where the target has a quicker kernel for
     weights whose zero points are not 0, codes and zero points of a convolution are one lower than they are in
-    the simulation. Both change no result, and ``import-qdq`` undoes them.
+    the simulation. Both change no result, and ``import-qdq`` undoes them. Where the target has kernels for
+    it, an LSTM multiplies the codes of its weights with its data quantized as it comes; other recurrent ops
+    have their weights dequantized once, when ONNX Runtime loads the model.
     """
 
     name = "insert-qdq"
@@ -58,6 +60,8 @@ class InsertQdq(Pass):
     pad_channels: bool = option(True, "give a convolution as many input channels as the target wants")
     shift_weights: bool = option(True, "give weights zero points of -1 where the target wants it")
 
+    fit_recurrent: bool = option(True, "write recurrent ops as the target has quick kernels for them")
+
     def run(self, model: Model, context: PassContext) -> None:
         extension = context.target.extension_domain if context.target is not None else ""
         if self.opset == "raise":
@@ -67,7 +71,8 @@ class InsertQdq(Pass):
             emitter = _Emitter(model, rewriter, extension, self.weights == "codes")
             emitter.round_again_inside(rewire(model, rewriter, emitter.round_value))
             if context.target is not None:
-                fit_kernels(model, rewriter, context.target, self.pad_channels, self.shift_weights)
+                wanted = self.pad_channels, self.shift_weights, self.fit_recurrent
+                fit_kernels(model, rewriter, context.target, *wanted)
             context.add_artifact("qdq", Artifact("onnx", lower(model), ".onnx"))
 
 

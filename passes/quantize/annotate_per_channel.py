@@ -9,7 +9,7 @@ from typing import Annotated
 from annotated_types import Ge, Le
 
 from qc.ir.errors import UsageError
-from qc.ir.facts.op_traits import channel_axis, input_channel_axis, weight_port
+from qc.ir.facts.op_traits import channel_axis, input_channel_axis, weight_ports
 from qc.ir.facts.scopes import Scopes, scopes_of
 from qc.ir.graph import Op, Use, Value
 from qc.ir.model import Model
@@ -105,7 +105,7 @@ def _readings(sites: Iterable[Site], scopes: Scopes) -> Iterator[tuple[Use, Valu
 
 
 def _is_weight(use: Use, value: Value) -> bool:
-    return value.const is not None and use.port == weight_port(use.op)
+    return value.const is not None and use.port in weight_ports(use.op)
 
 
 def _is_matrix(op: Op, shape: tuple[int | str | None, ...]) -> bool:

@@ -139,6 +139,9 @@ class _Placement:
         self._fitting: dict[Value, bool] = {}
 
     def run(self) -> None:
+        for unit in self.units.units:
+            if unit.rule.runs == "weights":
+                self._place_stored_weights(unit)
         for unit in self.units.integer:
             for value, op, port in self.units.inputs(unit):
                 self._place_input(unit, value, op, port)
@@ -167,6 +170,15 @@ class _Placement:
             self._place_shared(site, self.activation, f"constant read by {unit.label}", unit)
         elif not self._inherit(value):
             self._place_read(value, op, port, f"read by {unit.label}", unit)
+
+    def _place_stored_weights(self, unit: Unit) -> None:
+        """Places quantizers on the weights of a unit whose data stays float, in a format of the target."""
+        known = self.target.weight.allows(self.weight.format) or not has_limits(self.weight.format)
+        spec = self.weight if known else _spec(self.target.weight, None)
+        lacking = "" if known else f"; {self.target.name} has no kernel for {self.weight.format} there"
+        for value, op, port in self.units.inputs(unit):
+            if value.original.const is not None and self.units.is_weight(unit, op, port):
+                self._place_shared(Site(value, op, port), spec, f"weight of {op.label}{lacking}", unit)
 
     def _place_bias(self, site: Site, reason: str, unit: Unit) -> None:
         format = self.weight.format

@@ -24,6 +24,7 @@ from .profile import NodeTime, profile_nodes
 _INTEGER = frozenset(
     {
         "ConvInteger",
+        "DynamicQuantizeLSTM",
         "DynamicQuantizeMatMul",
         "MatMulInteger",
         "MatMulIntegerToFloat",

@@ -60,7 +60,11 @@ def test_the_targets_of_qc_can_be_read(name: str) -> None:
         ('dtype = "int4"', "dtpye = 4", ": there is no 'dtpye' in [weight] (did you mean 'dtype'?)"),
         ('summary = "a device"', "", ": 'summary' is missing"),
         ("uint8", "uin8", ": 'dtype' in [activation]: unknown number format 'uin8'; use int2 to int16, "),
-        ('"float"', '"flaot"', ": 'runs' in [default]: input should be 'integer', 'between', 'carry' or"),
+        (
+            '"float"',
+            '"flaot"',
+            ": 'runs' in [default]: input should be 'integer', 'between', 'carry', 'weights' or",
+        ),
         ("name =", "name", " is not valid TOML: "),
     ],
 )

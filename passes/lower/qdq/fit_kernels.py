@@ -1,6 +1,7 @@
-"""What lowering changes about convolutions so that a device has quick kernels for them, and back again.
+"""What lowering changes about convolutions and recurrent ops so that a device runs them quickly, and back.
 
-None of it changes a result, so a model that is read is first put into the form that it had without it.
+A model that is read is first put into the form that it had without it. What is done to convolutions changes
+no result.
 """
 
 from __future__ import annotations
@@ -10,15 +11,20 @@ from qc.ir.rewriter import Rewriter
 
 from ...framework.target import Target
 from .pad_channels import pad_channels, unpad_channels
+from .recurrent import fit_recurrent, unfit_recurrent
 from .shift_weights import shift_weights, unshift_weights
 
 
-def fit_kernels(model: Model, rewriter: Rewriter, target: Target, pad: bool, shift: bool) -> None:
-    """Pads the channels of convolutions, and shifts their weights, as far as the target wants it."""
+def fit_kernels(
+    model: Model, rewriter: Rewriter, target: Target, pad: bool, shift: bool, recurrent: bool
+) -> None:
+    """Pads channels of convolutions, shifts their weights, and fits recurrent ops, as the target wants it."""
     if pad:
         pad_channels(model, rewriter, target.least_channels)
     if shift and target.shift_weights_from:
         shift_weights(model, rewriter, target.shift_weights_from)
+    if recurrent:
+        fit_recurrent(model, rewriter, target)
 
 
 def unfit_kernels(model: Model) -> None:
@@ -26,3 +32,4 @@ def unfit_kernels(model: Model) -> None:
     rewriter = Rewriter(model)
     unshift_weights(model, rewriter)
     unpad_channels(model, rewriter)
+    unfit_recurrent(model, rewriter)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from qc.ir.facts.op_traits import bias_port, is_parameter, reads_shape_only, traits, weight_port
+from qc.ir.facts.op_traits import bias_port, is_parameter, reads_shape_only, traits, weight_ports
 from qc.ir.facts.scopes import Scopes, scopes_of
 from qc.ir.graph import Op, Region, Value
 from qc.ir.model import Model
@@ -127,7 +127,7 @@ class UnitMap:
 
     def is_weight(self, unit: Unit, op: Op, port: int) -> bool:
         """Whether what an op reads there is a weight, or the scale of a normalization that has a grid."""
-        return port == weight_port(op) or (port in unit.rule.parameters and _is_trained("weight", op, port))
+        return port in weight_ports(op) or (port in unit.rule.parameters and _is_trained("weight", op, port))
 
     def is_bias(self, unit: Unit, value: Value, op: Op, port: int) -> bool:
         """Whether what an op reads there is a bias: by its definition, or as its region captured it."""

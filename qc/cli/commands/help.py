@@ -29,6 +29,7 @@ _RUNS = {
     "integer": "run in integers",
     "between": "run in integers between integer ops only, where that saves conversions",
     "carry": "move data, in integers where their input is",
+    "weights": "store their weights in integers; what they compute with is float to the model",
     "float": "run in float",
 }
 

@@ -1,0 +1,189 @@
+"""Recurrent ops: their weights are stored in codes, and nothing dequantizes them in every run."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+from support.models import floats
+from support.pipelines import QUANTIZE, apply, artifact, check, run_model
+from support.placement import of_weight, reason
+from support.recurrent import decibels, recurrent, recurrent_feeds
+
+import qc
+from qc.ir.onnx.lower import serialize
+from qc.ir.quant.spec import PerChannel
+from qc.runtime import open_session
+
+LARGE = {"hidden": 64, "inputs": 64}  # as many weights as make ONNX Runtime's kernel on codes worth it
+PASSES = f"{QUANTIZE},insert-qdq"
+OPS = pytest.mark.parametrize("op_type", ["LSTM", "GRU", "RNN"])
+FORMS = pytest.mark.parametrize(
+    "form",
+    [
+        {},
+        {"direction": "reverse"},
+        {"direction": "bidirectional"},
+        {"states": True},
+        {"lengths": True},
+        {"direction": "bidirectional", "states": True, "lengths": True},
+        {"clip": 0.5},
+        {"outputs": ("", "h")},
+        {"outputs": ("y",)},
+        {"opset": 12},
+    ],
+    ids=str,
+)
+
+
+def lowered(model: ModelProto, options: str = "", target: str = "ort-cpu") -> ModelProto:
+    made = artifact(apply(f"{PASSES}{options}", model, target, recurrent_feeds(model))[1], "qdq")
+    check(made)
+    return made
+
+
+def op_types(model: ModelProto) -> Counter[str]:
+    return Counter(node.op_type for node in model.graph.node)
+
+
+def optimized(model: ModelProto, folder) -> Counter[str]:
+    """The ops that ONNX Runtime makes of a model when it loads it."""
+    open_session(model, optimized_file=folder / "optimized.onnx")
+    return op_types(onnx.load(folder / "optimized.onnx"))
+
+
+@OPS
+@FORMS
+def test_weights_are_stored_in_codes_and_results_stay(op_type: str, form: dict, tmp_path) -> None:
+    for size in ({}, LARGE):
+        model = recurrent(op_type, **size, **form)
+        made = lowered(model)
+        stored = {tensor.data_type for tensor in made.graph.initializer if len(tensor.dims) == 3}
+        assert stored == {TensorProto.INT8}
+        feed = recurrent_feeds(model)[1]
+        assert decibels(run_model(model, feed), run_model(made, feed, optimize=True)) > 35
+        kernel = "DynamicQuantizeLSTM" if size and op_type == "LSTM" else op_type
+        assert optimized(made, tmp_path) == {kernel: 1}, "nothing dequantizes weights in every run"
+
+
+@OPS
+def test_the_grid_has_a_scale_for_each_gate(op_type: str) -> None:
+    model = recurrent(op_type, direction="bidirectional")
+    ir, context, _ = apply(f"{PASSES},to-simulation", model, feeds=recurrent_feeds(model))
+    for port in (1, 2):
+        quantizer = of_weight(ir, "y", port)
+        assert quantizer is not None and quantizer.spec.granularity == PerChannel(1)
+        assert str(quantizer.spec.format) == "int8"
+    assert "grid for its weights alone" in reason(ir, "x") and "grid for its weights alone" in reason(ir, "b")
+    feed = recurrent_feeds(model)[0]
+    simulated, exact = run_model(artifact(context, "simulation"), feed), run_model(lowered(model), feed)
+    assert decibels(simulated, exact) > 100, "the simulation computes with the weights on their grids"
+    assert decibels(run_model(model, feed), simulated) < 80
+
+
+@pytest.mark.parametrize("size", [{}, LARGE], ids=str)
+def test_peepholes(size: dict) -> None:
+    model = recurrent("LSTM", peepholes=True, states=True, **size)
+    feed, made = recurrent_feeds(model)[0], lowered(model)
+    assert decibels(run_model(model, feed), run_model(made, feed, optimize=True)) > 35
+    peepholes = next(tensor for tensor in made.graph.initializer if tensor.name == "p")
+    assert peepholes.data_type == TensorProto.FLOAT
+
+
+@OPS
+def test_the_batch_in_front_which_onnx_runtime_does_not_run(op_type: str) -> None:
+    model = recurrent(op_type, **LARGE, layout=1)
+    made = artifact(apply(f"{PASSES}", model)[1], "qdq")
+    assert op_types(made) == {"Cast": 2, "Mul": 2, op_type: 1}
+    feed = recurrent_feeds(model)[0]
+    wanted, found = (
+        dict(zip("yh", ReferenceEvaluator(one).run(None, feed), strict=True)) for one in (model, made)
+    )
+    assert decibels(wanted, found) > 35
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_a_gru_that_resets_before_or_behind_its_product(before: int) -> None:
+    model = recurrent("GRU", linear_before_reset=before)
+    feed, made = recurrent_feeds(model)[0], lowered(model)
+    assert decibels(run_model(model, feed), run_model(made, feed, optimize=True)) > 35
+
+
+def test_plain_quantize_ops_if_they_are_asked_for() -> None:
+    made = lowered(recurrent("LSTM", **LARGE), "{fit_recurrent=false}")
+    assert op_types(made) == {"DequantizeLinear": 2, "LSTM": 1}
+
+
+@OPS
+@pytest.mark.parametrize("size", [{}, LARGE], ids=str)
+def test_what_was_written_comes_back(op_type: str, size: dict) -> None:
+    made = lowered(recurrent(op_type, direction="bidirectional", states=True, **size))
+    ir, context, _ = apply("import-qdq,insert-qdq", made)
+    assert [op.op_type for op in ir.graph.ops()] == [op_type]
+    assert of_weight(ir, "y", 1) and of_weight(ir, "y", 2)
+    assert serialize(artifact(context, "qdq")) == serialize(made)
+
+
+def test_kernels_on_codes_of_others_stay_where_directions_have_scales_of_their_own() -> None:
+    made = lowered(recurrent("LSTM", direction="bidirectional", **LARGE))
+    for tensor in made.graph.initializer:
+        if tensor.name.endswith("scale"):
+            scale = numpy_helper.to_array(tensor) * np.array([[1], [2]], np.float32)
+            tensor.CopyFrom(numpy_helper.from_array(scale, tensor.name))
+    ir = apply("import-qdq", made)[0]
+    assert [op.op_type for op in ir.graph.ops()] == ["DynamicQuantizeLSTM"]
+
+
+@OPS
+def test_four_bits_become_eight_with_the_reason(op_type: str) -> None:
+    model = recurrent(op_type)
+    compiled = qc.compile(model, "w4a8", data=recurrent_feeds(model), threads=1)
+    assert compiled.coverage.formats == {"int8 symmetric narrow channel(1)": 2}
+    said = [str(remark) for remark in compiled.ir.journal.remarks if remark.kind == "place"]
+    assert len(said) == 2 and all("ort-cpu has no kernel for int4 there" in line for line in said)
+    by_hand = qc.compile(model, "w8a8", data=recurrent_feeds(model), threads=1, precision=[f"{op_type}=w4"])
+    assert by_hand.coverage.formats == {"int4 symmetric narrow channel(1)": 2}
+    feed = recurrent_feeds(model)[0]
+    wanted = run_model(by_hand.simulation, feed)
+    assert decibels(wanted, run_model(by_hand.model, feed, optimize=True)) > 80
+
+
+@pytest.mark.parametrize("size", [{}, LARGE], ids=str)
+def test_weights_that_branches_share_are_stored_once(size: dict, tmp_path) -> None:
+    model = recurrent("LSTM", outputs=("y",), **size)
+    branches = [
+        helper.make_graph(
+            [helper.make_node("LSTM", ["x", "w", "r", "b"], [f"y{i}"], hidden_size=size.get("hidden", 8))],
+            f"branch{i}",
+            [],
+            [floats(f"y{i}", "steps", 1, "batch", "hidden")],
+        )
+        for i in range(2)
+    ]
+    chosen = helper.make_node("If", ["c"], ["y"], then_branch=branches[0], else_branch=branches[1])
+    del model.graph.node[:]
+    model.graph.node.append(chosen)
+    model.graph.input.append(helper.make_tensor_value_info("c", TensorProto.BOOL, []))
+    feeds = [{**recurrent_feeds(recurrent("LSTM", **size))[0], "c": np.array(c)} for c in (True, False)]
+    made = artifact(apply(PASSES, model, feeds=feeds)[1], "qdq")
+    check(made)
+    assert len([tensor for tensor in made.graph.initializer if len(tensor.dims) == 3]) == 2
+    for feed in feeds:
+        assert decibels(run_model(model, feed), run_model(made, feed, optimize=True)) > 35
+    assert set(optimized(made, tmp_path)) == {"If"}
+
+
+def test_weights_that_are_computed_or_left_out_stay_float() -> None:
+    model = recurrent("LSTM")
+    model.graph.input.append(helper.make_tensor_value_info("r", TensorProto.FLOAT, [1, 32, 8]))
+    kept = [tensor for tensor in model.graph.initializer if tensor.name != "r"]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)
+    made = artifact(apply("insert-quantizers,annotate-per-channel,calibrate,insert-qdq", model)[1], "qdq")
+    assert op_types(made) == {"Cast": 1, "Mul": 1, "LSTM": 1}
+    skipped = apply(f"{PASSES.replace('insert-quantizers', 'insert-quantizers{skip_ops=[LSTM]}')}", model)[1]
+    assert op_types(artifact(skipped, "qdq")) == {"LSTM": 1}
