@@ -331,6 +331,12 @@ class Rewriter:
         """Sets the element type and shape of a value."""
         self._transaction.set((TYPES,), value, "type", type)
 
+    def set_element_type(self, value: Value, elem_type: int) -> None:
+        """Gives a value another element type; the data of an initializer is converted when it is read."""
+        if value.const is not None:
+            self._transaction.set((CONSTANTS,), value, "const", value.const.read_as(elem_type))
+        self.set_type(value, value.type._replace(elem_type=elem_type))
+
     def set_constant(self, value: Value, data: np.ndarray) -> None:
         """Gives an initializer other numbers, of the same shape and type; its grid stays, not its codes."""
         assert value.const is not None

@@ -24,17 +24,21 @@ class TensorRef:
     Args:
         proto: the tensor as it stands in the model; its data may live in an external file.
         base_dir: the folder that external locations are relative to; None when there is none.
+        data_type: the ONNX type to convert the numbers to when they are read; default: that of ``proto``.
 
     Raises:
         ModelError: on reading, when the data is shorter or longer than the shape says, or an external
             file is missing, too short, or outside ``base_dir``.
     """
 
-    __slots__ = ("base_dir", "proto")
+    __slots__ = ("base_dir", "data_type", "proto")
 
-    def __init__(self, proto: TensorProto, base_dir: Path | None = None) -> None:
+    def __init__(
+        self, proto: TensorProto, base_dir: Path | None = None, data_type: int | None = None
+    ) -> None:
         self.proto = proto
         self.base_dir = base_dir
+        self.data_type = int(data_type or proto.data_type)
 
     @classmethod
     def from_array(cls, array: np.ndarray, data_type: int | None = None) -> TensorRef:
@@ -48,9 +52,14 @@ class TensorRef:
         return tuple(self.proto.dims)
 
     @property
-    def data_type(self) -> int:
-        """The ONNX ``TensorProto.DataType``."""
+    def stored_type(self) -> int:
+        """The ONNX type of the data as it is stored."""
         return int(self.proto.data_type)
+
+    @property
+    def is_converted(self) -> bool:
+        """Whether the data is stored in another type than it is read in."""
+        return self.data_type != self.stored_type
 
     @property
     def size(self) -> int:
@@ -58,8 +67,8 @@ class TensorRef:
 
     @property
     def nbytes(self) -> int:
-        """The number of bytes that the elements take in ONNX's packed layout."""
-        bits = storage_bits(self.data_type)
+        """The number of bytes that the elements take as they are stored, in ONNX's packed layout."""
+        bits = storage_bits(self.stored_type)
         return (self.size * bits + 7) // 8
 
     @property
@@ -74,6 +83,12 @@ class TensorRef:
 
     def numpy(self) -> np.ndarray:
         """The data; a read-only view of the file for external data of whole-byte types."""
+        stored = self._stored()
+        if not self.is_converted:
+            return stored
+        return np.asarray(stored, helper.tensor_dtype_to_np_dtype(self.data_type))
+
+    def _stored(self) -> np.ndarray:
         if self.is_external:
             return self._map_external()
         self._check_inline_size()
@@ -94,11 +109,11 @@ class TensorRef:
         return float(np.min(low)), float(np.max(high))
 
     def _pieces(self) -> Iterator[np.ndarray]:
-        if not self.is_external or storage_bits(self.data_type) < 8:
+        if not self.is_external or storage_bits(self.stored_type) < 8:
             yield self.numpy()
             return
         path, offset, left = self.external_range()
-        dtype = helper.tensor_dtype_to_np_dtype(self.data_type)
+        dtype = helper.tensor_dtype_to_np_dtype(self.stored_type)
         with path.open("rb") as file:
             file.seek(offset)
             while left:
@@ -162,15 +177,30 @@ class TensorRef:
     def _map_external(self) -> np.ndarray:
         path, offset, length = self.external_range()
         if length == 0:
-            return np.zeros(self.shape, helper.tensor_dtype_to_np_dtype(self.data_type))
+            return np.zeros(self.shape, helper.tensor_dtype_to_np_dtype(self.stored_type))
         data = np.memmap(path, np.uint8, mode="r", offset=offset, shape=(length,))
-        if storage_bits(self.data_type) >= 8:
-            return data.view(helper.tensor_dtype_to_np_dtype(self.data_type)).reshape(self.shape)
-        packed = TensorProto(data_type=self.data_type, dims=self.shape, raw_data=data.tobytes())
+        if storage_bits(self.stored_type) >= 8:
+            return data.view(helper.tensor_dtype_to_np_dtype(self.stored_type)).reshape(self.shape)
+        packed = TensorProto(data_type=self.stored_type, dims=self.shape, raw_data=data.tobytes())
         return numpy_helper.to_array(packed)
 
+    def read_as(self, data_type: int) -> TensorRef:
+        """The same data, converted to another type when it is read."""
+        return TensorRef(self.proto, self.base_dir, data_type)
+
+    def stored_as(self, data_type: int) -> TensorRef:
+        """The same numbers stored in another type, if that holds every one of them exactly; else itself."""
+        numbers = self.numpy()
+        with np.errstate(over="ignore", invalid="ignore"):
+            stored = numbers.astype(helper.tensor_dtype_to_np_dtype(data_type))
+        if not np.array_equal(stored.astype(numbers.dtype), numbers, equal_nan=True):
+            return self
+        return TensorRef(TensorRef.from_array(stored).proto, None, self.data_type)
+
     def renamed(self, name: str) -> TensorProto:
-        """The proto under ``name``: the original object when the name already fits."""
+        """The proto under ``name`` in the type it is read in: the original object when it already fits."""
+        if self.is_converted:
+            return TensorRef.from_array(self.numpy()).renamed(name)
         if self.proto.name == name:
             return self.proto
         proto = TensorProto()

@@ -5,14 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import onnx
-from onnx import ModelProto, version_converter
+from onnx import ModelProto, TensorProto, version_converter
 
 from qc.ir.errors import ModelError, UsageError
 from qc.ir.model import Model
 from qc.ir.onnx.lift import lift, load_model
+from qc.ir.onnx.lower import lower
+from qc.ir.onnx.protos import model_tensors
 from qc.ir.onnx.screening import screen_model
 from qc.ir.verifier import verify_input
+from qc.passes import PassContext
 from qc.passes.lower.insert_qdq import OLDEST_OPSET
+from qc.passes.simplify.convert_to_float32 import ConvertToFloat32
+from qc.runtime import open_session
+
+_RARELY_RUN = frozenset({TensorProto.BFLOAT16, TensorProto.DOUBLE})
 
 
 def read_model(model: ModelProto | str | Path) -> Model:
@@ -56,6 +63,25 @@ def with_quantize_ops(ir: Model) -> Model:
             f"it ({reason}): convert it first"
         )
     return lift(proto, ir.base_dir)
+
+
+def runnable_form(model: ModelProto | str | Path) -> ModelProto | str | Path:
+    """The model itself, or computed in float32 where ONNX Runtime lacks kernels for bfloat16 or float64.
+
+    Raises:
+        ModelError: the model cannot be read.
+    """
+    proto = model if isinstance(model, ModelProto) else load_model(model)
+    interface = (info.type.tensor_type.elem_type for info in (*proto.graph.input, *proto.graph.output))
+    if _RARELY_RUN.isdisjoint([*interface, *(tensor.data_type for tensor in model_tensors(proto))]):
+        return model
+    try:
+        open_session(model, optimize=False, threads=1)
+    except ModelError:
+        ir = read_model(model)
+        ConvertToFloat32().run(ir, PassContext())
+        return lower(ir)
+    return model
 
 
 def _interface(proto: ModelProto) -> list[tuple[str, onnx.TypeProto]]:

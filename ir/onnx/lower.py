@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from typing import NamedTuple
 
 from onnx import (
@@ -19,14 +20,24 @@ from onnx import (
 from ..graph import Graph, Op, Value
 from ..model import Model
 from .protos import GRAPH_TYPES, copy_fields
+from .stored_types import fits, in_stored_types
 from .types import declare
 
 
-def lower(model: Model) -> ModelProto:
+def lower(model: Model, *, as_declared: bool = True) -> ModelProto:
     """The ONNX model that the main graph and the functions stand for; quantizers are not part of it.
 
     External data stays external and relative to ``model.base_dir``; see :func:`qc.ir.onnx.save.save_model`.
+
+    Args:
+        as_declared: give interface and constants the types that the model declares and stores them in,
+            with Cast ops beside them; else those that the graph computes in.
     """
+    with in_stored_types(model) if as_declared else nullcontext():
+        return _lower(model)
+
+
+def _lower(model: Model) -> ModelProto:
     proto = ModelProto()
     origin = model.origin
     copy_fields(origin, proto, leave_out=("graph", "functions", "opset_import"))
@@ -103,16 +114,23 @@ def _lower_graph(graph: Graph, proto: GraphProto) -> None:
         if value.const is not None:
             proto.initializer.add().CopyFrom(value.const.renamed(value.name))
     proto.sparse_initializer.extend(sparse for sparse, _ in constants.sparse)
-    proto.input.extend(declared(graph.inputs, origin.input))
-    proto.output.extend(declared([value for value in graph.outputs if value is not None], origin.output))
+    outputs = [value for value in graph.outputs if value is not None]
+    for infos, values, known in (
+        (proto.input, graph.inputs, origin.input),
+        (proto.output, outputs, origin.output),
+    ):
+        found = zip(declared(values, known), values, strict=True)
+        infos.extend(info if fits(info, value) else declare(value) for info, value in found)
     proto.value_info.extend(kept_declarations(graph, origin))
 
 
 def kept_declarations(graph: Graph, origin: GraphProto) -> list[ValueInfoProto]:
-    """The declarations within a graph, without those of values that it had and has no more."""
+    """The declarations within a graph, without those of values that it had so and has no more."""
     gone = {info.name for info in origin.value_info}
     if gone:
-        gone -= {value.name for value in graph.values()}
+        declarations = {info.name: info for info in origin.value_info}
+        values = (value for value in graph.values() if value.name in declarations)
+        gone -= {value.name for value in values if fits(declarations[value.name], value)}
     if gone:
         gone &= _defined(origin)
     return [info for info in origin.value_info if info.name not in gone]

@@ -178,7 +178,7 @@ class GraphReader:
         tensor = self._tensors.read(type, name + scope.path)
         if not tensor.name:
             tensor.name = value.name
-        value.const = TensorRef(tensor, self._model.base_dir)
+        value.const = TensorRef(tensor, self._model.base_dir, value.type.elem_type)
         if not is_new:
             scope.proto.initializer.append(outline(value.name, tensor))
 

@@ -11,14 +11,15 @@ from annotated_types import Ge
 from onnx import ModelProto
 
 from qc.ir.analysis import CONSTANTS, STRUCTURE, analysis
-from qc.ir.facts.constants import constant_op_data
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
 from qc.ir.onnx.lower import FREE_INITIALIZERS, lower_ops
 from qc.ir.rewriter import Rewriter
+from qc.ir.tensor_ref import TensorRef
 
 from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
+from .constants.initializers import initializer_data, make_initializer
 
 _RANDOM = {
     "RandomNormal",
@@ -57,11 +58,12 @@ class FoldConstants(Pass):
         for graph in model.graph.walk():  # not function bodies, which have no initializers
             for op in graph.ops():
                 if op.is_type("Constant"):
-                    _lift_constant(rewriter, graph, op)
+                    _lift_constant(rewriter, op)
+        narrow = _narrow_storage(model)
         for graph in model.graph.walk():  # outer before inner, which reads what was folded there
-            self._fold(rewriter, graph, context)
+            self._fold(rewriter, graph, context, narrow)
 
-    def _fold(self, rewriter: Rewriter, graph: Graph, context: PassContext) -> None:
+    def _fold(self, rewriter: Rewriter, graph: Graph, context: PassContext, narrow: int) -> None:
         foldable = constant_ops(graph)
         frontier = [
             value
@@ -83,7 +85,7 @@ class FoldConstants(Pass):
                 all(isinstance(array, np.ndarray) for array in arrays)  # a sequence is no initializer
                 and sum(array.nbytes for array in arrays if array is not None) <= limit
             ):
-                _replace(rewriter, graph, op, {value: results[value.name] for value in wanted})
+                _replace(rewriter, graph, op, {value: results[value.name] for value in wanted}, narrow)
 
 
 def _fix_defaults(rewriter: Rewriter, model: Model) -> None:
@@ -94,16 +96,11 @@ def _fix_defaults(rewriter: Rewriter, model: Model) -> None:
             rewriter.fix_default(value)
 
 
-def _lift_constant(rewriter: Rewriter, graph: Graph, op: Op) -> None:
-    result = graph.op_outputs(op)[0]
-    data = constant_op_data(op)
-    if result is None or data is None or graph.is_output(result):
-        return
-    with rewriter.action("constant to initializer", op):
-        const = rewriter.add_constant(graph, data, result.name)
-        rewriter.replace_uses(result, const)
-        rewriter.swap_names(result, const)
-        rewriter.erase_op(op)
+def _lift_constant(rewriter: Rewriter, op: Op) -> None:
+    data = initializer_data(op)
+    if data is not None:
+        with rewriter.action("constant to initializer", op):
+            make_initializer(rewriter, op, data)
 
 
 @analysis(STRUCTURE, CONSTANTS)
@@ -130,12 +127,23 @@ def _compute(context: PassContext, proto: ModelProto, base_dir: Path | None) -> 
     return next(iter(context.required_executor().run(proto, [{}], base_dir=base_dir)))
 
 
-def _replace(rewriter: Rewriter, graph: Graph, op: Op, results: dict[Value, np.ndarray]) -> None:
+def _replace(rewriter: Rewriter, graph: Graph, op: Op, results: dict[Value, np.ndarray], narrow: int) -> None:
+    """Puts constants in the place of an op, stored as ``narrow`` where that holds their numbers."""
     if any(graph.is_output(value) for value in results):
         return
     with rewriter.action("fold", op):
         for value, array in results.items():
-            const = rewriter.add_constant(graph, array, value.name)
+            data = TensorRef.from_array(array)
+            if narrow and array.dtype == np.float32:
+                data = data.stored_as(narrow)
+            const = rewriter.add_constant(graph, data, value.name)
             rewriter.replace_uses(value, const)
             rewriter.swap_names(value, const)
         rewriter.erase_op(op)
+
+
+def _narrow_storage(model: Model) -> int:
+    """The type in which constants are stored that are read as another one; 0 if none or several are."""
+    constants = (value.const for graph in model.graphs() for value in graph.values())
+    found = {const.stored_type for const in constants if const is not None and const.is_converted}
+    return found.pop() if len(found) == 1 else 0

@@ -269,6 +269,12 @@ class Compilation:
 
         return self.model if isinstance(self.model, ModelProto) else load_model(self.model)
 
+    def reference(self) -> ModelProto | str | Path:
+        """What results are compared with: the model, in float32 where ONNX Runtime cannot run it as it is."""
+        from ..reading import runnable_form
+
+        return runnable_form(self.model)
+
     @property
     def base_dir(self) -> Path | None:
         """The folder that external data of the model is relative to."""

@@ -182,7 +182,7 @@ class MetricOracle(Oracle):
         if data is None:
             raise UsageError(f"the oracle '{self}' compares on data: give it with --data, or data= in Python")
         evaluation = evaluate(
-            compilation.model,
+            compilation.reference(),
             {"candidate": compiled.simulation if has_simulation(compiled) else compiled.model},
             data,
             base_dir=compiled.ir.base_dir,

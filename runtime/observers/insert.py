@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from qc.ir.errors import UsageError
 from qc.ir.executor import Observation, Patches, Request
@@ -22,6 +22,7 @@ from ..statistics.tensor import BINS
 
 _PREFIX = "qc.observe."  # of the names of all nodes and values that are added
 _PACKED_AT_ONCE = 64
+_OTHER_FLOATS = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE})
 
 
 class Field(NamedTuple):
@@ -113,7 +114,8 @@ def add_observers(model: ModelProto, requests: Sequence[Request]) -> tuple[Model
     for name, observation in requests:
         asked[name].append(observation)
     result = needed_part(model, asked)
-    groups = _Observers(asked, _unused_prefix(model.graph)).add(result.graph, is_body=False)
+    others = _other_floats(model.graph) & set(asked)
+    groups = _Observers(asked, _unused_prefix(model.graph), others).add(result.graph, is_body=False)
     for name in (name for group in groups for name in group.names.values()):
         result.graph.output.add(name=name)
     for graph in walk_graphs(result.graph):
@@ -126,9 +128,12 @@ def add_observers(model: ModelProto, requests: Sequence[Request]) -> tuple[Model
 class _Observers:
     """Adds observers to the graphs of a model, from the inside out."""
 
-    def __init__(self, asked: Mapping[str, Sequence[Observation]], prefix: str) -> None:
+    def __init__(
+        self, asked: Mapping[str, Sequence[Observation]], prefix: str, others: Collection[str] = ()
+    ) -> None:
         self._asked = asked
         self._prefix = prefix
+        self._others = others
         self._count = 0
         self._neutral: dict[tuple[int, str, str, int], str] = {}
 
@@ -163,6 +168,9 @@ class _Observers:
             attributes |= {"gram": 1} | _conv_attributes(observation.patches)
         outputs = [name for one in groups for name in one.names.values()]
         op_type = "Observe" if fields is _RANGE else "ObserveMoments"
+        if tensor in self._others:
+            given, tensor = tensor, f"{outputs[0]}.cast"
+            graph.node.append(helper.make_node("Cast", [given], [tensor], tensor, to=TensorProto.FLOAT))
         node = helper.make_node(
             op_type, [tensor], outputs, f"{outputs[0]}.observer", domain=QC_DOMAIN, **attributes
         )
@@ -240,6 +248,12 @@ class _Observers:
     def _next_stem(self) -> str:
         self._count += 1
         return f"{self._prefix}{self._count - 1}"
+
+
+def _other_floats(graph: GraphProto) -> set[str]:
+    """The inputs and outputs of a model that are floats of other types than the observers know."""
+    declared = (*graph.input, *graph.output)
+    return {info.name for info in declared if info.type.tensor_type.elem_type in _OTHER_FLOATS}
 
 
 def _give_back(node: NodeProto, inside: Sequence[tuple[GraphProto, Group]]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from support.float_types import in_type
 from support.models import parse
 
 MODEL, DATA = "model.onnx", "calibration.npz"
@@ -157,3 +158,17 @@ def test_careless_questions(qc, arguments: list[str], code: int, words: str) -> 
 def test_there_must_be_data(qc) -> None:
     result = qc("eval", MODEL, "--layers")
     assert result.code == 2 and "there is no data to compare on; give it with --data" in result.err
+
+
+@pytest.mark.parametrize("elem_type", [onnx.TensorProto.BFLOAT16, onnx.TensorProto.DOUBLE])
+def test_a_float_model_that_has_no_kernels_is_compared_in_float32(qc, elem_type: int) -> None:
+    text = """
+    g (float[N, 4] x) => (float[N, 4, 1, 1] y) <int64[4] shape = {-1, 4, 1, 1}, float[4, 4, 1, 1] w> {
+        pixels = Reshape(x, shape)
+        y = Conv(pixels, w)
+    }
+    """
+    onnx.save(in_type(parse(text), elem_type), "other.onnx")
+    result = qc("eval", "other.onnx", "--random-data", "4", "--latency-seconds", "0")
+    assert result.code == 0, result.err
+    assert "integer" in result.out and "dB" in result.out

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from onnx import helper, version_converter
 
 from qc.ir import lift
+from qc.ir.analysis import CONSTANTS
 from qc.ir.errors import ModelError, UsageError
 from qc.ir.facts.scopes import tensors_by_name
 from qc.ir.graph import Value
@@ -27,7 +28,7 @@ def in_opset(model: Model, opset: int) -> Model:
     if model.opset >= opset:
         return model
     try:
-        proto = version_converter.convert_version(lower(model), opset)
+        proto = version_converter.convert_version(lower(model, as_declared=False), opset)
         oldest_ir = helper.find_min_ir_version_for(proto.opset_import, ignore_unknown=True)
         proto.ir_version = max(proto.ir_version, oldest_ir)
         newer = lift(proto, model.base_dir)
@@ -37,8 +38,23 @@ def in_opset(model: Model, opset: int) -> Model:
             f"the grids need opset {opset}, the model has {model.opset}, and ONNX cannot convert it "
             f"({' '.join(str(error).split())}): convert it first"
         ) from error
+    _declare_as_before(model, newer)
     _carry_over(model, newer)
     return newer
+
+
+def _declare_as_before(model: Model, newer: Model) -> None:
+    """Gives the interface and the constants the types that they were declared and stored in."""
+    old, new = model.origin.graph, newer.origin.graph
+    known = {info.name: info.type.tensor_type.elem_type for info in (*old.input, *old.output)}
+    for info in (*new.input, *new.output):
+        info.type.tensor_type.elem_type = known[info.name]
+    values = tensors_by_name(newer)
+    for name, value in tensors_by_name(model).items():
+        copy, const = values.get(name), value.const
+        if const is not None and const.is_converted and copy is not None and copy.const is not None:
+            with newer.transaction.atomic():
+                newer.transaction.set((CONSTANTS,), copy, "const", const)
 
 
 def _carry_over(model: Model, newer: Model) -> None:

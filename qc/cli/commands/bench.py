@@ -114,7 +114,10 @@ class Bench(Command):
 
     def _files(self, task: Task, folder: Path) -> Mapping[str, Path]:
         """The files to measure, by a name for the report; what is compiled is written into ``folder``."""
-        source = Path(task.job.model)
+        reference, source = task.compilation.reference(), Path(task.job.model)
+        if isinstance(reference, ModelProto):
+            source = folder / "float.onnx"
+            save_model(reference, source, task.compilation.base_dir)
         if self.quantized:
             return {REFERENCE: source, **{str(path): path for path in self.quantized}}
         files = {"as it is" if _holds_quantizers(task.proto) else REFERENCE: source}

@@ -86,14 +86,14 @@ class Eval(Command):
         )
         assert task.data is not None
         metrics, labels = self._metrics(task.proto)
-        models, base_dir, compiled = self._models(task)
+        models, compiled = self._models(task)
         with RichProgress(standard_error()) as progress:
             context = PassContext(progress=progress)
             result = evaluate(
-                self.job.model,
+                task.compilation.reference(),
                 models,
                 context.track(task.data, "comparing", task.data.length),
-                base_dir=base_dir,
+                base_dir=task.compilation.base_dir,
                 threads=task.compilation.threads or DEFAULT_THREADS,
                 latency_seconds=self.latency_seconds,
                 metrics=metrics,
@@ -145,12 +145,12 @@ class Eval(Command):
             metric.check(proto)
         return metrics, labels
 
-    def _models(self, task: Task) -> tuple[Mapping[str, ModelProto | Path], Path | None, Compiled | None]:
-        """The models to compare with, by name, the folder of their external data, and what was compiled."""
+    def _models(self, task: Task) -> tuple[Mapping[str, ModelProto | Path], Compiled | None]:
+        """The models to compare with, by name, and what was compiled."""
         if self.quantized is not None:
-            return {"quantized": self.quantized}, None, None
+            return {"quantized": self.quantized}, None
         compiled = task.compile()
-        return candidates(compiled), compiled.ir.base_dir, compiled
+        return candidates(compiled), compiled
 
     def _write(self, result: Evaluation, errors: LayerErrors | None) -> None:
         """The files that were asked for."""
