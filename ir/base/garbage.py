@@ -6,6 +6,9 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+# Collections of the middle generation before one of the oldest: some ten million objects more.
+_RARELY = 1000
+
 
 @contextmanager
 def without_collections() -> Iterator[None]:
@@ -23,13 +26,19 @@ def without_collections() -> Iterator[None]:
 def old_objects_spared() -> Iterator[None]:
     """A block in which Python looks for garbage among new objects only, not again and again in a large model.
 
+    What was there before is not looked at, and what the block makes and keeps is hardly ever: while a model
+    grows by a million objects, Python would go through all of them many times.
+
     Does nothing if somebody else has taken objects out of the search, which are not ours to bring back.
     """
     if gc.get_freeze_count():
         yield
         return
+    thresholds = gc.get_threshold()
     gc.freeze()
+    gc.set_threshold(*thresholds[:2], _RARELY)
     try:
         yield
     finally:
+        gc.set_threshold(*thresholds)
         gc.unfreeze()

@@ -222,18 +222,20 @@ def _return(scope: Scope, origin: GraphProto) -> str:
 
 def _declarations(scope: Scope, origin: GraphProto) -> Iterator[str]:
     """The declarations within the graph, those of values as runs in the order of the text."""
+    infos = kept_declarations(scope.graph, origin)
+    if not infos:
+        return
     order = list(scope.order.values())
     places = {value.name: place for place, value in enumerate(order) if scope.has_own_name(value)}
     names: list[str] = []
     numbers: list[int | None] = []
-    for info in kept_declarations(scope.graph, origin):
+    for info in infos:
         place = places.pop(info.name, None)
         if place is not None and _declared(order[place], info):
             place = None
         names.append(residue(info).lstrip() if place is None else scope.name(order[place]))
         numbers.append(place)
-    if names:
-        yield f"value_info {runs_text(names, numbers)}"
+    yield f"value_info {runs_text(names, numbers)}"
 
 
 def _declared(value: Value, info: ValueInfoProto) -> str:
