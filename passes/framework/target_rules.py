@@ -111,6 +111,7 @@ class OpRule(Strict):
         only: attributes, or parameters that newer opsets hold in inputs, with the value that an op has them
             at; at any other it runs in float. Of a region they are those of its last op, and where these
             differ it counts as the ops that it is made of.
+        since: the first opset whose op the target runs so; in an older one it runs in float.
         written_as: the only op that the target runs it as: a region of other ops is not one to it.
         why: the reason shown for a tensor that stays float because of this rule.
     """
@@ -125,6 +126,7 @@ class OpRule(Strict):
     parameters: tuple[int, ...] = ()
     without: tuple[str, ...] = ()
     only: dict[str, str | float] = Field(default_factory=dict)
+    since: int = 0
     written_as: str | None = None
     why: str | None = None
     _asked_by: str = PrivateAttr("")
@@ -146,6 +148,8 @@ class OpRule(Strict):
 
     def barred_by(self, op: Op) -> str | None:
         """What keeps the rule from holding for an op, such as ``mode = 'linear'``; None if nothing does."""
+        if op.graph.model.opset < self.since:
+            return f"opset {op.graph.model.opset}, only from {self.since} on"
         with_any = next((f"the attribute '{name}'" for name in self.without if name in op.attributes), None)
         if with_any is not None:
             return with_any

@@ -22,8 +22,10 @@ from qc.ir.tensor_ref import TensorRef
 
 from ..framework.base import Pass, Stage, option
 from ..framework.context import Artifact, PassContext
+from .qdq.dequantize_outside import dequantize_outside
 from .qdq.fit_kernels import fit_kernels
 from .qdq.newer_opset import in_opset
+from .qdq.round_captures import round_captures
 from .rounding.rewire import numbers, rewire
 
 # The first opset with QuantizeLinear. Below it ONNX Runtime takes its own version of that operator, and fuses
@@ -46,6 +48,9 @@ class InsertQdq(Pass):
     the simulation. Both change no result, and ``import-qdq`` undoes them. Where the target has kernels for
     it, an LSTM multiplies the codes of its weights with its data quantized as it comes; other recurrent ops
     have their weights dequantized once, when ONNX Runtime loads the model.
+
+    What an op only moves to where a body of If, Loop or Scan captures it is rounded to its grid once more, as
+    ONNX Runtime cannot open such a model otherwise.
     """
 
     name = "insert-qdq"
@@ -73,6 +78,8 @@ class InsertQdq(Pass):
             if context.target is not None:
                 wanted = self.pad_channels, self.shift_weights, self.fit_recurrent
                 fit_kernels(model, rewriter, context.target, *wanted)
+            round_captures(model, rewriter)
+            dequantize_outside(model, rewriter)
             context.add_artifact("qdq", Artifact("onnx", lower(model), ".onnx"))
 
 

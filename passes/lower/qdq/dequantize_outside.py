@@ -1,0 +1,62 @@
+"""Dequantizes a weight outside of the body whose product reads it, where ONNX Runtime fails otherwise.
+
+ONNX Runtime makes a MatMulNBits of a MatMul or Gemm of float data and a dequantized weight, and looks for the
+codes among the initializers of the body alone: it does not load a model whose body captures them.
+"""
+
+from __future__ import annotations
+
+from qc.ir.facts.op_traits import weight_port
+from qc.ir.facts.qdq import is_qdq
+from qc.ir.facts.scopes import Captures
+from qc.ir.graph import Op, Use, Value
+from qc.ir.model import Model
+from qc.ir.rewriter import Rewriter
+
+
+def dequantize_outside(model: Model, rewriter: Rewriter) -> None:
+    """Lets products of float data in bodies capture weights as floats, and not their codes."""
+    captures = Captures(rewriter)
+    for graph in list(model.graphs()):
+        for op in graph.ops():
+            codes = _captured_codes(op)
+            (result, *_) = graph.op_outputs(op)
+            if codes is None or result is None or not any(map(_multiplies_floats, graph.uses(result))):
+                continue
+            outside = captures.into(graph, _dequantized(rewriter, codes, op))
+            rewriter.replace_uses(result, outside, where=_multiplies_floats, outputs=False)
+            if not graph.is_read(result):
+                rewriter.erase_op(op)
+
+
+def _captured_codes(op: Op) -> Value | None:
+    """The constant of another graph that a DequantizeLinear reads; None if it reads anything else."""
+    given = [value for value in op.graph.op_inputs(op) if value is not None]
+    stored = is_qdq(op, "DequantizeLinear") and all(value.original.const is not None for value in given)
+    return given[0].original if stored and given[0].captured is not None else None
+
+
+def _multiplies_floats(use: Use) -> bool:
+    """Whether a matrix product reads a weight there, and its data is not dequantized."""
+    op, port = use
+    data = op.graph.op_inputs(op)[0] if op.is_type("MatMul", "Gemm") and port == weight_port(op) else None
+    producer = op.graph.producer(data) if data is not None else None
+    return data is not None and (producer is None or not is_qdq(producer, "DequantizeLinear"))
+
+
+def _dequantized(rewriter: Rewriter, codes: Value, op: Op) -> Value:
+    """What a DequantizeLinear of a body makes of codes, made in the graph that they are in, and once."""
+    graph, (result, *_) = codes.graph, op.graph.op_outputs(op)
+    assert result is not None
+    for reader, _ in graph.uses(codes):
+        (known, *_) = graph.op_outputs(reader)
+        if is_qdq(reader, "DequantizeLinear") and known is not None:
+            return known
+    inputs = [codes]
+    for parameter in op.graph.op_inputs(op)[1:]:
+        assert parameter is not None and parameter.original.const is not None
+        inputs.append(rewriter.add_constant(graph, parameter.original.const, parameter.name))
+    made = rewriter.add_value(graph, result.name, result.type)
+    attributes = {name: op.attribute(name) for name in op.attributes}
+    rewriter.add_op(graph, op.op_type, inputs, [made], attributes, op.domain)
+    return made
