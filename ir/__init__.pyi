@@ -9,7 +9,7 @@ from .graph import Value as Value
 from .graph import ValueType as ValueType
 from .model import Model as Model
 from .onnx.lift import lift as lift
-from .onnx.lift import load_model as load_model
+from .onnx.load import load_model as load_model
 from .onnx.lower import lower as lower
 from .onnx.lower import serialize as serialize
 from .onnx.save import save_model as save_model

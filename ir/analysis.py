@@ -57,6 +57,11 @@ class Epochs:
         for aspect in aspects:
             setattr(self, aspect, getattr(self, aspect) + 1)
 
+    @property
+    def any(self) -> bool:
+        """Whether anything has changed at all."""
+        return any(getattr(self, aspect) for aspect in ASPECTS)
+
 
 @dataclass(frozen=True, eq=False)
 class Analysis(Generic[G, T]):

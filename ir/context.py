@@ -15,6 +15,8 @@ class ModelContext:
 
     Attributes:
         origin: the proto the model was lifted from; lowering starts from it, so nothing is lost.
+        given: the model as the user has it, if ``origin`` is a mended copy.
+        repairs: what was mended, in sentences for the user.
         base_dir: the folder of the model file, which external data is relative to.
         opset_imports: version by domain ("" is the standard domain).
         names: the names that are taken, in whichever scope.
@@ -24,6 +26,8 @@ class ModelContext:
 
     def __init__(self, origin: onnx.ModelProto, base_dir: Path | None) -> None:
         self.origin = origin
+        self.given: onnx.ModelProto | None = None
+        self.repairs: tuple[str, ...] = ()
         self.base_dir = base_dir
         self.opset_imports = {
             "" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in origin.opset_import

@@ -81,6 +81,19 @@ class TensorRef:
         """Whether reading the data costs next to nothing, so that structure passes may look at it."""
         return self.size <= _SMALL
 
+    @property
+    def has_data(self) -> bool:
+        """Whether the elements stand in the proto, or there are none."""
+        proto = self.proto
+        return not self.size or proto.HasField("raw_data") or any(getattr(proto, f) for f in _TYPED_FIELDS)
+
+    def check(self) -> None:
+        """Raises ModelError if the data does not fit type and shape, as far as its size tells."""
+        if self.is_external:
+            self.external_range()
+        else:
+            self._check_inline_size()
+
     def numpy(self) -> np.ndarray:
         """The data; a read-only view of the file for external data of whole-byte types."""
         stored = self._stored()
@@ -132,8 +145,7 @@ class TensorRef:
                     f"{list(proto.dims)} needs {self.nbytes}; the model is damaged"
                 )
             return
-        stored = sum(len(getattr(proto, field)) for field in _TYPED_FIELDS)
-        if stored == 0 and self.size > 0:
+        if not self.has_data:
             raise ModelError(
                 f"constant '{proto.name}' has shape {list(proto.dims)} but no data; the model is damaged"
             )

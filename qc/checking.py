@@ -16,7 +16,7 @@ from qc.ir.facts.op_table import WEIGHTED, traits_of
 from qc.ir.facts.op_traits import is_grid_preserving, reads_shape_only, weight_port
 from qc.ir.graph import Value
 from qc.ir.model import Model
-from qc.ir.onnx.lift import load_model
+from qc.ir.onnx.load import load_model, model_folder
 from qc.passes import PassContext, parse_pipeline, run_pipeline
 from qc.passes.conformance import Violation, violations
 from qc.passes.framework.target import Target, load_target
@@ -131,7 +131,7 @@ def check(
     chosen = target if isinstance(target, Target) else load_target(str(target))
     ir = read_model(model)
     if not isinstance(model, ModelProto):
-        model, base_dir = load_model(model), Path(model).resolve().parent
+        model, base_dir = load_model(model), model_folder(model)
     nodes = list(all_nodes(model.graph))
     _refuse_float(nodes)
     fed = {name: array.shape for name, array in feeds[0].items()} if feeds else {}

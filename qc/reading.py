@@ -9,10 +9,12 @@ from onnx import ModelProto, TensorProto, version_converter
 
 from qc.ir.errors import ModelError, UsageError
 from qc.ir.model import Model
-from qc.ir.onnx.lift import lift, load_model
+from qc.ir.onnx.lift import lift
+from qc.ir.onnx.load import load_model, model_folder, read_file
 from qc.ir.onnx.lower import lower
-from qc.ir.onnx.protos import model_tensors
-from qc.ir.onnx.screening import screen_model
+from qc.ir.onnx.protos import model_tensors, without_weights
+from qc.ir.onnx.repair import is_untyped, repaired
+from qc.ir.tensor_ref import TensorRef
 from qc.ir.verifier import verify_input
 from qc.passes import PassContext
 from qc.passes.lower.insert_qdq import OLDEST_OPSET
@@ -23,7 +25,7 @@ _RARELY_RUN = frozenset({TensorProto.BFLOAT16, TensorProto.DOUBLE})
 
 
 def read_model(model: ModelProto | str | Path) -> Model:
-    """Reads, checks and lifts a model.
+    """Reads, mends, checks and lifts a model.
 
     Raises:
         UsageError: it is neither a model nor a path.
@@ -32,13 +34,14 @@ def read_model(model: ModelProto | str | Path) -> Model:
     if not isinstance(model, ModelProto | str | Path):
         raise UsageError(f"a model is an onnx.ModelProto or the path of a file, not {type(model).__name__}")
     if isinstance(model, ModelProto):
-        screen_model(model)
-        _check(model, "the model")
-        ir = lift(model)
+        given, base_dir, label = model, None, "the model"
     else:
-        proto = load_model(model)
-        _check(str(model), f"model '{model}'")
-        ir = lift(proto, Path(model).resolve().parent)
+        given, base_dir, label = read_file(model), model_folder(model), f"model '{model}'"
+    proto, repairs = repaired(given)
+    _check(proto, base_dir, label)
+    ir = lift(proto, base_dir)
+    if repairs:
+        ir.given, ir.repairs = given, repairs
     verify_input(ir)
     return ir
 
@@ -88,15 +91,31 @@ def _interface(proto: ModelProto) -> list[tuple[str, onnx.TypeProto]]:
     return [(value.name, value.type) for value in (*proto.graph.input, *proto.graph.output)]
 
 
-def _check(model: ModelProto | str, label: str) -> None:
+def _check(model: ModelProto, base_dir: Path | None, label: str) -> None:
+    for tensor in model_tensors(model):
+        TensorRef(tensor, base_dir).check()
     try:
-        onnx.checker.check_model(model)
+        onnx.checker.check_model(_checkable(model))
     except onnx.checker.ValidationError as error:
         reason = " ".join(str(error).partition("==> Context")[0].split())
         raise ModelError(f"{label} fails the ONNX checker: {reason}") from error
-    except ValueError as error:  # the checker serializes a ModelProto, which cannot exceed 2 GiB
-        raise ModelError(
-            f"{label} cannot be checked in memory: {error}; save it and give its path"
-        ) from error
-    except Exception as error:  # its C++ library raises what the file system or protobuf say, as it is
+    except Exception as error:  # protobuf's at 2 GiB, and what the checker's C++ library raises as it is
         raise ModelError(f"{label} cannot be checked: {' '.join(str(error).split())}") from error
+
+
+def _checkable(model: ModelProto) -> ModelProto:
+    """A copy without weights, and without what the checker demands and no runtime needs.
+
+    It wants a shape of every input and output, although the rank may be unknown; and it refuses data in files
+    that are linked, be it by hard links.
+    """
+    light = without_weights(model)
+    for tensor in model_tensors(light):
+        if not TensorRef(tensor).has_data:
+            tensor.dims[:] = [0]
+    for info in (*light.graph.input, *light.graph.output):
+        if is_untyped(info):
+            tensor_type = info.type.tensor_type
+            tensor_type.elem_type = tensor_type.elem_type or onnx.TensorProto.FLOAT
+            tensor_type.shape.SetInParent()
+    return light

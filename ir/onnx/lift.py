@@ -13,9 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-import onnx
 import onnx_graphsurgeon as gs
-from google.protobuf.message import DecodeError
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, ValueInfoProto
 from onnx_graphsurgeon.importers.onnx_importer import OnnxImporter
 
@@ -25,40 +23,12 @@ from ..graph import Graph, Op, Value, capture_port
 from ..model import Model
 from ..port_graph import CycleError
 from ..tensor_ref import TensorRef
+from .load import load_model, model_folder
 from .protos import GRAPH_TYPES, Body, subgraphs
-from .screening import screen_model
 from .types import assign_types, inferred
 
 MAX_NESTING = 32
 _LARGEST_DENSE = 1 << 30  # bytes: a few indices can claim any size
-
-
-def load_model(path: str | Path) -> ModelProto:
-    """Reads a model file without its external data.
-
-    Raises:
-        ModelError: the file is missing, is not an ONNX model, or is truncated; see also
-            :func:`~qc.ir.onnx.screening.screen_model`.
-    """
-    path = Path(path)
-    if not path.exists():
-        raise ModelError(f"model '{path}' does not exist")
-    if path.is_dir():
-        raise ModelError(f"model '{path}' is a folder; name the .onnx file in it")
-    if not path.is_file():
-        raise ModelError(f"model '{path}' is not a regular file")
-    try:
-        if not path.stat().st_size:
-            raise ModelError(f"model '{path}' is empty: the file has no byte")
-        proto = onnx.load(str(path), format="protobuf", load_external_data=False)
-    except OSError as error:
-        raise ModelError(f"model '{path}' cannot be read: {error.strerror or error}") from error
-    except (DecodeError, ValueError) as error:
-        raise ModelError(f"model '{path}' cannot be read: it is truncated or not an ONNX file") from error
-    if not proto.opset_import or not proto.HasField("graph"):
-        raise ModelError(f"model '{path}' is not an ONNX model: it has no graph or no opset")
-    screen_model(proto)
-    return proto
 
 
 def lift(source: ModelProto | str | Path, base_dir: str | Path | None = None) -> Model:
@@ -76,7 +46,7 @@ def lift(source: ModelProto | str | Path, base_dir: str | Path | None = None) ->
         folder = Path(base_dir) if base_dir is not None else None
     else:
         origin = load_model(source)
-        folder = Path(source).resolve().parent
+        folder = model_folder(source)
     types = inferred(origin)  # first, so that what it takes for a moment is free when the IR is made
     model = Model(origin, folder)
     with without_collections():

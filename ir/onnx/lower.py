@@ -27,6 +27,7 @@ from .types import declare
 def lower(model: Model, *, as_declared: bool = True) -> ModelProto:
     """The ONNX model that the main graph and the functions stand for; quantizers are not part of it.
 
+    A model that was mended when it was read, and that nothing has changed since, comes out as it was given.
     External data stays external and relative to ``model.base_dir``; see :func:`qc.ir.onnx.save.save_model`.
 
     Args:
@@ -40,13 +41,16 @@ def lower(model: Model, *, as_declared: bool = True) -> ModelProto:
 def _lower(model: Model) -> ModelProto:
     proto = ModelProto()
     origin = model.origin
+    if model.given is not None and not model.epochs.any:
+        proto.CopyFrom(model.given)
+        return proto
     copy_fields(origin, proto, leave_out=("graph", "functions", "opset_import"))
     proto.opset_import.extend(opset_entries(model))
     _lower_graph(model.graph, proto.graph)
     for body in model.functions.values():
         _lower_function(body, proto.functions.add())
     if proto.ir_version < FREE_INITIALIZERS and _has_new_constant(model):
-        _free_initializers(proto, origin)
+        free_initializers(proto, origin)
     return proto
 
 
@@ -82,7 +86,7 @@ def _original_constant_names(graph: Graph) -> set[str]:
     )
 
 
-def _free_initializers(proto: ModelProto, origin: ModelProto) -> None:
+def free_initializers(proto: ModelProto, origin: ModelProto) -> None:
     """Moves to the first version in which initializers need not be inputs.
 
     There an input with an initializer is a default that may be overridden, which before it could not be. So

@@ -73,6 +73,24 @@ def walk_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
         pending.extend(inner for graph in nested_graphs(node)[::-1] for inner in graph.node[::-1])
 
 
+def reads(node: NodeProto) -> list[str]:
+    """The names that a node reads, those that its bodies read from around it included, each once."""
+    names = dict.fromkeys(name for name in node.input if name)
+    for graph in nested_graphs(node):
+        names.update(dict.fromkeys(captures(graph)))
+    return list(names)
+
+
+def captures(graph: GraphProto) -> Iterator[str]:
+    """The names that a body reads and does not define."""
+    own = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
+    own |= {sparse.values.name for sparse in graph.sparse_initializer}
+    for node in graph.node:
+        yield from (name for name in reads(node) if name not in own)
+        own.update(node.output)
+    yield from (info.name for info in graph.output if info.name not in own)
+
+
 def model_tensors(model: ModelProto) -> Iterator[TensorProto]:
     """Every tensor of a model: initializers and attributes, dense ones and both parts of sparse ones."""
     for body in walk_bodies(model):

@@ -20,13 +20,18 @@ Key: TypeAlias = tuple[str, str, str]
 _MAIN: Key = ("", "", "")  # no function has this name
 
 
+class TextError(ModelError):
+    """Text that is not UTF-8."""
+
+
 def screen_model(model: ModelProto) -> None:
     """Refuses what would harm the libraries that read the model next.
 
     Raises:
-        ModelError: text that is not UTF-8; an element type that this version of ONNX does not know; a domain
-            that is imported in two versions; local functions that call themselves, or call so many others
-            that a small file becomes millions of ops.
+        TextError: text that is not UTF-8.
+        ModelError: an element type that this version of ONNX does not know; a domain that is imported in two
+            versions; local functions that call themselves, or call so many others that a small file becomes
+            millions of ops.
     """
     _check_messages(model)
     _check_imports(model)
@@ -57,7 +62,7 @@ def _check_messages(model: ModelProto) -> None:
 def _check_imports(model: ModelProto) -> None:
     versions: dict[str, int] = {}
     for entry in model.opset_import:
-        domain = _plain_domain(entry.domain)
+        domain = plain_domain(entry.domain)
         if versions.setdefault(domain, entry.version) != entry.version:
             raise ModelError(
                 f"the model is invalid: it imports domain '{domain or 'ai.onnx'}' in version "
@@ -81,7 +86,7 @@ def _check_element_type(elem_type: int, known: frozenset[int], owner: str) -> No
 def _check_texts(texts: Iterable[str | bytes], place: str) -> None:
     for text in texts:
         if isinstance(text, bytes):
-            raise ModelError(
+            raise TextError(
                 f"the model is damaged: {place} holds '{_shown(text)}', which is not text in UTF-8"
             )
 
@@ -116,10 +121,11 @@ def _check_calls(model: ModelProto) -> None:
 
 
 def _key(domain: str, name: str, overload: str) -> Key:
-    return (_plain_domain(domain), name, overload)
+    return (plain_domain(domain), name, overload)
 
 
-def _plain_domain(domain: str) -> str:
+def plain_domain(domain: str) -> str:
+    """The name of a domain; the standard one has two."""
     return "" if domain == "ai.onnx" else domain
 
 

@@ -14,6 +14,7 @@ from onnx import ModelProto
 
 from qc.ir.base.files import atomic_write
 from qc.ir.errors import UsageError
+from qc.ir.onnx.load import model_folder
 from qc.ir.onnx.save import external_files
 
 _DATA_SUFFIXES = (".npz", ".npy", ".pb")
@@ -29,7 +30,7 @@ class InputFile(NamedTuple):
 def model_files(model: str | Path, proto: ModelProto, role: str) -> list[InputFile]:
     """The file of a model and those of its external data."""
     path = Path(model)
-    data = external_files(proto, path.resolve().parent)
+    data = external_files(proto, model_folder(path))
     return [InputFile(path, role), *(InputFile(file, f"data of {role}") for file in data)]
 
 

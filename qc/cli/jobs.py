@@ -12,7 +12,7 @@ from onnx import ModelProto
 from qc.compiler import Compilation
 from qc.compiler.compiled import Compiled
 from qc.ir.errors import UsageError, nearest
-from qc.ir.onnx.lift import load_model
+from qc.ir.onnx.load import load_model
 from qc.named_pipelines import pipeline_names, resolve_pipeline
 from qc.passes import Pass, Pipeline, PipelineFile, Stage, parse_pipeline
 from qc.passes.framework.pipeline import Step

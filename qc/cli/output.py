@@ -9,10 +9,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NoReturn
 
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from qc.ir.onnx.load import model_folder
+from qc.ir.onnx.save import external_files
 from qc.report.table import Table
 from qc.report.terminal import rendered
 from qc.report.words import file_size, printable
@@ -81,14 +83,7 @@ def print_traceback() -> None:
 
 def model_bytes(path: Path, proto: ModelProto) -> int:
     """The size of a model file together with the files of its external data."""
-    locations = {
-        entry.value: None
-        for tensor in proto.graph.initializer
-        if tensor.data_location == TensorProto.EXTERNAL
-        for entry in tensor.external_data
-        if entry.key == "location"
-    }
-    files = [path, *(path.parent / location for location in locations)]
+    files = [path, *external_files(proto, model_folder(path))]
     return sum(file.stat().st_size for file in files if file.is_file())
 
 

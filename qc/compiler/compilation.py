@@ -126,11 +126,10 @@ class Compilation:
         file, data = self.chosen_pipeline(), self.data
         quantizes = any(step.stage is not Stage.FLOAT for step in file.pipeline.passes())
         ir = read_model(self.model)
-        opset = ir.opset
+        opset, said = ir.opset, list(ir.repairs)
         if quantizes:
             ir = with_quantize_ops(ir)
         executor = self.executor or self.ort_executor()
-        said: list[str] = []
         if self.statistics is not None:
             executor = recorded = RecordedExecutor.of(executor, self.statistics)
             said += notes.missing_samples(recorded.recording)
@@ -265,7 +264,7 @@ class Compilation:
         """The model, without its external data."""
         from onnx import ModelProto
 
-        from qc.ir.onnx.lift import load_model
+        from qc.ir.onnx.load import load_model
 
         return self.model if isinstance(self.model, ModelProto) else load_model(self.model)
 
@@ -278,7 +277,9 @@ class Compilation:
     @property
     def base_dir(self) -> Path | None:
         """The folder that external data of the model is relative to."""
-        return Path(self.model).resolve().parent if isinstance(self.model, str | Path) else None
+        from qc.ir.onnx.load import model_folder
+
+        return model_folder(self.model) if isinstance(self.model, str | Path) else None
 
 
 def compile_together(

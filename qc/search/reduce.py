@@ -14,10 +14,10 @@ from onnx import ModelProto, NodeProto, helper
 from qc.ir.errors import DemandError, QcError
 from qc.ir.executor import Feed
 from qc.ir.onnx.lower import serialize
-from qc.ir.onnx.protos import nested_graphs, walk_nodes
+from qc.ir.onnx.protos import nested_graphs, reads, walk_nodes
 from qc.ir.onnx.save import save_model
 from qc.runtime import OrtExecutor
-from qc.runtime.protos.names import reads, with_reads_renamed
+from qc.runtime.protos.names import with_reads_renamed
 from qc.runtime.protos.parts import Cutter
 
 from .ddmin import ddmin

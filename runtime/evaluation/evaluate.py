@@ -12,7 +12,7 @@ from typing import Any
 from onnx import ModelProto
 
 from qc.ir.errors import UsageError
-from qc.ir.onnx.lift import load_model
+from qc.ir.onnx.load import load_model, model_folder
 
 from ..data.inputs import model_inputs
 from ..data.load import DataSource, load_data
@@ -115,7 +115,7 @@ def evaluate(
         raise UsageError("there is nothing to evaluate: give at least one candidate")
     reference_dir = base_dir
     if not isinstance(reference, ModelProto):
-        reference, reference_dir = load_model(reference), Path(reference).parent
+        reference, reference_dir = load_model(reference), model_folder(reference)
     asked = [one if isinstance(one, Metric) else parse_metric(one, labels is not None) for one in metrics]
     for metric in asked:
         metric.check(reference)

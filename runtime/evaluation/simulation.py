@@ -15,7 +15,7 @@ from qc.ir.errors import ModelError, UsageError, nearest
 from qc.ir.executor import Feed
 from qc.ir.facts.qdq import simulated_encoding
 from qc.ir.model import Model
-from qc.ir.onnx.lift import load_model
+from qc.ir.onnx.load import load_model, model_folder
 from qc.ir.onnx.protos import walk_nodes
 from qc.ir.quant.arithmetic import Rounding
 from qc.ir.quant.formats import IntFormat, parse_format
@@ -84,7 +84,7 @@ class Simulation(OpenModel):
         grids: Mapping[int, GridOf] = MappingProxyType({}),
     ) -> None:
         if not isinstance(model, ModelProto):
-            model, base_dir = load_model(model), Path(model).parent
+            model, base_dir = load_model(model), model_folder(model)
         self._slots = _slots(model.graph, origin, base_dir, grids)
         self._by_tensor: dict[str, list[str]] = {}
         for name, slot in self._slots.items():

@@ -13,7 +13,7 @@ from onnx import ModelProto
 from qc.ir.errors import ModelError
 from qc.ir.executor import Feed
 from qc.ir.facts.op_table import GRID_PRESERVING
-from qc.ir.onnx.lift import load_model
+from qc.ir.onnx.load import read_file
 
 from ..protos.detach import detach_weights
 from ..protos.wiring import Node, all_nodes
@@ -113,7 +113,7 @@ def execution_of(
             profile_prefix=prefix,
         )
         times = profile_nodes(session, feeds) if feeds else []
-        optimized = load_model(path)
+        optimized = read_file(path)
     return Execution(tuple(_Matcher(model, optimized, times).ops()), tuple(times))
 
 

@@ -1,4 +1,4 @@
-"""The names of tensors: those that a graph defines, and those that its nodes read."""
+"""The names of tensors: those that a graph defines, and renaming those that its nodes read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from onnx import GraphProto, NodeProto
 
-from qc.ir.onnx.protos import nested_graphs
+from qc.ir.onnx.protos import captures, nested_graphs, reads
 
 
 def tensor_names(graph: GraphProto) -> Iterator[str]:
@@ -15,24 +15,6 @@ def tensor_names(graph: GraphProto) -> Iterator[str]:
     yield from (tensor.name for tensor in graph.initializer)
     yield from (sparse.values.name for sparse in graph.sparse_initializer)
     yield from (name for node in graph.node for name in node.output if name)
-
-
-def reads(node: NodeProto) -> list[str]:
-    """The names that a node reads, those that its bodies read from around it included, each once."""
-    names = dict.fromkeys(name for name in node.input if name)
-    for graph in nested_graphs(node):
-        names.update(dict.fromkeys(_captures(graph)))
-    return list(names)
-
-
-def _captures(graph: GraphProto) -> Iterator[str]:
-    """The names that a body reads and does not define."""
-    own = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
-    own |= {sparse.values.name for sparse in graph.sparse_initializer}
-    for node in graph.node:
-        yield from (name for name in reads(node) if name not in own)
-        own.update(node.output)
-    yield from (info.name for info in graph.output if info.name not in own)
 
 
 def with_reads_renamed(node: NodeProto, old: str, new: str) -> NodeProto:
@@ -48,7 +30,7 @@ def with_reads_renamed(node: NodeProto, old: str, new: str) -> NodeProto:
 def _rename(node: NodeProto, old: str, new: str) -> None:
     node.input[:] = [new if name == old else name for name in node.input]
     for graph in nested_graphs(node):
-        if old in _captures(graph):
+        if old in captures(graph):
             for inner in graph.node:
                 _rename(inner, old, new)
             for info in graph.output:

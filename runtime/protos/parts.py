@@ -10,9 +10,9 @@ from types import MappingProxyType
 from onnx import ModelProto, NodeProto, TypeProto, ValueInfoProto
 
 from qc.ir.errors import UsageError, nearest
-from qc.ir.onnx.protos import nested_graphs, walk_graphs, walk_nodes
+from qc.ir.onnx.protos import nested_graphs, reads, walk_graphs, walk_nodes
 
-from .names import reads, tensor_names
+from .names import tensor_names
 
 # What a part takes over from its model as it is.
 _KEPT_FIELDS = ("ir_version", "producer_name", "producer_version", "domain", "model_version")

@@ -15,9 +15,10 @@ from typing import Any
 
 from onnx import ModelProto, NodeProto, helper
 
+from qc.ir.onnx.protos import reads
+
 from ..native.library import QC_DOMAIN
 from ..observers.insert import list_early
-from ..protos.names import reads
 
 DOMAIN = "com.microsoft.nchwc"
 

@@ -17,7 +17,7 @@ from onnx import ModelProto, TensorProto, helper
 
 from qc.ir.errors import ModelError, QcError
 from qc.ir.executor import Feed
-from qc.ir.onnx.lift import load_model
+from qc.ir.onnx.load import load_model, model_folder, read_file
 from qc.ir.onnx.protos import model_tensors
 from qc.ir.tensor_ref import TensorRef
 
@@ -73,7 +73,7 @@ def open_session(
     """
     provider = choose_provider(provider)
     if not isinstance(model, ModelProto):
-        model, base_dir = load_model(model), Path(model).parent
+        model, base_dir = load_model(model), model_folder(model)
     if weights is None:
         model, weights = detach_weights(model)
     options = _options(optimize, threads, quiet, in_listed_order)
@@ -90,7 +90,7 @@ def open_session(
     with tempfile.TemporaryDirectory() as folder:
         options.optimized_model_filepath = str(Path(folder) / "optimized.onnx")
         session = _create(model, weights, base_dir, options, provider)
-        blocked = keep_blocked(load_model(options.optimized_model_filepath))
+        blocked = keep_blocked(read_file(options.optimized_model_filepath))
     if blocked is None:
         return session
     del session  # so that its memory serves the next one

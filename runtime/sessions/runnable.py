@@ -10,7 +10,7 @@ import onnxruntime as ort
 from onnx import ModelProto
 
 from qc.ir.executor import Feed
-from qc.ir.onnx.lift import load_model
+from qc.ir.onnx.load import load_model, model_folder
 
 from ..protos.detach import detach_weights
 from ..protos.parts import expose_tensors
@@ -53,7 +53,7 @@ class OpenModel:
         **settings: Any,
     ) -> None:
         if not isinstance(model, ModelProto):
-            model, base_dir = load_model(model), Path(model).parent
+            model, base_dir = load_model(model), model_folder(model)
         weights = None
         self._is_part = outputs is not None
         if outputs is not None:

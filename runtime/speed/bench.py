@@ -8,7 +8,7 @@ from pathlib import Path
 
 from qc.ir.errors import UsageError
 from qc.ir.executor import Feed
-from qc.ir.onnx.lift import load_model
+from qc.ir.onnx.load import load_model, model_folder
 from qc.ir.onnx.save import external_files
 
 from ..data.inputs import model_inputs
@@ -102,7 +102,7 @@ def bench(
         path, latency = models[name], latencies[name]
         proto = load_model(path)
         needs_qc = any(entry.domain == QC_DOMAIN for entry in proto.opset_import)
-        files = [path, *external_files(proto, path.parent)]
+        files = [path, *external_files(proto, model_folder(path))]
         del proto
         memory = peak_memory(path, feed, threads=threads, needs_qc=needs_qc) if device == "cpu" else None
         assert latency is not None

@@ -57,7 +57,7 @@ def peak_memory(path: Path, feed: Feed, *, threads: int, needs_qc: bool) -> int 
     Raises:
         ModelError: the model does not run, or the process came to an end.
     """
-    request = pickle.dumps(_Request(path.resolve(), dict(feed), threads, needs_qc))
+    request = pickle.dumps(_Request(path.absolute(), dict(feed), threads, needs_qc))
     command = [sys.executable, "-m", "qc.runtime.speed.footprint"]
     done = subprocess.run(command, input=request, capture_output=True, check=False)
     if done.returncode:

@@ -11,7 +11,8 @@ from onnx import ModelProto
 
 import qc
 from qc.cli.commands.inspect import Inspect
-from qc.ir.onnx.lift import lift, load_model
+from qc.ir.onnx.lift import lift
+from qc.ir.onnx.load import load_model
 from qc.ir.onnx.lower import lower, serialize
 from qc.ir.tensor_ref import TensorRef
 from qc.ir.text import print_model

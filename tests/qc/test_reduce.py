@@ -20,8 +20,9 @@ from support.graphs import float_models
 from support.models import floats, model_of, parse, random_feeds
 
 from qc.ir.executor import Feed
+from qc.ir.onnx.protos import reads
 from qc.ir.onnx.save import save_model
-from qc.runtime.protos.names import reads, with_reads_renamed
+from qc.runtime.protos.names import with_reads_renamed
 from qc.runtime.protos.parts import Cutter
 from qc.search import Outcome, Reduction, Verdict
 from qc.search.reduce import count_ops

@@ -14,7 +14,7 @@ from annotated_types import Gt
 from onnx import ModelProto
 
 from qc.ir.errors import QcError, UsageError
-from qc.ir.onnx.lift import load_model
+from qc.ir.onnx.load import load_model
 from qc.ir.onnx.protos import walk_graphs
 from qc.ir.onnx.save import save_model
 from qc.options import argument, option

@@ -16,7 +16,7 @@ from qc.checking import Check, check, runs_here
 from qc.compiler import DEFAULT_TARGET, MOST_WORKERS
 from qc.ir.errors import DemandError, UsageError
 from qc.ir.executor import Feed
-from qc.ir.onnx.lift import load_model
+from qc.ir.onnx.load import load_model
 from qc.options import argument, option
 from qc.passes.framework.target import Target, load_target
 from qc.report.check import check_document, check_facts, check_reasons, check_table

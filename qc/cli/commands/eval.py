@@ -12,7 +12,7 @@ from onnx import ModelProto
 from qc.compiler.compiled import Compiled
 from qc.ir.base.files import atomic_write
 from qc.ir.errors import UsageError
-from qc.ir.onnx.lift import load_model
+from qc.ir.onnx.load import load_model
 from qc.layers import LayerErrors, evaluation_page, layer_document, layer_errors, layer_plot, layer_table
 from qc.options import option
 from qc.passes import PassContext

@@ -23,7 +23,7 @@ from qc.report.terminal import Fact, facts_grid
 from qc.report.words import count, file_size, printable
 
 from ..command import Command
-from ..output import model_bytes, standard_output
+from ..output import model_bytes, print_note, standard_output
 
 _QUANTIZE_PREFIXES = ("Quantize", "Dequantize", "DynamicQuantize", "QLinear", "QGemm", "QAttention")
 _LISTED_DEFAULTS = 8
@@ -37,7 +37,10 @@ class Inspect(Command):
     model: str = argument("MODEL.onnx")
 
     def run(self) -> None:
-        standard_output().show(facts_grid(_facts(Path(self.model), qc.read_model(self.model))))
+        model = qc.read_model(self.model)
+        standard_output().show(facts_grid(_facts(Path(self.model), model)))
+        for note in model.repairs:
+            print_note(note)
 
 
 def _facts(path: Path, model: Model) -> Iterator[Fact]:

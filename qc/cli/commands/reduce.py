@@ -13,6 +13,7 @@ from annotated_types import Gt
 
 from qc.ir.errors import DataError, QcError, UsageError
 from qc.ir.executor import Feed
+from qc.ir.onnx.load import model_folder
 from qc.ir.onnx.save import save_model
 from qc.options import REQUIRED, option
 from qc.report.words import count, file_size, printable
@@ -26,7 +27,7 @@ from ..command import Command
 from ..files import judging_files, writing
 from ..jobs import Task, compile_options, start
 from ..options import Job, labels_option
-from ..output import model_bytes, standard_error
+from ..output import standard_error
 
 MOST_FEEDS = 16
 
@@ -100,9 +101,9 @@ class Reduce(Command):
         """Writes the smallest model."""
         chain.close()
         with writing(place):
-            save_model(reduction.model, place, Path(self.job.model).resolve().parent)
+            written = save_model(reduction.model, place, model_folder(self.job.model))
         if not self.job.quiet:
-            size = file_size(model_bytes(place, reduction.model))
+            size = file_size(sum(file.stat().st_size for file in written))
             tests = count(reduction.tests, "test")
             ops = count(count_ops(reduction.model), "op")
             line = f"wrote {printable(str(place))}, {ops}, {size}, {tests}"

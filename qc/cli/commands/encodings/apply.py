@@ -8,7 +8,7 @@ from typing import Literal
 
 import qc
 from qc.ir.errors import UsageError
-from qc.ir.onnx.lift import load_model
+from qc.ir.onnx.load import load_model
 from qc.options import REQUIRED, argument, option
 from qc.passes import Pipeline
 from qc.passes.lower.insert_qdq import InsertQdq

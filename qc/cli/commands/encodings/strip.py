@@ -11,7 +11,7 @@ import qc
 from qc.ir.base.files import atomic_write
 from qc.ir.errors import UsageError
 from qc.ir.model import Model
-from qc.ir.onnx.lift import load_model
+from qc.ir.onnx.load import load_model
 from qc.ir.onnx.lower import lower
 from qc.ir.onnx.save import stage_model
 from qc.options import REQUIRED, argument, option

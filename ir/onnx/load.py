@@ -1,0 +1,96 @@
+"""Reading a model file: its bytes, and where the files of its external data really are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import ModelProto, StringStringEntryProto, TensorProto
+
+from ..errors import ModelError
+from .protos import model_tensors
+from .repair import repaired
+
+
+def load_model(path: str | Path) -> ModelProto:
+    """Reads a model file without its external data, mended where that is needed and unambiguous.
+
+    Raises:
+        ModelError: as for :func:`read_file` and :func:`~qc.ir.onnx.repair.repaired`.
+    """
+    return repaired(read_file(path)).model
+
+
+def read_file(path: str | Path) -> ModelProto:
+    """Reads a model file as it is, without its external data.
+
+    Of a symbolic link, the locations of external data become relative to :func:`model_folder`.
+
+    Raises:
+        ModelError: the file is missing, is not an ONNX model, or is truncated; or it is a link, and its
+            external data lies neither in the folder of the link nor in that of the file behind it.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise ModelError(f"model '{path}' does not exist")
+    if path.is_dir():
+        raise ModelError(f"model '{path}' is a folder; name the .onnx file in it")
+    if not path.is_file():
+        raise ModelError(f"model '{path}' is not a regular file")
+    try:
+        if not path.stat().st_size:
+            raise ModelError(f"model '{path}' is empty: the file has no byte")
+        proto = onnx.load(str(path), format="protobuf", load_external_data=False)
+    except OSError as error:
+        raise ModelError(f"model '{path}' cannot be read: {error.strerror or error}") from error
+    except (DecodeError, ValueError) as error:
+        raise ModelError(f"model '{path}' cannot be read: it is truncated or not an ONNX file") from error
+    if not proto.opset_import or not proto.HasField("graph"):
+        raise ModelError(f"model '{path}' is not an ONNX model: it has no graph or no opset")
+    if path.is_symlink():
+        _follow_links(proto, path)
+    return proto
+
+
+def model_folder(path: str | Path) -> Path:
+    """The folder that external data of a model file is relative to, once :func:`read_file` has read it.
+
+    It is that of the file; of a symbolic link, the smallest one with both the link and the file behind it.
+    """
+    return Path(os.path.commonpath(_trusted_folders(Path(path))))
+
+
+def _trusted_folders(path: Path) -> tuple[Path, Path]:
+    """The folder of a file and, if it is a symbolic link, that of the file behind it."""
+    return path.parent.resolve(), path.resolve().parent
+
+
+def _follow_links(proto: ModelProto, path: Path) -> None:
+    """Makes the locations of external data of a linked model those of the files behind their own links.
+
+    The cache of the Hugging Face hub has such models: links to files that are named by their digests.
+    """
+    folders, base = _trusted_folders(path), model_folder(path)
+    for tensor, entry in _locations(proto):
+        try:
+            places = [(folder / entry.value).resolve() for folder in folders]
+            place = next((place for place in places if place.exists()), places[0])
+        except (OSError, RuntimeError, ValueError):
+            continue  # no usable path; whoever reads the constant says so
+        if not any(place.is_relative_to(folder) for folder in folders):
+            raise ModelError(
+                f"constant '{tensor.name}' has external data at '{entry.value}', which leads to '{place}': "
+                f"outside the folder of the model '{path}' and outside that of the file it is a link to"
+            )
+        entry.value = str(place.relative_to(base))
+
+
+def _locations(proto: ModelProto) -> Iterable[tuple[TensorProto, StringStringEntryProto]]:
+    for tensor in model_tensors(proto):
+        if tensor.data_location == TensorProto.EXTERNAL:
+            for entry in tensor.external_data:
+                if entry.key == "location":
+                    yield tensor, entry
