@@ -1,46 +1,58 @@
-"""Runs AIMET on one model and writes its encodings (1.0.0) and ties; needs a Python that has AIMET, not qc.
+"""Runs AIMET on models and writes what it makes of them; needs a Python that has AIMET, not qc.
 
-python aimet_oracle.py MODEL CONFIG FEEDS.npz OUT.json
+It reads jobs, a JSON object in each line, and says ``done`` after each. A job has ``model``, a path;
+``config``, and perhaps ``scheme``, ``parameters`` and ``activations``; and ``folder``, where ``feeds.npz``
+lies. There it writes
 
-The archive holds the feeds as ``INDEX/NAME``. The result is a JSON object: ``encodings`` as AIMET exports
-them, ``ties`` as lists of tensor names that hold one quantizer, or ``error`` if AIMET fails.
+* ``result.json``: ``encodings`` as AIMET exports them (1.0.0), and ``ties`` as lists of tensor names that
+  hold one quantizer; or ``error`` if AIMET fails
+* ``outputs.npz``: what its simulation makes of the feeds
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import onnx
 from aimet_onnx import QuantizationSimModel
+from aimet_process import read_arrays, write_arrays
 
 
-def main(model: str, config: str, feeds: str, output: str) -> None:
-    """Writes what AIMET makes of a model."""
-    try:
-        result = quantize(onnx.load(model), config, list(read_feeds(feeds)))
-    except Exception as error:  # whatever AIMET fails with is a result to report
-        result = {"error": f"{type(error).__name__}: {error}"}
-    Path(output).write_text(json.dumps(result), encoding="utf-8")
+def main() -> None:
+    """Does one job after the other; what AIMET itself prints goes to the standard error output."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        job = json.loads(line)
+        try:
+            result = quantize(job)
+        except Exception as error:  # whatever AIMET fails with is a result to report
+            result = {"error": f"{type(error).__name__}: {error}"}
+        Path(job["folder"], "result.json").write_text(json.dumps(result), encoding="utf-8")
+        print("done", file=answers, flush=True)
 
 
-def read_feeds(path: str) -> list[dict[str, np.ndarray]]:
-    """The feeds of an archive."""
-    feeds: dict[int, dict[str, np.ndarray]] = {}
-    with np.load(path) as archive:
-        for key in archive.files:
-            index, _, name = key.partition("/")
-            feeds.setdefault(int(index), {})[name] = archive[key]
-    return [feeds[index] for index in sorted(feeds)]
-
-
-def quantize(model: onnx.ModelProto, config: str, feeds: list[dict[str, np.ndarray]]) -> dict[str, object]:
-    """Places, calibrates and exports."""
-    sim = QuantizationSimModel(model, config_file=config, dummy_input=feeds[0])
+def quantize(job: dict[str, Any]) -> dict[str, object]:
+    """Places, calibrates, runs and exports."""
+    feeds = read_arrays(job["folder"], "feeds")
+    model = onnx.load(job["model"])
+    names = [output.name for output in model.graph.output]
+    sim = QuantizationSimModel(
+        model,
+        config_file=job["config"],
+        quant_scheme=job.get("scheme", "min_max"),
+        param_type=job.get("parameters", "int8"),
+        activation_type=job.get("activations", "int8"),
+        dummy_input=feeds[0],
+    )
     sim.compute_encodings(feeds)
+    results = [dict(zip(names, sim.session.run(None, feed), strict=True)) for feed in feeds]
+    write_arrays(job["folder"], "outputs", results)
     holders: dict[int, list[str]] = {}
     for name, quantizer in sim.qc_quantize_op_dict.items():
         if quantizer.enabled:
@@ -52,4 +64,4 @@ def quantize(model: onnx.ModelProto, config: str, feeds: list[dict[str, np.ndarr
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

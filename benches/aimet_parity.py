@@ -17,12 +17,10 @@ import hashlib
 import itertools
 import json
 import re
-import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +28,7 @@ import click
 import numpy as np
 import onnx
 from accuracy import HERE, load_tasks
+from aimet_process import Aimet, Answer, Feed
 
 import qc
 from qc.ir.model import Model
@@ -49,8 +48,6 @@ TOLERANCE = 1e-4
 SMALLEST_SCALE = "smallest scale"
 NEAR_ZERO = 2.0**-16
 _DEFECT = re.compile(r"AIMET [^()]*\(([^()]*)\)")
-
-Feed = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -80,24 +77,17 @@ def _random(info: onnx.ValueInfoProto, rng: np.random.Generator) -> np.ndarray:
     return (rng.normal(size=shape) if dtype.kind == "f" else rng.integers(0, 4, shape)).astype(dtype)
 
 
-def of_aimet(python: str, path: Path, config: str, feeds: list[Feed], cache: Path) -> dict[str, Any]:
-    """What AIMET gives, from the cache if it is there."""
-    with tempfile.TemporaryDirectory() as folder:
-        archive = Path(folder) / "feeds.npz"
-        numbered = [(index, *item) for index, feed in enumerate(feeds) for item in feed.items()]
-        np.savez(archive, **{f"{index}/{name}": array for index, name, array in numbered})
-        digest = hashlib.sha256(path.read_bytes() + config.encode())
-        for feed in feeds:
-            digest.update(b"".join(feed[name].tobytes() for name in sorted(feed)))
-        kept = cache / f"aimet-{path.stem}-{config}-{digest.hexdigest()[:16]}.json"
-        if not kept.is_file():
-            cache.mkdir(parents=True, exist_ok=True)
-            script = [python, str(HERE / "aimet_oracle.py"), str(path), config, str(archive), str(kept)]
-            done = subprocess.run(script, capture_output=True, text=True)
-            if done.returncode:
-                raise click.ClickException(f"AIMET did not run: {done.stderr.strip().splitlines()[-1:]}")
-    found: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
-    return found
+def of_aimet(aimet: Aimet, path: Path, config: str, feeds: list[Feed], cache: Path) -> Answer:
+    """What AIMET gives, without outputs, from the cache if it is there."""
+    digest = hashlib.sha256(path.read_bytes() + config.encode())
+    for feed in feeds:
+        digest.update(b"".join(feed[name].tobytes() for name in sorted(feed)))
+    kept = cache / f"aimet-{path.stem}-{config}-{digest.hexdigest()[:16]}.json"
+    if not kept.is_file():
+        cache.mkdir(parents=True, exist_ok=True)
+        found = replace(aimet.ask(path, feeds, config=config), outputs=())
+        kept.write_text(json.dumps(asdict(found)), encoding="utf-8")
+    return Answer(**json.loads(kept.read_text(encoding="utf-8")))
 
 
 def of_qc(path: Path, config: str, feeds: list[Feed]) -> tuple[Model, dict[str, Any]]:
@@ -108,10 +98,10 @@ def of_qc(path: Path, config: str, feeds: list[Feed]) -> tuple[Model, dict[str, 
     return model, json.loads(str(context.artifacts["encodings"].payload))
 
 
-def differences(model: Model, ours: dict[str, Any], theirs: dict[str, Any]) -> Iterator[Difference]:
+def differences(model: Model, ours: dict[str, Any], theirs: Answer) -> Iterator[Difference]:
     """All that is not the same, by tensor."""
     defects = _defects(model)
-    mine, given = _by_name(ours), _by_name(theirs["encodings"])
+    mine, given = _by_name(ours), _by_name(theirs.encodings)
     for name in sorted({*mine, *given}):
         if name not in mine or name not in given:
             yield Difference(name, f"only {'qc' if name in mine else 'AIMET'}", defects.get(name, ""))
@@ -119,7 +109,7 @@ def differences(model: Model, ours: dict[str, Any], theirs: dict[str, Any]) -> I
         what = _difference(mine[name], given[name])
         if what:
             yield Difference(name, what, SMALLEST_SCALE if what == SMALLEST_SCALE else defects.get(name, ""))
-    ties, tied = _ties(model), {tuple(sorted(names)) for names in theirs["ties"]}
+    ties, tied = _ties(model), {tuple(sorted(names)) for names in theirs.ties}
     for names in sorted(ties ^ tied):
         related = [other for group in ties ^ tied if not set(names).isdisjoint(group) for other in group]
         documented = next((defects[name] for name in sorted(related) if name in defects), "")
@@ -197,24 +187,26 @@ def main(
     paths = {name: models / "models" / task.model for name, task in tasks.items()}
     known = set(paths.values())
     paths |= {path.stem: path for path in sorted((models / "models").glob("*.onnx")) if path not in known}
+    chosen = names or sorted(paths, key=lambda name: (not paths[name].exists(), str(paths[name])))
     failed = False
-    for name in names or sorted(paths, key=lambda name: (not paths[name].exists(), str(paths[name]))):
-        if name not in paths:
-            raise click.ClickException(f"unknown model '{name}'; known: {', '.join(paths)}")
-        if not paths[name].is_file():
-            click.echo(f"{name:22} is not there")
-            continue
-        feeds = feeds_of(tasks.get(name), paths[name])
-        for config in configs:
-            failed |= _compare(name, config, paths[name], feeds, aimet_python, verbose)
+    with Aimet(aimet_python) as aimet:
+        for name in chosen:
+            if name not in paths:
+                raise click.ClickException(f"unknown model '{name}'; known: {', '.join(paths)}")
+            if not paths[name].is_file():
+                click.echo(f"{name:22} is not there")
+                continue
+            feeds = feeds_of(tasks.get(name), paths[name])
+            for config in configs:
+                failed |= _compare(name, config, paths[name], feeds, aimet, verbose)
     sys.exit(1 if failed else 0)
 
 
-def _compare(name: str, config: str, path: Path, feeds: list[Feed], python: str, verbose: bool) -> bool:
+def _compare(name: str, config: str, path: Path, feeds: list[Feed], aimet: Aimet, verbose: bool) -> bool:
     """Prints the line of a model; whether there is a difference that nothing explains."""
-    theirs = of_aimet(python, path, config, feeds, HERE / "results")
-    if "error" in theirs:
-        click.echo(f"{name:22} {config:8} AIMET fails: {theirs['error'].splitlines()[0][:120]}")
+    theirs = of_aimet(aimet, path, config, feeds, HERE / "results")
+    if theirs.error:
+        click.echo(f"{name:22} {config:8} AIMET fails: {theirs.error.splitlines()[0][:120]}")
         return False
     try:
         model, ours = of_qc(path, config, feeds)
@@ -222,7 +214,7 @@ def _compare(name: str, config: str, path: Path, feeds: list[Feed], python: str,
         click.echo(f"{name:22} {config:8} qc fails: {error}")
         return True
     found = list(differences(model, ours, theirs))
-    click.echo(_line(name, config, found, len(_by_name(theirs["encodings"]))))
+    click.echo(_line(name, config, found, len(_by_name(theirs.encodings))))
     for difference in found if verbose else ():
         click.echo(
             f"    {difference.tensor}: {difference.what} ({difference.documented or 'not documented'})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Annotated, Literal
 
 import numpy as np
@@ -124,18 +125,19 @@ class CalibrateAsAimet(CalibrationPass):
     ) -> None:
         """Gives the observed quantizers their numbers from one feed after the other."""
         seen = {quantizer: FeedStatistics() for quantizer in calibration.observed}
+        tied = chain.from_iterable(calibration.observed.values())
+        constants = {value: finite_data(value.const) for value in tied if value.const is not None}
         with calibration.running(rounded):
             for arrays in stream(calibration.model, calibration.context, calibration.tensors, user):
+                given = arrays | constants
                 for quantizer, values in calibration.observed.items():
-                    is_masked = calibration.masked.issuperset(values)
-                    for array in (arrays[value] for value in values if value in arrays):
-                        seen[quantizer].add(clipped_to_mask(array, quantizer.spec) if is_masked else array)
+                    found = [given[value] for value in values if value in given]
+                    if calibration.masked.issuperset(values):
+                        found = [clipped_to_mask(array, quantizer.spec) for array in found]
+                    seen[quantizer].add(found)
         unseen = []
-        for quantizer, values in calibration.observed.items():
-            constants = [finite_data(value.const) for value in values if value.const is not None]
-            for constant in constants:
-                seen[quantizer].add(constant)
-            if seen[quantizer].feeds or constants:
+        for quantizer in calibration.observed:
+            if seen[quantizer].feeds:
                 grid_of = partial(self._of_feeds, rule, seen[quantizer])
                 calibration.set(quantizer, grid_of, f"{self.method} as AIMET finds it")
             else:

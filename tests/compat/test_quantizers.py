@@ -29,6 +29,7 @@ from qc.compat.aimet_onnx.quantsim import (
     set_lpbq_for_params,
     set_param_type,
 )
+from qc.ir.quant.spec import PerTensor
 from qc.passes.encodings import read_encodings
 from qc.runtime import open_session
 
@@ -228,6 +229,64 @@ def test_two_level_blocks(sim: QuantizationSimModel, tmp_path: Path, older: bool
     np.testing.assert_allclose(used, (integers * np.reshape(entry["scale"], (10, 1))).T, rtol=1e-6)
 
 
+def test_integers_of_two_levels_have_the_bits_of_the_codes(sim: QuantizationSimModel) -> None:
+    for bits in (2, 8):
+        set_lpbq_for_params(sim, bits, 16, nodes_to_include=["fc"])
+        sim.compute_encodings(feeds())
+        (entry,) = [record for record in sim.encodings().records if record.name == "fc.weight"]
+        assert (entry.scale_bits, entry.format.bits) == (bits, bits)
+
+
+def test_who_must_have_blocks(sim: QuantizationSimModel) -> None:
+    with pytest.raises(qc.UsageError, match="blocks of 7 do not divide"):
+        set_lpbq_for_params(sim, 4, 7, nodes_to_include=["fc"])
+    set_lpbq_for_params(sim, 4, 7, op_types={"Gemm", "LSTM"})  # no such blocks, no such op
+    set_lpbq_for_params(sim, 4, 16, op_types="LSTM")
+    assert sim.qc_quantize_op_dict["fc.weight"].bitwidth == 8
+    with pytest.raises(qc.UsageError, match="blocks of 7 do not divide"):
+        set_lpbq_for_params(sim, 4, 7, op_types="Gemm", strict=True)
+    for wrong in (
+        {},
+        {"nodes_to_include": ["fc"], "strict": False},
+        {"op_types": "Gemm", "nodes_to_include": ["fc"]},
+    ):
+        with pytest.raises(qc.UsageError, match="op_types"):
+            set_lpbq_for_params(sim, 4, 16, **wrong)
+
+
+def test_all_weights_of_a_recurrent_op_have_the_type_that_is_asked_for() -> None:
+    random = np.random.default_rng(0)
+    constants = {
+        "W": random.normal(size=(1, 16, 8)),
+        "R": random.normal(size=(1, 16, 4)),
+        "B": np.ones((1, 32)),
+    }
+    body = "y = LSTM<hidden_size=4>(x, W, R, B)"
+    model = typed(build_model(body, inputs="float[2,4,8] x", constants=constants))
+    sim = QuantizationSimModel(model)
+    set_param_type(sim, "int4", op_types="LSTM")
+    assert {name: sim.qc_quantize_op_dict[name].bitwidth for name in "WRB"} == {"W": 4, "R": 4, "B": 8}
+
+
+def test_a_frozen_weight_keeps_its_type(sim: QuantizationSimModel) -> None:
+    sim.qc_quantize_op_dict["fc.weight"].freeze_encodings()
+    set_param_type(sim, "int4")
+    assert [sim.qc_quantize_op_dict[name].bitwidth for name in ("conv.weight", "fc.weight")] == [4, 8]
+
+
+def test_weights_in_float16_and_back() -> None:
+    sim = QuantizationSimModel(network(), param_type="float16")
+    sim.compute_encodings(feeds())
+    weight = sim.qc_quantize_op_dict["conv.weight"]
+    assert (weight.precision(), weight.encodings, weight.use_symmetric_encodings) == (float16, None, True)
+    rounded = weight.quantizer.encoding
+    assert rounded is not None and rounded.spec.granularity == PerTensor()
+    weight.data_type = QuantizationDataType.int
+    weight.set_bitwidth(8)
+    sim.compute_encodings(feeds())
+    assert [one.offset for one in weight.encodings] == [-128] * 4
+
+
 def test_types_of_weights(sim: QuantizationSimModel) -> None:
     set_param_type(sim, QSpec.per_tensor(int4), op_types="Conv")
     set_param_type(sim, "int16", nodes_to_include={"fc"})
@@ -235,10 +294,11 @@ def test_types_of_weights(sim: QuantizationSimModel) -> None:
     ops = sim.qc_quantize_op_dict
     assert (len(ops["conv.weight"].encodings), ops["conv.weight"].bitwidth) == (1, 4)
     assert (len(ops["fc.weight"].encodings), ops["fc.weight"].bitwidth) == (10, 16)
-    with pytest.raises(qc.UsageError, match="no node 'fd' with a weight"):
+    with pytest.raises(qc.UsageError, match=r"the model has no node 'fd' \(did you mean 'fc'\?\)"):
         set_param_type(sim, "int4", nodes_to_include=["fd"])
-    with pytest.raises(qc.UsageError, match="give either op_types or nodes_to_include"):
-        set_param_type(sim, "int4")
+    set_param_type(sim, "int4", op_types="LSTM")  # the model has none
+    set_param_type(sim, "int4")
+    assert [op.bitwidth for op in sim.get_all_quantizers()[0] if op.enabled] == [4, 4]
 
 
 def test_clamped_activations(sim: QuantizationSimModel) -> None:

@@ -204,6 +204,45 @@ def test_qdq_and_back(sim: QuantizationSimModel, tmp_path: Path) -> None:
     np.testing.assert_allclose(session.run(["y"], feeds()[0])[0], output(sim), atol=0.1)
 
 
+PARTLY_QUANTIZED = """
+    q = QuantizeLinear(x, x_scale, middle); d = DequantizeLinear(q, x_scale, middle); c = Conv(d, W)
+    i = Identity(c); r = Relu(i); s = QuantizeLinear(r, r_scale, zero); t = DequantizeLinear(s, r_scale, zero)
+    m = MaxPool<kernel_shape=[2,2]>(t); u = QuantizeLinear(m, r_scale, zero)
+    v = DequantizeLinear(u, r_scale, zero); f = Flatten(v); y = MatMul(f, V)
+"""
+
+
+def test_grids_of_a_qdq_model_are_kept_and_the_others_found() -> None:
+    random = np.random.default_rng(0)
+    constants = {"W": random.normal(size=(4, 3, 3, 3)), "V": random.normal(size=(4, 10))}
+    constants |= {"x_scale": np.float32(0.02), "middle": np.uint8(128)}
+    constants |= {"r_scale": np.float32(0.05), "zero": np.uint8(0)}
+    model = typed(build_model(PARTLY_QUANTIZED, inputs="float[1,3,4,4] x", constants=constants))
+    sim = QuantizationSimModel.from_onnx_qdq(model)
+    grids = {"x": (0.02, -128), "r": (0.05, 0)}  # c had the grid of r without the file
+
+    def kept() -> dict[str, tuple[float, float]]:
+        ops = {name: op for name, op in sim.qc_quantize_op_dict.items() if op.is_encoding_frozen()}
+        return {name: (op.encodings[0].delta, op.encodings[0].offset) for name, op in ops.items()}
+
+    assert kept() == {name: pytest.approx(numbers) for name, numbers in grids.items()}
+    sim.compute_encodings(feeds())
+    assert kept() == {name: pytest.approx(numbers) for name, numbers in grids.items()}
+    scales = {name: len(op.encodings) for name, op in sim.qc_quantize_op_dict.items() if op.enabled}
+    assert scales == {"W": 4, "V": 10, "x": 1, "c": 1, "r": 1, "y": 1}  # as AIMET has it
+
+
+def test_a_grid_that_the_simulation_has_no_place_for_is_left_out() -> None:
+    body = "c = Conv(x, W); q = QuantizeLinear(c, s, z); d = DequantizeLinear(q, s, z); y = Relu(d)"
+    constants = {"W": np.ones((4, 3, 1, 1)), "s": np.float32(0.1), "z": np.uint8(99)}
+    model = typed(build_model(body, inputs="float[1,3,4,4] x", constants=constants))
+    with pytest.warns(UserWarning, match="does not quantize: 'c'"):
+        sim = QuantizationSimModel.from_onnx_qdq(model)
+    assert not sim.qc_quantize_op_dict["c"].enabled
+    with pytest.raises(qc.UsageError, match="does not quantize: 'c'; give strict=False"):
+        QuantizationSimModel.from_onnx_qdq(model, strict=True)
+
+
 def test_what_a_version_lacks_is_said(sim: QuantizationSimModel, tmp_path: Path) -> None:
     sim.qc_quantize_op_dict["r"].set_precision("float16")
     sim.compute_encodings(feeds())

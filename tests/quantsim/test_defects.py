@@ -110,9 +110,32 @@ def test_b7_a_relu_wastes_no_codes_on_negative_numbers(config: str) -> None:
     assert tied(model, "c", "y")
     assert grid(model, "y").spec.fixed_range == (0.0, np.inf)
     shared = built("c = Mul(x, x); y = Relu(c); z = Tanh(c)", config, outputs="y z")
-    assert not tied(shared, "c", "y")
+    assert tied(shared, "c", "y") == (config == "default")  # as in AIMET
     assert grid(shared, "c").spec.fixed_range is None
-    assert ("B7" in remarks(shared, "y")) == (config == "default")  # there AIMET does the same
+
+
+@pytest.mark.parametrize(
+    "body, outputs, changes_nothing",
+    [
+        ("a = Mul(x, x); t = Transpose(a); f = Flatten(t); y = Relu(f)", "y", True),
+        ("a = Mul(x, x); m = MaxPool<kernel_shape=[2,2]>(a); y = Relu(m)", "y", True),
+        ("a = Mul(x, x); b = Add(x, x); c = Concat<axis=1>(a, b); y = Relu(c)", "y", True),
+        ('a = Mul(x, x); r = Resize<mode="nearest">(a, none, twice); y = Relu(r)', "y", True),
+        ('a = Mul(x, x); r = Resize<mode="linear">(a, none, twice); y = Relu(r)', "y", False),
+        ("a = Mul(x, x); r = AveragePool<kernel_shape=[2,2]>(a); y = Relu(r)", "y", False),
+        ('a = Mul(x, x); b = ScatterND<reduction="add">(a, zero, x); y = Relu(b)', "y", False),
+        ("a = Mul(x, x); t = Transpose(a); y = Relu(t)", "y t", False),
+        ("a = Mul(x, x); t = Transpose(a); y = Relu(t); z = Exp(t)", "y z", False),
+        ("a = Mul(x, x); b = Add(x, x); c = Concat<axis=1>(a, b); y = Relu(c); z = Exp(b)", "y z", True),
+        ("a = Mul(x, x); v, i = TopK<axis=1>(a, one); y = Relu(v)", "y i", False),
+    ],
+)
+def test_b7_the_range_of_a_relu_goes_where_it_changes_nothing(
+    body: str, outputs: str, changes_nothing: bool
+) -> None:
+    constants = {"twice": np.array([1, 1, 2, 2], np.float32), "zero": np.array([[0]]), "one": np.array([1])}
+    model = built(body, "default", outputs=outputs, inputs=IMAGE, constants=constants)
+    assert (grid(model, "a").spec.fixed_range == (0.0, np.inf)) == changes_nothing
 
 
 def test_a_relu_that_clips_keeps_the_largest_value() -> None:

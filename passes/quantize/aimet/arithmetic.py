@@ -64,7 +64,7 @@ def grid_of_range(spec: QuantSpec, low: np.ndarray, high: np.ndarray) -> Grid:
     low = np.minimum(np.asarray(low, np.float64), 0.0)
     high = np.maximum(np.asarray(high, np.float64), 0.0)
     steps, half = _steps(spec), 2.0 ** (spec.format.bits - 1)
-    least = min(2.0**-23, 0.01 / steps)
+    least = _least_step(spec)
     even = np.maximum((high - low) / steps, least)
     if not spec.symmetric:
         return _grid(even, -_round_away(-low / even), steps)
@@ -88,16 +88,21 @@ def _steps(spec: QuantSpec) -> float:
     return 2.0**spec.format.bits - 1
 
 
+def _least_step(spec: QuantSpec) -> float:
+    return min(2.0**-23, 0.01 / _steps(spec))
+
+
 def _round_away(x: np.ndarray) -> np.ndarray:
     return np.copysign(np.floor(np.abs(x) + 0.5), x)
 
 
 class Histogram:
-    """AIMET's histogram of one tensor over batches.
+    """AIMET's histogram of one tensor over batches, or of several that share a grid.
 
     The first batch that is not all zero fixes 1536 bins of one width, over three times its range; a bin
     border lies at zero. What falls outside is dropped, also in later batches. From that first batch on, each
-    counts the same, however large it is.
+    counts the same, however large it is. Of several tensors AIMET lets the one that is computed first fix the
+    bins, so that it drops others which are larger; here all do.
     """
 
     def __init__(self, batches: Iterable[np.ndarray] = ()) -> None:
@@ -113,18 +118,19 @@ class Histogram:
         """The lower border of each bin, float64."""
         return np.asarray(self._width * (self._first + np.arange(BINS)))
 
-    def add(self, batch: np.ndarray) -> None:
-        """Counts the elements of a batch."""
-        x = np.asarray(batch, np.float32).ravel()
+    def add(self, *batches: np.ndarray) -> None:
+        """Counts the elements of a batch, or of one of each tensor; none is empty."""
+        arrays = [np.asarray(batch, np.float32).ravel() for batch in batches]
         if not self._batches:
-            if not x.any():
+            if not any(x.any() for x in arrays):
                 return
-            self._place(x.min(), x.max())
+            self._place(min(x.min() for x in arrays), max(x.max() for x in arrays))
         inverse = np.float32(1 / self._width)
-        bins = (np.floor(x * inverse) - np.float32(self._first)).astype(np.int64)
-        counts = np.bincount(bins[(bins >= 0) & (bins < BINS)], minlength=BINS)
-        self._batches += 1
-        self.shares = (self.shares * (self._batches - 1) + counts / x.size) / self._batches
+        for x in arrays:
+            bins = (np.floor(x * inverse) - np.float32(self._first)).astype(np.int64)
+            counts = np.bincount(bins[(bins >= 0) & (bins < BINS)], minlength=BINS)
+            self._batches += 1
+            self.shares = (self.shares * (self._batches - 1) + counts / x.size) / self._batches
 
     def _place(self, low: np.float32, high: np.float32) -> None:
         if low == high:
@@ -261,19 +267,29 @@ def _errors(histogram: Histogram, delta: np.ndarray, offset: np.ndarray, steps: 
 
 
 def with_fixed_ends(spec: QuantSpec, grid: Grid) -> Grid:
-    """The grid with the ends that ``spec.fixed_range`` fixes; an infinite end stays as it is in ``grid``."""
+    """The grid with the ends that ``spec.fixed_range`` fixes; an infinite end stays as it is in ``grid``.
+
+    Where one end comes from the data, AIMET makes the range 0.01 wide at least, which leaves few codes to a
+    tensor of small numbers. Here its step is 2^-23 at least, as without a fixed range.
+    """
     assert spec.fixed_range is not None
     low, high = spec.fixed_range
+    if np.isfinite((low, high)).all():
+        return grid_of_fixed_range(spec)
     low = low if np.isfinite(low) else float(grid.minimum)
     high = high if np.isfinite(high) else float(grid.maximum)
-    return grid_of_fixed_range(replace(spec, fixed_range=(low, high)))
+    return grid_of_fixed_range(replace(spec, fixed_range=(low, high)), _steps(spec) * _least_step(spec))
 
 
-def grid_of_fixed_range(spec: QuantSpec) -> Grid:
-    """The grid of ``spec.fixed_range``, as AIMET makes it of constraints; halves are rounded to even."""
+def grid_of_fixed_range(spec: QuantSpec, width: float = 0.01) -> Grid:
+    """The grid of ``spec.fixed_range``, as AIMET makes it of constraints; halves are rounded to even.
+
+    Args:
+        width: of the range at least.
+    """
     assert spec.fixed_range is not None
     low = np.minimum(np.float64(spec.fixed_range[0]), 0.0)
-    high = np.maximum(np.maximum(np.float64(spec.fixed_range[1]), 0.0), low + 0.01)
+    high = np.maximum(np.maximum(np.float64(spec.fixed_range[1]), 0.0), low + width)
     steps, half = _steps(spec), 2.0 ** (spec.format.bits - 1)
     if not spec.symmetric:
         delta = (high - low) / steps

@@ -28,14 +28,15 @@ class FeedStatistics:
         """The smallest and the largest value."""
         return float(self._low), float(self._high)
 
-    def add(self, array: np.ndarray) -> None:
-        """Takes in one tensor."""
-        if not array.size:
+    def add(self, arrays: Iterable[np.ndarray]) -> None:
+        """Takes in what the tensors hold on one feed."""
+        filled = [array for array in arrays if array.size]
+        if not filled:
             return
-        low, high = float(array.min()), float(array.max())
-        self._low, self._high = min(self._low, low), max(self._high, high)
+        self._low = min(self._low, *(float(array.min()) for array in filled))
+        self._high = max(self._high, *(float(array.max()) for array in filled))
         self.feeds += 1
-        self.histogram.add(array)
+        self.histogram.add(*filled)
 
 
 def stream(

@@ -9,7 +9,7 @@ import numpy as np
 from onnx import TensorProto
 
 from qc.ir.graph import FLOAT_TYPES, Value
-from qc.ir.quant.formats import Format, IntFormat
+from qc.ir.quant.formats import Format, IntFormat, has_limits
 from qc.ir.quant.spec import Granularity, PerTensor, QuantSpec
 
 from .nodes import Node, NodeGraph
@@ -20,7 +20,7 @@ class Draft:
     """A quantizer while it is decided.
 
     Attributes:
-        format: with the sign that a symmetric grid has; see :meth:`spec`.
+        format: with the sign that a symmetric grid has; see :attr:`integer_spec`.
         is_parameter: whether the tensor is in a parameter slot.
         limits: a fixed range, whose upper end may be open.
         reason, asked_by: what decided last whether it is on, and the key of the configuration.
@@ -60,10 +60,17 @@ class Draft:
 
     @property
     def spec(self) -> QuantSpec:
-        """The specification; codes of a parameter without symmetry have no sign."""
-        if not isinstance(self.format, IntFormat):
-            return QuantSpec(self.format, granularity=self.granularity)
-        signed = self.format.signed and (self.symmetric or not self.is_parameter)
+        """The specification."""
+        if isinstance(self.format, IntFormat):
+            return self.integer_spec
+        granularity = self.granularity if has_limits(self.format) else PerTensor()
+        return QuantSpec(self.format, granularity=granularity)
+
+    @property
+    def integer_spec(self) -> QuantSpec:
+        """That of integers of the same width; codes of a parameter without symmetry have no sign."""
+        signed = self.format.signed if isinstance(self.format, IntFormat) else self.is_parameter
+        signed = signed and (self.symmetric or not self.is_parameter)
         limits = self.limits
         if limits is not None and self.symmetric:
             reach = max(map(abs, limits)) if limits[1] is not None else None  # type: ignore[arg-type]
@@ -88,12 +95,16 @@ class Drafts:
     def __init__(self, nodes: NodeGraph) -> None:
         self.nodes = nodes
         self._of_value: dict[Value, Draft] = {}
+        self._holders: dict[Draft, dict[Value, None]] = {}
         self._first: dict[Value, Draft] = {}
         self._notes: dict[Value, list[str]] = {}
 
     def add(self, value: Value, draft: Draft) -> None:
         """Gives a tensor a draft."""
+        if value in self._of_value:
+            del self._holders[self._of_value[value]][value]
         self._of_value[value] = draft
+        self._holders.setdefault(draft, {})[value] = None
         self._first.setdefault(value, draft)
 
     def reason(self, value: Value) -> tuple[str, str]:
@@ -116,12 +127,12 @@ class Drafts:
 
     def holders(self, draft: Draft) -> list[Value]:
         """The tensors that share a draft."""
-        return [value for value, held in self._of_value.items() if held is draft]
+        return list(self._holders.get(draft, ()))
 
     def replace(self, old: Draft, new: Draft) -> None:
         """Ties: all tensors that hold ``old`` hold ``new`` from now on."""
         for value in self.holders(old):
-            self._of_value[value] = new
+            self.add(value, new)
 
     def source(self, value: Value | None) -> tuple[Value, Draft] | None:
         """Where the grid of a tensor comes from, and that grid, called its effective quantizer.

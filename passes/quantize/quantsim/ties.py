@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from qc.ir.facts.op_table import GRID_JOINING
+from qc.ir.facts.op_traits import is_grid_preserving, joins_grids
 from qc.ir.graph import Value
 
 from .drafts import Draft, Drafts, is_quantizable
@@ -149,25 +150,57 @@ def _tie_forward(drafts: Drafts, node: Node) -> None:
         own = drafts.get(value)
         if own is None or not own.enabled or own is given:
             continue
-        limits = _common_limits(given.limits, _limits_of(node, own))
-        if limits is not None and limits != given.limits:
-            if given.limits is not None:
-                drafts.note(value, f"{_OTHER_GRID}, which has another fixed range; AIMET fails (B2)")
-                continue
+        clips = node.is_type("Relu") and _is_clipped_only(drafts, node, given)
+        limits = own.limits or ((0.0, None) if clips and given.limits is None else None)
+        limits = _common_limits(given.limits, limits)
+        if given.limits is not None and _overshoots(node):
+            drafts.note(value, f"{_OTHER_GRID}, whose fixed range it leaves; AIMET clips it (B1)")
+        elif given.limits not in (None, limits):
+            drafts.note(value, f"{_OTHER_GRID}, which has another fixed range; AIMET fails (B2)")
+        elif limits != given.limits and not clips:
             path = _path(drafts.nodes, node.input(0), origin)
-            if not all(_is_read_once(drafts.nodes, passed) for passed in path):
-                drafts.note(value, f"{_OTHER_GRID}, which others read too{_untied(drafts, own, path)}")
+            shared = any(len(drafts.nodes.readers(passed)) > 1 for passed in path)
+            unlike = "" if shared else "; AIMET clips these (B1)"
+            drafts.note(value, f"{_OTHER_GRID}, of which more than that range is needed{unlike}")
+        else:
+            given.notes.append(f"one grid with the result of {node.label}{_unlike_aimet(given, own, limits)}")
+            _merge(given, own, limits)
+            drafts.add(value, given)  # what else holds the old one keeps it
+
+
+def _is_clipped_only(drafts: Drafts, clip: Node, draft: Draft) -> bool:
+    """Whether all that the tensors of a draft are for is one node that clips its input.
+
+    Ops that hand on numbers, or choose among them, may lie between: they give the same before and behind it.
+    """
+    nodes = drafts.nodes
+    pending = drafts.holders(draft)
+    seen = set(pending)
+    for value in pending:
+        if nodes.is_output(value):
+            return False
+        for reader in nodes.readers(value):
+            if reader is clip:
                 continue
-        given.notes.append(f"one grid with the result of {node.label}{_unlike_aimet(given, own, limits)}")
-        _merge(given, own, limits)
-        drafts.add(value, given)  # what else holds the old one keeps it
+            if not _selects(reader):
+                return False
+            further = [made for made in reader.made if made not in seen]
+            pending += further
+            seen.update(further)
+    return True
 
 
-def _untied(drafts: Drafts, own: Draft, path: list[Value]) -> str:
-    """What AIMET does otherwise where a Relu has another grid than its input."""
-    if own.limits is None:
-        return "; AIMET ties them, with the negative half (B7)"
-    return "; AIMET clips that output of the model (B1)" if any(map(drafts.nodes.is_output, path)) else ""
+def _selects(node: Node) -> bool:
+    """Whether all results hold numbers of the inputs only."""
+    op = node.ops[-1]
+    joins = joins_grids(op) and op.attribute("reduction", "none") == "none"
+    return len(node.ops) == 1 and (joins or is_grid_preserving(op))
+
+
+def _overshoots(node: Node) -> bool:
+    """Whether the result can leave the range of the input, as between the points of a cubic curve."""
+    crops = node.attribute("coordinate_transformation_mode", "") == "tf_crop_and_resize"
+    return node.is_type("Resize") and (crops or node.attribute("mode", "nearest") == "cubic")
 
 
 def _unlike_aimet(given: Draft, own: Draft, limits: Limits | None) -> str:
@@ -179,11 +212,6 @@ def _unlike_aimet(given: Draft, own: Draft, limits: Limits | None) -> str:
     if limits[1] is not None:
         return ""
     return ", which begins at zero; AIMET takes the upper end of the grid it had (C1)"
-
-
-def _limits_of(node: Node, own: Draft) -> Limits | None:
-    """The fixed range of a result; that of a Relu begins at zero even if no rule says so."""
-    return own.limits or ((0.0, None) if node.is_type("Relu") else None)
 
 
 def _common_limits(given: Limits | None, own: Limits | None) -> Limits | None:
@@ -216,5 +244,6 @@ def _tie_states(drafts: Drafts, node: Node) -> None:
         read = [drafts.effective(node.input(port)) for port in ports]
         for other in (*read, *(drafts.get(value) for value in made)):
             if other is not None and other is not keep and other.enabled:
+                keep.limits = keep.limits if keep.limits == other.limits else None
                 drafts.replace(other, keep)
                 keep.notes.append(f"one grid for the states of {node.label}")

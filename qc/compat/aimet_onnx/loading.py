@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from onnx import ModelProto
 from onnxruntime.quantization.onnx_model import ONNXModel
 
@@ -150,6 +151,38 @@ def load_document(
         if not allow_overwrite:
             op.freeze_encodings()
     return mismatches
+
+
+def freeze_grids(simulation: QuantizedModel, document: Document) -> list[str]:
+    """Takes grids of the tensors that the simulation quantizes; calibration leaves them as they are.
+
+    Each of these tensors has a quantizer of its own from then on. The grid of one that only holds the values
+    of another is that of the other, unless that has one itself or others read it, too.
+
+    Returns:
+        The tensors whose grids are not taken.
+    """
+    placement = simulation._placement
+    given = {record.name: record for record in document.records if record.format.bits != _DERIVED_BITS}
+    decisive = {name: placement.decisive(name) for name in given}
+    taken = {name: record for name, record in given.items() if decisive[name] == name}
+    for name, source in decisive.items():
+        if source is not None and placement.is_read_once(source):
+            taken.setdefault(source, replace(given[name], name=source))
+    for name in taken:
+        simulation.untie(name)
+    grids = replace(document, records=list(taken.values()))
+    load_document(simulation, grids, strict=False, allow_overwrite=False, disable_missing=False)
+    return [
+        name
+        for name, source in decisive.items()
+        if source not in taken or not _is_same_grid(given[name], taken[source])
+    ]
+
+
+def _is_same_grid(one: TensorRecord, other: TensorRecord) -> bool:
+    pairs = ((one.scale, other.scale), (one.zero_point, other.zero_point))
+    return one.format == other.format and all(np.array_equal(a, b) for a, b in pairs)
 
 
 def param_document(path: str | Path, names: Collection[str]) -> Document:

@@ -42,23 +42,35 @@ class Placement:
     parameters: list[str] = field(default_factory=list)
     activations: list[str] = field(default_factory=list)
 
-    def weights(self) -> Iterator[tuple[Node, str]]:
-        """The nodes that have a weight, with its name."""
-        for node in self.nodes.nodes:
-            for parameter in self.nodes.parameters(node):
-                if parameter.slot == "weight" and parameter.value.name in self.ops:
-                    yield node, parameter.value.name
+    def parameters_of(self, node: Node) -> Iterator[tuple[str, str]]:
+        """The slots and the names of the parameters of a node that may have a quantizer."""
+        for parameter in self.nodes.parameters(node):
+            if parameter.value.name in self.ops:
+                yield parameter.slot, parameter.value.name
 
-    def effective(self, name: str) -> QcQuantizeOp | None:
-        """The quantizer that decides about a tensor: its own, or that of what it holds the values of."""
+    def decisive(self, name: str) -> str | None:
+        """The tensor whose quantizer decides about a tensor: itself, or the one that it holds the values of.
+
+        None if there is no such quantizer.
+        """
         value = tensors_by_name(self.model).get(name)
         while value is not None:
             found = self.ops.get(value.name)
             if found is not None and found.enabled:
-                return found
+                return value.name
             producer = self.nodes.producer(value)
             value = producer.input(0) if producer is not None and hands_on(producer) else None
         return None
+
+    def is_read_once(self, name: str) -> bool:
+        """Whether one op reads a tensor, and it is no output of the model."""
+        value = self.sites[name].value
+        return len(self.nodes.readers(value)) == 1 and not self.nodes.is_output(value)
+
+    def effective(self, name: str) -> QcQuantizeOp | None:
+        """The quantizer that decides about a tensor."""
+        found = self.decisive(name)
+        return self.ops[found] if found is not None else None
 
 
 def placement_of(model: Model, asked: ConfigureQuantizers) -> Placement:
@@ -84,15 +96,13 @@ def placement_of(model: Model, asked: ConfigureQuantizers) -> Placement:
         names.append(value.name)
         placement.sites[value.name] = Site(value)
         held = model.quant.get(Site(value))
-        if held is None:
-            op = QcQuantizeOp(
-                model.quant, [Site(value)], draft.spec, draft.is_parameter, axes.get(value.name)
-            )
-        elif held in made:
-            op = made[held]
-        else:
-            sites = model.quant.sites_of(held)
-            op = made[held] = QcQuantizeOp(model.quant, sites, held, draft.is_parameter, axes.get(value.name))
+        op = made.get(held) if held is not None else None
+        if op is None:
+            sites = model.quant.sites_of(held) if held is not None else [Site(value)]
+            spec, weight_axes = held or draft.spec, axes.get(value.name)
+            op = QcQuantizeOp(model.quant, sites, spec, draft.is_parameter, weight_axes, draft.integer_spec)
+            if held is not None:
+                made[held] = op
         placement.ops[value.name] = op
     return placement
 

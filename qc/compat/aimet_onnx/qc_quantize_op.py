@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -43,6 +43,7 @@ class QcQuantizeOp:
         quantizer: what is in the table there, or the spec that it would have.
         is_parameter: whether the tensor is a trained parameter.
         axes: of a weight.
+        integer: of a quantizer of floats, the spec that it would have with integers.
     """
 
     def __init__(
@@ -52,11 +53,14 @@ class QcQuantizeOp:
         quantizer: Quantizer | QuantSpec,
         is_parameter: bool,
         axes: WeightAxes | None = None,
+        integer: QuantSpec | None = None,
     ) -> None:
         self._table = table
         self._sites = list(sites)
         self._held = Quantizer(0, quantizer) if isinstance(quantizer, QuantSpec) else quantizer
         self._integer = self._held.spec  # what to go back to from a float format
+        if integer is not None and not isinstance(self.spec.format, IntFormat):
+            self._integer = integer
         self._scheme = QuantScheme.min_max
         self.is_parameter = is_parameter
         self.axes = axes or WeightAxes()
@@ -99,6 +103,11 @@ class QcQuantizeOp:
                 self._table.remove(site, f"disabled, {_ASKED}")
 
     @property
+    def is_tied(self) -> bool:
+        """Whether it is that of several tensors."""
+        return len([site for site in self._sites if site.op is None]) > 1
+
+    @property
     def bitwidth(self) -> int:
         """The width of a code."""
         return self.spec.format.bits
@@ -123,21 +132,21 @@ class QcQuantizeOp:
 
     @property
     def use_symmetric_encodings(self) -> bool:
-        """Whether the grid is symmetric."""
-        return self.spec.symmetric
+        """Whether the grid is symmetric, or would be with integers."""
+        return self._integer.symmetric
 
     @use_symmetric_encodings.setter
     def use_symmetric_encodings(self, symmetric: bool) -> None:
-        self._change(replace(self._integer, symmetric=symmetric))
+        self._adjust(symmetric=symmetric)
 
     @property
     def use_strict_symmetric(self) -> bool:
         """Whether the lowest code of a symmetric grid is left out."""
-        return self.spec.narrow
+        return self._integer.narrow
 
     @use_strict_symmetric.setter
     def use_strict_symmetric(self, strict: bool) -> None:
-        self._change(replace(self._integer, narrow=strict))
+        self._adjust(narrow=strict)
 
     @property
     def quant_scheme(self) -> QuantScheme:
@@ -206,11 +215,13 @@ class QcQuantizeOp:
             self._change(QuantSpec(format, granularity=granularity))
 
     def set_qspec(self, spec: QSpec) -> None:
-        """Sets format, symmetry and granularity of the quantizer of a weight.
+        """Sets format, symmetry and granularity of the quantizer of a weight; a frozen one keeps its own.
 
         Raises:
             UsageError: the weight has no axis for it, or the blocks do not divide it.
         """
+        if self._held.frozen:
+            return
         if self.axes.shape and spec.granularity is not None:
             self._integer = replace(self._integer, granularity=self.axes.granularity(spec))
         self._integer = replace(self._integer, shifted=False)
@@ -236,13 +247,13 @@ class QcQuantizeOp:
         """Shifts a symmetric grid of int2 by half a step, or back; raises UsageError for another grid."""
         if zero_point_shift not in (0.0, 0.5):
             raise UsageError(f"zero_point_shift is {zero_point_shift}; it must be 0 or 0.5")
-        self._change(replace(self._integer, shifted=bool(zero_point_shift)))
+        self._adjust(shifted=bool(zero_point_shift))
 
     def set_fixed_encoding_range(self, fixed_range: tuple[float | None, float | None]) -> None:
         """Fixes one or both ends of the range that calibration would observe."""
         low, high = fixed_range
         ends = (-np.inf if low is None else low, np.inf if high is None else high)
-        self._change(replace(self._integer, fixed_range=None if np.isinf(ends).all() else ends))
+        self._adjust(fixed_range=None if np.isinf(ends).all() else ends)
 
     def enable_per_channel_quantization(self, enable: bool = True) -> None:
         """One scale for each output channel, or one for all; raises UsageError if there is no such axis."""
@@ -317,6 +328,10 @@ class QcQuantizeOp:
 
     # -- ties ---------------------------------------------------------------------------------------
 
+    def copy(self) -> QcQuantizeOp:
+        """One of the same settings, without places and numbers."""
+        return QcQuantizeOp(self._table, [], self.spec, self.is_parameter, self.axes, self._integer)
+
     def give(self, site: Site, other: QcQuantizeOp) -> None:
         """Hands a place over to another quantizer, which holds it from now on."""
         if self is other:
@@ -342,6 +357,12 @@ class QcQuantizeOp:
             self._table.calibrate(self._held, before.encoding, _ASKED)
             if before.frozen:
                 self._table.freeze(self._held)
+
+    def _adjust(self, **settings: Any) -> None:
+        """Changes settings of integer grids; a quantizer of floats has them when it gets integers."""
+        self._integer = replace(self._integer, **settings)
+        if isinstance(self.spec.format, IntFormat):
+            self._change(self._integer)
 
     def _change(self, spec: QuantSpec) -> None:
         """Another spec, which opens the quantizer; a frozen one is given up for a new one."""

@@ -83,6 +83,14 @@ class QuantizedModel(ABC):
             self._known(name).give(self._placement.sites[name], quantizer)
             self._placement.ops[name] = quantizer
 
+    def untie(self, name: str) -> None:
+        """Gives a tensor that shares a quantizer one of its own, of the same settings and without numbers."""
+        shared = self._known(name)
+        if shared.is_tied:
+            own = shared.copy()
+            self.set_quantizers({name: own})
+            own.enabled = True
+
     def set_tensor_precision(
         self, names: str | Iterable[str], precision: qtype | str, *, strict: bool = True
     ) -> None:

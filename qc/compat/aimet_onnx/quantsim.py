@@ -35,7 +35,13 @@ from ..missing import MissingAttributesError
 from .bias import integer_biases
 from .defs import QuantizationDataType, QuantScheme, int8, qtype
 from .limits import Providers, refuse_codes, refuse_runtime
-from .loading import encodings_to_onnx_qdq, load_document, load_encodings_to_sim, param_document
+from .loading import (
+    encodings_to_onnx_qdq,
+    freeze_grids,
+    load_document,
+    load_encodings_to_sim,
+    param_document,
+)
 from .placement import fold_parameters, placement_of
 from .qc_quantize_op import QcQuantizeOp
 from .quantized_model import Feed, QuantizedModel
@@ -271,16 +277,25 @@ class QuantizationSimModel(QuantizedModel):
     def from_onnx_qdq(
         cls, model: ModelProto | str | Path, strict: bool = False, **arguments: Any
     ) -> QuantizationSimModel:
-        """The simulation of a QDQ model, whose grids are taken.
+        """The simulation of a QDQ model, whose grids are taken and kept.
+
+        Calibration finds those of the tensors that have none there.
 
         Args:
-            strict: raise if a grid does not fit how the simulation would be set.
+            strict: raise if a tensor has a grid there that the simulation does not quantize; else such grids
+                are left out, with a warning.
             arguments: of the constructor.
         """
         imported = qc.compile(model, "import-qdq", allow_unquantized=True)
         records = records_of(imported.ir, _warn, biases=False)
         simulation = cls(imported.float_model, **arguments)
-        load_document(simulation, Document("1.0.0", records, "the QDQ model"), strict=strict)
+        left_out = freeze_grids(simulation, Document("1.0.0", records, "the QDQ model"))
+        if left_out:
+            names = ", ".join(f"'{name}'" for name in left_out)
+            said = f"the QDQ model has grids of tensors that the simulation does not quantize: {names}"
+            if strict:
+                raise UsageError(f"{said}; give strict=False to leave them out")
+            _warn(said)
         return simulation
 
     def set_and_freeze_param_encodings(self, encoding_path: str | Path) -> None:

@@ -11,35 +11,36 @@ from .defs import QSpec, qtype
 from .qc_quantize_op import QcQuantizeOp
 from .quantized_model import QuantizedModel
 
+Names = Collection[str] | None
+
 
 def set_param_type(
     sim: QuantizedModel,
     param_type: QSpec | qtype | str,
     *,
     op_types: str | Collection[str] | None = None,
-    nodes_to_include: Collection[str] | None = None,
-    nodes_to_exclude: Collection[str] | None = None,
+    nodes_to_include: Names = None,
+    nodes_to_exclude: Names = None,
     strict: bool = True,
 ) -> None:
-    """Sets the specification of the weights of nodes.
+    """Sets the specification of the parameters of nodes that are quantized, but for biases.
 
     Args:
         param_type: a specification, or only the number format.
-        op_types: the types of the nodes.
-        nodes_to_include: their names; one of the two must be given.
+        op_types: the types of the nodes; default: all.
+        nodes_to_include: their names, instead of types.
         nodes_to_exclude: names of nodes to leave as they are.
-        strict: raise where a weight cannot be set so, such as blocks that do not divide it; else skip it.
+        strict: raise where a parameter cannot be set so, such as blocks that do not divide it; else skip it.
 
     Raises:
-        UsageError: no node is meant, a name does not exist, or strict and a weight cannot be set so.
+        UsageError: a name does not exist, names and types are given, or strict and a parameter cannot be set
+            so.
     """
     spec = param_type if isinstance(param_type, QSpec) else QSpec(qtype.as_qtype(param_type))
-    for op in _chosen(sim, op_types, nodes_to_include, nodes_to_exclude or ()):
-        try:
-            op.set_qspec(spec)
-        except UsageError:
-            if strict:
-                raise
+    nodes = _chosen(sim, op_types, nodes_to_include, nodes_to_exclude)
+    named = (item for node in nodes for item in sim._placement.parameters_of(node))
+    ops = (sim.qc_quantize_op_dict[name] for slot, name in named if slot != "bias")
+    _set((op for op in ops if op.enabled), spec, strict)
 
 
 def set_blockwise_quantization_for_weights(
@@ -56,7 +57,7 @@ def set_blockwise_quantization_for_weights(
     Args and errors are those of :func:`set_param_type`.
     """
     spec = QSpec.blockwise(qtype.int(bitwidth), block_size, symmetric=symmetric)
-    set_param_type(sim, spec, op_types=op_types, nodes_to_exclude=nodes_to_exclude, strict=strict)
+    _set(_weights(sim, _chosen(sim, op_types, None, nodes_to_exclude)), spec, strict)
 
 
 def set_lpbq_for_params(
@@ -65,17 +66,29 @@ def set_lpbq_for_params(
     block_size: int,
     *,
     op_types: str | Collection[str] | None = None,
-    nodes_to_include: Collection[str] | None = None,
-    nodes_to_exclude: Collection[str] | None = None,
-    strict: bool = False,
+    nodes_to_include: Names = None,
+    nodes_to_exclude: Names = None,
+    strict: bool | None = None,
 ) -> None:
-    """Gives weights blocks whose scales are integers of 4 bits times one float for each output channel.
+    """Gives weights blocks whose scales are integers of ``bitwidth`` bits times one float per output channel.
 
-    Args and errors are those of :func:`set_param_type`.
+    Args:
+        op_types, nodes_to_include: the types of the nodes, or their names; one of the two must be given.
+        nodes_to_exclude: names of nodes to leave as they are; with types only.
+        strict: raise where blocks do not divide a weight; else skip it. Only with types: nodes that are
+            named must all have such a weight.
+
+    Raises:
+        UsageError: not one of types and names is given, a name does not exist, or strict and a weight cannot
+            be set so.
     """
-    spec = QSpec.lpbq(qtype.int(bitwidth), block_size)
-    names = {"nodes_to_include": nodes_to_include, "nodes_to_exclude": nodes_to_exclude}
-    set_param_type(sim, spec, op_types=op_types, strict=strict, **names)
+    if op_types is None and nodes_to_include is None:
+        raise UsageError("give either op_types or nodes_to_include")
+    if nodes_to_include and strict is not None:
+        raise UsageError("strict goes with op_types only; nodes_to_include is always strict")
+    nodes = _chosen(sim, op_types, nodes_to_include, nodes_to_exclude)
+    spec = QSpec.lpbq(qtype.int(bitwidth), block_size, scale_bits=bitwidth)
+    _set(_weights(sim, nodes), spec, bool(strict or nodes_to_include))
 
 
 def set_grouped_blockwise_quantization_for_weights(
@@ -95,7 +108,7 @@ def set_grouped_blockwise_quantization_for_weights(
     if decompressed_bw <= bitwidth:
         raise UsageError(f"decompressed_bw is {decompressed_bw}; it must be above the bitwidth, {bitwidth}")
     spec = QSpec.lpbq(qtype.int(bitwidth), block_size, decompressed_bw - bitwidth)
-    set_param_type(sim, spec, op_types=op_types, nodes_to_exclude=nodes_to_exclude, strict=strict)
+    _set(_weights(sim, _chosen(sim, op_types, None, nodes_to_exclude)), spec, strict)
 
 
 def clamp_activation_encodings(quant_sim: QuantizedModel, clamp_val: float) -> None:
@@ -105,29 +118,42 @@ def clamp_activation_encodings(quant_sim: QuantizedModel, clamp_val: float) -> N
 
 
 def _chosen(
-    sim: QuantizedModel,
-    op_types: str | Collection[str] | None,
-    included: Collection[str] | None,
-    excluded: Collection[str],
-) -> Iterator[QcQuantizeOp]:
-    if (op_types is None) == (included is None):
-        raise UsageError("give either op_types or nodes_to_include")
-    types = {op_types} if isinstance(op_types, str) else set(op_types or ())
-    weights = list(sim._placement.weights())
-    known = [name for node, _ in weights for name in _names(node)]
-    for name in (*(included or ()), *excluded):
+    sim: QuantizedModel, op_types: str | Collection[str] | None, included: Names, excluded: Names
+) -> list[Node]:
+    """The nodes of some types or names, in order; of neither, all."""
+    if included and (op_types or excluded):
+        raise UsageError("nodes_to_include goes neither with op_types nor with nodes_to_exclude")
+    nodes = sim._placement.nodes.nodes
+    known = set().union(*map(_names, nodes))
+    for name in (*(included or ()), *(excluded or ())):
         if name not in known:
-            raise UsageError(f"there is no node '{name}' with a weight{nearest(name, known)}")
-    found = [
-        (node, weight)
-        for node, weight in weights
-        if (types & {node.op_type, *(op.op_type for op in node.ops)} or _names(node) & set(included or ()))
-        and not _names(node) & set(excluded)
+            raise UsageError(f"the model has no node '{name}'{nearest(name, sorted(known))}")
+    if included:
+        return [node for node in nodes if _names(node) & set(included)]
+    types = {op_types} if isinstance(op_types, str) else set(op_types) if op_types is not None else None
+    return [
+        node
+        for node in nodes
+        if (types is None or types & {node.op_type, *(op.op_type for op in node.ops)})
+        and not _names(node) & set(excluded or ())
     ]
-    if not found:
-        raise UsageError(f"no node with a weight is one of {sorted(types or set(included or ()))}")
-    return (sim.qc_quantize_op_dict[weight] for _, weight in found)
 
 
 def _names(node: Node) -> set[str]:
     return {op.name for op in node.ops}
+
+
+def _weights(sim: QuantizedModel, nodes: Collection[Node]) -> Iterator[QcQuantizeOp]:
+    for node in nodes:
+        for slot, name in sim._placement.parameters_of(node):
+            if slot == "weight":
+                yield sim.qc_quantize_op_dict[name]
+
+
+def _set(ops: Iterator[QcQuantizeOp], spec: QSpec, strict: bool) -> None:
+    for op in ops:
+        try:
+            op.set_qspec(spec)
+        except UsageError:
+            if strict:
+                raise
