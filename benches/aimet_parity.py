@@ -44,9 +44,11 @@ SAMPLES = 2
 SECTIONS = ("activation_encodings", "param_encodings")
 # A chain of float32 operations, computed in another order, moves an extreme value by this much at most.
 TOLERANCE = 1e-4
-# AIMET makes scales of numbers near zero larger: to 2^-23, or to what keeps 32-bit sums from overflow.
+# AIMET makes scales of numbers near zero larger: to 2^-23, to what keeps 32-bit sums from overflow, or, where
+# one end of a range is fixed, to that of a range of 0.01 (C2).
 SMALLEST_SCALE = "smallest scale"
 NEAR_ZERO = 2.0**-16
+NARROWEST_RANGE = 0.01
 _DEFECT = re.compile(r"AIMET [^()]*\(([^()]*)\)")
 
 
@@ -99,21 +101,26 @@ def of_qc(path: Path, config: str, feeds: list[Feed]) -> tuple[Model, dict[str, 
 
 
 def differences(model: Model, ours: dict[str, Any], theirs: Answer) -> Iterator[Difference]:
-    """All that is not the same, by tensor."""
+    """All that is not the same, by tensor; what is tied otherwise is explained by any tensor of the tie."""
     defects = _defects(model)
+    ties = _ties(model)
+    changed = ties ^ {tuple(sorted(names)) for names in theirs.ties}
+
+    def documented(*names: str) -> str:
+        related = sorted(other for group in changed if not set(names).isdisjoint(group) for other in group)
+        return next((defects[name] for name in (*names, *related) if name in defects), "")
+
     mine, given = _by_name(ours), _by_name(theirs.encodings)
     for name in sorted({*mine, *given}):
         if name not in mine or name not in given:
-            yield Difference(name, f"only {'qc' if name in mine else 'AIMET'}", defects.get(name, ""))
+            yield Difference(name, f"only {'qc' if name in mine else 'AIMET'}", documented(name))
             continue
         what = _difference(mine[name], given[name])
         if what:
-            yield Difference(name, what, SMALLEST_SCALE if what == SMALLEST_SCALE else defects.get(name, ""))
-    ties, tied = _ties(model), {tuple(sorted(names)) for names in theirs.ties}
-    for names in sorted(ties ^ tied):
-        related = [other for group in ties ^ tied if not set(names).isdisjoint(group) for other in group]
-        documented = next((defects[name] for name in sorted(related) if name in defects), "")
-        yield Difference(", ".join(names), f"tied by {'qc' if names in ties else 'AIMET'} only", documented)
+            yield Difference(name, what, SMALLEST_SCALE if what == SMALLEST_SCALE else documented(name))
+    for names in sorted(changed):
+        said = f"tied by {'qc' if names in ties else 'AIMET'} only"
+        yield Difference(", ".join(names), said, documented(*names))
 
 
 def _by_name(encodings: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -129,7 +136,8 @@ def _difference(ours: dict[str, Any], theirs: dict[str, Any]) -> str:
         return f"{scales.size} scales, AIMET {expected.size}"
     if not np.allclose(scales, expected, rtol=TOLERANCE, atol=0):
         least = expected.min()
-        if least < NEAR_ZERO and np.allclose(np.maximum(scales, least), expected, rtol=TOLERANCE, atol=0):
+        is_limit = least < NEAR_ZERO or np.isclose(least * (2 ** theirs["bw"] - 1), NARROWEST_RANGE)
+        if is_limit and np.allclose(np.maximum(scales, least), expected, rtol=TOLERANCE, atol=0):
             return SMALLEST_SCALE
         return f"scale {scales.ravel()[0]:.6g}, AIMET {expected.ravel()[0]:.6g}"
     offset = np.max(np.abs(np.array(ours["offset"]) - np.array(theirs["offset"])))

@@ -95,6 +95,13 @@ def test_b3_recurrent_ops_without_a_first_output(kind: str, gates: int, made: st
     assert tied(built(body, outputs="z", constants=constants), "x", "h")
 
 
+def test_what_two_recurrent_ops_read_has_the_grid_of_the_last() -> None:
+    body = "h = LSTM<hidden_size=4>(x, W, R); k = LSTM<hidden_size=4>(x, W, R); y = Tanh(h); z = Tanh(k)"
+    constants = {"W": np.ones((1, 16, 8), np.float32), "R": np.ones((1, 16, 4), np.float32)}
+    model = built(body, outputs="y z", constants=constants)
+    assert tied(model, "x", "k") and not tied(model, "x", "h")  # as in AIMET
+
+
 def test_b4_a_join_without_a_grid_takes_none_away(tmp_path) -> None:  # type: ignore[no-untyped-def]
     config = load_config("htp_v73").config.plain()
     config["op_type"]["Concat"] = {"is_output_quantized": False}

@@ -216,11 +216,15 @@ class Configuration:
         for op_type in op_list[1:]:
             made = list(chain[-1].made)
             readers = [reader for value in made for reader in self.nodes.readers(value)]
-            exposed = any(map(self.nodes.is_output, made))
-            if exposed or len(readers) != 1 or not readers[0].is_type(op_type):
+            if len(readers) != 1 or not readers[0].is_type(op_type):
                 return []
             chain.append(readers[0])
-        return chain
+        exposed = [value for node in chain[:-1] for value in node.made if self.nodes.is_output(value)]
+        for value in exposed:
+            self.drafts.note(
+                value, f"an output of the model; AIMET has it inside {' + '.join(op_list)} (5.1)"
+            )
+        return [] if exposed else chain
 
     def _apply_interface(self) -> None:
         if self.config.model_input.is_input_quantized:

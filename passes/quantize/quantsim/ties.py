@@ -49,9 +49,7 @@ def tie_all(drafts: Drafts) -> list[Requantized]:
     for node in drafts.nodes.nodes:
         if node.is_type(*_PASSING):
             _tie_forward(drafts, node)
-    for node in drafts.nodes.nodes:
-        if node.is_type(*_RECURRENT):
-            _tie_states(drafts, node)
+    _tie_states(drafts)
     return extra
 
 
@@ -230,20 +228,34 @@ def _merge(given: Draft, own: Draft, limits: Limits | None) -> None:
     given.limits = limits
 
 
-def _tie_states(drafts: Drafts, node: Node) -> None:
-    """One grid for what a recurrent op reads, hands on from step to step, and gives back."""
+def _tie_states(drafts: Drafts) -> None:
+    """One grid for what a recurrent op reads, hands on from step to step, and gives back.
+
+    What several of them read has the grid of the last one, as in AIMET.
+    """
+    tied: dict[Draft, tuple[Draft, Node]] = {}
+    for node in drafts.nodes.nodes:
+        if node.is_type(*_RECURRENT):
+            tied |= {other: (keep, node) for other, keep in _states(drafts, node)}
+    for other, (keep, node) in tied.items():
+        limits = keep.limits if keep.limits == other.limits else None
+        unlike = "" if limits == keep.limits else ", of any range; AIMET clips them (B1)"
+        keep.limits = limits
+        drafts.replace(other, keep)
+        keep.notes.append(f"one grid for the states of {node.label}{unlike}")
+
+
+def _states(drafts: Drafts, node: Node) -> Iterator[tuple[Draft, Draft]]:
+    """Drafts around a recurrent op, each with the one that replaces it."""
     outputs = [*node.outputs, None, None, None]
     # Y and Y_h, with X and initial_h; Y_c, with initial_c
     states: list[tuple[list[Value | None], tuple[int, ...]]] = [(outputs[:2], (0, 5))]
     if node.is_type("LSTM"):
         states.append((outputs[2:3], (6,)))
     for made, ports in states:
-        keep = next((d for value in made if (d := drafts.get(value)) is not None and d.enabled), None)
-        if keep is None:
-            continue
-        read = [drafts.effective(node.input(port)) for port in ports]
-        for other in (*read, *(drafts.get(value) for value in made)):
-            if other is not None and other is not keep and other.enabled:
-                keep.limits = keep.limits if keep.limits == other.limits else None
-                drafts.replace(other, keep)
-                keep.notes.append(f"one grid for the states of {node.label}")
+        drafted = [drafts.get(value) for value in made]
+        keep = next((draft for draft in drafted if draft is not None and draft.enabled), None)
+        if keep is not None:
+            for other in (*(drafts.effective(node.input(port)) for port in ports), *drafted):
+                if other is not None and other is not keep and other.enabled:
+                    yield other, keep
