@@ -37,7 +37,7 @@ from qc.runtime import OrtExecutor
 
 CONFIGS = ("default", "htp_v73")
 PIPELINE = (
-    "fold-constants{{max_megabytes=0}},configure-quantizers{{config={config}}},"
+    "convert-to-float32,fold-constants{{max_megabytes=0}},configure-quantizers{{config={config}}},"
     "calibrate-as-aimet{{rounded_parameters=true}},to-encodings"
 )
 SAMPLES = 2

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
+from support.float_types import in_type
 from support.graph_text import build_model
 
 import qc
@@ -202,6 +203,25 @@ def test_qdq_and_back(sim: QuantizationSimModel, tmp_path: Path) -> None:
     from_file = encodings_to_onnx_qdq(onnx.load(tmp_path / "model.onnx"), tmp_path / "model.encodings")
     session = open_session(from_file, optimize=False)
     np.testing.assert_allclose(session.run(["y"], feeds()[0])[0], output(sim), atol=0.1)
+
+
+def test_a_model_in_float16(tmp_path: Path) -> None:
+    model = in_type(network(), onnx.TensorProto.FLOAT16)
+    data = [{"x": feed["x"].astype(np.float16)} for feed in feeds()]
+    sim = QuantizationSimModel(model)
+    sim.compute_encodings(data)
+    on = {name: op.bitwidth for name, op in sim.qc_quantize_op_dict.items() if op.enabled}
+    assert on == dict.fromkeys(("conv.weight", "fc.weight", "x", "r", "y"), 8)  # as AIMET places them
+    (given,) = sim.session.run(["y"], data[0])
+    assert given.dtype == np.float16
+    np.testing.assert_allclose(given, float_output(), atol=1)
+    sim.export(tmp_path, "model")
+    again = QuantizationSimModel(tmp_path / "model.onnx")
+    assert load_encodings_to_sim(again, tmp_path / "model.encodings") == []
+    assert (again.session.run(["y"], data[0])[0] == given).all()
+    quantized = encodings_to_onnx_qdq(tmp_path / "model.onnx", tmp_path / "model.encodings")
+    (integers,) = open_session(quantized, optimize=False).run(["y"], data[0])
+    np.testing.assert_allclose(integers, given, atol=0.5)
 
 
 PARTLY_QUANTIZED = """

@@ -158,8 +158,8 @@ def _tie_forward(drafts: Drafts, node: Node) -> None:
         elif limits != given.limits and not clips:
             path = _path(drafts.nodes, node.input(0), origin)
             shared = any(len(drafts.nodes.readers(passed)) > 1 for passed in path)
-            unlike = "" if shared else "; AIMET clips these (B1)"
-            drafts.note(value, f"{_OTHER_GRID}, of which more than that range is needed{unlike}")
+            unlike = "" if shared else "; AIMET clips it (B1)"
+            drafts.note(value, f"{_OTHER_GRID}, which is needed beyond this range{unlike}")
         else:
             given.notes.append(f"one grid with the result of {node.label}{_unlike_aimet(given, own, limits)}")
             _merge(given, own, limits)

@@ -22,6 +22,7 @@ from qc.passes import Pipeline
 from qc.passes.encodings import Document, TensorRecord, encoding_of, located, parse_encodings
 from qc.passes.lower.insert_qdq import InsertQdq
 from qc.passes.quantize.load_encodings import LoadEncodings
+from qc.passes.simplify.convert_to_float32 import ConvertToFloat32
 
 from .limits import refuse_codes
 from .qc_quantize_op import QcQuantizeOp
@@ -109,7 +110,8 @@ def encodings_to_onnx_qdq(
         file.write_text(_text_of(encodings)[0], encoding="utf-8")
         source = model.model if isinstance(model, ONNXModel) else model
         lowering = InsertQdq("codes" if prequantize_constants else "float", "raise", pad_channels=False)
-        return qc.compile(source, Pipeline([LoadEncodings(file=str(file)), lowering])).model
+        steps = Pipeline([ConvertToFloat32(), LoadEncodings(file=str(file)), lowering])
+        return qc.compile(source, steps).model
 
 
 def load_document(

@@ -28,6 +28,7 @@ from qc.passes.lower.to_encodings import ToEncodings
 from qc.passes.lower.to_simulation import ToSimulation
 from qc.passes.quantize.calibrate_as_aimet import CalibrateAsAimet
 from qc.passes.quantize.configure_quantizers import ConfigureQuantizers
+from qc.passes.simplify.convert_to_float32 import ConvertToFloat32
 from qc.passes.simplify.fold_constants import FoldConstants
 from qc.runtime import OrtExecutor, load_data, model_inputs, open_session
 
@@ -125,12 +126,13 @@ class QuantizationSimModel(QuantizedModel):
         config = str(config_file or "default")
         placing = ConfigureQuantizers(config, f"{sign}{activation}", str(qtype.as_qtype(param_type)))
         source = model.model if isinstance(model, ONNXModel) else model
-        steps = Pipeline([FoldConstants(max_megabytes=0.0), placing])
+        steps = Pipeline([ConvertToFloat32(), FoldConstants(max_megabytes=0.0), placing])
         self._compiled = qc.compile(source, steps, allow_unquantized=True)
         super().__init__(self._compiled.ir, placement_of(self._compiled.ir, placing))
         self._ir.quant.scheme = self._scheme.name
         self._sessions: dict[str, tuple[object, ort.InferenceSession]] = {}
         self._path = path
+        self._is_folded = False
 
     def __getattr__(self, name: str) -> NoReturn:
         raise MissingAttributesError(f"QuantizationSimModel.{name} is not part of qc's compatibility layer")
@@ -230,7 +232,7 @@ class QuantizationSimModel(QuantizedModel):
         has_biases = version.startswith("2") if export_int32_bias is None else export_int32_bias
         text = dump_encodings(self._document(version, has_biases))
         if export_model:
-            save_model(lower(self._ir), folder / f"{filename_prefix}.onnx", self._ir.base_dir)
+            save_model(self._float_model(), folder / f"{filename_prefix}.onnx", self._ir.base_dir)
         with atomic_write(folder / f"{filename_prefix}.encodings") as file:
             file.write(text.encode())
 
@@ -313,8 +315,15 @@ class QuantizationSimModel(QuantizedModel):
         The session runs rounded parameters anyhow; this is for the exported model. It cannot be undone.
         """
         fold_parameters(self._ir, self._placement)
+        self._is_folded = True
 
     # -- internals ----------------------------------------------------------------------------------
+
+    def _float_model(self) -> ModelProto:
+        """The float model; one with weights in other types as it came, where they have their names."""
+        constants = (value.const for value in self._ir.graph.values() if value.const is not None)
+        as_it_came = not self._is_folded and any(constant.is_converted for constant in constants)
+        return self._ir.origin if as_it_came else lower(self._ir)
 
     def _lowered(self, step: Pass, artifact: str, has_biases: bool = False) -> object:
         """What a lowering makes; quantizers without numbers are left out, biases are integers if asked."""
