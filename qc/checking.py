@@ -12,8 +12,9 @@ from onnx import ModelProto
 
 from qc.ir.errors import UsageError
 from qc.ir.executor import Feed
-from qc.ir.facts.op_table import WEIGHTED, traits_of
-from qc.ir.facts.op_traits import is_grid_preserving, reads_shape_only, weight_port
+from qc.ir.facts.op_table import traits_of
+from qc.ir.facts.op_traits import is_grid_preserving, reads_shape_only
+from qc.ir.facts.products import is_product
 from qc.ir.graph import Value
 from qc.ir.model import Model
 from qc.ir.onnx.load import load_model, model_folder
@@ -23,7 +24,7 @@ from qc.passes.framework.target import Target, load_target
 from qc.passes.quantize.placement.units import UnitMap
 from qc.runtime.execution.cost import Shapes, operations, tensor_shapes
 from qc.runtime.execution.executed import ExecutedOp, Execution, execution_of, is_integer_op
-from qc.runtime.execution.integer_kernels import misread, why_float
+from qc.runtime.execution.integer_kernels import has_stored_weights, misread, why_float
 from qc.runtime.protos.detach import detach_weights
 from qc.runtime.protos.wiring import Node, all_nodes
 
@@ -36,7 +37,7 @@ _READ_BACK = "import-qdq,match-supergroups"
 
 @dataclass(frozen=True)
 class CheckedOp:
-    """One quantized op, or op with a weight, of the model.
+    """One quantized op, or op that sums products, of the model.
 
     Attributes:
         name: how messages name it: its type and name, or its first result.
@@ -48,8 +49,8 @@ class CheckedOp:
         kernel: the op type that runs it, such as ``QLinearConv``; empty on targets that are not here.
         runs_as: the node of the optimized graph that does; several ops may be merged into one.
         rule, why: the rule behind anything but ``integer``, in a word or two, and the reason in a sentence.
-        operations: multiplications with accumulation of an op with a weight, of others the elements that they
-            make; None if the shapes are not known.
+        operations: multiplications with accumulation of an op that sums products, of others the elements that
+            they make, in bodies for every iteration; None if the shapes are not known.
         seconds: the measured time of its kernel in one run; 0 if it was not measured.
     """
 
@@ -71,7 +72,7 @@ class Check:
     Attributes:
         target: the name of the target.
         executed: whether the model was opened by the runtime of the target, here; else its rules were read.
-        ops: the ops that read quantized data or have a weight, in the order of the model.
+        ops: the ops that read quantized data or sum products, in the order of the model.
         broken: rules of the target that the model breaks and that no op of ``ops`` has for its reason: of the
             model as a whole, or of ops that run in integers here all the same. As ``(op, rule, sentence)``.
         seconds: the time of all nodes in one run; 0 if it was not measured.
@@ -101,6 +102,12 @@ class Check:
         weights = [(op.operations or 0) if self.is_weighted else 1 for op in self.counted]
         integer = sum(w for w, op in zip(weights, self.counted, strict=True) if op.runs == "integer")
         return integer / sum(weights) if sum(weights) else 0.0
+
+    @property
+    def time_share(self) -> float | None:
+        """The share of the time of all nodes that those take which run in integers; None if not measured."""
+        nodes = {op.runs_as: op.seconds for op in self.counted if op.runs == "integer"}
+        return sum(nodes.values()) / self.seconds if self.seconds else None
 
 
 def check(
@@ -157,7 +164,7 @@ def runs_here(target: Target) -> bool:
 
 
 def _refuse_float(nodes: Sequence[Node]) -> None:
-    if not any(node.rounds or is_integer_op(node) for node in nodes):
+    if not any(node.rounds or is_integer_op(node) or has_stored_weights(node) for node in nodes):
         raise UsageError("nothing in the model is quantized; check what 'qc MODEL.onnx -o FILE' writes")
 
 
@@ -175,10 +182,14 @@ def _foreign_rounding(nodes: Sequence[Node], target: Target) -> list[Violation]:
 
 
 def _counts(op: ExecutedOp) -> bool:
-    """Whether the op computes on what is quantized, or has a weight: what reads only shapes does not."""
+    """Whether the op computes on what is quantized, or sums products: what reads only shapes does not."""
     if traits_of(op.node.op_type).reads_shape:
         return False
-    return op.node.reads_grid() or op.node.op_type in WEIGHTED or bool(op.integer)
+    return op.node.reads_grid() or _is_product(op.node) or bool(op.integer)
+
+
+def _is_product(node: Node) -> bool:
+    return is_product(node.op_type, node.proto.domain)
 
 
 def _checked(op: ExecutedOp, shapes: Shapes) -> CheckedOp:
@@ -192,7 +203,7 @@ def _verdict(op: ExecutedOp) -> tuple[Runs, str, str]:
     if op.integer:
         wrong = misread(op.node)
         return ("wrong", *wrong) if wrong is not None else ("integer", "", "")
-    if op.integer is None and op.node.op_type in WEIGHTED:
+    if op.integer is None and _is_product(op.node):
         return "unknown", "unknown", "no node of the optimized graph could be found that runs it"
     if op.integer is None:
         return "removed", "", ""
@@ -220,7 +231,7 @@ def _by_rules(ir: Model, target: Target, broken: Sequence[Violation], costs: dic
         reads = [(value, port) for port, value in enumerate(op.graph.op_inputs(op)) if value is not None]
         data = [value for value, port in reads if ir.quant.of_use(value, op, port) is not None]
         reads_data = any(value.original.const is None for value in data)
-        if reads_shape_only(op) or (weight_port(op) is None and not reads_data):
+        if reads_shape_only(op) or not (is_product(op.op_type, op.domain) or reads_data):
             continue
         made = next((value.name for value in op.graph.op_outputs(op) if value is not None), "")
         cost = costs.get(made)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from math import prod
 
 from qc.ir.errors import DemandError
-from qc.ir.facts.op_table import WEIGHTED
-from qc.ir.facts.op_traits import bias_port, is_parameter, reads_shape_only
+from qc.ir.facts import products
+from qc.ir.facts.constants import constant_data
+from qc.ir.facts.op_traits import bias_port, is_parameter, reads_shape_only, weight_ports
+from qc.ir.facts.products import is_product, multiplications, trips
 from qc.ir.facts.scopes import CONTROL_FLOW, distinct_names
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
@@ -16,6 +19,7 @@ from qc.passes.framework.target import Target
 from qc.passes.quantize.placement.units import UnitMap
 
 _SHOWN = 12
+_DOMAINS = ("", "com.microsoft")
 NO_REASON = "no pass placed a quantizer"
 
 
@@ -25,6 +29,23 @@ class UnquantizedTensor:
 
     name: str
     reason: str
+
+
+@dataclass(frozen=True)
+class Multiplied:
+    """Multiplications with accumulation, estimated from shapes.
+
+    Free lengths count as 1, and of an op whose shapes are not known each number of its weights counts once.
+
+    Attributes:
+        quantized: those of ops that read quantized data only.
+        weights: those of other ops all of whose weights are quantized, such as an LSTM.
+        total: those of all ops.
+    """
+
+    quantized: int = 0
+    weights: int = 0
+    total: int = 0
 
 
 @dataclass(frozen=True)
@@ -40,12 +61,14 @@ class Coverage:
         ops: by op type, how many ops with float data read quantized data only, and how many there are.
             Biases, which some targets want in float, do not count, nor does what a target takes without a
             grid, as it runs the op as one with what makes it.
+        multiplied: where multiplications are done, see :class:`Multiplied`.
     """
 
     formats: dict[str, int] = field(default_factory=dict)
     unquantized: tuple[UnquantizedTensor, ...] = ()
     inner: int = 0
     ops: dict[str, tuple[int, int]] = field(default_factory=dict)
+    multiplied: Multiplied = Multiplied()
 
     def __str__(self) -> str:
         lines = [
@@ -75,8 +98,10 @@ class Coverage:
 
     @property
     def weighted_ops(self) -> tuple[int, int]:
-        """Of the ops that do nearly all of the arithmetic: how many are quantized, and how many there are."""
-        found = [self.ops.get(op_type, (0, 0)) for op_type in WEIGHTED]
+        """Of the ops that sum products: how many read quantized data only, and how many there are."""
+        found = [
+            counts for op_type, counts in self.ops.items() if any(is_product(op_type, d) for d in _DOMAINS)
+        ]
         return sum(done for done, _ in found), sum(total for _, total in found)
 
     def check(self, allow_none: bool, want_all: bool) -> None:
@@ -122,7 +147,7 @@ def coverage_of(model: Model, target: Target | None = None) -> Coverage:
                 else:
                     reason = model.quant.why_not(value) or NO_REASON
                     unquantized.append(UnquantizedTensor(names.get(value, value.name), reason))
-    return Coverage(dict(sorted(formats.items())), tuple(unquantized), inner, _op_coverage(model, target))
+    return Coverage(dict(sorted(formats.items())), tuple(unquantized), inner, *_op_coverage(model, target))
 
 
 def _first_quantizers(model: Model) -> dict[Value, Quantizer]:
@@ -135,21 +160,65 @@ def _first_quantizers(model: Model) -> dict[Value, Quantizer]:
     return found
 
 
-def _op_coverage(model: Model, target: Target | None) -> dict[str, tuple[int, int]]:
-    """By op type: the ops that read quantized data only, biases aside, and all that read float data.
+def _op_coverage(model: Model, target: Target | None) -> tuple[dict[str, tuple[int, int]], Multiplied]:
+    """By op type, the ops that read quantized data only, biases aside, and all; and what they multiply.
 
     If, Loop and Scan are not among them: what computes is in their bodies.
     """
     fused = _fused_values(model, target) if target is not None else frozenset()
     done: Counter[str] = Counter()
     total: Counter[str] = Counter()
+    work: Counter[str] = Counter()
     for graph in model.graphs():
+        repeated = _iterations(graph)
         for op in graph.ops():
             reads = _float_reads(model, graph, op)
             if reads and not op.is_type(*CONTROL_FLOW) and not reads_shape_only(op):
+                quantized = all(quantized or value in fused for value, quantized in reads)
                 total[op.op_type] += 1
-                done[op.op_type] += all(quantized or value in fused for value, quantized in reads)
-    return {op_type: (done[op_type], total[op_type]) for op_type in sorted(total)}
+                done[op.op_type] += quantized
+                kind = (
+                    "quantized" if quantized else "weights" if _has_quantized_weights(model, op) else "float"
+                )
+                work[kind] += repeated * _multiplications(op)
+    counts = {op_type: (done[op_type], total[op_type]) for op_type in sorted(total)}
+    return counts, Multiplied(work["quantized"], work["weights"], work.total())
+
+
+def _has_quantized_weights(model: Model, op: Op) -> bool:
+    read = [(op.graph.op_inputs(op)[port], port) for port in weight_ports(op)]
+    held = [value is not None and model.quant.of_use(value, op, port) is not None for value, port in read]
+    return bool(held) and all(held)
+
+
+def _multiplications(op: Op) -> int:
+    if not is_product(op.op_type, op.domain):
+        return 0
+    read, made = [*map(_shape, op.graph.op_inputs(op))], [*map(_shape, op.graph.op_outputs(op))]
+    found = multiplications(op.op_type, op.domain, products.Shapes(read, made[0], op.attribute))
+    if found is not None:
+        return found
+    weights = (value for value in op.graph.op_inputs(op) if value is not None and constant_data(value))
+    return sum(prod(_shape(value) or ()) for value in weights if value.is_float)
+
+
+def _shape(value: Value | None) -> tuple[int, ...] | None:
+    """The shape of a tensor with 1 for free lengths; None if not even their number is known."""
+    shape = value.original.type.shape if value is not None else None
+    return tuple(n if isinstance(n, int) else 1 for n in shape) if shape is not None else None
+
+
+def _iterations(graph: Graph) -> int:
+    """How often a graph is run, as far as that is known."""
+    owner = graph.parent
+    if owner is None:
+        return 1
+    read = owner.graph.op_inputs(owner)
+    data = constant_data(read[0]) if owner.is_type("Loop") and read[0] is not None else None
+    limit = int(data.numpy().item()) if data is not None else None
+    axis = owner.attribute("scan_input_axes", [0])[-1]
+    scanned = _shape(read[-1]) if owner.is_type("Scan") else None
+    return _iterations(owner.graph) * trips(owner.op_type, limit, scanned, axis)
 
 
 def _fused_values(model: Model, target: Target) -> frozenset[Value]:

@@ -33,6 +33,7 @@ def check_document(check: Check) -> dict[str, Any]:
         "executed": check.executed,
         "share": check.share,
         "share_of": "operations" if check.is_weighted else "ops",
+        "time_share": check.time_share,
         "seconds": check.seconds,
         "ops": [asdict(op) for op in check.ops],
         "rest": [{"op_type": op_type, "seconds": seconds} for op_type, seconds in check.rest],
@@ -84,11 +85,15 @@ def check_facts(check: Check, where: str) -> list[Fact]:
     """What was checked, where, and the share that runs in integers."""
     integer = sum(op.runs == "integer" for op in check.counted)
     of = "of the operations" if check.is_weighted else "of the ops, as not all shapes are known"
+    timed = f", {check.time_share:.1%} of the time" if check.time_share is not None else ""
     rules = ", ".join(dict.fromkeys(printable(rule) for _, rule, _ in check.broken))
     broken = f", but rules of {check.target} are broken: {rules}" if rules else ""
     facts: list[Fact] = [
         ("target", f"{check.target}, {where}"),
-        ("integer", f"{integer:,} of {count(len(check.counted), 'op')}, {check.share:.1%} {of}{broken}"),
+        (
+            "integer",
+            f"{integer:,} of {count(len(check.counted), 'op')}, {check.share:.1%} {of}{timed}{broken}",
+        ),
     ]
     removed = len(check.ops) - len(check.counted)
     if removed:

@@ -15,7 +15,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from qc.coverage import Coverage, UnquantizedTensor
+from qc.coverage import Coverage, Multiplied, UnquantizedTensor
 
 from .terminal import Fact
 from .words import count, printable
@@ -66,6 +66,8 @@ def coverage_summary(coverage: Coverage) -> list[Fact]:
             f"{coverage.quantized_ops:,} of {coverage.total_ops:,} ops read quantized data",
         )
     ]
+    if coverage.multiplied.total:
+        facts.append(("products", _multiplied(coverage.multiplied)))
     if coverage.formats:
         facts.append(("formats", _formats(coverage)))
     if coverage.ops:
@@ -97,9 +99,18 @@ def coverage_document(coverage: Coverage) -> dict[str, Any]:
         "ops": {
             op_type: {"quantized": done, "total": total} for op_type, (done, total) in coverage.ops.items()
         },
+        "multiplications": asdict(coverage.multiplied),
         "tensors_inside_fused_ops": coverage.inner,
         "float_tensors": [asdict(tensor) for tensor in coverage.unquantized],
     }
+
+
+def _multiplied(found: Multiplied) -> str:
+    weights = f", {found.weights / found.total:.1%} of float data and quantized weights"
+    return (
+        f"{found.quantized / found.total:.1%} of the multiplications are of quantized data"
+        f"{weights if found.weights else ''}"
+    )
 
 
 def _formats(coverage: Coverage) -> Table:

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import prod
+from typing import Any
 
 import onnx
-from onnx import ModelProto
+from onnx import GraphProto, ModelProto, helper, numpy_helper
 
-from qc.ir.onnx.protos import copy_fields
+from qc.ir.facts import products
+from qc.ir.facts.products import is_product, multiplications, trips
+from qc.ir.onnx.protos import copy_fields, nested_graphs
 
-from ..protos.wiring import Node
+from ..protos.wiring import Node, all_nodes
 
 Shapes = Mapping[str, tuple[int, ...]]
 
+# Ops whose result has the shape that another op makes of their first inputs, and how many these are.
+_SHAPED_LIKE = {
+    "QuantizeLinear": ("Identity", 1),
+    "DequantizeLinear": ("Identity", 1),
+    "DynamicQuantizeLSTM": ("LSTM", 8),
+    "DynamicQuantizeMatMul": ("MatMul", 2),
+    "MatMulIntegerToFloat": ("MatMul", 2),
+}
+
 
 def tensor_shapes(model: ModelProto, inputs: Shapes) -> dict[str, tuple[int, ...]]:
-    """The shapes of the tensors of the main graph, of those that ONNX can infer.
+    """The shapes of the tensors of all graphs, of those that ONNX can infer.
+
+    A name that stands for tensors of different shapes, in bodies beside each other, is left out.
 
     Args:
         model: a model, best without its weights (see :func:`qc.runtime.protos.detach.detach_weights`).
@@ -30,39 +44,69 @@ def tensor_shapes(model: ModelProto, inputs: Shapes) -> dict[str, tuple[int, ...
             for length in inputs[value.name]:
                 value.type.tensor_type.shape.dim.add(dim_value=length)
     del sized.graph.value_info[:]
-    for node in sized.graph.node:
-        if node.op_type in ("QuantizeLinear", "DequantizeLinear"):  # of whatever domain: they keep the shape
-            node.op_type, node.domain = "Identity", ""
-            del node.input[1:], node.attribute[:]
+    for node in (node.proto for node in all_nodes(sized.graph)):
+        if node.op_type in _SHAPED_LIKE:  # of whatever domain; ONNX knows no shapes of other domains
+            node.op_type, read = _SHAPED_LIKE[node.op_type]
+            node.domain = ""
+            del node.input[read:]
+            if node.op_type == "Identity":
+                del node.attribute[:]
     try:
         sized = onnx.shape_inference.infer_shapes(sized, data_prop=True)
     except Exception:  # the C++ library's; shapes are an estimate's concern only
         return dict(inputs)
-    known = {tensor.name: tuple(tensor.dims) for tensor in sized.graph.initializer}
-    for value in (*sized.graph.input, *sized.graph.value_info, *sized.graph.output):
-        dims = value.type.tensor_type.shape.dim
-        if value.type.tensor_type.HasField("shape") and all(dim.HasField("dim_value") for dim in dims):
-            known[value.name] = tuple(dim.dim_value for dim in dims)
-    return known
+    known: dict[str, tuple[int, ...]] = {}
+    ambiguous: set[str] = set()
+    for name, shape in _declared(sized.graph):
+        if known.setdefault(name, shape) != shape:
+            ambiguous.add(name)
+    return {name: shape for name, shape in known.items() if name not in ambiguous}
+
+
+def _declared(graph: GraphProto) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The tensors of known shapes of a graph and of all bodies in it."""
+    for tensor in graph.initializer:
+        yield tensor.name, tuple(tensor.dims)
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        type = value.type.tensor_type
+        if type.HasField("shape") and all(dim.HasField("dim_value") for dim in type.shape.dim):
+            yield value.name, tuple(dim.dim_value for dim in type.shape.dim)
+    for body in (body for node in graph.node for body in nested_graphs(node)):
+        yield from _declared(body)
 
 
 def operations(node: Node, shapes: Shapes) -> int | None:
-    """The multiplications with accumulation of an op with a weight; of any other, the elements it makes.
+    """The multiplications with accumulation of an op that sums products; of any other, the elements it makes.
 
-    None if a shape that it depends on is not known.
+    Those of an op in a body count for each iteration, if their number is known from shapes or a constant, and
+    those of both branches of an If.
+
+    Returns:
+        None if a shape that it depends on is not known.
     """
-    read = [shapes.get(name) for name in node.proto.input]
-    made = shapes.get(node.proto.output[0])
-    if node.op_type == "ConvTranspose":
-        return prod(read[0]) * prod(read[1][1:]) if read[0] is not None and read[1] is not None else None
-    if made is None:
-        return None
-    if node.op_type == "Conv":
-        return prod(made) * prod(read[1][1:]) if read[1] is not None else None
-    if node.op_type == "MatMul":
-        return prod(made) * read[0][-1] if read[0] else None
-    if node.op_type == "Gemm":
-        transposed = node.attribute("transA")
-        axis = 0 if transposed is not None and transposed.i else 1
-        return prod(made) * read[0][axis] if read[0] is not None else None
-    return prod(made)
+    made, proto = shapes.get(node.proto.output[0]), node.proto
+    if is_product(proto.op_type, proto.domain):
+        read = [shapes.get(name) for name in proto.input]
+        given = products.Shapes(read, made, lambda name, default: _attribute(node, name, default))
+        count = multiplications(proto.op_type, proto.domain, given)
+    else:
+        count = prod(made) if made is not None else None
+    return count * _iterations(node, shapes) if count is not None else None
+
+
+def _attribute(node: Node, name: str, default: Any) -> Any:
+    found = node.attribute(name)
+    value = helper.get_attribute_value(found) if found is not None else default
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _iterations(node: Node, shapes: Shapes) -> int:
+    """How often the body that an op stands in is run; 1 for each loop that ends when its data says so."""
+    owner = node.graph.owner
+    if owner is None:
+        return 1
+    limit = owner.constant(0) if owner.op_type == "Loop" else None
+    count = int(numpy_helper.to_array(limit).item()) if limit is not None else None
+    axis = _attribute(owner, "scan_input_axes", [0])[-1]
+    scanned = shapes.get(owner.proto.input[-1]) if owner.op_type == "Scan" else None
+    return _iterations(owner, shapes) * trips(owner.op_type, count, scanned, axis)

@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from onnx import TensorProto, numpy_helper
 
+from qc.ir.facts.op_table import traits_of
+
 from ..protos.wiring import Node
 
 _BYTES = (TensorProto.UINT8, TensorProto.INT8)
@@ -57,15 +59,30 @@ class FloatReason(NamedTuple):
     text: str
 
 
+# Why a recurrent op whose weights are codes computes in float.
+_NO_KERNEL = "ONNX Runtime has no integer kernel for it on CPU"
+_QUICKER = {"LSTM": "computing in float is as quick as DynamicQuantizeLSTM where there are so few"}
+
 UNKNOWN = FloatReason("unknown", "ONNX Runtime keeps it in float for a reason that qc does not know")
 
 
 def why_float(node: Node) -> FloatReason:
     """The first condition of ONNX Runtime's integer kernels that an op of a QDQ model does not meet."""
+    if has_stored_weights(node):
+        text = f"its weights are stored in 8 bits, and {_QUICKER.get(node.op_type, _NO_KERNEL)}"
+        return FloatReason("stored weights", text)
     if node.proto.domain or node.op_type not in _SUPPORTED:
         return FloatReason("unsupported op", f"ONNX Runtime has no integer kernel for {node.op_type} on CPU")
     checks = (_float_input, _form, _type_combination, _granularity, _result, _moved, _bias)
     return next((reason for check in checks if (reason := check(node)) is not None), UNKNOWN)
+
+
+def has_stored_weights(node: Node) -> bool:
+    """Whether it is a recurrent op that reads a weight which Cast and Mul make of stored codes."""
+    product = node.producer(1) if traits_of(node.op_type).product == "recurrent" else None
+    cast = product.producer(0) if product is not None and product.op_type == "Mul" else None
+    codes = cast.constant(0) if cast is not None and cast.op_type == "Cast" else None
+    return codes is not None and codes.data_type in _BYTES
 
 
 def _data_ports(node: Node) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from statistics import median
 import onnxruntime as ort
 
 from qc.ir.executor import Feed
+from qc.ir.facts.scopes import CONTROL_FLOW
 
 from ..sessions.open import run_session
 
@@ -27,7 +28,7 @@ class NodeTime:
         name: its name in the optimized graph.
         op_type: its op type there, such as ``QLinearConv``.
         seconds: the time in one run of the model, the median over the runs; of a node in a loop, the sum over
-            the iterations.
+            the iterations, and of a node with bodies without the time of what is in them.
     """
 
     name: str
@@ -55,14 +56,28 @@ def node_times(events: Iterable[dict], warmup: int = 1) -> list[NodeTime]:
     """The times by node of a profile of ONNX Runtime: its list of events, each with times in microseconds."""
     events = list(events)
     starts = sorted(event["ts"] for event in events if event.get("name") == "model_run")
+    kernels = [event for event in events if event.get("cat") == "Node" and event["name"].endswith(_SUFFIX)]
     taken: dict[tuple[str, str], dict[int, float]] = defaultdict(lambda: defaultdict(float))
-    for event in events:
-        if event.get("cat") != "Node" or not event["name"].endswith(_SUFFIX):
-            continue
+    for event, duration in _own_durations(kernels):
         key = event["name"].removesuffix(_SUFFIX), event["args"]["op_name"]
-        taken[key][bisect_right(starts, event["ts"]) - 1] += event["dur"] / 1e6
+        taken[key][bisect_right(starts, event["ts"]) - 1] += duration / 1e6
     counted = range(min(warmup, len(starts) - 1), len(starts))
     return [
         NodeTime(name, op_type, median(seconds.get(run, 0.0) for run in counted) if counted else 0.0)
         for (name, op_type), seconds in taken.items()
     ]
+
+
+def _own_durations(events: Iterable[dict]) -> list[tuple[dict, float]]:
+    """The events in the order of their beginnings, each with its duration without those of its bodies."""
+    ordered = sorted(events, key=lambda event: (event["ts"], -event["dur"]))
+    own = [event["dur"] for event in ordered]
+    around: list[int] = []
+    for index, event in enumerate(ordered):
+        while around and ordered[around[-1]]["ts"] + ordered[around[-1]]["dur"] <= event["ts"]:
+            around.pop()
+        if around:
+            own[around[-1]] -= event["dur"]
+        if event["args"]["op_name"] in CONTROL_FLOW:
+            around.append(index)
+    return list(zip(ordered, (max(duration, 0) for duration in own), strict=True))

@@ -83,10 +83,14 @@ class GraphWiring:
         nodes: its nodes, in its order.
         outputs: the names of its outputs.
         opset: the version of ONNX's operators in the model; 0 if it was not told.
+        owner: the node whose body it is; None for the main graph.
     """
 
-    def __init__(self, graph: GraphProto, outer: GraphWiring | None = None, opset: int = 0) -> None:
+    def __init__(
+        self, graph: GraphProto, outer: GraphWiring | None = None, opset: int = 0, owner: Node | None = None
+    ) -> None:
         self.proto = graph
+        self.owner = owner
         self.opset: int = outer.opset if outer is not None else opset
         self.nodes = [Node(node, self) for node in graph.node]
         self.outputs = {value.name for value in graph.output}
@@ -114,10 +118,12 @@ class GraphWiring:
         return self._outer.constant(name) if self._outer is not None else None
 
 
-def all_nodes(graph: GraphProto, outer: GraphWiring | None = None, opset: int = 0) -> Iterator[Node]:
+def all_nodes(
+    graph: GraphProto, outer: GraphWiring | None = None, opset: int = 0, owner: Node | None = None
+) -> Iterator[Node]:
     """The nodes of a graph and of all graphs within it, each before those within it."""
-    wiring = GraphWiring(graph, outer, opset)
+    wiring = GraphWiring(graph, outer, opset, owner)
     for node in wiring.nodes:
         yield node
         for body in nested_graphs(node.proto):
-            yield from all_nodes(body, wiring)
+            yield from all_nodes(body, wiring, owner=node)

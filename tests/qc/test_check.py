@@ -11,8 +11,9 @@ from types import ModuleType
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto
-from support.models import parse, random_feeds
+from onnx import ModelProto, numpy_helper
+from support.models import floats, parse, random_feeds
+from support.recurrent import recurrent, recurrent_feeds
 
 import qc as qc_package
 
@@ -219,3 +220,39 @@ def test_numbers_that_onnx_runtime_gets_wrong_are_an_error(qc) -> None:
     fast = qc_package.runtime.open_session(model)
     feed = {"x": np.full((3, 2), 2, np.float32)}
     assert not np.allclose(plain.run(None, feed)[0], fast.run(None, feed)[0])
+
+
+def test_a_recurrent_op_in_float_is_work_in_float(qc) -> None:
+    model = recurrent("GRU", 16, 16)
+    model.graph.node.add(op_type="MatMul", input=["h", "last"], output=["z"])
+    model.graph.initializer.add().CopyFrom(numpy_helper.from_array(np.eye(16, dtype=np.float32), "last"))
+    model.graph.output.add().CopyFrom(floats("z", 1, "batch", 16))
+    feeds = recurrent_feeds(model)
+    compiled = qc_package.compile(model, "w8a8", data=feeds, threads=1)
+    found = qc_package.check(compiled.model, feeds=[feeds[0]] * 3)
+    works = {op.op_type: (op.runs, op.operations) for op in found.ops}
+    steps, batch = feeds[0]["x"].shape[:2]
+    assert works == {"GRU": ("float", steps * batch * 2 * 16 * 48), "MatMul": ("integer", batch * 16 * 16)}
+    gru = found.ops[0]
+    assert (gru.rule, found.share < 0.05) == ("stored weights", True)
+    assert found.time_share is not None and 0 < found.time_share < 1 - gru.seconds / found.seconds
+    summary = compiled.coverage.multiplied  # the free lengths count as 1
+    assert (summary.quantized, summary.weights, summary.total) == (256, 2 * 16 * 48, 256 + 2 * 16 * 48)
+    assert compiled.coverage.weighted_ops == (1, 2)
+    onnx.save(compiled.model, "gru.onnx")
+    assert "2 ops" in qc("check", "gru.onnx").out
+
+
+def test_stored_weights_alone_are_something_quantized(qc) -> None:
+    model = recurrent("RNN")
+    onnx.save(qc_package.compile(model, "w8a8", data=recurrent_feeds(model), threads=1).model, "rnn.onnx")
+    shown = qc("check", "rnn.onnx")
+    assert shown.code == 0 and "its weights are stored in 8 bits" in " ".join(shown.out.split())
+
+
+def test_an_lstm_on_codes_runs_in_integers() -> None:
+    model = recurrent("LSTM", 64, 64)
+    feeds = recurrent_feeds(model)
+    found = qc_package.check(qc_package.compile(model, "w8a8", data=feeds, threads=1).model, feeds=feeds[:1])
+    assert [(op.kernel, op.runs) for op in found.ops] == [("DynamicQuantizeLSTM", "integer")]
+    assert found.share == 1 and found.is_weighted
