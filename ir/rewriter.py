@@ -131,6 +131,10 @@ class Rewriter:
             graph._connect(op, result, port)
         return op
 
+    def add_body(self, op: Op, key: str, body: Graph) -> None:
+        """Gives an op a body, which was made for it and has an interface."""
+        self._set(op, "subgraphs", {**op.subgraphs, key: body})
+
     # -- edges --------------------------------------------------------------------------------------
 
     def set_input(self, op: Op, port: int, value: Value | None) -> None:

@@ -41,6 +41,8 @@ class Target(Strict):
             weights stored one step lower, with zero points of -1; 0 for none.
         dynamic_lstm_from: an LSTM with so many weights or more in a direction is written as ONNX Runtime's
             DynamicQuantizeLSTM; 0 for none.
+        scanned_gru_from: a GRU with so many weights or more for its state in a direction is written as a Scan
+            of ONNX Runtime's DynamicQuantizeMatMul; 0 for none.
         fold_weights: the weights of other recurrent ops are dequantized by Cast and Mul, which ONNX Runtime
             computes once, when it loads the model; a DequantizeLinear runs in every run.
         default: the rule for ops that ``ops`` does not list; If, Loop and Scan ``carry`` unless it does.
@@ -67,6 +69,7 @@ class Target(Strict):
     least_channels: int = Field(1, ge=1)
     shift_weights_from: int = Field(0, ge=0)
     dynamic_lstm_from: int = Field(0, ge=0)
+    scanned_gru_from: int = Field(0, ge=0)
     fold_weights: bool = False
     default: OpRule
     foreign: OpRule = OpRule(runs="float", why="an operator that ONNX does not define")

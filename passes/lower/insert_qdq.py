@@ -46,8 +46,9 @@ class InsertQdq(Pass):
     picture has three) gets more, with codes and weights of zero. Where the target has a quicker kernel for
     weights whose zero points are not 0, codes and zero points of a convolution are one lower than they are in
     the simulation. Both change no result, and ``import-qdq`` undoes them. Where the target has kernels for
-    it, an LSTM multiplies the codes of its weights with its data quantized as it comes; other recurrent ops
-    have their weights dequantized once, when ONNX Runtime loads the model.
+    it, a large LSTM or GRU multiplies the codes of its weights with its data, which is quantized as it comes,
+    the GRU as a Scan, which ``import-qdq`` leaves; other recurrent ops have their weights dequantized once,
+    when ONNX Runtime loads the model.
 
     What an op only moves to where a body of If, Loop or Scan captures it is rounded to its grid once more, as
     ONNX Runtime cannot open such a model otherwise.
@@ -64,7 +65,6 @@ class InsertQdq(Pass):
     )
     pad_channels: bool = option(True, "give a convolution as many input channels as the target wants")
     shift_weights: bool = option(True, "give weights zero points of -1 where the target wants it")
-
     fit_recurrent: bool = option(True, "write recurrent ops as the target has quick kernels for them")
 
     def run(self, model: Model, context: PassContext) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import numpy as np
@@ -113,6 +114,51 @@ def test_a_gru_that_resets_before_or_behind_its_product(before: int) -> None:
     assert decibels(run_model(model, feed), run_model(made, feed, optimize=True)) > 35
 
 
+@pytest.fixture
+def everything_on_codes(tmp_path) -> str:
+    """A target for which no recurrent op is too small for kernels on codes."""
+    path = tmp_path / "small.toml"
+    text = "name = 'small'\nsummary = 'small'\nextends = 'ort-cpu'\n"
+    path.write_text(f"{text}dynamic_lstm_from = 1\nscanned_gru_from = 1\n")
+    return str(path)
+
+
+@FORMS
+def test_a_large_gru_is_written_as_a_scan(form: dict, everything_on_codes: str, tmp_path) -> None:
+    model = recurrent("GRU", 16, linear_before_reset=1, **form)
+    made = lowered(model, target=everything_on_codes)
+    feed = recurrent_feeds(model)[1]
+    assert decibels(run_model(model, feed), run_model(made, feed, optimize=True)) > 35
+    if form.get("lengths") or "clip" in form:
+        assert op_types(made) == {"Cast": 2, "Mul": 2, "GRU": 1}
+        return
+    directions = 1 + (form.get("direction") == "bidirectional")
+    assert op_types(made)["Scan"] == op_types(made)["DynamicQuantizeMatMul"] == directions
+    shapes = [tuple(tensor.dims) for tensor in made.graph.initializer if tensor.data_type == TensorProto.INT8]
+    assert (
+        sorted(shape for shape in shapes if len(shape) == 2)
+        == [(12, 48)] * directions + [(16, 48)] * directions
+    )
+    one = recurrent_feeds(model, steps=1)[0]
+    assert decibels(run_model(model, one), run_model(made, one, optimize=True)) > 35
+
+
+@pytest.mark.parametrize(
+    "form",
+    [{"linear_before_reset": 0}, {"linear_before_reset": 1, "activations": ["HardSigmoid", "Tanh"]}],
+    ids=str,
+)
+def test_other_kinds_of_gru_stay_one_op(form: dict, everything_on_codes: str) -> None:
+    model = recurrent("GRU", **form)
+    assert op_types(lowered(model, target=everything_on_codes)) == {"Cast": 2, "Mul": 2, "GRU": 1}
+
+
+def test_the_size_of_a_gru_decides(tmp_path) -> None:
+    for hidden, written in ((383, "GRU"), (384, "Scan")):
+        made = lowered(recurrent("GRU", hidden, 4, linear_before_reset=1))
+        assert op_types(made)[written] == 1
+
+
 def test_plain_quantize_ops_if_they_are_asked_for() -> None:
     made = lowered(recurrent("LSTM", **LARGE), "{fit_recurrent=false}")
     assert op_types(made) == {"DequantizeLinear": 2, "LSTM": 1}
@@ -152,12 +198,17 @@ def test_four_bits_become_eight_with_the_reason(op_type: str) -> None:
     assert decibels(wanted, run_model(by_hand.model, feed, optimize=True)) > 80
 
 
-@pytest.mark.parametrize("size", [{}, LARGE], ids=str)
-def test_weights_that_branches_share_are_stored_once(size: dict, tmp_path) -> None:
-    model = recurrent("LSTM", outputs=("y",), **size)
+@pytest.mark.parametrize("op_type", ["LSTM", "GRU"])
+@pytest.mark.parametrize("kernels", [False, True])
+def test_weights_that_branches_share_are_stored_once(
+    op_type: str, kernels: bool, everything_on_codes: str, tmp_path
+) -> None:
+    target = everything_on_codes if kernels else "ort-cpu"
+    model = recurrent(op_type, outputs=("y",))
+    attributes = {"linear_before_reset": 1} if op_type == "GRU" else {}
     branches = [
         helper.make_graph(
-            [helper.make_node("LSTM", ["x", "w", "r", "b"], [f"y{i}"], hidden_size=size.get("hidden", 8))],
+            [helper.make_node(op_type, ["x", "w", "r", "b"], [f"y{i}"], hidden_size=8, **attributes)],
             f"branch{i}",
             [],
             [floats(f"y{i}", "steps", 1, "batch", "hidden")],
@@ -168,13 +219,16 @@ def test_weights_that_branches_share_are_stored_once(size: dict, tmp_path) -> No
     del model.graph.node[:]
     model.graph.node.append(chosen)
     model.graph.input.append(helper.make_tensor_value_info("c", TensorProto.BOOL, []))
-    feeds = [{**recurrent_feeds(recurrent("LSTM", **size))[0], "c": np.array(c)} for c in (True, False)]
-    made = artifact(apply(PASSES, model, feeds=feeds)[1], "qdq")
+    feeds = [{**recurrent_feeds(recurrent(op_type))[0], "c": np.array(c)} for c in (True, False)]
+    made = artifact(apply(PASSES, model, target, feeds)[1], "qdq")
     check(made)
-    assert len([tensor for tensor in made.graph.initializer if len(tensor.dims) == 3]) == 2
+    codes = [one for one in made.graph.initializer if one.data_type == TensorProto.INT8 and len(one.dims) > 1]
+    assert sum(math.prod(one.dims) for one in codes) < 1.3 * sum(
+        math.prod(one.dims) for one in model.graph.initializer if one.name in "wr"
+    )
     for feed in feeds:
         assert decibels(run_model(model, feed), run_model(made, feed, optimize=True)) > 35
-    assert set(optimized(made, tmp_path)) == {"If"}
+    assert {"Cast", "DequantizeLinear"}.isdisjoint(optimized(made, tmp_path))
 
 
 def test_weights_that_are_computed_or_left_out_stay_float() -> None:

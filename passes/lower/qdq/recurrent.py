@@ -2,13 +2,12 @@
 
 A DequantizeLinear of a weight runs in every run, and for a few steps it takes longer than the recurrent op
 itself. ONNX Runtime's DynamicQuantizeLSTM multiplies the codes, and quantizes data and state as they come;
-below some size that costs more than it saves. There a Cast and a Mul dequantize the weights, which ONNX
-Runtime computes once, when it loads the model: the file is small, and the time is that of the float op.
+below some size that costs more than it saves. For a large GRU a Scan does the same. Elsewhere a Cast and a
+Mul dequantize the weights, which ONNX Runtime computes once, when it loads the model: the file is small, and
+the time is that of the float op.
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import numpy as np
 from onnx import TensorProto
@@ -20,41 +19,25 @@ from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
 
 from ...framework.target import Target
+from .scanned_gru import ScannedGru, fits_scan
+from .stored_weight import BYTES, StoredWeight, constant_array, erase_unread, stored_weight
 
 _DOMAIN = "com.microsoft"
 _DYNAMIC_LSTM = "DynamicQuantizeLSTM"
 _LSTM_INPUTS = 8  # behind them DynamicQuantizeLSTM has scales and zero points
-_CODES = (TensorProto.INT8, TensorProto.UINT8, TensorProto.INT4, TensorProto.UINT4)
 _TRANSPOSED = "_transposed"
-
-
-class _Stored(NamedTuple):
-    """A weight that is dequantized from a constant, with zero points of 0.
-
-    Attributes:
-        codes: (directions, gates, inputs), perhaps captured.
-        scale: of the whole tensor, or of each gate.
-    """
-
-    codes: Value
-    scale: np.ndarray
-
-    @property
-    def array(self) -> np.ndarray:
-        """The codes in 8 bits."""
-        assert self.codes.original.const is not None
-        array = self.codes.original.const.numpy()
-        return array if array.dtype == np.uint8 else array.astype(np.int8)
 
 
 def fit_recurrent(model: Model, rewriter: Rewriter, target: Target) -> None:
     """Writes recurrent ops on stored weights in the forms that the target asks for."""
     fit = _Fit(rewriter, Captures(rewriter))
     for op in _ops(model):
-        weights = {port: _stored(op, port) for port in _recurrent_ports(op)}
+        weights = {port: stored_weight(op, port) for port in _recurrent_ports(op)}
         found = [weight for weight in weights.values() if weight is not None]
         if len(found) == 2 and _fits_dynamic_lstm(op, found, target.dynamic_lstm_from):
             fit.make_dynamic_lstm(op, *found)
+        elif len(found) == 2 and fits_scan(op, found[1], target.scanned_gru_from):
+            fit.write_as_scan(op, *found)
         elif target.fold_weights:
             for port, weight in weights.items():
                 if weight is not None:
@@ -84,9 +67,10 @@ class _Fit:
         self._rewriter = rewriter
         self._captures = captures
         self._transposed: dict[Value, Value] = {}
+        self._scanned: dict[tuple[Value, int], Value] = {}
         self._folded: dict[Value, Value] = {}
 
-    def make_dynamic_lstm(self, op: Op, *weights: _Stored) -> None:
+    def make_dynamic_lstm(self, op: Op, *weights: StoredWeight) -> None:
         """Makes an LSTM one that multiplies codes: transposed, with a scale for each direction and gate."""
         rewriter, graph = self._rewriter, op.graph
         if _DOMAIN not in rewriter.model.opset_imports:
@@ -102,11 +86,11 @@ class _Fit:
                 constant = rewriter.add_constant(graph, array, f"{name}_{kind}")
                 rewriter.set_input(op, _scale_port(port) + offset, constant)
         for value in dequantized:
-            _erase_unread(rewriter, value)
+            erase_unread(rewriter, value)
         rewriter.set_attribute(op, "layout", None)
         rewriter.set_type_of_op(op, _DYNAMIC_LSTM, _DOMAIN)
 
-    def _transpose(self, graph: Graph, weight: _Stored) -> Value:
+    def _transpose(self, graph: Graph, weight: StoredWeight) -> Value:
         codes = weight.codes.original
         if codes not in self._transposed:
             array = np.ascontiguousarray(weight.array.transpose(0, 2, 1))
@@ -114,14 +98,21 @@ class _Fit:
             self._transposed[codes] = self._rewriter.add_constant(codes.graph, array, name)
         return self._captures.into(graph, self._transposed[codes])
 
-    def fold(self, op: Op, port: int, weight: _Stored) -> None:
+    def write_as_scan(self, op: Op, *weights: StoredWeight) -> None:
+        """Puts a Scan for each direction in the place of a GRU."""
+        dequantized = op.graph.op_inputs(op)[1:3]
+        ScannedGru(self._rewriter, self._captures, self._scanned, op, *weights).write()
+        for value in dequantized:
+            erase_unread(self._rewriter, value)
+
+    def fold(self, op: Op, port: int, weight: StoredWeight) -> None:
         """Lets an op read a weight that Cast and Mul dequantize."""
         rewriter, graph = self._rewriter, op.graph
         dequantized = graph.op_inputs(op)[port]
         assert dequantized is not None
         if dequantized not in self._folded:
             codes, name = weight.codes, weight.codes.name
-            if codes.original.const is not None and codes.type.elem_type not in _CODES[:2]:
+            if codes.original.const is not None and codes.type.elem_type not in BYTES:
                 codes = rewriter.add_constant(graph, weight.array, name)
             scale = weight.scale[:, np.newaxis] if weight.scale.ndim else weight.scale
             type = ValueType(TensorProto.FLOAT, weight.array.shape)
@@ -132,7 +123,7 @@ class _Fit:
             rewriter.add_op(graph, "Mul", [cast, factor], [product], {}, "", f"{name}_Mul")
             self._folded[dequantized] = product
         rewriter.set_input(op, port, self._folded[dequantized])
-        _erase_unread(rewriter, dequantized)
+        erase_unread(rewriter, dequantized)
 
 
 def _ops(model: Model) -> list[Op]:
@@ -144,27 +135,7 @@ def _recurrent_ports(op: Op) -> tuple[int, ...]:
     return weight_ports(op) if traits(op).product == "recurrent" else ()
 
 
-def _stored(op: Op, port: int) -> _Stored | None:
-    value = op.graph.op_inputs(op)[port]
-    source = op.graph.producer(value) if value is not None else None
-    if source is None or source.op_type != "DequantizeLinear" or source.attribute("block_size", 0):
-        return None
-    codes, scale, zero_point = (*op.graph.op_inputs(source), None)[:3]
-    if codes is None or codes.original.const is None or codes.type.elem_type not in _CODES:
-        return None
-    scales, points = _array(scale), _array(zero_point)
-    if scales is None or (zero_point is not None and (points is None or points.any())):
-        return None
-    fits = not scales.ndim or source.attribute("axis", 1) % 3 == 1
-    return _Stored(codes, scales) if fits and len(codes.original.const.shape) == 3 else None
-
-
-def _array(value: Value | None) -> np.ndarray | None:
-    data = value.original.const if value is not None else None
-    return data.numpy() if data is not None else None
-
-
-def _fits_dynamic_lstm(op: Op, weights: list[_Stored], least: int) -> bool:
+def _fits_dynamic_lstm(op: Op, weights: list[StoredWeight], least: int) -> bool:
     """Whether ONNX Runtime has a kernel on codes for an LSTM, and it is worth it."""
     total = sum(weight.array.size // weight.array.shape[0] for weight in weights)
     same_codes = weights[0].array.dtype == weights[1].array.dtype
@@ -176,44 +147,33 @@ def _scale_port(port: int) -> int:
     return _LSTM_INPUTS + 2 * (port - 1)
 
 
-def _erase_unread(rewriter: Rewriter, value: Value | None) -> None:
-    """Removes what nothing reads any more: a constant, or the op that made it and what that alone read."""
-    if value is None or value.graph.is_read(value):
-        return
-    producer = value.graph.producer(value)
-    if producer is None:
-        rewriter.drop_unread(value)
-        return
-    read = [given for given in value.graph.op_inputs(producer) if given and value.graph.producer(given)]
-    rewriter.erase_op(producer)
-    for given in read:
-        _erase_unread(rewriter, given)
-
-
 # -- back ---------------------------------------------------------------------------------------------------
 
 
-def _transposed_weights(op: Op) -> list[_Stored] | None:
+def _transposed_weights(op: Op) -> list[StoredWeight] | None:
     """The weights of a DynamicQuantizeLSTM, as they are there, if its directions have one grid."""
     if op.domain != _DOMAIN or op.op_type != _DYNAMIC_LSTM:
         return None
     inputs, found = op.graph.op_inputs(op), []
     for port in (1, 2):
-        codes, scales, points = inputs[port], *map(_array, inputs[_scale_port(port) : _scale_port(port) + 2])
+        codes, scales, points = (
+            inputs[port],
+            *map(constant_array, inputs[_scale_port(port) : _scale_port(port) + 2]),
+        )
         if codes is None or codes.original.const is None or scales is None or points is None:
             return None
         if points.any() or not (scales == scales[:1]).all():
             return None
-        found.append(_Stored(codes, scales[0]))
+        found.append(StoredWeight(codes, scales[0]))
     return found
 
 
-def _restore_lstm(rewriter: Rewriter, captures: Captures, op: Op, weights: list[_Stored]) -> None:
+def _restore_lstm(rewriter: Rewriter, captures: Captures, op: Op, weights: list[StoredWeight]) -> None:
     for port, weight in enumerate(weights, 1):
         codes = weight.codes.original
         array = np.ascontiguousarray(weight.array.transpose(0, 2, 1))
         plain = rewriter.add_constant(codes.graph, array, codes.name.removesuffix(_TRANSPOSED))
-        _dequantize(rewriter, op, port, _Stored(captures.into(op.graph, plain), weight.scale))
+        _dequantize(rewriter, op, port, StoredWeight(captures.into(op.graph, plain), weight.scale))
     for port in range(_LSTM_INPUTS, op.num_inputs):
         value = op.graph.op_inputs(op)[port]
         rewriter.set_input(op, port, None)
@@ -222,7 +182,7 @@ def _restore_lstm(rewriter: Rewriter, captures: Captures, op: Op, weights: list[
     rewriter.set_type_of_op(op, "LSTM")
 
 
-def _folded(op: Op, port: int) -> _Stored | None:
+def _folded(op: Op, port: int) -> StoredWeight | None:
     """A weight that Cast and Mul dequantize."""
     graph, product = op.graph, op.graph.op_inputs(op)[port]
     mul = graph.producer(product) if product is not None else None
@@ -231,16 +191,16 @@ def _folded(op: Op, port: int) -> _Stored | None:
     result, factor = graph.op_inputs(mul)
     cast = graph.producer(result) if result is not None else None
     codes = graph.op_inputs(cast)[0] if cast is not None and cast.is_type("Cast") else None
-    scale = _array(factor)
+    scale = constant_array(factor)
     if codes is None or codes.original.const is None or scale is None:
         return None
     shape = codes.original.const.shape
-    if codes.type.elem_type not in _CODES[:2] or len(shape) != 3 or scale.shape not in ((), (shape[1], 1)):
+    if codes.type.elem_type not in BYTES or len(shape) != 3 or scale.shape not in ((), (shape[1], 1)):
         return None
-    return _Stored(codes, scale[:, 0] if scale.ndim else scale)
+    return StoredWeight(codes, scale[:, 0] if scale.ndim else scale)
 
 
-def _dequantize(rewriter: Rewriter, op: Op, port: int, weight: _Stored) -> None:
+def _dequantize(rewriter: Rewriter, op: Op, port: int, weight: StoredWeight) -> None:
     """Lets an op read a weight that a DequantizeLinear makes, and drops what it read."""
     graph, name, array = op.graph, weight.codes.name, weight.array
     result = rewriter.add_value(graph, f"{name}_dequantized", ValueType(TensorProto.FLOAT, array.shape))
@@ -251,4 +211,4 @@ def _dequantize(rewriter: Rewriter, op: Op, port: int, weight: _Stored) -> None:
     rewriter.add_op(graph, "DequantizeLinear", inputs, [result], attributes)
     read = graph.op_inputs(op)[port]
     rewriter.set_input(op, port, result)
-    _erase_unread(rewriter, read)
+    erase_unread(rewriter, read)

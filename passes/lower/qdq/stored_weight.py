@@ -1,0 +1,69 @@
+"""Weights of recurrent ops that are dequantized from stored codes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from onnx import TensorProto
+
+from qc.ir.graph import Op, Value
+from qc.ir.rewriter import Rewriter
+
+BYTES = (TensorProto.INT8, TensorProto.UINT8)
+_CODES = (*BYTES, TensorProto.INT4, TensorProto.UINT4)
+
+
+class StoredWeight(NamedTuple):
+    """A weight that is dequantized from a constant, with zero points of 0.
+
+    Attributes:
+        codes: (directions, gates, inputs), perhaps captured.
+        scale: of the whole tensor, or of each gate.
+    """
+
+    codes: Value
+    scale: np.ndarray
+
+    @property
+    def array(self) -> np.ndarray:
+        """The codes in 8 bits."""
+        assert self.codes.original.const is not None
+        array = self.codes.original.const.numpy()
+        return array if array.dtype == np.uint8 else array.astype(np.int8)
+
+
+def stored_weight(op: Op, port: int) -> StoredWeight | None:
+    """The weight that an op reads, if a DequantizeLinear makes it of codes with zero points of 0."""
+    value = op.graph.op_inputs(op)[port]
+    source = op.graph.producer(value) if value is not None else None
+    if source is None or source.op_type != "DequantizeLinear" or source.attribute("block_size", 0):
+        return None
+    codes, scale, zero_point = (*op.graph.op_inputs(source), None)[:3]
+    if codes is None or codes.original.const is None or codes.type.elem_type not in _CODES:
+        return None
+    scales, points = constant_array(scale), constant_array(zero_point)
+    if scales is None or (zero_point is not None and (points is None or points.any())):
+        return None
+    fits = not scales.ndim or source.attribute("axis", 1) % 3 == 1
+    return StoredWeight(codes, scales) if fits and len(codes.original.const.shape) == 3 else None
+
+
+def constant_array(value: Value | None) -> np.ndarray | None:
+    """The numbers of a constant of this or an enclosing graph; None for other values."""
+    data = value.original.const if value is not None else None
+    return data.numpy() if data is not None else None
+
+
+def erase_unread(rewriter: Rewriter, value: Value | None) -> None:
+    """Removes what nothing reads any more: a constant, or the op that made it and what that alone read."""
+    if value is None or value.graph.is_read(value):
+        return
+    producer = value.graph.producer(value)
+    if producer is None:
+        rewriter.drop_unread(value)
+        return
+    read = [given for given in value.graph.op_inputs(producer) if given and value.graph.producer(given)]
+    rewriter.erase_op(producer)
+    for given in read:
+        erase_unread(rewriter, given)
