@@ -118,7 +118,8 @@ class Rewriter:
         }
         op.num_inputs, op.num_outputs = len(inputs), len(outputs)
         rewrite = self._transaction.rewrite
-        anchor = (rewrite.anchor if rewrite else None) or _first_producer(graph, inputs)
+        producers = map(graph.producer, filter(None, inputs))
+        anchor = (rewrite.anchor if rewrite else None) or next(filter(None, producers), None)
         op.position = (*(anchor.position if anchor else (-1,)), op.id)
         if rewrite is not None:
             op.provenance = (rewrite.remark.reason, rewrite.remark.subject)
@@ -319,10 +320,9 @@ class Rewriter:
 
     def set_type_of_op(self, op: Op, op_type: str, domain: str = "") -> None:
         """Makes an op one of another operator; results and attributes stay, and the inputs that are there."""
-        self._set(op, "op_type", op_type)
-        self._set(op, "domain", domain)
         ports = (port for port, value in enumerate(op.graph.op_inputs(op), 1) if value is not None)
-        self._set(op, "num_inputs", max(ports, default=0))
+        for field, found in (("op_type", op_type), ("domain", domain), ("num_inputs", max(ports, default=0))):
+            self._set(op, field, found)
 
     def set_attribute(self, op: Op, name: str, value: Any) -> None:
         """Sets an attribute of an op; None removes it."""
@@ -398,7 +398,3 @@ class Rewriter:
     def _replace(self, old: Value, new: Value) -> None:
         if self._transaction.rewrite is not None:
             self._transaction.rewrite.replaced[old] = new
-
-
-def _first_producer(graph: Graph, inputs: Sequence[Value | None]) -> Op | None:
-    return next((op for value in inputs if value is not None and (op := graph.producer(value))), None)
