@@ -20,7 +20,8 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
     A symbolic link is followed; a file that is replaced passes on its permissions.
 
     Raises:
-        UsageError: the folder does not exist or cannot be written to, or ``path`` is no regular file.
+        UsageError: the folder does not exist or cannot be written to, ``path`` is no regular file, or the
+            disk is full.
     """
     path = Path(path).resolve()
     mode = 0o666 & ~_umask()
@@ -37,13 +38,36 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
         with os.fdopen(handle, "wb") as file:
             yield file
         temporary.chmod(mode)
-        try:
-            temporary.replace(path)
-        except OSError as error:
-            raise UsageError(f"cannot write '{path}': {error.strerror or error}") from error
-    except BaseException:
+        temporary.replace(path)
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, name):
+            raise UsageError(f"cannot write '{path}': {error.strerror or error}") from error
         raise
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A new folder that is gone with all that it holds when the block ends.
+
+    Raises:
+        UsageError: it cannot be made, or there is no room left for what is written into it.
+    """
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder)
+    except OSError as error:
+        if error.filename is None or Path(error.filename).is_relative_to(tempfile.gettempdir()):
+            raise temporary_error(error.strerror or str(error)) from error
+        raise
+
+
+def temporary_error(reason: str = "the disk may be full") -> UsageError:
+    """The error for a folder of temporary files that takes no more."""
+    return UsageError(
+        f"cannot write to '{tempfile.gettempdir()}': {reason}; make room there, or name another folder for "
+        "temporary files by TMPDIR"
+    )
 
 
 def _umask() -> int:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from qc.compiler import Compilation
+from qc.ir.base.files import temporary_folder
 from qc.ir.journal import Remark
 from qc.ir.text import print_model
 from qc.passes import Pass
@@ -40,8 +39,8 @@ def find_failure(compilation: Compilation) -> Failure | None:
     watch = Watch()
     try:
         compiled = replace(compilation, instruments=[watch]).compile()
-        with tempfile.TemporaryDirectory() as folder:
-            compiled.save(Path(folder) / "result.onnx")
+        with temporary_folder() as folder:
+            compiled.save(folder / "result.onnx")
     except Exception as error:
         if not is_defect(error):
             raise

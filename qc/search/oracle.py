@@ -21,17 +21,16 @@ import math
 import operator
 import re
 import shutil
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from pathlib import Path
 from typing import ClassVar
 
 from onnx import ModelProto
 
 from qc.compiler import Compilation
 from qc.compiler.compiled import Compiled
+from qc.ir.base.files import temporary_folder
 from qc.ir.errors import ModelError, UsageError, nearest
 from qc.ir.onnx.save import save_model
 from qc.runtime import Data, Metric, evaluate, parse_metric
@@ -143,8 +142,8 @@ class CommandOracle(Oracle):
     command: Command
 
     def judge(self, compiled: Compiled, compilation: Compilation, data: Data | None) -> Verdict:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "candidate.onnx"
+        with temporary_folder() as folder:
+            path = folder / "candidate.onnx"
             save_model(compiled.model, path, compiled.ir.base_dir)
             code = self.command.run(path)
         if code is None:

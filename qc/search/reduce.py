@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, helper
 
+from qc.ir.base.files import temporary_folder
 from qc.ir.errors import DemandError, QcError
 from qc.ir.executor import Feed
 from qc.ir.onnx.lower import serialize
@@ -156,8 +156,8 @@ class Reduction:
             return []
 
     def _examine(self, candidate: ModelProto, feeds: Sequence[Feed]) -> Verdict:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "candidate.onnx"
+        with temporary_folder() as folder:
+            path = folder / "candidate.onnx"
             save_model(candidate, path, self._base_dir)
             try:
                 onnx.checker.check_model(str(path))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from onnx import ModelProto
 
+from qc.ir.base.files import temporary_folder
 from qc.ir.errors import ModelError
 from qc.ir.executor import Feed
 from qc.ir.facts.op_table import GRID_PRESERVING
@@ -101,9 +101,9 @@ def execution_of(
         _refuse_defect(node)
     for index, node in enumerate(all_nodes(marked.graph)):
         node.proto.name = f"#{index}#"
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "optimized.onnx"
-        prefix = Path(folder) / "profile" if feeds else None
+    with temporary_folder() as folder:
+        path = folder / "optimized.onnx"
+        prefix = folder / "profile" if feeds else None
         session = open_session(
             marked,
             weights=weights,

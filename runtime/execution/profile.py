@@ -12,6 +12,7 @@ from statistics import median
 
 import onnxruntime as ort
 
+from qc.ir.base.files import temporary_error
 from qc.ir.executor import Feed
 from qc.ir.facts.scopes import CONTROL_FLOW
 
@@ -43,11 +44,17 @@ def profile_nodes(session: ort.InferenceSession, feeds: Iterable[Feed], warmup: 
         session: a session opened with ``profile_prefix``; its profile ends here. The file is removed.
         feeds: one run each.
         warmup: how many of the first runs do not count.
+
+    Raises:
+        UsageError: there is no room for the profile.
     """
     for feed in feeds:
         run_session(session, feed)
     path = Path(session.end_profiling())
-    events = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        events = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:  # ONNX Runtime does not say that it could not write all of it
+        raise temporary_error() from error
     path.unlink()
     return node_times(events, warmup)
 

@@ -86,7 +86,7 @@ class Checkpoints:
         if first is None:
             return open_observer().statistics()
         path = self._folder / f"{self._key}-{first[0]}-{feed_fingerprint(first[1]):016x}.npz"
-        run = _Run(path, self._load(path), open_observer)
+        run = _Run(path, self._load(path), open_observer, self._note)
         for number, feed in chain([first], feeds):
             if not run.add(number, feed):
                 return self._observe_again(path, open_observer, data)
@@ -115,8 +115,11 @@ class Checkpoints:
 class _Run:
     """Statistics that begin with stored ones and grow with every further feed."""
 
-    def __init__(self, path: Path, stored: ModelStatistics | None, open_observer: OpenObserver) -> None:
+    def __init__(
+        self, path: Path, stored: ModelStatistics | None, open_observer: OpenObserver, on_note: OnNote
+    ) -> None:
         self._path = path
+        self._note = on_note
         self._stored = stored
         self._known = [] if stored is None else [tuple(mark) for mark in stored.feeds.tolist()]
         self._open_observer = open_observer
@@ -125,6 +128,7 @@ class _Run:
         self._is_saved = True
         self._last = time.monotonic()
         self._cost = 0.0
+        self._keeps = True
 
     @property
     def is_past_stored(self) -> bool:
@@ -141,18 +145,22 @@ class _Run:
             self._last = time.monotonic()
         self._observer.add(number, feed)
         self._is_saved = False
-        if time.monotonic() - self._last >= _WORK_PER_WRITING * self._cost:
+        if self._keeps and time.monotonic() - self._last >= _WORK_PER_WRITING * self._cost:
             self._save()
         return True
 
     def finish(self) -> ModelStatistics:
-        """The statistics of all feeds, which are in the file then."""
-        return self._statistics() if self._is_saved else self._save()
+        """The statistics of all feeds, which are in the file then if it can be written."""
+        return self._save() if self._keeps and not self._is_saved else self._statistics()
 
     def _save(self) -> ModelStatistics:
         start = time.monotonic()
         statistics = self._statistics()
-        Recording((statistics,)).save(self._path)
+        try:
+            Recording((statistics,)).save(self._path)
+        except UsageError as error:
+            self._note(f"{error}; the calibration goes on, and is not kept")
+            self._keeps = False
         self._is_saved = True
         self._last = time.monotonic()
         self._cost = self._last - start

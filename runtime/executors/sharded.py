@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, as_completed
@@ -152,7 +153,7 @@ def process_executor(jobs: int, inner: OrtExecutor | None = None) -> ShardedExec
         inner = replace(inner, threads=max(1, (os.cpu_count() or 1) // jobs))
     # A forked process would inherit locks of threads that it does not have, those of ONNX Runtime among them.
     context = multiprocessing.get_context("spawn")
-    pool = partial(ProcessPoolExecutor, jobs, mp_context=context, initializer=_end_when_interrupted)
+    pool = partial(ProcessPoolExecutor, jobs, mp_context=context, initializer=_end_with_parent)
     return ShardedExecutor(inner, pool, jobs)
 
 
@@ -169,11 +170,22 @@ def _holding_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _end_when_interrupted() -> None:
-    """Makes a worker end without a word at Ctrl-C, which a terminal sends to all; the parent tells of it."""
+def _end_with_parent() -> None:
+    """Makes a worker end without a word at Ctrl-C, which a terminal sends to all, or without its parent.
+
+    A parent that is killed cannot tell its workers, which would wait for it with all that they have loaded.
+    """
+    threading.Thread(target=_await_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def _await_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -15,6 +14,7 @@ import numpy as np
 import onnxruntime as ort
 from onnx import ModelProto, TensorProto, helper
 
+from qc.ir.base.files import temporary_error, temporary_folder
 from qc.ir.errors import ModelError, QcError
 from qc.ir.executor import Feed
 from qc.ir.onnx.load import load_model, model_folder, read_file
@@ -60,14 +60,15 @@ def open_session(
         optimize: whether ONNX Runtime may rewrite the graph (fusion, layout, constant folding).
         threads: threads within an op; None for one per physical core.
         quiet: keep ONNX Runtime from writing warnings to the standard error stream.
-        optimized_file: where ONNX Runtime writes the graph that it runs, with its weights in a second file.
+        optimized_file: a temporary file where ONNX Runtime writes the graph that it runs; its weights lie in
+            a second one.
         profile_prefix: measure every node; the name of the file that ``end_profiling`` writes begins so.
         provider: ``"cpu"``; ``"cuda"`` for a GPU of NVIDIA; ``"auto"`` for a GPU if CUDA can be used here.
         in_listed_order: run nodes as they are listed, those that were fused when nothing else is ready;
             otherwise ONNX Runtime runs them depth first, from the last leaf of the graph to the first.
 
     Raises:
-        UsageError: there is no provider of that name.
+        UsageError: there is no provider of that name, or no room left for temporary files.
         ModelError: the file is not a model, ONNX Runtime does not accept it, or an op is unknown to it.
         QcError: the model holds ops of qc, whose library was not built; or CUDA cannot be used here.
     """
@@ -81,16 +82,14 @@ def open_session(
         options.enable_profiling = True
         options.profile_file_prefix = str(profile_prefix)
     if optimized_file is not None:
-        options.optimized_model_filepath = str(optimized_file)
         options.add_session_config_entry(_OPTIMIZED_WEIGHTS, f"{optimized_file.name}.data")
         options.add_session_config_entry(_OPTIMIZED_WEIGHTS_FROM, "1024")
     blocks = optimize and optimized_file is None and provider == "cpu" and _may_be_blocked(model)
     if not blocks:
-        return _create(model, weights, base_dir, options, provider)
-    with tempfile.TemporaryDirectory() as folder:
-        options.optimized_model_filepath = str(Path(folder) / "optimized.onnx")
-        session = _create(model, weights, base_dir, options, provider)
-        blocked = keep_blocked(read_file(options.optimized_model_filepath))
+        return _create(model, weights, base_dir, options, provider, optimized_file)
+    with temporary_folder() as folder:
+        session = _create(model, weights, base_dir, options, provider, folder / "optimized.onnx")
+        blocked = keep_blocked(read_file(folder / "optimized.onnx"))
     if blocked is None:
         return session
     del session  # so that its memory serves the next one
@@ -111,7 +110,10 @@ def _create(
     base_dir: Path | None,
     options: ort.SessionOptions,
     provider: str,
+    optimized_file: Path | None = None,
 ) -> ort.InferenceSession:
+    if optimized_file is not None:
+        options.optimized_model_filepath = str(optimized_file)
     if base_dir is not None:
         options.add_session_config_entry(_EXTERNAL_FOLDER, str(Path(base_dir).resolve()))
     else:
@@ -130,6 +132,9 @@ def _create(
     except QcError:
         raise
     except Exception as error:  # ONNX Runtime's exceptions have no base of their own
+        if optimized_file is not None:
+            _create(model, weights, base_dir, _options(), provider)  # if that works, writing failed
+            raise temporary_error() from error
         raise ModelError(explain_load(str(error))) from error
     # ONNX Runtime reads these arrays for as long as the session lives, and keeps no reference to them.
     session.qc_weights = values
@@ -197,7 +202,10 @@ def accepted_by(session: ort.InferenceSession, feed: Feed) -> Feed:
 
 
 def _options(
-    optimize: bool, threads: int | None, quiet: bool, in_listed_order: bool = False
+    optimize: bool = True,
+    threads: int | None = None,
+    quiet: bool = True,
+    in_listed_order: bool = False,
 ) -> ort.SessionOptions:
     options = ort.SessionOptions()
     if in_listed_order:

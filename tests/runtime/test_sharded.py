@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from concurrent.futures import Executor as Pool
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -179,3 +182,37 @@ def test_a_local_cluster_of_dask(digits: ModelProto, straight: ModelStatistics) 
     ):
         executor = ShardedExecutor(SINGLE, client.get_executor(pure=False), 4)
         assert same(executor.observe(digits, REQUESTS, IMAGES), straight)
+
+
+SLOW_FEEDS = """
+import fcntl, os, time
+def feeds():
+    held = open("lock", "w")
+    fcntl.flock(held, fcntl.LOCK_EX)
+    os.rename("lock", "begun")
+    time.sleep(600)
+    yield {}
+"""
+KILLED_PARENT = """
+import sys, onnx
+from qc.ir.executor import Observation
+from qc.runtime import process_executor
+if __name__ == "__main__":
+    requests = {"image": [Observation()]}
+    process_executor(1).observe(onnx.load(sys.argv[1]), requests, "slow.py:feeds")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
+def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
+    import fcntl
+
+    (tmp_path / "slow.py").write_text(SLOW_FEEDS)
+    (tmp_path / "parent.py").write_text(KILLED_PARENT)
+    command = [sys.executable, "parent.py", str(FIXTURES / "digits_cnn.onnx")]
+    with subprocess.Popen(command, cwd=tmp_path) as parent:
+        while not (tmp_path / "begun").exists() and parent.poll() is None:
+            time.sleep(0.05)
+        parent.kill()
+    with (tmp_path / "begun").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # waits for the worker, which else sleeps for ten minutes

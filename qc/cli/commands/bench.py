@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Annotated
 from annotated_types import Gt
 from onnx import ModelProto
 
+from qc.ir.base.files import temporary_folder
 from qc.ir.errors import QcError, UsageError
 from qc.ir.onnx.load import load_model
 from qc.ir.onnx.protos import walk_graphs
@@ -101,10 +101,10 @@ class Bench(Command):
 
     def _measure(self, task: Task, progress: RichProgress) -> Benchmark:
         assert task.data is not None
-        with tempfile.TemporaryDirectory() as folder:
+        with temporary_folder() as folder:
             context = PassContext(progress=progress)
             return bench(
-                self._files(task, Path(folder)),
+                self._files(task, folder),
                 task.data,
                 threads=task.compilation.threads or DEFAULT_THREADS,
                 seconds=self.seconds,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from onnx import ModelProto
 from onnxruntime.quantization.onnx_model import ONNXModel
 
 import qc
+from qc.ir.base.files import temporary_folder
 from qc.ir.errors import UsageError, nearest
 from qc.ir.facts.scopes import tensors_by_name
 from qc.ir.quant.formats import IntFormat
@@ -105,8 +105,8 @@ def encodings_to_onnx_qdq(
         UsageError: the file is wrong, or the model has no such tensor.
     """
     refuse_codes(force_activation_as)
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "given.encodings"
+    with temporary_folder() as folder:
+        file = folder / "given.encodings"
         file.write_text(_text_of(encodings)[0], encoding="utf-8")
         source = model.model if isinstance(model, ONNXModel) else model
         lowering = InsertQdq("codes" if prequantize_constants else "float", "raise", pad_channels=False)
