@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated
@@ -14,15 +14,13 @@ from qc.ir.errors import DataError
 from qc.ir.executor import Feed
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
-from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
 
 from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
-from ..framework.target import Target
 from ..lower.rounding.simulation import simulated
-from .calibration.bias import BIAS, calibrate_biases
-from .layers.constant import Constant
+from .calibration.bias import calibrate_biases
+from .layers.biases import biases, make_own_biases
 from .layers.layer import Layer, layers_of
 
 
@@ -58,13 +56,13 @@ class CorrectBias(Pass):
         ]
         if not layers:
             return
-        _make_own_biases(model, layers, context.target)
+        make_own_biases(model, layers, context.target)
         floats = _float_means(model, layers, feeds, context)
         with simulated(model) as simulation:
-            names = {layer: (layer.result.name, bias.constant.name) for layer, bias in _biases(layers)}
+            names = {layer: (layer.result.name, bias.constant.name) for layer, bias in biases(layers)}
         segments = context.required_executor().segments(simulation, feeds, base_dir=model.base_dir)
         rewriter = Rewriter(model)
-        for layer, bias in context.track(_biases(layers), "correcting", len(layers)):
+        for layer, bias in context.track(biases(layers), "correcting", len(layers)):
             result, stored = names[layer]
             sums = [_sums(array, layer.output_axis) for array in segments.tensors([result])[result]]
             means = floats[layer], _mean(sums)
@@ -74,29 +72,6 @@ class CorrectBias(Pass):
                 layer.add_to_bias(rewriter, means[0] - means[1])
             segments.replace(stored, bias.rounded(bias.array))
         calibrate_biases(model)
-
-
-def _biases(layers: list[Layer]) -> Iterator[tuple[Layer, Constant]]:
-    return ((layer, layer.bias) for layer in layers if layer.bias is not None)
-
-
-def _make_own_biases(model: Model, layers: list[Layer], target: Target | None) -> None:
-    """Gives layers that have none a bias of zeros, on a grid if others have one, and copies shared ones."""
-    biases = list(_biases(layers))
-    grids = [bias.quantizer for _, bias in biases if bias.value is not None]
-    is_quantized = any(grids) if grids else target is not None and target.quantize_bias
-    rewriter = Rewriter(model)
-    for layer, bias in biases:
-        if bias.is_own:
-            continue
-        is_new = bias.value is None
-        with rewriter.action("a bias of its own", layer.op):
-            layer.own_bias(rewriter)
-        if is_new and is_quantized:
-            model.quant.place(Site(bias.constant, bias.op, bias.port), BIAS, f"bias of {layer.op.label}")
-        elif is_new:
-            model.quant.skip(bias.constant, "a bias beside others in float")
-    calibrate_biases(model)
 
 
 def _float_means(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qc.ir.executor import Observation, Patches
 from qc.ir.facts.constants import constant_data
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
@@ -83,7 +84,10 @@ class Layer:
 
         The elements of the kernel change quickest along the last axis, channels of the input slowest.
         """
-        array = self.weight.array
+        return self.as_matrix(self.weight.array)
+
+    def as_matrix(self, array: np.ndarray) -> np.ndarray:
+        """An array in the layout of the weight, such as its codes, in that of :attr:`matrix`."""
         if self.op.is_type("ConvTranspose"):
             split = array.reshape(self.groups, -1, *array.shape[1:])
             return np.swapaxes(split, 1, 2).reshape(self.groups, array.shape[1], -1)
@@ -91,18 +95,32 @@ class Layer:
             array = array.T
         return array.reshape(self.groups, array.shape[0] // self.groups, -1)
 
+    def as_weight(self, matrix: np.ndarray) -> np.ndarray:
+        """An array in the layout of :attr:`matrix` in that of the weight: the inverse of ``as_matrix``."""
+        shape = self.weight.array.shape
+        if self.op.is_type("ConvTranspose"):
+            split = matrix.reshape(self.groups, shape[1], -1, *shape[2:])
+            return np.swapaxes(split, 1, 2).reshape(shape)
+        return (matrix.reshape(shape[::-1]).T if self._is_transposed else matrix).reshape(shape)
+
     def with_matrix(self, rewriter: Rewriter, matrix: np.ndarray) -> None:
         """Gives the weight the numbers of a matrix like :attr:`matrix`, in its own layout, for this op alone.
 
         Its quantizer stays. To be used in an action.
         """
-        shape = self.weight.array.shape
+        self.weight.set(rewriter, self.as_weight(matrix))
+
+    @property
+    def features(self) -> Observation | None:
+        """What of the data has the Gram matrix of the features; None for ConvTranspose, where nothing has."""
         if self.op.is_type("ConvTranspose"):
-            split = matrix.reshape(self.groups, shape[1], -1, *shape[2:])
-            array = np.swapaxes(split, 1, 2)
-        else:
-            array = matrix.reshape(shape[::-1]).T if self._is_transposed else matrix
-        self.weight.set(rewriter, array.reshape(shape))
+            return None
+        if not self.op.is_type("Conv"):
+            return Observation("gram", axis=self.input_axis)
+        given = {name: tuple(self.op.attribute(name, ())) for name in ("strides", "dilations", "pads")}
+        kernel = tuple(self.weight.array.shape[2:])
+        auto_pad = self.op.attribute("auto_pad", "NOTSET")
+        return Observation("gram", patches=Patches(kernel, **given, group=self.groups, auto_pad=auto_pad))
 
     def own_bias(self, rewriter: Rewriter) -> None:
         """Makes a bias of zeros if there is none, and a copy of one that others read too; in an action."""

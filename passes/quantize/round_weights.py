@@ -1,0 +1,148 @@
+"""Chooses the codes of weights so that the results of layers change least on data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Annotated, Literal
+
+import numpy as np
+from annotated_types import Ge, Le
+
+from qc.ir.errors import DataError
+from qc.ir.executor import Feed
+from qc.ir.model import Model
+from qc.ir.onnx.lower import lower
+from qc.ir.quant.arithmetic import codes_of, rounded
+from qc.ir.quant.formats import IntFormat
+from qc.ir.rewriter import Rewriter
+
+from ..framework.base import Pass, Stage, option
+from ..framework.context import PassContext
+from .calibration.bias import calibrate_biases
+from .layers.biases import make_own_biases
+from .layers.layer import Layer, layers_of
+from .weights.coordinate import coordinate_descent
+from .weights.features import Features, SideBySide
+from .weights.gptq import gptq
+from .weights.problem import Problem
+
+# The widest codes; of wider ones, neighbours differ by nothing that could be seen.
+_WIDEST = 8
+# Bytes that tensors of all feeds may take; there are as many feeds as fit.
+_MEMORY = 1 << 31
+
+
+@dataclass(frozen=True)
+class RoundWeights(Pass):
+    """Chooses the codes of each weight so that the result of its layer changes least on the data.
+
+    The errors of the nearest codes add up over the sum of a layer. Others make errors that cancel on data:
+    what matters are the mean products of each two features that the weight multiplies, their Gram matrix.
+    Layers are visited in order, and each also makes up for what rounding did before it: it is to give the
+    result of the float model from the features of the quantized one. What it shifts the means of results by
+    is taken back in the bias.
+
+    ``gptq`` rounds one feature after the other and lets those that follow make up for the error;
+    ``coordinate`` begins with the nearest codes and moves each feature to the best codes given all others, a
+    few times over. The default does one after the other. An output whose error does not fall keeps the
+    nearest codes.
+
+    Layers are the Conv, Gemm and MatMul of the main graph whose weight has integer codes of at most 8 bits
+    and is read by nothing else. To be run after ``calibrate``. The tensors that layers read are held in
+    memory for as many samples as fit in 2 GiB, at most ``samples``.
+    """
+
+    name = "round-weights"
+    stage = Stage.ANNOTATE
+    needs = frozenset({"data", "executor"})
+
+    method: Literal["gptq-coordinate", "gptq", "coordinate"] = option(
+        "gptq-coordinate", "how codes are chosen"
+    )
+    mismatch: Annotated[float, Ge(0), Le(1)] = option(
+        0.5, "how much of what earlier layers changed a layer makes up for, from 0 to 1"
+    )
+    samples: Annotated[int, Ge(1)] = option(256, "how many of the samples to look at, at most")
+
+    def run(self, model: Model, context: PassContext) -> None:
+        layers = [layer for layer in layers_of(model) if _is_open(model, layer)]
+        if not layers:
+            return
+        if getattr(context.data, "length", None) == 0:  # with statistics that were recorded there may be none
+            context.notes.append(
+                f"weights keep their nearest codes: pass '{self.name}' needs data to choose others by"
+            )
+            return
+        make_own_biases(model, layers, context.target)
+        seen = SideBySide(model, layers, self._feeds(model, layers, context), context.required_executor())
+        for layer in context.track(layers, "rounding weights", len(layers)):
+            self._round(model, layer, seen)
+        calibrate_biases(model)
+
+    def _round(self, model: Model, layer: Layer, seen: SideBySide) -> None:
+        quantizer = layer.weight.quantizer
+        assert quantizer is not None and quantizer.encoding is not None
+        features = seen.features(layer)
+        has_bias = layer.bias is not None
+        judged = features.centred if has_bias else features
+        problem = Problem.of(layer, quantizer.encoding, judged, self.mismatch)
+        nearest = layer.as_matrix(codes_of(layer.weight.array, quantizer)).astype(np.float64)
+        found = self._codes(problem, nearest)
+        before, after = (_error(layer, problem.numbers(codes), judged) for codes in (nearest, found))
+        codes = np.where((after < before)[..., np.newaxis], found, nearest)
+        power = _error(layer, np.zeros_like(codes), judged)
+        ratios = [_ratio(power, error) for error in (before, np.minimum(before, after))]
+        reason = f"{self.method}: {ratios[1]} at the result of {layer.op.label}, {ratios[0]} with the nearest"
+        model.quant.choose_codes(quantizer, layer.as_weight(codes).astype(np.int32), reason)
+        if has_bias:
+            _take_back_means(model, layer, features, problem.numbers(codes))
+        seen.settle(layer, rounded(layer.weight.array, quantizer))
+
+    def _codes(self, problem: Problem, nearest: np.ndarray) -> np.ndarray:
+        codes = nearest if self.method == "coordinate" else gptq(problem)
+        return codes if self.method == "gptq" else coordinate_descent(problem, codes)
+
+    def _feeds(self, model: Model, layers: Sequence[Layer], context: PassContext) -> list[Feed]:
+        """As many as are asked for, and fit into memory."""
+        user = f"pass '{self.name}'"
+        data = iter(context.required_data(user))
+        feeds = list(islice(data, 1))
+        if not feeds:
+            raise DataError(f"{user} needs calibration data, and there is none")
+        names = list(dict.fromkeys(layer.data.name for layer in layers))
+        runs = context.required_executor().run(lower(model), feeds, names, base_dir=model.base_dir)
+        sizes = sorted(array.nbytes for run in runs for array in run.values())
+        held = 2 * sum(sizes[-3:])  # of the float model and of the quantized one, where the graph is widest
+        return feeds + list(islice(data, min(self.samples, max(_MEMORY // max(held, 1), 1)) - 1))
+
+
+def _is_open(model: Model, layer: Layer) -> bool:
+    """Whether the codes of the weight of a layer are for this pass to choose."""
+    quantizer = layer.weight.quantizer
+    if quantizer is None or quantizer.encoding is None or quantizer.codes is not None:
+        return False
+    if not isinstance(quantizer.spec.format, IntFormat) or quantizer.spec.format.bits > _WIDEST:
+        return False
+    return layer.features is not None and layer.weight.is_own
+
+
+def _error(layer: Layer, numbers: np.ndarray, features: Features) -> np.ndarray:
+    """The mean square of what each output of a layer changes by, if its weight has these numbers."""
+    both = np.concatenate([layer.matrix.astype(np.float64), -numbers], axis=2)
+    return np.einsum("goi,goi->go", both @ features.gram, both)
+
+
+def _take_back_means(model: Model, layer: Layer, features: Features, numbers: np.ndarray) -> None:
+    both = np.concatenate([layer.matrix.astype(np.float64), -numbers], axis=2)
+    shift = (both @ features.mean[..., np.newaxis]).ravel()
+    rewriter = Rewriter(model)
+    with rewriter.action("correct bias", layer.op):
+        layer.add_to_bias(rewriter, layer.gain * shift)
+
+
+def _ratio(power: np.ndarray, error: np.ndarray) -> str:
+    """A signal-to-noise ratio in words."""
+    signal, noise = float(power.sum()), float(error.sum())
+    return f"{10 * np.log10(signal / noise):.1f} dB" if signal > 0 and noise > 0 else "exact"

@@ -1,0 +1,1 @@
+"""Codes of weights, chosen so that the results of layers change least on data."""
