@@ -3,9 +3,9 @@
     python benches/rounding.py                              all tasks that are not large
     python benches/rounding.py cifar_resnet20 --weights int8
 
-The models, their data and ``score.py`` lie in a folder of their own (``--models``), as for ``accuracy.py``. Weights
-have one scale for each output channel, of least squared error, and activations are uint8; the QDQ model is
-executed by ONNX Runtime. Seconds are processor time of the whole compilation.
+The models, their data and ``score.py`` lie in a folder of their own (``--models``), as for ``accuracy.py``.
+Weights have one scale for each output channel, of least squared error, and activations are uint8; the QDQ
+model is run by ONNX Runtime. Seconds are processor time of the whole compilation.
 """
 
 from __future__ import annotations
