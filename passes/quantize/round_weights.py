@@ -49,9 +49,9 @@ class RoundWeights(Pass):
     few times over. The default does one after the other. An output whose error does not fall keeps the
     nearest codes.
 
-    Layers are the Conv, Gemm and MatMul of the main graph whose weight has integer codes of at most 8 bits
-    and is read by nothing else. To be run after ``calibrate``. The tensors that layers read are held in
-    memory for as many samples as fit in 2 GiB, at most ``samples``.
+    Layers are the Conv, Gemm and MatMul of the main graph whose weight is float32, has integer codes of at
+    most 8 bits and is read by nothing else. To be run after ``calibrate``. The tensors that layers read are
+    held in memory for as many samples as fit in 2 GiB, at most ``samples``.
     """
 
     name = "round-weights"
@@ -125,7 +125,10 @@ def _is_open(model: Model, layer: Layer) -> bool:
         return False
     if not isinstance(quantizer.spec.format, IntFormat) or quantizer.spec.format.bits > _WIDEST:
         return False
-    return layer.features is not None and layer.weight.is_own
+    if layer.features is None or layer.data.const is not None:
+        return False
+    array = layer.weight.array
+    return layer.weight.is_own and array.dtype == np.float32 and array.size > 0
 
 
 def _error(layer: Layer, numbers: np.ndarray, features: Features) -> np.ndarray:

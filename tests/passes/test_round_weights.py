@@ -192,6 +192,18 @@ def test_weights_that_others_read_too_and_wide_ones_keep_the_nearest_codes() -> 
         assert all(quantizer.codes is None for quantizer in model.quant.quantizers())
 
 
+def test_what_is_computed_from_constants_and_what_is_empty_is_left_alone() -> None:
+    source = parse("""g (float[4, 8] x) => (float[4, 3] y, float[2, 8] z, float[4, 0] e)
+        <float[8, 3] w, float[8, 8] v, float[2, 8] c, float[8, 0] n> {
+        y = MatMul(x, w)
+        z = MatMul(c, v)
+        e = MatMul(x, n)
+    }""")
+    model, _ = compiled(source, list(random_feeds(source, 2)))
+    chosen = [quantizer for quantizer in model.quant.quantizers() if quantizer.codes is not None]
+    assert [str(model.quant.sites_of(one)[0].value.name) for one in chosen] == ["w"]
+
+
 def test_without_data_weights_keep_the_nearest_codes_and_a_note_says_so() -> None:
     source = parse(LAYERS["gemm"])
     recorded = qc.observe(source, data=list(random_feeds(source, 2)), target="npu")
