@@ -100,7 +100,9 @@ def of_qc(path: Path, config: str, feeds: list[Feed]) -> tuple[Model, dict[str, 
     return model, json.loads(str(context.artifacts["encodings"].payload))
 
 
-def differences(model: Model, ours: dict[str, Any], theirs: Answer) -> Iterator[Difference]:
+def differences(
+    model: Model, ours: dict[str, Any], theirs: Answer, tolerance: float = TOLERANCE
+) -> Iterator[Difference]:
     """All that is not the same, by tensor; what is tied otherwise is explained by any tensor of the tie."""
     defects = _defects(model)
     ties = _ties(model)
@@ -115,7 +117,7 @@ def differences(model: Model, ours: dict[str, Any], theirs: Answer) -> Iterator[
         if name not in mine or name not in given:
             yield Difference(name, f"only {'qc' if name in mine else 'AIMET'}", documented(name))
             continue
-        what = _difference(mine[name], given[name])
+        what = _difference(mine[name], given[name], tolerance)
         if what:
             yield Difference(name, what, SMALLEST_SCALE if what == SMALLEST_SCALE else documented(name))
     for names in sorted(changed):
@@ -127,17 +129,17 @@ def _by_name(encodings: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {entry["name"]: {**entry, "section": s} for s in SECTIONS for entry in encodings[s]}
 
 
-def _difference(ours: dict[str, Any], theirs: dict[str, Any]) -> str:
+def _difference(ours: dict[str, Any], theirs: dict[str, Any], tolerance: float) -> str:
     for key in ("section", "dtype", "bw", "is_sym", "enc_type"):
         if ours.get(key) != theirs.get(key):
             return f"{key} {ours.get(key)}, AIMET {theirs.get(key)}"
     scales, expected = np.array(ours["scale"]), np.array(theirs["scale"])
     if scales.shape != expected.shape:
         return f"{scales.size} scales, AIMET {expected.size}"
-    if not np.allclose(scales, expected, rtol=TOLERANCE, atol=0):
+    if not np.allclose(scales, expected, rtol=tolerance, atol=0):
         least = expected.min()
         is_limit = least < NEAR_ZERO or np.isclose(least * (2 ** theirs["bw"] - 1), NARROWEST_RANGE)
-        if is_limit and np.allclose(np.maximum(scales, least), expected, rtol=TOLERANCE, atol=0):
+        if is_limit and np.allclose(np.maximum(scales, least), expected, rtol=tolerance, atol=0):
             return SMALLEST_SCALE
         return f"scale {scales.ravel()[0]:.6g}, AIMET {expected.ravel()[0]:.6g}"
     offset = np.max(np.abs(np.array(ours["offset"]) - np.array(theirs["offset"])))

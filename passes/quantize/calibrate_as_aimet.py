@@ -134,6 +134,8 @@ class CalibrateAsAimet(CalibrationPass):
                     found = [given[value] for value in values if value in given]
                     if calibration.masked.issuperset(values):
                         found = [clipped_to_mask(array, quantizer.spec) for array in found]
+                    elif quantizer.spec.fixed_range is not None:
+                        found = [np.clip(array, *quantizer.spec.fixed_range) for array in found]
                     seen[quantizer].add(found)
         unseen = []
         for quantizer in calibration.observed:

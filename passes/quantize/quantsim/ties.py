@@ -79,6 +79,8 @@ class _Join:
                 for held in self.drafts.holders(draft):
                     self.drafts.note(held, f"one grid with the result of {self.node.label}")
                 self.drafts.replace(draft, result)
+        if self.extra:
+            self.drafts.note(joined, "others are read in this grid, too; not in AIMET (5.3)")
         for node, port in self.extra:
             reason = f"{node.label} joins tensors of one grid; AIMET leaves this one out (5.3)"
             yield Requantized(node, port, joined, reason)
@@ -238,9 +240,9 @@ def _tie_states(drafts: Drafts) -> None:
         if node.is_type(*_RECURRENT):
             tied |= {other: (keep, node) for other, keep in _states(drafts, node)}
     for other, (keep, node) in tied.items():
-        limits = keep.limits if keep.limits == other.limits else None
-        unlike = "" if limits == keep.limits else ", of any range; AIMET clips them (B1)"
-        keep.limits = limits
+        unlike = ""
+        if keep.limits is not None and _common_limits(keep.limits, other.limits) != other.limits:
+            keep.limits, unlike = None, ", of any range; AIMET clips them (B1)"
         drafts.replace(other, keep)
         keep.notes.append(f"one grid for the states of {node.label}{unlike}")
 
