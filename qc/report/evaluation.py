@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -26,8 +27,21 @@ def accuracy_table(evaluation: Evaluation) -> Table:
             numbers = (score.sqnr_db, score.cosine, score.max_abs_error)
             known = None not in numbers
             name = None if index else score.output
-            table.add(name, candidate.name, *(numbers if known else (None,) * 3), score.equal)
+            equal = None if math.isnan(score.equal) else score.equal
+            table.add(name, candidate.name, *(numbers if known else (None,) * 3), equal)
     return table
+
+
+def comparison_notes(evaluation: Evaluation) -> list[str]:
+    """What could not be compared, in sentences."""
+    return [
+        f"output '{score.output}' of '{candidate.name}' has other sizes than the reference's on "
+        f"{score.left_out} of {count(evaluation.feeds, 'sample')}, which are left out: its length depends on "
+        "the data"
+        for candidate in evaluation.candidates
+        for score in candidate.outputs
+        if score.left_out
+    ]
 
 
 def metric_table(evaluation: Evaluation) -> Table:

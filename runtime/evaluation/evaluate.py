@@ -88,7 +88,8 @@ def evaluate(
 ) -> Evaluation:
     """Compares candidates with a reference, output by output, and times them side by side.
 
-    Outputs are compared on all feeds, one feed at a time, so that memory does not grow with their number.
+    Outputs are compared on all feeds, one feed at a time, so that memory does not grow with their number. An
+    output that has other sizes than the reference's, as its length depends on the data, is left out there.
 
     Args:
         reference: the model that is right, normally the float model.
@@ -108,7 +109,7 @@ def evaluate(
         UsageError: there is no candidate, no provider of that name, or a metric that does not exist, does not
             fit or fails.
         QcError: CUDA cannot be used here.
-        ModelError: a model does not load or run, or an output is missing or has another shape.
+        ModelError: a model does not load or run, or an output is missing or has another rank.
         DataError: the data is empty or does not fit the reference, or the labels do not fit the data.
     """
     if not candidates:

@@ -143,7 +143,8 @@ class WorstOutput:
         metrics = list(self._metrics.values())
         values = [value for metric in metrics if (value := metric.value()) is not None]
         if not values:
-            raise UsageError(f"the metric '{self._text}' is for {self._start().needs}, and there is none")
+            needs = self._start().needs
+            raise UsageError(f"the metric '{self._text}' is for {needs}, and there is none to compare")
         if any(map(math.isnan, values)):
             return math.nan
         return min(values) if metrics[0].higher_is_better else max(values)

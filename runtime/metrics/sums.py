@@ -25,13 +25,15 @@ class OutputScore:
         output: the name of the graph output.
         elements: how many elements were compared.
         equal: the share of elements that are exactly equal, 0 to 1; the only score of outputs that are not
-            floating point. 1 for an output that was always empty.
+            floating point. 1 for an output that was always empty; NaN if nothing could be compared.
         sqnr_db: signal to quantization noise ratio ``10 log10(sum(x^2) / sum((x - y)^2))`` in dB, where x is
             the reference; inf if equal, -inf if the error is infinite or x is all zero and y is not. None for
             outputs that are not floating point.
         cosine: cosine of the angle between both outputs, seen as one long vector; NaN if one is all zero and
             the other is not, or not finite. None likewise.
         max_abs_error: the largest absolute difference. None likewise.
+        left_out: on how many feeds the output has other sizes than that of the reference, as sizes may depend
+            on the data. It counts for nothing there.
     """
 
     output: str
@@ -40,6 +42,7 @@ class OutputScore:
     sqnr_db: float | None = None
     cosine: float | None = None
     max_abs_error: float | None = None
+    left_out: int = 0
 
 
 @dataclass
@@ -54,19 +57,23 @@ class Sums:
     product: float = 0.0
     energy: float = 0.0
     largest: float = 0.0
+    left_out: int = 0
 
     def add(self, x: Any, y: Any, place: str) -> None:
         """Adds what two models gave for one output: a tensor, or a sequence of them.
+
+        Where they have different sizes they are left out.
 
         Args:
             place: which output of which model, in words, for messages.
 
         Raises:
-            ModelError: the two cannot be compared, or have different shapes.
+            ModelError: the two cannot be compared, or have different ranks.
         """
+        if differ_in_size(x, y):
+            self.left_out += 1
+            return
         if isinstance(x, list) and isinstance(y, list):
-            if len(x) != len(y):
-                raise ModelError(f"{place} has {len(y)} elements, the reference has {len(x)}")
             for one, other in zip(x, y, strict=True):
                 self.add(one, other, place)
             return
@@ -106,10 +113,12 @@ class Sums:
 
     def score(self, output: str) -> OutputScore:
         """The scores of everything added."""
-        equal = self.equal / self.elements if self.elements else 1.0
+        nothing = math.nan if self.left_out else 1.0
+        equal = self.equal / self.elements if self.elements else nothing
         if not self.floating:
-            return OutputScore(output, self.elements, equal)
-        return OutputScore(output, self.elements, equal, self.sqnr_db, self.cosine, self.largest)
+            return OutputScore(output, self.elements, equal, left_out=self.left_out)
+        found = (self.sqnr_db, self.cosine, self.largest)
+        return OutputScore(output, self.elements, equal, *found, self.left_out)
 
     @property
     def sqnr_db(self) -> float:
@@ -127,6 +136,14 @@ class Sums:
             return 1.0
         length = math.sqrt(self.signal) * math.sqrt(self.energy)
         return self.product / length if length and math.isfinite(self.noise) else math.nan
+
+
+def differ_in_size(x: Any, y: Any) -> bool:
+    """Whether two tensors of one rank, or somewhere two sequences, have different sizes."""
+    if isinstance(x, list) and isinstance(y, list):
+        return len(x) != len(y) or any(map(differ_in_size, x, y))
+    are_tensors = isinstance(x, np.ndarray) and isinstance(y, np.ndarray)
+    return are_tensors and x.ndim == y.ndim and x.shape != y.shape
 
 
 def _product(x: np.ndarray, y: np.ndarray) -> float:

@@ -9,13 +9,14 @@ import numpy as np
 from qc.ir.errors import UsageError
 
 from .metric import OutputMetric
-from .sums import is_floating
+from .sums import differ_in_size, is_floating
 
 
 class TopK(OutputMetric):
     """The share of rows along the last axis whose largest element in the reference is among the K largest.
 
-    Of equal elements the first counts as larger; NaN is the smallest.
+    Of equal elements the first counts as larger; NaN is the smallest. What has other sizes than the reference
+    is left out.
     """
 
     name = "top-K"
@@ -28,6 +29,8 @@ class TopK(OutputMetric):
         self._rows = self._agreed = 0
 
     def add(self, reference: Any, output: Any, place: str) -> None:
+        if differ_in_size(reference, output):
+            return
         is_tensor = isinstance(reference, np.ndarray) and reference.ndim > 0 and reference.shape[-1] > 0
         if not is_tensor or not is_floating(reference.dtype):
             return

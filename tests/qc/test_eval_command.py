@@ -14,6 +14,7 @@ from support.models import parse
 
 MODEL, DATA = "model.onnx", "calibration.npz"
 QUICK = ("--data", DATA, "--latency-seconds", "0")
+SCORES = {"elements", "equal", "sqnr_db", "cosine", "max_abs_error", "left_out"}
 DOCUMENT = {"feeds", "rounds", "device", "threads", "reference", "candidates", "metrics"}
 CODE = """
 def largest(outputs):
@@ -92,7 +93,7 @@ def test_the_schema_of_the_document(qc) -> None:
     for candidate in document["candidates"]:
         assert set(candidate) == {"name", "outputs", "latency"} and set(candidate["latency"]) == latency
         for output in candidate["outputs"]:
-            assert set(output) == {"output", "elements", "equal", "sqnr_db", "cosine", "max_abs_error"}
+            assert set(output) == {"output", *SCORES}
     assert [set(metric) for metric in document["metrics"]] == [{"name", "reference", "candidates"}]
     assert document["metrics"][0]["reference"] == "inf"
 
@@ -172,3 +173,17 @@ def test_a_float_model_that_has_no_kernels_is_compared_in_float32(qc, elem_type:
     result = qc("eval", "other.onnx", "--random-data", "4", "--latency-seconds", "0")
     assert result.code == 0, result.err
     assert "integer" in result.out and "dB" in result.out
+
+
+def test_what_is_not_comparable_is_told(qc) -> None:
+    lines = """float[4] x) => (float[4] y, float[kept] z)
+    <float c = {%s}> { y = Sub(x, c)  b = Cast<to=9>(y)  z = Compress(y, b) }"""
+    for name, constant in (("float.onnx", "0"), ("other.onnx", "1")):
+        onnx.save(parse("g (" + lines % constant), name)
+    np.savez("data.npz", x=np.array([[2, 3, 4, 5], [1, 2, 3, 4]], np.float32))
+    arguments = ["eval", "float.onnx", "--quantized", "other.onnx", "--data", "data.npz"]
+    result = qc(*arguments, "--latency-seconds", "0", "--json", "eval.json")
+    assert result.code == 0
+    assert "output 'z' of 'quantized' has other sizes than the reference's on 1 of 2 samples" in result.err
+    outputs = json.loads(Path("eval.json").read_text())["candidates"][0]["outputs"]
+    assert [one["left_out"] for one in outputs] == [0, 1]

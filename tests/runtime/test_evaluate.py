@@ -186,3 +186,37 @@ def test_large_arrays_are_summed_up_like_small_ones() -> None:
     y[2, 33_000] = np.inf
     sums.add_array(x, y)
     assert sums.sqnr_db == -math.inf
+
+
+def nonzero_after(offset: float) -> ModelProto:
+    """The places of the elements that differ from an offset: a result whose length depends on the data."""
+    constant = helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(f32(offset)))
+    nodes = [
+        constant,
+        helper.make_node("Sub", ["x", "c"], ["y"]),
+        helper.make_node("NonZero", ["y"], ["places"]),
+        helper.make_node("Compress", ["y", "filled"], ["kept"]),
+        helper.make_node("Cast", ["y"], ["filled"], to=TensorProto.BOOL),
+    ]
+    return make_model([*nodes[:3], nodes[4], nodes[3]], ["y", "places", "kept"])
+
+
+def test_outputs_whose_length_depends_on_the_data_are_compared_where_they_can_be() -> None:
+    feeds = [{"x": f32([1, 2])}, {"x": f32([3, 4])}, {"x": f32([0, 5])}]
+    metrics = ["sqnr", "sqnr(kept)", "top-1(kept)", "cosine(y)"]
+    result = evaluate(
+        nonzero_after(0), {"shifted": nonzero_after(1)}, feeds, latency_seconds=0, metrics=metrics
+    )
+    whole, places, kept = result.candidates[0].outputs
+    assert (whole.left_out, places.left_out, kept.left_out) == (0, 2, 2)
+    assert whole.elements == 6 and kept.elements == 2 and places.elements == 2
+    expected = 10 * math.log10((3**2 + 4**2) / 2)
+    assert kept.sqnr_db == pytest.approx(expected) and places.equal == 1
+    assert result.metrics[1].candidates == (pytest.approx(expected),)
+    never = evaluate(nonzero_after(0), {"shifted": nonzero_after(1)}, feeds[:1], latency_seconds=0)
+    assert never.candidates[0].outputs[2].left_out == 1
+    assert math.isnan(never.candidates[0].outputs[2].equal) and never.candidates[0].outputs[2].sqnr_db is None
+    with pytest.raises(UsageError, match="there is none to compare"):
+        evaluate(
+            nonzero_after(0), {"shifted": nonzero_after(1)}, feeds[:1], latency_seconds=0, metrics=metrics[1:]
+        )

@@ -74,7 +74,7 @@ def test_agreement_of_nan_and_of_nothing() -> None:
         == 1
     )
     with pytest.raises(
-        UsageError, match="'top-1' is for floating-point outputs with an axis, and there is none"
+        UsageError, match="'top-1' is for floating-point outputs with an axis, and there is none to compare"
     ):
         measure("top-1", sample(np.int64([1, 2]), np.int64([1, 2])))
     with pytest.raises(UsageError, match="'top-3' needs more than the 2 elements that the last axis"):

@@ -19,6 +19,7 @@ from qc.passes import PassContext
 from qc.progress import RichProgress
 from qc.report.evaluation import (
     accuracy_table,
+    comparison_notes,
     evaluation_document,
     latency_note,
     latency_table,
@@ -167,6 +168,8 @@ class Eval(Command):
     def _show(self, result: Evaluation, errors: LayerErrors | None) -> None:
         console = standard_output()
         console.show(f"{self.job.label}: {_subject(result)}", "", accuracy_table(result))
+        for note in comparison_notes(result):
+            print_note(note)
         if result.metrics:
             console.show("", metric_table(result))
         if result.rounds:
