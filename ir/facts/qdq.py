@@ -18,6 +18,7 @@ from .constants import constant_data
 from .two_level import TwoLevelScale, two_level_scale
 
 _DOMAINS = ("", "com.microsoft")
+_SUFFIXES = ("_quantized", "_q", "_DequantizeLinear_Output", "_dequantized")  # of qc, ONNX Runtime, AIMET
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +55,15 @@ class Quantization:
 def is_qdq(op: Op, op_type: str) -> bool:
     """Whether an op is the QuantizeLinear or DequantizeLinear of ONNX, or that of ONNX Runtime."""
     return op.op_type == op_type and op.domain in _DOMAINS
+
+
+def float_name(codes: str, result: str = "") -> str:
+    """The name that a float tensor probably had, by that of its codes or of what is made float of them."""
+    for name in (codes, result):
+        for suffix in _SUFFIXES:
+            if name.endswith(suffix) and name != suffix:
+                return name.removesuffix(suffix)
+    return result or f"{codes}_float"
 
 
 class QdqReader:

@@ -10,7 +10,7 @@ import numpy as np
 from onnx import TensorProto
 
 from qc.ir.facts.constants import constant_data
-from qc.ir.facts.qdq import QdqReader, is_qdq
+from qc.ir.facts.qdq import QdqReader, float_name, is_qdq
 from qc.ir.facts.scopes import Captures, captured_values
 from qc.ir.facts.two_level import two_level_scale
 from qc.ir.graph import Graph, Op, Value
@@ -23,8 +23,6 @@ from qc.ir.rewriter import Rewriter
 from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
 from ..lower.qdq.fit_kernels import unfit_kernels
-
-_SUFFIXES = ("_quantized", "_q", "_DequantizeLinear_Output", "_dequantized")  # of qc, ONNX Runtime, AIMET
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,7 @@ class _Import:
         """A constant where the codes are, the same for all that dequantize them in the same way."""
         key = (codes, str(encoding.spec), encoding.scale.tobytes(), encoding.zero_point.tobytes())
         if key not in self._known.constants:
-            name = _float_name(codes.name, result.name)
+            name = float_name(codes.name, result.name)
             constant = self._rewriter.add_constant(codes.graph, numbers, name)
             if name == result.name and codes.graph is self._graph and not self._graph.is_output(result):
                 self._rewriter.swap_names(constant, result)
@@ -198,12 +196,3 @@ def _sites(old: Value, new: Value) -> Iterator[Site]:
             yield from (
                 Site(alias, op, port) for op, port in alias.graph.uses(alias) if isinstance(port, int)
             )
-
-
-def _float_name(codes: str, result: str) -> str:
-    """The name that the float constant probably had."""
-    for name in (codes, result):
-        for suffix in _SUFFIXES:
-            if name.endswith(suffix) and name != suffix:
-                return name.removesuffix(suffix)
-    return result

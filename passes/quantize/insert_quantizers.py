@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from qc.ir.errors import ModelError, UsageError, nearest
+from qc.ir.facts.quantized_form import quantized_form
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
@@ -90,13 +91,15 @@ def _checked_format(option_name: str, text: str) -> None:
 
 
 def refuse_quantized(model: Model) -> None:
-    """Raises ModelError if the model came with quantize ops: a second grid on top would only add error."""
-    for op in (op for graph in model.graphs() for op in graph.ops()):
-        if op.op_type in ("QuantizeLinear", "DequantizeLinear") or op.op_type.startswith("QLinear"):
-            raise ModelError(
-                f"the model is quantized already ({op.label}); start from the float model, or take the grids "
-                "it has with 'import-qdq'"
-            )
+    """Raises ModelError if the model came quantized: a second grid on top would only add error."""
+    found = quantized_form(model.graphs())
+    if found is None:
+        return
+    grids = ", take the grids it has with 'import-qdq'" if found.has_pairs else ""
+    raise ModelError(
+        f"the model is quantized already, {found}: use it as it is{grids}, or start from the float "
+        "model, which 'qc MODEL.onnx --passes dequantize -o FLOAT.onnx' makes of it"
+    )
 
 
 def complete_types(model: Model, context: PassContext) -> None:

@@ -128,6 +128,7 @@ class Compilation:
         ir = read_model(self.model)
         opset, said = ir.opset, list(ir.repairs)
         if quantizes:
+            notes.refuse_quantized_again(ir, file.pipeline)
             ir = with_quantize_ops(ir)
         executor = self.executor or self.ort_executor()
         if self.statistics is not None:

@@ -1,4 +1,4 @@
-"""What the user is told of a compilation."""
+"""What the user is told of a compilation, and what is refused at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from qc.ir.onnx.lower import FREE_INITIALIZERS
 from qc.passes import Pipeline
 from qc.passes.conformance import violations
 from qc.passes.framework.target import Target
-from qc.passes.quantize.insert_quantizers import InsertQuantizers
+from qc.passes.quantize.configure_quantizers import ConfigureQuantizers
+from qc.passes.quantize.import_qdq import ImportQdq
+from qc.passes.quantize.insert_quantizers import InsertQuantizers, refuse_quantized
+from qc.passes.simplify.dequantize import Dequantize
 from qc.runtime import Recording
 
 from ..report.words import count
@@ -26,6 +29,14 @@ def missing_samples(statistics: Recording) -> list[str]:
         f"the statistics are of {count(len(statistics.feeds), 'sample')} and lack at least {missing} of the "
         "same data, as those of a shard do; 'qc merge-statistics' puts those of all shards together"
     ]
+
+
+def refuse_quantized_again(ir: Model, pipeline: Pipeline) -> None:
+    """Raises ModelError, before there need be data, if a model that came quantized is to be so again."""
+    steps = list(pipeline.passes())
+    places = any(isinstance(step, InsertQuantizers | ConfigureQuantizers) for step in steps)
+    if places and not any(isinstance(step, Dequantize | ImportQdq) for step in steps):
+        refuse_quantized(ir)
 
 
 def broken_rules(ir: Model, target: Target, pipeline: Pipeline) -> list[str]:

@@ -245,7 +245,8 @@ def test_inspect(qc) -> None:
         assert words in result.out
     qc(MODEL, "--data", DATA)
     assert re.search(
-        r"quantized +DequantizeLinear \d+ +QuantizeLinear \d+", qc("inspect", "model.q.onnx").out
+        r"quantized +static, in QDQ form\s+DequantizeLinear \d+ +QuantizeLinear \d+",
+        qc("inspect", "model.q.onnx").out,
     )
 
 

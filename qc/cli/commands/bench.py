@@ -14,6 +14,7 @@ from onnx import ModelProto
 
 from qc.ir.base.files import temporary_folder
 from qc.ir.errors import QcError, UsageError
+from qc.ir.facts.quantized_form import form_of_op
 from qc.ir.onnx.load import load_model
 from qc.ir.onnx.protos import walk_graphs
 from qc.ir.onnx.save import save_model
@@ -30,7 +31,6 @@ from ..files import InputFile, model_files, write_json
 from ..jobs import Task, candidates, check_sizes, compile_options, refuse_compile_options, start
 from ..options import DEFAULT_RANDOM_SAMPLES, DEFAULT_THREADS, Job, Settings, json_option
 from ..output import print_note, standard_error, standard_output
-from .inspect import is_quantization
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +146,7 @@ def _has_data(job: Job) -> bool:
 
 def _holds_quantizers(proto: ModelProto) -> bool:
     return any(
-        is_quantization(node.domain, node.op_type)
+        form_of_op(node.domain, node.op_type) is not None
         for graph in walk_graphs(proto.graph)
         for node in graph.node
     )

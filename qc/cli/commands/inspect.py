@@ -14,6 +14,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 import qc
+from qc.ir.facts.quantized_form import form_of_op, quantized_form
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.tensor_ref import TensorRef
@@ -25,9 +26,7 @@ from qc.report.words import count, file_size, printable
 from ..command import Command
 from ..output import model_bytes, print_note, standard_output
 
-_QUANTIZE_PREFIXES = ("Quantize", "Dequantize", "DynamicQuantize", "QLinear", "QGemm", "QAttention")
 _LISTED_DEFAULTS = 8
-_QUANTIZE_SUFFIXES = ("Integer", "NBits")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +59,9 @@ def _facts(path: Path, model: Model) -> Iterator[Fact]:
         yield "subgraphs", _counts(Counter(_kind(op) for op in nested))
     if model.functions:
         yield "functions", ", ".join(f"{domain}::{name}" for domain, name, _ in model.functions)
-    done = [op for op in ops if is_quantization(op.domain, op.op_type)]
-    yield "quantized", _counts(Counter(_kind(op) for op in done)) if done else "no op is"
+    done = Counter(_kind(op) for op in ops if form_of_op(op.domain, op.op_type) is not None)
+    found = quantized_form(model.graphs())
+    yield "quantized", Group(found.form.value, _counts(done)) if found is not None else "no op is"
     yield from _supergroup_facts(model)
     values = [value for graph in model.graphs() for value in graph.values() if value.captured is None]
     unknown = [value.name for value in values if not value.type.elem_type]
@@ -130,12 +130,6 @@ def _constants(model: Model) -> Iterator[TensorRef]:
             tensor = op.attribute("value") if op.is_type("Constant") else None
             if isinstance(tensor, TensorProto):
                 yield TensorRef(tensor, model.base_dir)
-
-
-def is_quantization(domain: str, op_type: str) -> bool:
-    """Whether an op quantizes, dequantizes or computes with quantized numbers."""
-    prefixed = op_type.startswith(_QUANTIZE_PREFIXES)
-    return domain == "qc" or prefixed or op_type.endswith(_QUANTIZE_SUFFIXES)
 
 
 def _supergroup_facts(model: Model) -> Iterator[Fact]:

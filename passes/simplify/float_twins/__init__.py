@@ -1,0 +1,1 @@
+"""What `dequantize` is made of."""
