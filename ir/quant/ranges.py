@@ -38,9 +38,11 @@ def encoding_of_range(spec: QuantSpec, low: np.ndarray, high: np.ndarray) -> Enc
     if spec.symmetric:
         centre = 0 if spec.format.signed else (spec.format.highest + 1) // 2
         scale = np.maximum(-low / (centre - first - spec.shift), high / (last - centre + spec.shift))
-        one_sided = (low >= 0) & spec.one_sided
-        scale = np.maximum(np.where(one_sided, high / (last - first), scale), SMALLEST_SCALE)
-        return Encoding(spec, scale, np.where(one_sided, first, centre))
+        zero_point = np.full(scale.shape, centre)
+        if spec.one_sided:
+            scale = np.where(low >= 0, high / (last - first), scale)
+            zero_point = np.where(low >= 0, first, centre)
+        return Encoding(spec, np.maximum(scale, SMALLEST_SCALE), zero_point)
     scale = np.maximum((high - low) / (last - first), SMALLEST_SCALE).astype(np.float32).astype(np.float64)
     zero_point = np.clip(np.rint(first - low / scale), first, last)
     return Encoding(spec, scale, zero_point)

@@ -12,7 +12,7 @@ _SMALLEST_SHARE = 1e-9
 
 
 def entropy_range(statistics: Statistics, coverage: float = 0.999) -> tuple[float, float]:
-    """The range, cut to the same magnitude at both ends, with the least :func:`divergence`.
+    """The range, cut to the same magnitude at both ends, with the least :func:`divergences`.
 
     Args:
         coverage: share of the values that the range covers at least. Without it, the method cuts smooth
@@ -25,9 +25,8 @@ def entropy_range(statistics: Statistics, coverage: float = 0.999) -> tuple[floa
         return low, high
     covered = np.cumsum(shares)
     shortest = max(LEVELS, int(np.searchsorted(covered, coverage)) + 1)
-    lengths = range(min(shortest, BINS), BINS + 1)
-    best = min(lengths, key=lambda length: divergence(shares, length))
-    cut = reach * best / BINS
+    lengths = np.arange(min(shortest, BINS), BINS + 1)
+    cut = reach * float(lengths[np.argmin(divergences(shares, lengths))]) / BINS
     return max(low, -cut), min(high, cut)
 
 
@@ -47,17 +46,30 @@ def magnitudes(statistics: Statistics) -> np.ndarray:
     return np.diff(inside)
 
 
-def divergence(shares: np.ndarray, length: int) -> float:
-    """The Kullback-Leibler divergence of magnitudes clipped to ``length`` bins from those in 128 levels.
+def divergences(shares: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """The Kullback-Leibler divergences of magnitudes clipped to some lengths from those in 128 levels.
 
-    What is clipped counts in the last bin. The share of a level is spread over its bins that are not empty.
+    What is clipped counts in the last bin. The share of a level is spread over its bins that are not empty,
+    so that sums over bins are differences of running sums.
+
+    Args:
+        shares: those of all bins.
+        lengths: numbers of bins, each at least that of levels.
+
+    Returns:
+        float64, one for each length.
     """
-    clipped = shares[:length].copy()
-    level = np.arange(length) * LEVELS // length
-    used = clipped > 0
-    sums = np.bincount(level, clipped, LEVELS)
-    spread = np.where(used, (sums / np.maximum(np.bincount(level, used, LEVELS), 1))[level], 0.0)
-    clipped[-1] += shares[length:].sum()
-    spread = np.maximum(spread / max(spread.sum(), _SMALLEST_SHARE), _SMALLEST_SHARE)
-    present = clipped > 0
-    return float(np.sum(clipped[present] * np.log(clipped[present] / spread[present])))
+    used = shares > 0
+    terms = shares * np.log(shares, where=used, out=np.zeros_like(shares))
+    covered, filled, entropy = (
+        np.concatenate([[0.0], np.cumsum(numbers)]) for numbers in (shares, used, terms)
+    )
+    borders = -(-np.arange(LEVELS + 1) * lengths[:, None] // LEVELS)
+    sums, counts = np.diff(covered[borders]), np.diff(filled[borders])
+    inside = np.maximum(covered[lengths], _SMALLEST_SHARE)
+    spread = np.log(np.maximum(sums / np.maximum(counts, 1) / inside[:, None], _SMALLEST_SHARE))
+    clipped = covered[-1] - covered[lengths]
+    of_last = np.where(used[lengths - 1], spread[:, -1], np.log(_SMALLEST_SHARE))
+    last = shares[lengths - 1] + clipped
+    of_bins = entropy[lengths - 1] + last * np.log(last, where=last > 0, out=np.zeros_like(last))
+    return np.asarray(of_bins - np.sum(sums * spread, axis=1) - clipped * of_last)
