@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from itertools import count
@@ -40,7 +41,40 @@ class _Placed(NamedTuple):
     quantizer: Quantizer
 
 
-_Numbered = dict[int, Site]  # what is taken back comes in at the end, so that only the numbers tell the order
+class _Numbered:
+    """Sites in the order of their numbers, which nearly always is the one in which they come.
+
+    What is taken back comes in late. They are put in order when they are read next, and not before: a weight
+    can be read at ten thousand sites.
+    """
+
+    __slots__ = ("_highest", "_in_order", "_sites")
+
+    def __init__(self) -> None:
+        self._sites: dict[int, Site] = {}
+        self._highest = -1
+        self._in_order = True
+
+    def __len__(self) -> int:
+        return len(self._sites)
+
+    def __iter__(self) -> Iterator[Site]:
+        if not self._in_order:
+            self._sites, self._in_order = dict(sorted(self._sites.items())), True
+        return iter(self._sites.values())
+
+    def add(self, number: int, site: Site) -> None:
+        """Takes a site in."""
+        self._sites[number] = site
+        self._in_order &= number > self._highest
+        self._highest = max(number, self._highest)
+
+    def discard(self, number: int) -> None:
+        """Lets the site of a number go."""
+        del self._sites[number]
+
+
+_NOWHERE = _Numbered()
 
 
 class QuantTable:
@@ -53,8 +87,8 @@ class QuantTable:
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
         self._by_site: dict[Site, _Placed] = {}
-        self._sites: dict[int, _Numbered] = {}  # by quantizer
-        self._touching: dict[Value | Op, _Numbered] = {}
+        self._sites: defaultdict[int, _Numbered] = defaultdict(_Numbered)  # by quantizer
+        self._touching: defaultdict[Value | Op, _Numbered] = defaultdict(_Numbered)
         self._skipped: dict[int, str] = {}
         self._numbers = count()
         self._last_id = 0
@@ -103,14 +137,14 @@ class QuantTable:
 
     def sites_of(self, quantizer: Quantizer) -> list[Site]:
         """The sites that hold ``quantizer``."""
-        return _in_order(self._sites.get(quantizer.id))
+        return list(self._sites.get(quantizer.id, _NOWHERE))
 
     def sites_on(self, payload: Value | Op) -> list[Site]:
         """The quantized sites of a value or an op, in the order in which they were placed.
 
         Those of a value are itself and its uses, those of an op its inputs.
         """
-        return _in_order(self._touching.get(payload))
+        return list(self._touching.get(payload, _NOWHERE))
 
     def touches(self, payload: Value | Op) -> bool:
         """Whether a site is on this value or on an input of this op."""
@@ -118,8 +152,7 @@ class QuantTable:
 
     def quantizers_on(self, value: Value) -> Iterator[Quantizer]:
         """The quantizers at the sites of ``value``, in the order in which these were placed."""
-        sites = self._touching.get(value, {})
-        return (self._by_site[sites[number]].quantizer for number in sorted(sites))
+        return (self._by_site[site].quantizer for site in self._touching.get(value, _NOWHERE))
 
     def quantizers(self) -> list[Quantizer]:
         """All quantizers in use, by id."""
@@ -284,7 +317,7 @@ class QuantTable:
 
     def _check_is_alone(self, quantizer: Quantizer, value: Value) -> None:
         """Raises UsageError if a quantizer with chosen codes is that of another tensor."""
-        site = next(iter(self.sites_of(quantizer)), None)
+        site = next(iter(self._sites.get(quantizer.id, _NOWHERE)), None)
         if site is not None and site.value.original is not value.original:
             raise UsageError(
                 f"'{value.name}' cannot have the grid of {site}, whose codes were chosen for it alone"
@@ -304,16 +337,21 @@ class QuantTable:
 
     def _hold(self, site: Site, placed: _Placed) -> None:
         self._by_site[site] = placed
-        self._sites.setdefault(placed.quantizer.id, {})[placed.number] = site
-        for payload in _touched(site):
-            self._touching.setdefault(payload, {})[placed.number] = site
+        for held in self._holding(site, placed):
+            held.add(placed.number, site)
 
     def _release(self, site: Site) -> _Placed:
         placed = self._by_site.pop(site)
-        del self._sites[placed.quantizer.id][placed.number]
-        for payload in _touched(site):
-            del self._touching[payload][placed.number]
+        for held in self._holding(site, placed):
+            held.discard(placed.number)
         return placed
+
+    def _holding(self, site: Site, placed: _Placed) -> Iterator[_Numbered]:
+        """Where a site is listed: with its quantizer, its value and its op."""
+        yield self._sites[placed.quantizer.id]
+        yield self._touching[site.value]
+        if site.op is not None:
+            yield self._touching[site.op]
 
     def _move(self, old: Site, new: Site) -> None:
         self._hold(new, self._release(old))
@@ -326,7 +364,7 @@ class QuantTable:
 
     def _first_site(self, quantizer: Quantizer) -> Site:
         """Where a quantizer was placed first; raises UsageError if it is nowhere."""
-        for site in self.sites_of(quantizer):
+        for site in self._sites.get(quantizer.id, _NOWHERE):
             return site
         raise UsageError(f"quantizer q{quantizer.id} is at no site of the model")
 
@@ -334,11 +372,3 @@ class QuantTable:
         self, kind: str, site: Site, reason: str, quantizer: int, asked_by: str = ""
     ) -> AbstractContextManager[Remark]:
         return self._transaction.action(Remark(kind, site.value, str(site), reason, quantizer, asked_by))
-
-
-def _touched(site: Site) -> tuple[Value | Op, ...]:
-    return (site.value,) if site.op is None else (site.value, site.op)
-
-
-def _in_order(sites: _Numbered | None) -> list[Site]:
-    return [sites[number] for number in sorted(sites)] if sites else []

@@ -66,9 +66,13 @@ def reduce_groups(
         return np.asarray(reduction(x, axis=tuple(i for i in range(x.ndim) if i != axis)))
     if isinstance(granularity, PerBlock):
         axis = _checked_axis(granularity.axis, x.shape)
-        starts = range(0, x.shape[axis], granularity.size)
-        blocks = [x.take(range(i, min(i + granularity.size, x.shape[axis])), axis) for i in starts]
-        return np.stack([reduction(block, axis=axis) for block in blocks], axis)
+        count = x.shape[axis] // granularity.size
+        whole, rest = np.split(x, [count * granularity.size], axis)
+        blocks = whole.reshape(*x.shape[:axis], count, granularity.size, *x.shape[axis + 1 :])
+        found = np.asarray(reduction(blocks, axis=axis + 1))
+        if not rest.shape[axis]:
+            return found
+        return np.concatenate([found, np.expand_dims(reduction(rest, axis=axis), axis)], axis)
     return np.asarray(reduction(x, axis=None))
 
 

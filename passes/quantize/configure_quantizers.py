@@ -113,7 +113,7 @@ class _Writer:
                 self._place(Site(read, op, reading.port), grid, reading.reason, "")
         for graph in self.model.graph.walk():
             for value in graph.values():
-                if value.is_float and value.captured is None and not self.model.quant.sites_on(value):
+                if value.is_float and value.captured is None and not self.model.quant.touches(value):
                     self.model.quant.skip(value, *self._why_float(value))
 
     def _place(self, site: Site, draft: Draft, reason: str, asked_by: str) -> None:

@@ -185,7 +185,7 @@ class _Application:
         """Whether nothing outside of a region can see the tensor, which runs as one operator."""
         producer = value.graph.producer(value)
         region = producer.region if producer is not None else None
-        return region is not None and region.is_inner(value) and not self.quant.sites_on(value)
+        return region is not None and region.is_inner(value) and not self.quant.touches(value)
 
     # -- changes ----------------------------------------------------------------------------------------
 
@@ -224,7 +224,7 @@ class _Application:
             return
         for site in sites:
             self.quant.remove(site, "set to float by hand", self.rule.asked_by)
-            if not self.quant.sites_on(site.value):
+            if not self.quant.touches(site.value):
                 self.quant.skip(site.value.original, "set to float by hand", self.rule.asked_by)
 
     def _fits(self, site: Site, spec: QuantSpec | None) -> bool:

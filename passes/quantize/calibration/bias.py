@@ -45,7 +45,7 @@ def place_biases(model: Model, asked_by: str) -> None:
     """Places quantizers on constant biases of products of integers that have none yet."""
     for op in model.graph.ops():
         for port, value in enumerate(op.graph.op_inputs(op)):
-            if value is None or not is_plain_float(value) or model.quant.sites_on(value):
+            if value is None or not is_plain_float(value) or model.quant.touches(value):
                 continue
             weighted = _weighted_op(model, op)
             region = op.region
