@@ -9,6 +9,8 @@ from support.pipelines import PLACE, PREPARE, apply
 
 from qc.ir import lift
 from qc.ir.onnx.lower import lower, serialize
+from qc.ir.quant.spec import QuantSpec
+from qc.ir.quant_table import Site
 from qc.ir.text import print_model
 from qc.ir.verifier import verify
 
@@ -54,3 +56,13 @@ def test_passes_on_a_chain() -> None:
 def test_passes_on_a_star() -> None:
     ir, _, _ = apply(f"{PREPARE},{PLACE}", star(2_000), target="npu")
     assert len(ir.quant) == 2_002
+
+
+def test_one_grid_at_5000_readers_of_a_value() -> None:
+    ir = lift(star(5_000))
+    value = ir.graph.values()[1]
+    for use in ir.graph.uses(value):
+        shared = next(ir.quant.quantizers_on(value), None)
+        ir.quant.place(Site(value, use.op, use.port), shared or QuantSpec.of("uint8"), "read in integers")
+    assert len(ir.quant) == len(ir.quant.sites_on(value)) == 5_000
+    assert len(ir.quant.quantizers()) == 1
