@@ -43,7 +43,7 @@ LIMITS = {
     "kB per op, lifted": 5.0,
     "kB per op, both models": 5.0,
 }
-GROWTH_LIMIT = 1.3
+GROWTH_LIMIT = 1.15
 GROWING = ("lift", "print", "pipeline", "lower")
 CONSUMERS, REWIRE_LIMIT = 20_000, 0.1
 CHAIN = 50_000
