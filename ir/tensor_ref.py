@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator
 from functools import cache
@@ -121,12 +122,28 @@ class TensorRef:
         low, high = np.asarray(pieces).T
         return float(np.min(low)), float(np.max(high))
 
-    def _pieces(self) -> Iterator[np.ndarray]:
+    def digest(self, first: int | None = None) -> bytes:
+        """A hash of element type, shape and the stored bits of all elements, or of the ``first`` ones.
+
+        External data is read piece by piece, as for :meth:`extremes`.
+        """
+        found = hashlib.blake2b(repr((self.data_type, self.shape)).encode(), digest_size=16)
+        for piece in self._pieces(first):
+            if piece.dtype == object:
+                found.update(repr(piece.tolist()).encode())
+            else:
+                found.update(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
+        return found.digest()
+
+    def _pieces(self, first: int | None = None) -> Iterator[np.ndarray]:
+        """The elements as they are stored, or the ``first`` ones, in one or several arrays."""
         if not self.is_external or storage_bits(self.stored_type) < 8:
-            yield self.numpy()
+            yield self._stored() if first is None else self._stored().reshape(-1)[:first]
             return
         path, offset, left = self.external_range()
         dtype = helper.tensor_dtype_to_np_dtype(self.stored_type)
+        if first is not None:
+            left = min(left, first * dtype.itemsize)
         with path.open("rb") as file:
             file.seek(offset)
             while left:

@@ -17,6 +17,15 @@ _FORMS = {
     "value_strings": object,
 }
 
+# Before this version of the ONNX format, every initializer had to be a graph input as well, and was fixed.
+FREE_INITIALIZERS = 4
+
+
+def is_default(value: Value) -> bool:
+    """Whether a constant is the default of an input, which a caller may override by feeding it."""
+    graph = value.graph
+    return graph.is_input(value) and graph.model.origin.ir_version >= FREE_INITIALIZERS
+
 
 def constant_data(value: Value) -> TensorRef | None:
     """The data of an initializer or of what a Constant op makes, of this or an enclosing graph."""

@@ -17,6 +17,7 @@ from onnx import (
     ValueInfoProto,
 )
 
+from ..facts.constants import FREE_INITIALIZERS
 from ..graph import Graph, Op, Value
 from ..model import Model
 from .protos import GRAPH_TYPES, copy_fields
@@ -66,10 +67,6 @@ def opset_entries(model: Model) -> list[OperatorSetIdProto]:
         left.pop(domain, None)
         found.append(entry)
     return found + [OperatorSetIdProto(domain=domain, version=version) for domain, version in left.items()]
-
-
-# Before this version of the ONNX format, every initializer had to be a graph input as well.
-FREE_INITIALIZERS = 4
 
 
 def _has_new_constant(model: Model) -> bool:

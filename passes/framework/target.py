@@ -36,7 +36,7 @@ class Target(Strict):
         one_kind: a model has either integers or small floats, and not both.
         quantize_bias: biases become 32-bit integers of scale input times weight.
         extension_domain: operator domain for quantize ops of types that the model's opset does not have.
-        least_channels: an 8-bit convolution on fewer input channels is padded with zeros to so many.
+        least_channels: an 8-bit convolution on fewer input channels, by a quarter at most, gets so many.
         shift_weights_from: an 8-bit convolution whose results are sums of so many products or more has its
             weights stored one step lower, with zero points of -1; 0 for none.
         dynamic_lstm_from: an LSTM with so many weights or more in a direction is written as ONNX Runtime's

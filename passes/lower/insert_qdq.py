@@ -9,6 +9,7 @@ import numpy as np
 from onnx import TensorProto
 
 from qc.ir.errors import UsageError
+from qc.ir.facts.equal_constants import share_constants
 from qc.ir.facts.op_traits import is_grid_preserving
 from qc.ir.facts.scopes import CONTROL_FLOW, Captures, captured_values
 from qc.ir.graph import Graph, Use, Value, ValueType
@@ -42,16 +43,17 @@ class InsertQdq(Pass):
     weights stay float with both ops behind them, limited to what their grid reaches, which gives the same
     codes. Types and granularities that the model's opset does not have use the operators of the target's
     extension domain; where that does not have them either, ``opset=raise`` converts the model. Shifted int2
-    weights become int4 with the same numbers. A convolution on fewer input channels than the target wants (a
-    picture has three) gets more, with codes and weights of zero. Where the target has a quicker kernel for
-    weights whose zero points are not 0, codes and zero points of a convolution are one lower than they are in
-    the simulation. Both change no result, and ``import-qdq`` undoes them. Where the target has kernels for
-    it, a large LSTM or GRU multiplies the codes of its weights with its data, which is quantized as it comes,
-    the GRU as a Scan, which ``import-qdq`` leaves; other recurrent ops have their weights dequantized once,
-    when ONNX Runtime loads the model.
+    weights become int4 with the same numbers. A convolution on somewhat fewer input channels than the target
+    wants (a picture has three) gets more, with codes and weights of zero. Where the target has a quicker
+    kernel for weights whose zero points are not 0, codes and zero points of a convolution are one lower than
+    they are in the simulation. Both change no result, and ``import-qdq`` undoes them. Where the target has
+    kernels for it, a large LSTM or GRU multiplies the codes of its weights with its data, which is quantized
+    as it comes, the GRU as a Scan, which ``import-qdq`` leaves; other recurrent ops have their weights
+    dequantized once, when ONNX Runtime loads the model.
 
     What an op only moves to where a body of If, Loop or Scan captures it is rounded to its grid once more, as
-    ONNX Runtime cannot open such a model otherwise.
+    ONNX Runtime cannot open such a model otherwise. Codes and zero points that are equal within a graph are
+    stored once.
     """
 
     name = "insert-qdq"
@@ -80,6 +82,8 @@ class InsertQdq(Pass):
                 fit_kernels(model, rewriter, context.target, *wanted)
             round_captures(model, rewriter)
             dequantize_outside(model, rewriter)
+            for graph in model.graph.walk():
+                share_constants(rewriter, [value for value in graph.values() if _is_storage(value)])
             context.add_artifact("qdq", Artifact("onnx", lower(model), ".onnx"))
 
 
@@ -96,7 +100,7 @@ class _Emitter:
         self._as_codes = as_codes
         self._captures = Captures(rewriter)
         self._stored: dict[tuple[Value, Quantizer], Value] = {}
-        self._parameters: dict[tuple[Graph, Quantizer], tuple[Value, Value]] = {}
+        self._parameters: dict[tuple[Graph, Quantizer], tuple[Value, ...]] = {}
         self._names: dict[Value, str] = {}
         self._rounded_from: dict[Value, Value] = {}
 
@@ -210,15 +214,16 @@ class _Emitter:
 
     def _scale_and_zero_point(
         self, value: Value, quantizer: Quantizer, encoding: Encoding
-    ) -> tuple[Value, Value]:
+    ) -> tuple[Value, ...]:
+        """The inputs behind the codes; those of a bias, whose zero points are 0, are its scales alone."""
         key = (value.graph, quantizer)
         if key not in self._parameters:
             name = self._name(value)
-            zero_point = TensorRef.from_array(encoding.zero_point, encoding.spec.format.onnx_type)
-            self._parameters[key] = (
-                self._scale(value.graph, encoding, f"{name}_scale"),
-                self._rewriter.add_constant(value.graph, zero_point, f"{name}_zero_point"),
-            )
+            self._parameters[key] = (self._scale(value.graph, encoding, f"{name}_scale"),)
+            if encoding.spec.format.bits <= _WIDEST_QUANTIZED:
+                zero_point = TensorRef.from_array(encoding.zero_point, encoding.spec.format.onnx_type)
+                zeros = self._rewriter.add_constant(value.graph, zero_point, f"{name}_zero_point")
+                self._parameters[key] += (zeros,)
         return self._parameters[key]
 
     def _scale(self, graph: Graph, encoding: Encoding, name: str) -> Value:
@@ -249,6 +254,11 @@ class _Emitter:
         if self._extension not in self._model.opset_imports:
             self._rewriter.set_opset(self._extension, 1)
         return self._extension
+
+
+def _is_storage(value: Value) -> bool:
+    """Whether a value is a constant, and no single scale: those that are one constant say what is tied."""
+    return value.const is not None and not (value.is_float and value.const.size == 1)
 
 
 def _opset_needed_by(model: Model, extension: str) -> int:

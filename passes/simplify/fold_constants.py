@@ -11,9 +11,10 @@ from annotated_types import Ge
 from onnx import ModelProto
 
 from qc.ir.analysis import CONSTANTS, STRUCTURE, analysis
+from qc.ir.facts.constants import is_default
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
-from qc.ir.onnx.lower import FREE_INITIALIZERS, lower_ops
+from qc.ir.onnx.lower import lower_ops
 from qc.ir.rewriter import Rewriter
 from qc.ir.tensor_ref import TensorRef
 
@@ -89,9 +90,7 @@ class FoldConstants(Pass):
 
 
 def _fix_defaults(rewriter: Rewriter, model: Model) -> None:
-    if model.origin.ir_version < FREE_INITIALIZERS:
-        return  # there every constant is listed as an input, and none can be overridden
-    for value in [value for value in model.graph.inputs if value.const is not None]:
+    for value in [value for value in model.graph.inputs if value.const is not None and is_default(value)]:
         with rewriter.action("default to constant", value):
             rewriter.fix_default(value)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from qc.ir.facts.constants import FREE_INITIALIZERS
 from qc.ir.model import Model
-from qc.ir.onnx.lower import FREE_INITIALIZERS
 from qc.passes import Pipeline
 from qc.passes.conformance import violations
 from qc.passes.framework.target import Target

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Hashable
 from itertools import zip_longest
-
-import numpy as np
 
 from qc.ir.facts.constants import constant_data
 from qc.ir.graph import Op, Value
@@ -102,7 +99,7 @@ class Contents:
         if value not in self._digests:
             data = self.data(value)
             assert data is not None
-            self._digests[value] = _digest(data)
+            self._digests[value] = data.digest()
         return self._digests[value]
 
 
@@ -113,13 +110,3 @@ def is_stored(read: Read | None) -> bool:
 
 def _type_of(data: TensorRef) -> tuple[int, tuple[int, ...]]:
     return data.data_type, data.shape
-
-
-def _digest(data: TensorRef) -> bytes:
-    array = data.numpy()
-    digest = hashlib.blake2b(repr(_type_of(data)).encode(), digest_size=16)
-    if array.dtype == object:
-        digest.update(repr(array.tolist()).encode())
-    else:
-        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return digest.digest()

@@ -36,7 +36,7 @@ def added(model: ModelProto) -> list[int]:
     return [int(lengths[node.input[1]].sum()) for node in model.graph.node if node.op_type == "Pad"]
 
 
-@pytest.mark.parametrize(("channels", "expected"), [(1, [3]), (2, [2]), (3, [1]), (4, []), (5, [])])
+@pytest.mark.parametrize(("channels", "expected"), [(1, []), (2, []), (3, [1]), (4, []), (5, [])])
 @pytest.mark.parametrize("opset", [11, 13, 21])
 def test_results_stay_the_same(channels: int, expected: list[int], opset: int) -> None:
     model = network(channels, opset=opset)

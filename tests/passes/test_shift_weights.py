@@ -49,7 +49,7 @@ def test_long_sums_are_shifted_and_nothing_else() -> None:
         np.testing.assert_array_equal(zero_points, plain[name][1] - np.int8(step))
     assert shifted["long"][0].min() == -128
     names = [
-        {tensor.name for tensor in lowered(NETWORK, target).graph.initializer}
+        {t.name for t in lowered(NETWORK, target).graph.initializer if not t.name.endswith("_zero_point")}
         for target in ("ort-cpu-amx", "ort-cpu")
     ]
     assert names[0] == names[1]

@@ -20,7 +20,7 @@ class IntegerConvolution(NamedTuple):
         data: the DequantizeLinear op of what is convolved.
         codes: what it dequantizes.
         weight: the DequantizeLinear op of the weight.
-        weights: what it dequantizes, a constant of 8-bit codes that nothing else reads.
+        weights: what it dequantizes, a constant of 8-bit codes that no body captures.
         zero_points: the zero points of the weight.
     """
 
@@ -53,7 +53,7 @@ def integer_convolution(op: Op) -> IntegerConvolution | None:
     zero_points = graph.constant(graph.op_inputs(weight)[2])
     if codes is None or weights is None or weights.const is None or zero_points is None:
         return None
-    stored = weights.const.data_type in BYTES and len(graph.uses(weights)) == 1
+    stored = weights.const.data_type in BYTES and not graph.capturing(weights)
     if not stored or graph.is_output(weights):
         return None
     return IntegerConvolution(data, codes, weight, weights, zero_points.numpy())

@@ -30,8 +30,8 @@ from .options import ExtraOptions, read_options
 from .overrides import apply_overrides
 
 _SIMPLIFY = (
-    "inline-functions, convert-to-float32, hoist-loop-invariants, fold-constants, eliminate-identity, "
-    "fold-batch-norms, eliminate-dead-code, match-supergroups"
+    "inline-functions, convert-to-float32, hoist-loop-invariants, eliminate-identity, fold-constants, "
+    "fold-batch-norms, share-constants, eliminate-dead-code, match-supergroups"
 )
 
 _METHODS: dict[CalibrationMethod, Literal["min-max", "percentile", "entropy"]] = {
