@@ -69,8 +69,7 @@ class Calibrate(CalibrationPass):
         return covering(spec, low, high)
 
     def of_constant(self, spec: QuantSpec, value: Value, executor: Executor) -> Encoding:
-        assert value.const is not None
-        array = finite_data(value.const)
+        array = finite_data(value)
         return mse_encoding(spec, array, executor) if self.weights == "mse" else weight_encoding(spec, array)
 
     def _range(self, executor: Executor, statistics: Statistics, spec: QuantSpec, exposed: bool) -> Range:

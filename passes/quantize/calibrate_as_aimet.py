@@ -90,8 +90,7 @@ class CalibrateAsAimet(CalibrationPass):
         return self._of_constant(spec, value)
 
     def _of_constant(self, spec: QuantSpec, value: Value) -> Encoding:
-        assert value.const is not None
-        array = finite_data(value.const)
+        array = finite_data(value)
         if not isinstance(spec.format, IntFormat):
             return weight_encoding(spec, array)
         kernel = kernel_axes(weighted_op(value), value)

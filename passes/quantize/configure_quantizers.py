@@ -104,7 +104,7 @@ class _Writer:
     def write(self) -> None:
         """Places quantizers; says for all other float tensors why they have none."""
         for value, draft in self.drafts.items():
-            if draft.enabled and not self._is_infinite(value):
+            if draft.enabled and not self._is_infinite(value) and not _is_empty(value):
                 self._place(Site(value), draft, *self.drafts.reason(value))
         for reading in self.extra:
             read, op = reading.node.inputs[reading.port], reading.node.ops[0]
@@ -125,6 +125,8 @@ class _Writer:
 
     def _why_float(self, value: Value) -> tuple[str, str]:
         draft = self.drafts.get(value)
+        if _is_empty(value):
+            return "a constant without elements", ""
         if value.graph is not self.model.graph:
             return "inside the body of an op; only the main graph is treated", ""
         if draft is not None and draft.enabled:
@@ -137,3 +139,7 @@ class _Writer:
         if self.drafts.nodes.is_inner(value):
             return "inside ops that count as one", ""
         return "it keeps the grid of what it was made from, or is no data", ""
+
+
+def _is_empty(value: Value) -> bool:
+    return value.const is not None and not value.const.size

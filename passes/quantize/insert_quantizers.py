@@ -161,7 +161,9 @@ class _Placement:
 
     def _place_input(self, unit: Unit, value: Value, op: Op, port: int) -> None:
         const = value.original.const
-        if const is not None and self.units.is_weight(unit, op, port):
+        if const is not None and not const.size:
+            self.quant.skip(value.original, "a constant without elements", unit.rule.asked_by)
+        elif const is not None and self.units.is_weight(unit, op, port):
             self._place_shared(Site(value, op, port), self.weight, f"weight of {op.label}", unit)
         elif const is not None and self.units.is_bias(unit, value, op, port):
             self._place_bias(Site(value, op, port), f"bias of {op.label}", unit)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qc.ir.errors import ModelError
 from qc.ir.facts.op_traits import bias_port, weight_port
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
@@ -149,8 +150,25 @@ def _batch_norm(graph: Graph, op: Op) -> Affine | None:
     if len(parameters) != 4 or len(shapes) != 1 or None in shapes:
         return None
     gamma, beta, mean, variance = (p.numpy().astype(np.float64) for p in parameters if p is not None)
-    scale = gamma / np.sqrt(variance + op.attribute("epsilon", 1e-5))
-    return Affine(scale, beta - mean * scale)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scale = gamma / np.sqrt(variance + op.attribute("epsilon", 1e-5))
+    affine = Affine(scale, beta - mean * scale)
+    if not np.isfinite(affine.scale).all() or not np.isfinite(affine.shift).all():
+        raise ModelError(
+            f"{op.label} makes NaN or infinity of finite data: {_cause(graph, op)}; mend the model"
+        )
+    return affine
+
+
+def _cause(graph: Graph, op: Op) -> str:
+    """Which parameter of a batch normalization has no finite scale and shift, and why."""
+    names = ("scale", "bias", "mean", "variance")
+    for name, value in zip(names, graph.op_inputs(op)[1:5], strict=True):
+        assert value is not None
+        low, high = value.original.const.extremes() if value.original.const is not None else (0.0, 0.0)
+        if not np.isfinite((low, high)).all():
+            return f"its {name} '{value.name}' holds NaN or infinity"
+    return f"its variance '{value.name}' holds {low:g}, and with epsilon there is no root to divide by"
 
 
 def _per_channel(constant: TensorRef, rank: int, channels: int) -> np.ndarray | None:

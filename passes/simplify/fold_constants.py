@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from onnx import ModelProto
 from qc.ir.analysis import CONSTANTS, STRUCTURE, analysis
 from qc.ir.facts.constants import is_default
 from qc.ir.graph import Graph, Op, Value
+from qc.ir.journal import SKIP, Remark
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower_ops
 from qc.ir.rewriter import Rewriter
@@ -21,6 +23,7 @@ from qc.ir.tensor_ref import TensorRef
 from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
 from .constants.initializers import initializer_data, make_initializer
+from .constants.size import is_parameter, original_size, sources_of, stored_size
 
 _RANDOM = {
     "RandomNormal",
@@ -30,6 +33,7 @@ _RANDOM = {
     "Multinomial",
     "Bernoulli",
 }
+_SMALL = 4096  # bytes by which any model may grow
 _KEPT = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
 
 
@@ -42,6 +46,10 @@ class FoldConstants(Pass):
     Quantize and dequantize ops, random ops, and ops with subgraphs stay. The executor computes the results,
     so they are those of the runtime. An input with a default, which a caller could override, is taken as a
     constant and stops being an input.
+
+    An op also stays if its results would make the model larger than ``max_growth`` allows: they are weighed
+    against the constants and ops that nothing needs any more behind them. A trained parameter, which is going
+    to be quantized, is weighed with a byte for each element, against all that it is computed from.
     """
 
     name = "fold-constants"
@@ -52,6 +60,9 @@ class FoldConstants(Pass):
     max_megabytes: Annotated[float, Ge(0)] = option(
         64.0, "leave an op alone whose results are larger than this together"
     )
+    max_growth: Annotated[float, Ge(0)] = option(
+        0.01, "how much larger all constants may become, as a share of those that the model came with"
+    )
 
     def run(self, model: Model, context: PassContext) -> None:
         rewriter = Rewriter(model)
@@ -60,11 +71,15 @@ class FoldConstants(Pass):
             for op in graph.ops():
                 if op.is_type("Constant"):
                     _lift_constant(rewriter, op)
+        size = original_size(model)
+        limit = size + max(self.max_growth * size, _SMALL if self.max_growth else 0)
         narrow = _narrow_storage(model)
         for graph in model.graph.walk():  # outer before inner, which reads what was folded there
-            self._fold(rewriter, graph, context, narrow)
+            self._fold(rewriter, graph, context, narrow, limit)
 
-    def _fold(self, rewriter: Rewriter, graph: Graph, context: PassContext, narrow: int) -> None:
+    def _fold(
+        self, rewriter: Rewriter, graph: Graph, context: PassContext, narrow: int, limit: float
+    ) -> None:
         foldable = constant_ops(graph)
         frontier = [
             value
@@ -77,16 +92,88 @@ class FoldConstants(Pass):
             return
         proto = lower_ops(graph, list(foldable), frontier)
         results = _compute(context, proto, graph.model.base_dir)
-        limit = self.max_megabytes * 1e6
-        for op in reversed(list(foldable)):
-            outputs = [value for value in graph.op_outputs(op) if value is not None]
-            wanted = [value for value in outputs if graph.is_read(value)]
-            arrays = [results.get(value.name) for value in wanted]
-            if (
-                all(isinstance(array, np.ndarray) for array in arrays)  # a sequence is no initializer
-                and sum(array.nbytes for array in arrays if array is not None) <= limit
-            ):
-                _replace(rewriter, graph, op, {value: results[value.name] for value in wanted}, narrow)
+        order = {op: place for place, op in enumerate(foldable)}
+        folding = _Folding(self, rewriter, graph, results, order, narrow, limit)
+        while folding.advance():  # what goes may make room for others
+            pass
+        folding.tell()
+
+
+@dataclass(eq=False)
+class _Folding:
+    """The folding of one graph whose results are known.
+
+    Attributes:
+        results: what the ops make that others read, by name.
+        order: the ops, with their places in topological order.
+        narrow: the type that numbers are stored in where it holds them; 0 for their own.
+        limit: the most bytes that all constants of the model may take.
+        room: what is left of them; None if nobody asked yet.
+        left: what was left alone.
+    """
+
+    options: FoldConstants
+    rewriter: Rewriter
+    graph: Graph
+    results: Mapping[str, object]
+    order: Mapping[Op, int]
+    narrow: int
+    limit: float
+    room: float | None = None
+    left: list[Remark] = field(default_factory=list)
+
+    def advance(self) -> bool:
+        """Puts the results in the place of all ops where that may be; whether there were any."""
+        graph, before = self.graph, self.graph.epoch
+        self.room = None
+        self.left.clear()
+        for op in reversed([op for op in self.order if op.id in graph.nx]):
+            wanted = [value for value in graph.op_outputs(op) if value is not None and graph.is_read(value)]
+            arrays = [self.results.get(value.name) for value in wanted]
+            # A sequence is no initializer, and what is not known is read by such an op, or by one that stays.
+            data = [self._stored(array) for array in arrays if isinstance(array, np.ndarray)]
+            if len(data) < len(wanted) or any(map(graph.is_output, wanted)):
+                continue
+            constants = dict(zip(wanted, data, strict=True))
+            if self._fits(op, constants):
+                _replace(self.rewriter, graph, op, constants)
+        return graph.epoch != before
+
+    def tell(self) -> None:
+        """Puts into the journal what was left alone because of its size."""
+        for remark in self.left:
+            self.graph.model.journal.note(remark)
+
+    def _stored(self, array: np.ndarray) -> TensorRef:
+        data = TensorRef.from_array(array)
+        return data.stored_as(self.narrow) if self.narrow and array.dtype == np.float32 else data
+
+    def _fits(self, op: Op, constants: Mapping[Value, TensorRef]) -> bool:
+        size = sum(data.nbytes for data in constants.values())
+        if size > self.options.max_megabytes * 1e6:
+            self._leave(op, f"its results take {size / 1e6:.3g} MB", "max_megabytes")
+            return False
+        growth = self._growth(op, constants)
+        if growth > 0 and self.room is None:
+            self.room = self.limit - stored_size(self.graph.model)
+        if self.room is not None and 0 < growth > self.room:
+            self._leave(op, f"its results would make the model {growth / 1e3:.3g} KB larger", "max_growth")
+            return False
+        if self.room is not None:
+            self.room -= growth
+        return True
+
+    def _growth(self, op: Op, constants: Mapping[Value, TensorRef]) -> int:
+        """By how many bytes results make the model larger; 0 for parameters that quantization makes small."""
+        sources = sources_of(self.graph, op, self.order)
+        elements = sum(data.size for data in constants.values())
+        if elements <= sources.read and all(is_parameter(self.graph, value) for value in constants):
+            return 0
+        return sum(data.nbytes for data in constants.values()) - sources.needless
+
+    def _leave(self, op: Op, reason: str, option: str) -> None:
+        asked_by = f"option {option} of '{self.options.name}'"
+        self.left.append(Remark(SKIP, op, op.label, reason, asked_by=asked_by))
 
 
 def _fix_defaults(rewriter: Rewriter, model: Model) -> None:
@@ -126,15 +213,9 @@ def _compute(context: PassContext, proto: ModelProto, base_dir: Path | None) -> 
     return next(iter(context.required_executor().run(proto, [{}], base_dir=base_dir)))
 
 
-def _replace(rewriter: Rewriter, graph: Graph, op: Op, results: dict[Value, np.ndarray], narrow: int) -> None:
-    """Puts constants in the place of an op, stored as ``narrow`` where that holds their numbers."""
-    if any(graph.is_output(value) for value in results):
-        return
+def _replace(rewriter: Rewriter, graph: Graph, op: Op, constants: Mapping[Value, TensorRef]) -> None:
     with rewriter.action("fold", op):
-        for value, array in results.items():
-            data = TensorRef.from_array(array)
-            if narrow and array.dtype == np.float32:
-                data = data.stored_as(narrow)
+        for value, data in constants.items():
             const = rewriter.add_constant(graph, data, value.name)
             rewriter.replace_uses(value, const)
             rewriter.swap_names(value, const)

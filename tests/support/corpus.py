@@ -22,7 +22,19 @@ _HEAVY = frozenset(
     f"light_{name}" for name in ("bvlc_alexnet", "inception_v2", "resnet50", "vgg19", "zfnet512")
 )
 
+_NUMBERS = ", ".join(str(number % 7 - 3) for number in range(64))
+
 ODD_TEXTS = (
+    f"""shared (float[2, 8] x, bool c) => (float[2, 8] y) <
+        float[8, 8] a = {{{_NUMBERS}}}, float[8, 8] b = {{{_NUMBERS}}}
+    > {{
+        h = MatMul(x, a)
+        m = MatMul(h, b)
+        y = If(c) <
+            then_branch = t () => (float[2, 8] r) <float[8, 8] v = {{{_NUMBERS}}}> {{ r = MatMul(m, v) }},
+            else_branch = e () => (float[2, 8] u) {{ u = Neg(m) }}
+        >
+    }}""",
     """convolutions (float[N, 3, 8, 8] x) => (float[N, 4] y) <
         float[4, 3, 3, 3] w, float[4] b, float[4] scale, float[4] shift, float[4] mean, float[4] var,
         float[4, 1, 3, 3] depthwise, float[4, 4] dense

@@ -8,11 +8,11 @@ import numpy as np
 
 from qc.ir.errors import ModelError
 from qc.ir.executor import Executor, Statistics
+from qc.ir.graph import Value
 from qc.ir.quant.arithmetic import reduce_groups
 from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.ranges import encoding_of_range
 from qc.ir.quant.spec import Encoding, QuantSpec
-from qc.ir.tensor_ref import TensorRef
 
 
 def covering(spec: QuantSpec, low: float, high: float) -> Encoding:
@@ -81,12 +81,14 @@ def mse_range(
     return best_bottom(top), top
 
 
-def finite_data(const: TensorRef) -> np.ndarray:
+def finite_data(value: Value) -> np.ndarray:
     """The data of a constant; raises ModelError if NaN or infinity is in it, which no grid has."""
-    array = const.numpy()
+    assert value.const is not None
+    array = value.const.numpy()
     if not np.isfinite(array).all():
+        reader = next((f", which {use.op.label} reads" for use in value.graph.uses(value)), "")
         raise ModelError(
-            f"the constant '{const.proto.name}' holds NaN or infinity; mend the model or skip its op"
+            f"the constant '{value.name}' holds NaN or infinity{reader}; mend the model or skip that op"
         )
     return array
 
