@@ -125,7 +125,7 @@ class CalibrateAsAimet(CalibrationPass):
         """Gives the observed quantizers their numbers from one feed after the other."""
         seen = {quantizer: FeedStatistics() for quantizer in calibration.observed}
         tied = chain.from_iterable(calibration.observed.values())
-        constants = {value: finite_data(value.const) for value in tied if value.const is not None}
+        constants = {value: finite_data(value) for value in tied if value.const is not None}
         with calibration.running(rounded):
             for arrays in stream(calibration.model, calibration.context, calibration.tensors, user):
                 given = arrays | constants

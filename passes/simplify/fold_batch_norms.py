@@ -162,13 +162,17 @@ def _batch_norm(graph: Graph, op: Op) -> Affine | None:
 
 def _cause(graph: Graph, op: Op) -> str:
     """Which parameter of a batch normalization has no finite scale and shift, and why."""
-    names = ("scale", "bias", "mean", "variance")
-    for name, value in zip(names, graph.op_inputs(op)[1:5], strict=True):
-        assert value is not None
-        low, high = value.original.const.extremes() if value.original.const is not None else (0.0, 0.0)
+    values = [value for value in graph.op_inputs(op)[1:5] if value is not None]
+    for name, value in zip(("scale", "bias", "mean", "variance"), values, strict=True):
+        data = graph.constant(value)
+        low, high = data.extremes() if data is not None else (0.0, 0.0)
         if not np.isfinite((low, high)).all():
             return f"its {name} '{value.name}' holds NaN or infinity"
-    return f"its variance '{value.name}' holds {low:g}, and with epsilon there is no root to divide by"
+        if name == "variance":
+            return (
+                f"its variance '{value.name}' holds {low:g}, and with epsilon there is no root to divide by"
+            )
+    return "its parameters are too large"
 
 
 def _per_channel(constant: TensorRef, rank: int, channels: int) -> np.ndarray | None:

@@ -142,7 +142,7 @@ class _Folding:
     def tell(self) -> None:
         """Puts into the journal what was left alone because of its size."""
         for remark in self.left:
-            self.graph.model.journal.note(remark)
+            self.rewriter.model.journal.note(remark)
 
     def _stored(self, array: np.ndarray) -> TensorRef:
         data = TensorRef.from_array(array)
@@ -155,7 +155,7 @@ class _Folding:
             return False
         growth = self._growth(op, constants)
         if growth > 0 and self.room is None:
-            self.room = self.limit - stored_size(self.graph.model)
+            self.room = self.limit - stored_size(self.rewriter.model)
         if self.room is not None and 0 < growth > self.room:
             self._leave(op, f"its results would make the model {growth / 1e3:.3g} KB larger", "max_growth")
             return False

@@ -173,3 +173,14 @@ def test_activations_behind_rounded_parameters(shared: bool) -> None:
         made = of_value(model, name)
         assert made is not None and made.encoding is not None
         assert float(made.encoding.maximum) == pytest.approx(1 / 3), "0.2 is rounded to a third"
+
+
+def test_a_folded_constant_is_named_with_its_reader() -> None:
+    proto = parse(
+        """g (float[1, 4] x) => (float[1, 2] y) <float[4, 2] w = {0, 1, 1, 1, 1, 1, 1, 1}> {
+            l = Log(w)
+            y = MatMul(x, l)
+        }"""
+    )
+    with pytest.raises(ModelError, match="the constant 'l' holds NaN or infinity, which MatMul of 'y' reads"):
+        apply(f"fold-constants,{PLACE},calibrate", proto, "ort-cpu", random_feeds(proto))

@@ -297,3 +297,76 @@ def test_a_batch_norm_that_others_read_stays(other: str) -> None:
         {other}
     }}"""
     simplified("fold-batch-norms", parse(text), changed=False)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "bad", "cause"),
+    [
+        ("var", "-1.0", "its variance 'var' holds -1, and with epsilon there is no root to divide by"),
+        ("var", "nan", "its variance 'var' holds NaN or infinity"),
+        ("beta", "inf", "its bias 'beta' holds NaN or infinity"),
+    ],
+)
+@pytest.mark.parametrize("line", ["a = Conv(x, w)", "a = Relu(x)"])
+def test_a_batch_norm_without_a_finite_scale_and_shift(
+    line: str, parameter: str, bad: str, cause: str
+) -> None:
+    model = norm_after(line, "float[2, 2, 1, 1] w")
+    (tensor,) = [tensor for tensor in model.graph.initializer if tensor.name == parameter]
+    tensor.CopyFrom(numpy_helper.from_array(np.array([float(bad), 1], np.float32), parameter))
+    with pytest.raises(ModelError, match=f"BatchNormalization of 'y' .*: {cause}; mend the model"):
+        apply("fold-batch-norms", model)
+
+
+# -- what folding stores ---------------------------------------------------------------------------
+
+FOURIER = """g (float[2, 64] x) => (float[2, 256] y) <
+    float[64, 8] u, float[8, 64] v,
+    int64 rows = {64}, int64 columns = {256}, int64 zero = {0}, int64 one = {1}, int64[1] axis = {1}
+> {
+    h = MatMul(x, u)
+    z = MatMul(h, v)
+    times = Range(zero, rows, one)
+    waves = Range(zero, columns, one)
+    t = Cast<to = 1>(times)
+    f = Cast<to = 1>(waves)
+    column = Unsqueeze(t, axis)
+    angles = Mul(column, f)
+    basis = Cos(angles)
+    y = MatMul(z, basis)
+}"""
+
+
+def stored(model: ModelProto) -> int:
+    return sum(numpy_helper.to_array(tensor).nbytes for tensor in model.graph.initializer)
+
+
+def test_folding_makes_no_model_larger() -> None:
+    model = parse(FOURIER)
+    ir, _, report = apply("fold-constants", model)
+    assert stored(lower(ir)) <= stored(model) + 4096
+    assert "Cos" in kinds(lower(ir))
+    (remark,) = [remark for remark in ir.journal.remarks if remark.kind == "skip"]
+    assert "65.3 KB larger" in remark.reason and "max_growth" in remark.asked_by
+    assert "Cos" not in kinds(lower(apply("fold-constants{max_growth=100}", model)[0]))
+    assert not apply("fold-constants", ir)[2].actions and report.actions
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # Narrow storage, codes with a scale, and a copy of what another op reads too: all are 8-bit weights.
+        "w = Cast<to = 1>(h) y = MatMul(x, w)",
+        "c = Cast<to = 1>(q) w = Mul(c, s) y = MatMul(x, w)",
+        "w = Transpose(e) p = Gather(e, i) r = Add(x, p) y = MatMul(r, w)",
+    ],
+)
+def test_weights_are_folded_from_what_stores_them(text: str) -> None:
+    model = parse(
+        f"""g (float[2, 64] x, int64[2] i) => (float[2, 96] y) <
+            float16[64, 96] h, int8[64, 96] q, float[96] s, float[96, 64] e
+        > {{ {text} }}"""
+    )
+    ir, _, _ = apply("fold-constants{max_growth=0}", model)
+    (product,) = [op for op in ir.graph.ops() if op.op_type == "MatMul"]
+    assert ir.graph.constant(ir.graph.op_inputs(product)[1]) is not None

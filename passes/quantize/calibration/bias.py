@@ -116,7 +116,7 @@ def _describe(model: Model, site: Site, quantizer: Quantizer) -> _Bias | None:
     integer = isinstance(of_data.spec.format, IntFormat) and isinstance(of_weight.spec.format, IntFormat)
     if not integer or not isinstance(of_data.spec.granularity, PerTensor):
         return None
-    array = finite_data(const)
+    array = finite_data(site.value.original)
     axis = channel_axis(op, weight.original)
     if weight.original.const is None or not array.ndim:
         return None

@@ -208,7 +208,7 @@ def _ends(
 
 def _constant_ranges(values: list[Value]) -> list[Range]:
     """The ranges of those tensors that are constants."""
-    arrays = [finite_data(value.const) for value in values if value.const is not None]
+    arrays = [finite_data(value) for value in values if value.const is not None]
     return [(float(one.min()), float(one.max())) if one.size else (0.0, 0.0) for one in arrays]
 
 
