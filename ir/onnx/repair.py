@@ -13,7 +13,8 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from ..base.names import Names
 from ..errors import ModelError
-from .lower import FREE_INITIALIZERS, free_initializers
+from ..facts.constants import FREE_INITIALIZERS
+from .lower import free_initializers
 from .protos import reads, walk_bodies, walk_nodes
 from .screening import TextError, plain_domain, screen_model
 from .types import inferred, set_tensor_type
