@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import numbers
+import sys
+import types
+import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge, Le
+
+from qc.ir.errors import UsageError
 
 REQUIRED: Any = dataclasses.MISSING
 
@@ -49,6 +57,54 @@ def argument(metavar: str, default: Any = REQUIRED) -> Any:
 def options_of(owner: type) -> dict[str, dataclasses.Field]:
     """The fields of a dataclass that are options, by name."""
     return {field.name: field for field in dataclasses.fields(owner) if "option" in field.metadata}
+
+
+def plain_types(owner: type) -> dict[str, Any]:
+    """The types of the options of a dataclass that need no parser of their own, by name."""
+    options = options_of(owner).items()
+    plain = {name: field.type for name, field in options if field.metadata["option"].parse is None}
+    described = types.SimpleNamespace(__annotations__=plain)
+    return typing.get_type_hints(described, vars(sys.modules[owner.__module__]), include_extras=True)
+
+
+def unwrapped(annotation: Any) -> tuple[Any, tuple[Any, ...], bool]:
+    """A type without its bounds, the bounds, and whether None will do as well."""
+    is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    parts = typing.get_args(annotation) if is_union else (annotation,)
+    kind = next(one for one in parts if one is not types.NoneType)
+    bounds: tuple[Any, ...] = ()
+    if typing.get_origin(kind) is Annotated:
+        kind, *bounds_of_kind = typing.get_args(kind)
+        bounds = tuple(bounds_of_kind)
+    return kind, bounds, types.NoneType in parts
+
+
+def limits(bounds: tuple[Any, ...], least: int, most: int) -> tuple[int, int]:
+    """The least and the greatest number that bounds allow; ``least`` and ``most`` where they say nothing."""
+    found_least: Any = next((bound.ge for bound in bounds if isinstance(bound, Ge)), least)
+    found_most: Any = next((bound.le for bound in bounds if isinstance(bound, Le)), most)
+    return found_least, found_most
+
+
+def check_plain(owner: object) -> None:
+    """Raises UsageError if a dataclass holds, for a plain option, what the command line would refuse."""
+    for name, annotation in plain_types(type(owner)).items():
+        value = getattr(owner, name)
+        kind, bounds, is_optional = unwrapped(annotation)
+        if value is None and is_optional:
+            continue
+        if kind is int:
+            _check_number(name, value, *limits(bounds, 1, sys.maxsize))
+        elif not isinstance(value, kind):
+            words = {bool: "True or False", str: "text"}
+            raise UsageError(f"{name}={value!r} is not {words[kind]}")
+
+
+def _check_number(name: str, value: object, least: int, most: int) -> None:
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or int(value) < least:
+        raise UsageError(f"{name}={value!r} is not a whole number of at least {least}")
+    if int(value) > most:
+        raise UsageError(f"{name}={value!r} is more than {most}")
 
 
 def some_of(owner: type, *names: str) -> Any:

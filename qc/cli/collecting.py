@@ -20,8 +20,9 @@ def executor(
     compilation: Compilation, collecting: Collecting, identify_feeds: bool = False
 ) -> OrtExecutor | ShardedExecutor:
     """What runs the model; raises QcError if CUDA is asked for but cannot be used."""
+    memory = collecting.memory // (collecting.jobs or 1) if collecting.memory is not None else None
     inner = compilation.ort_executor(
-        identify_feeds=identify_feeds, cache=collecting.cache, on_note=print_note
+        identify_feeds=identify_feeds, cache=collecting.cache, memory=memory, on_note=print_note
     )
     return inner if collecting.jobs is None else process_executor(collecting.jobs, inner)
 
@@ -30,7 +31,11 @@ def check_collecting(collecting: Collecting, pipeline: PipelineFile) -> None:
     """Tells where the options are without effect."""
     asked = [
         name
-        for name, value in (("--jobs", collecting.jobs), ("--cache", collecting.cache))
+        for name, value in (
+            ("--jobs", collecting.jobs),
+            ("--cache", collecting.cache),
+            ("--memory", collecting.memory),
+        )
         if value is not None
     ]
     for step in pipeline.pipeline.passes():

@@ -5,19 +5,17 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-import sys
-import types
 import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import click
-from annotated_types import Ge, Gt, Le
+from annotated_types import Gt
 
-from qc.options import Option, path, word
+from qc.options import Option, limits, path, plain_types, unwrapped, word
 
 _MOST = 2**31 - 1
 
@@ -81,7 +79,7 @@ def _parameters(cls: Any) -> Iterator[click.Parameter]:
         elif "some" in field.metadata:
             owner, chosen = field.metadata["some"]
             for one in chosen.values():
-                yield _parameter(one, one.type, vars(sys.modules[owner.__module__]))
+                yield _parameter(one, plain_types(owner).get(one.name, one.type))
         else:
             yield _parameter(field, annotation)
 
@@ -99,15 +97,11 @@ def _filled(cls: Any, given: Mapping[str, Any]) -> Any:
     return cls(**values)
 
 
-def _parameter(
-    field: dataclasses.Field, annotation: Any, names: Mapping[str, Any] | None = None
-) -> click.Parameter:
-    """What click knows of a field; ``names`` are those in an annotation that is still text."""
+def _parameter(field: dataclasses.Field, annotation: Any) -> click.Parameter:
+    """What click knows of a field."""
     declared: Option = field.metadata["option"]
     is_required = field.default is dataclasses.MISSING
     default = None if is_required else field.default
-    if declared.parse is None and isinstance(annotation, str):
-        annotation = eval(annotation, dict(names or {}))
     if annotation is bool:
         return _switch(field.name, declared, default)
     several = isinstance(default, tuple) or typing.get_origin(annotation) is tuple
@@ -169,17 +163,11 @@ def _click_type(annotation: Any, declared: Option, several: bool) -> click.Param
         return _Parsed(declared.metavar or "text", declared.parse)
     if several:
         annotation = typing.get_args(annotation)[0]
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        annotation = next(one for one in typing.get_args(annotation) if one is not type(None))
-    bounds: tuple[Any, ...] = ()
-    if typing.get_origin(annotation) is Annotated:
-        annotation, *rest = typing.get_args(annotation)
-        bounds = tuple(rest)
+    annotation, bounds, _ = unwrapped(annotation)
     if typing.get_origin(annotation) is Literal:
         return click.Choice(typing.get_args(annotation))
     if annotation is int:
-        least = next((bound.ge for bound in bounds if isinstance(bound, Ge)), 1)
-        most = next((bound.le for bound in bounds if isinstance(bound, Le)), _MOST)
+        least, most = limits(bounds, 1, _MOST)
         return _Parsed("N", lambda text: _integer(text, least, most))
     if annotation is float:
         positive = any(isinstance(bound, Gt) for bound in bounds)
@@ -188,7 +176,7 @@ def _click_type(annotation: Any, declared: Option, several: bool) -> click.Param
     return _Parsed("text", path if annotation is Path else word)
 
 
-def _integer(text: str, least: Any, most: Any) -> int:
+def _integer(text: str, least: int, most: int) -> int:
     if not text.isdecimal() or int(text) < least:
         raise ValueError(f"{text!r} is not a number of at least {least}")
     if int(text) > most:

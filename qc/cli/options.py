@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,6 +23,15 @@ def size(text: str) -> tuple[str, int]:
     if not name or not number.isdecimal() or int(number) < 1:
         raise ValueError(f"{text!r} is not of the form NAME=N with N at least 1")
     return name, int(number)
+
+
+def memory_size(text: str) -> int:
+    """``2GB``, ``1.5 GiB`` or a number of bytes."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(?:([KMGT])(i?)B?|B)?", text, re.IGNORECASE)
+    if match is None or not float(match[1]):
+        raise ValueError(f"{text!r} is not a size such as 500MB or 2GB")
+    power = " KMGT".index((match[2] or " ").upper())
+    return int(float(match[1]) * (1024 if match[3] else 1000) ** power)
 
 
 def size_option() -> Any:
@@ -122,6 +132,13 @@ class Collecting:
         "Keep statistics in a folder, to go on after a kill and not to collect them twice.",
         metavar="DIR",
         envvar="QC_CACHE",
+    )
+
+    memory: int | None = option(
+        None,
+        "About how much memory statistics may take, such as 2GB; beyond it the data is read again.",
+        metavar="SIZE",
+        parse=memory_size,
     )
 
 

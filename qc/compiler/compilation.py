@@ -14,7 +14,7 @@ from annotated_types import Ge, Le
 
 from qc.ir.errors import UsageError
 
-from ..options import option, options_of, path, word
+from ..options import check_plain, option, options_of, path, plain_types, word
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -101,6 +101,7 @@ class Compilation:
     def __post_init__(self) -> None:
         if isinstance(self.precision, Iterable) and not isinstance(self.precision, str):
             object.__setattr__(self, "precision", tuple(self.precision))  # it is read more than once
+        check_plain(self)
 
     def compile(self) -> Compiled:
         """Does it.
@@ -217,7 +218,7 @@ class Compilation:
             target=self.chosen_target(),
             data=self.data if self.reads_data else None,
             statistics=self.statistics,
-            settings={name: getattr(self, name) for name in _plain_options()},
+            settings={name: getattr(self, name) for name in plain_types(Compilation)},
         )
 
     @classmethod
@@ -230,7 +231,9 @@ class Compilation:
         """
         from .folder import read
 
-        return cls(**read(Path(folder), _plain_options()))
+        defaults = {name: field.default for name, field in options_of(Compilation).items()}
+        settings = {name: (kind, defaults[name]) for name, kind in plain_types(Compilation).items()}
+        return cls(**read(Path(folder), settings))
 
     def chosen_pipeline(self) -> PipelineFile:
         """The pipeline as an object, with what ``precision`` changes of it."""
@@ -314,11 +317,3 @@ def compile_together(
             )
         results[name] = compiled
     return results
-
-
-def _plain_options() -> dict[str, tuple[Any, object]]:
-    """The options that are a number or a word, with their type and default."""
-    plain = {
-        name: one for name, one in options_of(Compilation).items() if one.metadata["option"].parse is None
-    }
-    return {name: (eval(str(one.type), globals()), one.default) for name, one in plain.items()}

@@ -252,7 +252,7 @@ def rules_of(given: str | Path | Rule | Iterable[str | Rule], asked_by: str = "p
     if isinstance(given, Path) or (isinstance(given, str) and given.endswith(".toml")):
         return load_rules(given)
     rules = []
-    for rule in [given] if isinstance(given, str | Rule) else given:
+    for rule in given if isinstance(given, Iterable) and not isinstance(given, str) else [given]:
         if not isinstance(rule, str | Rule):
             raise UsageError(f"a rule of precision is text such as 'Conv=w4a8', not {rule!r}")
         rules.append(rule if isinstance(rule, Rule) else parse_rule(rule, f"{asked_by} '{rule}'"))
