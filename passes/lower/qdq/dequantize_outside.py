@@ -1,7 +1,8 @@
 """Dequantizes a weight outside of the body whose product reads it, where ONNX Runtime fails otherwise.
 
-ONNX Runtime makes a MatMulNBits of a MatMul or Gemm of float data and a dequantized weight, and looks for the
-codes among the initializers of the body alone: it does not load a model whose body captures them.
+ONNX Runtime makes a MatMulNBits of a MatMul or Gemm of a dequantized weight and data that is float, or
+has codes of 16 bits, and looks for the codes among the initializers of the body alone: it does not load a
+model whose body captures them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from qc.ir.facts.scopes import Captures
 from qc.ir.graph import Op, Use, Value
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
+
+from .integer_convolution import BYTES
 
 
 def dequantize_outside(model: Model, rewriter: Rewriter) -> None:
@@ -37,11 +40,15 @@ def _captured_codes(op: Op) -> Value | None:
 
 
 def _multiplies_floats(use: Use) -> bool:
-    """Whether a matrix product reads a weight there, and its data is not dequantized."""
+    """Whether a matrix product reads a weight there, and its data has no codes of 8 bits."""
     op, port = use
-    data = op.graph.op_inputs(op)[0] if op.is_type("MatMul", "Gemm") and port == weight_port(op) else None
+    if not op.is_type("MatMul", "Gemm") or port != weight_port(op):
+        return False
+    data = op.graph.op_inputs(op)[0]
     producer = op.graph.producer(data) if data is not None else None
-    return data is not None and (producer is None or not is_qdq(producer, "DequantizeLinear"))
+    codes = producer.graph.op_inputs(producer)[0] if producer is not None else None
+    quantized = producer is not None and is_qdq(producer, "DequantizeLinear")
+    return not (quantized and codes is not None and codes.type.elem_type in BYTES)
 
 
 def _dequantized(rewriter: Rewriter, codes: Value, op: Op) -> Value:

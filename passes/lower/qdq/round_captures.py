@@ -1,10 +1,9 @@
 """Rounds once more what carries a quantized tensor into a body, without which ONNX Runtime dies of a model.
 
-ONNX Runtime adds pairs of QuantizeLinear and DequantizeLinear behind ops that move what a DequantizeLinear
-makes (its QDQPropagationTransformer: Transpose, Reshape, Squeeze, Unsqueeze, Slice and MaxPool, or what other
-optimizers turn into one of them). Where the body of an If, Loop or Scan captures the result, it takes the
-capture for an input of that op, writes behind the end of the list of inputs, and the process ends. It adds
-none where a pair stands already.
+ONNX Runtime adds pairs of QuantizeLinear and DequantizeLinear behind some ops that move what a
+DequantizeLinear makes (its QDQPropagationTransformer). Where the body of an If, Loop or Scan captures the
+result, it takes the capture for an input of that op, writes behind the end of the list of inputs, and the
+process ends. It adds none where a pair stands already.
 """
 
 from __future__ import annotations
@@ -12,12 +11,15 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from qc.ir.facts.op_traits import is_grid_preserving
 from qc.ir.facts.qdq import is_qdq
 from qc.ir.graph import Graph, Op, Value, ValueType
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
 from qc.ir.tensor_ref import TensorRef
+
+# The ops of that optimizer, and those that others of ONNX Runtime remove or turn into one of them.
+_PASSED = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
+_REPLACED = ("Dropout", "Expand", "Flatten", "Gather", "Identity", "Split")
 
 
 def round_captures(model: Model, rewriter: Rewriter) -> None:
@@ -37,7 +39,7 @@ def _round_captures_of(graph: Graph, rewriter: Rewriter) -> None:
             if _is_per_tensor(op):
                 grids[graph.op_outputs(op)[0]] = op
             continue
-        grid = grids.get(graph.op_inputs(op)[0]) if is_grid_preserving(op) else None
+        grid = grids.get(graph.op_inputs(op)[0]) if op.is_type(*_PASSED, *_REPLACED) else None
         for value in graph.op_outputs(op) if grid is not None else ():
             assert grid is not None
             if value is None or not value.is_float:
