@@ -10,6 +10,7 @@ from typing import Literal
 
 from onnx import ModelProto
 
+from qc.ir.base.underway import underway
 from qc.ir.errors import UsageError
 from qc.ir.executor import Feed
 from qc.ir.facts.op_table import traits_of
@@ -137,6 +138,7 @@ def check(
     """
     chosen = target if isinstance(target, Target) else load_target(str(target))
     ir = read_model(model)
+    name = "a model" if isinstance(model, ModelProto) else f"'{model}'"
     if not isinstance(model, ModelProto):
         model, base_dir = load_model(model), model_folder(model)
     nodes = list(all_nodes(model.graph))
@@ -149,7 +151,8 @@ def check(
         costs = {out: operations(node, shapes) for node in nodes for out in node.proto.output[:1]}
         return _by_rules(ir, chosen, broken, costs)
     measured = feeds if len(feeds) > 1 else ()
-    execution = execution_of(model, measured, base_dir=base_dir, threads=threads)
+    with underway(f"opened or ran {name}"):
+        execution = execution_of(model, measured, base_dir=base_dir, threads=threads)
     ops = [_checked(op, shapes) for op in execution.ops if _counts(op)]
     explained = {op.name for op in ops if op.runs != "integer"}
     left = [_as_text(one) for one in broken if one.op is None or one.op.label not in explained]

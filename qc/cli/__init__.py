@@ -16,12 +16,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code; ``arguments`` default to those of the process.
 
     Every failure is one sentence on standard error. With ``QC_TRACEBACK=1`` in the environment the Python
-    traceback comes before it.
+    traceback comes before it. The command of the process runs in a fork of it, so that even a crash of native
+    code ends in a sentence.
     """
     try:
-        from .run import run  # takes a moment, and an interrupt then ends in a word, too
+        # Both take a moment, and an interrupt then ends in a word, too.
+        from .run import run
+        from .supervise import supervised
 
-        return run(sys.argv[1:] if arguments is None else list(arguments))
+        if arguments is not None:
+            return run(list(arguments))
+        return supervised(lambda: run(sys.argv[1:]))
     except KeyboardInterrupt:
         sys.stderr.write("qc: error: interrupted\n")
         return INTERRUPTED

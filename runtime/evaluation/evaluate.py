@@ -11,6 +11,7 @@ from typing import Any
 
 from onnx import ModelProto
 
+from qc.ir.base.underway import underway
 from qc.ir.errors import UsageError
 from qc.ir.onnx.load import load_model, model_folder
 
@@ -122,13 +123,14 @@ def evaluate(
         metric.check(reference)
     device = choose_provider(provider)
     settings: dict[str, Any] = {"optimize": optimize, "threads": threads, "provider": device}
-    first = OpenModel(reference, base_dir=reference_dir, **settings)
-    runnables = {
-        name: OpenModel(one, base_dir=base_dir, **settings)
-        if isinstance(one, (ModelProto, str, Path))
-        else one
-        for name, one in candidates.items()
-    }
+    with underway("opened the reference"):
+        first = OpenModel(reference, base_dir=reference_dir, **settings)
+    runnables: dict[str, Runnable] = {}
+    for name, candidate in candidates.items():
+        with underway(f"opened the candidate '{name}'"):
+            if isinstance(candidate, (ModelProto, str, Path)):
+                candidate = OpenModel(candidate, base_dir=base_dir, **settings)
+            runnables[name] = candidate
     for name, one in runnables.items():
         if isinstance(one, OpenModel):
             check_interface(first.session, one.session, name)

@@ -15,6 +15,7 @@ import onnxruntime as ort
 from onnx import ModelProto, TensorProto, helper
 
 from qc.ir.base.files import temporary_error, temporary_folder
+from qc.ir.base.underway import underway
 from qc.ir.errors import ModelError, QcError
 from qc.ir.executor import Feed
 from qc.ir.onnx.load import load_model, model_folder, read_file
@@ -125,9 +126,9 @@ def _create(
         if any(entry.domain == QC_DOMAIN for entry in model.opset_import):
             options.register_custom_ops_library(str(library_path(cuda=provider == "cuda")))
         # Without the fallback, a failure on a GPU is an error, and does not go on with the CPU.
-        session = ort.InferenceSession(
-            _serialize(model), options, providers=session_providers(provider), enable_fallback=0
-        )
+        providers = session_providers(provider)
+        with underway("opened a model", outer=True):
+            session = ort.InferenceSession(_serialize(model), options, providers=providers, enable_fallback=0)
         check_provider(session, provider)
     except QcError:
         raise
@@ -162,7 +163,7 @@ def run_session(session: ort.InferenceSession, feed: Feed, outputs: Sequence[str
     options = ort.RunOptions()
     options.log_severity_level = session.get_session_options().log_severity_level
     try:
-        with explaining_failures():
+        with explaining_failures(), underway("ran a model", outer=True):
             if not _needs_values(session, names):
                 return list(session.run(names, dict(feed), options))
             values = {name: to_value(array) for name, array in feed.items()}

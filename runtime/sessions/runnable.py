@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import onnxruntime as ort
 from onnx import ModelProto
 
+from qc.ir.base.underway import underway
 from qc.ir.executor import Feed
 from qc.ir.onnx.load import load_model, model_folder
 
@@ -52,6 +53,7 @@ class OpenModel:
         outputs: Sequence[str] | None = None,
         **settings: Any,
     ) -> None:
+        place = None if isinstance(model, ModelProto) else Path(model)
         if not isinstance(model, ModelProto):
             model, base_dir = load_model(model), model_folder(model)
         weights = None
@@ -61,9 +63,10 @@ class OpenModel:
             model = expose_tensors(model, outputs)
             left = {tensor.name for tensor in model.graph.initializer}
             weights = {name: array for name, array in weights.items() if name in left}
-        self.session: ort.InferenceSession = open_session(
-            model, base_dir=base_dir, weights=weights, **settings
-        )
+        with underway(f"opened '{place}'" if place else "opened a model", outer=place is None):
+            self.session: ort.InferenceSession = open_session(
+                model, base_dir=base_dir, weights=weights, **settings
+            )
         self._outputs = [output.name for output in self.session.get_outputs()]
 
     @property

@@ -1,0 +1,92 @@
+"""A command in a process of its own: when native code ends it, the one that is left says so in a sentence."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+
+from qc.ir.base import underway
+
+_CRASHES = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP")
+_FORWARDED = ("SIGHUP", "SIGINT", "SIGTERM")
+_SAME_INTERRUPT = 0.5  # seconds; a terminal interrupts both processes, and the first one forwards it
+
+
+def supervised(run: Callable[[], int]) -> int:
+    """Runs a command in a fork of this process, which has imported and opened nothing yet.
+
+    Forking takes a thousandth of a second, and no model is opened twice. Signals are passed on. The fork ends
+    with this process, however that ends. Where processes cannot fork, or this one has other threads, the
+    command runs in this process.
+
+    Returns:
+        The exit code of ``run``, or that of the error if it was ended by native code.
+    """
+    if not hasattr(os, "fork") or threading.active_count() > 1:
+        return run()
+    underway.share()
+    watched, kept_open = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(kept_open)
+        threading.Thread(target=_end_with_parent, args=[watched], daemon=True).start()
+        signal.signal(signal.SIGINT, _Interrupt())
+        return run()
+    os.close(watched)
+    for name in _FORWARDED:
+        signal.signal(getattr(signal, name), lambda number, _: _forward(child, number))
+    _, status = os.waitpid(child, 0)
+    return _exit_code(os.waitstatus_to_exitcode(status))
+
+
+class _Interrupt:
+    """Raises KeyboardInterrupt once for signals that come together."""
+
+    def __init__(self) -> None:
+        self._last = -_SAME_INTERRUPT
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        before, self._last = self._last, time.monotonic()
+        if self._last - before > _SAME_INTERRUPT:
+            raise KeyboardInterrupt
+
+
+def _end_with_parent(watched: int) -> None:
+    """Waits for the end of the parent, who alone holds the other end of the pipe, and ends this process."""
+    os.read(watched, 1)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _forward(child: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(child, number)
+
+
+def _exit_code(code: int) -> int:
+    """The exit code for that of the fork; ends this process as the fork ended if it was no crash."""
+    if code >= 0:
+        return code
+    ended = signal.Signals(-code)
+    if ended.name not in _CRASHES:
+        signal.signal(ended, signal.SIG_DFL)
+        os.kill(os.getpid(), ended)
+    from qc.ir.errors import ModelError, VerificationError
+
+    from .output import print_error
+
+    sys.stderr.flush()
+    words = underway.told()
+    if not words:
+        print_error(f"qc ended with {ended.name}; this is a defect of qc, please report it with the command")
+        return VerificationError.exit_code
+    print_error(
+        f"ONNX Runtime ended with {ended.name} while it {words}: compile the float model anew with this qc, "
+        "which writes no form that is known to do that, or open the model without optimizations"
+    )
+    return ModelError.exit_code

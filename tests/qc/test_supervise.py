@@ -1,0 +1,122 @@
+"""Native code that ends the process, and signals, end a command in one word and with one exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from support.models import parse
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="commands run in a fork")
+
+# ONNX Runtime writes behind the end of the inputs of the If, for which the capture of t is none.
+DEADLY = """<ir_version: 8, opset_import: ["" : 17]>
+deadly (float[2, 4] x, bool c) => (float[4, 2] y) <float scale = {0.1}, uint8 zero = {128}> {
+    codes = QuantizeLinear(x, scale, zero)
+    d = DequantizeLinear(codes, scale, zero)
+    t = Transpose<perm = [1, 0]>(d)
+    y = If(c) <
+        then_branch = one () => (float[4, 2] p) { p = Tanh(t) },
+        else_branch = two () => (float[4, 2] q) { q = Neg(t) }
+    >
+}"""
+FLOAT = (
+    """deadly (float[2, 4] x, bool c) => (float[4, 2] y) { t = Transpose<perm = [1, 0]>(x)  y = Tanh(t) }"""
+)
+WAITING = """
+import sys, time
+from qc.cli.supervise import supervised
+def run():
+    print("ready", flush=True)
+    {}
+    return 7
+sys.exit(supervised(run))
+"""
+
+
+@pytest.fixture(scope="module")
+def deadly(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that ends the process of whoever opens it; skips where ONNX Runtime got over it."""
+    path = tmp_path_factory.mktemp("deadly") / "deadly.onnx"
+    onnx.save(parse(DEADLY), path)
+    opened = f"import onnxruntime as o; o.InferenceSession({str(path)!r}, providers=['CPUExecutionProvider'])"
+    if subprocess.run([sys.executable, "-c", opened], capture_output=True, check=False).returncode >= 0:
+        pytest.skip("this ONNX Runtime opens the model")
+    return path
+
+
+@pytest.mark.parametrize("command", ["check", "eval", "bench"])
+def test_a_crash_of_onnx_runtime_becomes_a_sentence(deadly: Path, tmp_path: Path, command: str) -> None:
+    float_model, data = tmp_path / "float.onnx", tmp_path / "data.npz"
+    onnx.save(parse(FLOAT), float_model)
+    np.savez(data, x=np.ones((1, 2, 4), np.float32), c=np.ones(1, bool))
+    arguments = {
+        "check": ["check", str(deadly), "--runs", "0"],
+        "eval": ["eval", str(float_model), "--quantized", str(deadly), "--data", str(data)],
+        "bench": ["bench", str(deadly)],
+    }[command]
+    wanted = tmp_path / "report.json"
+    done = qc(*arguments, "--json", str(wanted))
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == 3
+    assert last.startswith("qc: error: ONNX Runtime ended with SIGABRT while it opened")
+    assert f"'{deadly}'" in last
+    assert "without optimizations" in last
+    assert not wanted.exists()
+
+
+def test_a_crash_of_anything_else_is_a_defect() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WAITING.format("import os; os.abort()")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 6
+    assert "qc ended with SIGABRT; this is a defect of qc" in done.stderr
+
+
+def test_the_exit_code_is_that_of_the_command() -> None:
+    done = subprocess.run([sys.executable, "-c", WAITING.format("pass")], capture_output=True, check=False)
+    assert done.returncode == 7
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_both_processes_end_by_a_signal(number: signal.Signals) -> None:
+    process = started("print(__import__('os').getpid(), flush=True); time.sleep(60)")
+    assert process.stdout is not None
+    child = int(process.stdout.readline())
+    assert child != process.pid
+    process.send_signal(number)
+    assert process.wait(30) == -number
+    assert process.stdout.read() == ""  # who else could write has ended
+
+
+def test_an_interrupt_of_both_processes_is_one() -> None:
+    process = started("\n    ".join(["try: time.sleep(60)", "except KeyboardInterrupt: time.sleep(1)"]))
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(30) == 7
+
+
+def started(does: str) -> subprocess.Popen[str]:
+    """A supervised process, as a group of its own, that began to do something."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", WAITING.format(does)],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    return process
+
+
+def qc(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "qc.cli", *arguments], capture_output=True, text=True, check=False
+    )
