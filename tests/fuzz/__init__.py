@@ -4,4 +4,7 @@
 it. A failure is a process that dies of a signal, a model that takes too long, an exception that is no
 :class:`~qc.ir.errors.QcError`, a file read that lies outside the model's folder, or one written outside the
 output folder.
+
+``--models capturing`` is about sound models whose bodies capture what other ops carry along: each is compiled
+and opened by ONNX Runtime with all optimizations, and must give nearly the same numbers.
 """

@@ -46,7 +46,7 @@ class Outcome:
 
     def __str__(self) -> str:
         shares = ", ".join(f"{name} accepted {count}" for name, count in self.accepted.items())
-        return f"{self.tried} hostile models, {len(self.failures)} failures; {shares}"
+        return f"{self.tried} models, {len(self.failures)} failures; {shares}"
 
 
 class Campaign:
@@ -57,12 +57,16 @@ class Campaign:
             everything beside it, with ``failure.txt``.
         deeds: names of what is done with every mutant; see :data:`fuzz.subject.DEEDS`.
         limits: what a mutant may take.
+        models: how they are made; a name of :data:`fuzz.mutant.MODELS`.
     """
 
-    def __init__(self, folder: Path, deeds: Iterable[str], limits: Limits | None = None) -> None:
+    def __init__(
+        self, folder: Path, deeds: Iterable[str], limits: Limits | None = None, models: str = "hostile"
+    ) -> None:
         self._folder = folder.resolve()
         self._deeds = tuple(deeds)
         self._limits = limits or Limits()
+        self._models = models
         self._worker: subprocess.Popen[bytes] | None = None
         self._pending = b""
 
@@ -123,7 +127,12 @@ class Campaign:
             "OPENBLAS_NUM_THREADS": "1",
         }
         command = [sys.executable, "-m", "fuzz.worker", str(self._folder / "yard")]
-        command += [str(self._limits.seconds), str(self._limits.megabytes), ",".join(self._deeds)]
+        command += [
+            str(self._limits.seconds),
+            str(self._limits.megabytes),
+            ",".join(self._deeds),
+            self._models,
+        ]
         with (self._folder / "stderr.txt").open("wb") as errors:
             self._worker = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment
@@ -147,7 +156,8 @@ class Campaign:
         shutil.rmtree(place, ignore_errors=True)
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(Yard(self._folder / "yard").model, place, symlinks=True, ignore=_pipes)
-        again = f"again: PYTHONPATH=tests {sys.executable} -m fuzz --count 1 --seed {seed}"
+        command = f"PYTHONPATH=tests {sys.executable} -m fuzz --count 1 --seed {seed} --models {self._models}"
+        again = f"again: {command}"
         words = "\n".join([f"seed {seed}: {answer['story']}", *answer["failures"], again, ""])
         (place / "failure.txt").write_text(words)
         return words

@@ -13,6 +13,7 @@ from random import Random
 from onnx import ModelProto
 
 from . import content, external, structure  # noqa: F401  (they register their mutations)
+from .capturing import capturing_model
 from .corpus import pick
 from .damage import DAMAGES
 from .draft import MUTATIONS, Draft, NothingToDo
@@ -57,6 +58,11 @@ class Mutant:
             story.append(damage.__name__)
         return cls(seed, ", ".join(story), bytes(data), draft.files, draft.links, tuple(draft.pipes))
 
+    @classmethod
+    def sound(cls, seed: int, outside: Path) -> Mutant:
+        """Makes a sound model of a number, whose bodies capture all kinds of tensors."""
+        return cls(seed, "a capturing model", capturing_model(Random(seed)).SerializeToString(), {}, {}, ())
+
     def write(self, folder: Path) -> Path:
         """Makes ``folder`` anew and writes the model with everything beside it; returns the model's path."""
         shutil.rmtree(folder, ignore_errors=True)
@@ -93,3 +99,7 @@ def _mutate(draft: Draft, count: int) -> list[str]:
             continue
         done.append(name)
     return done
+
+
+# How the model of a number is made, by the name of the campaign.
+MODELS = {"hostile": Mutant.of, "capturing": Mutant.sound}

@@ -11,6 +11,7 @@ import pytest
 from .campaign import Campaign, Limits
 
 COUNT = 1000
+CAPTURING = 60
 
 
 def test_hostile_models_are_refused_or_compiled(tmp_path: Path) -> None:
@@ -19,6 +20,12 @@ def test_hostile_models_are_refused_or_compiled(tmp_path: Path) -> None:
     assert outcome.tried == COUNT
     assert COUNT / 5 < outcome.accepted["trip"] < COUNT
     assert COUNT / 10 < outcome.accepted["rewrite"] < COUNT / 2
+
+
+def test_what_bodies_capture_is_opened_and_right(tmp_path: Path) -> None:
+    outcome = Campaign(tmp_path, ["compare"], Limits(seconds=60), "capturing").run(range(CAPTURING))
+    assert not outcome.failures, "\n".join(outcome.failures.values())
+    assert outcome.accepted["compare"] == CAPTURING
 
 
 NOTICED = {
@@ -38,7 +45,7 @@ def test_misdeeds_are_noticed(tmp_path: Path) -> None:
     for deed, words in NOTICED.items():
         assert re.search(f"^{deed}: .*{words}", failure, re.MULTILINE | re.DOTALL), failure
     assert "\ntrip: " not in failure
-    assert f"-m fuzz --count 1 --seed {SEED}" in failure
+    assert f"-m fuzz --count 1 --seed {SEED} --models hostile" in failure
     assert (tmp_path / "failures" / str(SEED) / "model.onnx").is_file()
 
 

@@ -1,4 +1,4 @@
-"""The process that hostile models are tried in: ``python -m fuzz.worker FOLDER SECONDS MEGABYTES DEEDS``.
+"""The process that models are tried in: ``python -m fuzz.worker FOLDER SECONDS MEGABYTES DEEDS MODELS``.
 
 It says ``ready``, reads a seed from each line of standard input and answers on standard output with one line
 of JSON. What qc and the libraries under it print goes to standard error.
@@ -22,9 +22,9 @@ from qc.ir.errors import QcError
 
 from .corpus import gather
 from .external import SECRET
-from .mutant import Mutant
+from .mutant import MODELS, Mutant
 from .planted import PLANTED
-from .subject import DEEDS, Deed
+from .subject import DEEDS, SOUND_DEEDS, Deed
 from .watch import Watch
 
 
@@ -101,21 +101,21 @@ def try_mutant(mutant: Mutant, deeds: list[Deed], yard: Yard, watch: Watch) -> A
     return answer
 
 
-def answers(yard: Yard, deeds: list[Deed], seconds: float) -> Iterator[Answer]:
+def answers(yard: Yard, deeds: list[Deed], seconds: float, models: str) -> Iterator[Answer]:
     """Tries the mutants whose seeds come from standard input; one that takes long says where it is."""
     yard.prepare()
     os.chdir(yard.outside)
     tempfile.tempdir = str(yard.temporary)
     watch = Watch([yard.model], [yard.output, yard.temporary], [yard.outside])
     for line in sys.stdin:
-        mutant = Mutant.of(int(line), yard.outside)
+        mutant = MODELS[models](int(line), yard.outside)
         faulthandler.dump_traceback_later(0.9 * seconds)
         answer = try_mutant(mutant, deeds, yard, watch)
         faulthandler.cancel_dump_traceback_later()
         yield answer
 
 
-def main(folder: str, seconds: str, megabytes: str, names: str) -> None:
+def main(folder: str, seconds: str, megabytes: str, names: str, models: str) -> None:
     """Answers until standard input ends."""
     faulthandler.enable()
     warnings.simplefilter("ignore")
@@ -124,11 +124,12 @@ def main(folder: str, seconds: str, megabytes: str, names: str) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as channel:
         os.dup2(2, 1)
-        deeds = [(DEEDS | PLANTED)[name] for name in names.split(",")]
-        gather()
+        deeds = [(DEEDS | SOUND_DEEDS | PLANTED)[name] for name in names.split(",")]
+        if models == "hostile":
+            gather()
         channel.write("ready\n")
         channel.flush()
-        for answer in answers(Yard(Path(folder)), deeds, float(seconds)):
+        for answer in answers(Yard(Path(folder)), deeds, float(seconds), models):
             channel.write(json.dumps(asdict(answer)) + "\n")
             channel.flush()
 

@@ -12,7 +12,8 @@ import numpy as np
 from onnx import TensorProto
 
 from qc.ir.facts.qdq import is_qdq
-from qc.ir.graph import Graph, Op, Value, ValueType
+from qc.ir.facts.scopes import Captures
+from qc.ir.graph import Op, Value, ValueType
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
 from qc.ir.tensor_ref import TensorRef
@@ -26,26 +27,23 @@ def round_captures(model: Model, rewriter: Rewriter) -> None:
     """Puts a pair behind every op that moves what a DequantizeLinear makes to where a body captures it.
 
     That changes no number, as all are on the grid of that DequantizeLinear. The op then stands between two
-    pairs, so that it moves codes.
+    pairs, so that it moves codes. The DequantizeLinear may stand around the body of the op, as ONNX Runtime
+    puts the branch of an If in place of it where the condition is constant.
     """
-    for graph in list(model.graphs()):
-        _round_captures_of(graph, rewriter)
-
-
-def _round_captures_of(graph: Graph, rewriter: Rewriter) -> None:
-    grids: dict[Value | None, Op] = {}
-    for op in graph.ops():
-        if is_qdq(op, "DequantizeLinear"):
-            if _is_per_tensor(op):
-                grids[graph.op_outputs(op)[0]] = op
+    grids: dict[Value, Op] = {}
+    captures = Captures(rewriter)
+    for op in [op for graph in model.graphs() for op in graph.ops()]:
+        if is_qdq(op, "DequantizeLinear") and _is_per_tensor(op):
+            grids.update((result, op) for result in op.graph.op_outputs(op) if result is not None)
+        if not op.is_type(*_PASSED, *_REPLACED):
             continue
-        grid = grids.get(graph.op_inputs(op)[0]) if op.is_type(*_PASSED, *_REPLACED) else None
-        for value in graph.op_outputs(op) if grid is not None else ():
-            assert grid is not None
-            if value is None or not value.is_float:
+        moved = op.graph.op_inputs(op)[0]
+        grid = grids.get(moved.original) if moved is not None else None
+        for value in op.graph.op_outputs(op) if grid is not None else ():
+            if value is None or grid is None or not value.is_float:
                 continue
-            if graph.capturing(value):
-                value = _round(rewriter, value, grid)
+            if op.graph.capturing(value):
+                value = _round(rewriter, captures, value, grid)
             grids[value] = grid
 
 
@@ -57,21 +55,20 @@ def _is_per_tensor(op: Op) -> bool:
     return codes is not None and codes.type.elem_type not in no_codes and data is not None and data.size == 1
 
 
-def _round(rewriter: Rewriter, value: Value, grid: Op) -> Value:
+def _round(rewriter: Rewriter, captures: Captures, value: Value, grid: Op) -> Value:
     """``value`` rounded to the grid of a DequantizeLinear, which all its readers now read."""
     graph = value.graph
-    source, scale, zero_point = (*graph.op_inputs(grid), None)[:3]
-    assert source is not None
+    source, *given = (parameter for parameter in grid.graph.op_inputs(grid) if parameter is not None)
     kind = source.type.elem_type
-    if zero_point is None:
+    parameters = [captures.into(graph, parameter.original) for parameter in given]
+    if len(parameters) == 1:
         zero = TensorRef.from_array(np.zeros(()), kind)
-        zero_point = rewriter.add_constant(graph, zero, f"{value.name}_zero_point")
+        parameters.append(rewriter.add_constant(graph, zero, f"{value.name}_zero_point"))
     readers = set(graph.uses(value))
     name, shape = value.name, value.type.shape
     codes = rewriter.add_value(graph, f"{name}_QuantizeLinear_Output", ValueType(kind, shape))
     rounded = rewriter.add_value(graph, f"{name}_DequantizeLinear_Output", value.type)
-    for op_type, given, made in (("QuantizeLinear", value, codes), ("DequantizeLinear", codes, rounded)):
-        inputs = (given, scale, zero_point)
-        rewriter.add_op(graph, op_type, inputs, [made], {}, grid.domain, f"{name}_{op_type}")
+    for op_type, read, made in (("QuantizeLinear", value, codes), ("DequantizeLinear", codes, rounded)):
+        rewriter.add_op(graph, op_type, (read, *parameters), [made], {}, grid.domain, f"{name}_{op_type}")
     rewriter.replace_uses(value, rounded, where=readers.__contains__, outputs=False)
     return rounded
