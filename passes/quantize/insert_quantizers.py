@@ -23,8 +23,14 @@ from ..framework.context import PassContext
 from ..framework.target import Target
 from ..framework.target_rules import FormatRule
 from .calibration.bias import BIAS
+from .placement.logarithms import before_logarithms
 from .placement.reasons import Reasons
 from .placement.units import Reason, Unit, UnitMap
+
+_SPECTRUM = Reason(
+    "only a logarithm sees its result, and tells apart numbers that are one on a grid",
+    suggestion="the option spectra=integer of 'insert-quantizers' quantizes it all the same",
+)
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,9 @@ class InsertQuantizers(Pass):
     quantized only where an integer op reads it, so that float readers keep the float numbers. A value inside
     a region is never quantized; an inner tensor that is also a graph output is outside every region. For
     every float tensor that stays unquantized the reason is recorded.
+
+    A spectrum whose logarithm the model takes stays float where that logarithm runs in float: it tells apart
+    numbers that are far smaller than a step of a grid over the loudest.
 
     The bodies of If, Loop and Scan are treated like the main graph. What a body captures, takes in or gives
     back is read by whoever reads it there.
@@ -53,6 +62,9 @@ class InsertQuantizers(Pass):
     )
     skip_ops: tuple[str, ...] = option((), "op types to leave in float")
     skip_nodes: tuple[str, ...] = option((), "names of ops to leave in float")
+    spectra: Literal["float", "integer"] = option(
+        "float", "what is computed in front of a logarithm that runs in float, and seen by nothing else"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -135,7 +147,7 @@ class _Placement:
         self.target = target
         self.activation = _spec(target.activation, options.activation)
         saturates = has_limits(self.activation.format)
-        self.units = UnitMap(model, target, _left_float(model, options), saturates)
+        self.units = UnitMap(model, target, _left_float(model, target, options), saturates)
         self.scopes = self.units.scopes
         self.weight = _spec(target.weight, options.weight)
         self.has_biases = target.quantize_bias if options.bias is None else options.bias == "int32"
@@ -258,9 +270,11 @@ def _spec(rule: FormatRule, format: str | None) -> QuantSpec:
     return QuantSpec(chosen, symmetric=symmetric, narrow=rule.narrow and symmetric)
 
 
-def _left_float(model: Model, options: InsertQuantizers) -> dict[Op, Reason]:
-    """The ops that the options leave in float, with the reason."""
+def _left_float(model: Model, target: Target, options: InsertQuantizers) -> dict[Op, Reason]:
+    """The ops that stay in float whatever the target has kernels for, with the reason."""
     found: dict[Op, Reason] = {}
+    if options.spectra == "float" and target.rule_for("Log").runs == "float":
+        found = dict.fromkeys(before_logarithms(model.graph), _SPECTRUM)
     ops = [op for graph in model.graph.walk() for op in graph.ops()]
     for field, kind in (("skip_ops", "op_type"), ("skip_nodes", "name")):
         chosen = getattr(options, field)
