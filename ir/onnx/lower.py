@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from typing import NamedTuple
 
@@ -123,6 +123,19 @@ def _lower_graph(graph: Graph, proto: GraphProto) -> None:
         found = zip(declared(values, known), values, strict=True)
         infos.extend(info if fits(info, value) else declare(value) for info, value in found)
     proto.value_info.extend(kept_declarations(graph, origin))
+    proto.value_info.extend(_new_declarations(graph))
+
+
+def _new_declarations(graph: Graph) -> Iterator[ValueInfoProto]:
+    """The declarations of scalars that new ops of other domains make: ONNX Runtime cannot infer them.
+
+    It shows a custom op a scalar and a tensor of unknown rank alike.
+    """
+    for op in graph.ops():
+        if op.proto is None and op.domain:
+            for value in graph.op_outputs(op):
+                if value is not None and value.type.shape == () and not graph.is_output(value):
+                    yield declare(value)
 
 
 def kept_declarations(graph: Graph, origin: GraphProto) -> list[ValueInfoProto]:

@@ -15,6 +15,8 @@
 // Shapes are in the memory of the host, and data where the device has its memory.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -172,8 +174,9 @@ struct FakeQuantizeKernel {
   }
 };
 
-// Tells the shape of Y, which the optimizer needs. An input of unknown rank looks like a scalar here, and an
-// unnamed unknown dimension like -1, so that nothing is said of those.
+// Tells the shape of Y, which the optimizer needs, and Scan of what its body gives back. An input of unknown rank
+// looks like a scalar here, so that nothing is said of those. A dimension must have a number or a name; unknown ones
+// that have none get a name that no other has, as nothing is known to be equal to them.
 inline void infer_same_shape(const ort::Api& api, ort::ShapeContext* context) {
   ort::TensorInfo* info = nullptr;  // belongs to the context
   check(api, api.ShapeInferContext_GetInputTypeShape(context, 0, &info));
@@ -184,8 +187,14 @@ inline void infer_same_shape(const ort::Api& api, ort::ShapeContext* context) {
   std::vector<const char*> names(rank);
   check(api, api.GetDimensions(info, dims.data(), rank));
   check(api, api.GetSymbolicDimensions(info, names.data(), rank));
+  static std::atomic<std::uint64_t> count{0};
+  std::vector<std::string> made(rank);
   for (std::size_t i = 0; i < rank; ++i)
-    if (dims[i] < 0 && names[i][0] == '\0') return;
+    if (dims[i] < 0 && names[i][0] == '\0') {
+      made[i] = "qc.unknown." + std::to_string(count++);
+      names[i] = made[i].c_str();
+    }
+  check(api, api.SetSymbolicDimensions(info, names.data(), rank));
   check(api, api.ShapeInferContext_SetOutputTypeShape(context, 0, info));
 }
 

@@ -95,7 +95,8 @@ struct Api {
   Unused unused_269;
   Status* (*ShapeInferContext_SetOutputTypeShape)(const ShapeContext* context, std::size_t index,
                                                   const TensorInfo* info);
-  Unused unused_271[3];
+  Status* (*SetSymbolicDimensions)(TensorInfo* info, const char** names, std::size_t count);
+  Unused unused_272[2];
   Status* (*KernelContext_ParallelFor)(const KernelContext* context, void (*task)(void* data, std::size_t index),
                                        std::size_t count, std::size_t batches, void* data);
 };
@@ -168,6 +169,7 @@ QC_ORT_POSITION(KernelInfoGetAttributeArray_int64, 163);
 QC_ORT_POSITION(KernelContext_GetGPUComputeStream, 193);
 QC_ORT_POSITION(ShapeInferContext_GetInputTypeShape, 268);
 QC_ORT_POSITION(ShapeInferContext_SetOutputTypeShape, 270);
+QC_ORT_POSITION(SetSymbolicDimensions, 271);
 QC_ORT_POSITION(KernelContext_ParallelFor, 274);
 #undef QC_ORT_POSITION
 

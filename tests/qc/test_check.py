@@ -63,7 +63,7 @@ def quantized(qc) -> str:
 def test_check_shows_kernels_costs_and_shares(qc, quantized: str) -> None:
     result = qc("check", quantized, "--runs", "2", "--json", "check.json", "--fail-below", "95%")
     assert (result.code, result.made) == (0, ["check.json"])
-    assert "16 of 16 ops, 100.0% of the operations" in result.out
+    assert "15 of 15 ops, 100.0% of the operations" in result.out
     assert "QLinearConv" in result.out and "10 of 10" in result.out
     assert "QLinearGlobalAveragePool\n" in result.out, "whole on a terminal of 80 columns"
     document = json.loads(Path("check.json").read_text())
@@ -214,12 +214,13 @@ def test_numbers_that_onnx_runtime_gets_wrong_are_an_error(qc) -> None:
     )
     onnx.save(model, "wrong.onnx")
     result = qc("check", "wrong.onnx")
-    assert result.code == 5
-    assert "MatMul of 'r' gives wrong numbers: the scales of 'w' are along axis 0" in result.err
     plain = qc_package.runtime.open_session(model, optimize=False)
     fast = qc_package.runtime.open_session(model)
     feed = {"x": np.full((3, 2), 2, np.float32)}
-    assert not np.allclose(plain.run(None, feed)[0], fast.run(None, feed)[0])
+    is_wrong = not np.allclose(plain.run(None, feed)[0], fast.run(None, feed)[0])  # before ONNX Runtime 1.32
+    assert result.code == (5 if is_wrong else 0)
+    said = "MatMul of 'r' gives wrong numbers: the scales of 'w' are along axis 0"
+    assert (said in result.err) == is_wrong
 
 
 def test_a_recurrent_op_in_float_is_work_in_float(qc) -> None:

@@ -157,4 +157,7 @@ def test_a_constant_beyond_float16_stays_float() -> None:
 def test_a_model_of_16_bit_floats_says_why_nothing_is_quantized(target: str) -> None:
     text = "g (float16[3, 4] x) => (float16[3, 5] y) <float16[4, 5] w> { y = MatMul(x, w) }"
     with pytest.raises(qc.CoverageError, match="16-bit floats; qc quantizes float32"):
-        qc.compile(parse(text), data=[{"x": normal(3, 4).astype(np.float16)}], target=target, threads=1)
+        feeds = [{"x": normal(3, 4).astype(np.float16)}]
+        qc.compile(
+            parse(text), "insert-quantizers,calibrate,insert-qdq", data=feeds, target=target, threads=1
+        )

@@ -210,7 +210,8 @@ def test_a_pool_of_an_old_opset_has_no_integer_kernel() -> None:
 def test_scales_along_another_axis_give_wrong_numbers(nodes: str, image: bool, said: str) -> None:
     op = executed(f"{READ}  {nodes}  {WRITE}", image)
     wrong = misread(op.node)
-    assert op.integer and wrong is not None and said in wrong.text
+    assert wrong is not None and said in wrong.text
+    assert op.integer or not image  # since ONNX Runtime 1.32 such a MatMul stays float, as it should
     assert misread(executed(f"{MATMUL}  r = MatMul(d, w)  {WRITE}", False).node) is None
 
 

@@ -114,8 +114,8 @@ def test_an_older_runtime_is_refused_in_one_sentence(base: ApiBase) -> None:
     [
         ([2, 3], [2, 3]),
         (["batch", 3], ["batch", 3]),
-        ([None, 3], None),  # ONNX Runtime does not tell an unnamed dimension from a negative one
-        (None, None),  # nor an unknown rank from a scalar
+        ([None, 3], ["qc.unknown.", 3]),  # a dimension has to have a number or a name
+        (None, None),  # ONNX Runtime does not tell an unknown rank from a scalar
     ],
 )
 def test_the_shape_of_a_quantized_tensor_is_inferred(shape: Any, inferred: Any) -> None:
@@ -140,7 +140,10 @@ def test_the_shape_of_a_quantized_tensor_is_inferred(shape: Any, inferred: Any) 
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    assert (session.get_outputs()[0].shape or None) == inferred
+    found = [
+        one.rstrip("0123456789") if isinstance(one, str) else one for one in session.get_outputs()[0].shape
+    ]
+    assert (found or None) == inferred
 
 
 @pytest.mark.skipif(
