@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from onnx import GraphProto, TensorProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 
 from ..graph import Value
 from ..model import Model
@@ -40,6 +40,21 @@ def in_stored_types(model: Model) -> Iterator[None]:
         for value, elem_type in _declared_types(model)[1].items():  # a constant may have been replaced
             _cast_to_give(rewriter, value, elem_type)
         yield
+
+
+def computed_names(model: Model, lowered: ModelProto) -> dict[str, str]:
+    """The tensors of a lowered model that hold its interface in the types that the graph computes in.
+
+    By the names of the inputs and outputs that the model declares with another type; no others are listed.
+    """
+    given, made = ({value.name for value in values} for values in _declared_types(model))
+    found: dict[str, str] = {}
+    for node in lowered.graph.node:
+        if node.op_type == "Cast" and node.input[0] in given:
+            found[node.input[0]] = node.output[0]
+        if node.op_type == "Cast" and node.output[0] in made:
+            found[node.output[0]] = node.input[0]
+    return found
 
 
 def fits(info: ValueInfoProto, value: Value) -> bool:

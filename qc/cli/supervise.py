@@ -74,7 +74,8 @@ def _exit_code(code: int) -> int:
         return code
     ended = signal.Signals(-code)
     if ended.name not in _CRASHES:
-        signal.signal(ended, signal.SIG_DFL)
+        with suppress(OSError):  # SIGKILL cannot be handled, and needs no reset
+            signal.signal(ended, signal.SIG_DFL)
         os.kill(os.getpid(), ended)
     from qc.ir.errors import ModelError, VerificationError
 

@@ -12,6 +12,7 @@ from qc.ir.errors import UsageError
 from qc.ir.facts.op_traits import is_grid_preserving
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
+from qc.ir.onnx.stored_types import computed_names
 from qc.ir.quant import arithmetic
 from qc.ir.quant.arithmetic import Rounding
 from qc.ir.quant.spec import Quantizer
@@ -89,6 +90,7 @@ def find_places(ir: Model, model: ModelProto, simulation: SimulatedTensors) -> t
         UsageError: a quantizer has no numbers.
     """
     nodes = {name: node for node in model.graph.node for name in node.output}
+    exact, rounded = (computed_names(ir, one) for one in (model, simulation.model))
     order = {name: place for place, name in enumerate(nodes)}
     copies = _Copies(model, nodes, simulation.rounding)
     places: dict[tuple[Value, Quantizer, Op | None], Place] = {}
@@ -99,14 +101,16 @@ def find_places(ir: Model, model: ModelProto, simulation: SimulatedTensors) -> t
         if value.graph is not ir.graph:
             outside[value.original] = None
         elif value.const is None and not _is_carried(ir, value, quantizer):
-            simulated = simulation.after(value.name, quantizer.id)
-            producer = ir.graph.producer(value)
-            places[value, quantizer, None] = Place(value, quantizer, producer, value.name, None, simulated)
+            simulated = simulation.after(rounded.get(value.name, value.name), quantizer.id)
+            producer, name = ir.graph.producer(value), exact.get(value.name, value.name)
+            places[value, quantizer, None] = Place(value, quantizer, producer, name, None, simulated)
         elif value.const is not None:
             for op, port in _readers(site):
-                result = _first_output(op)
+                output = _first_output(op)
+                result = exact.get(output, output)
                 if result in nodes and (value, quantizer, op) not in places:
-                    copy, simulated = copies.add(value, quantizer, result, port), simulation.before(result)
+                    copy = copies.add(value, quantizer, result, port)
+                    simulated = simulation.before(rounded.get(output, output))
                     places[value, quantizer, op] = Place(value, quantizer, op, result, copy, simulated)
     found = sorted(places.values(), key=lambda one: (order.get(one.reference, -1), one.isolated is None))
     return found, len(outside)

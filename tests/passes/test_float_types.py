@@ -62,7 +62,7 @@ def relative_error(exact: np.ndarray, found: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("elem_type", OTHERS.values(), ids=list(OTHERS))
-@pytest.mark.parametrize("pipeline", ["w8a8", "fp16", "quantsim"])
+@pytest.mark.parametrize("pipeline", ["w8a8", "w4a8", "fp16", "quantsim"])
 def test_compiles_like_the_float32_model(elem_type: int, pipeline: str) -> None:
     model = in_type(parse(CLASSIFIER), elem_type)
     feeds = random_feeds(model, 4)
@@ -77,7 +77,7 @@ def test_compiles_like_the_float32_model(elem_type: int, pipeline: str) -> None:
         assert element_types(result) == [elem_type, elem_type]
         (found,) = run_model(result, feeds[0], optimize=True).values()
         (exact,) = run_model(parse(CLASSIFIER), wide[0]).values()
-        assert relative_error(exact, found) < 0.05
+        assert relative_error(exact, found) < (0.15 if pipeline == "w4a8" else 0.05)
 
 
 @settings(max_examples=10, deadline=None)

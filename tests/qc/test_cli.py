@@ -207,6 +207,7 @@ def test_help_explains_every_pass(qc, name: str) -> None:
     assert (result.code, result.err) == (0, "")
     assert result.out.startswith(f"{name}\n")
     assert "``" not in result.out
+    assert result.out.count("\nneeds  calibration data") <= 1
 
 
 def test_help_explains_the_rest(qc) -> None:

@@ -9,8 +9,9 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from onnx import ModelProto, numpy_helper
+from onnx import ModelProto, TensorProto, numpy_helper
 from rich.console import Console, RenderableType
+from support.float_types import in_type
 from support.models import parse, random_feeds
 from support.pipelines import run_model
 
@@ -98,6 +99,18 @@ def test_cumulative_errors_are_those_of_the_simulation() -> None:
         reference = {"w1": "a", "w2": "c"}.get(tensor, tensor)
         expected = sqnr(over_feeds(compiled.float_model, reference), over_feeds(simulation, place))
         assert layers[tensor].cumulative_db == pytest.approx(expected, rel=1e-4)
+
+
+def test_an_interface_in_float16_is_looked_at_in_float32() -> None:
+    model = in_type(NETWORK, TensorProto.FLOAT16)
+    feeds = random_feeds(model, 3)
+    compiled = qc.compile(model, "w8a8", data=feeds)
+    found = layer_errors(compiled, load_data(feeds, model_inputs(model)), threads=1).layers
+    assert {layer.tensor for layer in found} == {
+        layer.tensor for layer in errors_of(compiled_network()).layers
+    }
+    (given,) = (layer for layer in found if layer.tensor == "x")
+    assert given.cumulative_db == pytest.approx(given.isolated_db)
 
 
 def test_layers_come_in_the_order_of_the_graph_or_worst_first() -> None:

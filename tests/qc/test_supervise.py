@@ -98,6 +98,14 @@ def test_both_processes_end_by_a_signal(number: signal.Signals) -> None:
     assert process.stdout.read() == ""  # who else could write has ended
 
 
+def test_what_ends_the_command_ends_both() -> None:
+    """Such as the system, which kills what takes the most memory."""
+    process = started("print(__import__('os').getpid(), flush=True); time.sleep(60)")
+    assert process.stdout is not None
+    os.kill(int(process.stdout.readline()), signal.SIGKILL)
+    assert process.wait(30) == -signal.SIGKILL
+
+
 def test_an_interrupt_of_both_processes_is_one() -> None:
     process = started("\n    ".join(["try: time.sleep(60)", "except KeyboardInterrupt: time.sleep(1)"]))
     os.killpg(process.pid, signal.SIGINT)

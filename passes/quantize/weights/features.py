@@ -11,6 +11,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from qc.ir.executor import Executor, Feed
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
+from qc.ir.onnx.stored_types import computed_names
 
 from ...lower.rounding.simulation import simulated
 from ..layers.layer import Layer
@@ -52,10 +53,11 @@ class SideBySide:
             feeds: what both read, for all layers; at least one.
         """
         self._executor = executor
-        self._float = executor.segments(lower(model), feeds, base_dir=model.base_dir)
-        self._sources = {layer: layer.data.name for layer in layers}
+        exact = lower(model)
+        self._float = executor.segments(exact, feeds, base_dir=model.base_dir)
+        self._sources = _data_names(model, exact, layers)
         with simulated(model) as simulation:
-            self._data = {layer: layer.data.name for layer in layers}
+            self._data = _data_names(model, simulation, layers)
             self._weights = {layer: layer.weight.constant.name for layer in layers}
             self._biases = {
                 layer: layer.bias.constant.name for layer in layers if layer.bias and layer.bias.value
@@ -86,6 +88,12 @@ class SideBySide:
         if layer in self._biases:
             assert layer.bias is not None
             self._simulation.replace(self._biases[layer], layer.bias.rounded(layer.bias.array))
+
+
+def _data_names(model: Model, lowered: ModelProto, layers: Sequence[Layer]) -> dict[Layer, str]:
+    """The tensor that each layer reads in a lowered model."""
+    computed = computed_names(model, lowered)
+    return {layer: computed.get(layer.data.name, layer.data.name) for layer in layers}
 
 
 def _chosen(layer: Layer, arrays: Sequence[np.ndarray], features: int) -> range:

@@ -69,7 +69,7 @@ def _show_pass(console: ReportConsole, description: PassDescription) -> None:
     for need in description.needs:
         if need != "executor":
             facts.append(("needs", ": ".join(NEEDS[need])))
-        elif description.stage is Stage.ANNOTATE:  # what it runs the model on
+        elif description.stage is Stage.ANNOTATE and "data" not in description.needs:  # it runs the model
             facts.append(("needs", f"{': '.join(NEEDS['data'])}; not if only weights are quantized"))
     console.show(facts_grid(facts))
     _show_options(console, description, f"{description.name}{{%s}}")
