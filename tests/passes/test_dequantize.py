@@ -308,6 +308,20 @@ def test_what_is_not_known_stays() -> None:
     assert ir.action_count == again
 
 
+def test_codes_that_are_read_with_another_zero_point_stay() -> None:
+    model = parse(
+        """
+        network (float[4] x) => (float[4] y) <float scale = {0.1}, uint8 zero = {7}, uint8 other = {9}>
+        {
+            codes = QuantizeLinear(x, scale, zero)
+            y = DequantizeLinear(codes, scale, other)
+        }
+        """
+    )
+    ir, _, _ = apply("dequantize", model)
+    assert [op.op_type for op in ir.graph.ops()] == ["QuantizeLinear", "DequantizeLinear"]
+
+
 def test_bodies_read_codes_from_outside() -> None:
     model = parse(
         """

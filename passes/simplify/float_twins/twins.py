@@ -34,14 +34,18 @@ class Grid(NamedTuple):
 
     def equals(self, other: Grid) -> bool:
         """Whether both are the same numbers, computed or constant."""
-        if self.scale.original is other.scale.original:
-            return True
-        a, b = numbers(self.scale), numbers(other.scale)
-        if a is None or b is None or not np.array_equal(a.ravel(), b.ravel()):
-            return False
-        zeros = (numbers(grid.zero_point) if grid.zero_point is not None else None for grid in (self, other))
-        first, second = (np.zeros(1) if zero is None else zero.ravel() for zero in zeros)
-        return bool((first.astype(np.int64) == second.astype(np.int64)).all())
+        return _same(self.scale, other.scale) and _same(self.zero_point, other.zero_point)
+
+
+def _same(one: Value | None, other: Value | None) -> bool:
+    """Whether two parameters of grids hold the same numbers; what is left out is 0."""
+    if one is not None and other is not None and one.original is other.original:
+        return True
+    a, b = (np.zeros(1) if value is None else numbers(value) for value in (one, other))
+    if a is None or b is None:
+        return False
+    a, b = a.ravel().astype(np.float64), b.ravel().astype(np.float64)
+    return (a.size == b.size or 1 in (a.size, b.size)) and bool((a == b).all())
 
 
 class FloatTwins:
