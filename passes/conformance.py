@@ -11,7 +11,7 @@ from qc.ir.facts.op_traits import channel_axis, joins_grids, weight_port
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.quant.arithmetic import codes_of
-from qc.ir.quant.formats import IntFormat, parse_format
+from qc.ir.quant.formats import FloatFormat, Format, IntFormat, parse_format
 from qc.ir.quant.ranges import encoding_of_range
 from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, PerTensor, Quantizer
 
@@ -129,10 +129,14 @@ class _Conformance:
 
     def _has_weight_only(self, op: Op) -> bool:
         """Whether the weight of an op is in a format for float data."""
+        held = self._weight_format(op)
+        return held is not None and self._target.weight.is_weight_only(held)
+
+    def _weight_format(self, op: Op) -> Format | None:
         port = weight_port(op)
         weight = op.graph.op_inputs(op)[port] if port is not None else None
         held = self._quant.of_use(weight, op, port) if weight is not None and port is not None else None
-        return held is not None and self._target.weight.is_weight_only(held.spec.format)
+        return held.spec.format if held is not None else None
 
     def _bias(self, op: Op, value: Value, quantizer: Quantizer | None) -> Iterator[Violation]:
         wanted = self._target.quantize_bias
@@ -140,9 +144,15 @@ class _Conformance:
             yield Violation(op, "float bias", f"its bias '{value.name}' is not quantized to int32")
         elif quantizer is not None and not wanted:
             yield Violation(op, "quantized bias", f"its bias '{value.name}' is quantized; it must be float")
-        elif quantizer is not None and quantizer.spec.format != IntFormat(32, signed=True):
+        elif quantizer is not None and quantizer.spec.format not in self._formats_of_bias(op):
             text = f"its bias '{value.name}' is {quantizer.spec.format}, not int32"
             yield Violation(op, "type", text)
+
+    def _formats_of_bias(self, op: Op) -> tuple[Format, ...]:
+        """What accumulators have, and beside a weight of floats that of the weight."""
+        of_weight = self._weight_format(op)
+        accumulator = IntFormat(32, signed=True)
+        return (accumulator, of_weight) if isinstance(of_weight, FloatFormat) else (accumulator,)
 
     def _weight(self, op: Op, value: Value, quantizer: Quantizer) -> Iterator[Violation]:
         rule = self._target.weight

@@ -283,6 +283,11 @@ def test_a_format_that_the_target_lacks_is_noted(target: str, options: str, said
     assert all(note.startswith(str(said)) for note in context.notes)
 
 
+def test_a_bias_may_have_the_floats_of_its_weight() -> None:
+    model = parse(CONV_NET)
+    assert qc.compile(model, "fp16", data=random_feeds(model, 1), threads=1).notes == []
+
+
 def test_a_mask_of_infinity_is_the_reason_to_stay_float() -> None:
     text = """g (float[2, 4] x, bool[2, 4] m) => (float[2, 4] y) <float[4, 4] w, float far = {-1}> {
         s = MatMul(x, w)  c = Where(m, s, far)  y = Softmax(c)

@@ -80,6 +80,17 @@ def test_compiles_like_the_float32_model(elem_type: int, pipeline: str) -> None:
         assert relative_error(exact, found) < (0.15 if pipeline == "w4a8" else 0.05)
 
 
+@pytest.mark.parametrize("algorithm", ["round-weights", "correct-bias"])
+def test_biases_that_stay_float_can_change(algorithm: str) -> None:
+    """OpenVINO has float biases, which are stored in 16 bits as long as nothing changes them."""
+    model = in_type(parse(CLASSIFIER), F16)
+    steps = f"convert-to-float32,insert-quantizers,annotate-per-channel,calibrate,{algorithm},insert-qdq"
+    feeds = random_feeds(model, 4)
+    result = qc.compile(model, steps, data=feeds, target="openvino", threads=1).model
+    (found,), (exact,) = (run_model(one, feeds[0], optimize=True).values() for one in (result, model))
+    assert relative_error(exact, found) < 0.05
+
+
 @settings(max_examples=10, deadline=None)
 @given(float_models(), st.sampled_from(list(OTHERS.values())))
 def test_a_converted_model_computes_in_float32(model: ModelProto, elem_type: int) -> None:

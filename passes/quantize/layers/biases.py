@@ -20,13 +20,16 @@ def biases(layers: Iterable[Layer]) -> Iterator[tuple[Layer, Constant]]:
 
 
 def make_own_biases(model: Model, layers: Iterable[Layer], target: Target | None) -> None:
-    """Gives layers that have none a bias of zeros, on a grid if others have one, and copies shared ones."""
+    """Gives layers that have none a bias of zeros, on a grid if others have one, and copies shared ones.
+
+    All are stored in the type that they are read in.
+    """
     found = list(biases(layers))
     grids = [bias.quantizer for _, bias in found if bias.value is not None]
     is_quantized = any(grids) if grids else target is not None and target.quantize_bias
     rewriter = Rewriter(model)
     for layer, bias in found:
-        if bias.is_own:
+        if bias.is_own and not bias.is_converted:
             continue
         is_new = bias.value is None
         with rewriter.action("a bias of its own", layer.op):

@@ -49,6 +49,11 @@ class Constant:
         return len(read.graph.uses(read)) == 1
 
     @property
+    def is_converted(self) -> bool:
+        """Whether the numbers are stored in another type than the op reads them in."""
+        return self.value is not None and self.value.const is not None and self.value.const.is_converted
+
+    @property
     def array(self) -> np.ndarray:
         """The numbers; there must be some."""
         assert self.value is not None and self.value.const is not None
