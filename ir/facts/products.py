@@ -44,15 +44,19 @@ def multiplications(op_type: str, domain: str, shapes: Shapes) -> int | None:
     return cost(shapes) if cost is not None else None
 
 
+# The limit that exporters give a loop with a condition alone is this one, or that of 64 bits.
+_NO_LIMIT = 2**31 - 1
+
+
 def trips(op_type: str, limit: int | None, scanned: Shape | None, axis: int = 0) -> int:
     """How often an op runs its body; 1 for an If, and where data decides when a loop ends.
 
     Args:
-        limit: the number of iterations of a Loop, if that is a constant.
+        limit: the most iterations of a Loop, if that is a constant.
         scanned: the shape of what a Scan goes over, along ``axis``.
     """
     if op_type == "Loop" and limit is not None:
-        return max(limit, 1)
+        return max(limit, 1) if limit < _NO_LIMIT else 1
     return max(scanned[axis], 1) if op_type == "Scan" and scanned else 1
 
 
