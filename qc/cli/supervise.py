@@ -15,7 +15,7 @@ from qc.ir.base import underway
 
 _CRASHES = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP")
 _FORWARDED = ("SIGHUP", "SIGINT", "SIGTERM")
-_SAME_INTERRUPT = 0.5  # seconds; a terminal interrupts both processes, and the first one forwards it
+_SAME_INTERRUPT = 2.0  # seconds; a terminal interrupts both processes, and the first one forwards it
 
 
 def supervised(run: Callable[[], int]) -> int:
