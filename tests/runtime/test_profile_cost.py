@@ -86,8 +86,8 @@ def test_operations(node: str, number: int | None) -> None:
         f"""g (float[N, 4, 5, 5] x, float[6, 3] a, float[6, 8] b) => (float y)
         <float[6, 2, 3, 3] c, float[4, 3, 2, 2] t, float[5, 7] m, float s = {{0.5}}, int8 z = {{0}},
          float[1, 12, 5] lw, float[1, 12, 3] lr, int8[1, 5, 12] qw, int8[1, 3, 12] qr, float[1, 12] ws,
-         int8[1, 12] zp, float[6, 4, 3, 3] c2, float[1, 18, 3, 3] o, int64 trips = {{3}}, int64 endless = {{9223372036854775807}},
-         float[5, 5] e>
+         int8[1, 12] zp, float[6, 4, 3, 3] c2, float[1, 18, 3, 3] o, int64 trips = {{3}},
+         int64 endless = {{9223372036854775807}}, float[5, 5] e>
         {{ {node} }}"""
     )
     model.graph.output[0].type.tensor_type.ClearField("shape")
