@@ -25,6 +25,7 @@ from ..framework.base import Pass, Stage, option
 from ..framework.context import Artifact, PassContext
 from .qdq.dequantize_outside import dequantize_outside
 from .qdq.fit_kernels import fit_kernels
+from .qdq.keep_float import keep_float
 from .qdq.newer_opset import in_opset
 from .qdq.round_captures import round_captures
 from .rounding.rewire import numbers, rewire
@@ -50,6 +51,10 @@ class InsertQdq(Pass):
     kernels for it, a large LSTM or GRU multiplies the codes of its weights with its data, which is quantized
     as it comes, the GRU as a Scan, which ``import-qdq`` leaves; other recurrent ops have their weights
     dequantized once, when ONNX Runtime loads the model.
+
+    ONNX Runtime quantizes float weights, and float biases, between quantized data by itself, which may ruin
+    the result: a LeakyRelu of slope 1 behind such a convolution or product keeps it float, and ``import-qdq``
+    takes it away.
 
     What an op only moves to where a body of If, Loop or Scan captures it is rounded to its grid once more, as
     ONNX Runtime cannot open such a model otherwise. Codes and zero points that are equal within a graph are
@@ -80,6 +85,8 @@ class InsertQdq(Pass):
             if context.target is not None:
                 wanted = self.pad_channels, self.shift_weights, self.fit_recurrent
                 fit_kernels(model, rewriter, context.target, *wanted)
+            if context.target is None or context.target.provider:
+                keep_float(model, rewriter)
             round_captures(model, rewriter)
             dequantize_outside(model, rewriter)
             for graph in model.graph.walk():

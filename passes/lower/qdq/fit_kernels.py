@@ -10,6 +10,7 @@ from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
 
 from ...framework.target import Target
+from .keep_float import unkeep_float
 from .pad_channels import pad_channels, unpad_channels
 from .recurrent import fit_recurrent, unfit_recurrent
 from .shift_weights import shift_weights, unshift_weights
@@ -28,8 +29,9 @@ def fit_kernels(
 
 
 def unfit_kernels(model: Model) -> None:
-    """Undoes :func:`fit_kernels`, for whichever target it was done."""
+    """Undoes :func:`fit_kernels` and :func:`keep_float`, for whichever target it was done."""
     rewriter = Rewriter(model)
+    unkeep_float(model, rewriter)
     unshift_weights(model, rewriter)
     unpad_channels(model, rewriter)
     unfit_recurrent(model, rewriter)

@@ -1,0 +1,127 @@
+"""Keeps products by float weights in float where ONNX Runtime would quantize them by itself, and back.
+
+ONNX Runtime rounds a float weight of a Conv, ConvTranspose or Gemm to 8 bits with one scale for all channels
+if its data comes from a DequantizeLinear and its result goes to a QuantizeLinear (WeightBiasQuantization is
+its name there). Small channels of the weight are lost. A float bias beside a weight in codes becomes 32-bit
+integers, whether it fits into them or not. ONNX Runtime looks through Relu and Clip alone, so a LeakyRelu of
+slope 1 keeps it from that: it changes no number, and becomes part of the convolution or Gemm when the model
+is loaded.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qc.ir.facts.constants import constant_data
+from qc.ir.facts.op_traits import bias_port, is_grid_preserving
+from qc.ir.facts.qdq import is_qdq
+from qc.ir.graph import Op, Value
+from qc.ir.model import Model
+from qc.ir.rewriter import Rewriter
+
+from ...simplify.fold_constants import constant_ops
+
+# A MatMul becomes a Gemm with the Add behind it.
+_PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+# With constants, these become part of the product in front of them.
+_FOLDED = ("Add", "BatchNormalization", "Div", "Mul", "Sub")
+_LARGEST = np.iinfo(np.int32).max
+
+
+def keep_float(model: Model, rewriter: Rewriter) -> None:
+    """Puts a LeakyRelu of slope 1 behind products that ONNX Runtime would quantize by itself."""
+    for graph in list(model.graphs()):
+        for op in graph.ops():
+            if not op.is_type(*_PRODUCTS) or not _is_quantized_by_itself(op):
+                continue
+            result = _end_of_product(op)
+            if _is_rounded(result):
+                _put_behind(rewriter, result)
+
+
+def unkeep_float(model: Model, rewriter: Rewriter) -> None:
+    """Takes such LeakyRelu ops away again."""
+    for op in [op for graph in model.graphs() for op in graph.ops()]:
+        graph, (result, *_) = op.graph, op.graph.op_outputs(op)
+        source = graph.op_inputs(op)[0] if op.is_type("LeakyRelu") else None
+        producer = graph.producer(source) if source is not None else None
+        behind = producer is not None and producer.is_type(*_PRODUCTS, *_FOLDED)
+        if source is None or result is None or not behind or op.attribute("alpha", 0.01) != 1.0:
+            continue
+        with rewriter.action("unkeep float", op):
+            rewriter.replace_uses(result, source)
+            rewriter.erase_op(op)
+
+
+def _is_quantized_by_itself(op: Op) -> bool:
+    """Whether data comes in codes, and the weight is a float constant or the bias too large for integers."""
+    graph = op.graph
+    data, weight = graph.op_inputs(op)[:2]
+    dequantize = _dequantize_behind(data) if data is not None else None
+    if dequantize is None or weight is None:
+        return False
+    of_weight = graph.producer(weight)
+    if of_weight is None or not is_qdq(of_weight, "DequantizeLinear"):
+        return _is_constant(weight)
+    return _has_too_large_bias(op, dequantize, of_weight)
+
+
+def _dequantize_behind(value: Value) -> Op | None:
+    """The DequantizeLinear that makes a tensor, before ops that only move it."""
+    producer = value.graph.producer(value)
+    while producer is not None and is_grid_preserving(producer):
+        source = value.graph.op_inputs(producer)[0]
+        producer = value.graph.producer(source) if source is not None else None
+    return producer if producer is not None and is_qdq(producer, "DequantizeLinear") else None
+
+
+def _is_constant(value: Value) -> bool:
+    """Whether a tensor is computed from constants alone, which ONNX Runtime does when it loads the model."""
+    return constant_data(value) is not None or value.graph.producer(value) in constant_ops(value.graph)
+
+
+def _has_too_large_bias(op: Op, data: Op, weight: Op) -> bool:
+    port, graph = bias_port(op), op.graph
+    inputs = graph.op_inputs(op)
+    bias = graph.constant(inputs[port]) if port is not None and port < len(inputs) else None
+    of_data, of_weight = (graph.constant(graph.op_inputs(source)[1]) for source in (data, weight))
+    if bias is None or of_data is None or of_weight is None:
+        return False
+    scale = of_data.numpy().astype(np.float64) * of_weight.numpy()
+    if scale.size not in (1, bias.size):
+        return False
+    return bool(np.any(np.abs(bias.numpy().ravel()) > _LARGEST * scale.ravel()))
+
+
+def _end_of_product(op: Op) -> Value:
+    """The result of a product with what becomes part of it."""
+    graph = op.graph
+    (result, *_) = graph.op_outputs(op)
+    assert result is not None
+    while len(uses := graph.uses(result)) == 1 and uses[0].op.is_type(*_FOLDED):
+        reader = uses[0].op
+        others = [value for value in graph.op_inputs(reader) if value is not None and value is not result]
+        (behind, *_) = graph.op_outputs(reader)
+        if behind is None or not others or not all(map(_is_constant, others)):
+            break
+        result = behind
+    return result
+
+
+def _is_rounded(value: Value) -> bool:
+    """Whether a QuantizeLinear reads a tensor, be it behind an activation or ops that only move it."""
+    waiting, graph = [value], value.graph
+    while waiting:
+        for op, _ in graph.uses(waiting.pop()):
+            if is_qdq(op, "QuantizeLinear"):
+                return True
+            if op.is_type("Relu", "Clip") or is_grid_preserving(op):
+                waiting.extend(result for result in graph.op_outputs(op) if result is not None)
+    return False
+
+
+def _put_behind(rewriter: Rewriter, value: Value) -> None:
+    graph, readers = value.graph, set(value.graph.uses(value))
+    kept = rewriter.add_value(graph, f"{value.name}_kept", value.type)
+    rewriter.add_op(graph, "LeakyRelu", (value,), [kept], {"alpha": 1.0}, "", f"{value.name}_LeakyRelu")
+    rewriter.replace_uses(value, kept, where=readers.__contains__, outputs=False)
