@@ -91,11 +91,6 @@ class Problem:
         """What codes of some features stand for; float64."""
         return (codes - self.zero[..., features]) * self.scale[..., features]
 
-    def error(self, codes: np.ndarray) -> np.ndarray:
-        """What is to be least, for each output; float64, shape ``(groups, outputs)``."""
-        error = self.wanted - self.numbers(codes)
-        return np.einsum("goi,goi->go", error @ self.gram, error)
-
 
 def _damped(gram: np.ndarray) -> np.ndarray:
     mean = np.einsum("gii->g", gram) / gram.shape[-1]
