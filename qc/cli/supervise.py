@@ -14,7 +14,7 @@ from types import FrameType
 from qc.ir.base import underway
 
 _CRASHES = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP")
-_FORWARDED = ("SIGHUP", "SIGINT", "SIGTERM")
+_FORWARDED = tuple(getattr(signal, name) for name in ("SIGHUP", "SIGINT", "SIGTERM") if hasattr(signal, name))
 _SAME_INTERRUPT = 2.0  # seconds; a terminal interrupts both processes, and the first one forwards it
 
 
@@ -32,15 +32,18 @@ def supervised(run: Callable[[], int]) -> int:
         return run()
     underway.share()
     watched, kept_open = os.pipe()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)  # until both processes can handle them
     child = os.fork()
     if not child:
         os.close(kept_open)
-        threading.Thread(target=_end_with_parent, args=[watched], daemon=True).start()
         signal.signal(signal.SIGINT, _Interrupt())
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        threading.Thread(target=_end_with_parent, args=[watched], daemon=True).start()
         return run()
     os.close(watched)
-    for name in _FORWARDED:
-        signal.signal(getattr(signal, name), lambda number, _: _forward(child, number))
+    for number in _FORWARDED:
+        signal.signal(number, lambda number, _: _forward(child, number))
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
     _, status = os.waitpid(child, 0)
     return _exit_code(os.waitstatus_to_exitcode(status))
 

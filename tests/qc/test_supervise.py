@@ -32,8 +32,9 @@ FLOAT = (
 WAITING = """
 import sys, time
 from qc.cli.supervise import supervised
-def run():
+def ready():
     print("ready", flush=True)
+def run():
     {}
     return 7
 sys.exit(supervised(run))
@@ -89,7 +90,7 @@ def test_the_exit_code_is_that_of_the_command() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_both_processes_end_by_a_signal(number: signal.Signals) -> None:
-    process = started("print(__import__('os').getpid(), flush=True); time.sleep(60)")
+    process = started("ready(); print(__import__('os').getpid(), flush=True); time.sleep(60)")
     assert process.stdout is not None
     child = int(process.stdout.readline())
     assert child != process.pid
@@ -100,14 +101,16 @@ def test_both_processes_end_by_a_signal(number: signal.Signals) -> None:
 
 def test_what_ends_the_command_ends_both() -> None:
     """Such as the system, which kills what takes the most memory."""
-    process = started("print(__import__('os').getpid(), flush=True); time.sleep(60)")
+    process = started("ready(); print(__import__('os').getpid(), flush=True); time.sleep(60)")
     assert process.stdout is not None
     os.kill(int(process.stdout.readline()), signal.SIGKILL)
     assert process.wait(30) == -signal.SIGKILL
 
 
 def test_an_interrupt_of_both_processes_is_one() -> None:
-    process = started("\n    ".join(["try: time.sleep(60)", "except KeyboardInterrupt: time.sleep(1)"]))
+    process = started(
+        "\n    ".join(["try: ready(); time.sleep(60)", "except KeyboardInterrupt: time.sleep(1)"])
+    )
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(30) == 7
 
