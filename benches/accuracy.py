@@ -53,6 +53,15 @@ SAMPLING_ERROR = {
     "minilm": 0.02,
 }
 
+# Of all benches that score real models.
+models_option = click.option(
+    "--models",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=HERE.parent.parent / "shared" / "models",
+    envvar="QC_BENCH_MODELS",
+    help="The folder with score.py, data/ and models/.",
+)
+
 Feed = dict[str, np.ndarray]
 
 
@@ -197,13 +206,7 @@ def measure(name: str, task: Any, model: Path, cache: Cache) -> dict[str, float 
 
 @click.command(help=(__doc__ or "").partition("\n")[0])
 @click.argument("names", metavar="[TASK]...", nargs=-1)
-@click.option(
-    "--models",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=HERE.parent.parent / "shared" / "models",
-    envvar="QC_BENCH_MODELS",
-    help="The folder with score.py, data/ and models/.",
-)
+@models_option
 @click.option("--fresh", is_flag=True, help="Measure ONNX Runtime's columns anew.")
 def main(names: tuple[str, ...], models: Path, fresh: bool) -> None:
     """Prints one row per task."""

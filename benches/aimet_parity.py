@@ -27,7 +27,7 @@ from typing import Any
 import click
 import numpy as np
 import onnx
-from accuracy import HERE, load_tasks
+from accuracy import HERE, load_tasks, models_option
 from aimet_process import Aimet, Answer, Feed
 
 import qc
@@ -180,13 +180,7 @@ def _line(name: str, config: str, found: list[Difference], count: int) -> str:
 @click.command(help=(__doc__ or "").partition("\n")[0])
 @click.argument("names", metavar="[MODEL]...", nargs=-1)
 @click.option("--aimet-python", metavar="PYTHON", required=True, help="A Python that has AIMET.")
-@click.option(
-    "--models",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=HERE.parent.parent / "shared" / "models",
-    envvar="QC_BENCH_MODELS",
-    help="The folder with score.py, data/ and models/.",
-)
+@models_option
 @click.option("--config", "configs", multiple=True, default=CONFIGS, help="A configuration; may be repeated.")
 @click.option("-v", "--verbose", is_flag=True, help="List every difference.")
 def main(

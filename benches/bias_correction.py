@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 import onnx
-from accuracy import HERE, evaluate, load_tasks
+from accuracy import evaluate, load_tasks, models_option
 from rich.console import Console
 from rich.table import Table
 
@@ -35,13 +35,7 @@ def quantized(model: Path, task: Any, weight: str, granularity: str, correction:
 
 @click.command(help=(__doc__ or "").partition("\n")[0])
 @click.argument("names", metavar="[TASK]...", nargs=-1)
-@click.option(
-    "--models",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=HERE.parent.parent / "shared" / "models",
-    envvar="QC_BENCH_MODELS",
-    help="The folder with score.py, data/ and models/.",
-)
+@models_option
 def main(names: tuple[str, ...], models: Path) -> None:
     """Prints one row per task, width of weights and granularity."""
     tasks = load_tasks(models)

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import click
-from accuracy import HERE, evaluate, load_tasks
+from accuracy import evaluate, load_tasks, models_option
 from rich.console import Console
 from rich.table import Table
 
@@ -47,13 +47,7 @@ CALIBRATE = "calibrate{method=mse weights=mse}"
 @click.command(help=(__doc__ or "").partition("\n")[0])
 @click.argument("names", metavar="[TASK]...", nargs=-1)
 @click.option("--weights", default="int4", show_default=True, help="The format of weights.")
-@click.option(
-    "--models",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=HERE.parent.parent / "shared" / "models",
-    envvar="QC_BENCH_MODELS",
-    help="The folder with score.py, data/ and models/.",
-)
+@models_option
 def main(names: tuple[str, ...], weights: str, models: Path) -> None:
     """Prints one row per task."""
     tasks = load_tasks(models)
