@@ -46,6 +46,15 @@ qc::FloatTensor floats_of(const QcTensor& tensor, const char* type) {
   throw qc::InvalidArgument("Elements of type " + name + " are not supported: use float32, float16 or bfloat16.");
 }
 
+qc::QuantizerAttributes attributes_of(const QcQuantizer& quantizer) {
+  return qc::QuantizerAttributes(quantizer.granularity, quantizer.axis, quantizer.block_size, quantizer.rounding,
+                                 quantizer.format);
+}
+
+qc::Grid grid_of(const QcTensor& scale, const QcTensor& zero_point, const QcTensor& limits) {
+  return {tensor_of<float>(scale), tensor_of<std::int32_t>(zero_point), tensor_of<std::int32_t>(limits)};
+}
+
 template <class Action>
 int guarded(QcError* error, const Action& action) {
   try {
@@ -68,11 +77,8 @@ QC_EXPORT int qc_fake_quantize(const QcTensor* x, const char* type, const QcQuan
                                const QcTensor* scale, const QcTensor* zero_point, const QcTensor* limits, void* y,
                                QcError* error) {
   return guarded(error, [&] {
-    const qc::QuantizerAttributes attributes(quantizer->granularity, quantizer->axis, quantizer->block_size,
-                                             quantizer->rounding, quantizer->format);
-    const qc::Grid grid = {tensor_of<float>(*scale), tensor_of<std::int32_t>(*zero_point),
-                           tensor_of<std::int32_t>(*limits)};
-    qc::fake_quantize(attributes, floats_of(*x, type), grid, y, qc::run_in_sequence);
+    const qc::Grid grid = grid_of(*scale, *zero_point, *limits);
+    qc::fake_quantize(attributes_of(*quantizer), floats_of(*x, type), grid, y, qc::run_in_sequence);
   });
 }
 
@@ -81,11 +87,8 @@ QC_EXPORT int qc_squared_error(const QcTensor* x, const QcQuantizer* quantizer, 
                                const QcTensor* zero_point, const QcTensor* limits, float shift, float* errors,
                                QcError* error) {
   return guarded(error, [&] {
-    const qc::QuantizerAttributes attributes(quantizer->granularity, quantizer->axis, quantizer->block_size,
-                                             quantizer->rounding, quantizer->format);
-    const qc::Grid grid = {tensor_of<float>(*scale), tensor_of<std::int32_t>(*zero_point),
-                           tensor_of<std::int32_t>(*limits)};
-    qc::squared_error(attributes, tensor_of<float>(*x), grid, shift, errors);
+    const qc::Grid grid = grid_of(*scale, *zero_point, *limits);
+    qc::squared_error(attributes_of(*quantizer), tensor_of<float>(*x), grid, shift, errors);
   });
 }
 
