@@ -37,7 +37,7 @@ MAX_LINES = 400
 # The floors of the IR: each uses only those before it; "core" are the files in ir/ itself.
 IR_FLOORS = ["errors", "base", "quant", "core", "facts", "onnx", "text"]
 # The floors of the passes likewise; "core" are the files in passes/ itself.
-PASS_FLOORS = ["framework", "encodings", "simplify", "lower", "quantize", "core"]
+PASS_FLOORS = ["framework", "encodings", "simplify", "lower", "quantize", "optimize", "core"]
 # The floors of the front door: files and folders that stand side by side are one floor.
 FRONT_FLOORS = [
     {"options", "reading", "progress", "named_pipelines", "coverage", "checking"},

@@ -24,8 +24,8 @@ from qc.ir.rewriter import Rewriter
 from qc.ir.text import parse_model, print_model
 from qc.ir.verifier import verify
 from qc.layers import layer_errors
+from qc.passes.optimize.layers.layer import Layer
 from qc.passes.quantize.calibration.ranges import weight_encoding
-from qc.passes.quantize.layers.layer import Layer
 from qc.passes.quantize.placement.parameters import round_parameters
 from qc.runtime import expose_tensors
 

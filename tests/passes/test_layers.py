@@ -17,7 +17,7 @@ from qc.ir import lift
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
 from qc.ir.rewriter import Rewriter
-from qc.passes.quantize.layers.layer import Layer, layers_of
+from qc.passes.optimize.layers.layer import Layer, layers_of
 
 
 def model_of(

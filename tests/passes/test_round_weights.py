@@ -17,9 +17,9 @@ import qc
 from qc.ir.model import Model
 from qc.ir.quant.arithmetic import rounded
 from qc.passes import PassContext
-from qc.passes.quantize.weights.coordinate import coordinate_descent
-from qc.passes.quantize.weights.gptq import gptq
-from qc.passes.quantize.weights.problem import Problem
+from qc.passes.optimize.weights.coordinate import coordinate_descent
+from qc.passes.optimize.weights.gptq import gptq
+from qc.passes.optimize.weights.problem import Problem
 
 INT4 = (
     PLACE.replace("insert-quantizers", "insert-quantizers{weight=int4}") + ",annotate-per-channel,calibrate"

@@ -20,7 +20,7 @@ from qc.ir.rewriter import Rewriter
 
 from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
-from .calibration.bias import calibrate_biases
+from ..quantize.calibration.bias import calibrate_biases
 from .layers.biases import make_own_biases
 from .layers.layer import Layer, layers_of
 from .weights.coordinate import coordinate_descent

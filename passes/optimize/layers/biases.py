@@ -9,7 +9,7 @@ from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
 
 from ...framework.target import Target
-from ..calibration.bias import BIAS, calibrate_biases
+from ...quantize.calibration.bias import BIAS, calibrate_biases
 from .constant import Constant
 from .layer import Layer
 

@@ -1,0 +1,1 @@
+"""Passes that move weights, biases and ranges so that less is lost."""
