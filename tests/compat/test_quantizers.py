@@ -66,9 +66,10 @@ def test_quantizers_of_an_op(sim: QuantizationSimModel) -> None:
     assert (conv.inputs, conv.outputs) == (("x", "conv.weight", "conv.bias"), ("c",))
     assert conv.parameters == {"weight": "conv.weight", "bias": "conv.bias"}
     for op in (conv, "conv", conv.dotted_name):
-        assert sim.get_op_quantizers(op) == ([ops["x"]], [], {"weight": ops["conv.weight"]})
-    node = next(node for node in network().graph.node if node.name == "fc")
-    assert sim.get_op_quantizers(node) == ([], [ops["y"]], {"weight": ops["fc.weight"]})
+        parameters = {kind: ops[f"conv.{kind}"] for kind in ("weight", "bias")}
+        assert sim.get_op_quantizers(op) == ([ops["x"]], [ops["c"]], parameters)
+    node = next(node for node in network().graph.node if node.name == "relu")
+    assert sim.get_op_quantizers(node) == ([], [ops["r"]], {})  # what it reads is quantized where it is made
     with pytest.raises(qc.UsageError, match=r"the model has no op 'cnov' \(did you mean 'conv'\?\)"):
         sim.get_op_quantizers("cnov")
 
@@ -354,10 +355,13 @@ def test_layer_outputs(sim: QuantizationSimModel, tmp_path: Path, quantized: boo
     util.generate_layer_outputs([feeds()[1]["x"]])
     folder = tmp_path / "outputs" / "layer_outputs_0"
     assert {path.name for path in folder.iterdir()} == {f"{name}.raw" for name in ("x", "c", "r", "f", "y")}
-    assert json.loads((tmp_path / "layer_output_name_order.json").read_text()) == ["x", "c", "r", "f", "y"]
+    order = json.loads((tmp_path / "layer_output_name_order.json").read_text())
+    assert order == {"layer_output_names": ["x", "c", "r", "f", "y"]}
     expected = output(sim) if quantized else float_output()
     np.testing.assert_allclose(np.fromfile(folder / "y.raw", np.float32), expected.ravel(), rtol=1e-5)
-    assert len(list((tmp_path / "inputs").iterdir())) == 2
+    inputs = [tmp_path / "inputs" / name for name in ("input_0.raw", "input_1/0.raw")]  # as they were given
+    for path, feed in zip(inputs, feeds(), strict=False):
+        np.testing.assert_array_equal(np.fromfile(path, np.float32), feed["x"].ravel())
 
 
 @pytest.mark.parametrize(

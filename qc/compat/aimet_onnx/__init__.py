@@ -4,7 +4,7 @@ See docs/switching-from-aimet.md for what is the same, what differs, and what is
 """
 
 from ..missing import missing_names
-from . import batch_norm_fold, layer_output_utils, quantsim
+from . import batch_norm_fold, layer_output_utils, quant_analyzer, quantsim
 from .defs import (
     QSpec,
     QuantizationDataType,
@@ -20,14 +20,17 @@ from .defs import (
 )
 from .layer_output_utils import LayerOutputUtil
 from .loading import encodings_to_onnx_qdq, load_encodings_to_sim
+from .quant_analyzer import QuantAnalyzer, analyze_per_layer_sensitivity
 from .quantsim import QuantizationSimModel, compute_encodings
 
 __all__ = [
     "LayerOutputUtil",
     "QSpec",
+    "QuantAnalyzer",
     "QuantScheme",
     "QuantizationDataType",
     "QuantizationSimModel",
+    "analyze_per_layer_sensitivity",
     "batch_norm_fold",
     "compute_encodings",
     "encodings_to_onnx_qdq",
@@ -41,11 +44,11 @@ __all__ = [
     "layer_output_utils",
     "load_encodings_to_sim",
     "qtype",
+    "quant_analyzer",
     "quantsim",
 ]
 
 _TRAINED_ELSEWHERE = "train elsewhere, and load what it writes with set_and_freeze_param_encodings"
-_BY_LAYER = "use qc bisect, which finds the quantizers that cost accuracy"
 __getattr__ = missing_names(
     "aimet_onnx",
     {
@@ -55,8 +58,7 @@ __getattr__ = missing_names(
         "spinquant": _TRAINED_ELSEWHERE,
         "apply_seq_mse": "use the pass calibrate{weights=mse}",
         "sequential_mse": "use the pass calibrate{weights=mse}",
-        "analyze_per_layer_sensitivity": _BY_LAYER,
-        "quant_analyzer": _BY_LAYER,
+        "analysis": "use quant_analyzer, or qc sensitivity",
         "lite_mp": "set the precision of layers with set_tensor_precision",
         "mixed_precision": "set the precision of layers with set_tensor_precision",
         "amp": "set the precision of layers with set_tensor_precision",

@@ -59,7 +59,9 @@ class ConnectedGraph:
 
 
 def quantizers_of(placement: Placement, op: Op | NodeProto | str) -> OpQuantizers:
-    """The quantizers that are on: of what an op reads, of what it makes, and of its parameters by kind.
+    """The quantizers, on or off, of what an op reads, of what it makes, and of its parameters by kind.
+
+    What another op makes is quantized there, and does not count as read.
 
     Args:
         op: of :class:`ConnectedGraph`, a node of the model, or its name.
@@ -68,19 +70,19 @@ def quantizers_of(placement: Placement, op: Op | NodeProto | str) -> OpQuantizer
         UsageError: the model has no such op.
     """
     name = op if isinstance(op, str) else op.name
-    known = ConnectedGraph(placement).get_all_ops()
+    graph = ConnectedGraph(placement)
+    known = graph.get_all_ops()
     if name not in known:
         raise UsageError(f"the model has no op '{name}'{nearest(name, list(known))}")
     found = known[name]
-    parameters = {kind: placement.ops[tensor] for kind, tensor in found.parameters.items()}
-
-    def enabled(names: tuple[str, ...]) -> list[QcQuantizeOp]:
-        ops = (placement.ops[tensor] for tensor in names if tensor in placement.ops)
-        return [quantizer for quantizer in ops if quantizer.enabled]
-
-    data = tuple(tensor for tensor in found.inputs if tensor not in found.parameters.values())
-    on = {kind: quantizer for kind, quantizer in parameters.items() if quantizer.enabled}
-    return enabled(data), enabled(found.outputs), on
+    elsewhere = {made for one in graph.ordered_ops for made in one.outputs} | set(found.parameters.values())
+    read = (tensor for tensor in found.inputs if tensor in placement.ops and tensor not in elsewhere)
+    made = (tensor for tensor in found.outputs if tensor in placement.ops)
+    return (
+        [placement.ops[tensor] for tensor in read],
+        [placement.ops[tensor] for tensor in made],
+        {kind: placement.ops[tensor] for kind, tensor in found.parameters.items()},
+    )
 
 
 def _op(placement: Placement, node: Node) -> Op:

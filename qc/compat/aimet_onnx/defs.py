@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import builtins
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from qc.ir.errors import UsageError
 from qc.ir.quant.formats import FloatFormat, Format, IntFormat, parse_format
@@ -28,6 +29,28 @@ class QuantScheme(enum.Enum):
             if name in cls.__members__:
                 return cls[name]
         raise UsageError(f"there is no quant_scheme '{scheme}' in qc; use {', '.join(cls.__members__)}")
+
+
+@dataclass(frozen=True)
+class CallbackFunc:
+    """A function of a session and one more argument, which is given here; called with the session.
+
+    Attributes:
+        func: the function.
+        func_callback_args: its second argument.
+    """
+
+    func: Callable[[Any, Any], Any]
+    func_callback_args: Any = None
+
+    @property
+    def args(self) -> Any:
+        """The second argument."""
+        return self.func_callback_args
+
+    def __call__(self, session: Any) -> Any:
+        """What the function gives for a session."""
+        return self.func(session, self.func_callback_args)
 
 
 class QuantizationDataType(enum.Enum):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,8 @@ from qc.ir import lift
 from qc.ir.errors import UsageError
 from qc.passes.lower.rounding.simulation import DOMAIN
 from qc.runtime import OrtExecutor, model_inputs
+
+from .feeds import Given, feed_of
 
 _ROUNDED = "_simulated"
 
@@ -35,60 +36,51 @@ class LayerOutputUtil:
         self._folder = Path(dir_path)
         self._count = 0
 
-    def generate_layer_outputs(
-        self, input_instance: np.ndarray | Sequence[np.ndarray] | dict[str, np.ndarray]
-    ) -> None:
+    def generate_layer_outputs(self, input_instance: Given) -> None:
         """Writes ``outputs/layer_outputs_N/TENSOR.raw`` and ``inputs/input_N``, and the order of tensors.
 
         Args:
             input_instance: an array, one for each input in the order of the model, or a dictionary of them.
         """
-        feed = self._feed(input_instance)
-        tensors = self._tensors()
+        feed = feed_of(self._model, input_instance)
+        tensors = computed_tensors(self._model)
         results = next(OrtExecutor().run(self._model, [feed], list(dict.fromkeys(tensors.values()))))
         folder = self._folder / "outputs" / f"layer_outputs_{self._count}"
         for name, source in tensors.items():
             _write(folder / f"{_file_name(name)}.raw", results[source])
-        if len(feed) == 1:
+        if len(feed) == 1 and not isinstance(input_instance, (list, tuple)):
             _write(self._folder / "inputs" / f"input_{self._count}.raw", *feed.values())
         else:
             for index, array in enumerate(feed.values()):
                 _write(self._folder / "inputs" / f"input_{self._count}" / f"{index}.raw", array)
-        order = json.dumps([_file_name(name) for name in tensors], indent=2)
+        order = json.dumps({"layer_output_names": [_file_name(name) for name in tensors]}, indent=4)
         (self._folder / "layer_output_name_order.json").write_text(order, encoding="utf-8")
         self._count += 1
 
-    def _feed(
-        self, given: np.ndarray | Sequence[np.ndarray] | dict[str, np.ndarray]
-    ) -> dict[str, np.ndarray]:
-        if isinstance(given, dict):
-            return given
-        arrays = [given] if isinstance(given, np.ndarray) else list(given)
-        names = [info.name for info in model_inputs(self._model) if not info.optional]
-        if len(arrays) != len(names):
-            raise UsageError(f"{len(arrays)} arrays do not fit the {len(names)} inputs of the model")
-        return dict(zip(names, arrays, strict=True))
 
-    def _tensors(self) -> dict[str, str]:
-        """The tensors to write, in topological order, each with the one that holds its numbers."""
-        graph = lift(self._model).graph
-        optional = {info.name for info in model_inputs(self._model) if info.optional}
-        values = [value for value in graph.inputs if value.name not in optional]
-        rounded: dict[str, str] = {}
-        for op in graph.ops():
-            made = [value for value in graph.op_outputs(op) if value is not None]
-            if op.domain == DOMAIN:
-                source = graph.op_inputs(op)[0]
-                assert source is not None
-                rounded[source.name] = made[0].name
-            else:
-                values += made
-        found = {}
-        for value in values:
-            if value.type.elem_type in (TensorProto.FLOAT, TensorProto.UNDEFINED):
-                # An output of the model has its name on the rounded tensor.
-                found[value.name.removesuffix(_ROUNDED)] = rounded.get(value.name, value.name)
-        return found
+def computed_tensors(model: ModelProto) -> dict[str, str]:
+    """The float tensors that a model reads and computes, in order, each with the one that holds its numbers.
+
+    In a simulation that is the rounded one where the tensor is rounded.
+    """
+    graph = lift(model).graph
+    optional = {info.name for info in model_inputs(model) if info.optional}
+    values = [value for value in graph.inputs if value.name not in optional]
+    rounded: dict[str, str] = {}
+    for op in graph.ops():
+        made = [value for value in graph.op_outputs(op) if value is not None]
+        if op.domain == DOMAIN:
+            source = graph.op_inputs(op)[0]
+            assert source is not None
+            rounded[source.name] = made[0].name
+        else:
+            values += made
+    found = {}
+    for value in values:
+        if value.type.elem_type in (TensorProto.FLOAT, TensorProto.UNDEFINED):
+            # An output of the model has its name on the rounded tensor.
+            found[value.name.removesuffix(_ROUNDED)] = rounded.get(value.name, value.name)
+    return found
 
 
 def _file_name(name: str) -> str:

@@ -62,7 +62,7 @@ class QuantizedModel(ABC):
         return [ops[name] for name in self.param_names], [ops[name] for name in self.activation_names]
 
     def get_op_quantizers(self, op: Op | NodeProto | str) -> OpQuantizers:
-        """The quantizers that are on: of what an op reads, of what it makes, of its parameters by kind."""
+        """The quantizers, on or off, of what an op reads and no other makes, of results, of parameters."""
         return quantizers_of(self._placement, op)
 
     @property

@@ -81,10 +81,16 @@ def build_session(
 @contextmanager
 def compute_encodings(sim: QuantizedModel) -> Iterator[QuantizedModel]:
     """Calibrates on whatever ``sim.session`` is fed inside of it; after an exception all is as it was."""
-    sim._feeds = []
-    try:
+    with recorded_feeds(sim) as feeds:
         yield sim
-        feeds = sim._feeds
+    sim._calibrate(feeds)
+
+
+@contextmanager
+def recorded_feeds(sim: QuantizedModel) -> Iterator[list[Feed]]:
+    """Takes down what ``sim.session`` is fed inside of it, which runs the float model meanwhile."""
+    sim._feeds = feeds = []
+    try:
+        yield feeds
     finally:
         sim._feeds = None
-    sim._calibrate(feeds)
