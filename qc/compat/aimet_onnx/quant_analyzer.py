@@ -228,9 +228,9 @@ class QuantAnalyzer:
         simulation = sim.model.model
         holders = computed_tensors(simulation)
         losses = _Losses({name: (tensor, holders[tensor]) for name, tensor in made.items()})
-        exact, simulated = (
-            OpenModel(model, outputs=list(dict.fromkeys(names)))
-            for model, names in ((self._model, made.values()), (simulation, map(holders.get, made.values())))
+        exact = OpenModel(self._model, outputs=list(dict.fromkeys(made.values())))
+        simulated = OpenModel(
+            simulation, outputs=list(dict.fromkeys(holders[tensor] for tensor in made.values()))
         )
         judge(exact, [(simulated, [losses])], data)
         _write_json(Path(results_dir) / "per_layer_mse_loss.json", losses.value())

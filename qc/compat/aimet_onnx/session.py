@@ -89,7 +89,8 @@ def compute_encodings(sim: QuantizedModel) -> Iterator[QuantizedModel]:
 @contextmanager
 def recorded_feeds(sim: QuantizedModel) -> Iterator[list[Feed]]:
     """Takes down what ``sim.session`` is fed inside of it, which runs the float model meanwhile."""
-    sim._feeds = feeds = []
+    feeds: list[Feed] = []
+    sim._feeds = feeds
     try:
         yield feeds
     finally:
