@@ -22,7 +22,7 @@ from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
 from ..quantize.calibration.bias import calibrate_biases
 from .layers.biases import make_own_biases
-from .layers.layer import Layer, layers_of
+from .layers.layer import Layer, named_layers
 from .weights.coordinate import coordinate_descent
 from .weights.features import Features, SideBySide
 from .weights.gptq import gptq
@@ -65,9 +65,10 @@ class RoundWeights(Pass):
         0.5, "how much of what earlier layers changed a layer makes up for, from 0 to 1"
     )
     samples: Annotated[int, Ge(1)] = option(256, "how many of the samples to look at, at most")
+    only: tuple[str, ...] = option((), "names of the ops to choose codes for; all if there are none")
 
     def run(self, model: Model, context: PassContext) -> None:
-        layers = [layer for layer in layers_of(model) if _is_open(model, layer)]
+        layers = [layer for layer in named_layers(model, self.only) if _is_open(model, layer)]
         if not layers:
             return
         if getattr(context.data, "length", None) == 0:  # with statistics that were recorded there may be none

@@ -198,6 +198,22 @@ def test_weights_that_others_read_too_and_wide_ones_keep_the_nearest_codes() -> 
         assert all(quantizer.codes is None for quantizer in model.quant.quantizers())
 
 
+def test_only_layers_that_are_named() -> None:
+    source = parse(DEEP)
+    names = ["first", "second", "third", "fourth"]
+    layers = [node for node in source.graph.node if node.op_type in ("Conv", "MatMul")]
+    for node, name in zip(layers, names, strict=True):
+        node.name = name
+    feeds = dependent_feeds(source, 2)
+    model, _ = compiled(source, feeds, f"{INT4},round-weights{{only=[second,fourth]}}")
+    chosen = [quantizer for quantizer in model.quant.quantizers() if quantizer.codes is not None]
+    assert [str(model.quant.sites_of(one)[0].value.name) for one in chosen] == ["d", "f"]
+    with pytest.raises(
+        qc.UsageError, match=r"no layer 'secnd' in the main graph \(did you mean 'second'\?\)"
+    ):
+        compiled(source, feeds, f"{INT4},round-weights{{only=[secnd]}}")
+
+
 def test_what_is_computed_from_constants_and_what_is_empty_is_left_alone() -> None:
     source = parse("""g (float[4, 8] x) => (float[4, 3] y, float[2, 8] z, float[4, 0] e)
         <float[8, 3] w, float[8, 8] v, float[2, 8] c, float[8, 0] n> {

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
 
+from qc.ir.errors import UsageError, nearest
 from qc.ir.executor import Observation, Patches
 from qc.ir.facts.constants import constant_data
 from qc.ir.graph import Op, Value
@@ -149,6 +151,20 @@ class Layer:
 def layers_of(model: Model) -> list[Layer]:
     """The layers of the main graph in topological order."""
     return [layer for op in model.graph.ops() if (layer := Layer.of(model, op)) is not None]
+
+
+def named_layers(model: Model, names: Collection[str]) -> list[Layer]:
+    """The layers of ops with these names; all if there are none.
+
+    Raises:
+        UsageError: there is no layer of such a name.
+    """
+    layers = layers_of(model)
+    known = {layer.op.name: layer for layer in layers}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"there is no layer '{name}' in the main graph{nearest(name, list(known))}")
+    return [layer for layer in layers if not names or layer.op.name in names]
 
 
 def _addend(model: Model, product: Value, shape: tuple[int | str | None, ...]) -> Constant | None:
