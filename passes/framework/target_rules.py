@@ -14,6 +14,7 @@ from qc.patterns import supergroup_names
 from qc.patterns.attributes import attribute_of, known_attributes, nearest_op_type
 
 Runs = Literal["integer", "between", "carry", "weights", "float"]
+Storage = Literal["packed", "int8"]
 
 
 class Strict(BaseModel):
@@ -32,6 +33,8 @@ class FormatRule(Strict):
         weight_only: formats that the target multiplies with float data, and with no other.
         narrow: symmetric codes leave out the lowest one.
         blocks: there may be a scale for every block of a channel.
+        storage: how codes of fewer than 8 bits are stored: ``packed``, several in a byte, or ``int8``, one in
+            each, for a device that would unpack them in every run. Formats that fit run like 8 bits then.
     """
 
     dtype: str
@@ -40,6 +43,7 @@ class FormatRule(Strict):
     symmetric: bool = False
     narrow: bool = False
     blocks: bool = False
+    storage: Storage = "packed"
 
     @field_validator("dtype")
     @classmethod
@@ -59,9 +63,17 @@ class FormatRule(Strict):
         return QuantSpec(parse_format(self.dtype), self.symmetric, self.narrow)
 
     def allows(self, format: Format) -> bool:
-        """Whether the target runs numbers of that format; one of fewer bits in the same storage is such."""
+        """Whether the target runs numbers of that format, be it in a wider one that they are stored in."""
+        return self.has_kernels_for(format) or self._widens(format)
+
+    def has_kernels_for(self, format: Format) -> bool:
+        """Whether the target computes with that format; one of fewer bits in the same storage is such."""
         known = [parse_format(dtype) for dtype in (self.dtype, *self.also)]
         return format in known or any(_holds(one, format) for one in known)
+
+    def _widens(self, format: Format) -> bool:
+        """Whether codes of that format are stored as bytes, which are multiplied."""
+        return self.storage == "int8" and isinstance(format, IntFormat) and format.storage_bits < 8
 
     def is_weight_only(self, format: Format) -> bool:
         """Whether the target runs numbers of that format next to float data alone."""

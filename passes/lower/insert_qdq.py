@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -23,6 +24,7 @@ from qc.ir.tensor_ref import TensorRef
 
 from ..framework.base import Pass, Stage, option
 from ..framework.context import Artifact, PassContext
+from ..framework.target_rules import Storage
 from .qdq.dequantize_outside import dequantize_outside
 from .qdq.fit_kernels import fit_kernels
 from .qdq.keep_float import keep_float
@@ -34,6 +36,11 @@ from .rounding.rewire import numbers, rewire
 # it to operators that only later opsets have.
 OLDEST_OPSET = 10
 _WIDEST_QUANTIZED = 16  # bits; QuantizeLinear makes no 32-bit integers, which only DequantizeLinear takes
+_BYTE = IntFormat(8, signed=True)
+_IN_BYTES = (
+    "weights of fewer than 8 bits are stored with one code in each byte, which is quicker; "
+    "insert-qdq{storage=packed} makes a smaller file"
+)
 
 
 @dataclass(frozen=True)
@@ -42,15 +49,18 @@ class InsertQdq(Pass):
 
     Weights and biases are stored quantized, with a DequantizeLinear behind them; with ``weights=float``
     weights stay float with both ops behind them, limited to what their grid reaches, which gives the same
-    codes. Types and granularities that the model's opset does not have use the operators of the target's
-    extension domain; where that does not have them either, ``opset=raise`` converts the model. Shifted int2
-    weights become int4 with the same numbers. A convolution on somewhat fewer input channels than the target
-    wants (a picture has three) gets more, with codes and weights of zero. Where the target has a quicker
-    kernel for weights whose zero points are not 0, codes and zero points of a convolution are one lower than
-    they are in the simulation. Both change no result, and ``import-qdq`` undoes them. Where the target has
-    kernels for it, a large LSTM or GRU multiplies the codes of its weights with its data, which is quantized
-    as it comes, the GRU as a Scan, which ``import-qdq`` leaves; other recurrent ops have their weights
-    dequantized once, when ONNX Runtime loads the model.
+    codes. Weights of fewer than 8 bits are packed, several in a byte, or with ``storage=int8`` stored with
+    one code in each byte, unless there is a scale for every block: the same numbers in twice the bytes of
+    int4, for devices that would unpack them in every run, as ONNX Runtime does on CPUs. Types and
+    granularities that the model's opset does not have use the operators of the target's extension domain;
+    where that does not have them either, ``opset=raise`` converts the model. Shifted int2 weights become int4
+    with the same numbers. A convolution on somewhat fewer input channels than the target wants (a picture has
+    three) gets more, with codes and weights of zero. Where the target has a quicker kernel for weights whose
+    zero points are not 0, codes and zero points of a convolution are one lower than they are in the
+    simulation. Both change no result, and ``import-qdq`` undoes them. Where the target has kernels for it, a
+    large LSTM or GRU multiplies the codes of its weights with its data, which is quantized as it comes, the
+    GRU as a Scan, which ``import-qdq`` leaves; other recurrent ops have their weights dequantized once, when
+    ONNX Runtime loads the model.
 
     ONNX Runtime quantizes float weights, and float biases, between quantized data by itself, which may ruin
     the result: a LeakyRelu of slope 1 behind such a convolution or product keeps it float, and ``import-qdq``
@@ -70,17 +80,25 @@ class InsertQdq(Pass):
     opset: Literal["keep", "raise"] = option(
         "keep", "what to do if a grid needs a newer opset: refuse it, or convert the model"
     )
+    storage: Storage | None = option(
+        None, "how weights of fewer than 8 bits are stored: packed, or each in a byte; default: the target's"
+    )
     pad_channels: bool = option(True, "give a convolution as many input channels as the target wants")
     shift_weights: bool = option(True, "give weights zero points of -1 where the target wants it")
     fit_recurrent: bool = option(True, "write recurrent ops as the target has quick kernels for them")
 
     def run(self, model: Model, context: PassContext) -> None:
         extension = context.target.extension_domain if context.target is not None else ""
+        stored = context.target.weight.storage if context.target is not None else "packed"
+        in_bytes = (self.storage or stored) == "int8"
         if self.opset == "raise":
-            model = in_opset(model, _opset_needed_by(model, extension))
+            model = in_opset(model, _opset_needed_by(model, extension, in_bytes))
         rewriter = Rewriter(model)
         with rewriter.trial():
-            emitter = _Emitter(model, rewriter, extension, self.weights == "codes")
+            widened = _of_short_codes(model) if in_bytes else frozenset()
+            if widened:
+                context.notes.append(_IN_BYTES)
+            emitter = _Emitter(model, rewriter, extension, self.weights == "codes", widened)
             emitter.round_again_inside(rewire(model, rewriter, emitter.round_value))
             if context.target is not None:
                 wanted = self.pad_channels, self.shift_weights, self.fit_recurrent
@@ -97,14 +115,18 @@ class InsertQdq(Pass):
 class _Emitter:
     """Adds the ops; quantizers that are tied share their scale and zero point within a graph.
 
-    Constants are stored once, where they are; the bodies that capture one dequantize it themselves.
+    Constants are stored once, where they are; the bodies that capture one dequantize it themselves. Those on
+    a grid of ``widened`` are stored with one code in each byte.
     """
 
-    def __init__(self, model: Model, rewriter: Rewriter, extension: str, as_codes: bool) -> None:
+    def __init__(
+        self, model: Model, rewriter: Rewriter, extension: str, as_codes: bool, widened: Set[Quantizer]
+    ) -> None:
         self._model = model
         self._rewriter = rewriter
         self._extension = extension
         self._as_codes = as_codes
+        self._widened = widened
         self._captures = Captures(rewriter)
         self._stored: dict[tuple[Value, Quantizer], Value] = {}
         self._parameters: dict[tuple[Graph, Quantizer], tuple[Value, ...]] = {}
@@ -113,7 +135,7 @@ class _Emitter:
 
     def round_value(self, value: Value, quantizer: Quantizer) -> Value:
         """A new value: ``value`` rounded to the grid of ``quantizer``."""
-        encoding = _in_onnx(self._numbers(quantizer, value))
+        encoding = _in_onnx(self._numbers(quantizer, value), quantizer in self._widened)
         parameters = () if _is_cast(encoding) else self._scale_and_zero_point(value, quantizer, encoding)
         codes = self._codes(value, quantizer, encoding, parameters)
         type = value.original.type
@@ -268,12 +290,32 @@ def _is_storage(value: Value) -> bool:
     return value.const is not None and not (value.is_float and value.const.size == 1)
 
 
-def _opset_needed_by(model: Model, extension: str) -> int:
+def _of_short_codes(model: Model) -> frozenset[Quantizer]:
+    """The quantizers of constants alone whose codes have fewer than 8 bits, and not in blocks.
+
+    Devices that multiply bytes do so with one scale for each channel at most.
+    """
+    return frozenset(
+        quantizer
+        for quantizer in model.quant.quantizers()
+        if isinstance(quantizer.spec.format, IntFormat)
+        and quantizer.spec.format.storage_bits < _BYTE.bits
+        and not isinstance(quantizer.spec.granularity, PerBlock)
+        and all(site.value.original.const is not None for site in model.quant.sites_of(quantizer))
+    )
+
+
+def _opset_needed_by(model: Model, extension: str, in_bytes: bool) -> int:
     """The first opset that has all that the extension domain lacks."""
-    encodings = (quantizer.encoding for quantizer in model.quant.quantizers())
+    widened = _of_short_codes(model) if in_bytes else frozenset()
+    encodings = (
+        _in_onnx(quantizer.encoding, quantizer in widened)
+        for quantizer in model.quant.quantizers()
+        if quantizer.encoding is not None
+    )
     lacking = (
         _opset_needed(encoding)
-        for encoding in map(_in_onnx, filter(None, encodings))
+        for encoding in encodings
         if not _is_cast(encoding) and not (extension and _extension_knows(encoding))
     )
     return max(lacking, default=model.opset)
@@ -286,12 +328,19 @@ def _computes(use: Use) -> bool:
     return reads and not rounds and not is_grid_preserving(use.op)
 
 
-def _in_onnx(encoding: Encoding) -> Encoding:
-    """The grid in a format of ONNX: a shifted one of int2 is every other code of int4, in half steps."""
-    if not encoding.spec.shifted:
-        return encoding
-    spec = replace(encoding.spec, format=IntFormat(4, signed=True), shifted=False)
-    return Encoding(spec, encoding.scale / 2, 2 * encoding.zero_point)
+def _in_onnx(encoding: Encoding, in_bytes: bool) -> Encoding:
+    """The grid in a format of ONNX: a shifted one of int2 is every other code of int4, in half steps.
+
+    Args:
+        in_bytes: whether each code is stored in a byte.
+    """
+    spec, scale, zero_point = encoding.spec, encoding.scale, encoding.zero_point
+    if spec.shifted:
+        format, scale, zero_point = IntFormat(4, signed=True), scale / 2, 2 * zero_point
+        spec = replace(spec, format=format, shifted=False)
+    if in_bytes:
+        spec = replace(spec, format=_BYTE)
+    return Encoding(spec, scale, zero_point)
 
 
 def _is_cast(encoding: Encoding) -> bool:

@@ -190,7 +190,7 @@ class _Placement:
 
     def _place_stored_weights(self, unit: Unit) -> None:
         """Places quantizers on the weights of a unit whose data stays float, in a format of the target."""
-        known = self.target.weight.allows(self.weight.format) or not has_limits(self.weight.format)
+        known = self.target.weight.has_kernels_for(self.weight.format) or not has_limits(self.weight.format)
         spec = self.weight if known else _spec(self.target.weight, None)
         lacking = "" if known else f"; {self.target.name} has no kernel for {self.weight.format} there"
         for value, op, port in self.units.inputs(unit):

@@ -272,7 +272,8 @@ def test_the_target_knows_what_ort_runs_in_integers(text: str, kernels: dict[str
     ("target", "options", "said"),
     [
         ("ort-cpu", "activation=uint16", "ort-cpu does not compute with uint16 activations, but in float"),
-        ("ort-cpu", "weight=int4", "ort-cpu does not compute with int4 weights, but in float; it takes int8"),
+        ("ort-cpu", "weight=int16", "ort-cpu does not compute with int16 weights, but in float"),
+        ("ort-cpu", "weight=int4", None),
         ("tensorrt", "weight=int4", "tensorrt takes int4 weights next to float data only"),
         ("qnn-htp", "activation=uint16 weight=int4", None),
     ],

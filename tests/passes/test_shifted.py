@@ -105,7 +105,8 @@ def test_files_of_aimet_go_in_and_out(version: str) -> None:
 def test_every_form_says_the_same() -> None:
     source = parse(MODEL)
     feeds = random_feeds(source, 3)
-    model, context, _ = apply(f"{SHIFTED},calibrate,to-simulation,insert-qdq", source, "ort-cpu", feeds)
+    passes = f"{SHIFTED},calibrate,to-simulation,insert-qdq{{storage=packed}}"
+    model, context, _ = apply(passes, source, "ort-cpu", feeds)
     weight = weights_of(model)["w"]
     assert str(weight.encoding.spec) == "int2 symmetric shifted channel(1)"
     np.testing.assert_array_equal(weight.zero_point, [-0.5, -0.5])

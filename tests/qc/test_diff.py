@@ -292,7 +292,7 @@ g (float[1,2,4,4] x) => (float[1,3,4,4] y)
 def test_quantizing_shows_as_quantizing(renamed: bool, weight: str) -> None:
     model = parse(NORMALIZED)
     quantize = QUANTIZE.replace("insert-quantizers", f"insert-quantizers{{weight={weight}}}")
-    pipeline = f"{quantize},{QDQ}"
+    pipeline = f"{quantize},insert-qdq{{storage=packed pad_channels=false}}"
     ir, context, _ = apply(pipeline, model, feeds=random_feeds(model, 4))
     lowered = artifact(context, "qdq")
     found = diff(model, rename(lowered) if renamed else lowered)
