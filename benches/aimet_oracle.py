@@ -1,11 +1,12 @@
 """Runs AIMET on models and writes what it makes of them; needs a Python that has AIMET, not qc.
 
 It reads jobs, a JSON object in each line, and says ``done`` after each. A job has ``model``, a path;
-``config``, and perhaps ``scheme``, ``parameters`` and ``activations``; and ``folder``, where ``feeds.npz``
-lies. There it writes
+``config``, and perhaps ``scheme``, ``parameters`` and ``activations``; perhaps ``method``, which is adaround
+or seq_mse, and ``steps``, its iterations or candidates; and ``folder``, where ``feeds.npz`` lies. There it
+writes
 
-* ``result.json``: ``encodings`` as AIMET exports them (1.0.0), and ``ties`` as lists of tensor names that
-  hold one quantizer; or ``error`` if AIMET fails
+* ``result.json``: ``encodings`` as AIMET exports them (1.0.0), ``ties`` as lists of tensor names that hold one
+  quantizer, and ``seconds`` that the method took; or ``error`` if AIMET fails
 * ``outputs.npz``: what its simulation makes of the feeds
 """
 
@@ -15,11 +16,12 @@ import json
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 import onnx
-from aimet_onnx import QuantizationSimModel
+from aimet_onnx import QuantizationSimModel, apply_adaround, apply_seq_mse
 from aimet_process import read_arrays, write_arrays
 
 
@@ -50,6 +52,11 @@ def quantize(job: dict[str, Any]) -> dict[str, object]:
         activation_type=job.get("activations", "int8"),
         dummy_input=feeds[0],
     )
+    start = time.perf_counter()
+    if "method" in job:
+        apply = {"adaround": apply_adaround, "seq_mse": apply_seq_mse}[job["method"]]
+        apply(sim, feeds, int(job["steps"]))
+    seconds = time.perf_counter() - start
     sim.compute_encodings(feeds)
     results = [dict(zip(names, sim.session.run(None, feed), strict=True)) for feed in feeds]
     write_arrays(job["folder"], "outputs", results)
@@ -60,7 +67,8 @@ def quantize(job: dict[str, Any]) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         sim.export(folder, "model", export_model=False)
         encodings = json.loads((Path(folder) / "model.encodings").read_text(encoding="utf-8"))
-    return {"encodings": encodings, "ties": [names for names in holders.values() if len(names) > 1]}
+    ties = [names for names in holders.values() if len(names) > 1]
+    return {"encodings": encodings, "ties": ties, "seconds": seconds}
 
 
 if __name__ == "__main__":

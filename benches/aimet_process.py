@@ -24,12 +24,14 @@ class Answer:
         encodings: its encodings file, version 1.0.0.
         ties: the tensors that share a quantizer, where several do.
         outputs: what its simulation gives for each feed.
+        seconds: what a method that chooses weights took.
         error: what it failed with; the rest is empty then.
     """
 
     encodings: dict[str, Any] = field(default_factory=dict)
     ties: Sequence[Sequence[str]] = ()
     outputs: Sequence[Feed] = ()
+    seconds: float = 0.0
     error: str = ""
 
 
@@ -61,7 +63,8 @@ class Aimet:
         """Calibrates a model on feeds and runs it on them.
 
         Args:
-            settings: ``config``, ``scheme``, ``parameters``, ``activations``; see ``aimet_oracle.py``.
+            settings: ``config``, ``scheme``, ``parameters``, ``activations``, ``method``, ``steps``; see
+                ``aimet_oracle.py``.
 
         Raises:
             RuntimeError: the process ended.

@@ -352,3 +352,20 @@ def test_activations_are_observed_before_blocks_have_two_levels() -> None:
     sim.compute_encodings(data)
     steps = {name: sim.qc_quantize_op_dict[name].encodings[0].delta for name in ("r", "y")}
     assert steps == pytest.approx({"r": 0.1084225523705576, "y": 0.5531942928538603}, rel=1e-6)
+
+
+def test_tensors_that_are_tied_no_more_are_so_after_loading_too(tmp_path: Path) -> None:
+    model = typed(build_model("s = Sigmoid(x); a = Sub(s, x); y = Relu(a)", inputs="float[4,8] x"))
+    data = [{"x": np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)}]
+    sim = QuantizationSimModel(model)
+    ops = sim.qc_quantize_op_dict
+    assert ops["a"] is ops["y"]
+    sim.untie("a")
+    sim.set_tensor_precision("a", "float16")
+    sim.compute_encodings(data)
+    sim.export(tmp_path, "model")
+    again = QuantizationSimModel(model)
+    load_encodings_to_sim(again, tmp_path / "model.encodings", strict=False)
+    assert [again.qc_quantize_op_dict[name].bitwidth for name in "ay"] == [16, 8]
+    for before, after in zip(sim.session.run(None, data[0]), again.session.run(None, data[0]), strict=True):
+        np.testing.assert_array_equal(before, after)

@@ -146,6 +146,7 @@ def load_document(
         )
     for name in missing:
         ops[name].enabled = False
+    _untie_different(simulation, found)
     for name, encoding in found.items():
         op = ops[name]
         op.enabled = True
@@ -153,6 +154,14 @@ def load_document(
         if not allow_overwrite:
             op.freeze_encodings()
     return mismatches
+
+
+def _untie_different(simulation: QuantizedModel, grids: Mapping[str, Encoding]) -> None:
+    """Gives tied tensors whose grids differ, as after a change of precision, a quantizer each."""
+    first: dict[QcQuantizeOp, Encoding] = {}
+    for name, encoding in grids.items():
+        if not encoding.equals(first.setdefault(simulation.qc_quantize_op_dict[name], encoding)):
+            simulation.untie(name)
 
 
 def freeze_grids(simulation: QuantizedModel, document: Document) -> list[str]:
