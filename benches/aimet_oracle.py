@@ -5,8 +5,8 @@ It reads jobs, a JSON object in each line, and says ``done`` after each. A job h
 or seq_mse, and ``steps``, its iterations or candidates; and ``folder``, where ``feeds.npz`` lies. There it
 writes
 
-* ``result.json``: ``encodings`` as AIMET exports them (1.0.0), ``ties`` as lists of tensor names that hold one
-  quantizer, and ``seconds`` that the method took; or ``error`` if AIMET fails
+* ``result.json``: ``encodings`` as AIMET exports them (1.0.0), ``ties`` as lists of tensor names that hold
+  one quantizer, and ``seconds`` that the method took; or ``error`` if AIMET fails
 * ``outputs.npz``: what its simulation makes of the feeds
 """
 
