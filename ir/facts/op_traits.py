@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..graph import Op, Value
+from typing import NamedTuple
+
+from ..graph import Op, Use, Value
 from .op_table import OpTraits, traits_of
 
 
@@ -105,6 +107,42 @@ def input_channel_axis(op: Op, weight: Value) -> int | None:
     if op.is_type("MatMul") and rank is not None and rank >= 2:
         return rank - 2
     return None
+
+
+class WeightAxes(NamedTuple):
+    """The axes along which a weight may have several scales; None where there is no such axis.
+
+    Attributes:
+        channel: that of the outputs.
+        block: that of the inputs, along which products are summed.
+    """
+
+    channel: int | None
+    block: int | None
+
+
+def weight_axes(use: Use, value: Value) -> WeightAxes | None:
+    """The axes of a constant as one op reads it; None if it is no weight there.
+
+    Weights are also the matrices that Gather looks rows up in, as an embedding does, and those that are
+    transposed on their way to a product. Where both read one matrix, as tied embeddings do, the axes agree.
+    """
+    op, port = use
+    if port in weight_ports(op):
+        return WeightAxes(channel_axis(op, value), input_channel_axis(op, value))
+    if port != 0 or len(value.type.shape or ()) != 2:
+        return None
+    if op.is_type("Gather"):
+        rows = op.attribute("axis", 0) % 2
+        return WeightAxes(rows, 1 - rows)
+    (result, *_) = op.graph.op_outputs(op)
+    if not op.is_type("Transpose") or result is None or op.graph.is_output(result):
+        return None
+    found = {weight_axes(reader, result) for reader in op.graph.uses(result)}
+    axes = found.pop() if len(found) == 1 else None
+    if axes is None or op.attribute("perm", [1, 0]) != [1, 0]:
+        return axes
+    return WeightAxes(*(1 - axis if axis is not None else None for axis in axes))
 
 
 def weighted_op(value: Value) -> Op | None:

@@ -174,7 +174,14 @@ class OpRule(Strict):
 
     def in_float(self, why: str, asked_by: str) -> OpRule:
         """The same rule for what runs in float after all."""
-        rule = self.model_copy(update={"runs": "float", "why": why})
+        return self._changed("float", why, asked_by)
+
+    def storing_weights(self, why: str, asked_by: str) -> OpRule:
+        """The same rule for what has its weights in integers, and runs in float."""
+        return self._changed("weights", why, asked_by)
+
+    def _changed(self, runs: Runs, why: str, asked_by: str) -> OpRule:
+        rule = self.model_copy(update={"runs": runs, "why": why})
         rule._asked_by = asked_by
         return rule
 

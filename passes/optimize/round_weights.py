@@ -50,13 +50,14 @@ class RoundWeights(Pass):
     nearest codes.
 
     Layers are the Conv, Gemm and MatMul of the main graph whose weight is float32, has integer codes of at
-    most 8 bits and is read by nothing else. To be run after ``calibrate``. The tensors that layers read are
-    held in memory for as many samples as fit in 2 GiB, at most ``samples``.
+    most 8 bits and is read by nothing else. To be run after ``calibrate``; without data all keep the nearest
+    codes. The tensors that layers read are held in memory for as many samples as fit in 2 GiB, at most
+    ``samples``.
     """
 
     name = "round-weights"
     stage = Stage.ANNOTATE
-    needs = frozenset({"data", "executor"})
+    needs = frozenset({"executor"})
 
     method: Literal["gptq-coordinate", "gptq", "coordinate"] = option(
         "gptq-coordinate", "how codes are chosen"
@@ -71,7 +72,8 @@ class RoundWeights(Pass):
         layers = [layer for layer in named_layers(model, self.only) if _is_open(model, layer)]
         if not layers:
             return
-        if getattr(context.data, "length", None) == 0:  # with statistics that were recorded there may be none
+        # With statistics that were recorded, or where weights alone are quantized, there may be none.
+        if context.data is None or getattr(context.data, "length", None) == 0:
             context.notes.append(
                 f"weights keep their nearest codes: pass '{self.name}' needs data to choose others by"
             )

@@ -9,7 +9,7 @@ from typing import Annotated
 from annotated_types import Ge, Le
 
 from qc.ir.errors import UsageError
-from qc.ir.facts.op_traits import channel_axis, input_channel_axis, weight_ports
+from qc.ir.facts.op_traits import WeightAxes, is_grid_preserving, weight_axes
 from qc.ir.facts.scopes import Scopes, scopes_of
 from qc.ir.graph import Op, Use, Value
 from qc.ir.model import Model
@@ -25,11 +25,11 @@ from ..framework.context import PassContext
 class AnnotatePerChannel(Pass):
     """Changes every integer weight quantizer from one scale per tensor to one per output channel.
 
-    A weight that ops read along different axes keeps one scale per tensor. With ``block_size``, weights of
-    MatMul, Gemm and 1x1 convolutions get a scale for each block of input channels instead, where the size
-    divides them. With ``scale_bits`` as well, the scale of a block is an integer times a scale of its output
-    channel (two-level blocks, AIMET's LPBQ). With ``shift_int2``, 2-bit weights have as many codes below as
-    above zero.
+    A weight that ops read along different axes keeps one scale per tensor; a table of rows has one scale for
+    each row. With ``block_size``, weights of MatMul, Gemm and 1x1 convolutions, and tables, get a scale for
+    each block of input channels instead, where the size divides them. With ``scale_bits`` as well, the scale
+    of a block is an integer times a scale of its output channel (two-level blocks, AIMET's LPBQ). With
+    ``shift_int2``, 2-bit weights have as many codes below as above zero.
     """
 
     name = "annotate-per-channel"
@@ -60,10 +60,15 @@ class AnnotatePerChannel(Pass):
             if not isinstance(quantizer.spec.format, IntFormat) or quantizer.spec.derived:
                 continue
             readings = list(_readings(model.quant.sites_of(quantizer), scopes))
-            if not readings or not all(_is_weight(*reading) for reading in readings):
+            found = [_weight_axes(model, *reading) for reading in readings]
+            axes = [one for one in found if one is not None]
+            if not axes or len(axes) < len(readings):
                 continue
             rules = [target.rule_for(use.op.op_type, use.op.domain) for use, _ in readings]
-            granularities = {self._granularity(use.op, weight) for use, weight in readings}
+            granularities = {
+                self._granularity(use.op, weight, along)
+                for (use, weight), along in zip(readings, axes, strict=True)
+            }
             chosen = granularities.pop() if len(granularities) == 1 else None
             if chosen is None or not all(rule.per_channel for rule in rules):
                 continue
@@ -77,9 +82,9 @@ class AnnotatePerChannel(Pass):
             return replace(spec, narrow=False, shifted=True)
         return spec
 
-    def _granularity(self, op: Op, weight: Value) -> Granularity | None:
+    def _granularity(self, op: Op, weight: Value, axes: WeightAxes) -> Granularity | None:
         shape = weight.type.shape or ()
-        axis, block_axis = channel_axis(op, weight), input_channel_axis(op, weight)
+        axis, block_axis = axes
         if self.block_size and block_axis is not None and _is_matrix(op, shape):
             length = shape[block_axis]
             if isinstance(length, int) and length and length % self.block_size == 0:
@@ -104,8 +109,11 @@ def _readings(sites: Iterable[Site], scopes: Scopes) -> Iterator[tuple[Use, Valu
             yield from ((use, site.value.original) for use in scopes.uses(site.value))
 
 
-def _is_weight(use: Use, value: Value) -> bool:
-    return value.const is not None and use.port in weight_ports(use.op)
+def _weight_axes(model: Model, use: Use, value: Value) -> WeightAxes | None:
+    """The axes of a constant as a weight; None also for a matrix that is moved on a grid of the whole."""
+    (result, *_) = use.op.graph.op_outputs(use.op)
+    is_moved = is_grid_preserving(use.op) and result is not None and model.quant.touches(result)
+    return None if value.const is None or is_moved else weight_axes(use, value)
 
 
 def _is_matrix(op: Op, shape: tuple[int | str | None, ...]) -> bool:

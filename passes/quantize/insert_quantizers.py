@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from qc.ir.errors import ModelError, UsageError, nearest
+from qc.ir.facts.op_traits import traits, weight_axes
 from qc.ir.facts.quantized_form import quantized_form
-from qc.ir.graph import Op, Value
+from qc.ir.graph import Op, Use, Value
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
 from qc.ir.quant.formats import IntFormat, has_limits, parse_format
@@ -26,11 +27,15 @@ from .calibration.bias import BIAS
 from .placement.logarithms import before_logarithms
 from .placement.reasons import Reasons
 from .placement.units import Reason, Unit, UnitMap
+from .placement.weights_alone import large_tables, storing_weights_alone
 
 _SPECTRUM = Reason(
     "only a logarithm sees its result, and tells apart numbers that are one on a grid",
     suggestion="the option spectra=integer of 'insert-quantizers' quantizes it all the same",
 )
+
+
+FLOAT = "float"  # of activations: they have no quantizers
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,11 @@ class InsertQuantizers(Pass):
     A spectrum whose logarithm the model takes stays float where that logarithm runs in float: it tells apart
     numbers that are far smaller than a step of a grid over the loudest.
 
+    With ``activation=float`` all activations and biases stay float, and the weights alone are quantized:
+    those of products and recurrent ops, whatever the target runs in integers, and large tables that Gather
+    looks rows up in, as embeddings do. A matrix that is such a table, and transposed also the weight of a
+    product, has one grid.
+
     The bodies of If, Loop and Scan are treated like the main graph. What a body captures, takes in or gives
     back is read by whoever reads it there.
     """
@@ -54,7 +64,8 @@ class InsertQuantizers(Pass):
     needs = frozenset({"target"})
 
     activation: str | None = option(
-        None, "format of activations, such as uint8 or int16; default: the target's"
+        None,
+        "format of activations, such as uint8 or int16, or float for weights alone; default: the target's",
     )
     weight: str | None = option(None, "format of weights, such as int8 or int4; default: the target's")
     bias: Literal["int32", "float"] | None = option(
@@ -70,13 +81,17 @@ class InsertQuantizers(Pass):
         super().__post_init__()
         for name in ("activation", "weight"):
             given = getattr(self, name)
-            if given is not None:
+            if given is not None and not (name == "activation" and given == FLOAT):
                 _checked_format(name, given)
 
     def run(self, model: Model, context: PassContext) -> None:
         refuse_quantized(model)
         complete_types(model, context)
         target = context.required_target()
+        if self.activation == FLOAT:
+            asked_by = f"option activation of '{self.name}'"
+            _Placement(model, storing_weights_alone(target, asked_by), replace(self, activation=None)).run()
+            return
         context.notes += self._unknown_formats(target)
         _Placement(model, target, self).run()
 
@@ -151,6 +166,7 @@ class _Placement:
         self.scopes = self.units.scopes
         self.weight = _spec(target.weight, options.weight)
         self.has_biases = target.quantize_bias if options.bias is None else options.bias == "int32"
+        self._tables = large_tables(self.scopes)
         self._fitting: dict[Value, bool] = {}
 
     def run(self) -> None:
@@ -190,11 +206,17 @@ class _Placement:
 
     def _place_stored_weights(self, unit: Unit) -> None:
         """Places quantizers on the weights of a unit whose data stays float, in a format of the target."""
+        recurrent = traits(unit.root).product == "recurrent"
         known = self.target.weight.has_kernels_for(self.weight.format) or not has_limits(self.weight.format)
-        spec = self.weight if known else _spec(self.target.weight, None)
-        lacking = "" if known else f"; {self.target.name} has no kernel for {self.weight.format} there"
+        spec = _spec(self.target.weight, None) if recurrent and not known else self.weight
+        lacking = (
+            ""
+            if spec is self.weight
+            else f"; {self.target.name} has no kernel for {self.weight.format} there"
+        )
         for value, op, port in self.units.inputs(unit):
-            if value.original.const is not None and self.units.is_weight(unit, op, port):
+            axes = weight_axes(Use(op, port), value) if value.original.const is not None else None
+            if axes is not None and (not op.is_type("Gather") or value.original in self._tables):
                 self._place_shared(Site(value, op, port), spec, f"weight of {op.label}{lacking}", unit)
 
     def _place_bias(self, site: Site, reason: str, unit: Unit) -> None:

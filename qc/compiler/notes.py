@@ -6,12 +6,12 @@ from collections.abc import Collection
 
 from qc.ir.facts.constants import FREE_INITIALIZERS
 from qc.ir.model import Model
-from qc.passes import Pipeline
+from qc.passes import Pass, Pipeline
 from qc.passes.conformance import violations
 from qc.passes.framework.target import Target
 from qc.passes.quantize.configure_quantizers import ConfigureQuantizers
 from qc.passes.quantize.import_qdq import ImportQdq
-from qc.passes.quantize.insert_quantizers import InsertQuantizers, refuse_quantized
+from qc.passes.quantize.insert_quantizers import FLOAT, InsertQuantizers, refuse_quantized
 from qc.passes.simplify.dequantize import Dequantize
 from qc.runtime import Recording
 
@@ -41,7 +41,7 @@ def refuse_quantized_again(ir: Model, pipeline: Pipeline) -> None:
 
 def broken_rules(ir: Model, target: Target, pipeline: Pipeline) -> list[str]:
     """A note on what the target cannot do with formats, granularities and shapes, if there is any such."""
-    if not any(isinstance(step, InsertQuantizers) for step in pipeline.passes()):
+    if not any(_places_activations(step) for step in pipeline.passes()):
         return []
     found = [one for one in violations(ir, target) if not one.is_placement]
     if not found:
@@ -54,6 +54,11 @@ def broken_rules(ir: Model, target: Target, pipeline: Pipeline) -> list[str]:
     named = f"; nor {', '.join(others[:_NAMED])}" if others else ""
     more = f" and {len(others) - _NAMED:,} more, which 'qc check' lists" if len(others) > _NAMED else ""
     return [f"{target.name} does not run in integers what was asked for: {where}{first.text}{named}{more}"]
+
+
+def _places_activations(step: Pass) -> bool:
+    """Whether a pass quantizes what ops compute with; beside float data, all weights are just stored."""
+    return isinstance(step, InsertQuantizers) and step.activation != FLOAT
 
 
 def missing_lowering(artifacts: Collection[str]) -> list[str]:

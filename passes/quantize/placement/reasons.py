@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import chain
 
+from qc.ir.facts.op_traits import traits
 from qc.ir.graph import Op, Value
 from qc.ir.quant_table import QuantTable
 
@@ -58,7 +59,7 @@ class Reasons:
         if unit.rule.runs == "between":
             why = f"{unit.label} runs in integers only between integer ops, and is not between such"
             return Reason(why, asked_by)
-        if unit.rule.runs == "weights":
+        if unit.rule.runs == "weights" and traits(producer).product:
             return Reason(f"{unit.label} has a grid for its weights alone: {unit.rule.why}", asked_by)
         if unit.rule.runs == "carry":
             verb = "moves" if self._units.is_carry(producer) else "gives back"
@@ -89,7 +90,7 @@ class Reasons:
         asked_by = unit.rule.asked_by
         if unit in self._units.integer:
             return Reason(f"a parameter of {unit.label}, which stays as it is", asked_by)
-        if unit.rule.runs == "weights":
+        if unit.rule.runs == "weights" and traits(reader).product:
             return Reason(f"read by {unit.label}, which has a grid for its weights alone", asked_by)
         if unit.rule.runs == "carry":
             return Reason(f"{unit.label} moves it, and nothing that reads it runs in integers", asked_by)

@@ -1,0 +1,43 @@
+"""Weights in integers beside data in float: a target that does nothing else, and which tables count."""
+
+from __future__ import annotations
+
+from qc.ir.facts.op_table import TABLE
+from qc.ir.facts.scopes import Scopes
+from qc.ir.graph import Op, Value
+
+from ...framework.target import Target
+from ...framework.target_rules import OpRule
+
+# The least share that a table of rows has of all numbers in constants. Smaller ones, of positions or
+# rotations, save little, and their errors are in all that follows.
+_LEAST_SHARE = 0.02
+_LOOKUP = "Gather"
+# A matrix may be transposed on its way to a product.
+_READ_WEIGHTS = [*(op_type for op_type, traits in TABLE.items() if traits.product), _LOOKUP, "Transpose"]
+
+
+def storing_weights_alone(target: Target, asked_by: str) -> Target:
+    """The target with rules that store the weights of all ops in integers and compute in float.
+
+    Args:
+        asked_by: the option that wants it so.
+    """
+    why = "activations stay float"
+    ops = {op_type: target.rule_for(op_type).storing_weights(why, asked_by) for op_type in _READ_WEIGHTS}
+    default = OpRule().in_float(why, asked_by)
+    return target.model_copy(update={"ops": ops, "default": default, "regions": {}, "supergroups": ()})
+
+
+def large_tables(scopes: Scopes) -> frozenset[Value]:
+    """The constants that Gather looks rows up in, if they hold a good part of all numbers of the model."""
+    constants = {value for graph in scopes.graphs for value in graph.values() if value.is_float}
+    sizes = {value: value.const.size for value in constants if value.const is not None}
+    tables = {_table(op) for op in scopes.ops if op.is_type(_LOOKUP)}
+    least = _LEAST_SHARE * sum(sizes.values())
+    return frozenset(value for value in tables if value is not None and sizes.get(value, 0) >= max(least, 1))
+
+
+def _table(op: Op) -> Value | None:
+    (data, *_) = op.graph.op_inputs(op)
+    return data.original if data is not None else None
