@@ -26,7 +26,8 @@ class Patches:
     """What the kernel of a convolution sees of its input ``(batch, channels, *spatial)``.
 
     The features of a patch are in the order of the weight ``(out, channels / group, *kernel)``: channels of
-    the group, and within each the places of the kernel.
+    the group, and within each the places of the kernel. A transposed convolution sees, at each of its
+    outputs, the input with zeros put between its elements, from behind.
 
     Attributes:
         kernel: its lengths along the spatial axes.
@@ -34,6 +35,9 @@ class Patches:
         pads: before each spatial axis, then after each; empty for 0.
         group: how many groups the channels are divided into.
         auto_pad: ``NOTSET``, ``VALID``, ``SAME_UPPER`` or ``SAME_LOWER``.
+        transposed: whether the convolution is.
+        output_padding, output_shape: of a transposed one, along the spatial axes; empty for 0, and for what
+            follows from the others.
 
     Raises:
         UsageError: no kernel has these numbers.
@@ -45,10 +49,14 @@ class Patches:
     pads: tuple[int, ...] = ()
     group: int = 1
     auto_pad: str = "NOTSET"
+    transposed: bool = False
+    output_padding: tuple[int, ...] = ()
+    output_shape: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         axes = len(self.kernel)
-        lengths = (len(self.strides), axes), (len(self.dilations), axes), (len(self.pads), 2 * axes)
+        lists = self.strides, self.dilations, self.output_padding, self.output_shape
+        lengths = (*((len(given), axes) for given in lists), (len(self.pads), 2 * axes))
         least = min((*self.kernel, *self.strides, *self.dilations, self.group), default=0)
         if least < 1 or not axes or any(given not in (0, needed) for given, needed in lengths):
             raise UsageError(f"{self} are of no convolution: strides, dilations and pads fit the kernel")
@@ -274,6 +282,28 @@ class Executor(Protocol):
 
         Raises:
             UsageError: the grid does not fit the array, is no integer grid, or has more bits.
+        """
+
+    def gram(
+        self, feeds: Sequence[Sequence[np.ndarray]], features: Observation, rows: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The means of features, and of the products of each two, in arrays that are at hand.
+
+        They depend neither on the number of threads nor on the processor.
+
+        Args:
+            feeds: for each one array or several, float32 and of one shape, that lie side by side: in each
+                group the features of the first come first.
+            features: an observation of a Gram matrix.
+            rows: how many positions to look at, about; they are spread evenly if there are more.
+
+        Returns:
+            Float64, shapes ``(groups, arrays * features)`` and ``(groups, arrays * features, arrays *
+            features)``; an axis without patches is one group.
+
+        Raises:
+            UsageError: an array has no such features.
+            DataError: there is no position, or an array holds NaN or infinity.
         """
 
     def histogram_error(

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from threadpoolctl import threadpool_limits
+
 from qc.ir.analysis import Lookups
 from qc.ir.base.garbage import old_objects_spared
 from qc.ir.errors import QcError, VerificationError
@@ -98,7 +100,8 @@ def run_pipeline(
     """
     check_pipeline(pipeline, context)
     run = _Run(model, context, instruments)
-    with old_objects_spared():
+    # Sums of numpy's products are rounded in another way for each number of threads.
+    with old_objects_spared(), threadpool_limits(1, "blas"):
         run.verify_input()
         run.steps(pipeline.steps, depth=0)
     return run.report

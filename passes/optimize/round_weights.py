@@ -128,7 +128,7 @@ def _is_open(model: Model, layer: Layer) -> bool:
         return False
     if not isinstance(quantizer.spec.format, IntFormat) or quantizer.spec.format.bits > _WIDEST:
         return False
-    if layer.features is None or layer.data.const is not None:
+    if layer.data.const is not None:
         return False
     array = layer.weight.array
     return layer.weight.is_own and array.dtype == np.float32 and array.size > 0

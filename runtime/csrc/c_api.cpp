@@ -5,6 +5,7 @@
 
 #include "errors.h"
 #include "fake_quantize.h"
+#include "moments.h"
 #include "observe.h"
 
 extern "C" {
@@ -21,6 +22,14 @@ struct QcQuantizer {
   std::int64_t block_size;
   const char* rounding;
   const char* format;
+};
+
+// As qc::Window: lists are of one number for each axis of the kernel, pads of two; output_shape may be null. A kernel
+// without axes stands for the channels along channel_axis.
+struct QcFeatures {
+  std::int64_t axes, channel_axis, group, transposed;
+  const char* auto_pad;
+  const std::int64_t *kernel, *strides, *dilations, *pads, *output_padding, *output_shape;
 };
 
 struct QcError {
@@ -55,6 +64,18 @@ qc::Grid grid_of(const QcTensor& scale, const QcTensor& zero_point, const QcTens
   return {tensor_of<float>(scale), tensor_of<std::int32_t>(zero_point), tensor_of<std::int32_t>(limits)};
 }
 
+qc::Rows rows_of(const QcTensor& tensor, const QcFeatures& features) {
+  if (features.axes == 0) return qc::Rows(shape_of(tensor), features.channel_axis);
+  const auto list = [&](const std::int64_t* numbers, std::int64_t times = 1) {
+    return numbers == nullptr ? std::vector<std::int64_t>{}
+                              : std::vector<std::int64_t>(numbers, numbers + times * features.axes);
+  };
+  return qc::Rows(shape_of(tensor),
+                  {list(features.kernel), list(features.strides), list(features.dilations), list(features.pads, 2),
+                   features.group, features.auto_pad, features.transposed != 0, list(features.output_padding),
+                   list(features.output_shape)});
+}
+
 template <class Action>
 int guarded(QcError* error, const Action& action) {
   try {
@@ -71,7 +92,7 @@ int guarded(QcError* error, const Action& action) {
 }  // namespace
 
 // A number that changes with the functions here or the operators; runtime/native/library.py has the same.
-QC_EXPORT int qc_interface() { return 3; }
+QC_EXPORT int qc_interface() { return 4; }
 
 QC_EXPORT int qc_fake_quantize(const QcTensor* x, const char* type, const QcQuantizer* quantizer,
                                const QcTensor* scale, const QcTensor* zero_point, const QcTensor* limits, void* y,
@@ -119,6 +140,30 @@ QC_EXPORT void qc_add_counts(const std::int64_t* bins, const std::int64_t* count
 // Adds a finite number to each of some exact sums, of which all first digits come first; see exact_sum.py.
 QC_EXPORT void qc_add_exact(const double* x, std::int64_t number, std::int16_t* top, std::int64_t* digits) {
   qc::element_loops().sums->add_exact(x, static_cast<std::size_t>(number), top, digits);
+}
+
+// How a tensor is seen as rows of features: of so many groups, features and positions.
+QC_EXPORT int qc_rows(const QcTensor* x, const QcFeatures* features, std::int64_t* sizes, QcError* error) {
+  return guarded(error, [&] {
+    const qc::Rows rows = rows_of(*x, *features);
+    sizes[0] = static_cast<std::int64_t>(rows.groups());
+    sizes[1] = static_cast<std::int64_t>(rows.features());
+    sizes[2] = static_cast<std::int64_t>(rows.positions());
+  });
+}
+
+// The sums of features of float32 tensors of one shape, side by side, and of their products, at some positions, which
+// increase; see moments.h.
+QC_EXPORT int qc_products(const QcTensor* tensors, std::int64_t count, const QcFeatures* features,
+                          const std::int64_t* positions, std::int64_t number, double* sums, double* products,
+                          QcError* error) {
+  return guarded(error, [&] {
+    qc::Rows rows = rows_of(*tensors, *features);
+    rows.choose({positions, positions + number}, static_cast<std::size_t>(count));
+    std::vector<qc::FloatTensor> given;
+    for (std::int64_t i = 0; i < count; ++i) given.push_back(floats_of(tensors[i], "float32"));
+    qc::observe_products(given, rows, sums, products, qc::run_in_sequence);
+  });
 }
 
 // Names of the usable instruction sets, best first, separated by commas.

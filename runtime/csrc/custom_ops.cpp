@@ -83,7 +83,10 @@ struct ObserveMomentsKernel {
                list_attribute(table, info, "dilations"),
                list_attribute(table, info, "pads"),
                integer_attribute(table, info, "group", 1),
-               text_attribute(table, info, "auto_pad", "NOTSET")} {}
+               text_attribute(table, info, "auto_pad", "NOTSET"),
+               integer_attribute(table, info, "transposed", 0) != 0,
+               list_attribute(table, info, "output_padding"),
+               list_attribute(table, info, "output_shape")} {}
 
   void compute(ort::KernelContext* context) const {
     const Input input(api, context, 0);
@@ -107,7 +110,7 @@ struct ObserveMomentsKernel {
     const auto features = static_cast<std::int64_t>(rows.groups() * rows.features());
     const auto products = static_cast<std::int64_t>(rows.products());
     double* const sums = output<double>(api, context, 4, {&features, 1});
-    observe_products(x, rows, sums, output<double>(api, context, 5, {&products, 1}), threads);
+    observe_products({x}, rows, sums, output<double>(api, context, 5, {&products, 1}), threads);
   }
 };
 

@@ -40,7 +40,7 @@ constexpr std::int32_t kKeyOfMinusInfinity = -0x7f800000 - 1;
 constexpr Extremes kNoExtremes = {kKeyOfInfinity, kKeyOfMinusInfinity};
 
 // Features are multiplied in strips of so many, each row by row.
-constexpr std::size_t kStrip = 16;
+constexpr std::size_t kStrip = 8;
 
 // Sums in float64; see sum_loops.cpp.
 struct SumLoops {

@@ -27,6 +27,10 @@ class DelegatingExecutor:
         """Opens a model with ``inner``."""
         return self.inner.segments(*given, **named)
 
+    def gram(self, *given: Any, **named: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Multiplies features with ``inner``."""
+        return self.inner.gram(*given, **named)
+
     def squared_error(self, *given: Any, **named: Any) -> np.ndarray:
         """Judges grids with ``inner``."""
         return self.inner.squared_error(*given, **named)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -12,7 +13,7 @@ import numpy as np
 import onnxruntime as ort
 from onnx import ModelProto
 
-from qc.ir.executor import Feed, Request, Requests, asked_of
+from qc.ir.executor import Feed, Observation, Request, Requests, asked_of
 from qc.ir.quant.spec import Encoding
 
 from ..data.inputs import model_inputs
@@ -27,6 +28,7 @@ from ..statistics.model import ModelStatistics
 from .budget import bytes_of, features_of, split_by_memory
 from .checkpoints import Checkpoints, OnNote, cache_key
 from .device_sums import carry_histograms
+from .gram import gram_of
 from .observer import Observer, OnFeeds, run_on
 from .segments import SegmentRunner
 
@@ -171,6 +173,12 @@ class OrtExecutor:
         session = open_session(light, base_dir=base_dir, weights=weights, optimize=False, threads=1)
         found = {output.name: element_type(output.type) for output in session.get_outputs()}
         return {name: found[name] for name in names}
+
+    def gram(
+        self, feeds: Sequence[Sequence[np.ndarray]], features: Observation, rows: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The Gram matrix of arrays; see the protocol."""
+        return gram_of(feeds, features, rows, self.threads or os.cpu_count() or 1)
 
     def squared_error(self, array: np.ndarray, encoding: Encoding) -> np.ndarray:
         """Sums of squared rounding errors for each scale; see the protocol."""

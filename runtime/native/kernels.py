@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from qc.ir.errors import UsageError
+from qc.ir.executor import Observation
 from qc.ir.quant.arithmetic import Rounding
 from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, QuantSpec
@@ -61,6 +63,17 @@ class _Quantizer(ctypes.Structure):
     )
 
 
+class _Features(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("axes", "channel_axis", "group", "transposed")),
+        ("auto_pad", ctypes.c_char_p),
+        *(
+            (name, ctypes.POINTER(ctypes.c_int64))
+            for name in ("kernel", "strides", "dilations", "pads", "output_padding", "output_shape")
+        ),
+    )
+
+
 class _Error(ctypes.Structure):
     _fields_ = (("text", ctypes.c_char * 512),)
 
@@ -99,6 +112,9 @@ def _library() -> ctypes.CDLL:
     library.qc_add_counts.restype = None
     library.qc_add_exact.argtypes = [pointer, ctypes.c_int64, pointer, pointer]
     library.qc_add_exact.restype = None
+    features, number = ctypes.POINTER(_Features), ctypes.c_int64
+    library.qc_rows.argtypes = [tensor, features, pointer, error]
+    library.qc_products.argtypes = [tensor, number, features, pointer, number, pointer, pointer, error]
     library.qc_instruction_sets.restype = ctypes.c_char_p
     library.qc_use_instruction_set.argtypes = [ctypes.c_char_p]
     return library
@@ -222,6 +238,57 @@ def observe(array: np.ndarray, histogram: bool = False, axis: int | None = None)
     return Observed(minimum, maximum, int(counts[0]), int(counts[1]), bins)
 
 
+def rows_of(shape: tuple[int, ...], features: Observation) -> tuple[int, int, int]:
+    """How arrays are seen as rows of features: the numbers of groups, features of each, and positions.
+
+    Raises:
+        UsageError: an array of that shape has no such features.
+    """
+    sizes, error = np.empty(3, np.int64), _Error()
+    lengths = (ctypes.c_int64 * len(shape))(*shape)
+    if _library().qc_rows(_Tensor(None, lengths, len(shape)), _features(features), sizes.ctypes.data, error):
+        raise UsageError(error.text.decode())
+    groups, width, positions = sizes.tolist()
+    return groups, width, positions
+
+
+def products(
+    arrays: Sequence[np.ndarray], features: Observation, positions: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The sums of the features of arrays side by side, and of the products of each two.
+
+    Args:
+        arrays: contiguous float32, of one shape; NaN and infinity count as zero.
+        features: an observation of a Gram matrix.
+        positions: which to look at; int64, increasing, at least one.
+
+    Returns:
+        Float64, shapes ``(groups, n)`` and ``(groups, n (n + 1) / 2)``, the rows of the upper triangle, for
+        ``n`` features of all arrays together.
+
+    Raises:
+        UsageError: as for :func:`rows_of`, or there are no such positions.
+    """
+    groups, width, _ = rows_of(arrays[0].shape, features)
+    width *= len(arrays)
+    sums, triangles = np.empty((groups, width)), np.empty((groups, width * (width + 1) // 2))
+    chosen = np.ascontiguousarray(positions, np.int64)
+    tensors = (_Tensor * len(arrays))(*map(_tensor, arrays))
+    error = _Error()
+    if _library().qc_products(
+        tensors,
+        len(arrays),
+        _features(features),
+        chosen.ctypes.data,
+        chosen.size,
+        sums.ctypes.data,
+        triangles.ctypes.data,
+        error,
+    ):
+        raise UsageError(error.text.decode())
+    return sums, triangles
+
+
 def add_counts(sparse: np.ndarray, histogram: np.ndarray) -> None:
     """Adds a sparse histogram to a dense one.
 
@@ -285,6 +352,31 @@ def _limits(spec: QuantSpec) -> np.ndarray:
 
 def _tensor(array: np.ndarray) -> _Tensor:
     return _Tensor(array.ctypes.data, array.ctypes.shape_as(ctypes.c_int64), array.ndim)
+
+
+def _features(features: Observation) -> _Features:
+    patches = features.patches
+    if patches is None:
+        return _Features(0, features.axis, 1, 0, b"NOTSET")
+    lists = (
+        (ctypes.c_int64 * len(given))(*given) if given else None
+        for given in (
+            patches.kernel,
+            patches.strides,
+            patches.dilations,
+            patches.pads,
+            patches.output_padding,
+            patches.output_shape,
+        )
+    )
+    return _Features(
+        len(patches.kernel),
+        -1,
+        patches.group,
+        patches.transposed,
+        patches.auto_pad.encode(),
+        *lists,
+    )
 
 
 def _quantizer(encoding: Encoding, rounding: Rounding) -> _Quantizer:

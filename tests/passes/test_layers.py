@@ -18,6 +18,9 @@ from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
 from qc.ir.rewriter import Rewriter
 from qc.passes.optimize.layers.layer import Layer, layers_of
+from qc.runtime import OrtExecutor
+
+EXECUTOR, EVERYTHING = OrtExecutor(threads=1), 1 << 40
 
 
 def model_of(
@@ -63,6 +66,10 @@ def check(made: onnx.ModelProto, x: np.ndarray, seen: np.ndarray, bias: np.ndarr
         result += bias.reshape(1, -1, 1)
     channels = np.moveaxis(expected, layer.output_axis, 1)
     np.testing.assert_allclose(result.ravel(), channels.ravel(), rtol=1e-4, atol=1e-4)
+    rows = np.moveaxis(seen, 0, -1).reshape(*seen.shape[1:3], -1).astype(np.float64)
+    mean, gram = EXECUTOR.gram([(x,)], layer.features, EVERYTHING)
+    np.testing.assert_allclose(mean, rows.mean(-1), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(gram, rows @ rows.swapaxes(1, 2) / rows.shape[-1], rtol=1e-6, atol=1e-6)
 
 
 def convolution_reads(
@@ -123,6 +130,41 @@ def test_convolutions(
     indices = [reads(*axis) for axis in zip(lengths, kernel, strides, dilations, pads, strict=True)]
     check(made, x, features(x, indices, groups), bias)
     assert_identity(made)
+
+
+@pytest.mark.parametrize("auto_pad", ["VALID", "SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("op_type", ["Conv", "ConvTranspose"])
+def test_pads_that_follow_from_shapes(op_type: str, stride: int, auto_pad: str) -> None:
+    check_moments(op_type, strides=(stride, 2), auto_pad=auto_pad)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"output_padding": (1, 0), "strides": (2, 2), "pads": (1, 0, 1, 1)},
+        {"output_shape": (12, 13), "strides": (2, 2)},
+        {"output_shape": (11, 14), "strides": (2, 2), "auto_pad": "SAME_UPPER"},
+        {"output_shape": (11, 14), "strides": (2, 2), "auto_pad": "SAME_LOWER"},
+    ],
+)
+def test_transposed_convolutions_of_a_given_size(attributes: dict[str, object]) -> None:
+    check_moments("ConvTranspose", **attributes)
+
+
+def check_moments(op_type: str, **attributes: object) -> None:
+    """The means of results and of their squares follow from the features of the layer."""
+    random = np.random.default_rng(0)
+    x, weight = random.normal(size=(2, 4, 6, 7)) + 1, random.normal(size=(4, 2, 3, 2)) + 0.5
+    made = model_of(op_type, x.astype("f"), weight.astype("f"), None, group=2, **attributes)
+    expected = np.moveaxis(run_model(made, {"x": x.astype("f")})["y"].astype(np.float64), 1, 0)
+    (layer,) = layers_of(lift(made))
+    mean, gram = EXECUTOR.gram([(x.astype("f"),)], layer.features, EVERYTHING)
+    matrix = layer.matrix.astype(np.float64)
+    squares = np.einsum("goi,gij,goj->go", matrix, gram, matrix)
+    axes = (1, 2, 3)
+    np.testing.assert_allclose(np.einsum("goi,gi->go", matrix, mean).ravel(), expected.mean(axes), rtol=1e-5)
+    np.testing.assert_allclose(squares.ravel(), np.square(expected).mean(axes), rtol=1e-5)
 
 
 @settings(max_examples=40, deadline=None)

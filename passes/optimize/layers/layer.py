@@ -113,16 +113,22 @@ class Layer:
         self.weight.set(rewriter, self.as_weight(matrix))
 
     @property
-    def features(self) -> Observation | None:
-        """What of the data has the Gram matrix of the features; None for ConvTranspose, where nothing has."""
-        if self.op.is_type("ConvTranspose"):
-            return None
-        if not self.op.is_type("Conv"):
+    def features(self) -> Observation:
+        """What of the data has the Gram matrix of the features."""
+        if not self.op.is_type("Conv", "ConvTranspose"):
             return Observation("gram", axis=self.input_axis)
-        given = {name: tuple(self.op.attribute(name, ())) for name in ("strides", "dilations", "pads")}
+        lists = ("strides", "dilations", "pads", "output_padding", "output_shape")
         kernel = tuple(self.weight.array.shape[2:])
-        auto_pad = self.op.attribute("auto_pad", "NOTSET")
-        return Observation("gram", patches=Patches(kernel, **given, group=self.groups, auto_pad=auto_pad))
+        return Observation(
+            "gram",
+            patches=Patches(
+                kernel,
+                **{name: tuple(self.op.attribute(name, ())) for name in lists},
+                group=self.groups,
+                auto_pad=self.op.attribute("auto_pad", "NOTSET"),
+                transposed=self.op.is_type("ConvTranspose"),
+            ),
+        )
 
     def own_bias(self, rewriter: Rewriter) -> None:
         """Makes a bias of zeros if there is none, and a copy of one that others read too; in an action."""

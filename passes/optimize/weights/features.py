@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto
 
+from qc.ir.errors import DataError
 from qc.ir.executor import Executor, Feed
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
@@ -17,8 +18,8 @@ from ...lower.rounding.simulation import simulated
 from ..layers.layer import Layer
 
 # Rows of features that are looked at, at least, and for each feature.
-_LEAST_ROWS = 1 << 15
-_ROWS_PER_FEATURE = 32
+_LEAST_ROWS = 1 << 13
+_ROWS_PER_FEATURE = 16
 
 
 @dataclass(frozen=True)
@@ -72,15 +73,11 @@ class SideBySide:
         """
         source, data = self._sources[layer], self._data[layer]
         full, rounded = self._float.tensors([source])[source], self._simulation.tensors([data])[data]
-        groups, _, features = layer.matrix.shape
-        feeds = [{"float": full[i], "quantized": rounded[i]} for i in _chosen(layer, full, features)]
-        assert layer.features is not None
-        model = _joined(layer, full[0].ndim, full[0].shape[layer.input_axis])
-        (found,) = self._executor.observe(model, {"both": [layer.features]}, feeds).values()
-        return Features(
-            found.mean().reshape(groups, 2 * features),
-            found.second_moment().reshape(groups, 2 * features, 2 * features),
-        )
+        rows = max(_LEAST_ROWS, _ROWS_PER_FEATURE * layer.matrix.shape[-1])
+        try:
+            return Features(*self._executor.gram(list(zip(full, rounded, strict=True)), layer.features, rows))
+        except DataError as error:
+            raise DataError(f"{layer.op.label}: {error}") from error
 
     def settle(self, layer: Layer, weight: np.ndarray) -> None:
         """Lets the simulation go on with a weight, float32 in its layout, and with the bias as it is now."""
@@ -94,29 +91,3 @@ def _data_names(model: Model, lowered: ModelProto, layers: Sequence[Layer]) -> d
     """The tensor that each layer reads in a lowered model."""
     computed = computed_names(model, lowered)
     return {layer: computed.get(layer.data.name, layer.data.name) for layer in layers}
-
-
-def _chosen(layer: Layer, arrays: Sequence[np.ndarray], features: int) -> range:
-    """The feeds that are enough to know the features of a layer, evenly spaced."""
-    strides = layer.op.attribute("strides", ()) if layer.op.is_type("Conv") else ()
-    channels = arrays[0].shape[layer.input_axis]
-    rows = sum(array.size for array in arrays) / max(channels * int(np.prod(strides, dtype=int)), 1)
-    enough = max(_LEAST_ROWS, _ROWS_PER_FEATURE * features)
-    return range(0, len(arrays), max(int(rows / enough), 1))
-
-
-def _joined(layer: Layer, rank: int, channels: int) -> ModelProto:
-    """The model that lays two tensors side by side along the channels, group by group."""
-    axis = layer.input_axis
-    order = np.arange(2 * channels).reshape(2, layer.groups, -1).swapaxes(0, 1).ravel()
-    nodes = [
-        helper.make_node("Concat", ["float", "quantized"], ["joined"], axis=axis),
-        helper.make_node("Gather", ["joined", "order"], ["both"], axis=axis),
-    ]
-    tensors = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, [None] * rank)
-        for name in ("float", "quantized", "both")
-    ]
-    stored = [numpy_helper.from_array(order, "order")]
-    graph = helper.make_graph(nodes, "features", tensors[:2], tensors[2:], stored)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

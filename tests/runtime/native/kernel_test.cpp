@@ -334,7 +334,7 @@ void check_moments() {
       const qc::Rows features(x.shape(), 1);
       std::vector<double> sums(columns), squares(columns), means(columns), products(features.products());
       qc::observe_moments(x.tensor(), 1, sums.data(), squares.data(), run_on_threads);
-      qc::observe_products(x.tensor(), features, means.data(), products.data(), run_on_threads);
+      qc::observe_products({x.tensor()}, features, means.data(), products.data(), run_on_threads);
       const auto close = [](double found, double expected, double scale) {
         return std::fabs(found - expected) <= 1e-12 * scale;
       };

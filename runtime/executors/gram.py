@@ -1,0 +1,65 @@
+"""Gram matrices of arrays that are at hand, on several threads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from qc.ir.errors import DataError
+from qc.ir.executor import Observation
+
+from ..native.kernels import observe, products, rows_of
+
+# Rows that a thread multiplies at once; sums of other pieces would be rounded in other ways.
+_PIECE = 4096
+_GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+def gram_of(
+    feeds: Sequence[Sequence[np.ndarray]], features: Observation, rows: int, threads: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Means of features and of their products; see :meth:`qc.ir.executor.Executor.gram`."""
+    for number, arrays in enumerate(feeds):
+        if bad := sum(observe(array).nonfinite for array in arrays):
+            raise DataError(f"{bad} values are NaN or infinite on feed {number}")
+    sizes = [rows_of(arrays[0].shape, features) for arrays in feeds]
+    pieces = list(_pieces([positions for _, _, positions in sizes], rows))
+    if not pieces:
+        raise DataError("there is nothing to multiply on any feed")
+
+    def multiply(piece: tuple[int, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        feed, positions = piece
+        return products([np.ascontiguousarray(array) for array in feeds[feed]], features, positions)
+
+    with ThreadPoolExecutor(threads) as pool:
+        results = pool.map(multiply, pieces)  # in order, whichever thread is done first
+        sums, triangles = next(results)
+        for more, products_of_more in results:
+            sums += more
+            triangles += products_of_more
+    total = sum(positions.size for _, positions in pieces)
+    matrices = np.empty((*sums.shape, sums.shape[1]))
+    upper, left = np.triu_indices(sums.shape[1])
+    matrices[:, upper, left] = matrices[:, left, upper] = triangles / total
+    return sums / total, matrices
+
+
+def _pieces(counts: Sequence[int], rows: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Pieces of the positions to look at, each with the feed that they are in: about ``rows`` in all.
+
+    They are multiples of a step, rounded down, as if all feeds were one. That it is a whole number and the
+    golden section spreads them evenly over the columns of pictures, whatever widths and strides are.
+    """
+    share = sum(counts) / max(rows, 1)
+    step = math.floor(share - _GOLDEN) + _GOLDEN if share > 1 + _GOLDEN else 1.0
+    start = 0
+    for feed, count in enumerate(counts):
+        first, last = math.ceil(start / step), math.ceil((start + count) / step)
+        chosen = np.floor(np.arange(first, last) * step).astype(np.int64) - start
+        chosen = chosen[(chosen >= 0) & (chosen < count)]
+        for begin in range(0, chosen.size, _PIECE):
+            yield feed, chosen[begin : begin + _PIECE]
+        start += count
