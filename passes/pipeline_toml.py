@@ -24,7 +24,8 @@
     precision = "float16"
 
 Both ways may be used in one file; the tables follow the text. Within a combinator ``passes`` works too.
-The ``[[precision]]`` tables become a pass ``set-precision`` right before ``calibrate``.
+The ``[[precision]]`` tables become a pass ``set-precision`` right before ``calibrate``. A table
+``[record]``, in which ``qc auto`` writes how it found a pipeline, counts for nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from .framework.toml_source import TOP, TomlSource, Where, read_text, toml_value
 from .quantize.precision.rules import rules_of_tables
 from .quantize.set_precision import with_precision
 
-_TOP = ("target", "pipeline", "pass", "precision")
+_TOP = ("target", "pipeline", "pass", "precision", "record")
 _HEAD = ("name", "description", "passes")
 _INNER = ("pass", "passes")
 

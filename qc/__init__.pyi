@@ -1,3 +1,4 @@
+from . import auto as auto
 from . import diff as diff
 from . import ir as ir
 from . import layers as layers

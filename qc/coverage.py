@@ -180,7 +180,7 @@ def _op_coverage(model: Model, target: Target | None) -> tuple[dict[str, tuple[i
                 kind = (
                     "quantized" if quantized else "weights" if _has_quantized_weights(model, op) else "float"
                 )
-                work[kind] += repeated * _multiplications(op)
+                work[kind] += repeated * multiplied_by(op)
     counts = {op_type: (done[op_type], total[op_type]) for op_type in sorted(total)}
     return counts, Multiplied(work["quantized"], work["weights"], work.total())
 
@@ -191,7 +191,8 @@ def _has_quantized_weights(model: Model, op: Op) -> bool:
     return bool(held) and all(held)
 
 
-def _multiplications(op: Op) -> int:
+def multiplied_by(op: Op) -> int:
+    """How often an op multiplies, as estimated from shapes; 0 for ops that sum no products."""
     if not is_product(op.op_type, op.domain):
         return 0
     read, made = [*map(_shape, op.graph.op_inputs(op))], [*map(_shape, op.graph.op_outputs(op))]

@@ -46,7 +46,7 @@ FRONT_FLOORS = [
     {"view"},
     {"compiler"},
     {"layers", "sensitivity", "weights", "why", "explanation"},
-    {"search"},
+    {"search", "auto"},
     {"compat"},
     {"cli"},
 ]

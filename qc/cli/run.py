@@ -17,7 +17,7 @@ DEFECT = 6
 
 # The order of the help; a command that is not named here comes last.
 SECTIONS = {
-    "Quantize": ["compile", "observe", "merge-statistics"],
+    "Quantize": ["compile", "auto", "observe", "merge-statistics"],
     "Judge the result": ["eval", "bench", "check", "sensitivity", "diff"],
     "Look inside": ["inspect", "view", "why", "weights", "print", "parse", "explain-match"],
     "Encodings and configurations of AIMET": ["encodings", "explain-config", "convert-config"],

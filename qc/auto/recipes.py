@@ -1,0 +1,97 @@
+"""Recipes: how to quantize a model, as data. A ladder of them is a TOML file.
+
+::
+
+    [[recipe]]
+    name = "rounded weights"
+    pipeline = "w8a8"                                  what it begins with
+    before = "smooth"                                  passes right before match-supergroups
+    calibrate = "calibrate{method=mse weights=mse}"    in place of that of the pipeline
+    after = "round-weights"                            passes right after calibrate
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+
+from qc.ir.errors import UsageError, nearest
+from qc.named_pipelines import resolve_pipeline
+from qc.passes import Pipeline, PipelineFile, parse_pipeline
+from qc.passes.framework.pipeline import Step
+from qc.passes.framework.toml_source import read_text
+from qc.passes.quantize.calibration.calibration import CalibrationPass
+from qc.passes.quantize.match_supergroups import MatchSupergroups
+
+_KEYS = ("name", "pipeline", "before", "calibrate", "after")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One way to quantize a model.
+
+    Attributes:
+        name: in words.
+        pipeline: the passes.
+        rules: what gets another precision, as for ``set-precision``.
+    """
+
+    name: str
+    pipeline: PipelineFile
+    rules: tuple[str, ...] = ()
+
+
+def ladder(weights: int) -> list[Recipe]:
+    """qc's own recipes for weights of 8 or 4 bits, the quickest first."""
+    text = (resources.files("qc.auto") / "ladders" / f"w{weights}a8.toml").read_text(encoding="utf-8")
+    return _read(text, f"w{weights}a8.toml")
+
+
+def load_ladder(path: str | Path) -> list[Recipe]:
+    """The recipes in a file.
+
+    Raises:
+        UsageError: it cannot be read, or holds something else.
+    """
+    return _read(read_text(path, "file of recipes"), str(path))
+
+
+def _read(text: str, source: str) -> list[Recipe]:
+    try:
+        document = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{source} is not valid TOML: {error}") from None
+    tables = document.get("recipe")
+    if set(document) != {"recipe"} or not isinstance(tables, list):
+        raise UsageError(f"{source} holds [[recipe]] tables and nothing else")
+    return [_recipe(table, f"{source}, recipe {number}") for number, table in enumerate(tables, 1)]
+
+
+def _recipe(table: object, place: str) -> Recipe:
+    if not isinstance(table, dict) or not all(isinstance(value, str) for value in table.values()):
+        raise UsageError(f"{place} is a table of texts: {', '.join(_KEYS)}")
+    for key in table:
+        if key not in _KEYS:
+            raise UsageError(f"{place} has an unknown key '{key}'{nearest(key, list(_KEYS))}")
+    try:
+        file = resolve_pipeline(table.get("pipeline", "w8a8"))
+        parts = {key: parse_pipeline(table[key]).steps for key in _KEYS[2:] if key in table}
+    except UsageError as error:
+        raise UsageError(f"{place}: {error}") from None
+    steps = _around(file.pipeline.steps, parts)
+    return Recipe(table.get("name", place), replace(file, pipeline=Pipeline(steps)))
+
+
+def _around(steps: Sequence[Step], parts: dict[str, Sequence[Step]]) -> list[Step]:
+    """The steps with those of a recipe between them."""
+    found: list[Step] = []
+    for step in steps:
+        if isinstance(step, MatchSupergroups):
+            found += parts.get("before", ())
+        calibrates = isinstance(step, CalibrationPass)
+        found += parts.get("calibrate", [step]) if calibrates else [step]
+        found += parts.get("after", ()) if calibrates else ()
+    return found
