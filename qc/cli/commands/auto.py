@@ -92,6 +92,8 @@ class Auto(Command):
             for path in (output, recipe_file) if is_written else ():
                 line = f"wrote {printable(str(path))}, {file_size(path.stat().st_size)}"
                 standard_error().show(line, wrap=False)
+            for note in found.compiled.notes:
+                print_note(note)
         if not found.best.verdict.is_accepted:
             raise DemandError(_refusal(found, judge, is_written))
 
