@@ -39,7 +39,7 @@ class Remark(NamedTuple):
         kind: one of :data:`KINDS`.
         about: the op or value it is about; its name may have changed since.
         subject: what it is about, in the words of that moment.
-        reason: why; the rule, for a rewrite.
+        reason: why; for a rewrite the rule, and perhaps behind a colon what it did.
         quantizer: id of the quantizer that was placed or changed, if any.
         asked_by: the line of configuration, target or option, that asked for it; empty if none did.
         suggestion: what a user can do about it; empty if there is nothing to suggest.
@@ -65,9 +65,14 @@ class Remark(NamedTuple):
         return f"{number}{self.kind}{held} {self.subject}: {self.reason}{asked}{hint}"
 
     @property
+    def rule(self) -> str:
+        """The rule of a rewrite or a match; empty for other remarks."""
+        return self.reason.partition(": ")[0] if self.kind in (REWRITE, MATCH) else ""
+
+    @property
     def title(self) -> str:
         """How messages name an action: ``action 3 (fold-constants: fold on Add 'x')``."""
-        what = f"{self.reason} on" if self.kind == REWRITE else self.kind
+        what = f"{self.rule} on" if self.kind == REWRITE else self.kind
         return f"action {self.number} ({self.pass_name}: {what} {self.subject})"
 
 

@@ -35,13 +35,14 @@ class Rewriter:
         self._transaction = model.transaction
 
     @contextmanager
-    def action(self, rule: str, subject: Op | Value) -> Iterator[Remark]:
-        """Opens an action named after a rewriting rule, on the op or value that it is about."""
+    def action(self, rule: str, subject: Op | Value, detail: str = "") -> Iterator[Remark]:
+        """Opens an action of a rewriting rule on an op or value; ``detail`` says what it does there."""
         transaction = self._transaction
         if transaction.rewrite is not None:
             raise RuntimeError("actions do not nest")
         label = subject.label if isinstance(subject, Op) else f"'{subject.name}'"
-        with transaction.action(Remark(REWRITE, subject, label, rule)) as remark:
+        reason = f"{rule}: {detail}" if detail else rule
+        with transaction.action(Remark(REWRITE, subject, label, reason)) as remark:
             anchor = subject if isinstance(subject, Op) else subject.graph.producer(subject)
             transaction.rewrite = Rewrite(remark, anchor)
             try:
@@ -92,8 +93,7 @@ class Rewriter:
 
     def fix_default(self, value: Value) -> None:
         """Makes an input with a default a plain constant, which nobody can override any more."""
-        graph = value.graph
-        self._set(graph, "inputs", [given for given in graph.inputs if given is not value])
+        self._set(value.graph, "inputs", [given for given in value.graph.inputs if given is not value])
 
     def add_op(
         self,
@@ -122,7 +122,7 @@ class Rewriter:
         anchor = (rewrite.anchor if rewrite else None) or next(filter(None, producers), None)
         op.position = (*(anchor.position if anchor else (-1,)), op.id)
         if rewrite is not None:
-            op.provenance = (rewrite.remark.reason, rewrite.remark.subject)
+            op.provenance = (rewrite.remark.rule, rewrite.remark.subject)
         self._add(op)  # undone, it takes its edges away as well
         for port, value in enumerate(inputs):
             if value is not None:

@@ -61,8 +61,8 @@ class Pass(ABC):
     Two claims hold on every model, and the tests try them on every registered pass:
 
     * ``idempotent``: a second run right after the first makes no action.
-    * ``tolerance`` of a pass of stage FLOAT: how far it may move an output of the model, as a share of the
-      largest magnitude in that output; 0 for a pass that leaves all arithmetic as it is.
+    * ``tolerance`` of a pass that rewrites the float graph: how far it may move an output of the model, as a
+      share of the largest magnitude in that output; 0 for a pass that leaves all arithmetic as it is.
 
     A subclass that relates options to each other overrides ``__post_init__``, calls ``super()``'s first
     and raises :class:`~qc.ir.errors.UsageError`.

@@ -23,6 +23,7 @@ from ..framework.context import PassContext
 from ..quantize.calibration.bias import calibrate_biases
 from .layers.biases import make_own_biases
 from .layers.layer import Layer, named_layers
+from .layers.ratio import ratio
 from .weights.coordinate import coordinate_descent
 from .weights.features import Features, SideBySide
 from .weights.gptq import gptq
@@ -96,7 +97,9 @@ class RoundWeights(Pass):
         before, after = (_error(layer, problem.numbers(codes), judged) for codes in (nearest, found))
         codes = np.where((after < before)[..., np.newaxis], found, nearest)
         power = _error(layer, np.zeros_like(codes), judged)
-        ratios = [_ratio(power, error) for error in (before, np.minimum(before, after))]
+        ratios = [
+            ratio(float(power.sum()), float(error.sum())) for error in (before, np.minimum(before, after))
+        ]
         reason = f"{self.method}: {ratios[1]} at the result of {layer.op.label}, {ratios[0]} with the nearest"
         model.quant.choose_codes(quantizer, layer.as_weight(codes).astype(np.int32), reason)
         if has_bias:
@@ -146,9 +149,3 @@ def _take_back_means(model: Model, layer: Layer, features: Features, numbers: np
     rewriter = Rewriter(model)
     with rewriter.action("correct bias", layer.op):
         layer.add_to_bias(rewriter, layer.gain * shift)
-
-
-def _ratio(power: np.ndarray, error: np.ndarray) -> str:
-    """A signal-to-noise ratio in words."""
-    signal, noise = float(power.sum()), float(error.sum())
-    return f"{10 * np.log10(signal / noise):.1f} dB" if signal > 0 and noise > 0 else "exact"

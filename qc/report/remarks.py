@@ -9,7 +9,7 @@ from typing import Any
 
 from qc.ir.errors import UsageError
 from qc.ir.graph import Value
-from qc.ir.journal import MATCH, REWRITE, Remark
+from qc.ir.journal import Remark
 
 
 def remark_line(remark: Remark) -> str:
@@ -49,7 +49,4 @@ def remark_document(remark: Remark) -> dict[str, Any]:
 
 def count_by_rule(remarks: Iterable[Remark]) -> Counter[tuple[str, str, str]]:
     """How many remarks there are of each (pass, kind, rule); the rule is that of rewrites and matches."""
-    return Counter(
-        (remark.pass_name, remark.kind, remark.reason if remark.kind in (REWRITE, MATCH) else "")
-        for remark in remarks
-    )
+    return Counter((remark.pass_name, remark.kind, remark.rule) for remark in remarks)

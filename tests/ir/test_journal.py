@@ -12,6 +12,7 @@ from qc.ir.model import Model
 from qc.ir.quant.spec import QuantSpec
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
+from qc.report.remarks import count_by_rule
 
 MODEL = "g (float[2] x) => (float[2] y) { a = Neg(x) b = Abs(a) y = Relu(b) }"
 
@@ -96,3 +97,16 @@ def test_a_failed_action_takes_back_the_decisions_within(model: Model) -> None:
         place(model, "x")
         raise ZeroDivisionError
     assert model.journal.remarks == [] and model.journal.action_count == 0
+
+
+def test_a_rewrite_has_a_rule_and_perhaps_a_detail() -> None:
+    model = lift(parse("g (float[2] x) => (float[2] y) { y = Neg(x) }"))
+    rewriter = Rewriter(model)
+    for detail in ("", "9 dB: less than 8 dB"):
+        with rewriter.action("halve", op(model, "Neg"), detail):
+            pass
+    first, second = model.journal.actions()
+    assert (first.reason, second.reason) == ("halve", "halve: 9 dB: less than 8 dB")
+    assert first.rule == second.rule == "halve"
+    assert second.title.endswith("halve on Neg of 'y')")
+    assert [*count_by_rule(model.journal.remarks).values()] == [2]

@@ -47,7 +47,10 @@ def prefixes(cls: type[Pass]) -> list[str]:
         return [""]
     if cls.name in order:
         return [",".join(order[: order.index(cls.name)])]
-    return [QUANTIZE] if cls.stage is Stage.LOWER else ["", QUANTIZE]
+    if cls.stage is Stage.LOWER:
+        return [QUANTIZE]
+    placed = QUANTIZE.removesuffix(",calibrate")
+    return ["", *([placed] if cls.tolerance else []), QUANTIZE]  # weights on a grid are not scaled any more
 
 
 def check_pass(cls: type[Pass], prefix: str, model: ModelProto, feed: Feed, folder: Path) -> bool:
@@ -76,7 +79,7 @@ def check_pass(cls: type[Pass], prefix: str, model: ModelProto, feed: Feed, fold
     if cls.stage is Stage.LOWER:
         assert after == before
         assert artifacts(context) == artifacts(again)
-    if cls.stage is Stage.FLOAT and actions:
+    if actions and (cls.stage is Stage.FLOAT or cls.tolerance):
         check_outputs(model, lower(ir), feed, cls.tolerance)
     return bool(actions or context.artifacts)
 

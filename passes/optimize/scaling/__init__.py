@@ -1,1 +1,0 @@
-"""Scales of channels: which can be chosen, which hang together, and which are good."""

@@ -1,0 +1,132 @@
+"""Moves what is large in few channels of activations into weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Annotated, Literal
+
+import numpy as np
+from annotated_types import Ge
+
+from qc.ir.errors import DataError
+from qc.ir.executor import Executor
+from qc.ir.graph import Value
+from qc.ir.model import Model
+from qc.ir.quant.spec import Encoding, QuantSpec
+from qc.ir.quant_table import Site
+from qc.ir.rewriter import Rewriter
+
+from ..framework.base import Pass, Stage, option
+from ..framework.context import PassContext
+from ..quantize.calibration.ranges import mse_encoding, weight_encoding
+from .layers.layer import Layer, layers_of
+from .layers.ratio import ratio
+from .smoothing.channels import Channels, channels_of
+from .smoothing.objective import Reading, candidates
+from .smoothing.observed import observed
+
+# What an error has to be below, as a share of what it was, for weights to be touched.
+_GAIN = 0.7
+
+
+@dataclass(frozen=True)
+class Smooth(Pass):
+    """Divides the channels of an activation by numbers, and multiplies the weights that read them.
+
+    In many networks a few channels hold all that is large, and the others have a few steps of the grid left.
+    Divided where they are made, in the weight of a normalization, a product with a constant or the layer
+    before, and multiplied in the layers behind, results stay what they are, and the outliers are in weights,
+    which have a scale for each output. This also helps weights alone: those of large channels are rounded to
+    finer steps.
+
+    The scale of a channel is ``x ** a / w ** (1 - a)``, with ``x`` the largest magnitude of its data and
+    ``w`` that of its weights (SmoothQuant: G. Xiao et al., 2022), or ``m ** a``, with ``m`` the root of the
+    mean square of its data (as AWQ: J. Lin et al., 2023). The exponent is searched for each tensor: it is
+    that with the least error at the results of all layers that read it, with data and weights on their grids,
+    from the range of each channel and the mean products of each two features (Gram matrix). Grids cover one
+    half of the samples and are judged on the other: where each channel fills the grid, new samples go beyond
+    it. Where no exponent takes away 30 % of the error, nothing is changed.
+
+    Helps where channels differ in size: transformers and mobile networks. Does not where they are alike, or
+    where something else reads the tensor, such as a residual sum. Scales pass through ReLU, pooling, Reshape,
+    and products such as those of gated units.
+
+    To be run behind ``insert-quantizers``, whose formats it asks for, and before ``calibrate``: what has a
+    grid already is left alone. Layers are those of the main graph whose weight is read by nothing else. The
+    cost is that of Gram matrices, the square of the features of each layer for each position.
+    """
+
+    name = "smooth"
+    stage = Stage.ANNOTATE
+    needs = frozenset({"data", "executor"})
+    tolerance = 1e-5
+    idempotent = False  # of weights that were scaled, another exponent can be better by a little
+
+    insert: bool = option(False, "insert a Mul where nothing else can divide the channels")
+    weights: Literal["min-max", "mse"] = option("min-max", "how calibrate finds the range of a weight")
+    samples: Annotated[int, Ge(1)] = option(32, "how many of the samples to look at, at most")
+
+    def run(self, model: Model, context: PassContext) -> None:
+        layers = [layer for layer in layers_of(model) if _is_open(layer)]
+        found = channels_of(model, layers)
+        if self.insert:
+            taken = {layer for one in found for layer in one.readers}
+            found += _insertable(model, [layer for layer in layers if layer not in taken])
+        if not found:
+            return
+        if getattr(context.data, "length", None) == 0:  # with statistics that were recorded there may be none
+            context.notes.append(f"channels stay as they are: pass '{self.name}' needs data to scale them by")
+            return
+        user = f"pass '{self.name}'"
+        feeds = list(islice(context.required_data(user), self.samples))
+        if not feeds:
+            raise DataError(f"{user} needs calibration data, and there is none")
+        executor = context.required_executor()
+        for one, readings in context.track(observed(model, found, feeds, executor), "smoothing", len(found)):
+            self._smooth(model, one, readings, executor)
+
+    def _smooth(self, model: Model, channels: Channels, readings: list[Reading], executor: Executor) -> None:
+        def grid_of(spec: QuantSpec, array: np.ndarray) -> Encoding:
+            if self.weights == "mse":
+                return mse_encoding(spec, array, executor)
+            return weight_encoding(spec, array)
+
+        def error(scale: np.ndarray) -> float:
+            return sum(one.error(scale, grid_of) for one in readings)
+
+        before = error(np.ones_like(readings[0].largest))
+        covered = candidates(readings, [one.covered for one in readings])
+        tried = {name: error(scale) for name, scale in covered.items()}
+        best = min(tried, key=tried.__getitem__)
+        after = tried[best]
+        if not after < _GAIN * before:
+            return
+        power = sum(one.power for one in readings)
+        where = ", ".join(one.layer.op.label for one in readings)
+        detail = f"{best}, {ratio(power, after)} at the results of {where}, {ratio(power, before)} before"
+        rewriter = Rewriter(model)
+        with rewriter.action("smooth", channels.value, detail):
+            channels.scale(rewriter, candidates(readings, [one.largest for one in readings])[best])
+
+
+def _is_open(layer: Layer) -> bool:
+    """Whether the weight of a layer may be changed, and is not on its grid yet."""
+    held = layer.weight.quantizer
+    is_free = held is None or (held.encoding is None and not held.frozen)
+    return is_free and layer.weight.is_own and not layer.weight.is_converted
+
+
+def _insertable(model: Model, layers: Sequence[Layer]) -> list[Channels]:
+    """Tensors that only a Mul can divide: they are quantized for layers alone, or not at all."""
+    by_data: dict[Value, list[Layer]] = {}
+    for layer in layers:
+        data, quant = layer.data, model.quant
+        if data.const is None and quant.get(Site(data)) is None:
+            by_data.setdefault(data, []).append(layer)
+    return [
+        Channels(data, None, (), tuple(readers), ((data, readers[0].input_axis),))
+        for data, readers in by_data.items()
+        if len({reader.input_axis for reader in readers}) == 1
+    ]

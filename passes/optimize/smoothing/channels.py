@@ -1,0 +1,284 @@
+"""Where the channels of a tensor may be scaled, so that the results of the model stay what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from qc.ir.facts.op_traits import reads_shape_only, traits
+from qc.ir.graph import Graph, Op, Use, Value
+from qc.ir.model import Model
+from qc.ir.rewriter import Rewriter
+
+from ..layers.constant import Constant
+from ..layers.layer import Layer
+
+# Their results scale with input 0, by a positive number for each channel.
+_HOMOGENEOUS = ("Dropout", "Identity", "LeakyRelu", "PRelu", "Relu")
+# These, too, where channels are along axis 1.
+_POOLING = ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LpPool", "MaxPool")
+_RESHAPING = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
+# Input ports of scale and bias of normalizations that ONNX does not define.
+_OTHER_NORMALIZATIONS = {
+    "SimplifiedLayerNormalization": (1,),
+    "SkipLayerNormalization": (2, 3),
+    "SkipSimplifiedLayerNormalization": (2,),
+}
+
+
+@dataclass(frozen=True)
+class Divided:
+    """A constant whose numbers along an axis, counted from the end, are divided by the scales of channels."""
+
+    constant: Constant
+    axis: int
+
+    def divide(self, rewriter: Rewriter, scale: np.ndarray) -> None:
+        """Divides by one number for each channel; in an action. What is 0 everywhere stays as it is."""
+        array = self.constant.array
+        if array.any():
+            divided = array / scale.reshape(-1, *(1,) * (-1 - self.axis))
+            self.constant.set(rewriter, divided.astype(array.dtype))
+
+
+@dataclass(frozen=True)
+class Channels:
+    """Channels of a tensor that are divided where they are made, and multiplied in all layers that read them.
+
+    Attributes:
+        value: the tensor.
+        source: the layer that makes it, if its weight is what is divided.
+        divided: the constants that are divided beside that. Without these and a source, it is divided by a
+            Mul of its own in front of the layers.
+        readers: the layers that read the channels, here or behind ops that scales pass through.
+        scaled: the tensor and those between, each with the axis of its channels.
+    """
+
+    value: Value
+    source: Layer | None
+    divided: tuple[Divided, ...]
+    readers: tuple[Layer, ...]
+    scaled: tuple[tuple[Value, int], ...]
+
+    def scale(self, rewriter: Rewriter, scale: np.ndarray) -> None:
+        """Divides each channel by a positive number; in an action.
+
+        Args:
+            scale: float64, shape ``(channels,)``.
+        """
+        if self.source is not None:
+            matrix = self.source.matrix
+            self.source.with_matrix(rewriter, matrix / scale.reshape(*matrix.shape[:2], 1))
+            bias = self.source.bias
+            if bias is not None and bias.value is not None:
+                bias.set(rewriter, (bias.array / scale.reshape(bias.array.shape)).astype(bias.array.dtype))
+        for one in self.divided:
+            one.divide(rewriter, scale)
+        if self.source is None and not self.divided:
+            self._insert_product(rewriter, scale)
+        for reader in self.readers:
+            reader.with_matrix(rewriter, times(reader, scale))
+
+    def _insert_product(self, rewriter: Rewriter, scale: np.ndarray) -> None:
+        value, first = self.value, self.readers[0]
+        assert value.type.shape is not None
+        behind = len(value.type.shape) - 1 - first.input_axis
+        numbers = (1 / scale).astype(first.matrix.dtype).reshape(-1, *(1,) * behind)
+        divided = rewriter.add_value(value.graph, f"{value.name}_smooth", value.type)
+        constant = rewriter.add_constant(value.graph, numbers, f"{value.name}_scale")
+        rewriter.add_op(value.graph, "Mul", [value, constant], [divided])
+        for reader in self.readers:
+            rewriter.set_input(reader.op, 0, divided)
+
+
+def times(layer: Layer, scale: np.ndarray) -> np.ndarray:
+    """The matrix of a layer with the weights of each channel of its input multiplied by a number; float64."""
+    return layer.matrix * by_feature(layer, scale)
+
+
+def by_feature(layer: Layer, numbers: np.ndarray) -> np.ndarray:
+    """Numbers for the channels of the input of a layer, for its features: shape ``(groups, 1, features)``."""
+    groups, _, features = layer.matrix.shape
+    split = numbers.reshape(groups, 1, -1)
+    return np.repeat(split, features // split.shape[2], axis=2)
+
+
+def channels_of(model: Model, layers: Iterable[Layer]) -> list[Channels]:
+    """Every tensor whose channels may be scaled, in topological order.
+
+    No layer is among the readers of two: of several tensors, the one nearest to it counts.
+
+    Args:
+        layers: those whose weight may be changed.
+    """
+    by_op = {layer.op: layer for layer in layers}
+    by_result = {layer.result: layer for layer in by_op.values() if _divides(layer)}
+    taken: set[Layer] = set()
+    chosen: list[Channels] = []
+    for value in reversed([value for op in model.graph.ops() for value in _results(op)]):
+        made = _made(model, value, by_result)
+        found = _Readers.of(model, value, made[0], by_op) if made is not None else None
+        if made is None or found is None or not taken.isdisjoint(found.layers):
+            continue
+        taken.update(found.layers)
+        divided = (*made[1], *found.divided)
+        chosen.append(Channels(value, by_result.get(value), divided, tuple(found.layers), found.scaled))
+    return chosen[::-1]
+
+
+def _divides(layer: Layer) -> bool:
+    """Whether the channels of the result can be divided by way of weight and bias."""
+    if layer.bias is None:  # of a MatMul nothing is added, others have a bias that is no vector
+        return layer.op.is_type("MatMul")
+    return not layer.bias.is_converted
+
+
+def _results(op: Op) -> Iterator[Value]:
+    return (value for value in op.graph.op_outputs(op)[:1] if value is not None)
+
+
+def _made(
+    model: Model, value: Value, layers: Mapping[Value, Layer]
+) -> tuple[int, tuple[Divided, ...]] | None:
+    """The axis of the channels of a tensor, counted from the end, and the constants to divide for them.
+
+    None if they cannot be scaled where the tensor is made.
+    """
+    shape, op = value.type.shape, value.graph.producer(value)
+    if shape is None or op is None:
+        return None
+    if value in layers:
+        return layers[value].output_axis - len(shape), ()
+    if op.is_type("Mul"):
+        return _multiplied(model, op, shape)
+    ports = _OTHER_NORMALIZATIONS.get(op.op_type, ())
+    if not op.domain and not traits(op).product:
+        trained = traits(op).trained
+        ports = ports or tuple(trained[kind] for kind in ("weight", "bias") if kind in trained)
+    axis = -1 if "Layer" in op.op_type or op.is_type("RMSNormalization") else 1 - len(shape)
+    if not ports or op.attribute("axis", -1) not in (-1, len(shape) - 1) or op.attribute("training_mode", 0):
+        return None
+    constants = [Constant.at(model, op, port) for port in ports]
+    found = tuple(Divided(one, -1) for one in constants if one is not None and one.value is not None)
+    fits = all(one.constant.array.shape == (shape[axis],) for one in found)
+    return (axis, found) if None not in constants and found and fits else None
+
+
+def _multiplied(
+    model: Model, op: Op, shape: tuple[int | str | None, ...]
+) -> tuple[int, tuple[Divided, ...]] | None:
+    """Those of a product with one number for each channel."""
+    for port in (0, 1):
+        constant = Constant.at(model, op, port)
+        if constant is None or constant.value is None:
+            continue
+        own = constant.array.shape
+        axes = [axis - len(own) for axis, size in enumerate(own) if size > 1]
+        if len(axes) == 1 and len(own) <= len(shape) and shape[axes[0]] == own[axes[0]]:
+            return axes[0], (Divided(constant, axes[0]),)
+    return None
+
+
+class _Readers:
+    """The layers behind a tensor, and the constants that are added on the way."""
+
+    def __init__(self, model: Model, layers: Mapping[Op, Layer]) -> None:
+        self.layers: list[Layer] = []
+        self.divided: list[Divided] = []
+        self._model = model
+        self._by_op = layers
+        self._axes: dict[Value, int] = {}
+        self._products: list[Op] = []
+
+    @classmethod
+    def of(cls, model: Model, value: Value, axis: int, layers: Mapping[Op, Layer]) -> _Readers | None:
+        """Those of a tensor; None if anything else reads its channels, or they are no graph's own.
+
+        Args:
+            axis: of the channels, counted from the end.
+        """
+        found = cls(model, layers)
+        if not found._follow(value, axis) or not found.layers:
+            return None
+        once = all(sum(one in found._axes for one in _inputs(op)) == 1 for op in found._products)
+        return found if once else None
+
+    @property
+    def scaled(self) -> tuple[tuple[Value, int], ...]:
+        """The tensors whose channels are scaled, with the axis of these."""
+        return tuple((value, len(value.type.shape or ()) + axis) for value, axis in self._axes.items())
+
+    def _follow(self, value: Value, axis: int) -> bool:
+        if value in self._axes:
+            return self._axes[value] == axis
+        if value.type.shape is None or value.graph.is_output(value) or self._is_settled(value):
+            return False
+        self._axes[value] = axis
+        return all(self._passes(use, value, axis) for use in value.graph.uses(value))
+
+    def _passes(self, use: Use, value: Value, axis: int) -> bool:
+        """Whether a use can be told the scales of channels, here or further down."""
+        op, shape = use.op, value.type.shape
+        if reads_shape_only(op):
+            return True
+        layer = self._by_op.get(op)
+        if layer is not None and use.port == 0:
+            assert shape is not None
+            self.layers.append(layer)
+            return layer.input_axis - len(shape) == axis
+        results = list(_results(op))
+        if len(results) != 1 or any(op.graph.op_outputs(op)[1:]):
+            return False
+        (result,) = results
+        behind = self._axis_behind(use, value, axis, result.type.shape)
+        return behind is not None and self._follow(result, behind)
+
+    def _axis_behind(
+        self, use: Use, value: Value, axis: int, shape: tuple[int | str | None, ...] | None
+    ) -> int | None:
+        """The axis of the channels in the result of a use; None if they do not come through."""
+        op, port, own = use.op, use.port, value.type.shape
+        assert own is not None
+        if shape is None or not isinstance(port, int):
+            return None
+        if op.is_type("Transpose") and port == 0:
+            order = op.attribute("perm", tuple(reversed(range(len(own)))))
+            return int(list(order).index(axis + len(own))) - len(own)
+        if op.is_type(*_RESHAPING):
+            return axis if port == 0 and axis == -1 and len(shape) and _is_same(own, shape, -1) else None
+        if len(shape) < -axis or not _is_same(own, shape, axis):
+            return None
+        if op.is_type(*_HOMOGENEOUS) or (op.is_type(*_POOLING) and axis + len(own) == 1):
+            return axis if port == 0 else None
+        if op.is_type("Mul") or (op.is_type("Div") and port == 0):
+            self._products.append(op)
+            return axis
+        return axis if op.is_type("Add", "Sub") and self._adds(use, value, axis) else None
+
+    def _adds(self, use: Use, value: Value, axis: int) -> bool:
+        """Whether what is added to channels is one constant for each, which is divided with them."""
+        assert isinstance(use.port, int) and value.type.shape is not None
+        constant = Constant.at(self._model, use.op, 1 - use.port)
+        if constant is None or constant.value is None:
+            return False
+        own = constant.array.shape
+        if len(own) < -axis or own[axis] != value.type.shape[axis] or constant.is_converted:
+            return False
+        self.divided.append(Divided(constant, axis))
+        return True
+
+    def _is_settled(self, value: Value) -> bool:
+        """Whether the grid of a tensor is known already, or given by what makes it."""
+        held = self._model.quant.quantizers_on(value)
+        return any(one.encoding is not None or one.spec.fixed_range is not None for one in held)
+
+
+def _inputs(op: Op) -> tuple[Value | None, ...]:
+    graph: Graph = op.graph
+    return graph.op_inputs(op)
+
+
+def _is_same(before: tuple[int | str | None, ...], after: tuple[int | str | None, ...], axis: int) -> bool:
+    return isinstance(before[axis], int) and before[axis] == after[axis]

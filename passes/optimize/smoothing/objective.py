@@ -1,0 +1,172 @@
+"""What quantization does to the results of the layers behind a tensor, for any scales of its channels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qc.ir.executor import Statistics
+from qc.ir.quant.arithmetic import fake_quantize
+from qc.ir.quant.formats import IntFormat
+from qc.ir.quant.ranges import encoding_of_range
+from qc.ir.quant.spec import Encoding, PerTensor, QuantSpec
+
+from ..layers.layer import Layer
+from .channels import by_feature, times
+
+# Outputs of a layer that are looked at, at most: they are alike in what scales do to them.
+_OUTPUTS = 128
+
+# The grid of a weight, a float32 array.
+GridOf = Callable[[QuantSpec, np.ndarray], Encoding]
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """The range of each channel of a tensor, with zero; float64, shape ``(channels,)``."""
+
+    low: np.ndarray
+    high: np.ndarray
+
+    @classmethod
+    def of(cls, statistics: Statistics) -> Ranges:
+        """Those of channels that were observed."""
+        low, high = statistics.minimum.astype(np.float64), statistics.maximum.astype(np.float64)
+        return cls(np.minimum(low, 0), np.maximum(high, 0))
+
+    @property
+    def largest(self) -> np.ndarray:
+        """The largest magnitude in each channel."""
+        return np.maximum(-self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """A tensor on a grid whose channels are scaled, as seen on data.
+
+    Attributes:
+        spec: of its quantizer.
+        covered: the ranges on the samples that the grid is made for.
+        reached: those on others.
+        power: the mean square of each channel; float64, shape ``(channels,)``.
+        rows: how many numbers there are of each channel in the others.
+    """
+
+    spec: QuantSpec
+    covered: Ranges
+    reached: Ranges
+    power: np.ndarray
+    rows: float
+
+    def noise(self, scale: np.ndarray) -> np.ndarray:
+        """The mean square of the errors of each channel, as a share of its power, if it is divided.
+
+        Errors are uniform over a step, or the numbers themselves where these are less: what is far smaller
+        than a step becomes 0. At least one number of a channel is clipped that goes beyond the grid on other
+        samples: where each channel has all of the grid, each has some that do.
+        """
+        if not isinstance(self.spec.format, IntFormat) or self.spec.granularity != PerTensor():
+            return np.zeros_like(scale)
+        low, high = (self.covered.low / scale).min(), (self.covered.high / scale).max()
+        grid = encoding_of_range(self.spec, np.asarray(low), np.asarray(high))
+        power = np.maximum(self.power / scale**2, np.finfo(np.float32).tiny)
+        below = np.maximum(float(grid.minimum) - self.reached.low / scale, 0)
+        above = np.maximum(self.reached.high / scale - float(grid.maximum), 0)
+        clipped = (below**2 + above**2) / max(self.rows, 1)
+        return (np.minimum(float(grid.scale) ** 2 / 12, power) + clipped) / power
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a layer reads, as seen on data.
+
+    Attributes:
+        layer: the layer.
+        covered: the largest magnitude of each channel on the samples that grids are made for; float64, shape
+            ``(channels,)``.
+        largest: that on all samples.
+        gram: the mean products of each two features; float64, shape ``(groups, features, features)``.
+        rounded: the tensors on grids of which it is made by scaled channels, and itself if it is on one.
+    """
+
+    layer: Layer
+    covered: np.ndarray
+    largest: np.ndarray
+    gram: np.ndarray
+    rounded: tuple[Rounded, ...]
+
+    @property
+    def channel_power(self) -> np.ndarray:
+        """The mean square of each channel, the largest over the places of a kernel."""
+        squares = np.einsum("gii->gi", self.gram)
+        return np.asarray(squares.reshape(self.largest.size, -1).max(axis=1))
+
+    @property
+    def largest_weight(self) -> np.ndarray:
+        """The largest magnitude of a weight of each channel."""
+        matrix = np.abs(self.layer.matrix).max(axis=1)
+        return matrix.reshape(self.largest.size, -1).max(axis=1).astype(np.float64)
+
+    @property
+    def power(self) -> float:
+        """The mean square of the results, summed over the outputs that are looked at."""
+        return float(_mean_square(self._of_outputs(self.layer.matrix), self.gram).sum())
+
+    def error(self, scale: np.ndarray, grid_of: GridOf) -> float:
+        """The mean square of what the results change by, summed over the outputs that are looked at.
+
+        The weight is rounded to the nearest codes.
+
+        Args:
+            scale: what the channels are divided by; shape ``(channels,)``.
+        """
+        array = self.layer.as_weight(times(self.layer, scale).astype(np.float32))
+        held = self.layer.weight.quantizer
+        if held is not None:
+            array = fake_quantize(array, grid_of(held.spec, array))
+        weight = self._of_outputs(self.layer.as_matrix(array)) / by_feature(self.layer, scale)
+        by_weight = _mean_square(weight - self._of_outputs(self.layer.matrix), self.gram)
+        noise = np.sum([one.noise(scale) for one in self.rounded], axis=0) + np.zeros_like(scale)
+        squares = np.einsum("gii->gi", self.gram)[:, np.newaxis] * by_feature(self.layer, noise)
+        return float(by_weight.sum() + (squares * weight**2).sum())
+
+    def _of_outputs(self, matrix: np.ndarray) -> np.ndarray:
+        """The outputs of a matrix that are looked at; float64."""
+        return matrix[:, :: -(-matrix.shape[1] // _OUTPUTS)].astype(np.float64)
+
+
+def _mean_square(matrix: np.ndarray, gram: np.ndarray) -> np.ndarray:
+    """The mean square of each output; shape ``(groups, outputs)``."""
+    return np.einsum("goi,goi->go", matrix @ gram, matrix)
+
+
+def candidates(readings: Sequence[Reading], largest: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    """Scales of channels to try, by how they are made.
+
+    With ``x`` the largest magnitude of the data in a channel, and ``w`` that of the weights for it, they are
+    ``x ** a / w ** (1 - a)`` (G. Xiao et al., SmoothQuant, 2022); and with ``m`` the root of the mean square
+    of the data, ``m ** a`` (as J. Lin et al., AWQ, 2023); all around 1. Channels that are 0, or have weights
+    of 0, stay as they are.
+
+    Args:
+        largest: the largest magnitudes of the channels of each reading.
+    """
+    data = np.max(largest, axis=0)
+    size = np.sqrt(np.max([one.channel_power for one in readings], axis=0))
+    weight = np.max([one.largest_weight for one in readings], axis=0)
+    alive = (size > 0) & (weight > 0) & (data > 0)
+    data, size, weight = (np.log(np.where(alive, one, 1)) for one in (data, size, weight))
+    found = {f"{alpha:g} of maxima": alpha * data - (1 - alpha) * weight for alpha in np.arange(1, 11) / 10}
+    found |= {f"{alpha:g} of means": alpha * size for alpha in np.arange(1, 9) / 8}
+    return {f"alpha {name}": _around_one(logarithms, alive) for name, logarithms in found.items()}
+
+
+def _around_one(logarithms: np.ndarray, alive: np.ndarray) -> np.ndarray:
+    middle = (logarithms[alive].max() + logarithms[alive].min()) / 2 if alive.any() else 0.0
+    return np.exp(np.where(alive, np.clip(logarithms - middle, -_REACH, _REACH), 0.0))
+
+
+# Scales are between the exponentials of this and its negative: float32 keeps its digits.
+_REACH = 7.0

@@ -1,0 +1,247 @@
+"""The pass smooth: outliers of activations move into weights, and float outputs stay what they are."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import numpy_helper
+from support.models import parse, random_feeds
+from support.pipelines import PLACE, Feeds, apply, artifact, run_model
+from support.properties import check_outputs
+
+from qc.ir.model import Model
+from qc.ir.onnx.lower import lower
+from qc.ir.quant.arithmetic import fake_quantize
+from qc.passes import PassContext, parse_pipeline, run_pipeline
+from qc.passes.optimize.layers.layer import layers_of
+from qc.passes.optimize.smoothing.objective import Ranges, Reading, Rounded
+from qc.passes.quantize.calibration.ranges import covering, weight_encoding
+from qc.runtime import OrtExecutor
+
+# Each with a tensor of 8 channels that something in front of layers can divide.
+SOURCES = {
+    "layer normalization": """g (float[4, 16, 8] x) => (float[4, 16, 6] y, float[4, 16, 5] z, int64[3] s)
+        <float[8] g, float[8] b, float[8, 6] w, float[8, 5] v> {
+        n = LayerNormalization(x, g, b)
+        s = Shape(n)
+        y = MatMul(n, w)
+        z = MatMul(n, v)
+    }""",
+    "simplified": """g (float[4, 16, 8] x) => (float[4, 16, 6] y)
+        <float[8] g, float[8, 6] w, float[4, 16, 8] n> {
+        n = SimplifiedLayerNormalization(x, g)
+        y = MatMul(n, w)
+    }""",
+    "written out": """g (float[4, 16, 8] x) => (float[4, 16, 6] y)
+        <float[8] g, float[8] b, float[8, 6] w, float e = {0.001}> {
+        s = Mul(x, x)
+        m = ReduceMean(s)
+        a = Add(m, e)
+        r = Sqrt(a)
+        d = Div(x, r)
+        h = Mul(d, g)
+        n = Add(h, b)
+        y = MatMul(n, w)
+    }""",
+    "batch normalization": """g (float[4, 8, 6, 6] x) => (float[4, 8, 6, 6] y)
+        <float[8] g, float[8] b, float[8] m, float[8] var, float[8, 1, 3, 3] d> {
+        n = BatchNormalization(x, g, b, m, var)
+        r = Relu(n)
+        y = Conv<group = 8, pads = [1, 1, 1, 1]>(r, d)
+    }""",
+    "convolution": """g (float[4, 3, 6, 6] x) => (float[4, 6, 2, 2] y)
+        <float[8, 3, 3, 3] w, float[8] b, float[6, 4, 2, 2] v> {
+        c = Conv<pads = [1, 1, 1, 1]>(x, w, b)
+        r = LeakyRelu(c)
+        p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(r)
+        y = Conv<group = 2>(p, v)
+    }""",
+    "gated unit": """g (float[4, 16, 5] x) => (float[4, 16, 6] y)
+        <float[5, 8] u, float[8] b, float[5, 8] k, float[8, 6] w> {
+        t = MatMul(x, u)
+        p = Add(b, t)
+        q = MatMul(x, k)
+        s = Sigmoid(q)
+        h = Mul(s, q)
+        m = Mul(h, p)
+        y = MatMul(m, w)
+    }""",
+    "reshaped": """g (float[4, 16, 8] x) => (float[64, 6] y)
+        <float[8] g, float[6, 8] w, int64[2] s = {-1, 8}> {
+        n = LayerNormalization(x, g)
+        f = Reshape(n, s)
+        y = Gemm<transB = 1>(f, w)
+    }""",
+    "transposed": """g (float[16, 5] x) => (float[16, 6] y) <float[5, 8] v, float[8] b, float[8, 6] w> {
+        p = Gemm<alpha = 0.5, beta = 2.0>(x, v, b)
+        t = Transpose<perm = [1, 0]>(p)
+        y = Gemm<transA = 1>(t, w)
+    }""",
+}
+# Where something else than layers reads the channels, or what divides them reaches others.
+BARRIERS = {
+    "residual": """g (float[4, 8] x) => (float[4, 8] y) <float[8] g, float[8, 8] w> {
+        n = LayerNormalization(x, g)
+        a = MatMul(n, w)
+        y = Add(a, n)
+    }""",
+    "output": """g (float[4, 8] x) => (float[4, 8] n, float[4, 6] y) <float[8] g, float[8, 6] w> {
+        n = LayerNormalization(x, g)
+        y = MatMul(n, w)
+    }""",
+    "square": """g (float[4, 5] x) => (float[4, 6] y) <float[5, 8] v, float[8, 6] w> {
+        p = MatMul(x, v)
+        r = Relu(p)
+        s = Mul(r, p)
+        y = MatMul(s, w)
+    }""",
+    "gate": """g (float[4, 5] x) => (float[4, 6] y) <float[5, 8] v, float[8, 6] w> {
+        p = MatMul(x, v)
+        s = Sigmoid(p)
+        r = Mul(s, p)
+        y = MatMul(r, w)
+    }""",
+    "shared weight": """g (float[4, 8] x, float[4, 8] u) => (float[4, 6] y, float[4, 6] z)
+        <float[8] g, float[8, 6] w> {
+        n = LayerNormalization(x, g)
+        y = MatMul(n, w)
+        z = MatMul(u, w)
+    }""",
+    "body": """g (float[4, 8] x, bool c) => (float[4, 6] y, float[4, 8] z) <float[8] g, float[8, 6] w> {
+        n = LayerNormalization(x, g)
+        y = MatMul(n, w)
+        z = If(c) <then_branch = t () => (float[4, 8] a) { a = Relu(n) },
+                   else_branch = e () => (float[4, 8] d) { d = Neg(n) }>
+    }""",
+}
+
+
+def with_outliers(source: onnx.ModelProto, seed: int = 0) -> onnx.ModelProto:
+    """The model with channels that differ by factors of hundreds where they are made."""
+    rng = np.random.default_rng(seed)
+    for tensor in source.graph.initializer:
+        array = numpy_helper.to_array(tensor)
+        if tensor.name == "g" or (tensor.name in ("b", "v", "u") and array.shape[-1] == 8):
+            array = array * np.exp(rng.normal(size=8, scale=2))
+        elif tensor.name == "w" and array.shape[:2] == (8, 3):
+            array = array * np.exp(rng.normal(size=(8, 1, 1, 1), scale=2))
+        tensor.CopyFrom(numpy_helper.from_array(array.astype(tensor_dtype(tensor)), tensor.name))
+    return source
+
+
+def tensor_dtype(tensor: onnx.TensorProto) -> np.dtype:
+    return onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+
+
+def smoothed(
+    source: onnx.ModelProto, feeds: Feeds, options: str = "", target: str = "ort-cpu"
+) -> tuple[Model, PassContext]:
+    return apply(f"{PLACE},smooth{options}", source, target, feeds)[:2]
+
+
+def reasons(model: Model) -> list[str]:
+    return [remark.reason for remark in model.journal.remarks if remark.pass_name == "smooth"]
+
+
+def errors(source: onnx.ModelProto, feeds: Feeds, passes: str) -> float:
+    """The mean square of what the quantized outputs differ by from the float ones."""
+    made = artifact(
+        apply(f"{PLACE},{passes}calibrate,to-simulation", source, "ort-cpu", feeds)[1], "simulation"
+    )
+    pairs = [(run_model(made, feed), run_model(source, feed)) for feed in feeds]
+    return float(sum(np.square(a[name] - b[name]).sum() for a, b in pairs for name in b))
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_outliers_move_into_weights(name: str) -> None:
+    source = with_outliers(parse(SOURCES[name]))
+    feeds = random_feeds(source, 24)
+    model, _ = smoothed(source, feeds)
+    (reason,) = reasons(model)
+    assert reason.startswith("smooth: alpha ") and reason.endswith(" dB before")
+    check_outputs(source, lower(model), feeds[0], 1e-5)
+    assert errors(source, feeds, "smooth,") < errors(source, feeds, "")
+
+
+@pytest.mark.parametrize("name", BARRIERS)
+def test_channels_that_others_read_stay_as_they_are(name: str) -> None:
+    source = with_outliers(parse(BARRIERS[name]))
+    feeds = random_feeds(source, 2)
+    assert not reasons(smoothed(source, feeds)[0])
+
+
+@settings(max_examples=15)
+@given(st.sampled_from(sorted(SOURCES)), st.integers(0, 1000), st.sampled_from(["int4", "int8"]))
+def test_float_outputs_stay_what_they_are(name: str, seed: int, weight: str) -> None:
+    source = with_outliers(parse(SOURCES[name]), seed)
+    feeds = random_feeds(source, 2, seed)
+    place = PLACE.replace("insert-quantizers", f"insert-quantizers{{weight={weight}}}")
+    model = apply(f"{place},smooth{{weights=mse}}", source, "ort-cpu", feeds)[0]
+    check_outputs(source, lower(model), feeds[0], 1e-5)
+
+
+def test_a_product_is_inserted_where_that_is_asked() -> None:
+    source = with_outliers(parse(BARRIERS["residual"]))
+    feeds = random_feeds(source, 24)
+    model, _ = smoothed(source, feeds, "{insert=true}")
+    check_outputs(source, lower(model), feeds[0], 1e-5)
+    (product,) = [op for op in model.graph.ops() if op.is_type("Mul")]
+    (result,) = model.graph.op_outputs(product)
+    assert result is not None and list(model.quant.quantizers_on(result))
+    assert errors(source, feeds, "smooth{insert=true},") < 0.7 * errors(source, feeds, "")
+
+
+def test_what_has_a_grid_is_left_alone() -> None:
+    source = with_outliers(parse(SOURCES["gated unit"]))
+    feeds = random_feeds(source, 2)
+    model, _, _ = apply(f"{PLACE},calibrate,smooth", source, "ort-cpu", feeds)
+    assert not reasons(model)
+
+
+def test_nothing_is_done_where_channels_are_alike() -> None:
+    source = parse("""g (float[64, 4] x) => (float[64, 4] y) <float[4] g = {1, 1, 1, 1},
+        float[4, 4] w = {2, -2, 2, 2, 2, 2, -2, 2, -2, 2, 2, 2, 2, 2, 2, -2}> {
+        n = LayerNormalization(x, g)
+        y = MatMul(n, w)
+    }""")
+    assert not reasons(smoothed(source, random_feeds(source, 8))[0])
+
+
+def test_without_samples_there_is_a_note() -> None:
+    class Nothing(list):  # type: ignore[type-arg]
+        length = 0
+
+    source = parse(SOURCES["simplified"])
+    model = apply(PLACE, source, "ort-cpu")[0]
+    context = PassContext(data=Nothing(), executor=OrtExecutor(threads=1))
+
+    run_pipeline(parse_pipeline("smooth"), model, context)
+    assert context.notes == ["channels stay as they are: pass 'smooth' needs data to scale them by"]
+
+
+@pytest.mark.parametrize("spread", [0.0, 2.0])
+def test_the_objective_is_near_the_error_that_is_made(spread: float) -> None:
+    rng = np.random.default_rng(0)
+    source = parse("g (float[512, 8] x) => (float[512, 6] y) <float[8, 6] w> { y = MatMul(x, w) }")
+    feeds = [{"x": (rng.normal(size=(512, 8)) * np.exp(rng.normal(size=8, scale=spread))).astype(np.float32)}]
+    model = apply(PLACE, source, "ort-cpu", feeds)[0]
+    (layer,) = layers_of(model)
+    spec = next(model.quant.quantizers_on(layer.data)).spec
+    x = feeds[0]["x"]
+    gram = x.T.astype(np.float64) @ x / len(x)
+    ranges = Ranges(x.min(0).astype(np.float64), x.max(0).astype(np.float64))
+    rounded = Rounded(spec, ranges, ranges, np.diag(gram), len(x))
+    reading = Reading(layer, ranges.largest, ranges.largest, gram[np.newaxis], (rounded,))
+    for scale in (np.ones(8), np.sqrt(np.abs(x).max(0)).astype(np.float64)):
+        weight = layer.weight.array * scale[:, np.newaxis].astype(np.float32)
+        data = (x / scale).astype(np.float32)
+        held = layer.weight.quantizer
+        assert held is not None
+        grids = covering(spec, float(data.min()), float(data.max())), weight_encoding(held.spec, weight)
+        made = fake_quantize(data, grids[0]) @ fake_quantize(weight, grids[1])
+        error = np.square(made - x @ layer.weight.array).sum(axis=1).mean()
+        assert 0.6 * error < reading.error(scale, weight_encoding) < 1.5 * error
+    assert reading.power == pytest.approx(np.square(x @ layer.weight.array).sum(axis=1).mean(), rel=1e-3)
