@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge, Le
@@ -23,11 +23,16 @@ from ..framework.context import PassContext
 from ..quantize.calibration.bias import calibrate_biases
 from .layers.biases import make_own_biases
 from .layers.layer import Layer, named_layers
+<<<<<<< HEAD
 from .layers.ratio import ratio
 from .weights.coordinate import coordinate_descent
+=======
+from .weights.adaround import Annealing
+>>>>>>> 6a7b219 (Codes of weights by a bounded search, Qronos, AdaRound and runs of features, and scales that fit them)
 from .weights.features import Features, SideBySide
-from .weights.gptq import gptq
+from .weights.methods import MethodName, method_of
 from .weights.problem import Problem
+from .weights.scales import choose_scales, refit_scales
 
 # The widest codes; of wider ones, neighbours differ by nothing that could be seen.
 _WIDEST = 8
@@ -45,10 +50,15 @@ class RoundWeights(Pass):
     result of the float model from the features of the quantized one. What it shifts the means of results by
     is taken back in the bias.
 
-    ``gptq`` rounds one feature after the other and lets those that follow make up for the error;
-    ``coordinate`` begins with the nearest codes and moves each feature to the best codes given all others, a
-    few times over. The default does one after the other. An output whose error does not fall keeps the
-    nearest codes.
+    The methods: ``gptq`` rounds one feature after the other and lets those that follow make up for the
+    error; ``qronos`` does so too, but the first feature in the face of what earlier layers changed; ``beam``
+    keeps the best few sets of codes on the way; ``coordinate`` moves one feature and then eight together to
+    the best codes given all others, a few times over; ``adaround`` learns by gradients whether to round up or
+    down; ``best`` takes for each output the best of them. Their sources are in ``passes/optimize/weights``.
+
+    With ``scales`` the scales of weights change with the codes: first to those with which GPTQ errs least,
+    then to those of least squares. Frozen ones stay. An output whose error does not fall keeps its scale and
+    the nearest codes.
 
     Layers are the Conv, Gemm and MatMul of the main graph whose weight is float32, has integer codes of at
     most 8 bits and is read by nothing else. To be run after ``calibrate``; without data all keep the nearest
@@ -60,14 +70,19 @@ class RoundWeights(Pass):
     stage = Stage.ANNOTATE
     needs = frozenset({"executor"})
 
-    method: Literal["gptq-coordinate", "gptq", "coordinate"] = option(
-        "gptq-coordinate", "how codes are chosen"
-    )
+    method: MethodName = option("beam", "how codes are chosen")
+    scales: bool = option(True, "choose scales of weights together with the codes")
     mismatch: Annotated[float, Ge(0), Le(1)] = option(
         0.5, "how much of what earlier layers changed a layer makes up for, from 0 to 1"
     )
     samples: Annotated[int, Ge(1)] = option(256, "how many of the samples to look at, at most")
     only: tuple[str, ...] = option((), "names of the ops to choose codes for; all if there are none")
+    iterations: Annotated[int, Ge(1)] = option(500, "adaround: steps for each layer")
+    regularization: Annotated[float, Ge(0)] = option(0.01, "adaround: what a number between two codes costs")
+    beta: tuple[float, float] = option((20.0, 2.0), "adaround: how flat that cost is at first and at last")
+    warm_start: Annotated[float, Ge(0), Le(1)] = option(
+        0.2, "adaround: the share of steps before numbers between codes cost anything"
+    )
 
     def run(self, model: Model, context: PassContext) -> None:
         layers = [layer for layer in named_layers(model, self.only) if _is_open(model, layer)]
@@ -91,24 +106,39 @@ class RoundWeights(Pass):
         features = seen.features(layer)
         has_bias = layer.bias is not None
         judged = features.centred if has_bias else features
-        problem = Problem.of(layer, quantizer.encoding, judged, self.mismatch)
+        given = Problem.of(layer, quantizer.encoding, judged, self.mismatch)
         nearest = layer.as_matrix(codes_of(layer.weight.array, quantizer)).astype(np.float64)
-        found = self._codes(problem, nearest)
-        before, after = (_error(layer, problem.numbers(codes), judged) for codes in (nearest, found))
-        codes = np.where((after < before)[..., np.newaxis], found, nearest)
+        problem, found = self._solved(given, may_scale=not quantizer.frozen)
+        before, after = (
+            _error(layer, one.numbers(codes), judged) for one, codes in ((given, nearest), (problem, found))
+        )
+        worse = _is_worse(problem, after, before)
+        codes = np.where(worse[..., np.newaxis], nearest, found)
+        problem = problem.with_scale(np.where(worse[..., np.newaxis], given.scale, problem.scale))
         power = _error(layer, np.zeros_like(codes), judged)
+<<<<<<< HEAD
         ratios = [
             ratio(float(power.sum()), float(error.sum())) for error in (before, np.minimum(before, after))
         ]
+=======
+        ratios = [_ratio(power, error) for error in (before, np.where(worse, before, after))]
+>>>>>>> 6a7b219 (Codes of weights by a bounded search, Qronos, AdaRound and runs of features, and scales that fit them)
         reason = f"{self.method}: {ratios[1]} at the result of {layer.op.label}, {ratios[0]} with the nearest"
+        encoding = problem.encoding(quantizer.encoding)
+        if not encoding.equals(quantizer.encoding):
+            model.quant.calibrate(quantizer, encoding, "scales that fit the codes")
         model.quant.choose_codes(quantizer, layer.as_weight(codes).astype(np.int32), reason)
         if has_bias:
             _take_back_means(model, layer, features, problem.numbers(codes))
         seen.settle(layer, rounded(layer.weight.array, quantizer))
 
-    def _codes(self, problem: Problem, nearest: np.ndarray) -> np.ndarray:
-        codes = nearest if self.method == "coordinate" else gptq(problem)
-        return codes if self.method == "gptq" else coordinate_descent(problem, codes)
+    def _solved(self, problem: Problem, may_scale: bool) -> tuple[Problem, np.ndarray]:
+        annealing = Annealing(self.iterations, self.regularization, self.beta, self.warm_start)
+        method = method_of(self.method, annealing)
+        if not (self.scales and may_scale):
+            return problem, method(problem)
+        problem = choose_scales(problem)
+        return refit_scales(problem, method(problem))
 
     def _feeds(self, model: Model, layers: Sequence[Layer], context: PassContext) -> list[Feed]:
         """As many as are asked for, and fit into memory."""
@@ -141,6 +171,13 @@ def _error(layer: Layer, numbers: np.ndarray, features: Features) -> np.ndarray:
     """The mean square of what each output of a layer changes by, if its weight has these numbers."""
     both = np.concatenate([layer.matrix.astype(np.float64), -numbers], axis=2)
     return np.einsum("goi,goi->go", both @ features.gram, both)
+
+
+def _is_worse(problem: Problem, after: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """The outputs whose error did not fall: all or none if they share scales."""
+    if problem.shares_outputs:
+        return np.full(after.shape, after.sum() >= before.sum())
+    return np.asarray(after >= before)
 
 
 def _take_back_means(model: Model, layer: Layer, features: Features, numbers: np.ndarray) -> None:

@@ -9,6 +9,8 @@ Algorithm, 2025).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from .problem import Problem
@@ -18,16 +20,23 @@ _AT_ONCE = 128
 
 
 def gptq(problem: Problem) -> np.ndarray:
-    """The codes; float64 whole numbers, shape ``(groups, outputs, features)``.
+    """The codes; float64 whole numbers, shape ``(groups, outputs, features)``."""
+    return in_activation_order(problem, in_order)
 
-    Features that vary most come first (activation order).
-    """
+
+def in_activation_order(problem: Problem, method: Callable[[Problem], np.ndarray]) -> np.ndarray:
+    """The codes that a method chooses when the features that vary most come first."""
     order = np.argsort(-np.einsum("gii->gi", problem.gram), axis=1, kind="stable")
-    codes = _in_order(problem.reordered(order))
+    codes = method(problem.reordered(order))
     return np.take_along_axis(codes, np.argsort(order, axis=1)[:, np.newaxis, :], 2)
 
 
-def _in_order(problem: Problem) -> np.ndarray:
+def in_order(problem: Problem, first: np.ndarray | None = None) -> np.ndarray:
+    """The codes if features are rounded in their order.
+
+    Args:
+        first: what the first feature is to be, if not what is wanted; shape ``(groups, outputs)``.
+    """
     factor = lower_factor(problem.gram)
     groups, outputs, features = problem.wanted.shape
     codes = np.empty((groups, outputs, features))
@@ -37,7 +46,8 @@ def _in_order(problem: Problem) -> np.ndarray:
         before = factor[:, start:stop, :start] @ errors[:, :start]
         for i in range(start, stop):
             carried = before[:, i - start] + (factor[:, i, np.newaxis, start:i] @ errors[:, start:i])[:, 0]
-            codes[..., i] = problem.nearest(problem.wanted[..., i] + carried / factor[:, i, i, np.newaxis], i)
+            aim = problem.wanted[..., i] + carried / factor[:, i, i, np.newaxis]
+            codes[..., i] = problem.nearest(aim if i or first is None else first, i)
             errors[:, i] = problem.wanted[..., i] - problem.numbers(codes[..., i], i)
     return codes
 

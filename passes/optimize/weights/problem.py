@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +31,8 @@ class Problem:
         scale: of each element; float64, in the shape of ``wanted``.
         zero: what code each element has for the number 0, which need not be whole; as ``scale``.
         lowest, highest: the limits of codes.
+        weight: the numbers that ``wanted`` is without what makes up for earlier layers; in its shape.
+        shared: which scale of the encoding each element has, counted from 0; int64, in the same shape.
     """
 
     wanted: np.ndarray
@@ -37,6 +41,8 @@ class Problem:
     zero: np.ndarray
     lowest: int
     highest: int
+    weight: np.ndarray
+    shared: np.ndarray
 
     @classmethod
     def of(cls, layer: Layer, encoding: Encoding, features: Features, mismatch: float) -> Problem:
@@ -65,6 +71,8 @@ class Problem:
             matrix(encoding.scale).astype(np.float64),
             matrix(encoding.zero_point) - np.float64(encoding.spec.shift),
             *encoding.spec.code_range,
+            weight,
+            matrix(np.arange(encoding.scale.size).reshape(encoding.scale.shape)),
         )
 
     def reordered(self, order: np.ndarray) -> Problem:
@@ -78,9 +86,51 @@ class Problem:
             return np.take_along_axis(array, order[:, np.newaxis, :], 2)
 
         gram = np.take_along_axis(columns(self.gram), order[:, :, np.newaxis], 1)
-        return replace(
-            self, wanted=columns(self.wanted), gram=gram, scale=columns(self.scale), zero=columns(self.zero)
-        )
+        return replace(self._each(columns), gram=gram)
+
+    def of_features(self, features: slice) -> Problem:
+        """The problem of some features, as if there were no others."""
+        part = self._each(lambda array: array[..., features])
+        return replace(part, gram=self.gram[:, features, features])
+
+    def repeated(self, times: int) -> Problem:
+        """The same outputs several times over."""
+        return self._each(lambda array: np.tile(array, (1, times, 1)))
+
+    @property
+    def parts(self) -> list[np.ndarray]:
+        """The features in sets that have one scale in each output: one set, or one for each block."""
+        first, which = np.unique(self.shared[0, 0], return_inverse=True)
+        return [np.flatnonzero(which == part) for part in range(len(first))]
+
+    @property
+    def shares_outputs(self) -> bool:
+        """Whether a scale is that of more than one output."""
+        ids = self.shared.reshape(-1, self.shared.shape[-1])
+        return sum(len(np.unique(row)) for row in ids) > len(np.unique(ids))
+
+    def with_scale(self, scale: np.ndarray) -> Problem:
+        """The same with other scales, as they are stored.
+
+        Args:
+            scale: of each element.
+        """
+        return replace(self, scale=scale.astype(np.float32).astype(np.float64))
+
+    def encoding(self, encoding: Encoding) -> Encoding:
+        """The encoding that this is the problem of, with the scales as they are here."""
+        scale = encoding.scale.copy()
+        scale.ravel()[self.shared] = self.scale
+        return replace(encoding, scale=scale)
+
+    def error(self, codes: np.ndarray) -> np.ndarray:
+        """What is to be least, for each output; shape ``(groups, outputs)``."""
+        errors = self.wanted - self.numbers(codes)
+        return np.einsum("goi,goi->go", errors @ self.gram, errors)
+
+    def better(self, codes: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """For each output the codes with the lower error; of equals ``others``."""
+        return np.where((self.error(codes) < self.error(others))[..., np.newaxis], codes, others)
 
     def nearest(self, numbers: np.ndarray, features: slice | int = slice(None)) -> np.ndarray:
         """The codes nearest to numbers for some features; float64, in their shape."""
@@ -90,6 +140,12 @@ class Problem:
     def numbers(self, codes: np.ndarray, features: slice | int = slice(None)) -> np.ndarray:
         """What codes of some features stand for; float64."""
         return (codes - self.zero[..., features]) * self.scale[..., features]
+
+    def _each(self, change: Callable[[np.ndarray], np.ndarray]) -> Problem:
+        """The same with all arrays changed that have an element for each of the weight."""
+        names = ("wanted", "scale", "zero", "weight", "shared")
+        changed: dict[str, Any] = {name: change(getattr(self, name)) for name in names}
+        return replace(self, **changed)
 
 
 def _damped(gram: np.ndarray) -> np.ndarray:
