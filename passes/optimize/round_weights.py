@@ -23,12 +23,8 @@ from ..framework.context import PassContext
 from ..quantize.calibration.bias import calibrate_biases
 from .layers.biases import make_own_biases
 from .layers.layer import Layer, named_layers
-<<<<<<< HEAD
 from .layers.ratio import ratio
-from .weights.coordinate import coordinate_descent
-=======
 from .weights.adaround import Annealing
->>>>>>> 6a7b219 (Codes of weights by a bounded search, Qronos, AdaRound and runs of features, and scales that fit them)
 from .weights.features import Features, SideBySide
 from .weights.methods import MethodName, method_of
 from .weights.problem import Problem
@@ -116,13 +112,8 @@ class RoundWeights(Pass):
         codes = np.where(worse[..., np.newaxis], nearest, found)
         problem = problem.with_scale(np.where(worse[..., np.newaxis], given.scale, problem.scale))
         power = _error(layer, np.zeros_like(codes), judged)
-<<<<<<< HEAD
-        ratios = [
-            ratio(float(power.sum()), float(error.sum())) for error in (before, np.minimum(before, after))
-        ]
-=======
-        ratios = [_ratio(power, error) for error in (before, np.where(worse, before, after))]
->>>>>>> 6a7b219 (Codes of weights by a bounded search, Qronos, AdaRound and runs of features, and scales that fit them)
+        errors = before, np.where(worse, before, after)
+        ratios = [ratio(float(power.sum()), float(error.sum())) for error in errors]
         reason = f"{self.method}: {ratios[1]} at the result of {layer.op.label}, {ratios[0]} with the nearest"
         encoding = problem.encoding(quantizer.encoding)
         if not encoding.equals(quantizer.encoding):
