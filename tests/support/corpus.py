@@ -51,6 +51,14 @@ ODD_TEXTS = (
         g = Gemm<transB = 1>(f, dense)
         y = Softmax<axis = -1>(g)
     }""",
+    """preactivation (float[N, 3, 6, 6] x) => (float[N, 2, 6, 6] y) <
+        float[4, 3, 1, 1] w, float[4] scale, float[4] shift, float[4] mean, float[4] var, float[2, 4, 3, 3] v
+    > {
+        a = Conv(x, w)
+        r = Relu(a)
+        n = BatchNormalization(r, scale, shift, mean, var)
+        y = Conv<pads = [1, 1, 1, 1]>(n, v)
+    }""",
     """norms (float[2, 6] x) => (float[2, 4] y, float[2, 6] l) <
         float[6] scale, float[6] shift, float[6, 4] w
     > {

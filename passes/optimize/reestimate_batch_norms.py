@@ -1,0 +1,164 @@
+"""Measures the statistics of batch normalizations again, on what quantized layers give them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Annotated
+
+import numpy as np
+from annotated_types import Ge
+
+from qc.ir.errors import DataError
+from qc.ir.executor import Feed, Observation
+from qc.ir.graph import Op
+from qc.ir.model import Model
+from qc.ir.onnx.lower import lower
+from qc.ir.onnx.stored_types import computed_names
+from qc.ir.rewriter import Rewriter
+
+from ..framework.base import Pass, Stage, option
+from ..framework.context import PassContext
+from ..lower.rounding.simulation import simulated
+from .layers.constant import Constant
+
+_MEAN, _VARIANCE = 3, 4  # input ports
+_EPSILON = 1e-5  # of the operator, if it has none of its own
+_CHANNELS = Observation("moments", axis=1)
+
+
+@dataclass(frozen=True)
+class ReestimateBatchNorms(Pass):
+    """Measures the statistics of batch normalizations again, on what quantized layers give them.
+
+    A BatchNormalization subtracts the mean of each channel and divides by its deviation, which are constants
+    of the model. Rounded weights of few bits give results of another mean and another deviation, often
+    smaller ones. Both are measured on data, in the simulation and in the float model, over all samples
+    together; the constants are changed so that the normalized results have the mean and deviation on the
+    data that they have in the float model. One normalization is done after the other, behind those that were
+    done before (after M. Nagel et al., Overcoming Oscillations in Quantization-Aware Training, 2022, where
+    constants become the averages over batches).
+
+    It is for networks whose normalizations stay, since they are not folded or cannot be. Where they are
+    folded, ``correct-bias`` mends the means. With weights of 8 bits there is little to mend. To be run once,
+    after ``calibrate`` and ``round-weights``; it takes two runs of the model on ``samples`` samples, whose
+    tensors are held in memory as long as something reads them.
+    """
+
+    name = "reestimate-batch-norms"
+    stage = Stage.ANNOTATE
+    needs = frozenset({"data", "executor"})
+    idempotent = False  # the float model, which is compared with, has the new statistics after a run
+
+    samples: Annotated[int, Ge(1)] = option(256, "how many of the samples to measure on, at most")
+
+    def run(self, model: Model, context: PassContext) -> None:
+        user = f"pass '{self.name}'"
+        feeds = list(islice(context.required_data(user), self.samples))
+        if not feeds:
+            raise DataError(f"{user} needs calibration data, and there is none")
+        norms = [norm for op in model.graph.ops() if (norm := _BatchNorm.of(model, op)) is not None]
+        if not norms or not model.quant.quantizers():
+            return
+        rewriter = Rewriter(model)
+        for norm in norms:
+            norm.own_statistics(rewriter)
+        wanted = _float_moments(model, norms, feeds, context)
+        with simulated(model) as simulation:
+            names = {norm: norm.names for norm in norms}
+            computed = computed_names(model, simulation)
+        segments = context.required_executor().segments(simulation, feeds, base_dir=model.base_dir)
+        for norm in context.track(norms, "measuring", len(norms)):
+            data, *stored = names[norm]
+            data = computed.get(data, data)
+            found = Moments.of_arrays(segments.tensors([data])[data])
+            norm.change(rewriter, wanted[norm], found)
+            for name, constant in zip(stored, (norm.mean, norm.variance), strict=True):
+                segments.replace(name, constant.array)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Mean and variance of each channel; float64, shape ``(channels,)``."""
+
+    mean: np.ndarray
+    variance: np.ndarray
+
+    @classmethod
+    def of_arrays(cls, arrays: Sequence[np.ndarray]) -> Moments:
+        """Of all elements of several arrays, whose channels are along axis 1."""
+        rows = [np.moveaxis(array, 1, 0).reshape(array.shape[1], -1).astype(np.float64) for array in arrays]
+        count = max(sum(row.shape[1] for row in rows), 1)
+        mean = np.sum([row.sum(axis=1) for row in rows], axis=0) / count
+        squares = [np.square(row - mean[:, np.newaxis]).sum(axis=1) for row in rows]
+        return cls(mean, np.sum(squares, axis=0) / count)
+
+
+@dataclass(frozen=True)
+class _BatchNorm:
+    """A BatchNormalization with constant statistics."""
+
+    op: Op
+    mean: Constant
+    variance: Constant
+
+    @classmethod
+    def of(cls, model: Model, op: Op) -> _BatchNorm | None:
+        is_open = op.is_type("BatchNormalization") and not op.attribute("training_mode", 0)
+        if not is_open or any(op.graph.op_outputs(op)[1:]):
+            return None  # before opset 14, having the running mean as an output is what says training
+        mean, variance = (Constant.at(model, op, port) for port in (_MEAN, _VARIANCE))
+        if mean is None or variance is None or any(one.quantizer for one in (mean, variance)):
+            return None
+        return cls(op, mean, variance) if mean.array.dtype == variance.array.dtype == np.float32 else None
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """Of the data, the mean and the variance as they are now."""
+        data = self.op.graph.op_inputs(self.op)[0]
+        assert data is not None
+        return data.name, self.mean.constant.name, self.variance.constant.name
+
+    def own_statistics(self, rewriter: Rewriter) -> None:
+        """Copies statistics that others read too."""
+        if self.mean.is_own and self.variance.is_own:
+            return
+        with rewriter.action("statistics of its own", self.op):
+            for constant in (self.mean, self.variance):
+                constant.set(rewriter, constant.array)
+
+    def change(self, rewriter: Rewriter, wanted: Moments, found: Moments) -> None:
+        """Gives what has the moments that were found the result of what has those that are wanted."""
+        epsilon = self.op.attribute("epsilon", _EPSILON)
+        mean, variance = (constant.array.astype(np.float64) for constant in (self.mean, self.variance))
+        alive = (wanted.variance > 0) & (found.variance > 0)
+        ratio = np.where(alive, found.variance, 1) / np.where(alive, wanted.variance, 1)
+        new_variance = np.maximum((variance + epsilon) * ratio - epsilon, 0)
+        gain = np.sqrt((new_variance + epsilon) / (variance + epsilon))
+        new_mean = found.mean - (wanted.mean - mean) * gain
+        shift = np.abs(found.mean - wanted.mean) / np.sqrt(wanted.variance + epsilon)
+        low, high = np.sqrt(ratio.min()), np.sqrt(ratio.max())
+        reason = (
+            f"statistics on quantized data: deviations {low:.3g} to {high:.3g} of those in float, "
+            f"means at most {shift.max():.2g} deviations away"
+        )
+        with rewriter.action(reason, self.op):
+            self.mean.set(rewriter, new_mean)
+            self.variance.set(rewriter, new_variance)
+
+
+def _float_moments(
+    model: Model, norms: Sequence[_BatchNorm], feeds: Sequence[Feed], context: PassContext
+) -> Mapping[_BatchNorm, Moments]:
+    """Those of the data of normalizations in the float model."""
+    exact = lower(model)
+    computed = computed_names(model, exact)
+    names = {norm: computed.get(norm.names[0], norm.names[0]) for norm in norms}
+    asked = {name: [_CHANNELS] for name in names.values()}
+    found = context.required_executor().observe(exact, asked, feeds, base_dir=model.base_dir)
+    moments = {}
+    for norm, name in names.items():
+        seen = found[name, _CHANNELS]
+        moments[norm] = Moments(seen.mean(), np.maximum(seen.second_moment() - np.square(seen.mean()), 0))
+    return moments
