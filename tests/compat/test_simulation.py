@@ -324,8 +324,8 @@ def test_arguments_that_are_not_provided(arguments: dict[str, object], sentence:
 
 
 def test_names_that_are_not_provided(sim: QuantizationSimModel) -> None:
-    with pytest.raises(ImportError, match=r"'aimet_onnx\.apply_adaround' is not part of .*; train elsewhere"):
-        from qc.compat.aimet_onnx import apply_adaround  # noqa: F401
+    with pytest.raises(ImportError, match=r"'aimet_onnx\.spinquant' is not part of .*; train elsewhere"):
+        from qc.compat.aimet_onnx import spinquant  # noqa: F401
     with pytest.raises(AttributeError, match=r"QuantizationSimModel.remove_quantizers is not part of"):
         sim.remove_quantizers  # noqa: B018
     assert not hasattr(sim, "remove_quantizers")

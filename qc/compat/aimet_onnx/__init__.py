@@ -4,7 +4,15 @@ See docs/switching-from-aimet.md for what is the same, what differs, and what is
 """
 
 from ..missing import missing_names
-from . import batch_norm_fold, layer_output_utils, quant_analyzer, quantsim
+from . import (
+    adaround,
+    batch_norm_fold,
+    cross_layer_equalization,
+    layer_output_utils,
+    quant_analyzer,
+    quantsim,
+)
+from .adaround.adaround_weight import apply_adaround
 from .defs import (
     QSpec,
     QuantizationDataType,
@@ -30,9 +38,12 @@ __all__ = [
     "QuantScheme",
     "QuantizationDataType",
     "QuantizationSimModel",
+    "adaround",
     "analyze_per_layer_sensitivity",
+    "apply_adaround",
     "batch_norm_fold",
     "compute_encodings",
+    "cross_layer_equalization",
     "encodings_to_onnx_qdq",
     "float8e4m3fn",
     "float8e5m2",
@@ -52,8 +63,6 @@ _TRAINED_ELSEWHERE = "train elsewhere, and load what it writes with set_and_free
 __getattr__ = missing_names(
     "aimet_onnx",
     {
-        "adaround": _TRAINED_ELSEWHERE,
-        "apply_adaround": _TRAINED_ELSEWHERE,
         "adascale": _TRAINED_ELSEWHERE,
         "spinquant": _TRAINED_ELSEWHERE,
         "apply_seq_mse": "use the pass calibrate{weights=mse}",
@@ -62,7 +71,6 @@ __getattr__ = missing_names(
         "lite_mp": "set the precision of layers with set_tensor_precision",
         "mixed_precision": "set the precision of layers with set_tensor_precision",
         "amp": "set the precision of layers with set_tensor_precision",
-        "cross_layer_equalization": "",
         "llm_configurator": "",
         "llm_topology": "",
         "experimental": "",

@@ -39,6 +39,9 @@ def fold_all_batch_norms_to_weight(
     return pairs, pairs_behind
 
 
+fold_all_batch_norms = fold_all_batch_norms_to_weight  # the name for other frameworks
+
+
 def _copy(node: NodeProto) -> NodeProto:
     copy = NodeProto()
     copy.CopyFrom(node)

@@ -109,7 +109,9 @@ def encodings_to_onnx_qdq(
         file = folder / "given.encodings"
         file.write_text(_text_of(encodings)[0], encoding="utf-8")
         source = model.model if isinstance(model, ONNXModel) else model
-        lowering = InsertQdq("codes" if prequantize_constants else "float", "raise", pad_channels=False)
+        lowering = InsertQdq(
+            "codes" if prequantize_constants else "float", "raise", pad_channels=False, storage="packed"
+        )
         steps = Pipeline([ConvertToFloat32(), LoadEncodings(file=str(file)), lowering])
         return qc.compile(source, steps).model
 

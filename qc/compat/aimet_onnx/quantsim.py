@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,6 +26,7 @@ from qc.passes.encodings.from_model import records_of
 from qc.passes.lower.insert_qdq import InsertQdq
 from qc.passes.lower.to_encodings import ToEncodings
 from qc.passes.lower.to_simulation import ToSimulation
+from qc.passes.optimize.layers.layer import named_layers
 from qc.passes.quantize.calibrate_as_aimet import CalibrateAsAimet
 from qc.passes.quantize.configure_quantizers import ConfigureQuantizers
 from qc.passes.simplify.convert_to_float32 import ConvertToFloat32
@@ -127,8 +128,8 @@ class QuantizationSimModel(QuantizedModel):
         placing = ConfigureQuantizers(config, f"{sign}{activation}", str(qtype.as_qtype(param_type)))
         source = model.model if isinstance(model, ONNXModel) else model
         steps = Pipeline([ConvertToFloat32(), FoldConstants(max_megabytes=0.0), placing])
-        self._compiled = qc.compile(source, steps, allow_unquantized=True)
-        super().__init__(self._compiled.ir, placement_of(self._compiled.ir, placing))
+        compiled = qc.compile(source, steps, allow_unquantized=True)
+        super().__init__(compiled.ir, placement_of(compiled.ir, placing))
         self._ir.quant.scheme = self._scheme.name
         self._sessions: dict[str, tuple[object, ort.InferenceSession]] = {}
         self._path = path
@@ -168,6 +169,27 @@ class QuantizationSimModel(QuantizedModel):
             for quantizer in self._ir.quant.quantizers():
                 self._ir.quant.reopen(quantizer, "calibrated again")
             self._run(_CALIBRATIONS[self._scheme], data=feeds)
+
+    def _settle_weights(self, step: Pass, feeds: Iterable[Feed], names: Collection[str]) -> None:
+        """Runs a pass that chooses the grids or the codes of the weights of layers, and freezes these.
+
+        What has no numbers is calibrated before; of activations that is forgotten again.
+
+        Args:
+            names: of the ops; all layers if there are none.
+        """
+        table = self._ir.quant
+        with self._ir.transaction.atomic():
+            activations = {op.quantizer for op in self.get_all_quantizers()[1] if op.enabled}
+            opened = [quantizer for quantizer in activations if quantizer.encoding is None]
+            self._run(_CALIBRATIONS[self._scheme], data=feeds)
+            self._run(step, data=feeds)
+            for layer in named_layers(self._ir, names):
+                quantizer = layer.weight.quantizer
+                if quantizer is not None and quantizer.encoding is not None:
+                    table.freeze(quantizer)
+            for quantizer in opened:
+                table.reopen(quantizer, "calibrated for the weights alone")
 
     # -- running ------------------------------------------------------------------------------------
 
@@ -270,7 +292,9 @@ class QuantizationSimModel(QuantizedModel):
             force_activation_as: only ``unsigned`` is provided.
         """
         refuse_codes(force_activation_as)
-        lowering = InsertQdq("codes" if prequantize_constants else "float", "raise", pad_channels=False)
+        lowering = InsertQdq(
+            "codes" if prequantize_constants else "float", "raise", pad_channels=False, storage="packed"
+        )
         found = self._lowered(lowering, "qdq", export_int32_bias)
         assert isinstance(found, ModelProto)
         return found
@@ -320,7 +344,14 @@ class QuantizationSimModel(QuantizedModel):
     # -- internals ----------------------------------------------------------------------------------
 
     def _float_model(self) -> ModelProto:
-        """The float model; one with weights in other types as it came, where they have their names."""
+        """The float model; one with weights in other types as it came, where they have their names.
+
+        Where codes were chosen, weights have the numbers that these stand for, so that they are the nearest.
+        """
+        if any(quantizer.codes is not None for quantizer in self._ir.quant.quantizers()):
+            rounded = self._lowered(ToEncodings(), "rounded")
+            assert isinstance(rounded, ModelProto)
+            return rounded
         constants = (value.const for value in self._ir.graph.values() if value.const is not None)
         as_it_came = not self._is_folded and any(constant.is_converted for constant in constants)
         return self._ir.origin if as_it_came else lower(self._ir)
@@ -334,7 +365,9 @@ class QuantizationSimModel(QuantizedModel):
 
     def _run(self, step: Pass, data: Iterable[Feed] | None = None) -> PassContext:
         feeds = load_data(data, model_inputs(self._ir.origin)) if data is not None else None
-        context = PassContext(data=feeds, executor=OrtExecutor(), target=self._compiled.target)
+        context = PassContext(
+            data=feeds, executor=OrtExecutor()
+        )  # a configuration takes the place of a target
         run_pipeline(Pipeline([step]), self._ir, context)
         for note in context.notes:
             _warn(note)

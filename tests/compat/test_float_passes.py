@@ -1,0 +1,72 @@
+"""Equalization and folding by AIMET's names, without the defects that AIMET's have."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import ModelProto, numpy_helper
+from onnxruntime.quantization.onnx_model import ONNXModel
+from support.graph_text import build_model
+
+from qc.compat.aimet_onnx.batch_norm_fold import fold_all_batch_norms, fold_all_batch_norms_to_weight
+from qc.compat.aimet_onnx.cross_layer_equalization import equalize_model
+from qc.runtime import open_session
+
+from .networks import typed
+
+_RANDOM = np.random.default_rng(0)
+IMAGE = "float[2,4,8,8] x"
+# Channels of very different ranges
+UNEVEN = np.exp(_RANDOM.normal(scale=2, size=8))
+CONSTANTS = {
+    "W": _RANDOM.normal(size=(8, 4, 3, 3)) * UNEVEN[:, np.newaxis, np.newaxis, np.newaxis],
+    "D": _RANDOM.normal(size=(8, 1, 3, 3)),
+    "V": _RANDOM.normal(size=(4, 8, 3, 3)),
+    "b": _RANDOM.normal(size=8),
+} | {name: _RANDOM.uniform(0.5, 1.5, 8) for name in ("g", "h", "m", "v")}
+PAIR = "c = Conv(x, W, b); r = Relu(c); y = Conv(r, V)"  # without the attribute group, which is 1 then (B15)
+TRIPLE = "c = Conv(x, W, b); r = Relu(c); d = Conv<group=8>(r, D); s = Relu(d); y = Conv(s, V)"
+NORMED = "c = Conv(x, W); n = BatchNormalization(c, g, h, m, v); r = Relu(n); y = Conv(r, V)"
+FEED = {"x": _RANDOM.normal(size=(2, 4, 8, 8)).astype(np.float32)}
+
+
+def outputs_of(model: ModelProto) -> list[np.ndarray]:
+    return list(open_session(model).run(None, FEED))
+
+
+def spread_of(model: ModelProto) -> float:
+    """By what factor the ranges of the filters of the first convolution differ."""
+    node = next(node for node in model.graph.node if node.op_type == "Conv")
+    (weight,) = (numpy_helper.to_array(one) for one in model.graph.initializer if one.name == node.input[1])
+    ranges = np.abs(weight).max((1, 2, 3))
+    return float(ranges.max() / ranges.min())
+
+
+@pytest.mark.parametrize("body", [PAIR, TRIPLE, NORMED])
+def test_equalized_models_compute_the_same(body: str) -> None:
+    model = typed(build_model(body, inputs=IMAGE, constants=CONSTANTS))
+    before, spread = outputs_of(model), spread_of(model)
+    equalize_model(ONNXModel(model))
+    np.testing.assert_allclose(outputs_of(model)[0], before[0], rtol=1e-4, atol=1e-3)
+    assert spread_of(model) < spread / 3
+    assert all(node.op_type != "BatchNormalization" for node in model.graph.node)
+    assert model.graph.node[0].input[1] == "W"
+
+
+@pytest.mark.parametrize("shown", ["y c", "y r"])
+def test_b14_what_the_model_shows_is_not_rescaled(shown: str) -> None:
+    model = typed(build_model(PAIR, shown, IMAGE, constants=CONSTANTS))
+    before = outputs_of(model)
+    equalize_model(model)
+    for expected, found in zip(before, outputs_of(model), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
+
+
+def test_an_epsilon_of_zero_is_zero() -> None:
+    body = "c = Conv(x, W); y = BatchNormalization<epsilon=0.0>(c, g, h, m, v)"
+    model = typed(build_model(body, inputs=IMAGE, constants=CONSTANTS | {"v": np.full(8, 1e-4)}))
+    before = outputs_of(model)[0]
+    assert fold_all_batch_norms is fold_all_batch_norms_to_weight
+    fold_all_batch_norms(model)
+    assert [node.op_type for node in model.graph.node] == ["Conv"]
+    np.testing.assert_allclose(outputs_of(model)[0], before, rtol=1e-3, atol=1e-3 * np.abs(before).max())
