@@ -1,4 +1,4 @@
-"""Equalization and folding by AIMET's names, without the defects that AIMET's have."""
+"""Equalization, folding and re-estimation by AIMET's names, without the defects that AIMET's have."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from onnx import ModelProto, numpy_helper
 from onnxruntime.quantization.onnx_model import ONNXModel
 from support.graph_text import build_model
 
+import qc
+from qc.compat.aimet_onnx import QuantizationSimModel
 from qc.compat.aimet_onnx.batch_norm_fold import fold_all_batch_norms, fold_all_batch_norms_to_weight
+from qc.compat.aimet_onnx.bn_reestimation import reestimate_bn_stats
 from qc.compat.aimet_onnx.cross_layer_equalization import equalize_model
 from qc.runtime import open_session
 
@@ -70,3 +73,37 @@ def test_an_epsilon_of_zero_is_zero() -> None:
     fold_all_batch_norms(model)
     assert [node.op_type for node in model.graph.node] == ["Conv"]
     np.testing.assert_allclose(outputs_of(model)[0], before, rtol=1e-3, atol=1e-3 * np.abs(before).max())
+
+
+def test_statistics_of_the_quantized_model() -> None:
+    model = typed(build_model(NORMED, inputs=IMAGE, constants=CONSTANTS))
+    random = np.random.default_rng(1)
+    feeds = [{"x": random.normal(size=(2, 4, 8, 8)).astype(np.float32)} for _ in range(8)]
+    made = np.concatenate([conv(model, feed) for feed in feeds])  # what the network was trained to see
+    for name, array in (("m", made.mean((0, 2, 3))), ("v", made.var((0, 2, 3)))):
+        (tensor,) = (one for one in model.graph.initializer if one.name == name)
+        tensor.CopyFrom(numpy_helper.from_array(array.astype(np.float32), name))
+    exact = open_session(model)
+    sim = QuantizationSimModel(model, param_type="int2")
+    for name in ("g", "V"):
+        sim.qc_quantize_op_dict[name].enabled = False
+    with pytest.raises(qc.UsageError, match="call compute_encodings before"):
+        reestimate_bn_stats(sim, feeds)
+    sim.compute_encodings(feeds)
+
+    def error() -> float:
+        pairs = [(exact.run(None, feed)[0], sim.session.run(None, feed)[0]) for feed in feeds]
+        return float(sum(np.square(b - a).sum() for a, b in pairs))
+
+    before = error()
+    reestimate_bn_stats(sim, feeds, num_batches=100)
+    sim.compute_encodings(feeds)
+    assert error() < before
+
+
+def conv(model: ModelProto, feed: dict[str, np.ndarray]) -> np.ndarray:
+    """What the first convolution makes."""
+    shown = ModelProto()
+    shown.CopyFrom(model)
+    shown.graph.output.add().name = "c"
+    return np.asarray(open_session(shown).run(["c"], feed)[0])

@@ -7,6 +7,7 @@ from ..missing import missing_names
 from . import (
     adaround,
     batch_norm_fold,
+    bn_reestimation,
     cross_layer_equalization,
     layer_output_utils,
     quant_analyzer,
@@ -42,6 +43,7 @@ __all__ = [
     "analyze_per_layer_sensitivity",
     "apply_adaround",
     "batch_norm_fold",
+    "bn_reestimation",
     "compute_encodings",
     "cross_layer_equalization",
     "encodings_to_onnx_qdq",
