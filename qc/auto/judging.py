@@ -21,8 +21,8 @@ from qc.runtime.sessions.runnable import OpenModel
 
 # Samples are dealt to so many groups; how much the drops of the groups differ tells the sampling error.
 _GROUPS = 10
-# The 97.5 % quantile of Student's t with one degree of freedom less than there are groups.
-_QUANTILE = 2.262
+# The 97.5 % quantile of Student's t with one degree of freedom less than there are groups with a sample.
+_QUANTILES = {5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
 # Samples, at least, on which a model may be refused before it has seen all of them.
 _LEAST_SAMPLES = 64
 _FIRST_SHARE = 4
@@ -111,8 +111,8 @@ class _Grouped:
         return self.whole.value()
 
     def part_values(self) -> np.ndarray:
-        """The metric of each group; needs a sample in each."""
-        return np.array([part.value() for part in self.parts])
+        """The metric of each group that has a sample."""
+        return np.array([part.value() for part in self.parts[: self.count]])
 
 
 class Judge:
@@ -185,10 +185,11 @@ class Judge:
             raise UsageError(f"the metric '{self.metric.name}' is NaN for the float model; it cannot judge")
         sign = 1 if self.metric.higher_is_better else -1
         error = math.nan
-        if model.count >= 2 * _GROUPS:
+        groups = min(model.count, _GROUPS)
+        if groups in _QUANTILES:
             with np.errstate(invalid="ignore"):
                 drops = sign * (reference.part_values() - model.part_values())
-                error = float(_QUANTILE * np.std(drops, ddof=1) / math.sqrt(_GROUPS))
+                error = float(_QUANTILES[groups] * np.std(drops, ddof=1) / math.sqrt(groups))
         drop = math.inf if math.isnan(score) else sign * (expected - score)
         return Verdict(score, expected, drop, error, self.max_drop.of(expected), model.count)
 
