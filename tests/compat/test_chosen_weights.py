@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto, numpy_helper
+from onnx import ModelProto, TensorProto, numpy_helper
+from support.float_types import in_type
 from support.graph_text import build_model
 
 import qc
 from qc.compat.aimet_onnx import (
     QuantizationSimModel,
+    analyze_per_layer_sensitivity,
     apply_adaround,
     float16,
     load_encodings_to_sim,
@@ -67,7 +69,7 @@ def feeds_of(model: ModelProto, count: int = 6) -> list[Feed]:
 
 
 def outputs_of(runs: Any, feeds: list[Feed]) -> np.ndarray:
-    return np.array([runs.run(None, feed)[0] for feed in feeds])
+    return np.array([runs.run(None, feed)[0] for feed in feeds], np.float64)
 
 
 def error_of(sim: QuantizationSimModel, model: ModelProto, feeds: list[Feed]) -> float:
@@ -184,6 +186,38 @@ def test_what_is_learned_stays_through_calibration_and_loading(tmp_path: Path) -
     before = error_of(sim, model, feeds)
     sim.export(tmp_path, "model")
     assert read_back(tmp_path, sim, feeds) == 0 and before == error_of(sim, model, feeds)
+
+
+def test_learned_codes_when_quantizers_are_off_for_a_while_or_folded(tmp_path: Path) -> None:
+    model = model_of(CHAIN)
+    feeds = feeds_of(model)
+    sim = QuantizationSimModel(model, param_type="int4", activation_type="int16")
+    adaround(sim, feeds)
+    sim.compute_encodings(feeds)
+    before = outputs_of(sim.session, feeds)
+    scores = analyze_per_layer_sensitivity(sim, lambda session: float(outputs_of(session, feeds).mean()))
+    assert list(scores) == ["c", "r", "y"]
+    weight = sim.qc_quantize_op_dict["W"]
+    weight.enabled = False
+    assert np.abs(outputs_of(sim.session, feeds) - before).max() > 0
+    weight.enabled = True
+    np.testing.assert_array_equal(outputs_of(sim.session, feeds), before)
+    sim.fold_param_quantizers()
+    np.testing.assert_array_equal(outputs_of(sim.session, feeds), before)
+    sim.export(tmp_path, "model")
+    assert read_back(tmp_path, sim, feeds) == 0
+
+
+def test_a_model_in_float16(tmp_path: Path) -> None:
+    model = in_type(model_of(CHAIN), TensorProto.FLOAT16)
+    feeds = [{"x": feed["x"].astype(np.float16)} for feed in feeds_of(model_of(CHAIN))]
+    plain, sim = (QuantizationSimModel(model, param_type="int4", activation_type="int16") for _ in "ab")
+    adaround(sim, feeds)
+    for one in (plain, sim):
+        one.compute_encodings(feeds)
+    assert error_of(sim, model, feeds) < 0.5 * error_of(plain, model, feeds)
+    sim.export(tmp_path, "model")
+    assert read_back(tmp_path, sim, feeds) == 0
 
 
 def test_nodes_that_are_named() -> None:

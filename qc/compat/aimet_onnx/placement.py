@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from qc.ir.facts.constants import constant_data
 from qc.ir.facts.scopes import tensors_by_name
 from qc.ir.model import Model
+from qc.ir.quant.arithmetic import Rounding, rounded
 from qc.ir.quant.formats import parse_format
 from qc.ir.quant.spec import Quantizer
 from qc.ir.quant_table import Site
@@ -114,7 +115,7 @@ def fold_parameters(model: Model, placement: Placement) -> None:
         op, value = placement.ops[name], placement.sites[name].value
         if op.enabled and op.encoding is not None and value.const is not None:
             with rewriter.action("fold the quantizer of a parameter", value):
-                rewriter.set_constant(value, op.quantize_dequantize(value.const.numpy()))
+                rewriter.set_constant(value, rounded(value.const.numpy(), op.quantizer, Rounding.HALF_UP))
             op.freeze_encodings()
 
 
