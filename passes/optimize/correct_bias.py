@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from annotated_types import Ge
 
 from qc.ir.errors import DataError
-from qc.ir.executor import Feed
+from qc.ir.executor import Feed, Observation
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
+from qc.ir.onnx.stored_types import computed_names
+from qc.ir.quant.arithmetic import rounded
 from qc.ir.rewriter import Rewriter
 
 from ..framework.base import Pass, Stage, option
@@ -34,9 +36,14 @@ class CorrectBias(Pass):
     were corrected (empirical bias correction, in M. Nagel et al., Data-Free Quantization Through Weight
     Equalization and Bias Correction, 2019).
 
+    ``analytic`` runs the float model alone, and once: from the means of the channels that a layer reads it
+    follows what its rounded weight shifts the means of its result by, if layers before were corrected and
+    borders do not matter (analytic bias correction, by the same). What rounded activations shift is not seen.
+
     Layers are the Conv, ConvTranspose, Gemm and MatMul of the main graph whose weight has a grid. One without
-    a bias gets one, but for a MatMul without an Add behind it. To be run after ``calibrate``. The results of
-    the layers on ``samples`` samples are held in memory as long as something reads them.
+    a bias gets one, but for a MatMul without an Add behind it. To be run after ``calibrate``. With
+    ``empirical``, the results of the layers on ``samples`` samples are held in memory as long as something
+    reads them.
     """
 
     name = "correct-bias"
@@ -44,6 +51,7 @@ class CorrectBias(Pass):
     needs = frozenset({"data", "executor"})
     idempotent = False  # a shift that is measured again is small, but not zero
 
+    method: Literal["empirical", "analytic"] = option("empirical", "how the shift is found")
     samples: Annotated[int, Ge(1)] = option(256, "how many of the samples to measure the shift on, at most")
 
     def run(self, model: Model, context: PassContext) -> None:
@@ -57,21 +65,53 @@ class CorrectBias(Pass):
         if not layers:
             return
         make_own_biases(model, layers, context.target)
-        floats = _float_means(model, layers, feeds, context)
-        with simulated(model) as simulation:
-            names = {layer: (layer.result.name, bias.constant.name) for layer, bias in biases(layers)}
-        segments = context.required_executor().segments(simulation, feeds, base_dir=model.base_dir)
-        rewriter = Rewriter(model)
-        for layer, bias in context.track(biases(layers), "correcting", len(layers)):
-            result, stored = names[layer]
-            sums = [_sums(array, layer.output_axis) for array in segments.tensors([result])[result]]
-            means = floats[layer], _mean(sums)
-            if not np.isfinite(means).all():
-                raise DataError(f"{user}: '{layer.result.name}' becomes NaN or infinite on the data")
-            with rewriter.action("correct bias", layer.op):
-                layer.add_to_bias(rewriter, means[0] - means[1])
-            segments.replace(stored, bias.rounded(bias.array))
+        correct = _correct_by_means if self.method == "analytic" else _correct_by_results
+        correct(model, layers, feeds, context)
         calibrate_biases(model)
+
+
+def _correct_by_results(model: Model, layers: list[Layer], feeds: list[Feed], context: PassContext) -> None:
+    """Takes back the differences of the results, each measured behind layers that were corrected."""
+    floats = _float_means(model, layers, feeds, context)
+    with simulated(model) as simulation:
+        names = {layer: (layer.result.name, bias.constant.name) for layer, bias in biases(layers)}
+    segments = context.required_executor().segments(simulation, feeds, base_dir=model.base_dir)
+    for layer, bias in context.track(biases(layers), "correcting", len(layers)):
+        result, stored = names[layer]
+        sums = [_sums(array, layer.output_axis) for array in segments.tensors([result])[result]]
+        means = floats[layer], _mean(sums)
+        if not np.isfinite(means).all():
+            raise DataError(f"pass 'correct-bias': '{layer.result.name}' becomes NaN or infinite on the data")
+        _correct(model, layer, means[0] - means[1])
+        segments.replace(stored, bias.rounded(bias.array))
+
+
+def _correct_by_means(model: Model, layers: list[Layer], feeds: list[Feed], context: PassContext) -> None:
+    """Takes back what rounded weights make of the means of the data in the float model."""
+    exact = lower(model)
+    computed = computed_names(model, exact)
+    asked = {
+        layer: (computed.get(layer.data.name, layer.data.name), Observation("moments", layer.input_axis))
+        for layer in layers
+    }
+    requests: dict[str, list[Observation]] = {}
+    for name, observation in asked.values():
+        requests.setdefault(name, []).append(observation)
+    found = context.required_executor().observe(exact, requests, feeds, base_dir=model.base_dir)
+    for layer in layers:
+        quantizer = layer.weight.quantizer
+        assert quantizer is not None
+        error = layer.matrix - layer.as_matrix(rounded(layer.weight.array, quantizer)).astype(np.float64)
+        means = layer.by_feature(found[asked[layer]].mean())
+        if layer.op.is_type("ConvTranspose"):  # with zeros between its elements
+            means = means / np.prod(layer.op.attribute("strides", (1,)))
+        _correct(model, layer, layer.gain * (error * means).sum(axis=2).ravel())
+
+
+def _correct(model: Model, layer: Layer, shift: np.ndarray) -> None:
+    rewriter = Rewriter(model)
+    with rewriter.action("correct bias", layer.op):
+        layer.add_to_bias(rewriter, shift)
 
 
 def _float_means(

@@ -81,11 +81,12 @@ class SegmentRunner:
             UsageError: there is no such initializer, or it has another shape or type.
         """
         tensor = self._initializers.get(name)
-        new = numpy_helper.from_array(np.ascontiguousarray(array), name)
+        array = np.asarray(array, order="C")  # which leaves a scalar one
+        new = numpy_helper.from_array(array, name)
         if tensor is None or (tensor.data_type, *tensor.dims) != (new.data_type, *new.dims):
             raise UsageError(f"there is no initializer '{name}' of shape {list(array.shape)} and that type")
         if name in self._weights:
-            self._weights[name] = np.ascontiguousarray(array)
+            self._weights[name] = array
         else:
             tensor.CopyFrom(new)
         self._invalidate(name)

@@ -169,3 +169,41 @@ def test_only_so_many_samples_are_used() -> None:
     step = step_of(model, "b")
     assert np.abs(shifts(source, context, feeds[:2], "c")).max() < 0.51 * step
     assert np.abs(shifts(source, context, feeds, "c")).max() > 0.51 * step
+
+
+ALONE = {
+    "groups": """g (float[8, 4, 9, 9] x) => (float[8, 6, 7, 7] y)
+        <float[6, 2, 3, 3] w> { y = Conv<group = 2>(x, w) }""",
+    "transposed": """g (float[8, 4, 40, 40] x) => (float[8, 6, 81, 81] y)
+        <float[4, 3, 3, 3] w> { y = ConvTranspose<group = 2, strides = [2, 2]>(x, w) }""",
+    "gemm": """g (float[64, 8] x) => (float[64, 6] y) <float[6, 8] w, float[6] b> {
+        y = Gemm<transB = 1, alpha = 0.5, beta = 2.0>(x, w, b) }""",
+    "product": """g (float[4, 16, 8] x) => (float[4, 16, 6] y) <float[8, 6] w, float[6] b> {
+        m = MatMul(x, w)
+        y = Add(b, m) }""",
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_means_of_data_tell_what_a_rounded_weight_shifts(name: str) -> None:
+    source = parse(ALONE[name])
+    feeds = [{"x": feed["x"] + np.float32(1)} for feed in random_feeds(source, 4)]
+    int3 = INT4.replace("int4", "int3")
+    found = []
+    for passes in ("calibrate", "calibrate,correct-bias{method=analytic}"):
+        made = artifact(apply(f"{int3},{passes},to-simulation", source, "npu", feeds)[1], "simulation")
+        outputs = [(run_model(made, feed)["y"], run_model(source, feed)["y"]) for feed in feeds]
+        channel = 1 if name in ("groups", "transposed") else -1
+        error = np.moveaxis(np.concatenate([a - b for a, b in outputs]), channel, 0)
+        found.append(np.abs(error.reshape(len(error), -1).mean(axis=1)).max())
+    assert found[1] < 0.15 * found[0]
+
+
+def test_one_run_of_the_float_model_corrects_a_chain() -> None:
+    source = parse(CHAIN)
+    feeds = list(random_feeds(source, 4))
+    plain = corrected(source, feeds, f"{INT4},calibrate")[1]
+    _, context = corrected(source, feeds, f"{INT4},calibrate,correct-bias{{method=analytic}}")
+    for name in ("e", "y"):
+        before, after = (np.abs(shifts(source, one, feeds, name)).mean() for one in (plain, context))
+        assert after < 0.8 * before, name

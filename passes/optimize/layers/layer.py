@@ -105,6 +105,12 @@ class Layer:
             return np.swapaxes(split, 1, 2).reshape(shape)
         return (matrix.reshape(shape[::-1]).T if self._is_transposed else matrix).reshape(shape)
 
+    def by_feature(self, numbers: np.ndarray) -> np.ndarray:
+        """Numbers for the channels of the data, for its features: shape ``(groups, 1, features)``."""
+        groups, _, features = self.matrix.shape
+        split = numbers.reshape(groups, 1, -1)
+        return np.repeat(split, features // split.shape[2], axis=2)
+
     def with_matrix(self, rewriter: Rewriter, matrix: np.ndarray) -> None:
         """Gives the weight the numbers of a matrix like :attr:`matrix`, in its own layout, for this op alone.
 

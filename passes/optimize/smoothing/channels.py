@@ -14,12 +14,8 @@ from qc.ir.rewriter import Rewriter
 
 from ..layers.constant import Constant
 from ..layers.layer import Layer
+from ..scaling.operators import ONE_INPUT, padded_to
 
-# Their results scale with input 0, by a positive number for each channel.
-_HOMOGENEOUS = ("Dropout", "Identity", "LeakyRelu", "PRelu", "Relu")
-# These, too, where channels are along axis 1.
-_POOLING = ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LpPool", "MaxPool")
-_RESHAPING = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 # Input ports of scale and bias of normalizations that ONNX does not define.
 _OTHER_NORMALIZATIONS = {
     "SimplifiedLayerNormalization": (1,),
@@ -79,7 +75,7 @@ class Channels:
         if self.source is None and not self.divided:
             self._insert_product(rewriter, scale)
         for reader in self.readers:
-            reader.with_matrix(rewriter, times(reader, scale))
+            reader.with_matrix(rewriter, reader.matrix * reader.by_feature(scale))
 
     def _insert_product(self, rewriter: Rewriter, scale: np.ndarray) -> None:
         value, first = self.value, self.readers[0]
@@ -91,18 +87,6 @@ class Channels:
         rewriter.add_op(value.graph, "Mul", [value, constant], [divided])
         for reader in self.readers:
             rewriter.set_input(reader.op, 0, divided)
-
-
-def times(layer: Layer, scale: np.ndarray) -> np.ndarray:
-    """The matrix of a layer with the weights of each channel of its input multiplied by a number; float64."""
-    return layer.matrix * by_feature(layer, scale)
-
-
-def by_feature(layer: Layer, numbers: np.ndarray) -> np.ndarray:
-    """Numbers for the channels of the input of a layer, for its features: shape ``(groups, 1, features)``."""
-    groups, _, features = layer.matrix.shape
-    split = numbers.reshape(groups, 1, -1)
-    return np.repeat(split, features // split.shape[2], axis=2)
 
 
 def channels_of(model: Model, layers: Iterable[Layer]) -> list[Channels]:
@@ -241,17 +225,12 @@ class _Readers:
         """The axis of the channels in the result of a use; None if they do not come through."""
         op, port, own = use.op, use.port, value.type.shape
         assert own is not None
-        if shape is None or not isinstance(port, int):
+        if shape is None or not isinstance(port, int) or not isinstance(own[axis], int):
             return None
-        if op.is_type("Transpose") and port == 0:
-            order = op.attribute("perm", tuple(reversed(range(len(own)))))
-            return int(list(order).index(axis + len(own))) - len(own)
-        if op.is_type(*_RESHAPING):
-            return axis if port == 0 and axis == -1 and len(shape) and _is_same(own, shape, -1) else None
-        if len(shape) < -axis or not _is_same(own, shape, axis):
+        if op.is_type(*ONE_INPUT) and port == 0:
+            return _moved(op, axis, own)
+        if len(shape) < -axis or own[axis] != shape[axis]:
             return None
-        if op.is_type(*_HOMOGENEOUS) or (op.is_type(*_POOLING) and axis + len(own) == 1):
-            return axis if port == 0 else None
         if op.is_type("Mul") or (op.is_type("Div") and port == 0):
             self._products.append(op)
             return axis
@@ -280,5 +259,12 @@ def _inputs(op: Op) -> tuple[Value | None, ...]:
     return graph.op_inputs(op)
 
 
-def _is_same(before: tuple[int | str | None, ...], after: tuple[int | str | None, ...], axis: int) -> bool:
-    return isinstance(before[axis], int) and before[axis] == after[axis]
+def _moved(op: Op, axis: int, shape: tuple[int | str | None, ...]) -> int | None:
+    """The axis of channels behind an op of one input; None if it does not keep them apart and in order."""
+    length = shape[axis]
+    assert isinstance(length, int)
+    numbers = padded_to(np.arange(length).reshape(-1, *(1,) * (-1 - axis)), len(shape))
+    passed = ONE_INPUT[op.op_type](op, numbers)
+    if passed is None or length == 1 or not np.array_equal(passed.ravel(), np.arange(length)):
+        return None
+    return passed.shape.index(length) - passed.ndim

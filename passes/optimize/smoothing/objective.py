@@ -14,7 +14,6 @@ from qc.ir.quant.ranges import encoding_of_range
 from qc.ir.quant.spec import Encoding, PerTensor, QuantSpec
 
 from ..layers.layer import Layer
-from .channels import by_feature, times
 
 # Outputs of a layer that are looked at, at most: they are alike in what scales do to them.
 _OUTPUTS = 128
@@ -122,14 +121,14 @@ class Reading:
         Args:
             scale: what the channels are divided by; shape ``(channels,)``.
         """
-        array = self.layer.as_weight(times(self.layer, scale).astype(np.float32))
+        array = self.layer.as_weight((self.layer.matrix * self.layer.by_feature(scale)).astype(np.float32))
         held = self.layer.weight.quantizer
         if held is not None:
             array = fake_quantize(array, grid_of(held.spec, array))
-        weight = self._of_outputs(self.layer.as_matrix(array)) / by_feature(self.layer, scale)
+        weight = self._of_outputs(self.layer.as_matrix(array)) / self.layer.by_feature(scale)
         by_weight = _mean_square(weight - self._of_outputs(self.layer.matrix), self.gram)
         noise = np.sum([one.noise(scale) for one in self.rounded], axis=0) + np.zeros_like(scale)
-        squares = np.einsum("gii->gi", self.gram)[:, np.newaxis] * by_feature(self.layer, noise)
+        squares = np.einsum("gii->gi", self.gram)[:, np.newaxis] * self.layer.by_feature(noise)
         return float(by_weight.sum() + (squares * weight**2).sum())
 
     def _of_outputs(self, matrix: np.ndarray) -> np.ndarray:
