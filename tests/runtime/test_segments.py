@@ -122,3 +122,11 @@ def test_names_and_shapes_that_are_not_there() -> None:
         runner.tensors(["h99"])
     with pytest.raises(UsageError, match=r"no initializer 'b0' of shape \[3\]"):
         runner.replace("b0", np.zeros(3, np.float32))
+
+
+def test_a_single_number_can_be_replaced() -> None:
+    model = parse("g (float[2] x) => (float[2] y) <float s = {2}> { y = Mul(x, s) }")
+    runner = SegmentRunner(model, [{"x": np.ones(2, np.float32)}], threads=1)
+    assert runner.tensors(["y"])["y"][0].tolist() == [2, 2]
+    runner.replace("s", np.float32(3))
+    assert runner.tensors(["y"])["y"][0].tolist() == [3, 3]
