@@ -59,6 +59,13 @@ ODD_TEXTS = (
         n = BatchNormalization(r, scale, shift, mean, var)
         y = Conv<pads = [1, 1, 1, 1]>(n, v)
     }""",
+    """outlier (float[N, 1] x) => (float[N, 2] y) <
+        float[1, 12] w = {1, 2, 1, 2, 1, 2, 1, 90, 1, 2, 1, 2}, float[12, 2] v
+    > {
+        a = MatMul(x, w)
+        r = Relu(a)
+        y = MatMul(r, v)
+    }""",
     """norms (float[2, 6] x) => (float[2, 4] y, float[2, 6] l) <
         float[6] scale, float[6] shift, float[6, 4] w
     > {
