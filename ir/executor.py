@@ -201,6 +201,13 @@ class Segments(Protocol):
         """Gives an initializer other numbers of the same shape and type; what was computed with it goes."""
 
 
+class Steps(Protocol):
+    """Long work in steps, each of which depends on those before it."""
+
+    def next(self, compute: Callable[[], Mapping[str, np.ndarray]]) -> Mapping[str, np.ndarray]:
+        """The result of the next step: what ``compute`` gives, or gave in an earlier run of the same work."""
+
+
 class Executor(Protocol):
     """Runs ONNX models. Everything is streamed: memory does not grow with the number of feeds."""
 
@@ -282,6 +289,25 @@ class Executor(Protocol):
 
         Raises:
             UsageError: the grid does not fit the array, is no integer grid, or has more bits.
+        """
+
+    def steps(
+        self,
+        about: str,
+        models: Callable[[], Sequence[onnx.ModelProto]],
+        feeds: Sequence[Feed],
+        *,
+        base_dir: Path | None = None,
+    ) -> Steps:
+        """Opens long work whose results are kept where there is a cache, by all that they depend on.
+
+        Args:
+            about: what is done, with all options.
+            models: gives the models that it is done on.
+            feeds: the data that it is done on.
+
+        Raises:
+            UsageError: the folder of the cache cannot be used.
         """
 
     def gram(

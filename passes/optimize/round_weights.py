@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge, Le
 
-from qc.ir.errors import DataError
-from qc.ir.executor import Feed
 from qc.ir.model import Model
-from qc.ir.onnx.lower import lower
-from qc.ir.quant.arithmetic import codes_of, rounded
-from qc.ir.quant.formats import IntFormat
-from qc.ir.rewriter import Rewriter
+from qc.ir.quant.arithmetic import codes_of
+from qc.ir.quant.spec import Quantizer
 
 from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
-from ..quantize.calibration.bias import calibrate_biases
-from .layers.biases import make_own_biases
-from .layers.layer import Layer, named_layers
+from .layers.layer import Layer
 from .layers.ratio import ratio
 from .weights.adaround import Annealing
-from .weights.features import Features, SideBySide
+from .weights.features import Features
 from .weights.methods import MethodName, method_of
 from .weights.problem import Problem
 from .weights.scales import choose_scales, refit_scales
-
-# The widest codes; of wider ones, neighbours differ by nothing that could be seen.
-_WIDEST = 8
-# Bytes that tensors of all feeds may take; there are as many feeds as fit.
-_MEMORY = 1 << 31
+from .weights.visits import Visit, visits
 
 
 @dataclass(frozen=True)
@@ -56,10 +44,16 @@ class RoundWeights(Pass):
     then to those of least squares. Frozen ones stay. An output whose error does not fall keeps its scale and
     the nearest codes.
 
-    Layers are the Conv, Gemm and MatMul of the main graph whose weight is float32, has integer codes of at
-    most 8 bits and is read by nothing else. To be run after ``calibrate``; without data all keep the nearest
-    codes. The tensors that layers read are held in memory for as many samples as fit in 2 GiB, at most
-    ``samples``.
+    Weights are those of Conv, ConvTranspose, Gemm and MatMul, and both of LSTM, GRU and RNN, with integer
+    codes of at most 8 bits. One that several ops read is rounded at the last of them, by what all of them
+    multiply. Weights in bodies of If and Loop come first, by what they multiply in the quantized model. What
+    else has such codes keeps the nearest, and a remark says why: an embedding, say, of which each row is read
+    alone.
+
+    To be run after ``calibrate``; without data all keep the nearest codes. The tensors that layers read are
+    held in memory for as many samples as fit in 2 GiB, at most ``samples``: more would change little, since
+    a layer looks at 8,192 rows of features, or 16 for each feature, spread over all samples. Time grows
+    with the number of layers. With a cache, a run that was killed goes on behind the last layer.
     """
 
     name = "round-weights"
@@ -81,27 +75,34 @@ class RoundWeights(Pass):
     )
 
     def run(self, model: Model, context: PassContext) -> None:
-        layers = [layer for layer in named_layers(model, self.only) if _is_open(model, layer)]
-        if not layers:
-            return
-        # With statistics that were recorded, or where weights alone are quantized, there may be none.
-        if context.data is None or getattr(context.data, "length", None) == 0:
-            context.notes.append(
-                f"weights keep their nearest codes: pass '{self.name}' needs data to choose others by"
-            )
-            return
-        make_own_biases(model, layers, context.target)
-        seen = SideBySide(model, layers, self._feeds(model, layers, context), context.required_executor())
-        for layer in context.track(layers, "rounding weights", len(layers)):
-            self._round(model, layer, seen)
-        calibrate_biases(model)
+        for visit in visits(model, context, self, "rounding weights", self.samples, self.only):
+            self._round(visit)
 
-    def _round(self, model: Model, layer: Layer, seen: SideBySide) -> None:
-        quantizer = layer.weight.quantizer
+    def _round(self, visit: Visit) -> None:
+        quantizer = visit.layer.weight.quantizer
         assert quantizer is not None and quantizer.encoding is not None
-        features = seen.features(layer)
-        has_bias = layer.bias is not None
-        judged = features.centred if has_bias else features
+        found = visit.steps.next(lambda: self._found(visit, quantizer))
+        if not found:
+            visit.leave("no sample reaches it")
+            return
+        power, after, before = (float(found[name].sum()) for name in ("power", "after", "before"))
+        better = f"{ratio(power, after)} at the result of {visit.layer.op.label}"
+        reason = f"{self.method}: {better}, {ratio(power, before)} with the nearest"
+        encoding = replace(quantizer.encoding, scale=found["scale"])
+        quant = visit.model.quant
+        if not encoding.equals(quantizer.encoding):
+            quant.calibrate(quantizer, encoding, "scales that fit the codes")
+        quant.choose_codes(quantizer, found["codes"], reason)
+        if visit.has_biases:
+            visit.add_to_biases(found["shifts"])
+
+    def _found(self, visit: Visit, quantizer: Quantizer) -> dict[str, np.ndarray]:
+        """What is chosen for a weight; nothing if no sample reaches it."""
+        layer, features = visit.layer, visit.features()
+        if features is None:
+            return {}
+        assert quantizer.encoding is not None
+        judged = features.centred if visit.has_biases else features
         given = Problem.of(layer, quantizer.encoding, judged, self.mismatch)
         nearest = layer.as_matrix(codes_of(layer.weight.array, quantizer)).astype(np.float64)
         problem, found = self._solved(given, may_scale=not quantizer.frozen)
@@ -111,17 +112,14 @@ class RoundWeights(Pass):
         worse = _is_worse(problem, after, before)
         codes = np.where(worse[..., np.newaxis], nearest, found)
         problem = problem.with_scale(np.where(worse[..., np.newaxis], given.scale, problem.scale))
-        power = _error(layer, np.zeros_like(codes), judged)
-        errors = before, np.where(worse, before, after)
-        ratios = [ratio(float(power.sum()), float(error.sum())) for error in errors]
-        reason = f"{self.method}: {ratios[1]} at the result of {layer.op.label}, {ratios[0]} with the nearest"
-        encoding = problem.encoding(quantizer.encoding)
-        if not encoding.equals(quantizer.encoding):
-            model.quant.calibrate(quantizer, encoding, "scales that fit the codes")
-        model.quant.choose_codes(quantizer, layer.as_weight(codes).astype(np.int32), reason)
-        if has_bias:
-            _take_back_means(model, layer, features, problem.numbers(codes))
-        seen.settle(layer, rounded(layer.weight.array, quantizer))
+        return {
+            "codes": layer.as_weight(codes).astype(np.int32),
+            "scale": problem.encoding(quantizer.encoding).scale,
+            "shifts": visit.shifts(features, problem.numbers(codes)),
+            "before": before,
+            "after": np.where(worse, before, after),
+            "power": _error(layer, np.zeros_like(codes), judged),
+        }
 
     def _solved(self, problem: Problem, may_scale: bool) -> tuple[Problem, np.ndarray]:
         annealing = Annealing(self.iterations, self.regularization, self.beta, self.warm_start)
@@ -130,32 +128,6 @@ class RoundWeights(Pass):
             return problem, method(problem)
         problem = choose_scales(problem)
         return refit_scales(problem, method(problem))
-
-    def _feeds(self, model: Model, layers: Sequence[Layer], context: PassContext) -> list[Feed]:
-        """As many as are asked for, and fit into memory."""
-        user = f"pass '{self.name}'"
-        data = iter(context.required_data(user))
-        feeds = list(islice(data, 1))
-        if not feeds:
-            raise DataError(f"{user} needs calibration data, and there is none")
-        names = list(dict.fromkeys(layer.data.name for layer in layers))
-        runs = context.required_executor().run(lower(model), feeds, names, base_dir=model.base_dir)
-        sizes = sorted(array.nbytes for run in runs for array in run.values())
-        held = 2 * sum(sizes[-3:])  # of the float model and of the quantized one, where the graph is widest
-        return feeds + list(islice(data, min(self.samples, max(_MEMORY // max(held, 1), 1)) - 1))
-
-
-def _is_open(model: Model, layer: Layer) -> bool:
-    """Whether the codes of the weight of a layer are for this pass to choose."""
-    quantizer = layer.weight.quantizer
-    if quantizer is None or quantizer.encoding is None or quantizer.codes is not None:
-        return False
-    if not isinstance(quantizer.spec.format, IntFormat) or quantizer.spec.format.bits > _WIDEST:
-        return False
-    if layer.data.const is not None:
-        return False
-    array = layer.weight.array
-    return layer.weight.is_own and array.dtype == np.float32 and array.size > 0
 
 
 def _error(layer: Layer, numbers: np.ndarray, features: Features) -> np.ndarray:
@@ -169,11 +141,3 @@ def _is_worse(problem: Problem, after: np.ndarray, before: np.ndarray) -> np.nda
     if problem.shares_outputs:
         return np.full(after.shape, after.sum() >= before.sum())
     return np.asarray(after >= before)
-
-
-def _take_back_means(model: Model, layer: Layer, features: Features, numbers: np.ndarray) -> None:
-    both = np.concatenate([layer.matrix.astype(np.float64), -numbers], axis=2)
-    shift = (both @ features.mean[..., np.newaxis]).ravel()
-    rewriter = Rewriter(model)
-    with rewriter.action("correct bias", layer.op):
-        layer.add_to_bias(rewriter, layer.gain * shift)

@@ -56,6 +56,15 @@ def cache_key(
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
 
+def made_folder(folder: Path) -> Path:
+    """The folder of a cache, which is made if it is not there; raises UsageError if it cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot use the cache '{folder}': {error.strerror or error}") from error
+    return folder
+
+
 class Checkpoints:
     """Collects statistics with a file to fall back on."""
 
@@ -65,11 +74,7 @@ class Checkpoints:
         Raises:
             UsageError: the folder cannot be made.
         """
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"cannot use the cache '{folder}': {error.strerror or error}") from error
-        self._folder = folder
+        self._folder = made_folder(folder)
         self._key = key
         self._note = on_note or (lambda note: None)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from qc.ir.executor import Executor, Segments
+from qc.ir.executor import Executor, Segments, Steps
 
 
 class DelegatingExecutor:
@@ -26,6 +26,10 @@ class DelegatingExecutor:
     def segments(self, *given: Any, **named: Any) -> Segments:
         """Opens a model with ``inner``."""
         return self.inner.segments(*given, **named)
+
+    def steps(self, *given: Any, **named: Any) -> Steps:
+        """Keeps results of steps with ``inner``."""
+        return self.inner.steps(*given, **named)
 
     def gram(self, *given: Any, **named: Any) -> tuple[np.ndarray, np.ndarray]:
         """Multiplies features with ``inner``."""

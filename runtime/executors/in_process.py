@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import islice
@@ -13,7 +13,7 @@ import numpy as np
 import onnxruntime as ort
 from onnx import ModelProto
 
-from qc.ir.executor import Feed, Observation, Request, Requests, asked_of
+from qc.ir.executor import Feed, Observation, Request, Requests, Steps, asked_of
 from qc.ir.quant.spec import Encoding
 
 from ..data.inputs import model_inputs
@@ -31,6 +31,7 @@ from .device_sums import carry_histograms
 from .gram import gram_of
 from .observer import Observer, OnFeeds, run_on
 from .segments import SegmentRunner
+from .steps import ForgottenSteps, KeptSteps, steps_key
 
 
 @dataclass(frozen=True)
@@ -179,6 +180,19 @@ class OrtExecutor:
     ) -> tuple[np.ndarray, np.ndarray]:
         """The Gram matrix of arrays; see the protocol."""
         return gram_of(feeds, features, rows, self.threads or os.cpu_count() or 1)
+
+    def steps(
+        self,
+        about: str,
+        models: Callable[[], Sequence[ModelProto]],
+        feeds: Sequence[Feed],
+        *,
+        base_dir: Path | None = None,
+    ) -> Steps:
+        """Keeps results of steps in the folder of the cache, if there is one; see the protocol."""
+        if self.cache is None:
+            return ForgottenSteps()
+        return KeptSteps(self.cache, steps_key(about, models(), feeds, base_dir), self.on_note)
 
     def squared_error(self, array: np.ndarray, encoding: Encoding) -> np.ndarray:
         """Sums of squared rounding errors for each scale; see the protocol."""

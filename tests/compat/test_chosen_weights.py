@@ -229,7 +229,7 @@ def test_nodes_that_are_named() -> None:
         chosen = [name for name, op in sim.qc_quantize_op_dict.items() if op.quantizer.codes is not None]
         assert chosen == ["V"]
         assert [name for name in "WV" if sim.qc_quantize_op_dict[name].is_encoding_frozen()] == ["V"]
-    with pytest.raises(qc.UsageError, match=r"there is no layer 'r' in the main graph"):
+    with pytest.raises(qc.UsageError, match=r"there is no layer 'r'"):
         apply_adaround(sim, feeds, 10, ["r"])
     with pytest.raises(qc.UsageError, match="give the first alone"):
         apply_adaround(sim, feeds, 10, ["y"], node_names_to_optimize=["y"])

@@ -93,7 +93,7 @@ class Layer:
         if self.op.is_type("ConvTranspose"):
             split = array.reshape(self.groups, -1, *array.shape[1:])
             return np.swapaxes(split, 1, 2).reshape(self.groups, array.shape[1], -1)
-        if self._is_transposed:
+        if self.is_transposed:
             array = array.T
         return array.reshape(self.groups, array.shape[0] // self.groups, -1)
 
@@ -103,7 +103,7 @@ class Layer:
         if self.op.is_type("ConvTranspose"):
             split = matrix.reshape(self.groups, shape[1], -1, *shape[2:])
             return np.swapaxes(split, 1, 2).reshape(shape)
-        return (matrix.reshape(shape[::-1]).T if self._is_transposed else matrix).reshape(shape)
+        return (matrix.reshape(shape[::-1]).T if self.is_transposed else matrix).reshape(shape)
 
     def by_feature(self, numbers: np.ndarray) -> np.ndarray:
         """Numbers for the channels of the data, for its features: shape ``(groups, 1, features)``."""
@@ -136,6 +136,10 @@ class Layer:
             ),
         )
 
+    def arranged(self, data: np.ndarray) -> np.ndarray:
+        """The data as :attr:`features` are observed of it."""
+        return data
+
     def own_bias(self, rewriter: Rewriter) -> None:
         """Makes a bias of zeros if there is none, and a copy of one that others read too; in an action."""
         assert self.bias is not None
@@ -155,7 +159,7 @@ class Layer:
         self.bias.set(rewriter, (bias + (shift / beta).reshape(bias.shape)).astype(bias.dtype))
 
     @property
-    def _is_transposed(self) -> bool:
+    def is_transposed(self) -> bool:
         """Whether the outputs are along the last axis of the weight, which is a matrix."""
         return self.op.is_type("MatMul") or (self.op.is_type("Gemm") and not self.op.attribute("transB", 0))
 
@@ -172,11 +176,16 @@ def named_layers(model: Model, names: Collection[str]) -> list[Layer]:
         UsageError: there is no layer of such a name.
     """
     layers = layers_of(model)
-    known = {layer.op.name: layer for layer in layers}
+    check_names(names, layers)
+    return [layer for layer in layers if not names or layer.op.name in names]
+
+
+def check_names(names: Collection[str], layers: Collection[Layer]) -> None:
+    """Raises UsageError unless each name is that of the op of a layer."""
+    known = {layer.op.name for layer in layers}
     for name in names:
         if name not in known:
-            raise UsageError(f"there is no layer '{name}' in the main graph{nearest(name, list(known))}")
-    return [layer for layer in layers if not names or layer.op.name in names]
+            raise UsageError(f"there is no layer '{name}'{nearest(name, sorted(known))}")
 
 
 def _addend(model: Model, product: Value, shape: tuple[int | str | None, ...]) -> Constant | None:

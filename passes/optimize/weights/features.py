@@ -9,17 +9,24 @@ import numpy as np
 from onnx import ModelProto
 
 from qc.ir.errors import DataError
-from qc.ir.executor import Executor, Feed
+from qc.ir.executor import Executor, Feed, Observation, Statistics
+from qc.ir.facts.scopes import name_apart
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
 from qc.ir.onnx.stored_types import computed_names
+from qc.ir.quant.arithmetic import rounded
+from qc.ir.rewriter import Rewriter
 
 from ...lower.rounding.simulation import simulated
 from ..layers.layer import Layer
+from ..layers.open import Uses
 
 # Rows of features that are looked at, at least, and for each feature.
 _LEAST_ROWS = 1 << 13
 _ROWS_PER_FEATURE = 16
+# Bytes of Gram matrices that are collected at once in bodies, and what a product takes there.
+_AT_ONCE = 1 << 30
+_PRODUCT = 42
 
 
 @dataclass(frozen=True)
@@ -29,14 +36,26 @@ class Features:
     Attributes:
         mean: float64, shape ``(groups, 2 * features)``.
         gram: the means of products of each two; float64, shape ``(groups, 2 * features, 2 * features)``.
+        parts: those of each layer, if several read one weight: this is their average then.
     """
 
     mean: np.ndarray
     gram: np.ndarray
+    parts: tuple[Features, ...] = ()
+
+    @classmethod
+    def average(cls, parts: Sequence[Features]) -> Features:
+        """Those of one layer, or the average over several that read one weight."""
+        if len(parts) == 1:
+            return parts[0]
+        mean, gram = (np.mean([getattr(part, name) for part in parts], axis=0) for name in ("mean", "gram"))
+        return cls(mean, gram, tuple(parts))
 
     @property
     def centred(self) -> Features:
         """The same without their means: what a bias can make up for does not count."""
+        if self.parts:
+            return Features.average([part.centred for part in self.parts])
         products = self.mean[:, :, np.newaxis] * self.mean[:, np.newaxis, :]
         return Features(np.zeros_like(self.mean), self.gram - products)
 
@@ -50,6 +69,7 @@ class SideBySide:
         """Runs nothing yet.
 
         Args:
+            model: whose weights are rounded as they are now.
             layers: of the main graph, each with a bias of its own if it is to be settled too.
             feeds: what both read, for all layers; at least one.
         """
@@ -65,26 +85,97 @@ class SideBySide:
             }
         self._simulation = executor.segments(simulation, feeds, base_dir=model.base_dir)
 
-    def features(self, layer: Layer) -> Features:
-        """The features of a layer behind all that were settled; layers are visited in order.
+    def features(self, uses: Uses) -> Features:
+        """The features of a weight behind all that were settled; weights are visited in order.
 
         Raises:
             DataError: they are NaN or infinite.
         """
+        return Features.average([self._features(layer) for layer in uses])
+
+    def _features(self, layer: Layer) -> Features:
         source, data = self._sources[layer], self._data[layer]
-        full, rounded = self._float.tensors([source])[source], self._simulation.tensors([data])[data]
+        both = self._float.tensors([source])[source], self._simulation.tensors([data])[data]
+        feeds = [[layer.arranged(array) for array in pair] for pair in zip(*both, strict=True)]
         rows = max(_LEAST_ROWS, _ROWS_PER_FEATURE * layer.matrix.shape[-1])
         try:
-            return Features(*self._executor.gram(list(zip(full, rounded, strict=True)), layer.features, rows))
+            return Features(*self._executor.gram(feeds, layer.features, rows))
         except DataError as error:
             raise DataError(f"{layer.op.label}: {error}") from error
 
-    def settle(self, layer: Layer, weight: np.ndarray) -> None:
-        """Lets the simulation go on with a weight, float32 in its layout, and with the bias as it is now."""
-        self._simulation.replace(self._weights[layer], weight)
-        if layer in self._biases:
-            assert layer.bias is not None
-            self._simulation.replace(self._biases[layer], layer.bias.rounded(layer.bias.array))
+    def settle(self, uses: Uses) -> None:
+        """Lets the simulation go on with a weight as it is rounded now, and with the biases as they are."""
+        for name in dict.fromkeys(self._weights[layer] for layer in uses):
+            self._simulation.replace(name, _rounded(uses[0]))
+        for layer in uses:
+            if layer in self._biases:
+                assert layer.bias is not None
+                self._simulation.replace(self._biases[layer], layer.bias.rounded(layer.bias.array))
+
+
+class Streamed:
+    """The features of layers that bodies hold, in the simulation: from there no tensor comes out.
+
+    They stand for those of the float model as well, so that such layers make up for nothing.
+    """
+
+    def __init__(
+        self, model: Model, weights: Sequence[Uses], feeds: Sequence[Feed], executor: Executor
+    ) -> None:
+        """Runs nothing yet.
+
+        Args:
+            model: whose weights are rounded as they are now.
+            weights: of all bodies.
+            feeds: what is read, once for as many weights as fit into memory.
+        """
+        self._executor, self._feeds, self._base_dir = executor, feeds, model.base_dir
+        self._waiting = list(weights)
+        rewriter, layers = Rewriter(model), [layer for uses in weights for layer in uses]
+        with rewriter.trial():
+            name_apart(rewriter)
+            with simulated(model) as simulation:
+                self._model = simulation
+                self._data = _data_names(model, simulation, layers)
+        self._found: dict[Layer, Features | None] = {}
+
+    def features(self, uses: Uses) -> Features | None:
+        """The features of a weight; None if no sample reaches it."""
+        if uses[0] not in self._found:
+            self._waiting = self._waiting[self._waiting.index(uses) :]
+            self._found = self._collected()
+        parts = [found for layer in uses if (found := self._found[layer]) is not None]
+        return Features.average(parts) if parts else None
+
+    def _collected(self) -> dict[Layer, Features | None]:
+        """Those of the weights that come next."""
+        layers: list[Layer] = []
+        used = 0
+        while self._waiting and (not layers or used < _AT_ONCE):
+            uses = self._waiting.pop(0)
+            layers += uses
+            groups, _, features = uses[0].matrix.shape
+            used += len(uses) * groups * features * features // 2 * _PRODUCT
+        requests: dict[str, list[Observation]] = {}
+        for layer in layers:
+            requests.setdefault(self._data[layer], []).append(layer.features)
+        found = self._executor.observe(self._model, requests, self._feeds, base_dir=self._base_dir)
+        return {layer: _of_statistics(found[self._data[layer], layer.features], layer) for layer in layers}
+
+
+def _of_statistics(statistics: Statistics, layer: Layer) -> Features | None:
+    if statistics.count == 0:
+        return None
+    groups, _, features = layer.matrix.shape
+    mean = statistics.mean().reshape(groups, features)
+    gram = statistics.second_moment().reshape(groups, features, features)
+    return Features(np.tile(mean, (1, 2)), np.tile(gram, (1, 2, 2)))
+
+
+def _rounded(layer: Layer) -> np.ndarray:
+    quantizer = layer.weight.quantizer
+    assert quantizer is not None
+    return rounded(layer.weight.array, quantizer)
 
 
 def _data_names(model: Model, lowered: ModelProto, layers: Sequence[Layer]) -> dict[Layer, str]:

@@ -1,0 +1,153 @@
+"""Visits weights one after the other, with what they multiply behind all that were visited before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice
+
+import numpy as np
+from onnx import ModelProto
+
+from qc.ir.errors import DataError
+from qc.ir.executor import Feed, Steps
+from qc.ir.model import Model
+from qc.ir.onnx.lower import lower
+from qc.ir.rewriter import Rewriter
+
+from ...framework.base import Pass
+from ...framework.context import PassContext
+from ...lower.rounding.simulation import simulated
+from ...quantize.calibration.bias import calibrate_biases
+from ..layers.biases import make_own_biases
+from ..layers.layer import Layer
+from ..layers.open import Uses, is_inside, leave, open_weights
+from .features import Features, SideBySide, Streamed
+
+# Bytes that tensors of all feeds may take; there are as many feeds as fit.
+_MEMORY = 1 << 31
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A weight that something may be chosen for, and the layers that read it.
+
+    Attributes:
+        model: what they are of.
+        uses: the layers, in the order of the graph.
+        features: what they multiply, when it is asked for; None if no sample reaches them.
+        steps: remembers results from an earlier run.
+    """
+
+    model: Model
+    uses: Uses
+    features: Callable[[], Features | None]
+    steps: Steps
+
+    @property
+    def layer(self) -> Layer:
+        """The last of the layers; all multiply the same matrix."""
+        return self.uses[-1]
+
+    @property
+    def has_biases(self) -> bool:
+        """Whether all layers can take back in their biases what the means of their results shift by."""
+        return all(layer.bias is not None for layer in self.uses)
+
+    def leave(self, reason: str) -> None:
+        """Notes why the weight keeps its nearest codes."""
+        leave(self.model, self.layer.weight.constant.original, reason)
+
+    def shifts(self, features: Features, numbers: np.ndarray) -> np.ndarray:
+        """What the means of results change by if the matrix has other numbers; ``(layers, outputs)``.
+
+        Args:
+            numbers: float64, shape ``(groups, outputs, features)``.
+        """
+        both = np.concatenate([self.layer.matrix.astype(np.float64), -numbers], axis=2)
+        parts = features.parts or (features,)
+        return np.stack([(both @ part.mean[..., np.newaxis]).ravel() for part in parts])
+
+    def add_to_biases(self, shifts: np.ndarray) -> None:
+        """Adds what :meth:`shifts` gave to the biases of the layers."""
+        rewriter = Rewriter(self.model)
+        for layer, shift in zip(self.uses, shifts, strict=True):
+            with rewriter.action("correct bias", layer.op):
+                layer.add_to_bias(rewriter, layer.gain * shift)
+
+
+def visits(
+    model: Model,
+    context: PassContext,
+    step: Pass,
+    description: str,
+    samples: int,
+    names: Collection[str] = (),
+) -> Iterator[Visit]:
+    """The weights whose codes are open, in order; what was chosen for one counts for those behind it.
+
+    Weights that bodies read come first: what they multiply is seen in the simulation, as it was before all
+    visits, and summed up in bodies. Those of the main graph follow in the order of their last uses. With a
+    cache, :attr:`Visit.steps` remembers results; the key is all that they depend on.
+
+    Args:
+        step: the pass that asks; results depend on all its options.
+        description: what the progress bar says.
+        samples: how many of the samples to look at, at most.
+        names: of ops whose weights alone are visited; all if there are none.
+
+    Raises:
+        DataError: there is no sample, or some tensor becomes NaN or infinite.
+        UsageError: there is no layer of such a name.
+    """
+    weights, user = open_weights(model, names), f"pass '{step.name}'"
+    if not weights:
+        return
+    # With statistics that were recorded, or where weights alone are quantized, there may be none.
+    if context.data is None or getattr(context.data, "length", None) == 0:
+        context.notes.append(f"weights keep their nearest codes: {user} needs data to choose others by")
+        return
+    layers = list(chain.from_iterable(weights))
+    make_own_biases(model, layers, context.target)
+    executor = context.required_executor()
+    feeds = _feeds(model, layers, context, user, samples)
+    steps = executor.steps(repr(step), lambda: _before(model), feeds, base_dir=model.base_dir)
+    order = context.track(weights, description, len(weights))
+    inside = [uses for uses in weights if is_inside(uses)]
+    streamed = Streamed(model, inside, feeds, executor) if inside else None
+    for uses in islice(order, len(inside)):
+        assert streamed is not None
+        yield Visit(model, uses, partial(streamed.features, uses), steps)
+    outside = [layer for uses in weights[len(inside) :] for layer in uses]
+    segments = SideBySide(model, outside, feeds, executor) if outside else None
+    for uses in order:
+        assert segments is not None
+        yield Visit(model, uses, partial(segments.features, uses), steps)
+        segments.settle(uses)
+    calibrate_biases(model)
+
+
+def _before(model: Model) -> Sequence[ModelProto]:
+    """The float model and the quantized one; results follow from them."""
+    exact = lower(model)
+    with simulated(model) as simulation:
+        return exact, simulation
+
+
+def _feeds(
+    model: Model, layers: Sequence[Layer], context: PassContext, user: str, samples: int
+) -> list[Feed]:
+    """As many as are asked for, and fit into memory."""
+    data = iter(context.required_data(user))
+    feeds = list(islice(data, 1))
+    if not feeds:
+        raise DataError(f"{user} needs calibration data, and there is none")
+    main = (layer.data for layer in layers if layer.op.graph.parent is None)
+    names = list(dict.fromkeys(value.name for value in main if value.const is None))
+    sizes = [0]
+    if names:
+        runs = context.required_executor().run(lower(model), feeds, names, base_dir=model.base_dir)
+        sizes = sorted(array.nbytes for run in runs for array in run.values())
+    held = 2 * sum(sizes[-3:])  # of the float model and of the quantized one, where the graph is widest
+    return feeds + list(islice(data, min(samples, max(_MEMORY // max(held, 1), 1)) - 1))
