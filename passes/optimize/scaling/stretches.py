@@ -18,8 +18,10 @@ from .operators import ONE_INPUT
 
 _BIAS = 2  # its port
 # Of the ops that scales pass, those none of whose parameters knows how many channels there are.
-_CARRYING = ("Abs", "AveragePool", "Clip", "GlobalAveragePool", "GlobalMaxPool", "Identity", "LeakyRelu")
-_CARRYING += ("LpPool", "MaxPool", "Neg", "Relu")
+_CARRYING = frozenset(
+    {"Abs", "AveragePool", "Clip", "GlobalAveragePool", "GlobalMaxPool", "Identity", "LeakyRelu", "LpPool"}
+    | {"MaxPool", "Neg", "Relu"}
+)
 
 
 @dataclass
