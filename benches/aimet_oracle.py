@@ -2,8 +2,8 @@
 
 It reads jobs, a JSON object in each line, and says ``done`` after each. A job has ``model``, a path;
 ``config``, and perhaps ``scheme``, ``parameters`` and ``activations``; perhaps ``method``, which is adaround
-or seq_mse, and ``steps``, its iterations or candidates; and ``folder``, where ``feeds.npz`` lies. There it
-writes
+or seq_mse, and ``steps``, its iterations or candidates; and ``folder``, where ``feeds.npz`` lies to calibrate
+on and ``run.npz`` to run then. There it writes
 
 * ``result.json``: ``encodings`` as AIMET exports them (1.0.0), ``ties`` as lists of tensor names that hold
   one quantizer, and ``seconds`` that the method took; or ``error`` if AIMET fails
@@ -58,7 +58,10 @@ def quantize(job: dict[str, Any]) -> dict[str, object]:
         apply(sim, feeds, int(job["steps"]))
     seconds = time.perf_counter() - start
     sim.compute_encodings(feeds)
-    results = [dict(zip(names, sim.session.run(None, feed), strict=True)) for feed in feeds]
+    results = [
+        dict(zip(names, sim.session.run(None, feed), strict=True))
+        for feed in read_arrays(job["folder"], "run")
+    ]
     write_arrays(job["folder"], "outputs", results)
     holders: dict[int, list[str]] = {}
     for name, quantizer in sim.qc_quantize_op_dict.items():

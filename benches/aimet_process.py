@@ -59,10 +59,17 @@ class Aimet:
         self._process.stdin.close()
         self._process.wait()
 
-    def ask(self, model: onnx.ModelProto | Path, feeds: Sequence[Feed], **settings: str) -> Answer:
+    def ask(
+        self,
+        model: onnx.ModelProto | Path,
+        feeds: Sequence[Feed],
+        others: Sequence[Feed] | None = None,
+        **settings: str,
+    ) -> Answer:
         """Calibrates a model on feeds and runs it on them.
 
         Args:
+            others: run it on these instead.
             settings: ``config``, ``scheme``, ``parameters``, ``activations``, ``method``, ``steps``; see
                 ``aimet_oracle.py``.
 
@@ -75,6 +82,7 @@ class Aimet:
                 job["model"] = f"{folder}/model.onnx"
                 onnx.save(model, job["model"])
             write_arrays(folder, "feeds", feeds)
+            write_arrays(folder, "run", feeds if others is None else others)
             self._do(job)
             result = json.loads(Path(folder, "result.json").read_text(encoding="utf-8"))
             return Answer(**result, outputs=() if "error" in result else read_arrays(folder, "outputs"))

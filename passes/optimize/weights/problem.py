@@ -55,11 +55,9 @@ class Problem:
         Args:
             mismatch: how much of the way to go there, 0 to 1.
         """
-        array = layer.weight.array
-
-        def matrix(parameter: np.ndarray) -> np.ndarray:
-            return layer.as_matrix(np.broadcast_to(spread(parameter, encoding, array.shape), array.shape))
-
+        shape = layer.weight.array.shape
+        scales = spread(np.arange(encoding.scale.size).reshape(encoding.scale.shape), encoding, shape)
+        shared = layer.as_matrix(np.broadcast_to(scales, shape))
         weight = layer.matrix.astype(np.float64)
         size = weight.shape[-1]
         gram, cross = features.gram[:, size:, size:], features.gram[:, size:, :size]
@@ -68,12 +66,16 @@ class Problem:
         return cls(
             weight + mismatch * np.swapaxes(change, 1, 2),
             damped,
-            matrix(encoding.scale).astype(np.float64),
-            matrix(encoding.zero_point) - np.float64(encoding.spec.shift),
+            *_spread(encoding, shared),
             *encoding.spec.code_range,
             weight,
-            matrix(np.arange(encoding.scale.size).reshape(encoding.scale.shape)),
+            shared,
         )
+
+    def on(self, encoding: Encoding) -> Problem:
+        """The same on another grid of the same granularity and codes."""
+        scale, zero = _spread(encoding, self.shared)
+        return replace(self, scale=scale, zero=zero)
 
     def reordered(self, order: np.ndarray) -> Problem:
         """The same with features in another order.
@@ -88,10 +90,10 @@ class Problem:
         gram = np.take_along_axis(columns(self.gram), order[:, :, np.newaxis], 1)
         return replace(self._each(columns), gram=gram)
 
-    def of_features(self, features: slice) -> Problem:
+    def of_features(self, features: slice | np.ndarray) -> Problem:
         """The problem of some features, as if there were no others."""
         part = self._each(lambda array: array[..., features])
-        return replace(part, gram=self.gram[:, features, features])
+        return replace(part, gram=self.gram[:, features][..., features])
 
     def repeated(self, times: int) -> Problem:
         """The same outputs several times over."""
@@ -141,11 +143,21 @@ class Problem:
         """What codes of some features stand for; float64."""
         return (codes - self.zero[..., features]) * self.scale[..., features]
 
+    def rounded(self, numbers: np.ndarray) -> np.ndarray:
+        """What the nearest codes to numbers stand for; float64, in their shape."""
+        return self.numbers(self.nearest(numbers))
+
     def _each(self, change: Callable[[np.ndarray], np.ndarray]) -> Problem:
         """The same with all arrays changed that have an element for each of the weight."""
         names = ("wanted", "scale", "zero", "weight", "shared")
         changed: dict[str, Any] = {name: change(getattr(self, name)) for name in names}
         return replace(self, **changed)
+
+
+def _spread(encoding: Encoding, shared: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The scale of each element, and the code that stands for 0."""
+    scale = encoding.scale.ravel()[shared].astype(np.float64)
+    return scale, encoding.zero_point.ravel()[shared] - np.float64(encoding.spec.shift)
 
 
 def _damped(gram: np.ndarray) -> np.ndarray:
