@@ -66,6 +66,13 @@ ODD_TEXTS = (
         r = Relu(a)
         y = MatMul(r, v)
     }""",
+    """high (float[N, 2] x) => (float[N, 2] y) <
+        float[2, 3] w, float[3] b = {90, 0, 1}, float[3, 2] v, float[2] c
+    > {
+        a = Gemm(x, w, b)
+        r = Relu(a)
+        y = Gemm(r, v, c)
+    }""",
     """norms (float[2, 6] x) => (float[2, 4] y, float[2, 6] l) <
         float[6] scale, float[6] shift, float[6, 4] w
     > {
