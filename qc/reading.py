@@ -17,7 +17,7 @@ from qc.ir.onnx.repair import is_untyped, repaired
 from qc.ir.tensor_ref import TensorRef
 from qc.ir.verifier import verify_input
 from qc.passes import PassContext
-from qc.passes.lower.insert_qdq import OLDEST_OPSET
+from qc.passes.lower.qdq.onnx_grids import OLDEST_OPSET
 from qc.passes.simplify.convert_to_float32 import ConvertToFloat32
 from qc.runtime import open_session
 

@@ -122,20 +122,24 @@ def _lower_graph(graph: Graph, proto: GraphProto) -> None:
     ):
         found = zip(declared(values, known), values, strict=True)
         infos.extend(info if fits(info, value) else declare(value) for info, value in found)
-    proto.value_info.extend(kept_declarations(graph, origin))
-    proto.value_info.extend(_new_declarations(graph))
+    kept = kept_declarations(graph, origin)
+    proto.value_info.extend([*kept, *_new_declarations(graph, kept)])
 
 
-def _new_declarations(graph: Graph) -> Iterator[ValueInfoProto]:
-    """The declarations of scalars that new ops of other domains make: ONNX Runtime cannot infer them.
+def _new_declarations(graph: Graph, known: Iterable[ValueInfoProto]) -> Iterator[ValueInfoProto]:
+    """The declarations of what ops of other domains make, where passes alone know it.
 
-    It shows a custom op a scalar and a tensor of unknown rank alike.
+    Nothing tells what an op makes that a pass put into another domain. Of new ops these are scalars: ONNX
+    Runtime shows a custom op a scalar and a tensor of unknown rank alike.
     """
+    names = {info.name for info in known}
     for op in graph.ops():
-        if op.proto is None and op.domain:
-            for value in graph.op_outputs(op):
-                if value is not None and value.type.shape == () and not graph.is_output(value):
-                    yield declare(value)
+        is_new, is_moved = op.proto is None, op.proto is not None and op.proto.domain != op.domain
+        for value in graph.op_outputs(op) if op.domain and (is_new or is_moved) else ():
+            if value is None or graph.is_output(value) or value.name in names:
+                continue
+            if value.type.shape == () or (is_moved and value.type.shape is not None):
+                yield declare(value)
 
 
 def kept_declarations(graph: Graph, origin: GraphProto) -> list[ValueInfoProto]:

@@ -7,7 +7,7 @@ import tomllib
 from fnmatch import fnmatchcase
 from importlib import resources
 from importlib.resources.abc import Traversable
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
@@ -22,6 +22,8 @@ from .target_rules import FormatRule, OpRule, OwnSupergroup, Strict, require_op
 from .toml_source import TomlSource, read_text
 
 _CARRY = OpRule(runs="carry")
+# How products of float data by stored weights are written.
+Products = Literal["standard", "exact", "fast"]
 
 
 class Target(Strict):
@@ -45,6 +47,9 @@ class Target(Strict):
             of ONNX Runtime's DynamicQuantizeMatMul; 0 for none.
         fold_weights: the weights of other recurrent ops are dequantized by Cast and Mul, which ONNX Runtime
             computes once, when it loads the model; a DequantizeLinear runs in every run.
+        products: how products of float data by stored weights, and lookups of stored rows, are written:
+            ``standard``, with DequantizeLinear in front of them; ``exact``, as ONNX Runtime's MatMulNBits and
+            GatherBlockQuantized; ``fast`` likewise, and data is rounded to 8 bits as it comes.
         default: the rule for ops that ``ops`` does not list; If, Loop and Scan ``carry`` unless it does.
         foreign: the rule for ops of other domains than ONNX's.
         ops: rules by ONNX op type.
@@ -71,6 +76,7 @@ class Target(Strict):
     dynamic_lstm_from: int = Field(0, ge=0)
     scanned_gru_from: int = Field(0, ge=0)
     fold_weights: bool = False
+    products: Products = "standard"
     default: OpRule
     foreign: OpRule = OpRule(runs="float", why="an operator that ONNX does not define")
     ops: dict[str, OpRule] = Field(default_factory=dict)

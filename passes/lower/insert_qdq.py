@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -18,25 +18,33 @@ from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
 from qc.ir.quant.arithmetic import codes_of, dequantize, quantize, rounded
 from qc.ir.quant.formats import IntFormat
-from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, Quantizer, TwoLevelBlock
+from qc.ir.quant.spec import Encoding, Quantizer, TwoLevelBlock
 from qc.ir.rewriter import Rewriter
 from qc.ir.tensor_ref import TensorRef
 
 from ..framework.base import Pass, Stage, option
 from ..framework.context import Artifact, PassContext
+from ..framework.target import Products
 from ..framework.target_rules import Storage
 from .qdq.dequantize_outside import dequantize_outside
 from .qdq.fit_kernels import fit_kernels
 from .qdq.keep_float import keep_float
 from .qdq.newer_opset import in_opset
+from .qdq.onnx_grids import (
+    OLDEST_OPSET,
+    extension_knows,
+    granularity_attributes,
+    in_onnx,
+    is_cast,
+    of_short_codes,
+    opset_needed,
+    opset_needed_by,
+)
 from .qdq.round_captures import round_captures
+from .qdq.stored_products import StoredProducts, only_stored_in, stored_matrices
 from .rounding.rewire import numbers, rewire
 
-# The first opset with QuantizeLinear. Below it ONNX Runtime takes its own version of that operator, and fuses
-# it to operators that only later opsets have.
-OLDEST_OPSET = 10
 _WIDEST_QUANTIZED = 16  # bits; QuantizeLinear makes no 32-bit integers, which only DequantizeLinear takes
-_BYTE = IntFormat(8, signed=True)
 _IN_BYTES = (
     "weights of fewer than 8 bits are stored with one code in each byte, which is quicker; "
     "insert-qdq{storage=packed} makes a smaller file"
@@ -62,6 +70,9 @@ class InsertQdq(Pass):
     GRU as a Scan, which ``import-qdq`` leaves; other recurrent ops have their weights dequantized once, when
     ONNX Runtime loads the model.
 
+    Products of float data by stored weights, and lookups of stored rows, are written as MatMulNBits and
+    GatherBlockQuantized where the target has them, in any opset; a matrix that both read is stored once.
+
     ONNX Runtime quantizes float weights, and float biases, between quantized data by itself, which may ruin
     the result: a LeakyRelu of slope 1 behind such a convolution or product keeps it float, and ``import-qdq``
     takes it away.
@@ -83,27 +94,38 @@ class InsertQdq(Pass):
     storage: Storage | None = option(
         None, "how weights of fewer than 8 bits are stored: packed, or each in a byte; default: the target's"
     )
+    products: Products | None = option(
+        None,
+        "how products of float data by stored weights are written: standard, or in ONNX Runtime's own ops, "
+        "which round data to 8 bits as it comes (fast) or do not (exact); default: the target's",
+    )
     pad_channels: bool = option(True, "give a convolution as many input channels as the target wants")
     shift_weights: bool = option(True, "give weights zero points of -1 where the target wants it")
     fit_recurrent: bool = option(True, "write recurrent ops as the target has quick kernels for them")
 
     def run(self, model: Model, context: PassContext) -> None:
-        extension = context.target.extension_domain if context.target is not None else ""
-        stored = context.target.weight.storage if context.target is not None else "packed"
-        in_bytes = (self.storage or stored) == "int8"
+        target = context.target
+        extension = target.extension_domain if target is not None else ""
+        in_bytes = (self.storage or (target.weight.storage if target is not None else "packed")) == "int8"
+        products = self.products or (target.products if target is not None else "standard")
+        if self.weights == "float":
+            products = "standard"
         if self.opset == "raise":
-            model = in_opset(model, _opset_needed_by(model, extension, in_bytes))
+            written = only_stored_in(stored_matrices(model, products), model)
+            model = in_opset(model, opset_needed_by(model, extension, in_bytes, written))
         rewriter = Rewriter(model)
         with rewriter.trial():
-            widened = _of_short_codes(model) if in_bytes else frozenset()
+            StoredProducts(model, rewriter, products).write(stored_matrices(model, products))
+            widened = of_short_codes(model) if in_bytes else frozenset()
             if widened:
                 context.notes.append(_IN_BYTES)
             emitter = _Emitter(model, rewriter, extension, self.weights == "codes", widened)
             emitter.round_again_inside(rewire(model, rewriter, emitter.round_value))
-            if context.target is not None:
-                wanted = self.pad_channels, self.shift_weights, self.fit_recurrent
-                fit_kernels(model, rewriter, context.target, *wanted)
-            if context.target is None or context.target.provider:
+            if target is not None:
+                fit_kernels(
+                    model, rewriter, target, self.pad_channels, self.shift_weights, self.fit_recurrent
+                )
+            if target is None or target.provider:
                 keep_float(model, rewriter)
             round_captures(model, rewriter)
             dequantize_outside(model, rewriter)
@@ -135,8 +157,8 @@ class _Emitter:
 
     def round_value(self, value: Value, quantizer: Quantizer) -> Value:
         """A new value: ``value`` rounded to the grid of ``quantizer``."""
-        encoding = _in_onnx(self._numbers(quantizer, value), quantizer in self._widened)
-        parameters = () if _is_cast(encoding) else self._scale_and_zero_point(value, quantizer, encoding)
+        encoding = in_onnx(self._numbers(quantizer, value), quantizer in self._widened)
+        parameters = () if is_cast(encoding) else self._scale_and_zero_point(value, quantizer, encoding)
         codes = self._codes(value, quantizer, encoding, parameters)
         type = value.original.type
         if parameters:
@@ -164,7 +186,7 @@ class _Emitter:
         """
         inside = captured_values(list(self._model.graphs()))
         for value, quantizer in rounded.items():
-            scaled = not _is_cast(self._numbers(quantizer, value))
+            scaled = not is_cast(self._numbers(quantizer, value))
             for alias in inside.get(value, ()) if scaled else ():
                 readers = [(use.op, use.port) for use in alias.graph.uses(alias) if _computes(use)]
                 local = self.round_value(alias, quantizer) if readers else alias
@@ -198,7 +220,7 @@ class _Emitter:
     def _add_rounding(
         self, op_type: str, inputs: tuple[Value, ...], value: Value, encoding: Encoding, type: ValueType
     ) -> Value:
-        attributes = _granularity_attributes(encoding)
+        attributes = granularity_attributes(encoding)
         return self._add(op_type, inputs, value, attributes, self._domain(value, encoding), type)
 
     def _add(
@@ -219,7 +241,7 @@ class _Emitter:
     def _constant(self, value: Value, quantizer: Quantizer, encoding: Encoding) -> Value:
         assert value.const is not None
         format, data = encoding.spec.format, value.const.numpy()
-        if _is_cast(encoding):
+        if is_cast(encoding):
             codes, suffix = data.astype(np.float32), str(format)
         elif quantizer.spec.shifted:
             codes, suffix = quantize(rounded(data, quantizer), encoding), "quantized"
@@ -272,10 +294,10 @@ class _Emitter:
 
     def _domain(self, value: Value, encoding: Encoding) -> str:
         """The standard domain if the model's opset can say it, else the target's extension domain."""
-        needed = _opset_needed(encoding)
+        needed = opset_needed(encoding)
         if self._model.opset >= needed:
             return ""
-        if not self._extension or self._model.opset < OLDEST_OPSET or not _extension_knows(encoding):
+        if not self._extension or self._model.opset < OLDEST_OPSET or not extension_knows(encoding):
             raise UsageError(
                 f"'{value.name}' is quantized to {encoding.spec}, which needs opset {needed}; "
                 f"the model has {self._model.opset}: convert it first, or let insert-qdq{{opset=raise}} do it"
@@ -290,90 +312,11 @@ def _is_storage(value: Value) -> bool:
     return value.const is not None and not (value.is_float and value.const.size == 1)
 
 
-def _of_short_codes(model: Model) -> frozenset[Quantizer]:
-    """The quantizers of constants alone whose codes have fewer than 8 bits, and not in blocks.
-
-    Devices that multiply bytes do so with one scale for each channel at most.
-    """
-    return frozenset(
-        quantizer
-        for quantizer in model.quant.quantizers()
-        if isinstance(quantizer.spec.format, IntFormat)
-        and quantizer.spec.format.storage_bits < _BYTE.bits
-        and not isinstance(quantizer.spec.granularity, PerBlock)
-        and all(site.value.original.const is not None for site in model.quant.sites_of(quantizer))
-    )
-
-
-def _opset_needed_by(model: Model, extension: str, in_bytes: bool) -> int:
-    """The first opset that has all that the extension domain lacks."""
-    widened = _of_short_codes(model) if in_bytes else frozenset()
-    encodings = (
-        _in_onnx(quantizer.encoding, quantizer in widened)
-        for quantizer in model.quant.quantizers()
-        if quantizer.encoding is not None
-    )
-    lacking = (
-        _opset_needed(encoding)
-        for encoding in encodings
-        if not _is_cast(encoding) and not (extension and _extension_knows(encoding))
-    )
-    return max(lacking, default=model.opset)
-
-
 def _computes(use: Use) -> bool:
     """Whether an op does arithmetic with what it reads there, and neither rounds it nor only moves it."""
     reads = isinstance(use.port, int) and not use.op.is_type(*CONTROL_FLOW)
     rounds = use.op.op_type in ("QuantizeLinear", "DequantizeLinear", "Cast")
     return reads and not rounds and not is_grid_preserving(use.op)
-
-
-def _in_onnx(encoding: Encoding, in_bytes: bool) -> Encoding:
-    """The grid in a format of ONNX: a shifted one of int2 is every other code of int4, in half steps.
-
-    Args:
-        in_bytes: whether each code is stored in a byte.
-    """
-    spec, scale, zero_point = encoding.spec, encoding.scale, encoding.zero_point
-    if spec.shifted:
-        format, scale, zero_point = IntFormat(4, signed=True), scale / 2, 2 * zero_point
-        spec = replace(spec, format=format, shifted=False)
-    if in_bytes:
-        spec = replace(spec, format=_BYTE)
-    return Encoding(spec, scale, zero_point)
-
-
-def _is_cast(encoding: Encoding) -> bool:
-    """Whether a Cast does the rounding: to a format that has no scale."""
-    format = encoding.spec.format
-    return not isinstance(format, IntFormat) and not format.scaled
-
-
-def _extension_knows(encoding: Encoding) -> bool:
-    """Whether the ops of ONNX Runtime's domain ``com.microsoft`` know the type and the granularity."""
-    format = encoding.spec.format
-    integer = isinstance(format, IntFormat) and format.storage_bits >= 4
-    return integer and not isinstance(encoding.spec.granularity, PerBlock)
-
-
-def _opset_needed(encoding: Encoding) -> int:
-    """The first opset whose QuantizeLinear and DequantizeLinear know the type and the granularity."""
-    spec = encoding.spec
-    if not isinstance(spec.format, IntFormat):
-        by_type = 19
-    else:
-        by_type = {2: 25, 4: 21, 8: OLDEST_OPSET, 16: 21, 32: OLDEST_OPSET}[spec.format.storage_bits]
-    by_granularity = {PerChannel: 13, PerBlock: 21, TwoLevelBlock: 21}
-    return max(by_type, by_granularity.get(type(spec.granularity), OLDEST_OPSET))
-
-
-def _granularity_attributes(encoding: Encoding) -> dict[str, int]:
-    granularity = encoding.spec.granularity
-    if isinstance(granularity, PerChannel):
-        return {"axis": granularity.axis}
-    if isinstance(granularity, PerBlock):
-        return {"axis": granularity.axis, "block_size": granularity.size}
-    return {}
 
 
 def _check_full_range(value: Value, encoding: Encoding) -> None:

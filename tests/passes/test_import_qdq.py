@@ -21,7 +21,7 @@ from qc.ir.onnx.save import serialize
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 MODEL, DATA = FIXTURES / "digits_cnn.onnx", FIXTURES / "digits_calibration.npz"
-IN_AND_OUT = "import-qdq,insert-qdq"
+IN_AND_OUT = "import-qdq,insert-qdq{products=standard}"
 
 
 def again(model: ModelProto | Path, target: str = "ort-cpu") -> qc.Compiled:

@@ -60,10 +60,8 @@ def test_weights_have_grids_and_nothing_else_has() -> None:
 @pytest.mark.parametrize("options", ["", "{block_size=16}"])
 def test_tied_embeddings_stay_tied(options: str) -> None:
     model = parse(TIED)
-    passes = (
-        f"{PLACE.format('int4', options)},calibrate{{weights=mse}},to-simulation,insert-qdq{{storage=packed}}"
-    )
-    ir, context, _ = apply(passes, model)
+    passes = f"{PLACE.format('int4', options)},calibrate{{weights=mse}},to-simulation"
+    ir, context, _ = apply(f"{passes},insert-qdq{{storage=packed products=standard}}", model)
     (table,) = {ir.quant.get(site) for site in ir.quant.sites() if site.value.name == "table"}
     assert str(table.spec.granularity) == ("block(1,16)" if options else "channel(0)")
     lowered = artifact(context, "qdq")

@@ -13,6 +13,7 @@ from ...framework.target import Target
 from .keep_float import unkeep_float
 from .pad_channels import pad_channels, unpad_channels
 from .recurrent import fit_recurrent, unfit_recurrent
+from .restored_products import restore_products
 from .shift_weights import shift_weights, unshift_weights
 
 
@@ -29,9 +30,10 @@ def fit_kernels(
 
 
 def unfit_kernels(model: Model) -> None:
-    """Undoes :func:`fit_kernels` and :func:`keep_float`, for whichever target it was done."""
+    """Undoes :func:`fit_kernels`, :func:`keep_float` and stored products, for whichever target they were."""
     rewriter = Rewriter(model)
     unkeep_float(model, rewriter)
     unshift_weights(model, rewriter)
     unpad_channels(model, rewriter)
     unfit_recurrent(model, rewriter)
+    restore_products(model, rewriter)

@@ -85,7 +85,7 @@ def _has_too_large_bias(op: Op, data: Op, weight: Op) -> bool:
     inputs = graph.op_inputs(op)
     bias = graph.constant(inputs[port]) if port is not None and port < len(inputs) else None
     of_data, of_weight = (graph.constant(graph.op_inputs(source)[1]) for source in (data, weight))
-    if bias is None or of_data is None or of_weight is None:
+    if bias is None or of_data is None or of_weight is None or of_data.size != 1:
         return False
     scale = of_data.numpy().astype(np.float64) * of_weight.numpy()
     if scale.size not in (1, bias.size):
