@@ -22,16 +22,20 @@ class LargeTransformer(Builder):
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
+        self.make_weights()
+        self.split_shape = self.constant(np.array([BATCH, TOKENS, HEADS, SIZE]), "shape")
+        self.joined_shape = self.constant(np.array([BATCH, TOKENS, WIDTH]), "shape")
+        self.temperature = self.constant(np.float32(SIZE**0.5), "temperature")
+        self.numbers = {number: self.constant(np.float32(number)) for number in (2, 1e-5, 2**0.5, 1, 0.5)}
+
+    def make_weights(self) -> None:
+        """Those of the blocks that follow."""
         self.scale = self.normal((WIDTH,), 0.1, 1.0, "scale")
         self.bias = self.normal((WIDTH,), 0.1, hint="bias")
         self.square_weight = self.normal((WIDTH, WIDTH), 0.3)
         self.wide_weight = self.normal((WIDTH, 2 * WIDTH), 0.3)
         self.wide_bias = self.normal((2 * WIDTH,), 0.1, hint="bias")
         self.narrow_weight = self.normal((2 * WIDTH, WIDTH), 0.1)
-        self.split_shape = self.constant(np.array([BATCH, TOKENS, HEADS, SIZE]), "shape")
-        self.joined_shape = self.constant(np.array([BATCH, TOKENS, WIDTH]), "shape")
-        self.temperature = self.constant(np.float32(SIZE**0.5), "temperature")
-        self.numbers = {number: self.constant(np.float32(number)) for number in (2, 1e-5, 2**0.5, 1, 0.5)}
 
     def norm(self, x: str) -> str:
         """LayerNorm over the last axis, written out: 9 ops."""
@@ -76,9 +80,13 @@ def transformer(ops: int, seed: int = 0) -> onnx.ModelProto:
 
     Inputs: ``x``, float32 (1, 4, 8), and ``mask``, float32 (1, 1, 4, 4). Output: ``y``, like ``x``. Opset 16.
     """
-    builder = LargeTransformer(seed)
+    return model_of_blocks(LargeTransformer(seed), max(1, round(ops / OPS_PER_BLOCK)))
+
+
+def model_of_blocks(builder: LargeTransformer, blocks: int) -> onnx.ModelProto:
+    """The model of so many blocks of a builder; its interface is that of :func:`transformer`."""
     x = "x"
-    for _ in range(max(1, round(ops / OPS_PER_BLOCK))):
+    for _ in range(blocks):
         x = builder.block(x)
     builder.nodes[-1].output[0] = "y"
     shapes = {"x": [BATCH, TOKENS, WIDTH], "mask": [BATCH, 1, TOKENS, TOKENS], "y": [BATCH, TOKENS, WIDTH]}

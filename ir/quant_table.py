@@ -276,9 +276,8 @@ class QuantTable:
 
     def drop_codes(self, value: Value, reason: str) -> None:
         """Forgets the codes that were chosen for a constant, also in bodies; it gets other numbers."""
-        for quantizer in [one for one in self.quantizers() if one.codes is not None]:
-            if self.sites_of(quantizer)[0].value.original is not value:  # with codes it has but one constant
-                continue
+        held = dict.fromkeys(one for alias in _aliases(value) for one in self.quantizers_on(alias))
+        for quantizer in [one for one in held if one.codes is not None]:
             with self._action_on(RESPEC, quantizer, f"no chosen codes: {reason}"):
                 self._change(quantizer, codes=None)
 
@@ -372,3 +371,13 @@ class QuantTable:
         self, kind: str, site: Site, reason: str, quantizer: int, asked_by: str = ""
     ) -> AbstractContextManager[Remark]:
         return self._transaction.action(Remark(kind, site.value, str(site), reason, quantizer, asked_by))
+
+
+def _aliases(value: Value) -> Iterator[Value]:
+    """A tensor, and what captures it in bodies."""
+    yield value
+    for op in value.graph.capturing(value):
+        for body in op.subgraphs.values():
+            for inner in body.values():
+                if inner.captured is value:
+                    yield from _aliases(inner)

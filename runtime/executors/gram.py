@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 import numpy as np
 
@@ -34,8 +35,8 @@ def gram_of(
         feed, positions = piece
         return products([np.ascontiguousarray(array) for array in feeds[feed]], features, positions)
 
-    with ThreadPoolExecutor(threads) as pool:
-        results = pool.map(multiply, pieces)  # in order, whichever thread is done first
+    with ThreadPoolExecutor(threads) if min(threads, len(pieces)) > 1 else nullcontext() as pool:
+        results = (pool.map if pool else map)(multiply, pieces)  # in order, whichever thread is done first
         sums, triangles = next(results)
         for more, products_of_more in results:
             sums += more

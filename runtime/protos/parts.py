@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
+from typing import TypeVar
 
 from onnx import ModelProto, NodeProto, TypeProto, ValueInfoProto
 
@@ -13,6 +14,8 @@ from qc.ir.errors import UsageError, nearest
 from qc.ir.onnx.protos import nested_graphs, reads, walk_graphs, walk_nodes
 
 from .names import tensor_names
+
+T = TypeVar("T")
 
 # What a part takes over from its model as it is.
 _KEPT_FIELDS = ("ir_version", "producer_name", "producer_version", "domain", "model_version")
@@ -111,6 +114,16 @@ class Cutter:
             for name in reads(node):
                 found[name].append(index)
         return found
+
+    @cached_property
+    def _known(self) -> dict[str, ValueInfoProto]:
+        """The declarations of tensors that are no inputs."""
+        return {info.name: info for info in (*self.model.graph.value_info, *self.model.graph.output)}
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        """Where what has a name is listed in the model."""
+        return {name: place for place, name in enumerate((*self._initializers, *self._sparse, *self._known))}
 
     @cached_property
     def _constants(self) -> dict[str, NodeProto]:
@@ -215,12 +228,16 @@ class Cutter:
         made = {name for node in nodes for name in node.output}
         read = {name for node in nodes for name in reads(node)}
         stored = read.difference(made, overridden).union(kept)
-        graph.initializer.extend(t for name, t in self._initializers.items() if name in stored)
-        graph.sparse_initializer.extend(s for name, s in self._sparse.items() if name in stored)
+        graph.initializer.extend(self._listed(self._initializers, stored))
+        graph.sparse_initializer.extend(self._listed(self._sparse, stored))
         inner = made.difference(info.name for info in graph.output)
-        known = (*self.model.graph.value_info, *self.model.graph.output)
-        graph.value_info.extend(info for info in known if info.name in inner)
+        graph.value_info.extend(self._listed(self._known, inner))
         return part
+
+    def _listed(self, known: Mapping[str, T], names: Collection[str]) -> list[T]:
+        """What has one of some names, in the order of the model; others cost nothing."""
+        found = [name for name in names if name in known]
+        return [known[name] for name in sorted(found, key=self._places.__getitem__)]
 
     def _results(self, made: Iterable[str], read: Collection[str], hidden: Collection[str]) -> list[str]:
         """The names that are to be outputs, those of the model first and in its order."""
