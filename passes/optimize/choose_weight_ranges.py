@@ -14,7 +14,7 @@ from qc.ir.quant.spec import Quantizer
 from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
 from .layers.ratio import ratio
-from .weights.problem import Problem
+from .weights.problem import Problem, tied_scales
 from .weights.ranges import choose_grid
 from .weights.visits import Visit, visits
 
@@ -24,8 +24,8 @@ class ChooseWeightRanges(Pass):
     """Chooses the grid of each weight so that the result of its layer changes least on the data.
 
     A range that fits the numbers of a weight best is not the one that fits its results: large numbers that
-    multiply little may be cut, which leaves finer steps to the others. Tried are 20 shares of the range of
-    the numbers, then steps around the best one, of the scale and, on asymmetric grids, of the zero point: one
+    multiply little may be cut, which leaves finer steps to the others. Tried are shares of the range of the
+    numbers, then steps around the best one, of the scale and, on asymmetric grids, of the zero point: one
     scale after the other, each in the face of the errors of the others in its output. What counts is the
     result of the float model, from the features of the quantized one, so that layers are visited in order
     (AIMET's sequential mean squared error; A. Zhang et al., COMQ, 2024).
@@ -41,6 +41,7 @@ class ChooseWeightRanges(Pass):
     needs = frozenset({"executor"})
     idempotent = False  # the search goes on from the best grids, behind layers that have better ones
 
+    candidates: Annotated[int, Ge(1)] = option(20, "how many shares of the range of the numbers are tried")
     samples: Annotated[int, Ge(1)] = option(256, "how many of the samples to look at, at most")
     only: tuple[str, ...] = option((), "names of the ops to choose grids for; all if there are none")
 
@@ -51,7 +52,7 @@ class ChooseWeightRanges(Pass):
                 self._choose(visit, quantizer)
 
     def _choose(self, visit: Visit, quantizer: Quantizer) -> None:
-        found = visit.steps.next(lambda: _found(visit, quantizer))
+        found = visit.steps.next(lambda: _found(visit, quantizer, self.candidates))
         if not found:
             visit.leave("no sample reaches it")
             return
@@ -64,19 +65,20 @@ class ChooseWeightRanges(Pass):
             visit.model.quant.calibrate(quantizer, encoding, reason)
 
 
-def _found(visit: Visit, quantizer: Quantizer) -> dict[str, np.ndarray]:
+def _found(visit: Visit, quantizer: Quantizer, candidates: int) -> dict[str, np.ndarray]:
     """The grid of a weight, and what it errs by; nothing if no sample reaches it."""
     features = visit.features()
     if features is None:
         return {}
     assert quantizer.encoding is not None
     problem = Problem.of(visit.layer, quantizer.encoding, features, mismatch=1.0)
-    chosen = choose_grid(problem, quantizer.encoding)
+    chosen = choose_grid(problem, quantizer.encoding, candidates)
+    tied = tied_scales(visit.layer, quantizer.encoding)
     before, after = (one.error(one.nearest(one.weight)).sum() for one in (problem, problem.on(chosen)))
     power = problem.error(problem.zero).sum()
     return {
-        "scale": chosen.scale,
-        "zero_point": chosen.zero_point,
+        "scale": chosen.scale.ravel()[tied],
+        "zero_point": chosen.zero_point.ravel()[tied],
         "power": np.asarray(power),
         "before": np.asarray(before),
         "after": np.asarray(after),

@@ -19,7 +19,7 @@ from .layers.ratio import ratio
 from .weights.adaround import Annealing
 from .weights.features import Features
 from .weights.methods import MethodName, method_of
-from .weights.problem import Problem
+from .weights.problem import Problem, tied_scales
 from .weights.scales import choose_scales, refit_scales
 from .weights.visits import Visit, visits
 
@@ -114,7 +114,9 @@ class RoundWeights(Pass):
         problem = problem.with_scale(np.where(worse[..., np.newaxis], given.scale, problem.scale))
         return {
             "codes": layer.as_weight(codes).astype(np.int32),
-            "scale": problem.encoding(quantizer.encoding).scale,
+            "scale": problem.encoding(quantizer.encoding).scale.ravel()[
+                tied_scales(layer, quantizer.encoding)
+            ],
             "shifts": visit.shifts(features, problem.numbers(codes)),
             "before": before,
             "after": np.where(worse, before, after),

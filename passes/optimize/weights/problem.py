@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from qc.ir.quant.arithmetic import spread
-from qc.ir.quant.spec import Encoding
+from qc.ir.quant.spec import Encoding, PerBlock
 
 from ..layers.layer import Layer
 from .features import Features
@@ -56,7 +56,7 @@ class Problem:
             mismatch: how much of the way to go there, 0 to 1.
         """
         shape = layer.weight.array.shape
-        scales = spread(np.arange(encoding.scale.size).reshape(encoding.scale.shape), encoding, shape)
+        scales = spread(tied_scales(layer, encoding), encoding, shape)
         shared = layer.as_matrix(np.broadcast_to(scales, shape))
         weight = layer.matrix.astype(np.float64)
         size = weight.shape[-1]
@@ -152,6 +152,23 @@ class Problem:
         names = ("wanted", "scale", "zero", "weight", "shared")
         changed: dict[str, Any] = {name: change(getattr(self, name)) for name in names}
         return replace(self, **changed)
+
+
+def tied_scales(layer: Layer, encoding: Encoding) -> np.ndarray:
+    """Which scale each one is the same as, counted from 0, in their shape: itself, but for some blocks.
+
+    Blocks of a convolution that are equal at all positions of the kernel stay so: in AIMET they are one.
+    """
+    numbers = np.arange(encoding.scale.size).reshape(encoding.scale.shape)
+    if not isinstance(encoding.spec.granularity, PerBlock) or not layer.op.is_type("Conv", "ConvTranspose"):
+        return numbers
+    outer = numbers.shape[:2]
+    first = numbers.reshape(*outer, -1)[..., 0].reshape(*outer, *(1 for _ in numbers.shape[2:]))
+    same = all(
+        np.array_equal(array, np.broadcast_to(array.ravel()[first], array.shape))
+        for array in (encoding.scale, encoding.zero_point)
+    )
+    return np.broadcast_to(first, numbers.shape) if same else numbers
 
 
 def _spread(encoding: Encoding, shared: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

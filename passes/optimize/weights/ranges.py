@@ -16,22 +16,24 @@ from qc.ir.quant.spec import SMALLEST_NORMAL, Encoding
 
 from .problem import Problem
 
-# Shares of the range of the numbers, as AIMET has them but for those below a quarter.
-_SHARES = np.linspace(1.0, 0.25, 20)
+# The least share of the range of the numbers that is tried.
+_LEAST_SHARE = 0.25
 # What a scale that was found is multiplied by then, and what its zero point is moved by.
 _FACTORS = (0.97, 0.99, 1.0, 1.01, 1.03)
 _MOVES = (-1, 0, 1)
 _SWEEPS = 3
 
 
-def choose_grid(problem: Problem, encoding: Encoding) -> Encoding:
+def choose_grid(problem: Problem, encoding: Encoding, candidates: int = 20) -> Encoding:
     """An encoding on which the nearest codes of the weight err no more than on the given one.
 
     Args:
         problem: that of the encoding.
+        candidates: how many shares of the range of the numbers are tried, from the whole of it on.
     """
     low, high = _ends(problem, encoding)
-    ranges = [encoding_of_range(encoding.spec, low * share, high * share) for share in _SHARES]
+    shares = np.linspace(1.0, _LEAST_SHARE, candidates)
+    ranges = [encoding_of_range(encoding.spec, low * share, high * share) for share in shares]
     found = _best_of_each(problem, encoding, ranges)
     for _ in range(_SWEEPS):
         better = _best_of_each(problem, found, _neighbours(found))

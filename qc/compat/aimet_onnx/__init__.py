@@ -12,6 +12,7 @@ from . import (
     layer_output_utils,
     quant_analyzer,
     quantsim,
+    sequential_mse,
 )
 from .adaround.adaround_weight import apply_adaround
 from .defs import (
@@ -31,6 +32,7 @@ from .layer_output_utils import LayerOutputUtil
 from .loading import encodings_to_onnx_qdq, load_encodings_to_sim
 from .quant_analyzer import QuantAnalyzer, analyze_per_layer_sensitivity
 from .quantsim import QuantizationSimModel, compute_encodings
+from .sequential_mse.seq_mse import apply_seq_mse
 
 __all__ = [
     "LayerOutputUtil",
@@ -42,6 +44,7 @@ __all__ = [
     "adaround",
     "analyze_per_layer_sensitivity",
     "apply_adaround",
+    "apply_seq_mse",
     "batch_norm_fold",
     "bn_reestimation",
     "compute_encodings",
@@ -59,6 +62,7 @@ __all__ = [
     "qtype",
     "quant_analyzer",
     "quantsim",
+    "sequential_mse",
 ]
 
 _TRAINED_ELSEWHERE = "train elsewhere, and load what it writes with set_and_freeze_param_encodings"
@@ -67,8 +71,6 @@ __getattr__ = missing_names(
     {
         "adascale": _TRAINED_ELSEWHERE,
         "spinquant": _TRAINED_ELSEWHERE,
-        "apply_seq_mse": "use the pass calibrate{weights=mse}",
-        "sequential_mse": "use the pass calibrate{weights=mse}",
         "analysis": "use quant_analyzer, or qc sensitivity",
         "lite_mp": "set the precision of layers with set_tensor_precision",
         "mixed_precision": "set the precision of layers with set_tensor_precision",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ _ENOUGH = 1000
 
 def apply_adaround(
     sim: QuantizationSimModel,
-    inputs: Collection[Any],
+    inputs: Iterable[Any],
     num_iterations: int = 10000,
     nodes_to_include: list[str] | None = None,
     *,
@@ -51,7 +51,7 @@ def apply_adaround(
 
 def _learn(
     sim: QuantizationSimModel,
-    inputs: Collection[Any],
+    inputs: Iterable[Any],
     iterations: int,
     names: tuple[str, ...],
     **regularization: Any,
@@ -61,7 +61,7 @@ def _learn(
         method="adaround",
         scales=False,  # AdaRound rounds on the grid that there is
         iterations=min(iterations, _ENOUGH),
-        samples=max(len(inputs), 1),
+        samples=max(feeds.length or 0, 1),
         only=names,
         **regularization,
     )
