@@ -120,6 +120,7 @@ def test_scales_pass(ops: str) -> None:
         "b = Add(a, x)",
         "n = Constant<value_float = 1.0>() b = Add(a, n)",
         "b = Conv(a, w1) c = Conv<pads = [1, 1, 1, 1]>(x, w1)",
+        "n = Constant<value_ints = [0]>() e = Slice(n, n, n) m = ReduceMean(a, e) b = Mul(x, m)",
     ],
 )
 def test_scales_do_not_pass(ops: str) -> None:

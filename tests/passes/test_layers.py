@@ -235,6 +235,10 @@ def test_a_weight_that_others_read_stays_theirs() -> None:
     ("text", "reason"),
     [
         ("g (float[2, 2] x, float[2, 2] w) => (float[2, 2] y) { y = MatMul(x, w) }", "fed"),
+        (
+            "g (float[2, 2] x, float[2, 2] w) => (float[2, 2] y) <float[2, 2] w> { y = MatMul(x, w) }",
+            "a default of what may be fed",
+        ),
         ("g (float[3, 2, 2] x) => (float[3, 2, 2] y) <float[3, 2, 2] w> { y = MatMul(x, w) }", "a stack"),
         ("g (float[2, 2] x) => (float[2] y) <float[2] w> { y = MatMul(x, w) }", "a vector"),
         ("g (float[2, 2] x) => (float[2, 2] y) <float[2, 2] w> { y = Mul(x, w) }", "no product"),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qc.ir.facts.constants import is_default
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.quant.arithmetic import fake_quantize
@@ -24,9 +25,9 @@ class Constant:
 
     @classmethod
     def at(cls, model: Model, op: Op, port: int) -> Constant | None:
-        """That of an input; None if something is computed or fed there."""
+        """That of an input; None if something is computed there, or a caller may feed other numbers."""
         value = cls(model, op, port).value
-        is_constant = value is None or (value.const is not None and not value.graph.is_input(value))
+        is_constant = value is None or (value.const is not None and not is_default(value))
         return cls(model, op, port) if is_constant else None
 
     @property

@@ -45,11 +45,12 @@ class Layer:
         """The layer of an op; None if it is none, or the shapes that this rests on are not known."""
         inputs, result = op.graph.op_inputs(op), op.graph.op_outputs(op)[0]
         shape = result.type.shape if result is not None else None
-        weight = inputs[1].original if len(inputs) > 1 and inputs[1] is not None else None
-        if result is None or shape is None or weight is None or weight.const is None or not weight.is_float:
+        where = Constant.at(model, op, 1) if len(inputs) > 1 else None
+        weight = where.value if where is not None else None
+        if result is None or shape is None or where is None or weight is None or not weight.is_float:
             return None
-        rank, last = len(weight.const.shape), len(shape) - 1
-        where, bias = Constant(model, op, 1), Constant.at(model, op, 2)
+        assert weight.const is not None
+        rank, last, bias = len(weight.const.shape), len(shape) - 1, Constant.at(model, op, 2)
         if op.is_type("Conv", "ConvTranspose") and rank > 2:
             return cls(op, where, op.attribute("group", 1), 1, 1, bias)
         if op.is_type("Gemm") and rank == 2:

@@ -108,7 +108,7 @@ class Channels:
 
     def _layer(self, op: Op) -> Layer | None:
         layer = Layer.of(self.model, op)
-        if layer is None or Constant.at(self.model, op, layer.weight.port) is None:
+        if layer is None:
             return None
         array = layer.weight.array
         is_open = array.dtype == np.float32 and array.size > 0

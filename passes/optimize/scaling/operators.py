@@ -65,8 +65,8 @@ def _sliced(op: Op, numbers: np.ndarray) -> Numbers:
 
 def _reduced(op: Op, numbers: np.ndarray) -> Numbers:
     axes = parameter(op, 1, "axes", range(numbers.ndim))
-    if axes is None or _constant_along(numbers, axes) is None:
-        return None
+    if axes is None or not axes.size or _constant_along(numbers, axes) is None:
+        return None  # axes that are given, but none, can mean all
     return numbers if op.attribute("keepdims", 1) else np.squeeze(numbers, tuple(axes.tolist()))
 
 
