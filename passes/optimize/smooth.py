@@ -69,6 +69,10 @@ class Smooth(Pass):
     samples: Annotated[int, Ge(1)] = option(32, "how many of the samples to look at, at most")
 
     def run(self, model: Model, context: PassContext) -> None:
+        if all(held.encoding is not None for held in model.quant.quantizers()):
+            place = "it belongs between those that place quantizers and 'calibrate'"
+            context.notes.append(f"channels stay as they are: pass '{self.name}' finds no open grid; {place}")
+            return
         layers = [layer for layer in layers_of(model) if _is_open(layer)]
         found = channels_of(model, layers)
         if self.insert:

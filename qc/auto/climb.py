@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from qc.compiler import Compilation
 from qc.compiler.compiled import Compiled
 from qc.coverage import Coverage
-from qc.ir.errors import UsageError
+from qc.ir.errors import QcError, UsageError
 from qc.passes import NullProgress, Progress
 from qc.runtime import Recorder
 
@@ -86,11 +86,11 @@ class Climb:
     def run(self, ladder: Sequence[Recipe]) -> Found:
         """Tries the recipes in order and, if none is accepted, the best of them with more bits for some ops.
 
-        An interrupt from the keyboard ends it with the best that was found so far, if there is any.
+        An interrupt from the keyboard, or a recipe that fails, ends it with the best that was found so far.
 
         Raises:
             UsageError: there is no recipe, a recipe does not fit the target, or the metric fails.
-            QcError: what :meth:`qc.Compilation.compile` raises, if no recipe went well before.
+            QcError: what :meth:`qc.Compilation.compile` raises for the first recipe.
         """
         if not ladder:
             raise UsageError("there is no recipe to try")
@@ -102,6 +102,10 @@ class Climb:
             if self._best is None:
                 raise
             ended = "it was interrupted"
+        except QcError as error:
+            if self._best is None:
+                raise
+            ended = f"what was tried next failed: {error}"
         assert self._best is not None
         return Found(self._best[1], self._best[0], tuple(self._trials), ended)
 
@@ -112,15 +116,15 @@ class Climb:
     def _widen(self) -> str:
         """Gives ops more bits until a result is accepted; why it was not, if it was not."""
         for step in (WEIGHTS_OF_8_BITS, IN_FLOAT):
+            if self._is_late:
+                break
             assert self._best is not None
             best, compiled = self._best
             rules = self._ranked(compiled, step)
             accepted = self._fewest(best.recipe, step.name, rules)
             if accepted:
                 return ""
-            if self._is_late:
-                return f"the {self.minutes:g} minutes were over"
-        return "all that could be tried was"
+        return f"the {self.minutes:g} minutes were over" if self._is_late else "nothing is left to try"
 
     def _ranked(self, compiled: Compiled, step: Step) -> list[str]:
         task = self.progress.start(f"ranking ops: {step.name}", None)

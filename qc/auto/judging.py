@@ -142,8 +142,7 @@ class Judge:
             labels: one for each sample, for the metric.
 
         Raises:
-            UsageError: the metric does not fit, or is NaN for the float model.
-            DataError: there is no sample, or another number of labels.
+            DataError: there is no sample.
             ModelError: the float model does not run.
         """
         self._settings: dict[str, Any] = {"base_dir": base_dir, "threads": threads}
@@ -158,7 +157,7 @@ class Judge:
         """The verdict on a model, after a part of the samples if that is enough to refuse it.
 
         Raises:
-            UsageError: the metric failed, or is NaN for the float model.
+            UsageError: the metric failed, or is NaN or infinite for the float model.
             DataError: there is another number of labels than of samples.
             ModelError: the model does not run.
         """
@@ -181,8 +180,11 @@ class Judge:
 
     def _verdict(self, reference: _Grouped, model: _Grouped) -> Verdict:
         expected, score = reference.value(), model.value()
-        if math.isnan(expected):
-            raise UsageError(f"the metric '{self.metric.name}' is NaN for the float model; it cannot judge")
+        if not math.isfinite(expected):
+            found = "NaN" if math.isnan(expected) else "infinite"
+            raise UsageError(
+                f"the metric '{self.metric.name}' is {found} for the float model; it cannot judge"
+            )
         sign = 1 if self.metric.higher_is_better else -1
         error = math.nan
         groups = min(model.count, _GROUPS)

@@ -5,7 +5,7 @@
     [[recipe]]
     name = "rounded weights"
     pipeline = "w8a8"                                  what it begins with
-    before = "smooth"                                  passes right before match-supergroups
+    before = "equalize"                                passes right before match-supergroups
     calibrate = "calibrate{method=mse weights=mse}"    in place of that of the pipeline
     after = "round-weights"                            passes right after calibrate
 """
@@ -76,12 +76,19 @@ def _recipe(table: object, place: str) -> Recipe:
     for key in table:
         if key not in _KEYS:
             raise UsageError(f"{place} has an unknown key '{key}'{nearest(key, list(_KEYS))}")
+    pipeline = table.get("pipeline", "w8a8")
     try:
-        file = resolve_pipeline(table.get("pipeline", "w8a8"))
+        file = resolve_pipeline(pipeline)
         parts = {key: parse_pipeline(table[key]).steps for key in _KEYS[2:] if key in table}
     except UsageError as error:
         raise UsageError(f"{place}: {error}") from None
-    steps = _around(file.pipeline.steps, parts)
+    steps = file.pipeline.steps
+    for key in parts:
+        beside = MatchSupergroups if key == "before" else CalibrationPass
+        if not any(isinstance(step, beside) for step in steps):
+            where = "match-supergroups" if key == "before" else "pass that calibrates"
+            raise UsageError(f"{place}: there is no place for '{key}', as '{pipeline}' has no {where}")
+    steps = _around(steps, parts)
     return Recipe(table.get("name", place), replace(file, pipeline=Pipeline(steps)))
 
 

@@ -194,11 +194,12 @@ def test_a_product_is_inserted_where_that_is_asked() -> None:
     assert errors(source, feeds, "smooth{insert=true},") < 0.7 * errors(source, feeds, "")
 
 
-def test_what_has_a_grid_is_left_alone() -> None:
+@pytest.mark.parametrize("passes", [f"{PLACE},calibrate,smooth", f"smooth,{PLACE}"])
+def test_what_has_a_grid_or_none_to_come_is_left_alone(passes: str) -> None:
     source = with_outliers(parse(SOURCES["gated unit"]))
-    feeds = random_feeds(source, 2)
-    model, _, _ = apply(f"{PLACE},calibrate,smooth", source, "ort-cpu", feeds)
+    model, context, _ = apply(passes, source, "ort-cpu", random_feeds(source, 2))
     assert not reasons(model)
+    assert [note for note in context.notes if "between those that place quantizers and 'calibrate'" in note]
 
 
 def test_nothing_is_done_where_channels_are_alike() -> None:

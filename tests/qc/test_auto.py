@@ -57,11 +57,11 @@ def test_the_first_recipe_that_is_good_enough_is_written_and_compiles_again_to_t
 
 
 def test_what_cannot_be_reached_is_told_and_written_only_if_asked(qc, monkeypatch) -> None:
-    monkeypatch.setattr("qc.auto.climb.Climb._widen", lambda climb: "all that could be tried was")
-    asked = ("auto", MODEL, "--data", DATA, "--weights", "4", "--max-drop", "0", "--metric", "sqnr")
+    monkeypatch.setattr("qc.auto.climb.Climb._widen", lambda climb: "nothing is left to try")
+    asked = ("auto", MODEL, "--data", DATA, "--weights", "4", "--max-drop", "0", "--metric", "max-error")
     refused = qc(*asked)
     assert (refused.code, refused.made) == (5, [])
-    assert "no recipe keeps 'sqnr' within 0 of" in refused.err and "--keep-best" in refused.err
+    assert "no recipe keeps 'max-error' within 0 of" in refused.err and "--keep-best" in refused.err
     kept = qc(*asked, "--keep-best")
     assert (kept.code, kept.made) == (5, ["model.q.onnx", "model.q.recipe.toml"])
 
@@ -71,6 +71,7 @@ def test_what_cannot_be_reached_is_told_and_written_only_if_asked(qc, monkeypatc
     [
         (["--metric", "user.py:broken"], "failed on feed 0 with KeyError"),
         (["--metric", "user.py:nan"], "is NaN for the float model"),
+        (["--metric", "sqnr"], "'sqnr' is infinite for the float model"),
         (["--metric", "user.py:accuracy"], "takes a label, and there are none"),
         (["--labels", "labels.npy"], "--labels is for a function as --metric"),
         (["--max-drop", "little"], "a drop is a share such as 1% or a number such as 0.5, not 'little'"),
@@ -166,6 +167,31 @@ def test_an_interrupt_gives_the_best_so_far(qc, monkeypatch) -> None:
     assert (len(found.trials), found.ended) == (1, "it was interrupted")
 
 
+def test_a_recipe_that_fails_ends_it_with_the_best_so_far(qc) -> None:
+    compilation, judge = digits_judge("0", metric=package.runtime.parse_metric("cosine"))
+    good, bad = Recipe("good", package.resolve_pipeline("w8a8")), Recipe("bad", ladder(4)[0].pipeline, ("=",))
+    found = Climb(compilation, judge, 10.0).run([good, bad])
+    assert [trial.recipe for trial in found.trials] == [good]
+    assert found.ended.startswith("what was tried next failed: ")
+    with pytest.raises(UsageError):
+        Climb(compilation, judge, 10.0).run([bad, good])
+
+
+def test_nothing_is_begun_after_the_minutes(qc, monkeypatch) -> None:
+    compilation, judge = digits_judge("0", metric=package.runtime.parse_metric("cosine"))
+    monkeypatch.setattr("qc.auto.climb.ranked_rules", lambda *given: pytest.fail("it ranks"))
+    found = Climb(compilation, judge, 1e-6).run([Recipe("r", package.resolve_pipeline("w8a8"))] * 2)
+    assert len(found.trials) == 1 and "minutes were over" in found.ended
+
+
+def test_a_target_of_a_file_is_in_the_recipe_by_its_path(qc) -> None:
+    Path("mine.toml").write_text('name = "mine"\nextends = "ort-cpu"\n')
+    asked = (MODEL, "--data", DATA, "--threads", "1")
+    assert qc("auto", *asked, "--target", "mine.toml", "--max-drop", "50%", "-o", "first.onnx").code == 0
+    assert qc(*asked, "--pipeline", "first.recipe.toml", "-o", "second.onnx").code == 0
+    assert Path("first.onnx").read_bytes() == Path("second.onnx").read_bytes()
+
+
 @pytest.mark.parametrize(
     ("shape", "name"), [((1, 10), "top-1"), ((1, 1), "cosine"), ((1, 8, 4), "cosine"), ((5,), "cosine")]
 )
@@ -180,6 +206,8 @@ def test_agreement_follows_the_form_of_the_outputs(shape: tuple[int, ...], name:
         ("x = 1", "holds [[recipe]] tables"),
         ("[[recipe]]\nafterwards = 'a'", "unknown key 'afterwards' (did you mean 'after'?)"),
         ("[[recipe]]\npipeline = 'w8a9'", "w8a9"),
+        ("[[recipe]]\npipeline = 'w8'\nbefore = 'equalize'", "no place for 'before', as 'w8' has no match-"),
+        ("[[recipe]]\npipeline = 'fold-constants'\nafter = 'correct-bias'", "no place for 'after'"),
         ("[[recipe]]\nafter = 3", "is a table of texts"),
         ("[[recipe", "is not valid TOML"),
     ],

@@ -78,13 +78,14 @@ class Auto(Command):
         recipes = load_ladder(self.recipes) if self.recipes is not None else ladder(int(self.weights))
         compilation, judge = self._start([output, recipe_file, self.log])
         found = self._climb(compilation, judge, recipes)
+        target = self.chosen["target"] or found.compiled.target.name
         is_written = found.best.verdict.is_accepted or self.keep_best
         with ExitStack() as stack:
             if self.log is not None:
                 lines = [json.dumps(trial_record(trial), ensure_ascii=False) for trial in found.trials]
                 _stage(stack, self.log, "".join(f"{line}\n" for line in lines))
             if is_written:
-                _stage(stack, recipe_file, recipe_text(found, judge, found.compiled.target.name))
+                _stage(stack, recipe_file, recipe_text(found, judge, target))
                 with writing(output):
                     found.compiled.save(output)
         if not self.quiet:
@@ -178,7 +179,7 @@ def _refusal(found: Found, judge: Judge, is_written: bool) -> str:
     advice = "" if is_written else "; --keep-best writes it all the same"
     return (
         f"no recipe keeps '{judge.metric.name}' within {judge.max_drop} of {show(verdict.reference)}: "
-        f"'{found.best.recipe.name}', the best, has {show(verdict.score)}, and {found.ended}{advice}"
+        f"'{found.best.recipe.name}', the best, has {show(verdict.score)}; {found.ended}{advice}"
     )
 
 
