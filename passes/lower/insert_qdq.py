@@ -28,6 +28,7 @@ from ..framework.target import Products
 from ..framework.target_rules import Storage
 from .qdq.dequantize_outside import dequantize_outside
 from .qdq.fit_kernels import fit_kernels
+from .qdq.folded_weights import fold_weights
 from .qdq.keep_float import keep_float
 from .qdq.newer_opset import in_opset
 from .qdq.onnx_grids import (
@@ -72,6 +73,8 @@ class InsertQdq(Pass):
 
     Products of float data by stored weights, and lookups of stored rows, are written as MatMulNBits and
     GatherBlockQuantized where the target has them, in any opset; a matrix that both read is stored once.
+    Stored weights of float convolutions are dequantized by Cast and Mul there, which ONNX Runtime computes
+    when it loads the model. ``import-qdq`` undoes both.
 
     ONNX Runtime quantizes float weights, and float biases, between quantized data by itself, which may ruin
     the result: a LeakyRelu of slope 1 behind such a convolution or product keeps it float, and ``import-qdq``
@@ -125,6 +128,8 @@ class InsertQdq(Pass):
                 fit_kernels(
                     model, rewriter, target, self.pad_channels, self.shift_weights, self.fit_recurrent
                 )
+            if products != "standard":
+                fold_weights(model, rewriter)
             if target is None or target.provider:
                 keep_float(model, rewriter)
             round_captures(model, rewriter)

@@ -10,6 +10,7 @@ from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
 
 from ...framework.target import Target
+from .folded_weights import unfold_weights
 from .keep_float import unkeep_float
 from .pad_channels import pad_channels, unpad_channels
 from .recurrent import fit_recurrent, unfit_recurrent
@@ -36,4 +37,5 @@ def unfit_kernels(model: Model) -> None:
     unshift_weights(model, rewriter)
     unpad_channels(model, rewriter)
     unfit_recurrent(model, rewriter)
+    unfold_weights(model, rewriter)
     restore_products(model, rewriter)

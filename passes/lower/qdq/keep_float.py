@@ -57,7 +57,7 @@ def _is_quantized_by_itself(op: Op) -> bool:
     """Whether data comes in codes, and the weight is a float constant or the bias too large for integers."""
     graph = op.graph
     data, weight = graph.op_inputs(op)[:2]
-    dequantize = _dequantize_behind(data) if data is not None else None
+    dequantize = dequantize_behind(data) if data is not None else None
     if dequantize is None or weight is None:
         return False
     of_weight = graph.producer(weight)
@@ -66,7 +66,7 @@ def _is_quantized_by_itself(op: Op) -> bool:
     return _has_too_large_bias(op, dequantize, of_weight)
 
 
-def _dequantize_behind(value: Value) -> Op | None:
+def dequantize_behind(value: Value) -> Op | None:
     """The DequantizeLinear that makes a tensor, before ops that only move it."""
     producer = value.graph.producer(value)
     while producer is not None and is_grid_preserving(producer):

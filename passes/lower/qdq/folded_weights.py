@@ -1,0 +1,193 @@
+"""Stored weights of float convolutions, dequantized once when ONNX Runtime loads the model, and back.
+
+It runs a DequantizeLinear in every run, and has no convolution on codes beside float data. Cast and Mul of
+constants it computes when it loads the model: the file is small, and the time is that of the float op.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from onnx import TensorProto
+
+from qc.ir.facts.op_traits import traits, weight_port
+from qc.ir.facts.qdq import is_qdq
+from qc.ir.graph import Graph, Op, Use, Value, ValueType
+from qc.ir.model import Model
+from qc.ir.rewriter import Rewriter
+from qc.ir.tensor_ref import TensorRef
+
+from .keep_float import dequantize_behind
+from .stored_weight import BYTES, constant_array, erase_unread
+
+_PACKED = (TensorProto.INT4, TensorProto.UINT4)
+_CASTS_PACKED = 21  # the first opset whose Cast reads packed codes
+
+
+class _Weight(NamedTuple):
+    """Codes and their grid; scale and zero point have the rank of the codes in blocks, or length 1."""
+
+    codes: Value
+    scale: np.ndarray
+    zero_point: np.ndarray
+    axis: int
+    block_size: int
+
+
+def fold_weights(model: Model, rewriter: Rewriter) -> None:
+    """Puts Cast and Mul in the place of each DequantizeLinear that float convolutions alone read."""
+    for graph in list(model.graphs()):
+        for op in graph.ops():
+            weight = _dequantized(op) if is_qdq(op, "DequantizeLinear") else None
+            (result, *_) = graph.op_outputs(op)
+            if weight is None or result is None or not _convolves_floats(graph, result):
+                continue
+            if weight.codes.type.elem_type in BYTES or model.opset >= _CASTS_PACKED:
+                rewriter.replace_uses(result, _cast(rewriter, graph, weight, result.name))
+                erase_unread(rewriter, result)
+
+
+def unfold_weights(model: Model, rewriter: Rewriter) -> None:
+    """Puts the DequantizeLinear ops back."""
+    for op in [op for graph in model.graphs() for op in graph.ops()]:
+        port = weight_port(op) if traits(op).product == "convolution" else None
+        folded = op.graph.op_inputs(op)[port] if port is not None else None
+        weight = _folded(folded) if folded is not None else None
+        if folded is None or weight is None:
+            continue
+        with rewriter.action("product of codes to dequantized ones", op):
+            rewriter.replace_uses(folded, _dequantize(rewriter, op.graph, weight, folded.type))
+            erase_unread(rewriter, folded)
+
+
+def _dequantized(op: Op) -> _Weight | None:
+    codes, scale, zero_point = (*op.graph.op_inputs(op), None)[:3]
+    scales, zeros = constant_array(scale), constant_array(zero_point)
+    if codes is None or codes.const is None or scales is None or (zero_point is not None and zeros is None):
+        return None
+    if codes.type.elem_type not in (*BYTES, *_PACKED) or scales.dtype != np.float32:
+        return None
+    zeros = np.zeros(scales.shape, np.int8) if zeros is None else zeros
+    rank, size = len(codes.const.shape), op.attribute("block_size", 0)
+    axis = op.attribute("axis", 1) % max(rank, 1)
+    if scales.ndim == 1 and not size:
+        shape = tuple(-1 if index == axis else 1 for index in range(rank))
+        scales, zeros = scales.reshape(shape), zeros.reshape(shape)
+    if size and codes.const.shape[axis] % size:
+        return None
+    return _Weight(codes, scales, zeros, axis, size)
+
+
+def _convolves_floats(graph: Graph, value: Value) -> bool:
+    uses = graph.uses(value)
+    return bool(uses) and all(_is_float_convolution(use) for use in uses) and not graph.is_output(value)
+
+
+def _is_float_convolution(use: Use) -> bool:
+    op, port = use
+    data = op.graph.op_inputs(op)[0]
+    is_weight = traits(op).product == "convolution" and port == weight_port(op)
+    return is_weight and data is not None and dequantize_behind(data) is None
+
+
+def _cast(rewriter: Rewriter, graph: Graph, weight: _Weight, name: str) -> Value:
+    """The result of Cast and Mul, and of a Sub if there are zero points; blocks get an axis of their own."""
+    codes, (_, scale, zero_point, axis, size) = weight.codes, weight
+    assert codes.const is not None
+    shape = codes.const.shape
+    value = _add(rewriter, graph, "Cast", [codes], shape, {"to": TensorProto.FLOAT})
+    if size:
+        split = (*shape[:axis], shape[axis] // size, size, *shape[axis + 1 :])
+        value = _reshape(rewriter, graph, value, split)
+        scale, zero_point = (np.expand_dims(array, axis + 1) for array in (scale, zero_point))
+    if zero_point.any():
+        zeros = rewriter.add_constant(graph, zero_point.astype(np.float32), f"{codes.name}_zero")
+        value = _add(rewriter, graph, "Sub", [value, zeros], value.type.shape)
+    factor = rewriter.add_constant(graph, scale, f"{codes.name}_factor")
+    value = _add(rewriter, graph, "Mul", [value, factor], value.type.shape)
+    return _reshape(rewriter, graph, value, shape) if size else value
+
+
+def _reshape(rewriter: Rewriter, graph: Graph, value: Value, shape: tuple[int, ...]) -> Value:
+    lengths = rewriter.add_constant(graph, np.array(shape), f"{value.name}_shape")
+    return _add(rewriter, graph, "Reshape", [value, lengths], shape)
+
+
+def _add(
+    rewriter: Rewriter,
+    graph: Graph,
+    op_type: str,
+    inputs: list[Value],
+    shape: tuple[int | str | None, ...] | None,
+    attributes: dict[str, object] | None = None,
+) -> Value:
+    result = rewriter.add_value(graph, f"{inputs[0].name}_{op_type}", ValueType(TensorProto.FLOAT, shape))
+    rewriter.add_op(graph, op_type, inputs, [result], attributes)
+    return result
+
+
+# -- back ---------------------------------------------------------------------------------------------------
+
+
+def _folded(value: Value) -> _Weight | None:
+    """The weight that such ops make a tensor of."""
+    end, whole = _before(value, "Reshape")
+    scaled, scale = _operand(end, "Mul")
+    shifted, zero = _operand(scaled, "Sub")
+    begin, _ = _before(shifted, "Reshape")
+    codes, _ = _before(begin, "Cast")
+    if (
+        codes is begin
+        or codes.const is None
+        or scale is None
+        or codes.type.elem_type not in (*BYTES, *_PACKED)
+    ):
+        return None
+    zero_point = np.zeros_like(scale) if zero is None else zero
+    shape = codes.const.shape
+    if scale.shape != zero_point.shape or (whole is None) != (begin is shifted):
+        return None
+    if whole is None:
+        long = [axis for axis, length in enumerate(scale.shape) if length > 1]
+        fits = scale.ndim in (0, len(shape)) and len(long) <= 1
+        return _Weight(codes, scale, zero_point, long[0] if long else 0, 0) if fits else None
+    split = shifted.type.shape or ()
+    lengths = [
+        axis for axis in range(len(shape)) if split[:axis] == shape[:axis] and split[axis:] != shape[axis:]
+    ]
+    axis = lengths[-1] if lengths else 0
+    size = split[axis + 1] if len(split) == len(shape) + 1 else 0
+    if not isinstance(size, int) or not size or scale.shape[axis + 1] != 1:
+        return None
+    return _Weight(codes, scale.squeeze(axis + 1), zero_point.squeeze(axis + 1), axis, size)
+
+
+def _before(value: Value, op_type: str) -> tuple[Value, np.ndarray | None]:
+    """What an op of a type made a tensor of, with its other input; the tensor itself if no such op did."""
+    producer = value.graph.producer(value)
+    if producer is None or not producer.is_type(op_type):
+        return value, None
+    source, other = (*value.graph.op_inputs(producer), None)[:2]
+    return (source, constant_array(other)) if source is not None else (value, None)
+
+
+def _operand(value: Value, op_type: str) -> tuple[Value, np.ndarray | None]:
+    source, constant = _before(value, op_type)
+    return (source, constant) if constant is not None else (value, None)
+
+
+def _dequantize(rewriter: Rewriter, graph: Graph, weight: _Weight, type: ValueType) -> Value:
+    codes, (_, scale, zero_point, axis, size) = weight.codes, weight
+    attributes: dict[str, object] = {"axis": axis, "block_size": size} if size else {"axis": axis}
+    if not size:
+        scale, zero_point = (
+            array.ravel() if array.size > 1 else array.reshape(()) for array in (scale, zero_point)
+        )
+    zeros = TensorRef.from_array(zero_point.astype(np.int32), codes.type.elem_type)
+    inputs = [
+        codes,
+        rewriter.add_constant(graph, np.ascontiguousarray(scale), f"{codes.name}_scale"),
+        rewriter.add_constant(graph, zeros, f"{codes.name}_zero_point"),
+    ]
+    return _add(rewriter, graph, "DequantizeLinear", inputs, type.shape, attributes)

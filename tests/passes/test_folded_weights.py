@@ -1,0 +1,66 @@
+"""Stored weights of float convolutions, which ONNX Runtime dequantizes once, when it loads the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto
+from support.models import parse, random_feeds
+from support.pipelines import apply, artifact, check, run_model
+
+from qc.ir.facts.weights import weights_of
+from qc.runtime import open_session
+
+MODEL = """<ir_version: 10, opset_import: ["" : 21]>
+g (float[1, 4, 6, 6] x) => (float[1, 4, 8, 8] y)
+<float[8, 4, 3, 3] w, float[8] b, float[32, 8, 1, 1] v, float[32, 1, 3, 3] d, float[32, 4, 3, 3] t> {
+    c = Conv<pads = [1, 1, 1, 1]>(x, w, b)
+    r = Relu(c)
+    e = Conv(r, v)
+    f = Conv<group = 32, pads = [1, 1, 1, 1]>(e, d)
+    y = ConvTranspose(f, t)
+}"""
+PASSES = (
+    "insert-quantizers{{activation=float weight={}}},annotate-per-channel{{block_size=4}},calibrate,"
+    "to-simulation,insert-qdq{{storage=packed}}"
+)
+
+
+def lowered(weight: str) -> tuple:
+    ir, context, _ = apply(PASSES.format(weight), parse(MODEL))
+    check(artifact(context, "qdq"))
+    return ir, artifact(context, "qdq"), artifact(context, "simulation")
+
+
+def optimized(model: ModelProto, folder: Path) -> set[str]:
+    """The ops that ONNX Runtime makes of a model when it loads it."""
+    open_session(model, optimized_file=folder / "optimized.onnx")
+    return {node.op_type for node in onnx.load(folder / "optimized.onnx").graph.node}
+
+
+@pytest.mark.parametrize("weight", ["int8", "uint8", "int4", "uint4"])
+def test_the_same_numbers_computed_when_the_model_is_loaded(weight: str, tmp_path: Path) -> None:
+    ir, model, simulation = lowered(weight)
+    assert "DequantizeLinear" not in {node.op_type for node in model.graph.node}
+    (feed,) = random_feeds(model, 1)
+    exact = run_model(simulation, feed)["y"]
+    np.testing.assert_allclose(run_model(model, feed)["y"], exact, rtol=1e-5, atol=1e-5)
+    assert not optimized(model, tmp_path) & {"Cast", "Mul", "Sub", "DequantizeLinear"}
+    again, _, _ = apply("import-qdq", model)
+    assert [op.op_type for op in again.graph.ops()] == [op.op_type for op in ir.graph.ops()]
+    before, after = weights_of(ir), weights_of(again)
+    assert list(after) == list(before)
+    for name, found in after.items():
+        np.testing.assert_array_equal(found.dequantize(), before[name].dequantize())
+        assert (found.granularity, found.bits) == (before[name].granularity, before[name].bits)
+
+
+def test_convolutions_of_codes_keep_their_codes() -> None:
+    model = parse(MODEL)
+    passes = "match-supergroups,insert-quantizers,annotate-per-channel,calibrate,insert-qdq"
+    _, context, _ = apply(passes, model, feeds=random_feeds(model, 2))
+    kinds = [node.op_type for node in artifact(context, "qdq").graph.node]
+    assert "Mul" not in kinds and kinds.count("DequantizeLinear") > 3
