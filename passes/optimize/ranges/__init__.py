@@ -1,0 +1,1 @@
+"""Ranges of activations: what becomes of them further on, and which to try."""
