@@ -158,6 +158,10 @@ ODD_TEXTS = (
         a = Mul(f, s)
         y = Add(x, a)
     }""",
+    """outliers (float[16, 4] x) => (float[16, 3] y) <float[4] g = {100, 1, 1, 1}, float[4, 3] w> {
+        n = LayerNormalization(x, g)
+        y = MatMul(n, w)
+    }""",
     """words (string[2] x, float[2] v) => (string[2] y, float[2] z) {
         c = Constant<value_strings = ["a", "b"]>()
         y = StringConcat(x, c)
