@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from qc.ir.errors import UsageError
+from qc.ir.errors import DataError, UsageError
 from qc.ir.quant.ranges import GridOf
 
 if TYPE_CHECKING:
@@ -107,6 +108,18 @@ class PassContext:
     def required_data(self, who: str = "this pass") -> Iterable[Feed]:
         """The data; raises UsageError, which says that ``who`` needs it, if there is none."""
         return _required("data", self.data, who)
+
+    def first_samples(self, most: int, who: str) -> list[Feed]:
+        """The first samples of the data, ``most`` at most.
+
+        Raises:
+            UsageError: there is no data, which ``who`` needs.
+            DataError: there is no sample in it.
+        """
+        found = list(islice(self.required_data(who), most))
+        if not found:
+            raise DataError(f"{who} needs calibration data, and there is none")
+        return found
 
     def required_executor(self) -> Executor:
         """The executor; raises UsageError if there is none."""

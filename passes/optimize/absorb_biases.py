@@ -10,13 +10,12 @@ import numpy as np
 from qc.ir.executor import Observation
 from qc.ir.graph import Op, Use
 from qc.ir.model import Model
-from qc.ir.onnx.lower import lower
-from qc.ir.onnx.stored_types import computed_names
 from qc.ir.rewriter import Rewriter
 
 from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
 from .layers.layer import Layer, layers_of
+from .layers.observed import observed_in_float
 from .scaling.operators import ONE_INPUT
 
 # What counts as none, as a share of the largest result.
@@ -47,18 +46,9 @@ class AbsorbBiases(Pass):
         places = list(_places(model))
         if not places:
             return
-        exact = lower(model)
-        computed = computed_names(model, exact)
-        asked = {
-            layer: (
-                computed.get(layer.result.name, layer.result.name),
-                Observation("range", layer.output_axis),
-            )
-            for layer, _ in places
-        }
+        asked = {layer: (layer.result, Observation("range", layer.output_axis)) for layer, _ in places}
         data = context.required_data(f"pass '{self.name}'")
-        requests = {name: [observation] for name, observation in asked.values()}
-        found = context.required_executor().observe(exact, requests, data, base_dir=model.base_dir)
+        found = observed_in_float(model, asked.values(), data, context.required_executor())
         rewriter = Rewriter(model)
         for layer, readers in places:
             seen = found[asked[layer]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Annotated, Literal
 
 import numpy as np
@@ -14,7 +13,6 @@ from qc.ir.errors import DataError
 from qc.ir.executor import Feed, Observation
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
-from qc.ir.onnx.stored_types import computed_names
 from qc.ir.quant.arithmetic import rounded
 from qc.ir.rewriter import Rewriter
 
@@ -24,6 +22,7 @@ from ..lower.rounding.simulation import simulated
 from ..quantize.calibration.bias import calibrate_biases
 from .layers.biases import biases, make_own_biases
 from .layers.layer import Layer, layers_of
+from .layers.observed import observed_in_float
 
 
 @dataclass(frozen=True)
@@ -55,10 +54,7 @@ class CorrectBias(Pass):
     samples: Annotated[int, Ge(1)] = option(256, "how many of the samples to measure the shift on, at most")
 
     def run(self, model: Model, context: PassContext) -> None:
-        user = f"pass '{self.name}'"
-        feeds = list(islice(context.required_data(user), self.samples))
-        if not feeds:
-            raise DataError(f"{user} needs calibration data, and there is none")
+        feeds = context.first_samples(self.samples, f"pass '{self.name}'")
         layers = [
             one for one in layers_of(model) if one.bias is not None and one.weight.quantizer is not None
         ]
@@ -88,16 +84,8 @@ def _correct_by_results(model: Model, layers: list[Layer], feeds: list[Feed], co
 
 def _correct_by_means(model: Model, layers: list[Layer], feeds: list[Feed], context: PassContext) -> None:
     """Takes back what rounded weights make of the means of the data in the float model."""
-    exact = lower(model)
-    computed = computed_names(model, exact)
-    asked = {
-        layer: (computed.get(layer.data.name, layer.data.name), Observation("moments", layer.input_axis))
-        for layer in layers
-    }
-    requests: dict[str, list[Observation]] = {}
-    for name, observation in asked.values():
-        requests.setdefault(name, []).append(observation)
-    found = context.required_executor().observe(exact, requests, feeds, base_dir=model.base_dir)
+    asked = {layer: (layer.data, Observation("moments", layer.input_axis)) for layer in layers}
+    found = observed_in_float(model, asked.values(), feeds, context.required_executor())
     for layer in layers:
         quantizer = layer.weight.quantizer
         assert quantizer is not None

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge
 
-from qc.ir.errors import DataError
 from qc.ir.executor import Feed, Observation
-from qc.ir.graph import Op
+from qc.ir.graph import Op, Value
 from qc.ir.model import Model
-from qc.ir.onnx.lower import lower
 from qc.ir.onnx.stored_types import computed_names
 from qc.ir.rewriter import Rewriter
 
@@ -22,6 +19,7 @@ from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
 from ..lower.rounding.simulation import simulated
 from .layers.constant import Constant
+from .layers.observed import observed_in_float
 
 _MEAN, _VARIANCE = 3, 4  # input ports
 _EPSILON = 1e-5  # of the operator, if it has none of its own
@@ -54,10 +52,7 @@ class ReestimateBatchNorms(Pass):
     samples: Annotated[int, Ge(1)] = option(256, "how many of the samples to measure on, at most")
 
     def run(self, model: Model, context: PassContext) -> None:
-        user = f"pass '{self.name}'"
-        feeds = list(islice(context.required_data(user), self.samples))
-        if not feeds:
-            raise DataError(f"{user} needs calibration data, and there is none")
+        feeds = context.first_samples(self.samples, f"pass '{self.name}'")
         norms = [norm for op in model.graph.ops() if (norm := _BatchNorm.of(model, op)) is not None]
         if not norms or not model.quant.quantizers():
             return
@@ -114,11 +109,16 @@ class _BatchNorm:
         return cls(op, mean, variance) if mean.array.dtype == variance.array.dtype == np.float32 else None
 
     @property
-    def names(self) -> tuple[str, str, str]:
-        """Of the data, the mean and the variance as they are now."""
+    def data(self) -> Value:
+        """What is normalized."""
         data = self.op.graph.op_inputs(self.op)[0]
         assert data is not None
-        return data.name, self.mean.constant.name, self.variance.constant.name
+        return data
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """Of the data, the mean and the variance as they are now."""
+        return self.data.name, self.mean.constant.name, self.variance.constant.name
 
     def own_statistics(self, rewriter: Rewriter) -> None:
         """Copies statistics that others read too."""
@@ -152,13 +152,10 @@ def _float_moments(
     model: Model, norms: Sequence[_BatchNorm], feeds: Sequence[Feed], context: PassContext
 ) -> Mapping[_BatchNorm, Moments]:
     """Those of the data of normalizations in the float model."""
-    exact = lower(model)
-    computed = computed_names(model, exact)
-    names = {norm: computed.get(norm.names[0], norm.names[0]) for norm in norms}
-    asked = {name: [_CHANNELS] for name in names.values()}
-    found = context.required_executor().observe(exact, asked, feeds, base_dir=model.base_dir)
+    asked = {norm: (norm.data, _CHANNELS) for norm in norms}
+    found = observed_in_float(model, asked.values(), feeds, context.required_executor())
     moments = {}
-    for norm, name in names.items():
-        seen = found[name, _CHANNELS]
+    for norm in norms:
+        seen = found[asked[norm]]
         moments[norm] = Moments(seen.mean(), np.maximum(seen.second_moment() - np.square(seen.mean()), 0))
     return moments

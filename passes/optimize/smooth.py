@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Annotated, Literal
 
 import numpy as np
 from annotated_types import Ge
 
-from qc.ir.errors import DataError
 from qc.ir.executor import Executor
 from qc.ir.graph import Value
 from qc.ir.model import Model
@@ -83,10 +81,7 @@ class Smooth(Pass):
         if getattr(context.data, "length", None) == 0:  # with statistics that were recorded there may be none
             context.notes.append(f"channels stay as they are: pass '{self.name}' needs data to scale them by")
             return
-        user = f"pass '{self.name}'"
-        feeds = list(islice(context.required_data(user), self.samples))
-        if not feeds:
-            raise DataError(f"{user} needs calibration data, and there is none")
+        feeds = context.first_samples(self.samples, f"pass '{self.name}'")
         executor = context.required_executor()
         for one, readings in context.track(observed(model, found, feeds, executor), "smoothing", len(found)):
             self._smooth(model, one, readings, executor)

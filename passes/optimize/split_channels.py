@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Annotated, Literal
 
 import numpy as np
@@ -11,12 +12,11 @@ from annotated_types import Gt, Le
 
 from qc.ir.executor import Observation
 from qc.ir.model import Model
-from qc.ir.onnx.lower import lower
-from qc.ir.onnx.stored_types import computed_names
 from qc.ir.rewriter import Rewriter
 
 from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
+from .layers.observed import observed_in_float
 from .scaling.stretches import Stretch, stretches_of
 
 # By how much the largest range must shrink at least, for channels to be split.
@@ -75,17 +75,9 @@ class SplitChannels(Pass):
 
 def _activations(model: Model, stretches: Sequence[Stretch], context: PassContext) -> list[np.ndarray]:
     """The range of each channel of what is read, as a share of the largest of the tensor."""
-    exact = lower(model)
-    computed = computed_names(model, exact)
-    asked = [
-        [(computed.get(value.name, value.name), Observation("range", axis)) for value, axis in stretch.read]
-        for stretch in stretches
-    ]
-    requests: dict[str, list[Observation]] = {}
-    for name, observation in (one for some in asked for one in some):
-        requests.setdefault(name, []).append(observation)
+    asked = [[(value, Observation("range", axis)) for value, axis in stretch.read] for stretch in stretches]
     data = context.required_data("pass 'split-channels'")
-    found = context.required_executor().observe(exact, requests, data, base_dir=model.base_dir)
+    found = observed_in_float(model, [*chain.from_iterable(asked)], data, context.required_executor())
     return [
         _largest([np.maximum(np.abs(found[one].minimum), np.abs(found[one].maximum)) for one in some])
         for some in asked

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qc.ir.executor import Executor, Feed, Observation, Request, Statistics
+from qc.ir.executor import Executor, Feed, Observation, Statistics
 from qc.ir.graph import Value
 from qc.ir.model import Model
-from qc.ir.onnx.lower import lower
-from qc.ir.onnx.stored_types import computed_names
 from qc.ir.quant.spec import Quantizer
 
+from ..layers.observed import Asked, observed_in_float
 from .channels import Channels
 from .objective import Ranges, Reading, Rounded
 
@@ -32,19 +31,12 @@ def observed(
         DataError: what they read becomes NaN or infinite.
     """
     for batch in _batches(channels):
-        exact = lower(model)
-        names = computed_names(model, exact)
-        ranges: dict[str, set[Observation]] = {}
-        products: dict[str, set[Observation]] = {}
-        for one in batch:
-            for value, asked in _asked(model, one):
-                (products if asked.kind == "gram" else ranges).setdefault(
-                    names.get(value.name, value.name), set()
-                ).add(asked)
-        covered = executor.observe(exact, ranges, feeds[::2], base_dir=model.base_dir)
-        both = {name: ranges.get(name, set()) | products.get(name, set()) for name in {**ranges, **products}}
-        reached = executor.observe(exact, both, feeds[1::2] or feeds, base_dir=model.base_dir)
-        seen = _Seen(names, covered, reached)
+        asked = [request for one in batch for request in _asked(model, one)]
+        ranges = [(value, observation) for value, observation in asked if observation.kind != "gram"]
+        seen = _Seen(
+            observed_in_float(model, ranges, feeds[::2], executor),
+            observed_in_float(model, asked, feeds[1::2] or feeds, executor),
+        )
         for one in batch:
             yield one, seen.readings(model, one)
 
@@ -53,20 +45,18 @@ def observed(
 class _Seen:
     """The statistics of both halves of the feeds."""
 
-    names: Mapping[str, str]
-    covered: Mapping[Request, Statistics]
-    reached: Mapping[Request, Statistics]
+    covered: Mapping[Asked, Statistics]
+    reached: Mapping[Asked, Statistics]
 
     def readings(self, model: Model, channels: Channels) -> list[Reading]:
         """What the layers behind a tensor read."""
         rounded = tuple(self._rounded(value, held, axis) for value, held, axis in _on_grids(model, channels))
         found = []
         for layer in channels.readers:
-            name = self.names.get(layer.data.name, layer.data.name)
-            asked = name, Observation("moments", layer.input_axis)
+            asked = layer.data, Observation("moments", layer.input_axis)
             covered, reached = (Ranges.of(half[asked]).largest for half in (self.covered, self.reached))
             groups, _, features = layer.matrix.shape
-            products = self.reached[name, layer.features].second_moment()
+            products = self.reached[layer.data, layer.features].second_moment()
             found.append(
                 Reading(
                     layer,
@@ -79,7 +69,7 @@ class _Seen:
         return found
 
     def _rounded(self, value: Value, held: Quantizer, axis: int) -> Rounded:
-        asked = self.names.get(value.name, value.name), Observation("moments", axis)
+        asked = value, Observation("moments", axis)
         covered, reached = self.covered[asked], self.reached[asked]
         power = reached.second_moment()
         rows = reached.count / max(power.size, 1)
@@ -101,7 +91,7 @@ def _batches(channels: Sequence[Channels]) -> Iterator[list[Channels]]:
         yield batch
 
 
-def _asked(model: Model, channels: Channels) -> Iterator[tuple[Value, Observation]]:
+def _asked(model: Model, channels: Channels) -> Iterator[Asked]:
     """What to observe: moments of channels, and the Gram matrices of features."""
     for layer in channels.readers:
         yield layer.data, layer.features
