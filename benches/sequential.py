@@ -4,8 +4,8 @@
 
 A transformer in which each block has weights of its own, of few numbers, so that what counts is what a layer
 costs beside its arithmetic: with more and more blocks, and with more and more samples. Each measurement is a
-process of its own. Time is processor time of the pass alone, without calibration. Ends with exit code 1 when a
-limit is missed.
+process of its own. Time is processor time of the pass alone, without calibration. Ends with exit code 1 when
+a limit is missed.
 """
 
 from __future__ import annotations
