@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice
 from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge
 
-from qc.ir.errors import DataError
 from qc.ir.executor import Segments
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
@@ -68,10 +66,7 @@ class ChooseRanges(Pass):
         if getattr(context.data, "length", None) == 0:  # with statistics that were recorded there may be none
             context.notes.append(f"ranges stay as they are: pass '{self.name}' needs data to choose them by")
             return
-        user = f"pass '{self.name}'"
-        feeds = list(islice(context.required_data(user), self.samples))
-        if not feeds:
-            raise DataError(f"{user} needs calibration data, and there is none")
+        feeds = context.first_samples(self.samples, f"pass '{self.name}'")
         executor = context.required_executor()
         exact = lower(model)
         floats = executor.segments(exact, feeds, base_dir=model.base_dir)

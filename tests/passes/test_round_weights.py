@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onnx import numpy_helper
 from support.layers import DEEP, INT4, LAYERS, compiled, dependent_feeds, error_of, problem
 from support.models import parse, random_feeds
-from support.pipelines import artifact
+from support.pipelines import apply, artifact
 
 import qc
 from qc.ir.model import Model
@@ -259,6 +259,23 @@ def test_what_is_computed_from_constants_and_what_is_empty_is_left_alone() -> No
     model, _ = compiled(source, list(random_feeds(source, 2)))
     chosen = [quantizer for quantizer in model.quant.quantizers() if quantizer.codes is not None]
     assert [str(model.quant.sites_of(one)[0].value.name) for one in chosen] == ["w"]
+
+
+def test_features_that_hardly_vary() -> None:
+    """Without their means, they leave nothing but what sums were rounded by."""
+    source = parse(
+        """g (float[1, 256] x) => (float[1, 4] y) <float[256, 4] w, float[4] b> {
+            p = MatMul(x, w)
+            y = Add(p, b)
+        }"""
+    )
+    rng = np.random.default_rng(0)
+    usual = 1e6 * (1 + rng.random((1, 256)))
+    noise = 1e-7 * rng.standard_normal((8, 1, 256)) * (rng.random((8, 1, 256)) < 0.05)
+    feeds = [{"x": (usual * (1 + one)).astype(np.float32)} for one in noise]
+    passes = "insert-quantizers{activation=float weight=int4},calibrate,round-weights{method=gptq}"
+    model, _, _ = apply(passes, source, feeds=feeds)
+    assert any(quantizer.codes is not None for quantizer in model.quant.quantizers())
 
 
 def test_without_data_weights_keep_the_nearest_codes_and_a_note_says_so() -> None:

@@ -27,6 +27,8 @@ _ROWS_PER_FEATURE = 16
 # Bytes of Gram matrices that are collected at once in bodies, and what a product takes there.
 _AT_ONCE = 1 << 30
 _PRODUCT = 42
+# What sums of products in float64 are rounded by, at most, as a share of the sum of all squares.
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,10 @@ class Features:
         if self.parts:
             return Features.average([part.centred for part in self.parts])
         products = self.mean[:, :, np.newaxis] * self.mean[:, np.newaxis, :]
-        return Features(np.zeros_like(self.mean), self.gram - products)
+        size = self.mean.shape[1]
+        # Of constants the rounding of sums is left, which may be below zero.
+        rounding = _ROUNDING * np.einsum("gii->g", self.gram)[:, np.newaxis, np.newaxis] * np.eye(size)
+        return Features(np.zeros_like(self.mean), self.gram - products + rounding)
 
 
 class SideBySide:
