@@ -16,6 +16,7 @@ from support.recurrent import recurrent, recurrent_feeds
 from qc.ir import lift
 from qc.ir.executor import Executor
 from qc.ir.model import Model
+from qc.ir.quant.spec import PerBlock, TwoLevelBlock
 from qc.passes import PassContext, parse_pipeline, run_pipeline
 from qc.passes.framework.target import load_target
 from qc.passes.optimize.round_weights import RoundWeights
@@ -37,12 +38,17 @@ def errors(
     source: onnx.ModelProto, feeds: Feeds, rounding: str = "round-weights", target: str = "npu"
 ) -> tuple[float, float]:
     """The squared error at all outputs with the nearest codes, and with chosen ones."""
-    found = []
-    for passes in (INT4, f"{INT4},{rounding}"):
-        made = compiled(source, feeds, passes, target)[1]
-        pairs = [(run_model(source, feed), run_model(made, feed)) for feed in feeds]
-        found.append(float(sum(np.square(a[name] - b[name]).sum() for a, b in pairs for name in a)))
-    return found[0], found[1]
+    plain, better = (
+        squared_error(source, compiled(source, feeds, passes, target)[1], feeds)
+        for passes in (INT4, f"{INT4},{rounding}")
+    )
+    return plain, better
+
+
+def squared_error(source: onnx.ModelProto, made: onnx.ModelProto, feeds: Feeds) -> float:
+    """The squared error of a simulation at all outputs."""
+    pairs = [(run_model(source, feed), run_model(made, feed)) for feed in feeds]
+    return float(sum(np.square(a[name] - b[name]).sum() for a, b in pairs for name in a))
 
 
 def chosen(model: Model) -> list[str]:
@@ -197,6 +203,27 @@ def test_shared_weights_are_one_in_the_file() -> None:
     same = [one for one in stored if one.shape == (6, 6, 3, 3)]
     assert len(same) == 1
     np.testing.assert_array_equal(same[0].astype(np.int32), held.codes)
+
+
+@pytest.mark.parametrize("options", ["block_size=8", "block_size=8 scale_bits=4"])
+@pytest.mark.parametrize("scales", ["true", "false"])
+def test_blocks_and_their_two_levels(options: str, scales: str) -> None:
+    source = parse("g (float[64, 32] x) => (float[64, 6] y) <float[32, 6] w> { y = MatMul(x, w) }")
+    feeds = alike_feeds(source)
+    placed = INT4.replace("annotate-per-channel", f"annotate-per-channel{{{options}}}")
+    rounded = f"{placed},round-weights{{scales={scales}}}"
+    (plain, _), (better, model) = (
+        (squared_error(source, made, feeds), model)
+        for model, made in (compiled(source, feeds, passes) for passes in (placed, rounded))
+    )
+    assert better < 0.8 * plain
+    (held,) = [one for one in model.quant.quantizers() if one.codes is not None]
+    assert held.encoding is not None
+    granularity, scale = held.spec.granularity, held.encoding.scale
+    assert isinstance(granularity, PerBlock)
+    if isinstance(granularity, TwoLevelBlock):
+        integers, of_channels = granularity.levels(scale)
+        np.testing.assert_allclose(integers * of_channels, scale, rtol=1e-6)
 
 
 DEEP = """g (float[8, 12] x, bool c) => (float[8, 6] y)
