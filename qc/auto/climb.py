@@ -124,7 +124,11 @@ class Climb:
             accepted = self._fewest(best.recipe, step.name, rules)
             if accepted:
                 return ""
-        return f"the {self.minutes:g} minutes were over" if self._is_late else "nothing is left to try"
+        if self._is_late:
+            return f"the {self.minutes:g} minutes were over"
+        assert self._best is not None
+        names = [op.name for graph in self._best[1].ir.graphs() for op in graph.ops()]
+        return "nothing is left to try" + ("" if all(names) else ", as only ops with names get more bits")
 
     def _ranked(self, compiled: Compiled, step: Step) -> list[str]:
         task = self.progress.start(f"ranking ops: {step.name}", None)

@@ -177,6 +177,15 @@ def test_a_recipe_that_fails_ends_it_with_the_best_so_far(qc) -> None:
         Climb(compilation, judge, 10.0).run([bad, good])
 
 
+def test_ops_without_names_are_told_of() -> None:
+    model = parse("g (float[8, 16] x) => (float[8, 16] y) <float[16, 16] a> { y = MatMul(x, a) }")
+    data = load_data(random_feeds(model, 4), model_inputs(model))
+    judge = Judge(model, data, MaxDrop.parse("0"), package.runtime.parse_metric("cosine"))
+    compilation = package.Compilation(model, data=data, threads=1)
+    found = Climb(compilation, judge, 10.0).run([Recipe("r", package.resolve_pipeline("w8a8"))])
+    assert found.ended == "nothing is left to try, as only ops with names get more bits"
+
+
 def test_nothing_is_begun_after_the_minutes(qc, monkeypatch) -> None:
     compilation, judge = digits_judge("0", metric=package.runtime.parse_metric("cosine"))
     monkeypatch.setattr("qc.auto.climb.ranked_rules", lambda *given: pytest.fail("it ranks"))

@@ -59,9 +59,10 @@ class Features:
         if self.parts:
             return Features.average([part.centred for part in self.parts])
         products = self.mean[:, :, np.newaxis] * self.mean[:, np.newaxis, :]
-        size = self.mean.shape[1]
-        # Of constants the rounding of sums is left, which may be below zero.
-        rounding = _ROUNDING * np.einsum("gii->g", self.gram)[:, np.newaxis, np.newaxis] * np.eye(size)
+        # Of constants the rounding of sums is left, which may be below zero: all is as if the features of
+        # both models varied together by a little.
+        same = np.tile(np.eye(self.mean.shape[1] // 2), (2, 2))
+        rounding = _ROUNDING * np.einsum("gii->g", self.gram)[:, np.newaxis, np.newaxis] * same
         return Features(np.zeros_like(self.mean), self.gram - products + rounding)
 
 
