@@ -30,6 +30,12 @@ class Constant:
         is_constant = value is None or (value.const is not None and not is_default(value))
         return cls(model, op, port) if is_constant else None
 
+    @classmethod
+    def of_floats(cls, model: Model, op: Op, port: int) -> Constant | None:
+        """The same of an input that holds floats; None also if it is left out."""
+        found = cls.at(model, op, port)
+        return found if found is not None and found.value is not None and found.value.is_float else None
+
     @property
     def value(self) -> Value | None:
         """What the op reads there, by its original; None if the input is left out."""
@@ -59,6 +65,12 @@ class Constant:
         """The numbers; there must be some."""
         assert self.value is not None and self.value.const is not None
         return self.value.const.numpy()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the numbers; there must be some."""
+        assert self.value is not None and self.value.const is not None
+        return self.value.const.shape
 
     @property
     def quantizer(self) -> Quantizer | None:

@@ -43,22 +43,19 @@ class Layer:
     @classmethod
     def of(cls, model: Model, op: Op) -> Layer | None:
         """The layer of an op; None if it is none, or the shapes that this rests on are not known."""
-        inputs, result = op.graph.op_inputs(op), op.graph.op_outputs(op)[0]
+        weight, result = Constant.of_floats(model, op, 1), op.graph.op_outputs(op)[0]
         shape = result.type.shape if result is not None else None
-        where = Constant.at(model, op, 1) if len(inputs) > 1 else None
-        weight = where.value if where is not None else None
-        if result is None or shape is None or where is None or weight is None or not weight.is_float:
+        if result is None or shape is None or weight is None:
             return None
-        assert weight.const is not None
-        rank, last, bias = len(weight.const.shape), len(shape) - 1, Constant.at(model, op, 2)
+        rank, last, bias = len(weight.shape), len(shape) - 1, Constant.at(model, op, 2)
         if op.is_type("Conv", "ConvTranspose") and rank > 2:
-            return cls(op, where, op.attribute("group", 1), 1, 1, bias)
+            return cls(op, weight, op.attribute("group", 1), 1, 1, bias)
         if op.is_type("Gemm") and rank == 2:
             beta = op.attribute("beta", 1.0)
             bias = bias if beta and _is_vector(bias, shape) else None
-            return cls(op, where, 1, 0 if op.attribute("transA", 0) else 1, 1, bias)
+            return cls(op, weight, 1, 0 if op.attribute("transA", 0) else 1, 1, bias)
         if op.is_type("MatMul") and rank == 2:
-            return cls(op, where, 1, last, last, _addend(model, result, shape))
+            return cls(op, weight, 1, last, last, _addend(model, result, shape))
         return None
 
     @property

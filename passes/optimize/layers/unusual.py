@@ -85,31 +85,23 @@ def unusual_layers(model: Model, op: Op) -> list[Layer]:
         return []
     found: list[Layer] = []
     for port in weight_ports(op):
-        weight = _constant(op, port)
+        weight = Constant.of_floats(model, op, port)
         if weight is None:
             continue
-        constant = Constant(model, op, port)
         if port != _STATE:
-            found.append(InputKernel(op, constant, 1, 2, 2, None))
+            found.append(InputKernel(op, weight, 1, 2, 2, None))
         elif op.graph.op_outputs(op)[0] is not None:
-            assert weight.const is not None
-            found.append(StateKernel(op, constant, weight.const.shape[0], 1, 1, None))
+            found.append(StateKernel(op, weight, weight.shape[0], 1, 1, None))
     return found
 
 
 def _left_product(model: Model, op: Op) -> Layer | None:
-    weight, result, data = _constant(op, 0), op.graph.op_outputs(op)[0], op.graph.op_inputs(op)[1]
+    weight, data = Constant.of_floats(model, op, 0), op.graph.op_inputs(op)[1]
+    result = op.graph.op_outputs(op)[0]
     if weight is None or result is None or data is None or data.original.const is not None:
         return None
-    assert weight.const is not None
     shape, given = result.type.shape, data.type.shape
-    if len(weight.const.shape) != 2 or shape is None or given is None:
+    if len(weight.shape) != 2 or shape is None or given is None:
         return None
     axis = max(len(given) - 2, 0)
-    return LeftProduct(op, Constant(model, op, 0), 1, axis, max(len(shape) - 2, 0), None)
-
-
-def _constant(op: Op, port: int) -> Value | None:
-    inputs = op.graph.op_inputs(op)
-    value = inputs[port].original if port < len(inputs) and inputs[port] is not None else None  # type: ignore[union-attr]
-    return value if value is not None and value.const is not None and value.is_float else None
+    return LeftProduct(op, weight, 1, axis, max(len(shape) - 2, 0), None)
