@@ -12,6 +12,7 @@ from support.models import parse, random_feeds
 from support.pipelines import apply, artifact, check, run_model
 
 from qc.ir.facts.weights import weights_of
+from qc.ir.onnx.lower import lower
 from qc.runtime import open_session
 
 MODEL = """<ir_version: 10, opset_import: ["" : 21]>
@@ -64,3 +65,20 @@ def test_convolutions_of_codes_keep_their_codes() -> None:
     _, context, _ = apply(passes, model, feeds=random_feeds(model, 2))
     kinds = [node.op_type for node in artifact(context, "qdq").graph.node]
     assert "Mul" not in kinds and kinds.count("DequantizeLinear") > 3
+
+
+@pytest.mark.parametrize("zero_point", [127.5, 300.0, -1.0])
+def test_products_that_no_codes_stand_for_stay_as_they_are(zero_point: float) -> None:
+    """Casts of codes that somebody else wrote may have any number in the place of a zero point."""
+    model = parse(
+        f"""g (float[1, 2, 3, 3] x) => (float[1, 2, 3, 3] y)
+        <uint8[2, 2, 1, 1] codes = {{1, 200, 30, 4}}, float zero = {{{zero_point}}}, float scale = {{0.5}}> {{
+            c = Cast<to = 1>(codes)
+            s = Sub(c, zero)
+            w = Mul(s, scale)
+            y = Conv(x, w)
+        }}"""
+    )
+    ir, _, _ = apply("import-qdq", model)
+    (feed,) = random_feeds(model, 1)
+    np.testing.assert_array_equal(run_model(lower(ir), feed)["y"], run_model(model, feed)["y"])

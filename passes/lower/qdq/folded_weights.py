@@ -15,6 +15,7 @@ from qc.ir.facts.op_traits import traits, weight_port
 from qc.ir.facts.qdq import is_qdq
 from qc.ir.graph import Graph, Op, Use, Value, ValueType
 from qc.ir.model import Model
+from qc.ir.quant.formats import IntFormat
 from qc.ir.rewriter import Rewriter
 from qc.ir.tensor_ref import TensorRef
 
@@ -146,6 +147,8 @@ def _folded(value: Value) -> _Weight | None:
         return None
     zero_point = np.zeros_like(scale) if zero is None else zero
     shape = codes.const.shape
+    if not _are_codes(zero_point, codes.type.elem_type):  # of a product that was no DequantizeLinear
+        return None
     if scale.shape != zero_point.shape or (whole is None) != (begin is shifted):
         return None
     if whole is None:
@@ -161,6 +164,12 @@ def _folded(value: Value) -> _Weight | None:
     if not isinstance(size, int) or not size or scale.shape[axis + 1] != 1:
         return None
     return _Weight(codes, scale.squeeze(axis + 1), zero_point.squeeze(axis + 1), axis, size)
+
+
+def _are_codes(numbers: np.ndarray, elem_type: int) -> bool:
+    """Whether numbers are whole and within the limits of a type."""
+    format = IntFormat(4 if elem_type in _PACKED else 8, elem_type in (TensorProto.INT4, TensorProto.INT8))
+    return bool(np.all(numbers == np.clip(np.rint(numbers), format.lowest, format.highest)))
 
 
 def _before(value: Value, op_type: str) -> tuple[Value, np.ndarray | None]:
