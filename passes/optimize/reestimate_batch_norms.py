@@ -9,6 +9,7 @@ from typing import Annotated
 import numpy as np
 from annotated_types import Ge
 
+from qc.ir.errors import DataError
 from qc.ir.executor import Feed, Observation
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
@@ -68,6 +69,8 @@ class ReestimateBatchNorms(Pass):
             data, *stored = names[norm]
             data = computed.get(data, data)
             found = Moments.of_arrays(segments.tensors([data])[data])
+            if not np.isfinite(found.variance).all():
+                raise DataError(f"pass '{self.name}': '{data}' becomes NaN or infinite where it is quantized")
             norm.change(rewriter, wanted[norm], found)
             for name, constant in zip(stored, (norm.mean, norm.variance), strict=True):
                 segments.replace(name, constant.array)
@@ -85,9 +88,10 @@ class Moments:
         """Of all elements of several arrays, whose channels are along axis 1."""
         rows = [np.moveaxis(array, 1, 0).reshape(array.shape[1], -1).astype(np.float64) for array in arrays]
         count = max(sum(row.shape[1] for row in rows), 1)
-        mean = np.sum([row.sum(axis=1) for row in rows], axis=0) / count
-        squares = [np.square(row - mean[:, np.newaxis]).sum(axis=1) for row in rows]
-        return cls(mean, np.sum(squares, axis=0) / count)
+        with np.errstate(invalid="ignore"):  # infinities, which make the variance NaN
+            mean = np.sum([row.sum(axis=1) for row in rows], axis=0) / count
+            squares = [np.square(row - mean[:, np.newaxis]).sum(axis=1) for row in rows]
+            return cls(mean, np.sum(squares, axis=0) / count)
 
 
 @dataclass(frozen=True)

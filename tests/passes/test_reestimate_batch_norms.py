@@ -123,3 +123,17 @@ def test_a_model_without_quantizers_stays() -> None:
 def test_it_needs_samples() -> None:
     with pytest.raises(DataError, match="'reestimate-batch-norms' needs calibration data"):
         apply("reestimate-batch-norms", parse(NETWORK), feeds=[])
+
+
+def test_what_quantization_makes_infinite_is_told() -> None:
+    source = parse(
+        """g (float[1, 1, 1, 4] x) => (float[1, 1, 1, 4] y)
+        <float[1, 1, 1, 1] w = {1}, float[1] g = {1}, float[1] b = {0}, float[1] m = {0}, float[1] v = {1}> {
+            c = Conv(x, w)
+            k = Reciprocal(c)
+            y = BatchNormalization(k, g, b, m, v)
+        }"""
+    )
+    feeds = [{"x": np.array([[[[0.0001, 1, 2, 3]]]], np.float32)}]
+    with pytest.raises(DataError, match="'k' becomes NaN or infinite where it is quantized"):
+        apply("insert-quantizers,calibrate,reestimate-batch-norms", source, feeds=feeds)
