@@ -48,13 +48,15 @@ class Layer:
         if result is None or shape is None or weight is None:
             return None
         rank, last, bias = len(weight.shape), len(shape) - 1, Constant.at(model, op, 2)
-        if op.is_type("Conv", "ConvTranspose") and rank > 2:
-            return cls(op, weight, op.attribute("group", 1), 1, 1, bias)
-        if op.is_type("Gemm") and rank == 2:
+        groups = op.attribute("group", 1)
+        if op.is_type("Conv", "ConvTranspose") and rank > 2 and last > 0:
+            fits = groups > 0 and weight.shape[0] % groups == 0
+            return cls(op, weight, groups, 1, 1, bias) if fits else None
+        if op.is_type("Gemm") and rank == 2 and last == 1:
             beta = op.attribute("beta", 1.0)
             bias = bias if beta and _is_vector(bias, shape) else None
             return cls(op, weight, 1, 0 if op.attribute("transA", 0) else 1, 1, bias)
-        if op.is_type("MatMul") and rank == 2:
+        if op.is_type("MatMul") and rank == 2 and last >= 0:
             return cls(op, weight, 1, last, last, _addend(model, result, shape))
         return None
 

@@ -138,7 +138,8 @@ class Channels:
 
     def _along(self, layer: Layer, given: Numbers, channels: int) -> np.ndarray:
         """The numbers of the input channels; new, fixed ones if the data has none along their axis."""
-        if given is not None and given.size == given.shape[layer.input_axis] == channels:
+        fits = given is not None and layer.input_axis < given.ndim
+        if given is not None and fits and given.size == given.shape[layer.input_axis] == channels:
             return given.ravel()
         fixed = self.unions.new(channels)
         self.unions.fix(fixed, "the data has no scales")

@@ -157,5 +157,5 @@ def _shapes(op: Op) -> tuple[Shape | None, Shape | None]:
 
 
 def _size(lengths: Shape) -> int | None:
-    known = [length for length in lengths if isinstance(length, int)]
+    known = [length for length in lengths if isinstance(length, int) and length >= 0]
     return int(np.prod(known)) if len(known) == len(lengths) else None
