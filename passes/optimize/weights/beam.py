@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from .gptq import in_activation_order, lower_factor
+from .gptq import in_activation_order, in_order, lower_factor
 from .problem import Problem
 
 # Lists are as long as this many features allow: short layers are searched nearly completely.
 _SHORTEST, _LONGEST, _STEPS = 8, 64, 1024
+# Products of a step for all outputs, beyond which one set of codes must do: more gain little there, and cost much.
+_LARGEST = 1 << 26
 # Steps from the nearest code that are looked at, on the side of the number and on the other.
 _AWAY = (0, 1, -1)
 # Features after which lists are put in order for all features before.
@@ -29,8 +31,11 @@ def beam(problem: Problem, kept: int | None = None) -> np.ndarray:
             features there are.
     """
     features = problem.wanted.shape[-1]
+    is_large = problem.wanted.size * features > _LARGEST
     most = kept or min(max(_STEPS // max(features, 1), _SHORTEST), _LONGEST)
-    found = in_activation_order(problem, lambda given: _in_order(given, most))
+    found = in_activation_order(
+        problem, in_order if is_large and kept is None else lambda given: _in_order(given, most)
+    )
     return problem.better(found, problem.nearest(problem.wanted))
 
 

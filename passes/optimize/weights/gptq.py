@@ -39,7 +39,7 @@ def in_order(problem: Problem, first: np.ndarray | None = None) -> np.ndarray:
     """
     factor = lower_factor(problem.gram)
     groups, outputs, features = problem.wanted.shape
-    codes = np.empty((groups, outputs, features))
+    codes = np.swapaxes(np.empty((groups, features, outputs)), 1, 2)
     errors = np.empty((groups, features, outputs))
     for start in range(0, features, _AT_ONCE):
         stop = min(start + _AT_ONCE, features)
@@ -55,4 +55,4 @@ def in_order(problem: Problem, first: np.ndarray | None = None) -> np.ndarray:
 def lower_factor(gram: np.ndarray) -> np.ndarray:
     """The lower triangular ``L`` with ``gram = L'L``, of each of several positive definite matrices."""
     factor = np.linalg.cholesky(gram[:, ::-1, ::-1])
-    return np.swapaxes(factor[:, ::-1, ::-1], 1, 2)
+    return np.ascontiguousarray(np.swapaxes(factor[:, ::-1, ::-1], 1, 2))  # others are slow to multiply

@@ -80,15 +80,17 @@ class Problem:
     def reordered(self, order: np.ndarray) -> Problem:
         """The same with features in another order.
 
+        In memory, what there is of a feature stands together: methods visit one after the other.
+
         Args:
             order: for each group the features; shape ``(groups, features)``.
         """
 
         def columns(array: np.ndarray) -> np.ndarray:
-            return np.take_along_axis(array, order[:, np.newaxis, :], 2)
+            return np.swapaxes(np.swapaxes(array, 1, 2)[groups, order], 1, 2)
 
-        gram = np.take_along_axis(columns(self.gram), order[:, :, np.newaxis], 1)
-        return replace(self._each(columns), gram=gram)
+        groups = np.arange(len(order))[:, np.newaxis]
+        return replace(self._each(columns), gram=columns(self.gram)[groups, order])
 
     def of_features(self, features: slice | np.ndarray) -> Problem:
         """The problem of some features, as if there were no others."""
