@@ -47,7 +47,7 @@ def main(names: tuple[str, ...], models: Path) -> None:
         for weight, granularity in product(("int8", "int4"), ("", "annotate-per-channel,")):
             found = [
                 evaluate(task, quantized(path, task, weight, granularity, correction))
-                for correction in ("", "correct-bias,", "correct-bias{method=analytic},")
+                for correction in ("", "correct-bias{method=empirical},", "correct-bias,")
             ]
             scales = "per channel" if granularity else "per tensor"
             row = (name, task.metric, f"{full:.4f}", weight, scales, *(f"{score:.4f}" for score in found))

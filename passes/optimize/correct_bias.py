@@ -30,14 +30,16 @@ class CorrectBias(Pass):
     """Takes back in the bias of each layer what quantization shifts the mean of its result by.
 
     Rounded weights and inputs move the mean of each channel of a result, the more so the fewer products are
-    summed and the fewer bits there are. The shift is measured on data, in the simulation against the float
-    model, and subtracted from the bias: layer after layer, so that each one is measured behind layers that
-    were corrected (empirical bias correction, in M. Nagel et al., Data-Free Quantization Through Weight
-    Equalization and Bias Correction, 2019).
+    summed and the fewer bits there are. ``analytic`` runs the float model alone, and once: from the means of
+    the channels that a layer reads it follows what its rounded weight shifts the means of its result by, if
+    layers before were corrected and borders do not matter. What rounded activations shift is not seen.
 
-    ``analytic`` runs the float model alone, and once: from the means of the channels that a layer reads it
-    follows what its rounded weight shifts the means of its result by, if layers before were corrected and
-    borders do not matter (analytic bias correction, by the same). What rounded activations shift is not seen.
+    ``empirical`` measures the shift on data, in the simulation against the float model, and subtracts it from
+    the bias: layer after layer, so that each one is measured behind layers that were corrected. It costs ten
+    times as much. Where few bits leave much noise, the means of late layers follow from it, not from a shift,
+    and to take them back does harm: on cifar_resnet20 in W4A8 the outputs have 12.0 dB without the pass, 16.6
+    with ``analytic`` and 8.0 with ``empirical``. Both are by M. Nagel et al., Data-Free Quantization Through
+    Weight Equalization and Bias Correction, 2019.
 
     Layers are the Conv, ConvTranspose, Gemm and MatMul of the main graph whose weight has a grid. One without
     a bias gets one, but for a MatMul without an Add behind it. To be run after ``calibrate``. With
@@ -50,7 +52,7 @@ class CorrectBias(Pass):
     needs = frozenset({"data", "executor"})
     idempotent = False  # a shift that is measured again is small, but not zero
 
-    method: Literal["empirical", "analytic"] = option("empirical", "how the shift is found")
+    method: Literal["analytic", "empirical"] = option("analytic", "how the shift is found")
     samples: Annotated[int, Ge(1)] = option(256, "how many of the samples to measure the shift on, at most")
 
     def run(self, model: Model, context: PassContext) -> None:

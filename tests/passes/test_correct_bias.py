@@ -15,6 +15,7 @@ from qc.passes import PassContext
 from qc.runtime import OrtExecutor, expose_tensors
 
 INT4 = PLACE.replace("insert-quantizers", "insert-quantizers{weight=int4}")
+EMPIRICAL = f"{INT4},calibrate,correct-bias{{method=empirical}}"
 CHAIN = """g (float[4, 3, 8, 8] x) => (float[4, 2, 8, 8] y)
     <float[6, 3, 3, 3] v, float[6] b, float[6, 1, 3, 3] d, float[2, 6, 1, 1] w> {
     c = Conv<pads = [1, 1, 1, 1]>(x, v, b)
@@ -27,7 +28,7 @@ TENSORS = ("c", "e", "y")
 
 
 def corrected(
-    source: onnx.ModelProto, feeds: Feeds, passes: str = f"{INT4},calibrate,correct-bias", target: str = "npu"
+    source: onnx.ModelProto, feeds: Feeds, passes: str = EMPIRICAL, target: str = "npu"
 ) -> tuple[Model, PassContext]:
     return apply(f"{passes},to-simulation,insert-qdq{{opset=raise}}", source, target, feeds)[:2]
 
@@ -93,7 +94,7 @@ PRODUCTS = """g (float[8, 4] x) => (float[8, 2] y)
 def test_products() -> None:
     source = parse(PRODUCTS)
     feeds = list(random_feeds(source, 4))
-    model, context = corrected(source, feeds, f"{INT4},calibrate,correct-bias")
+    model, context = corrected(source, feeds, EMPIRICAL)
     for name, bias in (("a", "b"), ("e", "c")):
         assert np.abs(shifts(source, context, feeds, name)).max() < 0.51 * step_of(model, bias), name
     corrections = [r.subject for r in model.journal.remarks if r.reason == "correct bias"]
@@ -127,7 +128,7 @@ def test_biases_stay_float_where_others_are() -> None:
     source = parse(CHAIN)
     feeds = list(random_feeds(source, 2))
     place = INT4.replace("{weight=int4}", "{weight=int4 bias=float}")
-    model = corrected(source, feeds, f"{place},calibrate,correct-bias")[0]
+    model = corrected(source, feeds, f"{place},calibrate,correct-bias{{method=empirical}}")[0]
     assert not any(quantizer.spec.derived for quantizer in model.quant.quantizers())
 
 
@@ -146,7 +147,7 @@ def test_it_needs_data() -> None:
 def test_recorded_statistics_do() -> None:
     source = parse(CHAIN)
     feeds = list(random_feeds(source, 3))
-    passes = f"{INT4},calibrate,correct-bias{{samples=2}},to-simulation"
+    passes = f"{INT4},calibrate,correct-bias{{samples=2 method=empirical}},to-simulation"
     recorded = qc.observe(source, passes, data=feeds, target="npu")
     plain = qc.compile(source, passes, data=feeds, target="npu")
     assert qc.compile(source, passes, data=feeds, target="npu", statistics=recorded).model == plain.model
@@ -156,7 +157,7 @@ def test_biases_do_not_become_nan() -> None:
     source = parse(CHAIN)
     feeds = list(random_feeds(source, 3))
     feeds[1]["x"][:] = 1e38
-    passes = f"{INT4},calibrate,correct-bias,to-simulation"
+    passes = f"{EMPIRICAL},to-simulation"
     with pytest.raises(DataError, match="pass 'correct-bias': 'c' becomes NaN or infinite on the data"):
         qc.compile(source, passes, data=feeds, target="npu", executor=OrtExecutor(allow_nonfinite=True))
 
@@ -164,7 +165,7 @@ def test_biases_do_not_become_nan() -> None:
 def test_only_so_many_samples_are_used() -> None:
     source = parse(CHAIN)
     feeds = list(random_feeds(source, 4))
-    passes = f"{INT4},calibrate,correct-bias{{samples=2}}"
+    passes = f"{INT4},calibrate,correct-bias{{samples=2 method=empirical}}"
     model, context = corrected(source, feeds, passes)
     step = step_of(model, "b")
     assert np.abs(shifts(source, context, feeds[:2], "c")).max() < 0.51 * step

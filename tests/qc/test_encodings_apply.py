@@ -80,7 +80,8 @@ def test_runtimes_compute_the_same_weights(qc, files, file: str) -> None:
 
 def test_a_part_of_a_file(qc, files) -> None:
     arguments = ("aimet.onnx", "-o", "q.onnx")
-    qc("encodings", "apply", "channel_1.0.0.encodings", *arguments, "--only", "parameters")
+    only = ("--only", "parameters", "--target", "npu")  # ort-cpu has other ops for weights of float data
+    qc("encodings", "apply", "channel_1.0.0.encodings", *arguments, *only)
     made = {node.output[0] for node in onnx.load("q.onnx").graph.node if node.op_type == "DequantizeLinear"}
     assert made == {"w1_DequantizeLinear_Output", "w2_DequantizeLinear_Output"}
     content = json.loads(Path("channel_1.0.0.encodings").read_text())

@@ -13,7 +13,7 @@ from .problem import Problem
 
 # Lists are as long as this many features allow: short layers are searched nearly completely.
 _SHORTEST, _LONGEST, _STEPS = 8, 64, 1024
-# Products of a step for all outputs, beyond which one set of codes must do: more gain little there, and cost much.
+# Products of all steps beyond which one set of codes must do: more gain little there, and cost much.
 _LARGEST = 1 << 26
 # Steps from the nearest code that are looked at, on the side of the number and on the other.
 _AWAY = (0, 1, -1)
