@@ -37,9 +37,9 @@ class CorrectBias(Pass):
     ``empirical`` measures the shift on data, in the simulation against the float model, and subtracts it from
     the bias: layer after layer, so that each one is measured behind layers that were corrected. It costs ten
     times as much. Where few bits leave much noise, the means of late layers follow from it, not from a shift,
-    and to take them back can do harm: with ranges by ``mse`` the outputs of a ResNet-20 in W4A8 have 12.0 dB without
-    the pass, 16.6 with ``analytic`` and 8.0 with ``empirical``; by min-max it does none. Both are by M. Nagel et al., Data-Free Quantization Through
-    Weight Equalization and Bias Correction, 2019.
+    and to take them back can do harm: with ranges by ``mse`` the outputs of a ResNet-20 in W4A8 have 12.0 dB
+    without the pass, 16.6 with ``analytic`` and 8.0 with ``empirical``; by min-max it does none. Both are by
+    M. Nagel et al., Data-Free Quantization Through Weight Equalization and Bias Correction, 2019.
 
     Layers are the Conv, ConvTranspose, Gemm and MatMul of the main graph whose weight has a grid. One without
     a bias gets one, but for a MatMul without an Add behind it. To be run after ``calibrate``. With
