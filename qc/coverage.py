@@ -170,7 +170,7 @@ def _op_coverage(model: Model, target: Target | None) -> tuple[dict[str, tuple[i
     total: Counter[str] = Counter()
     work: Counter[str] = Counter()
     for graph in model.graphs():
-        repeated = _iterations(graph)
+        repeated = repetitions(graph)
         for op in graph.ops():
             reads = _float_reads(model, graph, op)
             if reads and not op.is_type(*CONTROL_FLOW) and not reads_shape_only(op):
@@ -209,8 +209,8 @@ def _shape(value: Value | None) -> tuple[int, ...] | None:
     return tuple(n if isinstance(n, int) else 1 for n in shape) if shape is not None else None
 
 
-def _iterations(graph: Graph) -> int:
-    """How often a graph is run, as far as that is known."""
+def repetitions(graph: Graph) -> int:
+    """How often a graph is run in each run of the model, as far as that is known."""
     owner = graph.parent
     if owner is None:
         return 1
@@ -219,7 +219,7 @@ def _iterations(graph: Graph) -> int:
     limit = int(data.numpy().item()) if data is not None else None
     axis = owner.attribute("scan_input_axes", [0])[-1]
     scanned = _shape(read[-1]) if owner.is_type("Scan") else None
-    return _iterations(owner.graph) * trips(owner.op_type, limit, scanned, axis)
+    return repetitions(owner.graph) * trips(owner.op_type, limit, scanned, axis)
 
 
 def _fused_values(model: Model, target: Target) -> frozenset[Value]:

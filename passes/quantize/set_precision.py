@@ -33,7 +33,8 @@ class SetPrecision(Pass):
     every Conv), ``BatchNormalization=float16``, ``op:conv1=off``, ``region:layer_norm=a16``,
     ``op~/layer4/.*=weight:int4,activation:uint16`` (a regular expression), ``tensor:logits=off``. What is
     left of ``=`` is an op type, an op, a region or a tensor; where a name may be two of these, ``type:``,
-    ``op:``, ``region:`` or ``tensor:`` tells which. One that fits nothing is an error. Later rules win.
+    ``op:``, ``region:`` or ``tensor:`` tells which. An op without a name is ``op:`` and the name of its first
+    result. One that fits nothing is an error. Later rules win.
 
     The weights of an op are the constants that were trained, bias and statistics included; its activations
     are all other tensors that it reads or makes. A width changes what is quantized already; a format gives a

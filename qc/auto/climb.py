@@ -14,8 +14,11 @@ from qc.passes import NullProgress, Progress
 from qc.runtime import Recorder
 
 from .judging import Judge, Verdict
-from .mixed import IN_FLOAT, WEIGHTS_OF_8_BITS, Step, ranked_rules
+from .mixed_precision import Front, Point, cheapest, find_front, wider_candidates
 from .recipes import Recipe
+
+# Choices of mixed precision that are told apart: that the right one is between two of them saves nothing.
+_POINTS = 64
 
 
 @dataclass(frozen=True)
@@ -114,48 +117,40 @@ class Climb:
         return any(self._try(recipe).verdict.is_accepted for recipe in self._in_time(ladder))
 
     def _widen(self) -> str:
-        """Gives ops more bits until a result is accepted; why it was not, if it was not."""
-        for step in (WEIGHTS_OF_8_BITS, IN_FLOAT):
-            if self._is_late:
-                break
-            assert self._best is not None
-            best, compiled = self._best
-            rules = self._ranked(compiled, step)
-            accepted = self._fewest(best.recipe, step.name, rules)
-            if accepted:
-                return ""
-        if self._is_late:
-            return f"the {self.minutes:g} minutes were over"
+        """Gives groups of quantizers more bits until a result is accepted; why it was not, if it was not."""
         assert self._best is not None
-        names = [op.name for graph in self._best[1].ir.graphs() for op in graph.ops()]
-        return "nothing is left to try" + ("" if all(names) else ", as only ops with names get more bits")
+        best, compiled = self._best
+        if not self._is_late:
+            front = self._front(compiled)
+            # The first of the front is what was refused; of the last, all in float, nothing is left.
+            points = [point for point in front.spread(_POINTS) if point.rules and not point.is_float]
+            first = front.guess(points, best.verdict.drop, best.verdict.limit)
+            if points and cheapest(points, first, lambda point: self._accepts(best.recipe, point)):
+                return ""
+        return f"the {self.minutes:g} minutes were over" if self._is_late else "nothing is left to try"
 
-    def _ranked(self, compiled: Compiled, step: Step) -> list[str]:
-        task = self.progress.start(f"ranking ops: {step.name}", None)
-        assert self.compilation.data is not None
-        rules = ranked_rules(compiled, self.judge.data, step, self.compilation.threads, task.advance)
+    def _front(self, compiled: Compiled) -> Front:
+        task = self.progress.start("measuring candidates", None)
+        judge = self.judge
+        front = find_front(
+            compiled,
+            wider_candidates(compiled.ir, compiled.target),
+            judge.reference,
+            judge.metric,
+            judge.data,
+            labels=judge.labels,
+            threads=self.compilation.threads,
+            on_run=task.advance,
+        )
         task.finish()
-        return rules
+        return front
 
-    def _fewest(self, recipe: Recipe, name: str, rules: Sequence[str]) -> bool:
-        """Tries twice as many rules each time until a result is accepted, then fewer; whether one was."""
-        refused, accepted = 0, None
-        for count in self._in_time(_doubled(len(rules))):
-            if self._try_with(recipe, name, rules[:count]).verdict.is_accepted:
-                accepted = count
-                break
-            refused = count
-        while accepted is not None and accepted - refused > 1 and not self._is_late:
-            middle = (accepted + refused) // 2
-            if self._try_with(recipe, name, rules[:middle]).verdict.is_accepted:
-                accepted = middle
-            else:
-                refused = middle
-        return accepted is not None
-
-    def _try_with(self, recipe: Recipe, name: str, rules: Sequence[str]) -> Trial:
-        title = f"{recipe.name}, {len(rules)} op{'' if len(rules) == 1 else 's'} {name}"
-        return self._try(Recipe(title, recipe.pipeline, (*recipe.rules, *rules)))
+    def _accepts(self, recipe: Recipe, point: Point) -> bool | None:
+        """The verdict on a recipe with the rules of a point; None when there is no more time."""
+        if self._is_late:
+            return None
+        mixed = Recipe(f"{recipe.name}, {point.name}", recipe.pipeline, (*recipe.rules, *point.rules))
+        return self._try(mixed).verdict.is_accepted
 
     def _try(self, recipe: Recipe) -> Trial:
         start = time.monotonic()
@@ -168,7 +163,8 @@ class Climb:
         task.finish()
         trial = Trial(recipe, verdict, made.coverage, time.monotonic() - start)
         self._trials.append(trial)
-        if self._best is None or _rank(trial) > _rank(self._best[0]):
+        # What is tried behind an accepted one is cheaper.
+        if self._best is None or trial.verdict.is_accepted or _loses_less(trial, self._best[0]):
             self._best = trial, made
         self.on_trial(trial)
         return trial
@@ -185,17 +181,6 @@ class Climb:
         return time.monotonic() - self._start > 60 * self.minutes
 
 
-def _doubled(most: int) -> list[int]:
-    """1, 2, 4 and so on, and the most."""
-    found = []
-    count = 1
-    while count < most:
-        found.append(count)
-        count *= 2
-    return [*found, most] if most else []
-
-
-def _rank(trial: Trial) -> tuple[bool, float]:
-    """Accepted ones come first, with the fewest rules; others by how little they lose."""
-    verdict = trial.verdict
-    return verdict.is_accepted, -float(len(trial.recipe.rules)) if verdict.is_accepted else -verdict.drop
+def _loses_less(trial: Trial, other: Trial) -> bool:
+    """Whether a trial is better than one that was refused."""
+    return not other.verdict.is_accepted and trial.verdict.drop < other.verdict.drop

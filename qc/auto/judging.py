@@ -119,9 +119,11 @@ class Judge:
     """Compares models with the float model by one metric on the same samples.
 
     Attributes:
+        reference: the float model.
         data: the samples.
         max_drop: how much may be lost.
         metric: what counts.
+        labels: one for each sample, for the metric.
     """
 
     def __init__(
@@ -146,12 +148,12 @@ class Judge:
             ModelError: the float model does not run.
         """
         self._settings: dict[str, Any] = {"base_dir": base_dir, "threads": threads}
-        self._reference = OpenModel(reference, **self._settings)
-        self.data, self._labels, self.max_drop = data, labels, max_drop
+        self.reference = OpenModel(reference, **self._settings)
+        self.data, self.labels, self.max_drop = data, labels, max_drop
         first = next(iter(data), None)
         if first is None:
             raise DataError("there is no sample to judge by; give data with at least one")
-        self.metric = metric or agreement(self._reference.run(first))
+        self.metric = metric or agreement(self.reference.run(first))
 
     def __call__(self, model: ModelProto, on_sample: Callable[[], None] = lambda: None) -> Verdict:
         """The verdict on a model, after a part of the samples if that is enough to refuse it.
@@ -163,14 +165,14 @@ class Judge:
         """
         candidate = OpenModel(model, **self._settings)
         expected, found = _Grouped(self.metric), _Grouped(self.metric)
-        judged: list[Judged] = [(self._reference, [expected]), (candidate, [found])]
-        feeds, labels, first = iter(self.data), self._labels, (self.samples or 0) // _FIRST_SHARE
+        judged: list[Judged] = [(self.reference, [expected]), (candidate, [found])]
+        feeds, labels, first = iter(self.data), self.labels, (self.samples or 0) // _FIRST_SHARE
         if first >= _LEAST_SAMPLES:
-            judge(self._reference, judged, islice(feeds, first), _part(labels, 0, first), on_sample)
+            judge(self.reference, judged, islice(feeds, first), _part(labels, 0, first), on_sample)
             verdict = self._verdict(expected, found)
             if verdict.is_hopeless:
                 return verdict
-        judge(self._reference, judged, feeds, _part(labels, expected.count, None), on_sample)
+        judge(self.reference, judged, feeds, _part(labels, expected.count, None), on_sample)
         return self._verdict(expected, found)
 
     @property

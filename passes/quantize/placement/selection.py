@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from qc.ir.errors import UsageError, nearest
-from qc.ir.facts.scopes import tensors_by_name
+from qc.ir.facts.scopes import distinct_names, tensors_by_name
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 
@@ -29,7 +29,7 @@ def select(model: Model, rule: Rule) -> Selection:
         UsageError: it selects nothing, with the most similar name, or names of different kinds.
     """
     kinds = [rule.kind] if rule.kind is not None else list(KINDS)
-    names = {kind: _names(model, kind) for kind in kinds}
+    names = {kind: _names(model, kind, rule.kind is not None) for kind in kinds}
     fitting = {kind: _fitting(rule, list(names[kind])) for kind in kinds}
     found = [kind for kind in kinds if fitting[kind]]
     if not found:
@@ -56,8 +56,8 @@ def _fitting(rule: Rule, names: list[str]) -> list[str]:
     return [name for name in names if name and fits(name)]
 
 
-def _names(model: Model, kind: str) -> dict[str, list[Op | Value]]:
-    """All names of a kind, with what has them."""
+def _names(model: Model, kind: str, is_said: bool) -> dict[str, list[Op | Value]]:
+    """All names of a kind, with what has them; ops without a name have one only where the kind is said."""
     found: dict[str, list[Op | Value]] = {}
     if kind == "tensor":
         graphs = set(model.graph.walk())
@@ -69,9 +69,21 @@ def _names(model: Model, kind: str) -> dict[str, list[Op | Value]]:
         for region in model.regions:
             found.setdefault(region.name, []).extend(region.ops)
         return found
+    names = op_names(model) if kind == "op" and is_said else {}
     for op in _ops(model):
-        found.setdefault(op.op_type if kind == "type" else op.name, []).append(op)
+        found.setdefault(op.op_type if kind == "type" else names.get(op, op.name), []).append(op)
     return found
+
+
+def op_names(model: Model) -> dict[Op, str]:
+    """What rules call the ops of a model behind ``op:``; one without a name is called as its first result."""
+    paths = distinct_names(model)
+
+    def name(op: Op) -> str:
+        first = next((value for value in op.graph.op_outputs(op) if value is not None), None)
+        return op.name or (paths.get(first, first.name) if first is not None else "")
+
+    return {op: name(op) for op in _ops(model)}
 
 
 def _ops(model: Model) -> list[Op]:

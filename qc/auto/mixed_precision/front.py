@@ -1,0 +1,207 @@
+"""The front of mixed precision: for every cost the choice of candidates that does least harm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from qc.compiler.compiled import Compiled
+from qc.ir.errors import UsageError
+from qc.runtime import Data, Metric
+from qc.runtime.evaluation.judge import Labels
+from qc.runtime.sessions.runnable import Runnable
+
+from .candidates import FLOAT, Candidate, parse_candidate
+from .costs import Cost, cost_table
+from .groups import Group, find_groups
+from .knapsack import pareto_front
+from .sensitivity import Sensitivity
+
+# Samples on which candidates are compared, where there are so many.
+SAMPLES = 16
+
+
+@dataclass(frozen=True)
+class Point:
+    """One choice of a candidate for each group.
+
+    Attributes:
+        rules: those of ``set-precision`` that give a model as compiled these candidates.
+        harm: what it is expected to do to the metric, compared with other points.
+        bits: of a weight, in the mean.
+        operations: bits of weight times bits of data, in the mean of all multiplications.
+        counts: how many groups have each candidate, by its name.
+    """
+
+    rules: tuple[str, ...]
+    harm: float
+    bits: float
+    operations: float
+    counts: dict[str, int]
+
+    @property
+    def name(self) -> str:
+        """The candidates in words, such as ``12 groups w8a8, 3 float``."""
+        if len(self.counts) == 1:
+            return f"all {next(iter(self.counts))}"
+        return ", ".join(f"{count} {name}" for name, count in self.counts.items())
+
+    @property
+    def is_float(self) -> bool:
+        """Whether nothing is left in integers."""
+        return all(parse_candidate(name).is_float for name in self.counts)
+
+    def cost(self, kind: Cost) -> float:
+        """What it costs."""
+        return self.bits if kind == "size" else self.operations
+
+
+@dataclass(frozen=True)
+class Front:
+    """What there is to choose from.
+
+    Attributes:
+        groups: of quantizers, in the order of the ops.
+        candidates: for each of them.
+        harms: of the candidates by group, in the unit of the metric or as noise.
+        kind: the cost that counts.
+    """
+
+    groups: tuple[Group, ...]
+    candidates: tuple[Candidate, ...]
+    harms: tuple[tuple[float, ...], ...]
+    kind: Cost
+
+    @cached_property
+    def points(self) -> tuple[Point, ...]:
+        """The choices that no other one beats, the cheapest first."""
+        costs = cost_table(self.groups, self.candidates, self.kind)
+        return tuple(self._point(choice.chosen) for choice in pareto_front(costs, self.harms))
+
+    @property
+    def uniform(self) -> tuple[Point, ...]:
+        """For each candidate the choice of it in all groups."""
+        return tuple(self._point([number] * len(self.groups)) for number in range(len(self.candidates)))
+
+    def spread(self, count: int) -> list[Point]:
+        """So many points at most, each dearer than the one before by about the same factor."""
+        points = self.points
+        costs = np.log([max(point.cost(self.kind), 1e-9) for point in points])
+        nearest = (np.abs(costs - cost).argmin() for cost in np.linspace(costs[0], costs[-1], count))
+        return [points[index] for index in sorted(set(map(int, nearest)))]
+
+    def guess(self, points: Sequence[Point], whole: float, limit: float) -> int:
+        """The number of the first point that should lose no more than a limit, or of the last one.
+
+        Args:
+            points: some of those of the front.
+            whole: what the model loses as compiled.
+            limit: how much may be lost.
+        """
+        expected = max((point.harm for point in self.uniform), default=0.0) or 1.0
+        allowed = expected * limit / whole if whole > 0 else expected
+        fitting = (number for number, point in enumerate(points) if point.harm <= allowed)
+        return next(fitting, len(points) - 1)
+
+    def within(self, cost: float) -> Point:
+        """The point of least harm that costs no more.
+
+        Raises:
+            UsageError: none does.
+        """
+        fitting = [point for point in self.points if point.cost(self.kind) <= cost]
+        if not fitting:
+            least = self.points[0].cost(self.kind)
+            raise UsageError(f"nothing costs {cost:g} or less; the cheapest choice costs {least:.3g}")
+        return fitting[-1]
+
+    def _point(self, chosen: Sequence[int]) -> Point:
+        picked = [(group, self.candidates[number]) for group, number in zip(self.groups, chosen, strict=True)]
+        rules = [rule for group, one in picked if one != FLOAT for rule in group.rules(one)]
+        rules += [rule for group, one in picked if one == FLOAT for rule in group.rules(one)]
+        names = [one.name for _, one in picked]
+        return Point(
+            tuple(rules),
+            sum(harms[number] for harms, number in zip(self.harms, chosen, strict=True)),
+            _mean([(one.weight_bits, group.weights) for group, one in picked]),
+            _mean([(one.bit_operations, group.operations) for group, one in picked]),
+            {one.name: names.count(one.name) for one in self.candidates if one.name in names},
+        )
+
+
+def find_front(
+    compiled: Compiled,
+    candidates: Sequence[Candidate],
+    reference: Runnable,
+    metric: Metric,
+    data: Data,
+    *,
+    labels: Labels | None = None,
+    kind: Cost = "operations",
+    samples: int = SAMPLES,
+    threads: int | None = None,
+    on_run: Callable[[], None] = lambda: None,
+) -> Front:
+    """Measures what candidates do in the groups of a compiled model, and solves for every cost.
+
+    Args:
+        compiled: the model in the precision that rules start from; its quantizers have numbers.
+        candidates: see :func:`.candidates.parse_candidates`.
+        reference: the float model.
+        metric: what counts.
+        data: samples to measure on.
+        labels: one for each, for the metric.
+        kind: the cost.
+        samples: how many samples to look at, at most.
+        threads: threads within an op.
+        on_run: called after every run.
+
+    Raises:
+        UsageError: nothing is quantized, or the metric fails.
+        DataError: the data or the labels do not fit.
+    """
+    groups = find_groups(compiled.ir, compiled.target)
+    if not groups:
+        raise UsageError("there is nothing to choose a precision for: no op reads quantized data")
+    count = samples if data.length is None else min(samples, data.length)
+    sensitivity = Sensitivity(compiled, groups, candidates, reference, metric, labels, threads)
+    harms = sensitivity.harm(data, count, on_run)
+    return Front(tuple(groups), tuple(candidates), tuple(map(tuple, harms)), kind)
+
+
+def cheapest(
+    points: Sequence[Point], guess: int, is_accepted: Callable[[Point], bool | None]
+) -> Point | None:
+    """The first point that is accepted, if those behind it are as well, found by looking ever further.
+
+    Args:
+        points: the cheapest first.
+        guess: which one to try first.
+        is_accepted: whether a point is good enough; None to end the search.
+
+    Returns:
+        The cheapest that was accepted; None if none was.
+    """
+    refused, accepted, index, step = -1, len(points), guess, 1
+    while accepted - refused > 1:
+        verdict = is_accepted(points[index])
+        if verdict is None:
+            break
+        refused, accepted = (refused, index) if verdict else (index, accepted)
+        if refused < 0 or accepted == len(points):
+            index = max(0, index - step) if verdict else min(len(points) - 1, index + step)
+            step *= 2
+        else:
+            index = (refused + accepted) // 2
+    return points[accepted] if accepted < len(points) else None
+
+
+def _mean(weighted: Sequence[tuple[int, int]]) -> float:
+    """The mean of numbers with weights; the plain one if all weights are 0."""
+    whole = sum(weight for _, weight in weighted)
+    if not whole:
+        return sum(number for number, _ in weighted) / len(weighted)
+    return sum(number * weight for number, weight in weighted) / whole

@@ -1,0 +1,229 @@
+"""Mixed precision: groups, candidates, the knapsack, and the front of all choices."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.models import parse, random_feeds
+
+import qc
+from qc.auto.judging import Judge, MaxDrop
+from qc.auto.mixed_precision import (
+    Front,
+    Group,
+    cheapest,
+    find_front,
+    find_groups,
+    parse_candidates,
+    supported_candidates,
+    wider_candidates,
+)
+from qc.auto.mixed_precision.knapsack import pareto_front
+from qc.ir.errors import UsageError
+from qc.passes.framework.target import load_target
+from qc.runtime import load_data, model_inputs, parse_metric
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+GROUPS = st.lists(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=3), max_size=5
+)
+
+
+@given(GROUPS)
+def test_the_knapsack_is_that_of_trying_all(groups: list[list[tuple[int, int]]]) -> None:
+    costs = [[cost for cost, _ in group] for group in groups]
+    harms = [[float(harm) for _, harm in group] for group in groups]
+    sums = [
+        (sum(one[0] for one in choice), float(sum(one[1] for one in choice)))
+        for choice in itertools.product(*groups)
+    ]
+    best = {
+        one
+        for one in sums
+        if not any(other != one and other[0] <= one[0] and other[1] <= one[1] for other in sums)
+    }
+    found = pareto_front(costs, harms)
+    assert [(one.cost, one.harm) for one in found] == sorted(best)
+    for one in found:
+        assert one.cost == sum(own[number] for own, number in zip(costs, one.chosen, strict=True))
+
+
+@given(st.lists(st.tuples(st.integers(1, 10**9), st.floats(0, 1)), min_size=1, max_size=40))
+def test_large_costs_give_a_front_that_falls_from_the_cheapest_to_the_harmless(choices) -> None:
+    found = pareto_front([[0, cost] for cost, _ in choices], [[harm, 0.0] for _, harm in choices])
+    assert found[0].cost <= 2 * min((cost for cost, _ in choices), default=0) * len(choices)
+    assert found[-1].harm == 0
+    for one, after in itertools.pairwise(found):
+        assert one.cost < after.cost and one.harm > after.harm
+
+
+def test_targets_have_candidates() -> None:
+    def names(target: str) -> list[str]:
+        return [one.name for one in supported_candidates(load_target(target))]
+
+    assert names("ort-cpu") == ["w4a8", "w8a8", "float"]
+    assert names("npu") == ["w4a8", "w4a16", "w8a8", "w8a16", "float16", "float"]
+    assert names("qnn-htp") == ["w4a8", "w4a16", "w8a8", "w8a16", "float"]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("w8a16", "target 'ort-cpu' does not run w8a16; it runs w4a8, w8a8, float"),
+        (
+            "w8a8,int8",
+            "a candidate is w and a with 2 to 16 bits, such as w4a8, or float16, or float, not 'int8'",
+        ),
+        ("w1a8", "2 to 16 bits"),
+        ("", "not ''"),
+    ],
+)
+def test_what_is_no_candidate(text: str, sentence: str) -> None:
+    with pytest.raises(UsageError) as error:
+        parse_candidates(text, load_target("ort-cpu"))
+    assert sentence in str(error.value)
+
+
+def compiled(text: str, pipeline: str = "w8a8", **more) -> qc.Compiled:
+    model = parse(text)
+    return qc.compile(model, pipeline, data=random_feeds(model, 2), threads=1, **more)
+
+
+RESIDUAL = """g (float[1, 4, 8, 8] x) => (float[1, 4, 8, 8] y)
+    <float[4, 4, 3, 3] v, float[4, 4, 3, 3] w, float[4, 4, 3, 3] u> {
+        a = Conv <pads = [1, 1, 1, 1]> (x, v)
+        b = Conv <pads = [1, 1, 1, 1]> (a, w)
+        c = Add (a, b)
+        y = Conv <pads = [1, 1, 1, 1]> (c, u)
+    }"""
+
+
+def members(groups: list[Group]) -> list[tuple[tuple[str, ...], list[str]]]:
+    return [(group.ops, [one.tensor for one in group.quantizers]) for group in groups]
+
+
+def test_what_reads_one_tensor_is_one_group_and_results_belong_to_readers() -> None:
+    made = compiled(RESIDUAL)
+    assert members(find_groups(made.ir, made.target)) == [
+        (("a",), ["x", "v"]),
+        (("b", "c"), ["a", "w", "b"]),
+        (("y",), ["c", "u", "y"]),
+    ]
+
+
+def test_a_group_knows_its_weights_and_multiplications() -> None:
+    made = compiled(RESIDUAL)
+    first, second, _ = find_groups(made.ir, made.target)
+    assert (first.weights, first.operations) == (144, 144 * 64)
+    assert (second.weights, second.operations) == (144, 144 * 64 + 4 * 64)
+
+
+@pytest.mark.parametrize("candidate", ["w4a16", "float16", "float"])
+def test_rules_change_a_group_and_nothing_else_even_without_names(candidate: str) -> None:
+    made = compiled(RESIDUAL, target="npu")
+    (candidate,) = parse_candidates(candidate, made.target)
+    group = find_groups(made.ir, made.target)[1]
+    changed = compiled(RESIDUAL, target="npu", precision=group.rules(candidate))
+    specs = {
+        site.value.name: str(changed.ir.quant.get(site).spec.format)
+        for site in changed.ir.quant.sites()
+        if site.op is None or site.value.const is not None
+    }
+    others = {"x": "uint8", "v": "int8", "u": "int8", "y": "uint8"}
+    assert others.items() <= specs.items()
+    if candidate.name == "w4a16":
+        assert {name: specs[name] for name in "awb"} == {"a": "uint16", "w": "int4", "b": "uint16"}
+    else:
+        assert specs.get("w") == ("float16" if candidate.name == "float16" else None)
+
+
+def digits(pipeline: str = "w8a8") -> tuple[qc.Compilation, Judge]:
+    compilation = qc.Compilation(
+        FIXTURES / "digits_cnn.onnx", pipeline, data=FIXTURES / "digits_calibration.npz", threads=1
+    )
+    with np.load(FIXTURES / "digits_test.npz") as test:
+        feeds = [{"image": image[np.newaxis]} for image in test["image"][:64]]
+    data = load_data(feeds, model_inputs(compilation.proto()))
+    return compilation, Judge(compilation.model, data, MaxDrop.parse("1%"), parse_metric("cosine"), threads=1)
+
+
+def digits_front(candidates: str, pipeline: str = "w8a8") -> tuple[qc.Compilation, Judge, Front]:
+    compilation, judge = digits(pipeline)
+    made = compilation.compile()
+    known = parse_candidates(candidates, made.target)
+    given = judge.reference, judge.metric, judge.data
+    return compilation, judge, find_front(made, known, *given, kind="size", threads=1)
+
+
+def test_the_front_is_monotone_and_what_it_says_comes_true() -> None:
+    compilation, judge, front = digits_front("w4a8,w8a8,float")
+    for one, after in itertools.pairwise(front.points):
+        assert one.harm > after.harm
+    points = front.spread(5)
+    assert points[0].counts == {"w4a8": len(front.groups)} and points[-1].counts == {
+        "float": len(front.groups)
+    }
+
+    def drop(rules: tuple[str, ...]) -> float:
+        return judge(replace(compilation, precision=rules, allow_unquantized=True).compile().model).drop
+
+    drops = [drop(point.rules) for point in points]
+    assert drops == sorted(drops, reverse=True)
+    uniform = {next(iter(point.counts)): point for point in front.uniform}
+    same_size = front.within(uniform["w8a8"].bits)
+    assert same_size.harm <= uniform["w8a8"].harm
+    assert drop(same_size.rules) <= 1.1 * drop(uniform["w8a8"].rules)
+
+
+def test_the_same_model_and_data_give_the_same_front() -> None:
+    first, second = (digits_front("w8a8,float")[2] for _ in range(2))
+    assert first == second and first.points == second.points
+
+
+def test_codes_that_were_chosen_count_as_much_as_they_help() -> None:
+    _, judge, front = digits_front("w4a8,float", "w4a8")
+    expected = judge(digits("w4a8")[0].compile().model).drop
+    assert front.points[0].harm == pytest.approx(expected, rel=1)
+    nearest = digits_front("w4a8,float")[2]
+    assert front.points[0].harm < nearest.points[0].harm / 2
+
+
+def test_nothing_costs_less_than_the_cheapest() -> None:
+    front = digits_front("w8a8,float")[2]
+    assert front.within(8).bits == 8
+    with pytest.raises(UsageError, match="the cheapest choice costs 8"):
+        front.within(7.9)
+
+
+def test_without_groups_there_is_nothing_to_choose() -> None:
+    made = compiled("g (float[4] x) => (float[4] y) { y = Relu(x) }", allow_unquantized=True)
+    _, judge = digits()
+    with pytest.raises(UsageError, match="no op reads quantized data"):
+        find_front(made, wider_candidates(made.ir, made.target), judge.reference, judge.metric, judge.data)
+
+
+@given(st.integers(1, 40), st.data())
+def test_the_cheapest_accepted_is_found_from_any_guess(count: int, data: st.DataObject) -> None:
+    first = data.draw(st.integers(0, count))
+    guess = data.draw(st.integers(0, count - 1))
+    tried: list[int] = []
+
+    def is_accepted(point: int) -> bool:
+        tried.append(point)
+        return point >= first
+
+    found = cheapest(range(count), guess, is_accepted)  # type: ignore[arg-type]
+    assert found == (first if first < count else None)
+    assert len(tried) == len(set(tried)) <= 13
+
+
+def test_a_search_ends_when_there_is_no_more_time() -> None:
+    verdicts = iter([True, None])
+    assert cheapest(range(9), 5, lambda point: next(verdicts)) == 5  # type: ignore[arg-type]
