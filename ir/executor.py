@@ -312,7 +312,7 @@ class Executor(Protocol):
 
     def gram(
         self, feeds: Sequence[Sequence[np.ndarray]], features: Observation, rows: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+    ) -> tuple[np.ndarray, np.ndarray, int]:
         """The means of features, and of the products of each two, in arrays that are at hand.
 
         They depend neither on the number of threads nor on the processor.
@@ -325,7 +325,7 @@ class Executor(Protocol):
 
         Returns:
             Float64, shapes ``(groups, arrays * features)`` and ``(groups, arrays * features, arrays *
-            features)``; an axis without patches is one group.
+            features)``; an axis without patches is one group. Then at how many positions was looked.
 
         Raises:
             UsageError: an array has no such features.

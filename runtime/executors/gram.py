@@ -21,8 +21,8 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 def gram_of(
     feeds: Sequence[Sequence[np.ndarray]], features: Observation, rows: int, threads: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Means of features and of their products; see :meth:`qc.ir.executor.Executor.gram`."""
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Means of features and of their products, and of how many; see :meth:`qc.ir.executor.Executor.gram`."""
     for number, arrays in enumerate(feeds):
         if bad := sum(observe(array).nonfinite for array in arrays):
             raise DataError(f"{bad} values are NaN or infinite on feed {number}")
@@ -45,7 +45,7 @@ def gram_of(
     matrices = np.empty((*sums.shape, sums.shape[1]))
     upper, left = np.triu_indices(sums.shape[1])
     matrices[:, upper, left] = matrices[:, left, upper] = triangles / total
-    return sums / total, matrices
+    return sums / total, matrices, total
 
 
 def _pieces(counts: Sequence[int], rows: int) -> Iterator[tuple[int, np.ndarray]]:

@@ -67,7 +67,7 @@ def check(made: onnx.ModelProto, x: np.ndarray, seen: np.ndarray, bias: np.ndarr
     channels = np.moveaxis(expected, layer.output_axis, 1)
     np.testing.assert_allclose(result.ravel(), channels.ravel(), rtol=1e-4, atol=1e-4)
     rows = np.moveaxis(seen, 0, -1).reshape(*seen.shape[1:3], -1).astype(np.float64)
-    mean, gram = EXECUTOR.gram([(x,)], layer.features, EVERYTHING)
+    mean, gram, _ = EXECUTOR.gram([(x,)], layer.features, EVERYTHING)
     np.testing.assert_allclose(mean, rows.mean(-1), rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(gram, rows @ rows.swapaxes(1, 2) / rows.shape[-1], rtol=1e-6, atol=1e-6)
 
@@ -159,7 +159,7 @@ def check_moments(op_type: str, **attributes: object) -> None:
     made = model_of(op_type, x.astype("f"), weight.astype("f"), None, group=2, **attributes)
     expected = np.moveaxis(run_model(made, {"x": x.astype("f")})["y"].astype(np.float64), 1, 0)
     (layer,) = layers_of(lift(made))
-    mean, gram = EXECUTOR.gram([(x.astype("f"),)], layer.features, EVERYTHING)
+    mean, gram, _ = EXECUTOR.gram([(x.astype("f"),)], layer.features, EVERYTHING)
     matrix = layer.matrix.astype(np.float64)
     squares = np.einsum("goi,gij,goj->go", matrix, gram, matrix)
     axes = (1, 2, 3)

@@ -217,6 +217,19 @@ def test_later_layers_make_up_for_earlier_ones() -> None:
     assert together < alone < plain
 
 
+def test_few_rows_of_data_do_not_mislead() -> None:
+    """What fewer rows than features have in common is chance where features do not depend on each other."""
+    source = parse("g (float[N, 128] x) => (float[N, 64] y) <float[128, 64] w> { y = MatMul(x, w) }")
+    rng = np.random.default_rng(3)
+    few, unseen = ([{"x": rng.normal(size=(rows, 128)).astype(np.float32)}] for rows in (96, 4096))
+    passes = "insert-quantizers{activation=float weight=int4},annotate-per-channel,calibrate{weights=mse}"
+    nearest, chosen = (
+        error_of(source, compiled(source, few, passes + rounding)[1], unseen)
+        for rounding in ("", ",round-weights{scales=false}")
+    )
+    assert chosen < 1.2 * nearest
+
+
 def test_the_chosen_codes_are_written() -> None:
     source = parse(DEEP)
     feeds = dependent_feeds(source, 4)

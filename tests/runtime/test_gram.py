@@ -24,9 +24,10 @@ def test_arrays_lie_side_by_side_in_each_group() -> None:
     """Depthwise: each group has a channel of the first array, and that of the second one."""
     feeds = [(arrays(2, 3, 4, 5, seed=seed), arrays(2, 3, 4, 5, seed=seed + 9)) for seed in range(3)]
     patches = Observation("gram", patches=Patches((1, 1), group=3))
-    mean, gram = OrtExecutor(threads=2).gram(feeds, patches, EVERYTHING)
+    mean, gram, count = OrtExecutor(threads=2).gram(feeds, patches, EVERYTHING)
     both = np.stack([np.concatenate(pair) for pair in zip(*feeds, strict=True)]).astype(np.float64)
     rows = both.transpose(2, 0, 1, 3, 4).reshape(3, 2, -1)
+    assert count == rows.shape[2]
     np.testing.assert_allclose(mean, rows.mean(2), rtol=1e-12)
     np.testing.assert_allclose(gram, rows @ rows.swapaxes(1, 2) / rows.shape[2], rtol=1e-12)
 
@@ -34,7 +35,7 @@ def test_arrays_lie_side_by_side_in_each_group() -> None:
 @pytest.mark.parametrize("shape", [(3, 7), (2, 40, 9), (5000, 20)])
 def test_features_along_an_axis(shape: tuple[int, ...]) -> None:
     x = arrays(*shape)
-    mean, gram = OrtExecutor().gram([(x,), (2 * x,)], CHANNELS, EVERYTHING)
+    mean, gram, _ = OrtExecutor().gram([(x,), (2 * x,)], CHANNELS, EVERYTHING)
     rows = np.moveaxis(x, 1, 0).reshape(shape[1], -1).astype(np.float64)
     np.testing.assert_allclose(mean[0], 1.5 * rows.mean(1), rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(gram[0], 2.5 * rows @ rows.T / rows.shape[1], rtol=1e-9, atol=1e-12)
@@ -52,8 +53,8 @@ def test_a_part_of_the_positions_is_spread_over_columns_and_feeds(width: int, ro
         where = [np.full(width, feed == index) for index in range(6)]
         one = np.stack([*said, *where]).astype(np.float32)
         feeds.append((np.broadcast_to(one[np.newaxis, :, np.newaxis], (1, len(one), 4000 // width, width)),))
-    mean, _ = OrtExecutor(threads=1).gram(feeds, CHANNELS, rows)
-    whole, _ = OrtExecutor(threads=1).gram(feeds, CHANNELS, EVERYTHING)
+    mean, *_ = OrtExecutor(threads=1).gram(feeds, CHANNELS, rows)
+    whole, *_ = OrtExecutor(threads=1).gram(feeds, CHANNELS, EVERYTHING)
     np.testing.assert_allclose(mean, whole, atol=0.02)
 
 
@@ -68,7 +69,7 @@ def test_they_depend_neither_on_threads_nor_on_the_instruction_set() -> None:
             found += [OrtExecutor(threads=threads).gram(feeds, patches, 7000) for threads in (1, 3)]
     finally:
         kernels.use_instruction_set(before)
-    for mean, gram in found[1:]:
+    for mean, gram, _ in found[1:]:
         assert mean.tobytes() == found[0][0].tobytes()
         assert gram.tobytes() == found[0][1].tobytes()
 

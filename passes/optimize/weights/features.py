@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from onnx import ModelProto
@@ -38,11 +39,13 @@ class Features:
     Attributes:
         mean: float64, shape ``(groups, 2 * features)``.
         gram: the means of products of each two; float64, shape ``(groups, 2 * features, 2 * features)``.
+        rows: how many there are of each.
         parts: those of each layer, if several read one weight: this is their average then.
     """
 
     mean: np.ndarray
     gram: np.ndarray
+    rows: int
     parts: tuple[Features, ...] = ()
 
     @classmethod
@@ -51,7 +54,7 @@ class Features:
         if len(parts) == 1:
             return parts[0]
         mean, gram = (np.mean([getattr(part, name) for part in parts], axis=0) for name in ("mean", "gram"))
-        return cls(mean, gram, tuple(parts))
+        return cls(mean, gram, sum(part.rows for part in parts), tuple(parts))
 
     @property
     def centred(self) -> Features:
@@ -63,7 +66,7 @@ class Features:
         # both models varied together by a little.
         same = np.tile(np.eye(self.mean.shape[1] // 2), (2, 2))
         rounding = _ROUNDING * np.einsum("gii->g", self.gram)[:, np.newaxis, np.newaxis] * same
-        return Features(np.zeros_like(self.mean), self.gram - products + rounding)
+        return replace(self, mean=np.zeros_like(self.mean), gram=self.gram - products + rounding)
 
 
 class SideBySide:
@@ -175,7 +178,10 @@ def _of_statistics(statistics: Statistics, layer: Layer) -> Features | None:
     groups, _, features = layer.matrix.shape
     mean = statistics.mean().reshape(groups, features)
     gram = statistics.second_moment().reshape(groups, features, features)
-    return Features(np.tile(mean, (1, 2)), np.tile(gram, (1, 2, 2)))
+    patches = layer.features.patches
+    channels = groups * features // math.prod(patches.kernel if patches else ())
+    rows = max(statistics.count // channels, 1)
+    return Features(np.tile(mean, (1, 2)), np.tile(gram, (1, 2, 2)), rows)
 
 
 def _rounded(layer: Layer) -> np.ndarray:

@@ -17,6 +17,10 @@ from .features import Features
 # What is added to the diagonal of a Gram matrix, as a share of its mean: what the data do not tell apart
 # should not be changed much.
 _DAMPING = 0.01
+# What is added to each number on the diagonal, as a share of it, if there are as many rows of data as
+# features. So much of what few rows have in common is chance (O. Ledoit and M. Wolf, A Well-Conditioned
+# Estimator for Large-Dimensional Covariance Matrices, 2004).
+_CHANCE = 1.0
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class Problem:
         weight = layer.matrix.astype(np.float64)
         size = weight.shape[-1]
         gram, cross = features.gram[:, size:, size:], features.gram[:, size:, :size]
-        damped = _damped(gram)
+        damped = _damped(gram, features.rows)
         change = np.linalg.solve(damped, (cross - gram) @ np.swapaxes(weight, 1, 2))
         return cls(
             weight + mismatch * np.swapaxes(change, 1, 2),
@@ -179,7 +183,9 @@ def _spread(encoding: Encoding, shared: np.ndarray) -> tuple[np.ndarray, np.ndar
     return scale, encoding.zero_point.ravel()[shared] - np.float64(encoding.spec.shift)
 
 
-def _damped(gram: np.ndarray) -> np.ndarray:
-    mean = np.einsum("gii->g", gram) / gram.shape[-1]
-    added = np.where(mean > 0, _DAMPING * mean, 1.0)
-    return gram + added[:, np.newaxis, np.newaxis] * np.eye(gram.shape[-1])
+def _damped(gram: np.ndarray, rows: int) -> np.ndarray:
+    size = gram.shape[-1]
+    diagonal = np.einsum("gii->gi", gram)
+    mean = diagonal.mean(axis=1, keepdims=True)
+    added = np.where(mean > 0, _DAMPING * mean + _CHANCE * size / rows * diagonal, 1.0)
+    return gram + added[:, np.newaxis] * np.eye(size)
