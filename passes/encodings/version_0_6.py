@@ -94,26 +94,28 @@ def write_tensor(record: TensorRecord, by_channel: bool = False) -> list[dict[st
     """
     if not record.is_integer:
         if record.has_scale:
-            raise _cannot(record, "8-bit floats")
+            raise _cannot(record, "8-bit floats", "2.0.0")
         return [{"bitwidth": record.format.bits, "dtype": "float"}]
     if record.granularity == "two-level" and by_channel:
         raise UsageError(f"'{record.name}': files by layer have no two-level blocks (LPBQ); write tensors")
     if record.granularity == "two-level":
-        raise _cannot(record, "two-level blocks (LPBQ)")
+        raise _cannot(record, "two-level blocks (LPBQ)", "1.0.0 or 2.0.0")
     if record.granularity == "block" and record.scale.ndim == 1 and record.as_stored == by_channel:
         raise UsageError(
             f"'{record.name}' has scales of blocks whose order in version 0.6.1 depends on the shape of the "
             "tensor; give the model"
         )
     assert isinstance(record.format, IntFormat)
+    # AIMET has scales of activations in float64: 255 times the float32 nearest to 1 / 255 is to be 1.
+    end = np.float32 if not record.is_parameter and _is_float32(record.scale) else np.float64
     numbers = (record.scale, record.offset, record.minimum, record.maximum)
     return [
         {
             "bitwidth": record.format.bits,
             "dtype": "int",
             "is_symmetric": str(bool(record.symmetric)),
-            "min": float(low),
-            "max": float(high),
+            "min": float(end(low)),
+            "max": float(end(high)),
             "scale": float(scale),
             "offset": float(offset),
         }
@@ -123,5 +125,9 @@ def write_tensor(record: TensorRecord, by_channel: bool = False) -> list[dict[st
     ]
 
 
-def _cannot(record: TensorRecord, what: str) -> UsageError:
-    return UsageError(f"'{record.name}': version 0.6.1 has no {what}; use 1.0.0 or 2.0.0")
+def _is_float32(array: np.ndarray) -> bool:
+    return np.array_equal(array, array.astype(np.float32))
+
+
+def _cannot(record: TensorRecord, what: str, others: str) -> UsageError:
+    return UsageError(f"'{record.name}': version 0.6.1 has no {what}; use {others}")

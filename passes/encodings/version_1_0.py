@@ -116,7 +116,8 @@ def _entry(record: TensorRecord) -> dict[str, Any]:
     if np.any(shift):
         entry["zero_point_shift"] = [float(number) for number in _listed(record, shift)]
     entry["scale"] = [float(number) for number in _listed(record, record.scale)]
-    entry["offset"] = [float(number) for number in _listed(record, np.floor(offset))]
+    number = int if record.granularity == "two-level" else float  # as AIMET writes them
+    entry["offset"] = [number(value) for value in _listed(record, np.floor(offset))]
     return entry
 
 

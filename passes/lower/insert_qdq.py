@@ -19,6 +19,7 @@ from qc.ir.onnx.lower import lower
 from qc.ir.quant.arithmetic import codes_of, dequantize, quantize, rounded
 from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.spec import Encoding, Quantizer, TwoLevelBlock
+from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
 from qc.ir.tensor_ref import TensorRef
 
@@ -43,6 +44,7 @@ from .qdq.onnx_grids import (
 )
 from .qdq.round_captures import round_captures
 from .qdq.stored_products import StoredProducts, only_stored_in, stored_matrices
+from .rounding.activation_codes import code_activations
 from .rounding.rewire import numbers, rewire
 
 _WIDEST_QUANTIZED = 16  # bits; QuantizeLinear makes no 32-bit integers, which only DequantizeLinear takes
@@ -102,6 +104,9 @@ class InsertQdq(Pass):
         "how products of float data by stored weights are written: standard, or in ONNX Runtime's own ops, "
         "which round data to 8 bits as it comes (fast) or do not (exact); default: the target's",
     )
+    activations: Literal["placed", "unsigned", "signed", "symmetric"] = option(
+        "placed", "codes of activations: as they were placed, or all of one kind, or signed where symmetric"
+    )
     pad_channels: bool = option(True, "give a convolution as many input channels as the target wants")
     shift_weights: bool = option(True, "give weights zero points of -1 where the target wants it")
     fit_recurrent: bool = option(True, "write recurrent ops as the target has quick kernels for them")
@@ -118,6 +123,8 @@ class InsertQdq(Pass):
             model = in_opset(model, opset_needed_by(model, extension, in_bytes, written))
         rewriter = Rewriter(model)
         with rewriter.trial():
+            if self.activations != "placed":
+                code_activations(model, self.activations)
             StoredProducts(model, rewriter, products).write(stored_matrices(model, products))
             widened = of_short_codes(model) if in_bytes else frozenset()
             if widened:
@@ -266,7 +273,10 @@ class _Emitter:
         limited = rounded(array, quantizer) if is_rounded else np.clip(array, *ends)
         if np.array_equal(limited, array):
             return value
-        return self._rewriter.add_constant(value.graph, limited, f"{value.name}_limited")
+        if self._model.quant.sites_on(value) != [Site(value)]:  # others read it as it is
+            return self._rewriter.add_constant(value.graph, limited, f"{value.name}_limited")
+        self._rewriter.set_constant(value, limited)
+        return value
 
     def _scale_and_zero_point(
         self, value: Value, quantizer: Quantizer, encoding: Encoding

@@ -15,10 +15,12 @@ from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.spec import Quantizer
 from qc.ir.rewriter import Rewriter
 
-from ..encodings import Document, TensorRecord, by_layer, check_axes, converted, dump_encodings
+from ..encodings import Document, TensorRecord, by_layer, check_axes, dump_encodings
 from ..encodings.from_model import records_of
 from ..framework.base import Pass, Stage, option
 from ..framework.context import Artifact, PassContext
+from .rounding.activation_codes import ActivationCodes, code_activations
+from .rounding.moved import place_moved
 
 
 @dataclass(frozen=True)
@@ -26,10 +28,11 @@ class ToEncodings(Pass):
     """Makes an encodings file in one of AIMET's formats, to go with the float model.
 
     A file has one entry for each tensor: of a tensor whose readers hold different grids the first is written.
-    0.6.1 and 1.0.0 have no 8-bit floats, 2.0.0 and 2.1.0 no 16-bit floats: such tensors are left out. Both
-    kinds of omission leave a note. Biases are part of 2.0.0 and 2.1.0 only; readers of the others derive them
-    from the scales of input and weight. A file by layers, written as ``_torch.encodings``, leaves
-    out tensors inside of layers, with a note.
+    2.0.0 and 2.1.0 have no 16-bit floats: such tensors are left out. Both kinds of omission leave a note.
+    0.6.1 and 1.0.0 have no 8-bit floats, which is an error. Two kinds of tensors are part of 2.0.0 and 2.1.0
+    only: biases, which readers of the others derive from the scales of input and weight, and what only holds
+    numbers of other tensors, such as the result of a Reshape, which has their grid. A file by layers, written
+    as ``_torch.encodings``, leaves out tensors inside of layers, with a note.
 
     A file has no codes. If an algorithm chose some, the float model with the weights that they stand for is
     made as well, ``.rounded.onnx``: it is what the file goes with.
@@ -43,14 +46,24 @@ class ToEncodings(Pass):
         "tensors", "list tensors, or the layers that the exporter named ops after (0.6.1 and 1.0.0)"
     )
 
+    activations: ActivationCodes = option(
+        "unsigned", "codes of activations in 2.0.0 and 2.1.0: the others say only what is symmetric"
+    )
+
     def run(self, model: Model, context: PassContext) -> None:
+        with model.transaction.trial():
+            if self.version.startswith("2"):
+                place_moved(model)
+                code_activations(model, self.activations)
+            self._write(model, context)
+
+    def _write(self, model: Model, context: PassContext) -> None:
         has_biases = self.version.startswith("2")
         records = records_of(model, context.notes.append, has_biases)
         kept = [record for record in records if self._can_say(record, context.notes.append)]
-        document = Document("1.0.0", kept, "the model", _arguments(records, model.quant.scheme))
+        document = Document(self.version, kept, "the model", _arguments(records, model.quant.scheme))
         if not has_biases:
             check_axes(document, model)
-        document = converted(document, self.version)
         if self.layout == "layers":
             document, unnamed = by_layer(document, model)
             context.notes += [f"'{name}' lies inside a layer; left out" for name in unnamed]
@@ -61,8 +74,7 @@ class ToEncodings(Pass):
             context.add_artifact("rounded", Artifact("onnx", _rounded(model, chosen), ".rounded.onnx"))
 
     def _can_say(self, record: TensorRecord, note: Callable[[str], object]) -> bool:
-        lacks = record.has_scale == (not self.version.startswith("2"))
-        if record.is_integer or not lacks:
+        if record.has_scale or not self.version.startswith("2"):
             return True
         note(f"'{record.name}' is {record.format}, which encodings files {self.version} lack; left out")
         return False

@@ -329,8 +329,8 @@ def test_names_that_are_not_provided(sim: QuantizationSimModel) -> None:
     with pytest.raises(AttributeError, match=r"QuantizationSimModel.remove_quantizers is not part of"):
         sim.remove_quantizers  # noqa: B018
     assert not hasattr(sim, "remove_quantizers")
-    with pytest.raises(qc.UsageError, match="force_activation_as='signed'"):
-        sim.to_onnx_qdq(force_activation_as="signed")
+    with pytest.raises(qc.UsageError, match="force_activation_as is 'float'"):
+        sim.to_onnx_qdq(force_activation_as="float")
 
 
 def test_activations_are_observed_before_blocks_have_two_levels() -> None:

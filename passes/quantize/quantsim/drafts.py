@@ -63,8 +63,9 @@ class Draft:
         """The specification."""
         if isinstance(self.format, IntFormat):
             return self.integer_spec
-        granularity = self.granularity if has_limits(self.format) else PerTensor()
-        return QuantSpec(self.format, granularity=granularity)
+        if not has_limits(self.format):
+            return QuantSpec(self.format)
+        return QuantSpec(self.format, granularity=self.granularity, fixed_range=self.integer_spec.fixed_range)
 
     @property
     def integer_spec(self) -> QuantSpec:

@@ -62,7 +62,7 @@ def _fit_norm(configuration: Configuration, node: Node) -> None:
         if node.is_type(*_SCALED_BY_OUTPUT):
             is_on = result is not None and result.enabled
             draft.symmetric = is_on and result is not None and result.symmetric
-            if is_on and result is not None and result.is_integer:
+            if is_on and result is not None:
                 bits = result.bits
             draft.set_bits(bits)
         else:

@@ -1,4 +1,4 @@
-"""Biases as 32-bit integers, whose scale is that of the input times that of the weight."""
+"""Biases as 32-bit integers: on the grid of sums where there is one, else on their own."""
 
 from __future__ import annotations
 
@@ -15,16 +15,21 @@ from qc.passes.quantize.quantsim.nodes import Node
 from .qc_quantize_op import QcQuantizeOp
 from .quantized_model import QuantizedModel
 
+_SUMMING = ("Conv", "ConvTranspose", "Gemm")
+_OTHERS = ("BatchNormalization", "GroupNormalization", "InstanceNormalization", "LayerNormalization")
+_RECURRENT = ("GRU", "LSTM", "RNN")
 _LARGEST_CODE = 2**31 - 2**15
-_REASON = "a bias, on the grid of its input times its weight"
+_LEAST_SCALE = 0.01 / (2**32 - 1)
+_REASON = "a bias in 32 bits"
 
 
 @contextmanager
 def integer_biases(simulation: QuantizedModel) -> Iterator[None]:
     """Gives biases their grids for as long as it lasts.
 
-    A bias stays float if its input or weight has no integer grid, if it would not fit into 32 bits, or if
-    two ops read it.
+    That of sums of products has the scale of the input times that of the weight; that of a normalization or
+    of a recurrent op is as fine as 32 bits allow. A bias stays float if its input or weight has no integer
+    grid. One of sums also does if it would not fit into 32 bits, or if two ops read it.
     """
     table = simulation._ir.quant
     with simulation._ir.transaction.trial():
@@ -37,38 +42,47 @@ def _found(simulation: QuantizedModel) -> Iterator[tuple[Site, Encoding]]:
     placement = simulation._placement
     for node in placement.nodes.nodes:
         names = {parameter.slot: parameter.value.name for parameter in placement.nodes.parameters(node)}
-        if not node.is_type("Conv", "ConvTranspose", "Gemm") or not {"weight", "bias"} <= set(names):
+        has_both = {"weight", "bias"} <= set(names)
+        if not has_both or not node.is_type(*_SUMMING, *_OTHERS, *_RECURRENT):
             continue
         site, weight = placement.sites[names["bias"]], placement.ops[names["weight"]]
-        encoding = _encoding(simulation, node, weight, site)
+        data = node.input(0)
+        source = placement.effective(data.name) if data is not None else None
+        if placement.ops[names["bias"]].enabled or source is None or not _are_integers(source, weight):
+            continue
+        encoding = (
+            _of_sums(node, site, source, weight) if node.is_type(*_SUMMING) else _of_its_own(site, weight)
+        )
         if encoding is not None:
             yield site, encoding
 
 
-def _encoding(simulation: QuantizedModel, node: Node, weight: QcQuantizeOp, site: Site) -> Encoding | None:
-    data = node.input(0)
-    source = simulation._placement.effective(data.name) if data is not None else None
-    const = site.value.const
-    own = simulation._placement.ops[site.value.name]
-    if source is None or const is None or own.enabled or len(site.value.graph.uses(site.value)) != 1:
-        return None
-    scale = _scale_of_sums(source, weight)
-    if scale is None or scale.shape not in ((), const.shape):
-        return None
-    if np.any(np.abs(const.numpy()) / scale > _LARGEST_CODE):
-        return None
-    granularity = PerChannel(0) if scale.ndim else PerTensor()
-    spec = QuantSpec(IntFormat(32, signed=True), symmetric=True, granularity=granularity)
-    return Encoding(spec, scale, np.zeros(scale.shape))
+def _are_integers(*ops: QcQuantizeOp) -> bool:
+    return all(op.enabled and op.encoding is not None and isinstance(op.spec.format, IntFormat) for op in ops)
 
 
-def _scale_of_sums(source: QcQuantizeOp, weight: QcQuantizeOp) -> np.ndarray | None:
+def _of_sums(node: Node, site: Site, source: QcQuantizeOp, weight: QcQuantizeOp) -> Encoding | None:
     """Scale of the input times that of the weight: of blocks the largest in each channel, or that of it."""
-    if not (weight.enabled and source.encoding is not None and weight.encoding is not None):
-        return None
-    if not (isinstance(source.spec.format, IntFormat) and isinstance(weight.spec.format, IntFormat)):
-        return None
+    const = site.value.const
+    assert const is not None and source.encoding is not None and weight.encoding is not None
     scale = weight.encoding.scale
     if isinstance(weight.spec.granularity, PerBlock):
         scale = weight.encoding.channel_scale(weight.axes.channel)
-    return np.asarray(source.encoding.scale * scale)
+    scale = np.asarray(source.encoding.scale * scale)
+    if scale.shape not in ((), const.shape) or len(site.value.graph.uses(site.value)) != 1:
+        return None
+    return None if np.any(np.abs(const.numpy()) / scale > _LARGEST_CODE) else _encoding(scale)
+
+
+def _of_its_own(site: Site, weight: QcQuantizeOp) -> Encoding:
+    """What makes each number, or with one scale the largest, nearly 2^31 steps."""
+    assert site.value.const is not None
+    scale = np.maximum(np.abs(site.value.const.numpy().astype(np.float64)) / 2**31, _LEAST_SCALE)
+    is_one = isinstance(weight.spec.granularity, PerTensor) or scale.ndim != 1
+    return _encoding(scale.max() if is_one else scale)
+
+
+def _encoding(scale: np.ndarray) -> Encoding:
+    granularity = PerChannel(0) if np.ndim(scale) else PerTensor()
+    spec = QuantSpec(IntFormat(32, signed=True), symmetric=True, granularity=granularity)
+    return Encoding(spec, scale, np.zeros(np.shape(scale)))

@@ -19,9 +19,3 @@ def refuse_runtime(providers: Providers | None, libraries: object, options: obje
         refuse("'user_onnx_libs'", "replace custom ops by functions of the model")
     if options:
         refuse("'session_options_kwargs'", "open the model of QuantizationSimModel.model yourself")
-
-
-def refuse_codes(force_activation_as: str | None) -> None:
-    """Raises NotProvidedError for activations with other than unsigned codes."""
-    if force_activation_as != "unsigned":
-        refuse(f"'force_activation_as={force_activation_as!r}'", "activations have unsigned codes")

@@ -18,13 +18,13 @@ from qc.ir.errors import UsageError, nearest
 from qc.ir.facts.scopes import tensors_by_name
 from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.spec import Encoding
-from qc.passes import Pipeline
+from qc.passes import PassContext, Pipeline, run_pipeline
 from qc.passes.encodings import Document, TensorRecord, encoding_of, located, parse_encodings
-from qc.passes.lower.insert_qdq import InsertQdq
+from qc.passes.lower.rounding.moved import place_moved
 from qc.passes.quantize.load_encodings import LoadEncodings
 from qc.passes.simplify.convert_to_float32 import ConvertToFloat32
 
-from .limits import refuse_codes
+from .files import qdq_lowering
 from .qc_quantize_op import QcQuantizeOp
 from .quantized_model import QuantizedModel
 
@@ -99,21 +99,25 @@ def encodings_to_onnx_qdq(
 
     Args:
         prequantize_constants: whether weights are stored as codes, or in float to be quantized.
-        force_activation_as: only ``unsigned`` is provided.
+        force_activation_as: whether activations have ``unsigned`` or ``signed`` codes; None for signed ones
+            of symmetric grids alone.
 
     Raises:
         UsageError: the file is wrong, or the model has no such tensor.
     """
-    refuse_codes(force_activation_as)
+    lowering = qdq_lowering(prequantize_constants, force_activation_as)
     with temporary_folder() as folder:
         file = folder / "given.encodings"
         file.write_text(_text_of(encodings)[0], encoding="utf-8")
         source = model.model if isinstance(model, ONNXModel) else model
-        lowering = InsertQdq(
-            "codes" if prequantize_constants else "float", "raise", pad_channels=False, storage="packed"
-        )
-        steps = Pipeline([ConvertToFloat32(), LoadEncodings(file=str(file)), lowering])
-        return qc.compile(source, steps).model
+        loaded = qc.compile(source, Pipeline([ConvertToFloat32(), LoadEncodings(file=str(file))]))
+    with loaded.ir.transaction.atomic():
+        place_moved(loaded.ir)
+    context = PassContext()
+    run_pipeline(Pipeline([lowering]), loaded.ir, context)
+    found = context.artifacts["qdq"].payload
+    assert isinstance(found, ModelProto)
+    return found
 
 
 def load_document(

@@ -16,6 +16,7 @@ from qc.ir.rewriter import Rewriter
 from qc.passes.quantize.configure_quantizers import ConfigureQuantizers
 from qc.passes.quantize.quantsim.configuration import Configuration
 from qc.passes.quantize.quantsim.drafts import hands_on
+from qc.passes.quantize.quantsim.exceptions import apply_exceptions
 from qc.passes.quantize.quantsim.fusions import find_fusions, fused_node
 from qc.passes.quantize.quantsim.nodes import Node, NodeGraph, Parameter, channel_axis
 from qc.passes.quantize.quantsim.reading import load_config
@@ -84,7 +85,9 @@ def placement_of(model: Model, asked: ConfigureQuantizers) -> Placement:
     fused = [fused_node(match) for match in find_fusions(model.graph, file.config.supergroup_pass_list, ())]
     nodes = NodeGraph(model.graph, fused)
     formats = parse_format(asked.activation), parse_format(asked.weight)
-    drafts = Configuration(nodes, file, *formats).apply()
+    configuration = Configuration(nodes, file, *formats)
+    drafts = configuration.apply()
+    apply_exceptions(configuration)
     axes = {
         parameter.value.name: _axes(node, parameter)
         for node in nodes.nodes

@@ -13,7 +13,7 @@ from qc.ir.errors import UsageError
 from qc.ir.quant.arithmetic import Rounding, fake_quantize
 from qc.ir.quant.formats import FloatFormat, Format, IntFormat
 from qc.ir.quant.ranges import encoding_of_range
-from qc.ir.quant.spec import Encoding, PerTensor, Quantizer, QuantSpec
+from qc.ir.quant.spec import Encoding, Quantizer, QuantSpec
 from qc.ir.quant_table import QuantTable, Site
 
 from ..missing import MissingAttributesError
@@ -211,8 +211,9 @@ class QcQuantizeOp:
         if isinstance(format, IntFormat):
             self._change(replace(self._integer, format=format))
         else:
-            granularity = self._integer.granularity if format.scaled else PerTensor()
-            self._change(QuantSpec(format, granularity=granularity))
+            old = self._integer
+            kept = QuantSpec(format, granularity=old.granularity, fixed_range=old.fixed_range)
+            self._change(kept if format.scaled else QuantSpec(format))
 
     def set_qspec(self, spec: QSpec) -> None:
         """Sets format, symmetry and granularity of the quantizer of a weight; a frozen one keeps its own.

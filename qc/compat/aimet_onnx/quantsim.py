@@ -24,6 +24,8 @@ from qc.passes import Pass, PassContext, Pipeline, run_pipeline
 from qc.passes.encodings import Document, dump_encodings, parse_encodings
 from qc.passes.encodings.from_model import records_of
 from qc.passes.lower.insert_qdq import InsertQdq
+from qc.passes.lower.rounding.activation_codes import ActivationCodes
+from qc.passes.lower.rounding.moved import place_moved
 from qc.passes.lower.to_encodings import ToEncodings
 from qc.passes.lower.to_simulation import ToSimulation
 from qc.passes.optimize.layers.layer import named_layers
@@ -36,7 +38,8 @@ from qc.runtime import OrtExecutor, load_data, model_inputs, open_session
 from ..missing import MissingAttributesError
 from .bias import integer_biases
 from .defs import QuantizationDataType, QuantScheme, int8, qtype
-from .limits import Providers, refuse_codes, refuse_runtime
+from .files import arguments_of, codes_of, ordered, qdq_lowering
+from .limits import Providers, refuse_runtime
 from .loading import (
     encodings_to_onnx_qdq,
     freeze_grids,
@@ -124,13 +127,13 @@ class QuantizationSimModel(QuantizedModel):
         self._scheme = QuantScheme.of(quant_scheme)
         activation = qtype.as_qtype(activation_type)
         sign = "u" if activation.kind is QuantizationDataType.int else ""
-        config = str(config_file or "default")
-        placing = ConfigureQuantizers(config, f"{sign}{activation}", str(qtype.as_qtype(param_type)))
+        config, parameter = str(config_file or "default"), qtype.as_qtype(param_type)
+        placing = ConfigureQuantizers(config, f"{sign}{activation}", str(parameter))
         source = model.model if isinstance(model, ONNXModel) else model
         steps = Pipeline([ConvertToFloat32(), FoldConstants(max_megabytes=0.0), placing])
         compiled = qc.compile(source, steps, allow_unquantized=True)
         super().__init__(compiled.ir, placement_of(compiled.ir, placing))
-        self._ir.quant.scheme = self._scheme.name
+        self._arguments = arguments_of(config, self._scheme, parameter, activation)
         self._sessions: dict[str, tuple[object, ort.InferenceSession]] = {}
         self._path = path
         self._is_folded = False
@@ -245,14 +248,15 @@ class QuantizationSimModel(QuantizedModel):
             export_int32_bias: whether to list biases, as 32-bit integers; default: from version 2.0.0 on.
             encoding_version: 0.6.1, 1.0.0, 2.0.0 or 2.1.0; default: the environment variable
                 AIMET_ENCODING_VERSION, else 1.0.0.
-            force_activation_as: only ``unsigned`` is provided.
+            force_activation_as: whether activations have ``unsigned`` or ``signed`` codes; None for signed
+                ones of symmetric grids alone.
         """
-        refuse_codes(force_activation_as)
+        codes = codes_of(force_activation_as)
         folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
         version = encoding_version or os.environ.get(_VERSION_VARIABLE, "1.0.0")
         has_biases = version.startswith("2") if export_int32_bias is None else export_int32_bias
-        text = dump_encodings(self._document(version, has_biases))
+        text = dump_encodings(self._document(version, has_biases, codes))
         if export_model:
             save_model(self._float_model(), folder / f"{filename_prefix}.onnx", self._ir.base_dir)
         with atomic_write(folder / f"{filename_prefix}.encodings") as file:
@@ -273,9 +277,10 @@ class QuantizationSimModel(QuantizedModel):
         """What an encodings file of a version would say."""
         return self._document(version, has_biases=False)
 
-    def _document(self, version: str, has_biases: bool) -> Document:
-        step = ToEncodings(version=version)  # type: ignore[arg-type]
-        return parse_encodings(str(self._lowered(step, "encodings", has_biases)))
+    def _document(self, version: str, has_biases: bool, codes: ActivationCodes = "unsigned") -> Document:
+        step = ToEncodings(version=version, activations=codes)  # type: ignore[arg-type]
+        document = parse_encodings(str(self._lowered(step, "encodings", has_biases)))
+        return ordered(document, self, self._arguments)
 
     def to_onnx_qdq(
         self,
@@ -289,12 +294,10 @@ class QuantizationSimModel(QuantizedModel):
         Args:
             export_int32_bias: whether biases are 32-bit integers.
             prequantize_constants: whether weights are stored as codes, or in float to be quantized.
-            force_activation_as: only ``unsigned`` is provided.
+            force_activation_as: whether activations have ``unsigned`` or ``signed`` codes; None for signed
+                ones of symmetric grids alone.
         """
-        refuse_codes(force_activation_as)
-        lowering = InsertQdq(
-            "codes" if prequantize_constants else "float", "raise", pad_channels=False, storage="packed"
-        )
+        lowering = qdq_lowering(prequantize_constants, force_activation_as)
         found = self._lowered(lowering, "qdq", export_int32_bias)
         assert isinstance(found, ModelProto)
         return found
@@ -361,6 +364,8 @@ class QuantizationSimModel(QuantizedModel):
         with self._ir.transaction.trial():
             self._ir.quant.drop_open()
             with integer_biases(self) if has_biases else nullcontext():
+                if isinstance(step, InsertQdq):
+                    place_moved(self._ir)
                 return self._run(step).artifacts[artifact].payload
 
     def _run(self, step: Pass, data: Iterable[Feed] | None = None) -> PassContext:

@@ -1,0 +1,73 @@
+"""What files and QDQ models of a simulation say beside its grids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from qc.ir.errors import UsageError
+from qc.passes.encodings import Document
+from qc.passes.lower.insert_qdq import InsertQdq
+from qc.passes.lower.rounding.activation_codes import ActivationCodes
+from qc.passes.quantize.quantsim.reading import load_config
+
+from .defs import QuantScheme, qtype
+from .quantized_model import QuantizedModel
+
+_CODES: dict[str | None, ActivationCodes] = {
+    "unsigned": "unsigned",
+    "signed": "signed",
+    None: "symmetric",
+}
+
+
+def codes_of(force_activation_as: str | None) -> ActivationCodes:
+    """The codes that activations have; raises UsageError for another word than ``signed`` or ``unsigned``."""
+    if force_activation_as not in _CODES:
+        raise UsageError(
+            f"force_activation_as is '{force_activation_as}'; it must be 'unsigned', 'signed' or None"
+        )
+    return _CODES[force_activation_as]
+
+
+def qdq_lowering(prequantize_constants: bool, force_activation_as: str | None) -> InsertQdq:
+    """What makes QDQ models as AIMET does: of plain ONNX, in the lowest opset that can say all grids."""
+    return InsertQdq(
+        weights="codes" if prequantize_constants else "float",
+        opset="raise",
+        storage="packed",
+        activations=codes_of(force_activation_as),
+        pad_channels=False,
+    )
+
+
+def arguments_of(config: str, scheme: QuantScheme, parameter: qtype, activation: qtype) -> Mapping[str, Any]:
+    """``quantizer_args``: what the simulation was made with, whatever was set later.
+
+    Args:
+        config: name of a configuration, or a file.
+    """
+    rules = load_config(config).config
+    defaults = rules.defaults
+    by_channel = bool(defaults.per_channel_quantization) or any(
+        rule.per_channel_quantization for rule in rules.op_type.values()
+    )
+    symmetric = defaults.params.is_symmetric
+    return {
+        "quant_scheme": scheme.name,
+        "param_bitwidth": parameter.bits,
+        "activation_bitwidth": activation.bits,
+        "dtype": parameter.kind.name,
+        "is_symmetric": by_channel if symmetric is None else symmetric,
+        "per_channel_quantization": by_channel,
+    }
+
+
+def ordered(document: Document, simulation: QuantizedModel, arguments: Mapping[str, Any]) -> Document:
+    """The document with arguments, in AIMET's order: parameters, activations, what has the grid of others."""
+    ops = simulation.qc_quantize_op_dict
+    names = (*simulation.param_names, *(name for name in simulation.activation_names if ops[name].enabled))
+    place = {name: number for number, name in enumerate(names)}
+    records = sorted(document.records, key=lambda record: place.get(record.name, len(place)))
+    return replace(document, records=records, arguments=arguments)
