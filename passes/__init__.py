@@ -6,7 +6,7 @@ from .framework.context import Artifact, NullProgress, PassContext, Progress, Ta
 from .framework.describe import OptionDescription, PassDescription, describe
 from .framework.instruments import DumpModel, Instrument, PrintModel
 from .framework.pipeline import Combinator, Fixpoint, Pipeline, Repeat
-from .framework.pipeline_text import parse_pipeline
+from .framework.pipeline_text import parse_pipeline, with_options
 from .framework.registry import Registry, registry
 from .framework.runner import PipelineReport, StepReport, run_pipeline
 from .pipeline_toml import PipelineFile, dumps, load_pipeline_file, loads
@@ -43,4 +43,5 @@ __all__ = [
     "parse_pipeline",
     "registry",
     "run_pipeline",
+    "with_options",
 ]

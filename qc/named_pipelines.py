@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -22,7 +23,8 @@ def resolve_pipeline(pipeline: str | Path | Pipeline | PipelineFile) -> Pipeline
     """A pipeline from its name, its text, the path of a TOML file, or an object.
 
     Text that ends in ``.toml`` is a path; a single word that names a pipeline of qc is that pipeline;
-    everything else is pipeline text such as ``fold-constants,calibrate{method=mse}``.
+    everything else is pipeline text such as ``fold-constants,calibrate{method=mse}``, in which pipelines may
+    be named: ``w8a8{calibrate.method=percentile},to-encodings``. The target is then that of the first.
 
     Raises:
         UsageError: no such pipeline, pass or option, or a file that cannot be read.
@@ -39,10 +41,19 @@ def resolve_pipeline(pipeline: str | Path | Pipeline | PipelineFile) -> Pipeline
     text = str(pipeline)
     if text.endswith(".toml"):
         return load_pipeline_file(Path(text))
+    found: list[PipelineFile] = []
+
+    def named(name: str) -> Pipeline | None:
+        if name not in pipeline_names():
+            return None
+        found.append(_load(name))
+        return found[-1].pipeline
+
     if text in pipeline_names():
-        return loads((_folder() / f"{text}.toml").read_text(encoding="utf-8"), f"{text}.toml")
+        return _load(text)
     try:
-        return PipelineFile(parse_pipeline(text))
+        pipeline = parse_pipeline(text, named=named)
+        return replace(found[0], pipeline=pipeline, name=text) if found else PipelineFile(pipeline)
     except UsageError as error:
         hint = nearest(text, pipeline_names()) if text.isidentifier() else ""
         if not hint:
@@ -71,6 +82,10 @@ def until_calibration(file: PipelineFile) -> Pipeline:
     raise UsageError(
         f"pipeline '{file.name}' has no pass 'calibrate', for which statistics could be collected"
     )
+
+
+def _load(name: str) -> PipelineFile:
+    return loads((_folder() / f"{name}.toml").read_text(encoding="utf-8"), f"{name}.toml")
 
 
 def _folder() -> Traversable:

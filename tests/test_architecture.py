@@ -48,7 +48,7 @@ FRONT_FLOORS = [
     {"layers", "sensitivity", "weights", "why", "explanation"},
     {"search", "auto"},
     {"compat"},
-    {"cli"},
+    {"cli", "__main__"},
 ]
 
 

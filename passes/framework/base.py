@@ -72,6 +72,7 @@ class Pass(ABC):
     name: ClassVar[str]
     stage: ClassVar[Stage]
     needs: ClassVar[frozenset[str]] = frozenset()
+    uses: ClassVar[frozenset[str]] = frozenset()  # what makes a difference where it is given
     idempotent: ClassVar[bool] = True
     tolerance: ClassVar[float] = 0.0
     former_options: ClassVar[Mapping[str, str]] = {}  # what took the place of an option, for messages

@@ -4,18 +4,21 @@
 
     pipeline = [ step { "," step } [ "," ] ]
     step     = name [ "{" options "}" ]                         a pass
+             | name [ "{" options "}" ]                         the passes of a pipeline that has a name
              | name [ "<" options ">" ] "(" pipeline ")"        a combinator: fixpoint, repeat
     options  = { name "=" value [ "," ] }
     value    = number | "true" | "false" | word | string | "[" [ value { "," value } [ "," ] ] "]"
     string   = "a JSON string" | 'characters as they are'
 
 A word is an unquoted run of letters, digits and ``_ . / : + * @ % -``. White space and line breaks are free.
+Options of a pipeline are those of its passes: ``w8a8{calibrate.method=percentile}``.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
@@ -24,6 +27,7 @@ from qc.ir.errors import UsageError
 from .base import Pass
 from .notation import WORD, pointed, value_of_word
 from .options import C, OptionError, build
+from .overrides import with_option
 from .pipeline import COMBINATORS, Combinator, Pipeline, Step
 from .registry import Registry, registry
 
@@ -52,17 +56,34 @@ class Given(NamedTuple):
     end: int
 
 
-def parse_pipeline(text: str, known: Registry | None = None) -> Pipeline:
-    """Reads a pipeline; ``known`` are the passes it may name, all registered ones by default.
+def parse_pipeline(
+    text: str, known: Registry | None = None, named: Callable[[str], Pipeline | None] = lambda name: None
+) -> Pipeline:
+    """Reads a pipeline.
+
+    Args:
+        text: see above.
+        known: the passes it may name; default: all registered ones.
+        named: the pipeline of a name, whose passes then stand there; None if there is none.
 
     Raises:
         UsageError: with the line at fault, carets below the culprit, and the nearest name.
     """
-    parser = _Parser(text, _tokens(text), known or registry())
+    parser = _Parser(text, _tokens(text), known or registry(), named)
     try:
         return Pipeline(parser.steps("end"))
     except RecursionError:
         raise UsageError("the pipeline is nested too deeply") from None
+
+
+def with_options(pipeline: Pipeline, text: str) -> Pipeline:
+    """A pipeline with options of its passes, such as ``calibrate.method=percentile``, changed.
+
+    Raises:
+        UsageError: with carets below the culprit.
+    """
+    parser = _Parser(text, _tokens(text), registry())
+    return Pipeline(parser.changed(pipeline.steps, "end"))
 
 
 def step_class(name: str, known: Registry) -> type[Pass] | type[Combinator]:
@@ -100,6 +121,7 @@ class _Parser:
     text: str
     tokens: list[Token]
     known: Registry
+    named: Callable[[str], Pipeline | None] = lambda name: None
     position: int = 0
 
     @property
@@ -110,22 +132,36 @@ class _Parser:
         """Reads steps up to the closing mark, or to the end of the text, and takes that too."""
         found: list[Step] = []
         while not self._take(closing):
-            found.append(self._step())
+            found += self._steps_of_one()
             if not self._take(","):
                 self._expect(closing, f"',' or {'the end' if closing == 'end' else repr(closing)}")
                 break
         return found
 
-    def _step(self) -> Step:
+    def _steps_of_one(self) -> Sequence[Step]:
         name = self.next
         if name.kind != "word":
             self._fail("a pass is missing here", name)
         self.position += 1
+        pipeline = self.named(name.text)
+        if pipeline is not None:
+            return self.changed(pipeline.steps, "}") if self._take("{") else pipeline.steps
         try:
             owner = step_class(name.text, self.known)
         except UsageError as error:
             self._fail(str(error), name)
-        return self._pass(owner, name) if issubclass(owner, Pass) else self._combinator(owner, name)
+        return [self._pass(owner, name) if issubclass(owner, Pass) else self._combinator(owner, name)]
+
+    def changed(self, steps: Sequence[Step], closing: str) -> Sequence[Step]:
+        """Reads options up to the closing mark, and puts them into the passes that they name."""
+        for given in self._options(closing):
+            try:
+                steps = with_option(steps, given.name.text, given.value)
+            except OptionError as error:
+                raise self._wrong_option(error, given) from None
+            except UsageError as error:
+                raise pointed(str(error), self.text, given.name.start, given.end) from None
+        return steps
 
     def _pass(self, owner: type[Pass], name: Token) -> Pass:
         if self._at("<"):
@@ -195,10 +231,13 @@ class _Parser:
             return build(owner, {option.name.text: option.value for option in given}, **fixed)
         except OptionError as error:
             culprit = next(option for option in given if option.name.text == error.option)
-            start, end = culprit.name[2:] if error.unknown else (culprit.start, culprit.end)
-            raise pointed(str(error), self.text, start, end) from None
+            raise self._wrong_option(error, culprit) from None
         except UsageError as error:
             raise pointed(str(error), self.text, name.start, name.end) from None
+
+    def _wrong_option(self, error: OptionError, given: Given) -> UsageError:
+        start, end = given.name[2:] if error.unknown else (given.start, given.end)
+        return pointed(str(error), self.text, start, end)
 
     def _at(self, mark: str) -> bool:
         """Whether the next token is this mark, or the end."""

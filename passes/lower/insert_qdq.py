@@ -89,6 +89,7 @@ class InsertQdq(Pass):
 
     name = "insert-qdq"
     stage = Stage.LOWER
+    uses = frozenset({"target"})
 
     weights: Literal["codes", "float"] = option(
         "codes", "store weights as codes, or in float to be quantized"

@@ -50,6 +50,7 @@ class CorrectBias(Pass):
     name = "correct-bias"
     stage = Stage.ANNOTATE
     needs = frozenset({"data", "executor"})
+    uses = frozenset({"target"})
     idempotent = False  # a shift that is measured again is small, but not zero
 
     method: Literal["analytic", "empirical"] = option("analytic", "how the shift is found")

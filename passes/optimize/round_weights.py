@@ -59,6 +59,7 @@ class RoundWeights(Pass):
     name = "round-weights"
     stage = Stage.ANNOTATE
     needs = frozenset({"executor"})
+    uses = frozenset({"target"})
 
     method: MethodName = option("beam", "how codes are chosen")
     scales: bool = option(True, "choose scales of weights together with the codes")

@@ -26,7 +26,7 @@ class FolderGroup(click.Group):
     """
 
     def __init__(self, name: str, package: str, help: str) -> None:
-        super().__init__(name, help=help)
+        super().__init__(name, help=help, context_settings={"help_option_names": ["-h", "--help"]})
         self.package = package
         self.folder = Path(str(importlib.import_module(package).__file__)).parent
 

@@ -14,7 +14,7 @@ from qc.compiler.compiled import Compiled
 from qc.ir.errors import UsageError, nearest
 from qc.ir.onnx.load import load_model
 from qc.named_pipelines import pipeline_names, resolve_pipeline
-from qc.passes import Pass, Pipeline, PipelineFile, Stage, parse_pipeline
+from qc.passes import Pass, Pipeline, PipelineFile, Stage, with_options
 from qc.passes.framework.pipeline import Step
 from qc.passes.quantize.precision.rules import load_rules, rules_of
 from qc.progress import RichProgress
@@ -88,7 +88,7 @@ def start(
     compilation = Compilation(job.model, precision=_rules(job) if compiles else (), **job.chosen)
     if pipeline is not None:
         compilation = replace(compilation, pipeline=pipeline)
-        compilation.chosen_pipeline()
+        compilation.check_target()
     proto = load_model(job.model)
     target = job.chosen["target"] or (pipeline.target if pipeline is not None else None)
     inputs = [
@@ -113,6 +113,8 @@ def compile_options(job: Settings) -> dict[str, object]:
     return {
         "--passes": job.passes,
         "--pipeline": job.pipeline,
+        "--opt": job.options or None,
+        "--append": job.append,
         "--set": job.rules or None,
         "--precision": job.precision,
         "--target": job.chosen["target"],
@@ -134,6 +136,17 @@ def refuse_compile_options(job: Settings, others: Mapping[str, object]) -> None:
 
 def chosen_pipeline(job: Settings) -> PipelineFile:
     """The pipeline; raises UsageError if there is no such pipeline, pass or option."""
+    file = _named_pipeline(job)
+    for text in job.options:
+        file = replace(file, pipeline=with_options(file.pipeline, text))
+    if job.append is not None:
+        steps = resolve_pipeline(job.append).pipeline.steps
+        file = replace(file, pipeline=Pipeline([*file.pipeline.steps, *steps]))
+    return file
+
+
+def _named_pipeline(job: Settings) -> PipelineFile:
+    """What --passes or --pipeline says."""
     if job.passes is not None and job.pipeline is not None:
         raise UsageError("give --passes or --pipeline, not both")
     known = pipeline_names()
@@ -142,9 +155,9 @@ def chosen_pipeline(job: Settings) -> PipelineFile:
             raise UsageError(
                 f"'{job.passes}' is a pipeline, not a pass; give it as --pipeline {job.passes.strip()}"
             )
-        return PipelineFile(parse_pipeline(job.passes), "--passes")
+        return replace(resolve_pipeline(job.passes), name="--passes")
     name = job.pipeline or DEFAULT_PIPELINE
-    if not name.endswith(".toml") and name not in known:
+    if not name.endswith(".toml") and name.partition("{")[0] not in known:
         raise UsageError(
             f"unknown pipeline '{name}'{nearest(name, known)}; known: {', '.join(known)}, or a file "
             "(passes are given with --passes)"

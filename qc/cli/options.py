@@ -83,6 +83,15 @@ class Settings:
         f"A pipeline of qc, or a .toml file with one.  [default: {DEFAULT_PIPELINE}]",
         metavar="NAME|FILE",
     )
+    options: tuple[str, ...] = option(
+        (),
+        "Another option for a pass of the pipeline, such as calibrate.method=percentile; may be repeated.",
+        "--opt",
+        metavar="PASS.OPTION=VALUE",
+    )
+    append: str | None = option(
+        None, "Passes to run behind those of the pipeline, such as to-encodings.", metavar="TEXT"
+    )
     rules: tuple[str, ...] = option(
         (),
         "Another precision for some tensors, such as 'Conv=w4a8'; may be repeated, later ones win.",

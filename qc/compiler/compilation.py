@@ -252,6 +252,16 @@ class Compilation:
         chosen = self.target if self.target is not None else self.chosen_pipeline().target or DEFAULT_TARGET
         return chosen if isinstance(chosen, Target) else load_target(str(chosen))
 
+    def check_target(self) -> None:
+        """Raises UsageError if a target is given that would change nothing."""
+        file = self.chosen_pipeline()
+        if self.target is None or any("target" in step.needs | step.uses for step in file.pipeline.passes()):
+            return
+        raise UsageError(
+            f"pipeline '{file.name}' is the same for every target, so '{self.chosen_target().name}' would "
+            "change nothing: leave it out, or choose a pipeline with insert-quantizers, such as w8a8"
+        )
+
     def ort_executor(self, **settings: Any) -> OrtExecutor:
         """ONNX Runtime in this process; ``settings`` are further ones of :class:`qc.runtime.OrtExecutor`."""
         from qc.runtime import OrtExecutor, choose_provider

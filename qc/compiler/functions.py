@@ -47,7 +47,9 @@ def compile(*arguments: Any, **named: Any) -> Compiled:
         CoverageError: nothing, or not everything, was quantized.
         QcError: CUDA is asked for but cannot be used.
     """
-    return Compilation(*arguments, **named).compile()
+    compilation = Compilation(*arguments, **named)
+    compilation.check_target()
+    return compilation.compile()
 
 
 def compile_for(

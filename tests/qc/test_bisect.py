@@ -247,7 +247,7 @@ def test_actions_that_cannot_be_told_apart_are_all_named(qc) -> None:
 @pytest.mark.usefixtures("chain")
 def test_the_whole_process(qc, planted: str) -> None:
     np.save("x.npy", np.random.default_rng(1).normal(size=(3, 4)).astype(np.float32))
-    command = [sys.executable, "-m", "qc.cli", "bisect", "chain.onnx", "--passes", MISWIRED]
+    command = [sys.executable, "-m", "qc", "bisect", "chain.onnx", "--passes", MISWIRED]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([planted, os.environ.get("PYTHONPATH", "")])}
     done = [
         subprocess.run(

@@ -300,7 +300,7 @@ def test_eval_may_calibrate_on_other_data(qc) -> None:
 
 def run(*arguments: str, **options: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "qc.cli", *arguments],
+        [sys.executable, "-m", "qc", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -332,7 +332,7 @@ def test_an_interrupt_while_the_command_starts(tmp_path: Path, slow: str) -> Non
         "import pathlib, time\npathlib.Path('begun').touch()\ntime.sleep(60)\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-m", "qc.cli", "list-targets"],
+        [sys.executable, "-m", "qc", "list-targets"],
         stderr=subprocess.PIPE,
         text=True,
         cwd=tmp_path,

@@ -40,7 +40,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def qc(place: Path, *arguments: str) -> str:
     """What a command prints on both streams."""
     run = subprocess.run(
-        [sys.executable, "-m", "qc.cli", *arguments],
+        [sys.executable, "-m", "qc", *arguments],
         cwd=place,
         env={**os.environ, "PYTHONPATH": str(place / "site"), "COLUMNS": "100"},
         stdout=subprocess.PIPE,

@@ -185,7 +185,7 @@ def test_an_interrupt_of_all_processes_is_told_once() -> None:
                     yield {"image": np.zeros((1, 1, 8, 8), np.float32)}
         """)
     )
-    command = [sys.executable, "-m", "qc.cli", MODEL, "--data", "slow.py:feeds", "--jobs", "2"]
+    command = [sys.executable, "-m", "qc", MODEL, "--data", "slow.py:feeds", "--jobs", "2"]
     process = subprocess.Popen(
         command,
         stderr=subprocess.PIPE,

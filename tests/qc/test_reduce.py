@@ -68,7 +68,7 @@ def test_a_miswired_rewrite_by_a_command_in_another_process(qc, planted: str) ->
     passes = "renew-relu{victim=relu_3 fault=break}"
     Path("try.sh").write_text(
         f"export PYTHONPATH={shlex.quote(planted)}:$PYTHONPATH\n"
-        f"{shlex.quote(sys.executable)} -m qc.cli $1 --passes '{passes}' --no-reproducer -o out.onnx 2>&1 |\n"
+        f"{shlex.quote(sys.executable)} -m qc $1 --passes '{passes}' --no-reproducer -o out.onnx 2>&1 |\n"
         "    grep -q 'left the model broken'\n"
     )
     result = qc("reduce", "chain.onnx", "--interesting", "sh try.sh {}", "--max-tests", "6")
@@ -130,7 +130,7 @@ def test_an_interrupt_leaves_the_best_so_far(qc) -> None:
         "echo >> ran.txt; test $(wc -l < ran.txt) -lt 4 || sleep 60; grep -q Gemm $1\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-m", "qc.cli", "reduce", MODEL, "--interesting", "sh slow.sh {}"],
+        [sys.executable, "-m", "qc", "reduce", MODEL, "--interesting", "sh slow.sh {}"],
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests may run in the background

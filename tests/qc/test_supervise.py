@@ -129,5 +129,5 @@ def started(does: str) -> subprocess.Popen[str]:
 
 def qc(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "qc.cli", *arguments], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "qc", *arguments], capture_output=True, text=True, check=False
     )

@@ -1,4 +1,4 @@
-"""``python -m qc.cli`` is the command ``qc``."""
+"""``python -m qc`` is the command ``qc``."""
 
 import sys
 

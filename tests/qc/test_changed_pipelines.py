@@ -1,0 +1,85 @@
+"""Pipelines that have a name, with options changed and passes added in few words."""
+
+import numpy as np
+import pytest
+
+import qc as product
+from qc.ir.errors import UsageError
+from qc.named_pipelines import resolve_pipeline
+from qc.passes import with_options
+
+MODEL, DATA = "model.onnx", "calibration.npz"
+
+
+def test_a_named_pipeline_stands_in_text_with_options_and_further_passes() -> None:
+    plain, changed = resolve_pipeline("w8a8"), resolve_pipeline("w8a8{calibrate.method=entropy},to-encodings")
+    expected = str(plain.pipeline).replace("calibrate{method=mse}", "calibrate{method=entropy}")
+    assert str(changed.pipeline) == f"{expected},to-encodings"
+    assert changed.target == plain.target
+
+
+def test_options_inside_combinators_are_changed_too_and_others_stay() -> None:
+    pipeline = resolve_pipeline("fixpoint<max=3>(fold-constants{max_growth=0.5}),fold-constants").pipeline
+    changed = with_options(pipeline, "fold-constants.max_megabytes=1")
+    assert str(changed) == (
+        "fixpoint<max=3>(fold-constants{max_megabytes=1.0 max_growth=0.5}),fold-constants{max_megabytes=1.0}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence", "culprit"),
+    [
+        ("w8a8{calibrat.method=mse}", "no pass 'calibrat' (did you mean 'calibrate'?)", "calibrat.method"),
+        ("w8a8{calibrate.metod=mse}", "no option 'metod' (did you mean 'method'?)", "calibrate.metod"),
+        ("w8a8{calibrate.method=mes}", "did you mean 'mse'?", "mes"),
+        ("w8a8{method=mse}", "is written PASS.OPTION", "method"),
+        ("w8a8(to-encodings)", "expected ',' or the end", "("),
+    ],
+)
+def test_a_mistake_is_pointed_at(text: str, sentence: str, culprit: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        resolve_pipeline(text)
+    said, line, carets = str(caught.value).splitlines()
+    assert sentence in said
+    start = carets.index("^")
+    assert line[start:].startswith(culprit) and len(carets) - start == len(culprit)
+
+
+def test_all_ways_to_say_it_make_the_same_model(qc) -> None:
+    ways = [
+        ["--opt", "calibrate.method=percentile", "--opt", "calibrate.weights=mse"],
+        ["--opt", "calibrate.method=percentile calibrate.weights=mse", "--append", "to-encodings"],
+        ["--pipeline", "w8a8{calibrate.method=percentile calibrate.weights=mse}"],
+        ["--passes", "w8a8{calibrate.method=percentile calibrate.weights=mse},to-encodings"],
+    ]
+    made = []
+    for number, way in enumerate(ways):
+        result = qc(MODEL, "--data", DATA, *way, "-o", f"{number}.onnx")
+        assert result.code == 0, result.err
+        assert (f"{number}.encodings" in result.made) == ("to-encodings" in str(way))
+        made.append((qc.folder / f"{number}.onnx").read_bytes())
+    assert len(set(made)) == 1
+
+
+def test_a_wrong_option_leaves_no_file(qc) -> None:
+    result = qc(MODEL, "--data", DATA, "--opt", "calibrate.methd=mse")
+    assert (result.code, result.made) == (2, [])
+    assert "pass 'calibrate' has no option 'methd'" in result.err
+
+
+def test_a_target_that_a_pipeline_ignores_is_refused(qc) -> None:
+    result = qc(MODEL, "--data", DATA, "--pipeline", "quantsim", "--target", "npu")
+    assert (result.code, result.made) == (2, [])
+    assert "pipeline 'quantsim' is the same for every target, so 'npu' would change nothing" in result.err
+    feeds = [{"image": np.zeros((1, 1, 8, 8), np.float32)}]
+    with pytest.raises(UsageError, match="would change nothing"):
+        product.compile(str(qc.folder / MODEL), "quantsim", data=feeds, target="npu")
+    changed = qc(
+        MODEL, "--data", DATA, "--pipeline", "quantsim", "--opt", "configure-quantizers.config=htp_v73"
+    )
+    assert changed.code == 0, changed.err
+
+
+def test_short_help(qc) -> None:
+    assert qc("-h").out == qc("--help").out
+    assert qc("encodings", "apply", "-h").out == qc("encodings", "apply", "--help").out
