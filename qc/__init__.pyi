@@ -7,6 +7,8 @@ from . import patterns as patterns
 from . import runtime as runtime
 from . import search as search
 from . import view as view
+from .auto.search import RecipeSearch as RecipeSearch
+from .auto.search import find_recipe as find_recipe
 from .checking import Check as Check
 from .checking import CheckedOp as CheckedOp
 from .checking import check as check

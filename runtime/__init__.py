@@ -10,7 +10,7 @@ from .executors.in_process import OrtExecutor
 from .executors.recorded import RecordedExecutor
 from .executors.recorder import Recorder
 from .executors.segments import SegmentRunner
-from .executors.sharded import ShardedExecutor, process_executor
+from .executors.sharded import ShardedExecutor, process_executor, process_pool
 from .metrics.metric import Metric, OutputMetric
 from .metrics.parse import parse_metric
 from .metrics.sums import OutputScore
@@ -63,6 +63,7 @@ __all__ = [
     "open_session",
     "parse_metric",
     "process_executor",
+    "process_pool",
     "random_data",
     "run_session",
 ]

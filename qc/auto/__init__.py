@@ -2,24 +2,32 @@
 
 ::
 
-    judge = Judge("model.onnx", data, MaxDrop.parse("1%"), metric, labels)
-    found = Climb(qc.Compilation("model.onnx", data=calibration), judge, minutes=10).run(ladder(weights=8))
+    search = RecipeSearch("model.onnx", data="calibration.npz", max_drop="1%")
+    found = search.run()
     found.compiled.save("model.q.onnx")
+    Path("model.q.recipe.toml").write_text(recipe_text(found, search.judge))
 """
 
-from .climb import Climb, Found, Trial
+from .agreement import Agreement, agreement
+from .climb import Failure, Found
 from .judging import Judge, MaxDrop, Verdict
 from .recipe_file import recipe_text
 from .recipes import Recipe, ladder, load_ladder
+from .search import RecipeSearch, find_recipe
+from .trial import Trial
 
 __all__ = [
-    "Climb",
+    "Agreement",
+    "Failure",
     "Found",
     "Judge",
     "MaxDrop",
     "Recipe",
+    "RecipeSearch",
     "Trial",
     "Verdict",
+    "agreement",
+    "find_recipe",
     "ladder",
     "load_ladder",
     "recipe_text",

@@ -2,46 +2,31 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, get_args
 
-from qc.compiler import Compilation
 from qc.compiler.compiled import Compiled
-from qc.coverage import Coverage
 from qc.ir.errors import QcError, UsageError
-from qc.passes import NullProgress, Progress
-from qc.runtime import Recorder
 
-from .judging import Judge, Verdict
 from .mixed_precision import Front, Point, cheapest, find_front, wider_candidates
 from .recipes import Recipe
+from .trial import Trial
+from .trials import Trials
+from .watch import OutOfTime
 
+Objective = Literal["latency", "size", "bits"]
+OBJECTIVES: tuple[str, ...] = get_args(Objective)
 # Choices of mixed precision that are told apart: that the right one is between two of them saves nothing.
 _POINTS = 64
 
 
 @dataclass(frozen=True)
-class Trial:
-    """A recipe that was tried.
-
-    Attributes:
-        recipe: what was tried.
-        verdict: on what came out.
-        coverage: what is quantized there.
-        seconds: how long it took, judging included.
-    """
+class Failure:
+    """A recipe that could not be tried, and why."""
 
     recipe: Recipe
-    verdict: Verdict
-    coverage: Coverage
-    seconds: float
-
-    @property
-    def integer_share(self) -> float:
-        """The share of the multiplications that are done on quantized data; 0 if there are none."""
-        done = self.coverage.multiplied
-        return done.quantized / done.total if done.total else 0.0
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -50,15 +35,18 @@ class Found:
 
     Attributes:
         compiled: the result of the best recipe.
-        best: its trial: the accepted one with the most multiplications in few bits, else the one that loses
-            least.
+        best: its trial: the accepted one that is best by the objective, else the one that loses least.
+        is_accepted: whether it loses no more than it may, with as few bits as are asked for.
         trials: all, in order.
+        failures: recipes that do not fit the model.
         ended: why no more was tried, if that is not that a recipe was accepted.
     """
 
     compiled: Compiled
     best: Trial
+    is_accepted: bool
     trials: tuple[Trial, ...]
+    failures: tuple[Failure, ...] = ()
     ended: str = ""
 
 
@@ -67,71 +55,94 @@ class Climb:
     """One search for a recipe.
 
     Attributes:
-        compilation: the model, the data to calibrate on, the target; its pipeline and rules do not count.
-        judge: what is good enough.
-        minutes: no trial begins after these.
+        trials: where recipes are tried.
+        objective: what is best among the recipes that are accepted; None for what is found first.
+        most_bits: bits of a weight, on average, that the result may have; None for any.
         on_trial: called with every trial when it is done.
+        on_failure: called with every recipe that does not fit the model.
     """
 
-    compilation: Compilation
-    judge: Judge
-    minutes: float
+    trials: Trials
+    objective: Objective | None = None
+    most_bits: float | None = None
     on_trial: Callable[[Trial], None] = lambda trial: None
-    progress: Progress = field(default_factory=NullProgress)
+    on_failure: Callable[[Failure], None] = lambda failure: None
+    done: list[Trial] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._start = time.monotonic()
-        self._trials: list[Trial] = []
-        self._best: tuple[Trial, Compiled] | None = None
-        executor = self.compilation.executor or self.compilation.ort_executor()
-        self.compilation = replace(self.compilation, executor=Recorder(executor), precision=())
+        self._best: Trial | None = None
+        self._error: QcError | None = None
 
-    def run(self, ladder: Sequence[Recipe]) -> Found:
+    def run(self, ladder: Sequence[Recipe], try_all: bool = False) -> Found:
         """Tries the recipes in order and, if none is accepted, the best of them with more bits for some ops.
 
-        An interrupt from the keyboard, or a recipe that fails, ends it with the best that was found so far.
+        A recipe that fails is left out. An interrupt from the keyboard, or the end of the time, ends the
+        search with the best that was found so far.
+
+        Args:
+            ladder: the recipes.
+            try_all: do not end with the first that is accepted, as the objective decides between them.
 
         Raises:
-            UsageError: there is no recipe, a recipe does not fit the target, or the metric fails.
-            QcError: what :meth:`qc.Compilation.compile` raises for the first recipe.
+            UsageError: there is no recipe, or the metric fails.
+            QcError: what :meth:`qc.Compilation.compile` raises, where every recipe fails.
         """
         if not ladder:
             raise UsageError("there is no recipe to try")
         ended = ""
         try:
-            if not self._climb(ladder):
+            if not self._climb(ladder, try_all):
                 ended = self._widen()
         except KeyboardInterrupt:
-            if self._best is None:
-                raise
             ended = "it was interrupted"
-        except QcError as error:
             if self._best is None:
                 raise
-            ended = f"what was tried next failed: {error}"
-        assert self._best is not None
-        return Found(self._best[1], self._best[0], tuple(self._trials), ended)
+        except OutOfTime:
+            ended = "the time was over"
+        finally:
+            self.trials.drop_ahead()
+        if self._best is None:
+            assert self._error is not None
+            raise self._error
+        made = self.trials.compiled(self._best.recipe)
+        is_accepted = self._is_accepted(self._best)
+        return Found(made, self._best, is_accepted, tuple(self.done), tuple(self.failures), ended)
 
-    def _climb(self, ladder: Sequence[Recipe]) -> bool:
+    def _climb(self, ladder: Sequence[Recipe], try_all: bool) -> bool:
         """Whether a recipe was accepted."""
-        return any(self._try(recipe).verdict.is_accepted for recipe in self._in_time(ladder))
+        is_accepted = False
+        for number, recipe in enumerate(ladder):
+            self._check_time()
+            self.trials.expect(ladder[number:])
+            trial = self._try(recipe)
+            is_accepted |= trial is not None and self._is_accepted(trial)
+            if is_accepted and not try_all:
+                break
+        self.trials.drop_ahead()
+        return is_accepted
 
     def _widen(self) -> str:
         """Gives groups of quantizers more bits until a result is accepted; why it was not, if it was not."""
-        assert self._best is not None
-        best, compiled = self._best
-        if not self._is_late:
-            front = self._front(compiled)
-            # The first of the front is what was refused; of the last, all in float, nothing is left.
-            points = [point for point in front.spread(_POINTS) if point.rules and not point.is_float]
-            first = front.guess(points, best.verdict.drop, best.verdict.limit)
-            if points and cheapest(points, first, lambda point: self._accepts(best.recipe, point)):
-                return ""
-        return f"the {self.minutes:g} minutes were over" if self._is_late else "nothing is left to try"
+        self._check_time()
+        if self._best is None:
+            return ""
+        best = self._best
+        front = self._front(self.trials.compiled(best.recipe))
+        # The first of the front is what was refused; of the last, all in float, nothing is left.
+        points = [point for point in front.spread(_POINTS) if point.rules and not point.is_float]
+        points = [point for point in points if self.most_bits is None or point.bits <= self.most_bits]
+        first = front.guess(points, best.verdict.drop, best.verdict.limit)
+        if points and cheapest(points, first, lambda point: self._accepts(_mixed(best.recipe, point))):
+            return ""
+        if self.most_bits is not None:
+            return f"no mixture of precisions with {self.most_bits:g} bits of a weight or fewer does"
+        return "nothing is left to try"
 
     def _front(self, compiled: Compiled) -> Front:
-        task = self.progress.start("measuring candidates", None)
-        judge = self.judge
+        task = self.trials.watch().start("measuring candidates", None)
+        judge = self.trials.judge
+        wants_few_bits = self.most_bits is not None or self.objective in ("size", "bits")
         front = find_front(
             compiled,
             wider_candidates(compiled.ir, compiled.target),
@@ -139,48 +150,57 @@ class Climb:
             judge.metric,
             judge.data,
             labels=judge.labels,
-            threads=self.compilation.threads,
+            kind="size" if wants_few_bits else "operations",
+            threads=self.trials.question.compilation.threads,
             on_run=task.advance,
         )
         task.finish()
         return front
 
-    def _accepts(self, recipe: Recipe, point: Point) -> bool | None:
-        """The verdict on a recipe with the rules of a point; None when there is no more time."""
-        if self._is_late:
-            return None
-        mixed = Recipe(f"{recipe.name}, {point.name}", recipe.pipeline, (*recipe.rules, *point.rules))
-        return self._try(mixed).verdict.is_accepted
+    def _accepts(self, recipe: Recipe) -> bool:
+        trial = self._try(recipe)
+        return trial is not None and self._is_accepted(trial)
 
-    def _try(self, recipe: Recipe) -> Trial:
-        start = time.monotonic()
-        made = replace(
-            self.compilation, pipeline=recipe.pipeline, precision=recipe.rules, progress=self.progress
-        ).compile()
-        samples = self.judge.samples
-        task = self.progress.start(f"judging {recipe.name}", samples)
-        verdict = self.judge(made.model, task.advance)
-        task.finish()
-        trial = Trial(recipe, verdict, made.coverage, time.monotonic() - start)
-        self._trials.append(trial)
-        # What is tried behind an accepted one is cheaper.
-        if self._best is None or trial.verdict.is_accepted or _loses_less(trial, self._best[0]):
-            self._best = trial, made
+    def _is_accepted(self, trial: Trial) -> bool:
+        return trial.verdict.is_accepted and self._has_few_bits(trial)
+
+    def _has_few_bits(self, trial: Trial) -> bool:
+        return self.most_bits is None or trial.weight_bits <= self.most_bits
+
+    def _try(self, recipe: Recipe) -> Trial | None:
+        """The trial of a recipe; None if it fails."""
+        self._check_time()
+        try:
+            trial = self.trials.result(recipe, may_be_late=self._best is None)
+        except OutOfTime:
+            raise
+        except QcError as error:
+            self._error = self._error or error
+            self.failures.append(Failure(recipe, str(error)))
+            self.on_failure(self.failures[-1])
+            return None
+        self.done.append(trial)
+        if self._best is None or self._rank(trial) > self._rank(self._best):
+            self._best = trial
+        self.trials.forget_but(self._best.recipe)
         self.on_trial(trial)
         return trial
 
-    def _in_time(self, items: Sequence | Iterator) -> Iterator:
-        """The items as long as there is time; the first in any case."""
-        for index, item in enumerate(items):
-            if index and self._is_late:
-                return
-            yield item
+    def _check_time(self) -> None:
+        """Raises OutOfTime when the time is over, if something was found by then."""
+        if self._best is not None:
+            self.trials.watch().check()
 
-    @property
-    def _is_late(self) -> bool:
-        return time.monotonic() - self._start > 60 * self.minutes
+    def _rank(self, trial: Trial) -> tuple[bool, bool, float, float]:
+        """What is accepted comes first, by the objective; what is not, by how little it loses."""
+        has_few = self._has_few_bits(trial)
+        if not self._is_accepted(trial):
+            return False, has_few, -trial.verdict.drop, 0.0
+        rules = -float(len(trial.recipe.rules))
+        aims = {"size": -float(trial.size), "bits": -trial.weight_bits}
+        return True, has_few, aims.get(self.objective or "", rules), rules
 
 
-def _loses_less(trial: Trial, other: Trial) -> bool:
-    """Whether a trial is better than one that was refused."""
-    return not other.verdict.is_accepted and trial.verdict.drop < other.verdict.drop
+def _mixed(recipe: Recipe, point: Point) -> Recipe:
+    """The recipe with the precisions of a point."""
+    return Recipe(f"{recipe.name}, {point.name}", recipe.pipeline, (*recipe.rules, *point.rules))

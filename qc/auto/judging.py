@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -13,19 +13,26 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto
 
-from qc.ir.errors import DataError, UsageError
-from qc.runtime import Data, Metric, parse_metric
+from qc.ir.errors import DataError, QcError, UsageError
+from qc.ir.executor import Feed
+from qc.runtime import Data, Metric, Runnable
 from qc.runtime.evaluation.judge import Judged, Labels, judge
 from qc.runtime.metrics.metric import Sample, Tally
 from qc.runtime.sessions.runnable import OpenModel
 
+from .agreement import agreement
+
 # Samples are dealt to so many groups; how much the drops of the groups differ tells the sampling error.
 _GROUPS = 10
 # The 97.5 % quantile of Student's t with one degree of freedom less than there are groups with a sample.
-_QUANTILES = {5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
-# Samples, at least, on which a model may be refused before it has seen all of them.
-_LEAST_SAMPLES = 64
-_FIRST_SHARE = 4
+_QUANTILES = {3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
+# Shares of the samples after which a hopeless model is refused, where these are so many at least.
+_SHARES = (0.125, 0.25, 0.5)
+_LEAST_SAMPLES = 32
+# Samples on which outputs are looked at.
+_FIRST_SAMPLES = 8
+# Outputs of the float model that are kept, in bytes, so that it runs once for all models that are judged.
+_KEPT = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -75,13 +82,17 @@ class Verdict:
 
     @property
     def is_accepted(self) -> bool:
-        """Whether no more is lost than is allowed."""
+        """Whether no more is lost than is allowed, on the samples there are.
+
+        That is the best guess at what is lost on others. Where the sampling error leaves it in doubt, see
+        :attr:`is_certain`, more samples would tell.
+        """
         return self.drop <= self.limit
 
     @property
     def is_certain(self) -> bool:
         """Whether the sampling error leaves no doubt about that."""
-        return abs(self.drop - self.limit) > self.error
+        return self.error == 0 or abs(self.drop - self.limit) > self.error
 
     @property
     def is_hopeless(self) -> bool:
@@ -107,23 +118,55 @@ class _Grouped:
         self.parts[self.count % _GROUPS].add(sample)
         self.count += 1
 
-    def value(self) -> float:
-        return self.whole.value()
+    def value(self) -> _Scores:
+        """So far."""
+        return _Scores(self.count, self.whole.value(), [part.value() for part in self.parts[: self.count]])
 
-    def part_values(self) -> np.ndarray:
-        """The metric of each group that has a sample."""
-        return np.array([part.value() for part in self.parts[: self.count]])
+
+@dataclass(frozen=True)
+class _Scores:
+    """A metric over all samples, and over those of each group that has any."""
+
+    count: int
+    whole: float
+    parts: Sequence[float]
+
+
+class _Kept:
+    """A model that gives what it gave before, as often as its feeds come again from the first on."""
+
+    def __init__(self, model: Runnable) -> None:
+        self._model = model
+        self._known: list[dict[str, Any]] = []
+        self._bytes = self._next = 0
+        self.outputs = model.outputs
+
+    def rewind(self) -> None:
+        """The next feed is the first."""
+        self._next = 0
+
+    def run(self, feed: Feed) -> dict[str, Any]:
+        """What the model gives."""
+        self._next += 1
+        if self._next <= len(self._known):
+            return self._known[self._next - 1]
+        found = self._model.run(feed)
+        size = sum(getattr(array, "nbytes", _KEPT) for array in found.values())
+        if self._next == len(self._known) + 1 and self._bytes + size <= _KEPT:
+            self._known.append(found)
+            self._bytes += size
+        return found
 
 
 class Judge:
     """Compares models with the float model by one metric on the same samples.
 
     Attributes:
-        reference: the float model.
         data: the samples.
+        labels: one for each, or None.
         max_drop: how much may be lost.
         metric: what counts.
-        labels: one for each sample, for the metric.
+        reason: why it is that one, if it was chosen by the kind of the outputs.
     """
 
     def __init__(
@@ -133,27 +176,39 @@ class Judge:
         max_drop: MaxDrop,
         metric: Metric | None = None,
         labels: Labels | None = None,
-        *,
-        base_dir: Path | None = None,
-        threads: int | None = None,
+        **settings: Any,
     ) -> None:
-        """Opens the float model and runs one sample.
+        """Opens the float model and looks at its first outputs.
 
         Args:
-            metric: what counts; default: agreement with the float model, see :func:`agreement`.
-            labels: one for each sample, for the metric.
+            reference: the float model.
+            data: the samples.
+            max_drop: how much may be lost.
+            metric: what counts; None for agreement with the float model, see :mod:`qc.auto.agreement`.
+            labels: one for each sample, for a metric that is a function.
+            settings: as for :func:`qc.runtime.open_session`.
 
         Raises:
             DataError: there is no sample.
-            ModelError: the float model does not run.
+            UsageError: the metric fails, or gives one number whatever a model gives.
+            ModelError: the model does not run.
         """
-        self._settings: dict[str, Any] = {"base_dir": base_dir, "threads": threads}
-        self.reference = OpenModel(reference, **self._settings)
+        self._settings = settings
+        self.reference: Runnable = OpenModel(reference, **settings)
         self.data, self.labels, self.max_drop = data, labels, max_drop
-        first = next(iter(data), None)
-        if first is None:
+        feeds = list(islice(data, _FIRST_SAMPLES))
+        if not feeds:
             raise DataError("there is no sample to judge by; give data with at least one")
-        self.metric = metric or agreement(self.reference.run(first))
+        self._kept = _Kept(self.reference)
+        outputs = [self._kept.run(feed) for feed in feeds]
+        self.reason = ""
+        if metric is None:
+            metric, self.reason = agreement(outputs, data.inputs)
+        self.metric = metric
+        self._expected = _Grouped(metric)
+        self._scores: dict[int | None, _Scores] = {}  # of the float model, by where it was looked at
+        if labels is None or len(labels) >= len(feeds):  # else there are too few, which is told later
+            self._refuse_constant(feeds, outputs)
 
     def __call__(self, model: ModelProto, on_sample: Callable[[], None] = lambda: None) -> Verdict:
         """The verdict on a model, after a part of the samples if that is enough to refuse it.
@@ -163,25 +218,53 @@ class Judge:
             DataError: there is another number of labels than of samples.
             ModelError: the model does not run.
         """
-        candidate = OpenModel(model, **self._settings)
-        expected, found = _Grouped(self.metric), _Grouped(self.metric)
-        judged: list[Judged] = [(self.reference, [expected]), (candidate, [found])]
-        feeds, labels, first = iter(self.data), self.labels, (self.samples or 0) // _FIRST_SHARE
-        if first >= _LEAST_SAMPLES:
-            judge(self.reference, judged, islice(feeds, first), _part(labels, 0, first), on_sample)
-            verdict = self._verdict(expected, found)
+        candidate, found = OpenModel(model, **self._settings), _Grouped(self.metric)
+        self._kept.rewind()
+        feeds = iter(self.data)
+        verdict = None
+        for stop in self._stops():
+            expected = self._judge_until(stop, candidate, found, feeds, on_sample)
+            verdict = self._verdict(expected, found.value())
             if verdict.is_hopeless:
-                return verdict
-        judge(self.reference, judged, feeds, _part(labels, expected.count, None), on_sample)
-        return self._verdict(expected, found)
+                break
+        assert verdict is not None
+        return verdict
 
     @property
     def samples(self) -> int | None:
         """How many there are, if that is known."""
         return self.data.length
 
-    def _verdict(self, reference: _Grouped, model: _Grouped) -> Verdict:
-        expected, score = reference.value(), model.value()
+    def _judge_until(
+        self,
+        stop: int | None,
+        candidate: Runnable,
+        found: _Grouped,
+        feeds: Iterator[Feed],
+        on_sample: Callable[[], None],
+    ) -> _Scores:
+        """Adds what a model gives for the next feeds; the scores of the float model on all so far."""
+        judged: list[Judged] = [(candidate, [found])]
+        if stop not in self._scores:
+            judged.insert(0, (self._kept, [self._expected]))
+        labels = self.labels[found.count : stop] if self.labels is not None else None
+        part = islice(feeds, None if stop is None else stop - found.count)
+        try:
+            judge(self._kept, judged, part, labels, on_sample)
+        except BaseException:  # the float model may have been judged on some feeds of the part
+            self._expected, self._scores = _Grouped(self.metric), {}
+            raise
+        return self._scores.setdefault(stop, self._expected.value())
+
+    def _stops(self) -> Iterator[int | None]:
+        """After how many samples to look; None for all."""
+        for share in _SHARES:
+            if (count := int(share * (self.samples or 0))) >= _LEAST_SAMPLES:
+                yield count
+        yield None
+
+    def _verdict(self, reference: _Scores, model: _Scores) -> Verdict:
+        expected, score = reference.whole, model.whole
         if not math.isfinite(expected):
             found = "NaN" if math.isnan(expected) else "infinite"
             raise UsageError(
@@ -192,24 +275,39 @@ class Judge:
         groups = min(model.count, _GROUPS)
         if groups in _QUANTILES:
             with np.errstate(invalid="ignore"):
-                drops = sign * (reference.part_values() - model.part_values())
+                drops = sign * (np.array(reference.parts) - np.array(model.parts))
                 error = float(_QUANTILES[groups] * np.std(drops, ddof=1) / math.sqrt(groups))
         drop = math.inf if math.isnan(score) else sign * (expected - score)
         return Verdict(score, expected, drop, error, self.max_drop.of(expected), model.count)
 
+    def _refuse_constant(self, feeds: Sequence[Feed], outputs: Sequence[dict[str, Any]]) -> None:
+        """Raises UsageError if the metric takes outputs of another sample, and zeros, for as good."""
+        others = [*outputs[1:], outputs[0]]
+        zeros = [{name: _zeros(array) for name, array in output.items()} for output in outputs]
+        if all(map(_are_equal, outputs, others)) and all(map(_are_equal, outputs, zeros)):
+            return
+        found = []
+        for given in (outputs, others, zeros):
+            tally = self.metric.start()
+            try:
+                for index, feed in enumerate(feeds):
+                    label = self.labels[index] if self.labels is not None else None
+                    tally.add(Sample(index, given[index], outputs[index], feed, label))
+                found.append(tally.value())
+            except QcError:
+                if given is outputs:
+                    raise
+                return
+        if found[0] == found[1] == found[2]:
+            raise UsageError(
+                f"the metric '{self.metric.name}' is {self.metric.show(found[0])} for the float model, and "
+                "the same for outputs of other samples and for zeros; it cannot judge"
+            )
 
-def agreement(outputs: dict[str, Any]) -> Metric:
-    """How to tell that a model agrees with the float model, by the form of what that gives.
 
-    Rows of scores for classes agree if the same class has the highest; everything else is compared by the
-    cosine with the float output, of which the worst output counts.
-    """
-    floats = [
-        array for array in outputs.values() if isinstance(array, np.ndarray) and array.dtype.kind == "f"
-    ]
-    are_classes = bool(floats) and all(array.ndim == 2 and array.shape[1] > 1 for array in floats)
-    return parse_metric("top-1" if are_classes else "cosine")
+def _zeros(array: Any) -> Any:
+    return np.zeros_like(array) if isinstance(array, np.ndarray) and array.dtype.kind != "O" else array
 
 
-def _part(labels: Labels | None, start: int, stop: int | None) -> Labels | None:
-    return labels[start:stop] if labels is not None else None
+def _are_equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return all(np.array_equal(one[name], other[name]) for name in one)

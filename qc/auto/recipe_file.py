@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import version
+
+import numpy as np
+import onnx
+import onnxruntime as ort
 
 from qc.passes import dumps
 from qc.passes.framework.toml_source import toml_key, toml_value
 from qc.passes.quantize.precision.rules import rules_of
 from qc.passes.quantize.set_precision import with_precision
 
-from .climb import Found, Trial
+from .climb import Found
 from .judging import Judge
 
 
@@ -26,37 +29,28 @@ def recipe_text(found: Found, judge: Judge, target: str) -> str:
     file = replace(
         recipe.pipeline, pipeline=steps, name="recipe", description=f"found by qc auto: {recipe.name}"
     )
+    verdict = found.best.verdict
     record: dict[str, object] = {
         "qc": version("qc-onnx"),
+        "onnx": onnx.__version__,
+        "onnxruntime": ort.__version__,
+        "numpy": np.__version__,
         "metric": judge.metric.name,
         "max_drop": str(judge.max_drop),
-        "accepted": found.best.verdict.is_accepted,
+        "float": verdict.reference,
+        "score": verdict.score,
+        "accepted": found.is_accepted,
         "seconds": round(sum(trial.seconds for trial in found.trials), 1),
     }
+    if found.ended:
+        record["ended"] = found.ended
     lines = [dumps(replace(file, target=target)), "[record]", *_entries(record)]
     for trial in found.trials:
-        lines += ["", "[[record.trial]]", *_entries(trial_record(trial))]
+        lines += ["", "[[record.trial]]", *_entries(trial.record())]
+    for failure in found.failures:
+        entries = _entries({"name": failure.recipe.name, "reason": failure.reason})
+        lines += ["", "[[record.failure]]", *entries]
     return "\n".join(lines) + "\n"
-
-
-def trial_record(trial: Trial) -> dict[str, object]:
-    """What is known of a trial, in plain values; numbers that are not finite are left out."""
-    verdict = trial.verdict
-    numbers = {
-        "score": verdict.score,
-        "float": verdict.reference,
-        "drop": verdict.drop,
-        "sampling_error": verdict.error,
-        "integer_share": round(trial.integer_share, 4),
-        "seconds": round(trial.seconds, 1),
-    }
-    return {
-        "name": trial.recipe.name,
-        "rules": len(trial.recipe.rules),
-        "samples": verdict.samples,
-        "accepted": verdict.is_accepted,
-        **{name: value for name, value in numbers.items() if math.isfinite(value)},
-    }
 
 
 def _entries(table: Mapping[str, object]) -> list[str]:

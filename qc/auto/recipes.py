@@ -24,6 +24,7 @@ from qc.passes import Pipeline, PipelineFile, parse_pipeline
 from qc.passes.framework.pipeline import Step
 from qc.passes.framework.toml_source import read_text
 from qc.passes.quantize.calibration.calibration import CalibrationPass
+from qc.passes.quantize.insert_quantizers import InsertQuantizers
 from qc.passes.quantize.match_supergroups import MatchSupergroups
 
 _KEYS = ("name", "pipeline", "before", "calibrate", "after")
@@ -45,9 +46,26 @@ class Recipe:
 
 
 def ladder(weights: int) -> list[Recipe]:
-    """qc's own recipes for weights of 8 or 4 bits, the quickest first."""
-    text = (resources.files("qc.auto") / "ladders" / f"w{weights}a8.toml").read_text(encoding="utf-8")
-    return _read(text, f"w{weights}a8.toml")
+    """qc's own recipes for weights of 2 to 8 bits, the quickest first.
+
+    Raises:
+        UsageError: another number of bits.
+    """
+    if not 2 <= weights <= 8:
+        raise UsageError(f"weights have 2 to 8 bits, not {weights}")
+    name = "w8a8.toml" if weights == 8 else "w4a8.toml"
+    text = (resources.files("qc.auto") / "ladders" / name).read_text(encoding="utf-8")
+    found = _read(text, name)
+    return found if weights in (4, 8) else [_of_bits(recipe, weights) for recipe in found]
+
+
+def _of_bits(recipe: Recipe, weights: int) -> Recipe:
+    """The recipe for weights of another width."""
+    steps = [
+        replace(step, weight=f"int{weights}") if isinstance(step, InsertQuantizers) else step
+        for step in recipe.pipeline.pipeline.steps
+    ]
+    return replace(recipe, pipeline=replace(recipe.pipeline, pipeline=Pipeline(steps)))
 
 
 def load_ladder(path: str | Path) -> list[Recipe]:

@@ -22,7 +22,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _taking(declared: Callable[P, object]) -> Callable[[Callable[..., R]], Callable[P, R]]:
+def taking(declared: Callable[P, object]) -> Callable[[Callable[..., R]], Callable[P, R]]:
     """Gives a function the arguments of a class, and their description."""
 
     def decorate(function: Callable[..., R]) -> Callable[P, R]:
@@ -36,7 +36,7 @@ def _taking(declared: Callable[P, object]) -> Callable[[Callable[..., R]], Calla
     return decorate
 
 
-@_taking(Compilation)
+@taking(Compilation)
 def compile(*arguments: Any, **named: Any) -> Compiled:
     """Compiles a float model.
 

@@ -151,10 +151,14 @@ def process_executor(jobs: int, inner: OrtExecutor | None = None) -> ShardedExec
     inner = inner or OrtExecutor()
     if inner.threads is None:
         inner = replace(inner, threads=max(1, (os.cpu_count() or 1) // jobs))
+    return ShardedExecutor(inner, partial(process_pool, jobs), jobs)
+
+
+def process_pool(jobs: int) -> Pool:
+    """So many new processes of this machine, which end with this one and without a word at Ctrl-C."""
     # A forked process would inherit locks of threads that it does not have, those of ONNX Runtime among them.
     context = multiprocessing.get_context("spawn")
-    pool = partial(ProcessPoolExecutor, jobs, mp_context=context, initializer=_end_with_parent)
-    return ShardedExecutor(inner, pool, jobs)
+    return ProcessPoolExecutor(jobs, mp_context=context, initializer=_end_with_parent)
 
 
 @contextmanager

@@ -110,12 +110,14 @@ class OutputMetric(ABC):
         higher_is_better: its direction.
         form: how a number is shown.
         needs: which outputs it is for, in words.
+        takes_floats: whether these are floating point.
     """
 
     name: ClassVar[str]
     higher_is_better: ClassVar[bool] = True
     form: ClassVar[str] = "{:.6g}"
     needs: ClassVar[str] = "floating-point outputs"
+    takes_floats: ClassVar[bool] = True
 
     @abstractmethod
     def add(self, reference: Any, output: Any, place: str) -> None:

@@ -41,7 +41,7 @@ def parse_metric(text: str, has_labels: bool = False) -> Metric:
         raise UsageError(f"'{text}': name an output in the parentheses, or leave them out for the worst one")
     kind = type(start())  # made once, so that a number that does not fit is refused before any work
     tally = partial(WorstOutput, text, start, output)
-    return Metric(text, tally, kind.higher_is_better, kind.form, compares=True, output=output)
+    return Metric(text, tally, kind.higher_is_better, kind.form, kind.takes_floats, output)
 
 
 def _unnamed_metric(text: str, has_labels: bool) -> Metric:

@@ -4,31 +4,28 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from annotated_types import Gt
+from annotated_types import Ge, Gt, Le
 
-from qc.auto.climb import Climb, Found, Trial
-from qc.auto.judging import Judge, MaxDrop
-from qc.auto.recipe_file import recipe_text, trial_record
-from qc.auto.recipes import Recipe, ladder, load_ladder
-from qc.compiler import Compilation
+from qc.auto import Failure, Found, Judge, RecipeSearch, Trial, recipe_text
+from qc.compiler import MOST_WORKERS, Compilation
 from qc.ir.base.files import atomic_write
 from qc.ir.errors import DemandError, UsageError
 from qc.ir.onnx.load import load_model
 from qc.options import REQUIRED, Given, argument, option, some_of
 from qc.progress import RichProgress
 from qc.report.table import Column, Table, text
-from qc.report.words import file_size, printable
-from qc.runtime import load_data, load_labels, model_inputs, parse_metric
+from qc.report.words import count, file_size, printable
 
 from ..command import Command
 from ..files import check_outputs, data_files, judging_files, model_files, toml_files, writing
 from ..options import labels_option, quiet_option
-from ..output import print_note, standard_error, standard_output
+from ..output import print_note, print_warning, standard_error, standard_output
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +37,8 @@ class Auto(Command):
     rules, and what was tried: 'qc MODEL.onnx --pipeline MODEL.recipe.toml' with the same data gives the same
     model.
 
-    Without --metric a model is good if it agrees with the float model: in the class with the highest score,
-    or by the cosine of the worst output.
+    Without --metric a model is good if it agrees with the float model: in classes, texts, masks or vectors,
+    by what its outputs hold, which is told first.
     """
 
     model: str = argument("MODEL.onnx")
@@ -56,11 +53,27 @@ class Auto(Command):
         "How much may be lost: a share of the float model's score, or a number in its unit.",
         metavar="X%|X",
     )
-    weights: Literal["8", "4"] = option("8", "Bits of weights.")
+    weights: Annotated[int, Ge(2), Le(8)] | None = option(
+        None,
+        "Bits of weights, which most of them keep.  [default: 8, or as few as will do for size or bits]",
+        metavar="N",
+    )
     recipes: str | None = option(
         None, "A .toml file with [[recipe]] tables to try instead of qc's.", metavar="FILE"
     )
-    minutes: Annotated[float, Gt(0)] = option(10.0, "No trial begins after these.", metavar="M")
+    objective: Literal["latency", "size", "bits"] | None = option(
+        None, "What is best among recipes that are good enough.  [default: what is found first]"
+    )
+    minutes: Annotated[float, Gt(0)] = option(10.0, "After these the best so far is the result.", metavar="M")
+    jobs: Annotated[int, Ge(1), Le(MOST_WORKERS)] = option(
+        1, "How many recipes to try at once, in processes of their own.", metavar="N"
+    )
+    cache: Path | None = option(
+        None,
+        "Keep what was collected and tried in a folder, to go on after a kill.",
+        metavar="DIR",
+        envvar="QC_CACHE",
+    )
     output: Path | None = option(
         None,
         "Where to write the result.  [default: MODEL.q.onnx in the current folder]",
@@ -68,43 +81,49 @@ class Auto(Command):
         metavar="FILE",
     )
     keep_best: bool = option(False, "Write the best result even if it loses more than --max-drop.")
-    log: Path | None = option(None, "Write what was tried as JSON, one trial on a line.", metavar="FILE")
+    log: Path | None = option(
+        None, "Write what was tried as JSON, one trial on a line, as each of them ends.", metavar="FILE"
+    )
     chosen: Given = some_of(Compilation, "target", "threads", "device", "seed")
     quiet: bool = quiet_option()
 
     def run(self) -> None:
         output = self.output or Path(f"{Path(self.model).stem}.q.onnx")
         recipe_file = output.with_suffix(".recipe.toml")
-        recipes = load_ladder(self.recipes) if self.recipes is not None else ladder(int(self.weights))
-        compilation, judge = self._start([output, recipe_file, self.log])
-        found = self._climb(compilation, judge, recipes)
-        target = self.chosen["target"] or found.compiled.target.name
-        is_written = found.best.verdict.is_accepted or self.keep_best
+        self._check([output, recipe_file, self.log])
         with ExitStack() as stack:
-            if self.log is not None:
-                lines = [json.dumps(trial_record(trial), ensure_ascii=False) for trial in found.trials]
-                _stage(stack, self.log, "".join(f"{line}\n" for line in lines))
-            if is_written:
-                _stage(stack, recipe_file, recipe_text(found, judge, target))
+            telling = _Telling(self, stack)
+            search = self._search(telling)
+            telling.judge = search.judge
+            if not self.quiet:
+                telling.begin(search)
+            found = search.run()
+        target = self.chosen["target"] or found.compiled.target.name
+        is_written = found.is_accepted or self.keep_best
+        if is_written:
+            with writing(recipe_file), atomic_write(recipe_file) as file:
+                file.write(recipe_text(found, search.judge, target).encode())
                 with writing(output):
                     found.compiled.save(output)
         if not self.quiet:
-            standard_output().show(trial_table(found, judge))
+            standard_output().show(trial_table(found, search.judge))
             for path in (output, recipe_file) if is_written else ():
                 line = f"wrote {printable(str(path))}, {file_size(path.stat().st_size)}"
                 standard_error().show(line, wrap=False)
             for note in found.compiled.notes:
                 print_note(note)
-        if not found.best.verdict.is_accepted:
-            raise DemandError(_refusal(found, judge, is_written))
+            _tell_of_doubt(found, search.judge)
+        if not found.is_accepted:
+            raise DemandError(_refusal(found, search.judge, is_written))
 
-    def _start(self, outputs: list[Path | None]) -> tuple[Compilation, Judge]:
-        """Looks at everything, so that what is wrong is told before any work."""
+    def _check(self, outputs: list[Path | None]) -> None:
+        """Looks at files, so that what is wrong is told before any work."""
         if self.labels is not None and ":" not in (self.metric or ""):
             raise UsageError("--labels is for a function as --metric, and none is given")
-        proto = load_model(self.model)
+        if self.recipes is not None and self.weights is not None:
+            raise UsageError("--weights is for qc's own recipes; give --recipes or --weights, not both")
         inputs = [
-            *model_files(self.model, proto, "the input model"),
+            *model_files(self.model, load_model(self.model), "the input model"),
             *data_files(self.data, "the calibration data"),
             *data_files(self.eval_data, "the data to judge by"),
             *judging_files([self.metric] if self.metric is not None else [], self.labels),
@@ -112,35 +131,74 @@ class Auto(Command):
             *toml_files(self.recipes, "the file of recipes"),
         ]
         check_outputs(outputs, inputs)
-        labels = load_labels(self.labels) if self.labels is not None else None
-        metric = parse_metric(self.metric, labels is not None) if self.metric is not None else None
-        if metric is not None:
-            metric.check(proto)
-        known = model_inputs(proto)
-        calibration = load_data(self.data, known)
-        compilation = Compilation(self.model, data=calibration, **self.chosen)
-        judge = Judge(
-            compilation.reference(),
-            load_data(self.eval_data, known) if self.eval_data is not None else calibration,
-            MaxDrop.parse(self.max_drop),
-            metric,
-            labels,
-            base_dir=compilation.base_dir,
-            threads=compilation.threads,
+
+    def _search(self, telling: _Telling) -> RecipeSearch:
+        names = "data", "eval_data", "labels", "metric", "max_drop", "weights", "recipes", "objective"
+        given: dict[str, Any] = {name: getattr(self, name) for name in (*names, "minutes", "jobs", "cache")}
+        search = RecipeSearch(
+            self.model,
+            **given,
+            **self.chosen,
+            progress=telling.progress,
+            on_trial=telling.trial,
+            on_failure=telling.failure,
         )
-        if metric is None and not self.quiet:
-            print_note(f"judged by {judge.metric.name} with the float model, as no --metric is given")
-        return compilation, judge
+        assert search.ladder  # a file of recipes is read now
+        return search
 
-    def _climb(self, compilation: Compilation, judge: Judge, recipes: list[Recipe]) -> Found:
-        console = standard_error()
 
-        def tell(trial: Trial) -> None:
-            if not self.quiet:
-                console.show(printable(_line(trial, judge)), wrap=False)
+class _Telling:
+    """Says what happens while it happens."""
 
-        with RichProgress(console) as progress:
-            return Climb(compilation, judge, self.minutes, tell, progress).run(recipes)
+    def __init__(self, command: Auto, stack: ExitStack) -> None:
+        self._quiet, self._log = command.quiet, None
+        self._end = time.monotonic() + 60 * command.minutes
+        self._console = standard_error()
+        self.progress = stack.enter_context(RichProgress(self._console))
+        self.judge: Judge | None = None
+        if command.log is not None:
+            stack.enter_context(writing(command.log))
+            self._log = stack.enter_context(command.log.open("w", encoding="utf-8"))
+
+    def begin(self, search: RecipeSearch) -> None:
+        """What is judged by, and what is tried."""
+        judge = search.judge
+        if judge.reason:
+            print_note(f"judged by {judge.metric.name}, beside the float model, as {judge.reason}")
+        if search.eval_data is None:
+            print_note("judged on the samples that ranges are found on; --eval-data takes others")
+        names = "; ".join(recipe.name for recipe in search.ladder)
+        self._show(f"to try: {printable(names)}")
+
+    def trial(self, trial: Trial) -> None:
+        """A trial that is done."""
+        verdict, judge = trial.verdict, self.judge
+        assert judge is not None
+        error = f" ± {verdict.error:.2g}" if math.isfinite(verdict.error) else ""
+        deed = "accepted" if verdict.is_accepted else f"refused, {verdict.limit:.2g} may be lost"
+        self._show(
+            f"{printable(trial.recipe.name)}: {judge.metric.name} {judge.metric.show(verdict.score)}{error}, "
+            f"float {judge.metric.show(verdict.reference)}: {deed} ({trial.seconds:.0f} s, {self._left()})"
+        )
+        self._write(trial.record())
+
+    def failure(self, failure: Failure) -> None:
+        """A recipe that fails."""
+        self._show(f"{printable(failure.recipe.name)}: failed: {printable(failure.reason)} ({self._left()})")
+        self._write({"name": failure.recipe.name, "error": failure.reason})
+
+    def _left(self) -> str:
+        seconds = max(0, round(self._end - time.monotonic()))
+        return f"{seconds // 60}:{seconds % 60:02} left"
+
+    def _show(self, line: str) -> None:
+        if not self._quiet:
+            self._console.show(line, wrap=False)
+
+    def _write(self, record: dict[str, object]) -> None:
+        if self._log is not None:
+            self._log.write(f"{json.dumps(record, ensure_ascii=False)}\n")
+            self._log.flush()
 
 
 def trial_table(found: Found, judge: Judge) -> Table:
@@ -151,9 +209,9 @@ def trial_table(found: Found, judge: Judge) -> Table:
         text("recipe"),
         Column(judge.metric.name, score),
         Column("float", score),
-        Column("95 % within", lambda error: f"± {error:.3g}"),
-        Column("samples", "d"),
+        Column("95 % within", lambda error: f"± {error:.2g}"),
         Column("in integers", ".1%"),
+        Column("bits", ".2f"),
         Column("seconds", ".1f"),
     )
     table = Table(columns)
@@ -161,29 +219,31 @@ def trial_table(found: Found, judge: Judge) -> Table:
         verdict = trial.verdict
         mark = "*" if trial is found.best else "accepted" if verdict.is_accepted else ""
         error = verdict.error if math.isfinite(verdict.error) else None
-        row = verdict.score, verdict.reference, error, verdict.samples, trial.integer_share, trial.seconds
-        table.add(mark, trial.recipe.name, *row)
+        scores = verdict.score, verdict.reference, error
+        numbers = trial.integer_share, trial.weight_bits, trial.seconds
+        table.add(mark, trial.recipe.name, *scores, *numbers)
     return table
 
 
-def _line(trial: Trial, judge: Judge) -> str:
-    verdict = trial.verdict
-    score = f"{judge.metric.name} {judge.metric.show(verdict.score)}"
-    deed = "accepted" if verdict.is_accepted else "refused"
-    return f"{trial.recipe.name}: {score}, float {judge.metric.show(verdict.reference)}: {deed}"
+def _tell_of_doubt(found: Found, judge: Judge) -> None:
+    """Says if the samples are too few to be sure of the verdict."""
+    verdict = found.best.verdict
+    if verdict.is_certain:
+        return
+    known = f" ± {verdict.error:.2g}" if math.isfinite(verdict.error) else ""
+    print_warning(
+        f"{count(verdict.samples, 'sample')} cannot tell for sure whether '{judge.metric.name}' stays within "
+        f"{judge.max_drop} of float: {verdict.drop:.2g}{known} is lost, and {verdict.limit:.2g} may be; more "
+        "samples in --eval-data would tell"
+    )
 
 
 def _refusal(found: Found, judge: Judge, is_written: bool) -> str:
     """What was reached, and what prevented more."""
     verdict, show = found.best.verdict, judge.metric.show
     advice = "" if is_written else "; --keep-best writes it all the same"
+    ended = f"; {found.ended}" if found.ended else ""
     return (
         f"no recipe keeps '{judge.metric.name}' within {judge.max_drop} of {show(verdict.reference)}: "
-        f"'{found.best.recipe.name}', the best, has {show(verdict.score)}; {found.ended}{advice}"
+        f"'{found.best.recipe.name}', the best, has {show(verdict.score)}{ended}{advice}"
     )
-
-
-def _stage(stack: ExitStack, path: Path, content: str) -> None:
-    """Writes a file that appears when all goes well."""
-    stack.enter_context(writing(path))
-    stack.enter_context(atomic_write(path)).write(content.encode())

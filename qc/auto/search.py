@@ -1,0 +1,153 @@
+"""The search for a recipe as a value, and :func:`qc.find_recipe`."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor as Pool
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import Any
+
+from onnx import ModelProto
+
+from qc.compiler import Compilation
+from qc.compiler.functions import taking
+from qc.ir.errors import UsageError
+from qc.passes import NullProgress, Progress
+from qc.passes.framework.target import Target
+from qc.runtime import Metric, load_labels
+from qc.runtime.evaluation.judge import Labels
+
+from .climb import OBJECTIVES, Climb, Failure, Found, Objective
+from .judging import Judge, MaxDrop
+from .question import Question
+from .recipes import Recipe, ladder, load_ladder
+from .trial import Trial
+from .trials import Trials
+
+_FEWEST_BITS, _MOST_BITS = 4, 8  # of weights, if the fewest are wanted
+
+
+@dataclass(frozen=True)
+class RecipeSearch:
+    """A search for a recipe: how to quantize a model so that it loses no more than it may.
+
+    Args:
+        model: an ONNX model or the path of one; not changed.
+        data: data to calibrate on, as for :func:`qc.compile`.
+        eval_data: data to judge by; default: ``data``.
+        labels: one label for each sample of ``eval_data``, or an ``.npy`` file of them.
+        metric: what counts: a text as for ``qc eval --metric``, or an object; default: agreement with the
+            float model, by the kind of its outputs, see :mod:`qc.auto.agreement`.
+        max_drop: how much may be lost: ``"1%"`` of the float model's score, or a number in its unit.
+        weights: bits of weights, 2 to 8, which most of them have in the end; default: 8, or, if the
+            objective is size or bits, as few as will do.
+        recipes: the recipes to try, or a ``.toml`` file of them; default: those of qc.
+        objective: what is best among accepted recipes: ``"latency"`` on this machine, ``"size"`` of the
+            model, ``"bits"`` of weights; default: what is found first.
+        minutes: after these the best so far is the result.
+        jobs: how many recipes are tried at once, in processes of their own if there are several.
+        pool: where they are tried instead: any ``concurrent.futures.Executor``, such as the one that Dask's
+            ``Client.get_executor()`` gives.
+        cache: a folder that keeps what was collected and tried, so that a search that was killed goes on.
+        target, threads, device, seed: as for :func:`qc.compile`.
+        progress: where long work shows how far it is.
+        on_trial: called with every trial when it is done.
+        on_failure: called with every recipe that does not fit the model.
+    """
+
+    model: ModelProto | str | Path
+    _: KW_ONLY
+    data: object
+    eval_data: object = None
+    labels: Labels | str | Path | None = None
+    metric: str | Metric | None = None
+    max_drop: str | float | MaxDrop = "1%"
+    weights: int | None = None
+    recipes: Sequence[Recipe] | str | Path | None = None
+    objective: Objective | None = None
+    minutes: float = 10.0
+    jobs: int = 1
+    pool: Pool | None = None
+    cache: str | Path | None = None
+    target: str | Path | Target | None = None
+    threads: int | None = None
+    device: str = "auto"
+    seed: int = 0
+    progress: Progress | None = None
+    on_trial: Callable[[Trial], None] = lambda trial: None
+    on_failure: Callable[[Failure], None] = lambda failure: None
+
+    def __post_init__(self) -> None:
+        if self.objective not in (None, *OBJECTIVES):
+            raise UsageError(f"the objective is one of {', '.join(OBJECTIVES)}, not {self.objective!r}")
+        if self.recipes is not None and self.weights is not None:
+            raise UsageError("bits of weights are for qc's own recipes; give recipes or weights, not both")
+        if self.jobs < 1:
+            raise UsageError(f"jobs={self.jobs!r} is not a number of at least 1")
+
+    @functools.cached_property
+    def question(self) -> Question:
+        """What is asked; raises UsageError or DataError for labels that cannot be read."""
+        settings = {name: getattr(self, name) for name in ("target", "threads", "device", "seed")}
+        labels, drop = self.labels, self.max_drop
+        return Question(
+            Compilation(self.model, data=self.data, **settings),
+            self.data if self.eval_data is None else self.eval_data,
+            drop if isinstance(drop, MaxDrop) else MaxDrop.parse(str(drop)),
+            self.metric,
+            load_labels(Path(labels)) if isinstance(labels, str | Path) else labels,
+        )
+
+    @functools.cached_property
+    def judge(self) -> Judge:
+        """What tells whether a model is good enough; raises what :meth:`Question.judge` raises."""
+        return self.question.judge()
+
+    @functools.cached_property
+    def ladder(self) -> Sequence[Recipe]:
+        """The recipes that are tried, in their order; raises UsageError for a file of others."""
+        if isinstance(self.recipes, str | Path):
+            return load_ladder(self.recipes)
+        if self.recipes is not None:
+            return self.recipes
+        if self.weights is None and self.objective in ("size", "bits"):
+            return ladder(_FEWEST_BITS)
+        return ladder(self.weights or _MOST_BITS)
+
+    def run(self) -> Found:
+        """Searches.
+
+        Raises:
+            UsageError: something does not exist or does not fit, or the metric fails.
+            ModelError, DataError: the model or the data cannot be read, or do not fit.
+        """
+        trials = Trials(
+            self.question,
+            self.judge,
+            self.jobs,
+            self.pool,
+            Path(self.cache) if self.cache is not None else None,
+            self.progress or NullProgress(),
+            time.time() + 60 * self.minutes,
+        )
+        own = self.recipes is not None and self.objective is not None
+        most = (self.weights + _MOST_BITS) / 2 if self.weights is not None else None
+        with trials:
+            climb = Climb(trials, self.objective, most, self.on_trial, self.on_failure)
+            return climb.run(self.ladder, try_all=own)
+
+
+@taking(RecipeSearch)
+def find_recipe(*arguments: Any, **named: Any) -> Found:
+    """Finds how to quantize a model so that it keeps its accuracy; ``qc auto`` in Python.
+
+    ``found.compiled.save("model.q.onnx")`` writes the result, :func:`qc.auto.recipe_text` the recipe.
+
+    Raises:
+        UsageError: something does not exist or does not fit, or the metric fails.
+        ModelError, DataError: the model or the data cannot be read, or do not fit.
+    """
+    return RecipeSearch(*arguments, **named).run()
