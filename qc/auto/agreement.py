@@ -19,6 +19,7 @@ _LEAST_CONFIDENCE = 0.3
 _BEYOND_CHANCE = 1.5
 # A feature that is the largest in nearly every row is no class, nor is what is found in no other row.
 _MOST_COMMON = 0.9
+_FEW_ROWS = 5
 # Texts along time consist of blanks to a large part, and have a few positions at least.
 _LEAST_BLANKS = 0.2
 _LEAST_POSITIONS = 4
@@ -144,7 +145,7 @@ def _are_classes(arrays: Sequence[np.ndarray]) -> bool:
     best = np.bincount(np.argmax(rows, axis=1), minlength=classes)
     common = int(np.argmax(best))
     may_be_blank = common in (0, classes - 1)
-    if len(rows) > 1 and best[common] >= _MOST_COMMON * len(rows) and not may_be_blank:
+    if len(rows) >= _FEW_ROWS and best[common] >= _MOST_COMMON * len(rows) and not may_be_blank:
         return False
     confidence = float(softmax(rows).max(axis=1).mean())
     return confidence >= max(_LEAST_CONFIDENCE, min(_BEYOND_CHANCE / classes, 0.75))

@@ -208,7 +208,7 @@ class Judge:
         self._expected = _Grouped(metric)
         self._scores: dict[int | None, _Scores] = {}  # of the float model, by where it was looked at
         if labels is None or len(labels) >= len(feeds):  # else there are too few, which is told later
-            self._refuse_constant(feeds, outputs)
+            self._check_metric(feeds, outputs)
 
     def __call__(self, model: ModelProto, on_sample: Callable[[], None] = lambda: None) -> Verdict:
         """The verdict on a model, after a part of the samples if that is enough to refuse it.
@@ -265,11 +265,7 @@ class Judge:
 
     def _verdict(self, reference: _Scores, model: _Scores) -> Verdict:
         expected, score = reference.whole, model.whole
-        if not math.isfinite(expected):
-            found = "NaN" if math.isnan(expected) else "infinite"
-            raise UsageError(
-                f"the metric '{self.metric.name}' is {found} for the float model; it cannot judge"
-            )
+        _refuse_infinite(self.metric, expected)
         sign = 1 if self.metric.higher_is_better else -1
         error = math.nan
         groups = min(model.count, _GROUPS)
@@ -280,29 +276,40 @@ class Judge:
         drop = math.inf if math.isnan(score) else sign * (expected - score)
         return Verdict(score, expected, drop, error, self.max_drop.of(expected), model.count)
 
-    def _refuse_constant(self, feeds: Sequence[Feed], outputs: Sequence[dict[str, Any]]) -> None:
-        """Raises UsageError if the metric takes outputs of another sample, and zeros, for as good."""
+    def _check_metric(self, feeds: Sequence[Feed], outputs: Sequence[dict[str, Any]]) -> None:
+        """Refuses a metric that is no number for the float model, or takes other outputs for as good."""
+        expected = self._measured(feeds, outputs, outputs)
+        _refuse_infinite(self.metric, expected)
         others = [*outputs[1:], outputs[0]]
         zeros = [{name: _zeros(array) for name, array in output.items()} for output in outputs]
         if all(map(_are_equal, outputs, others)) and all(map(_are_equal, outputs, zeros)):
             return
-        found = []
-        for given in (outputs, others, zeros):
-            tally = self.metric.start()
-            try:
-                for index, feed in enumerate(feeds):
-                    label = self.labels[index] if self.labels is not None else None
-                    tally.add(Sample(index, given[index], outputs[index], feed, label))
-                found.append(tally.value())
-            except QcError:
-                if given is outputs:
-                    raise
-                return
-        if found[0] == found[1] == found[2]:
+        try:
+            found = {self._measured(feeds, outputs, given) for given in (others, zeros)}
+        except QcError:  # which is not for such outputs
+            return
+        if found == {expected}:
             raise UsageError(
-                f"the metric '{self.metric.name}' is {self.metric.show(found[0])} for the float model, and "
+                f"the metric '{self.metric.name}' is {self.metric.show(expected)} for the float model, and "
                 "the same for outputs of other samples and for zeros; it cannot judge"
             )
+
+    def _measured(
+        self, feeds: Sequence[Feed], expected: Sequence[dict[str, Any]], outputs: Sequence[dict[str, Any]]
+    ) -> float:
+        """The metric for outputs of the first feeds."""
+        tally = self.metric.start()
+        for index, feed in enumerate(feeds):
+            label = self.labels[index] if self.labels is not None else None
+            tally.add(Sample(index, outputs[index], expected[index], feed, label))
+        return tally.value()
+
+
+def _refuse_infinite(metric: Metric, expected: float) -> None:
+    """Raises UsageError if the score of the float model is no number to compare with."""
+    if not math.isfinite(expected):
+        found = "NaN" if math.isnan(expected) else "infinite"
+        raise UsageError(f"the metric '{metric.name}' is {found} for the float model; it cannot judge")
 
 
 def _zeros(array: Any) -> Any:

@@ -12,11 +12,10 @@ import pytest
 from support.models import parse, random_feeds
 
 import qc as package
-from qc.auto.climb import Climb, Trial
-from qc.auto.judging import Judge, MaxDrop, agreement
-from qc.auto.recipes import Recipe, ladder, load_ladder
+from qc.auto import Judge, MaxDrop, Recipe, RecipeSearch, Trial, ladder, load_ladder
+from qc.auto.trials import Bench
 from qc.ir.errors import UsageError
-from qc.runtime import Metric, load_data, model_inputs
+from qc.runtime import load_data, model_inputs, parse_metric
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 MODEL, DATA = "model.onnx", "calibration.npz"
@@ -33,6 +32,9 @@ def broken(outputs):
 
 def nan(outputs):
     return float("nan")
+
+def constant(outputs):
+    return 0.5
 """
 
 
@@ -59,10 +61,10 @@ def test_the_first_recipe_that_is_good_enough_is_written_and_compiles_again_to_t
 def test_what_cannot_be_reached_is_told_and_written_only_if_asked(qc, monkeypatch) -> None:
     monkeypatch.setattr("qc.auto.climb.Climb._widen", lambda climb: "nothing is left to try")
     asked = ("auto", MODEL, "--data", DATA, "--weights", "4", "--max-drop", "0", "--metric", "max-error")
-    refused = qc(*asked)
-    assert (refused.code, refused.made) == (5, [])
+    refused = qc(*asked, "--cache", "kept")
+    assert (refused.code, refused.made) == (5, ["kept"])
     assert "no recipe keeps 'max-error' within 0 of" in refused.err and "--keep-best" in refused.err
-    kept = qc(*asked, "--keep-best")
+    kept = qc(*asked, "--cache", "kept", "--keep-best")
     assert (kept.code, kept.made) == (5, ["model.q.onnx", "model.q.recipe.toml"])
 
 
@@ -72,6 +74,9 @@ def test_what_cannot_be_reached_is_told_and_written_only_if_asked(qc, monkeypatc
         (["--metric", "user.py:broken"], "failed on feed 0 with KeyError"),
         (["--metric", "user.py:nan"], "is NaN for the float model"),
         (["--metric", "sqnr"], "'sqnr' is infinite for the float model"),
+        (["--metric", "user.py:constant"], "is 0.5 for the float model, and the same for outputs of other samples"),
+        (["--recipes", "r.toml", "--weights", "4"], "give --recipes or --weights, not both"),
+        (["--weights", "9"], "9 is more than 8"),
         (["--metric", "user.py:accuracy"], "takes a label, and there are none"),
         (["--labels", "labels.npy"], "--labels is for a function as --metric"),
         (["--max-drop", "little"], "a drop is a share such as 1% or a number such as 0.5, not 'little'"),
@@ -96,16 +101,32 @@ def test_a_hopeless_model_is_refused_after_a_part_of_the_samples(qc) -> None:
         if len(tensor.dims) == 4:
             tensor.raw_data = bytes(len(tensor.raw_data))
     verdict = judge(ruined)
-    assert judge.metric.name == "top-1" and not verdict.is_accepted
+    assert not verdict.is_accepted and verdict.is_certain
     assert verdict.samples < 597
-    assert judge(compilation.proto()).drop == 0
+    whole = judge(compilation.proto())  # the float model is known for a part of the samples by now
+    assert (whole.samples, whole.drop, whole.error) == (597, 0, 0)
+    again = judge(ruined)
+    assert again == verdict
+
+
+def test_a_metric_that_fails_in_the_middle_leaves_a_judge_that_judges_on(qc) -> None:
+    labels = np.load("labels.npy")
+    compilation, judge = digits_judge("1%", labels=labels, metric=parse_metric("user.py:accuracy", True))
+    calls = iter(range(1000))
+
+    def stop() -> None:
+        if next(calls) == 70:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        judge(compilation.proto(), stop)
+    verdict = judge(compilation.proto())
+    assert (verdict.samples, verdict.drop) == (597, 0)
 
 
 def test_the_sampling_error_of_a_mean_is_that_of_the_differences(qc) -> None:
     labels = np.load("labels.npy")
-    compilation, judge = digits_judge(
-        "1%", labels=labels, metric=package.runtime.parse_metric("user.py:accuracy", True)
-    )
+    compilation, judge = digits_judge("1%", labels=labels, metric=parse_metric("user.py:accuracy", True))
     made = package.compile("model.onnx", "w4a8", data=DATA, threads=1).model
     verdict = judge(made)
     images = np.load("test.npz")["image"]
@@ -140,54 +161,116 @@ def chain_of_products(*names: str):
     return model
 
 
+def products_search(*names: str, **more) -> RecipeSearch:
+    """A search among recipes of which none is good enough."""
+    model = chain_of_products(*(names or ("op0", "op1", "op2")))
+    feeds = random_feeds(model, 8)
+    plain = Recipe("nearest", package.resolve_pipeline("w8a8"), ("MatMul=w3",))
+    worst = Judge(model, load_data(feeds, model_inputs(model)), MaxDrop.parse("1"), parse_metric("max-error"))
+    drop = worst(package.compile(model, data=feeds, precision=("MatMul=w3",), threads=1).model).drop
+    settings = {"max_drop": MaxDrop(0.8 * drop, is_share=False), "metric": "max-error", "threads": 1}
+    return RecipeSearch(model, data=feeds, recipes=[plain], **settings, **more)
+
+
 @pytest.mark.parametrize("names", [("op0", "op1", "op2"), ("", "", "")])
 def test_groups_that_harm_most_get_more_bits_and_no_more_than_needed(names: tuple[str, ...]) -> None:
-    model = chain_of_products(*names)
-    feeds = random_feeds(model, 8)
-    data = load_data(feeds, model_inputs(model))
-    compilation = package.Compilation(model, data=data, threads=1)
     tried: list[Trial] = []
-    judge = Judge(model, data, MaxDrop(12.0, is_share=False), package.runtime.parse_metric("max-error"))
-    plain = Recipe("nearest", package.resolve_pipeline("w8a8"), ("MatMul=w3",))
-    first = judge(package.compile(model, data=feeds, precision=("MatMul=w3",), threads=1).model)
-    judge.max_drop = MaxDrop(0.8 * first.drop, is_share=False)
-    found = Climb(compilation, judge, 10.0, tried.append).run([plain])
-    assert found.best.verdict.is_accepted and len(tried) > 1
+    found = products_search(*names, on_trial=tried.append).run()
+    assert found.is_accepted and len(tried) > 1 and tuple(tried) == found.trials
     assert found.best.recipe.rules[1:] and found.best.integer_share == 1  # more bits were enough
     accepted = [trial for trial in tried if trial.verdict.is_accepted]
     assert found.best is accepted[-1]
 
 
-def test_an_interrupt_gives_the_best_so_far(qc, monkeypatch) -> None:
-    compilation, judge = digits_judge("0", metric=package.runtime.parse_metric("cosine"))
-    calls = iter([judge.__call__, None])
+def test_fewer_bits_than_the_accuracy_needs_are_refused() -> None:
+    model = chain_of_products("op0", "op1", "op2")
+    feeds = random_feeds(model, 8)
+    judge = Judge(model, load_data(feeds, model_inputs(model)), MaxDrop.parse("1"), parse_metric("max-error"))
+    enough = 2 * judge(package.compile(model, data=feeds, threads=1).model).drop
+    settings = {"metric": "max-error", "max_drop": MaxDrop(enough, is_share=False), "threads": 1}
+    found = RecipeSearch(model, data=feeds, weights=2, **settings).run()
+    assert not found.is_accepted and found.best.weight_bits <= 5
+    assert all(trial.weight_bits <= 5 for trial in found.trials)
+    assert found.ended == "no mixture of precisions with 5 bits of a weight or fewer does"
 
-    class Interrupted(Judge):
-        def __call__(self, *given, **named):
-            if next(calls) is None:
-                raise KeyboardInterrupt
-            return super().__call__(*given, **named)
 
-    judge.__class__ = Interrupted
-    found = Climb(compilation, judge, 10.0).run([*ladder(4), *ladder(4)])
+def test_results_do_not_depend_on_the_number_of_jobs(tmp_path: Path) -> None:
+    alone, beside = products_search(), products_search(jobs=2, cache=tmp_path)
+    one, two = alone.run(), beside.run()
+    assert one.compiled.model.SerializeToString() == two.compiled.model.SerializeToString()
+    assert [trial.recipe for trial in one.trials] == [trial.recipe for trial in two.trials]
+    assert [trial.verdict for trial in one.trials] == [trial.verdict for trial in two.trials]
+
+
+def test_what_was_tried_before_a_kill_is_not_tried_again(tmp_path: Path, monkeypatch) -> None:
+    first = products_search(cache=tmp_path).run()
+    monkeypatch.setattr(Bench, "trial", lambda *given: pytest.fail("it is tried again"))
+    again = products_search(cache=tmp_path).run()
+    assert again.trials == first.trials
+    assert again.compiled.model.SerializeToString() == first.compiled.model.SerializeToString()
+
+
+def test_trials_run_in_any_executor(tmp_path: Path) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as pool:
+        found = products_search(pool=pool, cache=tmp_path).run()
+    assert found.trials == products_search(cache=tmp_path).run().trials
+
+
+def test_a_mixed_recipe_gives_the_same_bytes_again(tmp_path: Path) -> None:
+    search = products_search()
+    found = search.run()
+    assert len(found.best.recipe.rules) > 1
+    file = tmp_path / "model.recipe.toml"
+    file.write_text(package.auto.recipe_text(found, search.judge, "ort-cpu"))
+    again = package.compile(search.model, file, data=search.data, threads=1)
+    assert again.model.SerializeToString() == found.compiled.model.SerializeToString()
+    record = tomllib.loads(file.read_text())["record"]
+    assert (record["score"], record["float"]) == (found.best.verdict.score, found.best.verdict.reference)
+    assert {"qc", "onnx", "onnxruntime", "numpy", "seconds", "metric", "max_drop"} <= set(record)
+
+
+def digits_search(recipes: list[Recipe], **more) -> RecipeSearch:
+    settings = {"data": DATA, "max_drop": "0", "metric": "cosine", "threads": 1}
+    return RecipeSearch("model.onnx", recipes=recipes, **(settings | more))
+
+
+def eight(name: str, *rules: str) -> Recipe:
+    return Recipe(name, package.resolve_pipeline("w8a8"), rules)
+
+
+def test_an_interrupt_gives_the_best_so_far(qc) -> None:
+    def interrupt(trial: Trial) -> None:
+        raise KeyboardInterrupt
+
+    found = digits_search([eight("one"), eight("two")], on_trial=interrupt).run()
     assert (len(found.trials), found.ended) == (1, "it was interrupted")
 
 
-def test_a_recipe_that_fails_ends_it_with_the_best_so_far(qc) -> None:
-    compilation, judge = digits_judge("0", metric=package.runtime.parse_metric("cosine"))
-    good, bad = Recipe("good", package.resolve_pipeline("w8a8")), Recipe("bad", ladder(4)[0].pipeline, ("=",))
-    found = Climb(compilation, judge, 10.0).run([good, bad])
-    assert [trial.recipe for trial in found.trials] == [good]
-    assert found.ended.startswith("what was tried next failed: ")
-    with pytest.raises(UsageError):
-        Climb(compilation, judge, 10.0).run([bad, good])
+def test_a_recipe_that_fails_is_told_of_and_the_others_are_tried(qc) -> None:
+    bad = eight("bad", "op:none=off")
+    told = []
+    found = digits_search([bad, eight("good")], max_drop="1%", on_failure=told.append).run()
+    assert [trial.recipe.name for trial in found.trials] == ["good"] and found.is_accepted
+    assert [failure.recipe for failure in found.failures] == [bad] == [failure.recipe for failure in told]
+    with pytest.raises(UsageError, match="op:none"):
+        digits_search([bad]).run()
 
 
-def test_nothing_is_begun_after_the_minutes(qc, monkeypatch) -> None:
-    compilation, judge = digits_judge("0", metric=package.runtime.parse_metric("cosine"))
+def test_what_runs_when_the_minutes_are_over_is_ended(qc, monkeypatch) -> None:
     monkeypatch.setattr("qc.auto.climb.find_front", lambda *given, **named: pytest.fail("it measures"))
-    found = Climb(compilation, judge, 1e-6).run([Recipe("r", package.resolve_pipeline("w8a8"))] * 2)
-    assert len(found.trials) == 1 and "minutes were over" in found.ended
+    found = digits_search([eight("one"), eight("two")], minutes=1e-6).run()
+    assert ([trial.recipe.name for trial in found.trials], found.ended) == (["one"], "the time was over")
+
+
+def test_the_objective_decides_between_all_recipes_that_are_accepted(qc) -> None:
+    small = Recipe("small", ladder(4)[0].pipeline)
+    recipes = [eight("eight"), small, eight("half", "Gemm=off")]
+    found = digits_search(recipes, max_drop="5%", objective="bits").run()
+    assert len(found.trials) == 3 and found.best.recipe is small
+    assert [trial.weight_bits > 8 for trial in found.trials] == [False, False, True]
+    assert RecipeSearch("model.onnx", data=DATA, objective="size").ladder == ladder(4)
 
 
 def test_a_target_of_a_file_is_in_the_recipe_by_its_path(qc) -> None:
@@ -196,14 +279,6 @@ def test_a_target_of_a_file_is_in_the_recipe_by_its_path(qc) -> None:
     assert qc("auto", *asked, "--target", "mine.toml", "--max-drop", "50%", "-o", "first.onnx").code == 0
     assert qc(*asked, "--pipeline", "first.recipe.toml", "-o", "second.onnx").code == 0
     assert Path("first.onnx").read_bytes() == Path("second.onnx").read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("shape", "name"), [((1, 10), "top-1"), ((1, 1), "cosine"), ((1, 8, 4), "cosine"), ((5,), "cosine")]
-)
-def test_agreement_follows_the_form_of_the_outputs(shape: tuple[int, ...], name: str) -> None:
-    metric: Metric = agreement({"y": np.zeros(shape, np.float32)})
-    assert metric.name == name
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from support.models import parse
 import qc.runtime.metrics
 from qc.ir.errors import DataError, UsageError
 from qc.runtime import evaluate, load_labels, parse_metric
+from qc.runtime.metrics.ctc import edit_distance
 from qc.runtime.metrics.metric import Sample
 from qc.runtime.metrics.parse import known_metrics
 
@@ -252,7 +253,7 @@ def test_labels_go_with_the_feeds(user: Path) -> None:
         ("user.py:Larges", r"has no function 'Larges' \(did you mean 'Largest'\?\)"),
         ("absent.py:f", "the Python file 'absent.py' for the metric does not exist"),
         ("no_such_module:f", "cannot import 'no_such_module' for the metric: ModuleNotFoundError"),
-        ("sqrn", r"unknown metric 'sqrn' \(did you mean 'sqnr'\?\); known: cosine, max-error, sqnr, top-K"),
+        ("sqrn", r"unknown metric 'sqrn' \(did you mean 'sqnr'\?\); known: cosine, ctc-K, equal, expected-accuracy"),
         ("top-0", "'top-0' needs a number of at least 1"),
         ("top-five", "unknown metric 'top-five'"),
         ("cosine()", r"name an output in the parentheses"),
@@ -275,3 +276,58 @@ def test_labels_that_are_none(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(DataError, match=message):
             load_labels(tmp_path / name)
+
+
+def one_output(name: str, reference: np.ndarray, output: np.ndarray) -> float:
+    tally = parse_metric(name).start()
+    tally.add(Sample(0, {"y": output}, {"y": reference}, {}, None))
+    return tally.value()
+
+
+def test_expected_accuracy_asks_the_reference_how_probable_the_class_is_that_is_found() -> None:
+    p = np.float32([[0.5, 0.4, 0.1], [0.9, 0.05, 0.05]])
+    y = np.float32([[0, 1, 0], [1, 0, 0]])
+    assert one_output("expected-accuracy", p, p) == 1
+    assert one_output("expected-accuracy", p, y) == pytest.approx((0.4 + 0.9) / (0.5 + 0.9))
+    assert one_output("expected-accuracy", np.log(p), y) == pytest.approx((0.4 + 0.9) / (0.5 + 0.9))
+    image = np.moveaxis(p.reshape(1, 1, 2, 3), -1, 1)
+    found = one_output("expected-accuracy", image, np.moveaxis(y.reshape(1, 1, 2, 3), -1, 1))
+    assert found == pytest.approx(13 / 14)
+    yes = one_output("expected-accuracy", np.float32([[0.7], [0.1]]), np.float32([[0.4], [0.2]]))
+    assert yes == pytest.approx((0.3 + 0.9) / (0.7 + 0.9))
+
+
+def test_likelihood_is_the_exponential_of_the_divergence() -> None:
+    p, q = np.float64([[0.5, 0.25, 0.25]]), np.float64([[0.25, 0.5, 0.25]])
+    expected = np.exp(-(p * np.log(p / q)).sum())
+    assert one_output("likelihood", p, q) == pytest.approx(expected)
+    assert one_output("likelihood", np.log(p) + 3, np.log(q) - 1) == pytest.approx(expected)
+    assert one_output("likelihood", p, p) == 1
+
+
+@given(st.lists(st.integers(0, 3), max_size=7), st.lists(st.integers(0, 3), max_size=7))
+def test_edit_distance_is_the_shortest_way(first: list[int], second: list[int]) -> None:
+    found = edit_distance(first, second)
+    assert found == edit_distance(second, first)
+    assert abs(len(first) - len(second)) <= found <= max(len(first), len(second))
+    if first and second:
+        ways = edit_distance(first[1:], second) + 1, edit_distance(first, second[1:]) + 1
+        assert found == min(*ways, edit_distance(first[1:], second[1:]) + (first[0] != second[0]))
+
+
+def test_texts_are_read_without_blanks_and_repetitions() -> None:
+    def scores(text: str) -> np.ndarray:
+        return np.eye(27, dtype=np.float32)[[[" abcdefghijklmnopqrstuvwxyz".index(letter) for letter in text]]]
+
+    assert one_output("ctc-0", scores("hh e l ll oo"), scores("h eel  l  o ")) == 1
+    assert one_output("ctc-0", scores("h e l lo"), scores("h a llo ")) == pytest.approx(1 - 2 / 5)
+    with pytest.raises(UsageError, match="needs more than the 27 classes"):
+        one_output("ctc-27", scores("a"), scores("a"))
+
+
+def test_masks_overlap() -> None:
+    x, y = np.float32([0.9, 0.6, 0.2, 0.1]), np.float32([0.8, 0.4, 0.6, 0])
+    assert one_output("iou", x, y) == pytest.approx(1 / 3)
+    assert one_output("iou", x > 0.5, y > 0.5) == pytest.approx(1 / 3)
+    assert one_output("iou", np.zeros(4, np.float32), np.zeros(4, np.float32)) == 1
+    assert one_output("equal", np.int64([1, 2, 3, 4]), np.int64([1, 2, 4, 4])) == 0.75
