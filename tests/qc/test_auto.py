@@ -74,7 +74,10 @@ def test_what_cannot_be_reached_is_told_and_written_only_if_asked(qc, monkeypatc
         (["--metric", "user.py:broken"], "failed on feed 0 with KeyError"),
         (["--metric", "user.py:nan"], "is NaN for the float model"),
         (["--metric", "sqnr"], "'sqnr' is infinite for the float model"),
-        (["--metric", "user.py:constant"], "is 0.5 for the float model, and the same for outputs of other samples"),
+        (
+            ["--metric", "user.py:constant"],
+            "is 0.5 for the float model, and the same for outputs of other samples",
+        ),
         (["--recipes", "r.toml", "--weights", "4"], "give --recipes or --weights, not both"),
         (["--weights", "9"], "9 is more than 8"),
         (["--metric", "user.py:accuracy"], "takes a label, and there are none"),

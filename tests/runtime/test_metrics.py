@@ -253,7 +253,10 @@ def test_labels_go_with_the_feeds(user: Path) -> None:
         ("user.py:Larges", r"has no function 'Larges' \(did you mean 'Largest'\?\)"),
         ("absent.py:f", "the Python file 'absent.py' for the metric does not exist"),
         ("no_such_module:f", "cannot import 'no_such_module' for the metric: ModuleNotFoundError"),
-        ("sqrn", r"unknown metric 'sqrn' \(did you mean 'sqnr'\?\); known: cosine, ctc-K, equal, expected-accuracy"),
+        (
+            "sqrn",
+            r"unknown metric 'sqrn' \(did you mean 'sqnr'\?\); known: cosine, ctc-K, equal,",
+        ),
         ("top-0", "'top-0' needs a number of at least 1"),
         ("top-five", "unknown metric 'top-five'"),
         ("cosine()", r"name an output in the parentheses"),
@@ -317,7 +320,9 @@ def test_edit_distance_is_the_shortest_way(first: list[int], second: list[int]) 
 
 def test_texts_are_read_without_blanks_and_repetitions() -> None:
     def scores(text: str) -> np.ndarray:
-        return np.eye(27, dtype=np.float32)[[[" abcdefghijklmnopqrstuvwxyz".index(letter) for letter in text]]]
+        return np.eye(27, dtype=np.float32)[
+            [[" abcdefghijklmnopqrstuvwxyz".index(letter) for letter in text]]
+        ]
 
     assert one_output("ctc-0", scores("hh e l ll oo"), scores("h eel  l  o ")) == 1
     assert one_output("ctc-0", scores("h e l lo"), scores("h a llo ")) == pytest.approx(1 - 2 / 5)
