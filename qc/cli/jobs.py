@@ -208,12 +208,17 @@ def _feeds(job: Job, proto: ModelProto) -> Data | None:
 
 
 def _deciding(steps: Sequence[Step], has_data: bool) -> list[Step]:
-    """The steps without those that lower, and without those that need data if there is none."""
+    """The steps without those that lower, and without those that need data if there is none.
+
+    What needs an executor runs without data only on the float graph: it folds constants.
+    """
     kept: list[Step] = []
     for step in steps:
         if not isinstance(step, Pass):
             inner = _deciding(step.steps, has_data)
             kept += [replace(step, steps=inner)] if inner else []
-        elif step.stage != Stage.LOWER and (has_data or step.needs.isdisjoint({"data", "executor"})):
+            continue
+        on_data = {"data"} if step.stage is Stage.FLOAT else {"data", "executor"}
+        if step.stage is not Stage.LOWER and (has_data or step.needs.isdisjoint(on_data)):
             kept.append(step)
     return kept

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
+from support.models import floats, model_of
 
 from qc.ir import lift
 from qc.ir.text import load_text, print_model
@@ -46,6 +50,24 @@ def test_an_edited_text_is_another_model(qc) -> None:
 def test_print_compiles_for_rules_of_precision_alone(qc) -> None:
     result = qc("print", MODEL, "--set", "Conv=w4")
     assert result.code == 0 and ": int4 symmetric" in result.out
+
+
+def test_constants_are_folded_without_data_as_with_it(qc) -> None:
+    weight = numpy_helper.from_array(np.ones((4, 4), np.int8), "codes")
+    scale = numpy_helper.from_array(np.float32(0.5), "scale")
+    nodes = [
+        helper.make_node("Cast", ["codes"], ["cast"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["cast", "scale"], ["weight"]),
+        helper.make_node("MatMul", ["x", "weight"], ["y"]),
+    ]
+    model = model_of(nodes, [floats("x", 2, 4)], [floats("y", 2, 4)], [weight, scale])
+    onnx.save(model, "folded.onnx")
+    np.savez("x.npz", x=np.ones((1, 2, 4), np.float32))
+    alone = qc("print", "folded.onnx", "--pipeline", "w8a8")
+    assert alone.code == 0, alone.err
+    with_data = qc("print", "folded.onnx", "--data", "x.npz")
+    for printed in (alone, with_data):
+        assert "MatMul(" in printed.out and "Cast(" not in printed.out and "Mul(%cast" not in printed.out
 
 
 def test_print_compiles_if_it_is_told_how(qc) -> None:
