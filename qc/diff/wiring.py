@@ -1,7 +1,7 @@
 """How the ops of a model are connected, seen through what only rounds and what only holds a constant.
 
 A tensor that is quantized and dequantized again is the same tensor with a *quantization*, and so is a
-constant that is stored in codes with a DequantizeLinear behind it. A quantizer of the IR is one as well: a
+constant that is stored in codes with a DequantizeLinear behind it. An Identity of a constant is that constant. A quantizer of the IR is one as well: a
 model means the same before and after its quantizers became ops.
 """
 
@@ -127,7 +127,7 @@ class Wiring:
 
     def _hide(self, graph: Graph, op: Op) -> None:
         """Sees through ``op`` if it only quantizes, or only holds a constant."""
-        if constant_op_data(op) is not None:
+        if constant_op_data(op) is not None or self._is_constant_again(graph, op):
             self.hidden[op] = None
         found = self._reader.quantization(op)
         result = graph.op_outputs(op)[0] if found is not None else None
@@ -142,6 +142,17 @@ class Wiring:
             self._only_quantizes[first] = self._is_only_dequantized(graph, first)
         if self._only_quantizes[first]:
             self.hidden[first] = None
+
+    def _is_constant_again(self, graph: Graph, op: Op) -> bool:
+        """Whether ``op`` gives a constant as it is; whoever reads its result then reads the constant."""
+        source, result = graph.op_inputs(op)[:1], graph.op_outputs(op)[0]
+        if not op.is_type("Identity") or source[0] is None or result is None or graph.is_output(result):
+            return False
+        behind = self.read(source[0])
+        if constant_data(behind.value) is None:
+            return False
+        self._behind[result] = behind
+        return True
 
     def _is_only_dequantized(self, graph: Graph, quantize: Op) -> bool:
         """Whether nothing but DequantizeLinear ops of the same grid reads the codes that an op makes."""
