@@ -1,7 +1,7 @@
 """How the ops of a model are connected, seen through what only rounds and what only holds a constant.
 
 A tensor that is quantized and dequantized again is the same tensor with a *quantization*, and so is a
-constant that is stored in codes with a DequantizeLinear behind it. An Identity of a constant is that constant.
+constant that is stored in codes with a DequantizeLinear behind it. An Identity of a constant is the constant.
 A quantizer of the IR is a quantization as well: a model means the same before and after its quantizers became
 ops.
 """
