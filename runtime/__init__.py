@@ -17,6 +17,7 @@ from .metrics.sums import OutputScore
 from .native.library import library_path
 from .observers.insert import add_observers
 from .protos.parts import expose_tensors
+from .sessions.custom_ops import use_custom_ops
 from .sessions.open import open_session, run_session
 from .sessions.providers import choose_provider
 from .sessions.runnable import OpenModel, Runnable
@@ -66,4 +67,5 @@ __all__ = [
     "process_pool",
     "random_data",
     "run_session",
+    "use_custom_ops",
 ]

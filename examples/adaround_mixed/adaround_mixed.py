@@ -37,7 +37,7 @@ def set_precision(sim: QuantizationSimModel) -> None:
     """Computes BatchNormalization in float16, and lets the Relu behind it keep 8 bits."""
     for op in sim.connected_graph.ordered_ops:
         if op.type == "BatchNormalization":
-            sim.untie(*op.outputs)
+            sim.untie(op.outputs[0].name)
             _, made, parameters = sim.get_op_quantizers(op)
             for quantizer in (*made, *parameters.values()):
                 if quantizer.enabled:

@@ -42,11 +42,12 @@ def records_of(model: Model, note: Callable[[str], object], biases: bool) -> lis
             note(f"'{site.value.name}' has several grids; the encodings file holds that of {known[0]}")
     names = distinct_names(model)
     return [
-        _record(names.get(value, value.name), value, quantizer) for value, (_, quantizer) in found.items()
+        record_of(names.get(value, value.name), value, quantizer) for value, (_, quantizer) in found.items()
     ]
 
 
-def _record(name: str, value: Value, quantizer: Quantizer) -> TensorRecord:
+def record_of(name: str, value: Value, quantizer: Quantizer) -> TensorRecord:
+    """The record of a tensor; raises UsageError for a quantizer without numbers."""
     encoding = quantizer.encoding
     if encoding is None:
         raise UsageError(f"'{name}' has no encoding yet; run 'calibrate' before lowering")

@@ -26,6 +26,7 @@ from ..data.inputs import InputInfo, check_fit
 from ..native.library import QC_DOMAIN, library_path
 from ..protos.detach import NATIVE_TYPES, detach_weights
 from .blocked_layout import keep_blocked
+from .custom_ops import register_custom_ops
 from .failures import explain_load, explain_run
 from .providers import check_provider, choose_provider, session_providers
 
@@ -48,6 +49,7 @@ def open_session(
     profile_prefix: Path | None = None,
     provider: str = "cpu",
     in_listed_order: bool = False,
+    settings: Mapping[str, Any] | None = None,
 ) -> ort.InferenceSession:
     """Opens a model for running.
 
@@ -68,7 +70,10 @@ def open_session(
         in_listed_order: run nodes as they are listed, those that were fused when nothing else is ready;
             otherwise ONNX Runtime runs them depth first, from the last leaf of the graph to the first.
 
+        settings: attributes of ONNX Runtime's ``SessionOptions`` to set after all others.
+
     Raises:
+        AttributeError: ``SessionOptions`` has no such attribute.
         UsageError: there is no provider of that name, or no room left for temporary files.
         ModelError: the file is not a model, ONNX Runtime does not accept it, or an op is unknown to it.
         QcError: the model holds ops of qc, whose library was not built; or CUDA cannot be used here.
@@ -79,6 +84,8 @@ def open_session(
     if weights is None:
         model, weights = detach_weights(model)
     options = _options(optimize, threads, quiet, in_listed_order)
+    for name, value in (settings or {}).items():
+        setattr(options, name, value)
     if profile_prefix is not None:
         options.enable_profiling = True
         options.profile_file_prefix = str(profile_prefix)
@@ -218,6 +225,7 @@ def _options(
         options.inter_op_num_threads = 1
     levels = ort.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimize else levels.ORT_DISABLE_ALL
+    register_custom_ops(options)
     return options
 
 

@@ -46,6 +46,12 @@ def config_names() -> list[str]:
     return sorted(item.name.removesuffix(".toml") for item in _folder().iterdir() if _is_toml(item))
 
 
+def config_path(name: str) -> str:
+    """The file of a configuration that comes with qc; raises UsageError if there is none."""
+    _check_known(name)
+    return str(_folder() / f"{name}.toml")
+
+
 def load_config(name: str) -> ConfigFile:
     """A configuration that comes with qc, or one from a file.
 
@@ -58,12 +64,7 @@ def load_config(name: str) -> ConfigFile:
     """
     if name.endswith(CONFIG_SUFFIXES):
         return parse_config(read_text(name, "configuration file"), name)
-    known = config_names()
-    if name not in known:
-        raise UsageError(
-            f"there is no configuration '{name}'{nearest(name, known)}; known: {', '.join(known)}, or a file "
-            "that ends in .json or .toml"
-        )
+    _check_known(name)
     return parse_config((_folder() / f"{name}.toml").read_text(encoding="utf-8"), f"{name}.toml")
 
 
@@ -125,6 +126,15 @@ def _sentence(problem: ErrorDetails) -> str:
         return f"{place}: {problem['msg'].removeprefix('Value error, ')}"
     said = problem["msg"]
     return f"{place}: {said[:1].lower()}{said[1:]}, not {problem['input']!r}"
+
+
+def _check_known(name: str) -> None:
+    known = config_names()
+    if name not in known:
+        raise UsageError(
+            f"there is no configuration '{name}'{nearest(name, known)}; known: {', '.join(known)}, or a file "
+            "that ends in .json or .toml"
+        )
 
 
 def _dotted(path: Iterable[str]) -> str:

@@ -3,8 +3,9 @@
 See docs/switching-from-aimet.md for what is the same, what differs, and what is not there.
 """
 
-from ..missing import missing_names
-from . import (
+from .imports import install, provided  # first: it completes the modules that are imported from here on
+
+from . import (  # isort: skip
     adaround,
     batch_norm_fold,
     bn_reestimation,
@@ -53,6 +54,7 @@ __all__ = [
     "float8e4m3fn",
     "float8e5m2",
     "float16",
+    "install",
     "int2",
     "int4",
     "int8",
@@ -65,22 +67,5 @@ __all__ = [
     "sequential_mse",
 ]
 
-_TRAINED_ELSEWHERE = "train elsewhere, and load what it writes with set_and_freeze_param_encodings"
-__getattr__ = missing_names(
-    "aimet_onnx",
-    {
-        "adascale": _TRAINED_ELSEWHERE,
-        "spinquant": _TRAINED_ELSEWHERE,
-        "analysis": "use quant_analyzer, or qc sensitivity",
-        "lite_mp": "set the precision of layers with set_tensor_precision",
-        "mixed_precision": "set the precision of layers with set_tensor_precision",
-        "amp": "set the precision of layers with set_tensor_precision",
-        "llm_configurator": "",
-        "llm_topology": "",
-        "experimental": "",
-        "graph_passes": "use qc's passes; qc list-passes names them",
-        "prepare_passes": "use qc's passes; qc list-passes names them",
-        "utils": "",
-        "meta": "",
-    },
-)
+__version__ = "2.42.0"  # of the AIMET whose names these are
+__getattr__ = provided("")

@@ -8,6 +8,8 @@ from onnxruntime.quantization.onnx_model import ONNXModel
 import qc
 from qc.passes.simplify.batch_norms.forward import FORWARD
 
+from .model_names import restore_names
+
 _FOLDED = "_folded"
 
 
@@ -34,7 +36,7 @@ def fold_all_batch_norms_to_weight(
     forward = [norm for norm in gone if norm.output[0] in went_forward]
     pairs = [(_copy(before[norm.input[0]]), norm) for norm in gone if norm not in forward]
     pairs_behind = [(norm, _copy(behind[norm.output[0]])) for norm in forward]
-    _restore_names(folded)
+    restore_names(folded, _FOLDED)
     proto.CopyFrom(folded)
     return pairs, pairs_behind
 
@@ -46,17 +48,3 @@ def _copy(node: NodeProto) -> NodeProto:
     copy = NodeProto()
     copy.CopyFrom(node)
     return copy
-
-
-def _restore_names(model: ModelProto) -> None:
-    """Gives folded weights the names of those that they replaced."""
-    names = {tensor.name for tensor in model.graph.initializer}
-    renamed = {
-        name: name.removesuffix(_FOLDED)
-        for name in names
-        if name.endswith(_FOLDED) and name.removesuffix(_FOLDED) not in names
-    }
-    for tensor in model.graph.initializer:
-        tensor.name = renamed.get(tensor.name, tensor.name)
-    for node in model.graph.node:
-        node.input[:] = [renamed.get(name, name) for name in node.input]

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from qc.ir.errors import UsageError
 from qc.ir.quant.formats import FloatFormat, Format, IntFormat, parse_format
+
+from .errors import ArgumentError
 
 
 class QuantScheme(enum.Enum):
@@ -28,7 +29,7 @@ class QuantScheme(enum.Enum):
         for name in (str(scheme), f"post_training_{scheme}"):
             if name in cls.__members__:
                 return cls[name]
-        raise UsageError(f"there is no quant_scheme '{scheme}' in qc; use {', '.join(cls.__members__)}")
+        raise ArgumentError(f"there is no quant_scheme '{scheme}' in qc; use {', '.join(cls.__members__)}")
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,36 @@ class CallbackFunc:
     def __call__(self, session: Any) -> Any:
         """What the function gives for a session."""
         return self.func(session, self.func_callback_args)
+
+
+class TensorQuantizerOpMode(enum.IntEnum):
+    """What a quantizer does when it runs."""
+
+    updateStats = 0
+    oneShotQuantizeDequantize = 1
+    quantizeDequantize = 2
+    passThrough = 3
+
+
+@dataclass
+class TfEncoding:
+    """The numbers of one scale in AIMET's terms: a code ``q >= 0`` stands for ``(q + offset) * delta``."""
+
+    min: float = 0.0
+    max: float = 0.0
+    delta: float = 1.0
+    offset: float = 0.0
+    bw: int = 8
+
+
+class EncodingType(enum.Enum):
+    """What has a scale of its own."""
+
+    PER_TENSOR = 0
+    PER_CHANNEL = 1
+    PER_BLOCK = 2
+    LPBQ = 3
+    VECTOR = 4
 
 
 class QuantizationDataType(enum.Enum):
@@ -92,7 +123,7 @@ class qtype:
         }
         name = layouts.get((exponent_bits, mantissa_bits, finite))
         if name is None or unsigned_zero:
-            raise UsageError(
+            raise ArgumentError(
                 f"there is no float with {exponent_bits} bits of exponent and {mantissa_bits} of mantissa in "
                 f"qc; use {', '.join(layouts.values())}"
             )
@@ -114,7 +145,7 @@ class qtype:
         if dtype is QuantizationDataType.int:
             return qtype.int(bitwidth)
         if bitwidth != 16:
-            raise UsageError(f"floats of {bitwidth} bits are not told apart by their width; name the type")
+            raise ArgumentError(f"floats of {bitwidth} bits are not told apart by their width; name the type")
         return float16
 
     def to_legacy_repr(self) -> tuple[QuantizationDataType, builtins.int]:
@@ -168,7 +199,7 @@ class QSpec:
 
     def __post_init__(self) -> None:
         if self.shift_zero_point and not (self.symmetric and self.dtype == int2):
-            raise UsageError("shift_zero_point is for int2 with symmetric=True only")
+            raise ArgumentError("shift_zero_point is for int2 with symmetric=True only")
 
     @classmethod
     def per_tensor(

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto
 
-from qc.ir.errors import UsageError
 from qc.runtime import Data, load_data, model_inputs
+
+from .errors import ArgumentError
 
 Given = np.ndarray | Sequence[np.ndarray] | dict[str, np.ndarray]
 
@@ -29,7 +30,7 @@ def feed_of(model: ModelProto, given: Given) -> dict[str, np.ndarray]:
     arrays = [given] if isinstance(given, np.ndarray) else list(given)
     names = [info.name for info in model_inputs(model) if not info.optional]
     if len(arrays) != len(names):
-        raise UsageError(f"{len(arrays)} arrays do not fit the {len(names)} inputs of the model")
+        raise ArgumentError(f"{len(arrays)} arrays do not fit the {len(names)} inputs of the model")
     return dict(zip(names, arrays, strict=True))
 
 
@@ -41,5 +42,5 @@ def feeds_of(model: ModelProto, batches: Iterable[Any], count: int | None = None
     """
     found = [feed_of(model, batch) for batch in islice(batches, count)]
     if count is not None and len(found) < count:
-        raise UsageError(f"there are {len(found)} batches, fewer than {count}")
+        raise ArgumentError(f"there are {len(found)} batches, fewer than {count}")
     return load_data(found, model_inputs(model))

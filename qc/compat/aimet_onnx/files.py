@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from qc.ir.errors import UsageError
 from qc.passes.encodings import Document
 from qc.passes.lower.insert_qdq import InsertQdq
 from qc.passes.lower.rounding.activation_codes import ActivationCodes
 from qc.passes.quantize.quantsim.reading import load_config
 
 from .defs import QuantScheme, qtype
+from .errors import ArgumentError
 from .quantized_model import QuantizedModel
 
 _CODES: dict[str | None, ActivationCodes] = {
@@ -25,7 +25,7 @@ _CODES: dict[str | None, ActivationCodes] = {
 def codes_of(force_activation_as: str | None) -> ActivationCodes:
     """The codes that activations have; raises UsageError for another word than ``signed`` or ``unsigned``."""
     if force_activation_as not in _CODES:
-        raise UsageError(
+        raise ArgumentError(
             f"force_activation_as is '{force_activation_as}'; it must be 'unsigned', 'signed' or None"
         )
     return _CODES[force_activation_as]

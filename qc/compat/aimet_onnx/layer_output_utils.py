@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +11,12 @@ from onnx import ModelProto, TensorProto
 from onnxruntime.quantization.onnx_model import ONNXModel
 
 from qc.ir import lift
-from qc.ir.errors import UsageError
 from qc.passes.lower.rounding.simulation import DOMAIN
 from qc.runtime import OrtExecutor, model_inputs
 
+from .errors import ArgumentError
 from .feeds import Given, feed_of
+from .limits import Providers, refuse_providers
 
 _ROUNDED = "_simulated"
 
@@ -31,9 +33,10 @@ class LayerOutputUtil:
 
     def __init__(self, model: ModelProto | ONNXModel, dir_path: str | Path, device: int = 0) -> None:
         if device != 0:
-            raise UsageError(f"device {device} is not provided; layer outputs are computed on the CPU")
+            raise ArgumentError(f"device {device} is not provided; layer outputs are computed on the CPU")
         self._model = model.model if isinstance(model, ONNXModel) else model
         self._folder = Path(dir_path)
+        self.layer_output = LayerOutput(model, None, dir_path)
         self._count = 0
 
     def generate_layer_outputs(self, input_instance: Given) -> None:
@@ -43,19 +46,47 @@ class LayerOutputUtil:
             input_instance: an array, one for each input in the order of the model, or a dictionary of them.
         """
         feed = feed_of(self._model, input_instance)
-        tensors = computed_tensors(self._model)
-        results = next(OrtExecutor().run(self._model, [feed], list(dict.fromkeys(tensors.values()))))
         folder = self._folder / "outputs" / f"layer_outputs_{self._count}"
-        for name, source in tensors.items():
-            _write(folder / f"{_file_name(name)}.raw", results[source])
+        for name, array in self.layer_output.get_outputs(feed).items():
+            _write(folder / f"{name}.raw", array)
         if len(feed) == 1 and not isinstance(input_instance, (list, tuple)):
             _write(self._folder / "inputs" / f"input_{self._count}.raw", *feed.values())
         else:
             for index, array in enumerate(feed.values()):
                 _write(self._folder / "inputs" / f"input_{self._count}" / f"{index}.raw", array)
-        order = json.dumps({"layer_output_names": [_file_name(name) for name in tensors]}, indent=4)
-        (self._folder / "layer_output_name_order.json").write_text(order, encoding="utf-8")
         self._count += 1
+
+
+class LayerOutput:
+    """Runs a model and gives every float tensor that it computes or reads as an input.
+
+    Args:
+        model: a float model, or a simulation.
+        providers: must have the CPU among them.
+        dir_path: the folder that the order of tensors is written to.
+
+    Attributes:
+        activation_names: the tensors that are given, in order.
+        sanitized_activation_names: these as names of files.
+    """
+
+    def __init__(
+        self, model: ModelProto | ONNXModel, providers: Providers | None, dir_path: str | Path
+    ) -> None:
+        refuse_providers(providers)
+        self.model = model.model if isinstance(model, ONNXModel) else model
+        self._tensors = computed_tensors(self.model)
+        self.activation_names = list(self._tensors.values())
+        self.sanitized_activation_names = [_file_name(name) for name in self._tensors]
+        order = json.dumps({"layer_output_names": self.sanitized_activation_names}, indent=4)
+        Path(dir_path).mkdir(parents=True, exist_ok=True)
+        (Path(dir_path) / "layer_output_name_order.json").write_text(order, encoding="utf-8")
+
+    def get_outputs(self, input_dict: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The tensors of a feed, by their names as files."""
+        found = next(OrtExecutor().run(self.model, [input_dict], list(dict.fromkeys(self.activation_names))))
+        names = zip(self.sanitized_activation_names, self.activation_names, strict=True)
+        return {file: found[name] for file, name in names}
 
 
 def computed_tensors(model: ModelProto) -> dict[str, str]:

@@ -14,7 +14,7 @@ from onnxruntime.quantization.onnx_model import ONNXModel
 
 import qc
 from qc.ir.base.files import temporary_folder
-from qc.ir.errors import UsageError, nearest
+from qc.ir.errors import nearest
 from qc.ir.facts.scopes import tensors_by_name
 from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.spec import Encoding
@@ -24,6 +24,7 @@ from qc.passes.lower.rounding.moved import place_moved
 from qc.passes.quantize.load_encodings import LoadEncodings
 from qc.passes.simplify.convert_to_float32 import ConvertToFloat32
 
+from .errors import ArgumentError
 from .files import qdq_lowering
 from .qc_quantize_op import QcQuantizeOp
 from .quantized_model import QuantizedModel
@@ -136,7 +137,7 @@ def load_document(
     for record in document.records:
         if record.name not in values:
             hint = nearest(record.name, list(values))
-            raise UsageError(f"{document.source}: the model has no tensor '{record.name}'{hint}")
+            raise ArgumentError(f"{document.source}: the model has no tensor '{record.name}'{hint}")
         if record.name in ops and not _follows(simulation, record, document):
             const = values[record.name].const
             found[record.name] = encoding_of(record, const.shape if const else (), document.source)
@@ -146,7 +147,7 @@ def load_document(
     mismatches += [EncodingMismatchInfo(name, enabled_mismatch=(True, False)) for name in missing]
     mismatches = [mismatch for mismatch in mismatches if mismatch.has_mismatch()]
     if strict and mismatches:
-        raise UsageError(
+        raise ArgumentError(
             f"{document.source} does not fit the simulation in {len(mismatches)} places, first "
             f"{mismatches[0]}; give strict=False to take over what the file says"
         )
@@ -212,7 +213,7 @@ def param_document(path: str | Path, names: Collection[str]) -> Document:
     document = parse_encodings(_completed(text, source), source)
     records = [record for record in document.records if record.name in names]
     if not records:
-        raise UsageError(f"{source} has no grid for a parameter of the model")
+        raise ArgumentError(f"{source} has no grid for a parameter of the model")
     return replace(document, records=records)
 
 
@@ -237,7 +238,7 @@ def _text_of(file: str | Path | Mapping[str, Any]) -> tuple[str, str]:
         return json.dumps(file), "the given encodings"
     path = Path(file)
     if not path.is_file():
-        raise UsageError(f"there is no encodings file '{path}'")
+        raise ArgumentError(f"there is no encodings file '{path}'")
     return path.read_text(encoding="utf-8"), f"'{path}'"
 
 

@@ -14,6 +14,7 @@ from qc.ir.quant.spec import Quantizer
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
 from qc.passes.quantize.configure_quantizers import ConfigureQuantizers
+from qc.passes.quantize.quantsim.config import QuantsimConfig
 from qc.passes.quantize.quantsim.configuration import Configuration
 from qc.passes.quantize.quantsim.drafts import hands_on
 from qc.passes.quantize.quantsim.exceptions import apply_exceptions
@@ -32,6 +33,7 @@ class Placement:
     Attributes:
         model: the model.
         nodes: its graph as the rules see it.
+        config: the configuration that it follows.
         ops: the quantizers by the name of the tensor; tied tensors have the same object.
         sites: the places of these tensors.
         parameters, activations: the names, in order.
@@ -39,6 +41,7 @@ class Placement:
 
     model: Model
     nodes: NodeGraph
+    config: QuantsimConfig
     ops: dict[str, QcQuantizeOp] = field(default_factory=dict)
     sites: dict[str, Site] = field(default_factory=dict)
     parameters: list[str] = field(default_factory=list)
@@ -93,7 +96,7 @@ def placement_of(model: Model, asked: ConfigureQuantizers) -> Placement:
         for node in nodes.nodes
         for parameter in nodes.parameters(node)
     }
-    placement = Placement(model, nodes)
+    placement = Placement(model, nodes, file.config)
     made: dict[Quantizer, QcQuantizeOp] = {}
     for value, draft in drafts.items():
         names = placement.parameters if draft.is_parameter else placement.activations
@@ -104,7 +107,9 @@ def placement_of(model: Model, asked: ConfigureQuantizers) -> Placement:
         if op is None:
             sites = model.quant.sites_of(held) if held is not None else [Site(value)]
             spec, weight_axes = held or draft.spec, axes.get(value.name)
-            op = QcQuantizeOp(model.quant, sites, spec, draft.is_parameter, weight_axes, draft.integer_spec)
+            op = QcQuantizeOp.placed(
+                model.quant, sites, spec, draft.is_parameter, weight_axes, draft.integer_spec
+            )
             if held is not None:
                 made[held] = op
         placement.ops[value.name] = op

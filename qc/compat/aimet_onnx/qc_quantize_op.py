@@ -1,399 +1,329 @@
-"""One quantizer as AIMET-ONNX shows it: an object to ask and to set, on top of qc's table of quantizers."""
+"""``QcQuantizeOp``: a quantizer with all names that AIMET-ONNX has for what it is asked and told."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
+from onnx import ModelProto, TensorProto, helper
 
-from qc.ir.errors import UsageError
-from qc.ir.quant.arithmetic import Rounding, fake_quantize
-from qc.ir.quant.formats import FloatFormat, Format, IntFormat
-from qc.ir.quant.ranges import encoding_of_range
-from qc.ir.quant.spec import Encoding, Quantizer, QuantSpec
-from qc.ir.quant_table import QuantTable, Site
+from qc.ir import lift
+from qc.ir.quant.arithmetic import reduce_groups
+from qc.ir.quant.formats import IntFormat
+from qc.ir.quant.spec import PerBlock, PerChannel, PerTensor, QuantSpec
+from qc.ir.quant_table import Site
+from qc.passes.encodings import Document, dump_encodings
+from qc.passes.encodings.from_model import record_of
+from qc.passes.quantize.aimet.arithmetic import grid_of_range
+from qc.passes.quantize.calibration.ranges import covering
 
 from ..missing import MissingAttributesError
-from .defs import QSpec, QuantizationDataType, QuantScheme, float16, qtype
+from .defs import QSpec, QuantizationDataType, QuantScheme, TfEncoding, qtype
+from .defs import TensorQuantizerOpMode as OpMode
+from .deprecation import warn_deprecated
+from .errors import ArgumentError
+from .tensor_quantizer import TensorQuantizer
 from .weight_axes import WeightAxes
 
-_ASKED = "set through qc.compat.aimet_onnx"
+__all__ = ["GroupedBlockQuantizeDequantize", "OpMode", "QcQuantizeOp", "TensorQuantizerParams", "TfEncoding"]
 
 
-@dataclass
-class TfEncoding:
-    """The numbers of one scale in AIMET's terms: a code ``q >= 0`` stands for ``(q + offset) * delta``."""
+@dataclass(frozen=True)
+class TensorQuantizerParams:
+    """What a tensor looks like.
 
-    min: float = 0.0
-    max: float = 0.0
-    delta: float = 1.0
-    offset: float = 0.0
-    bw: int = 8
+    Attributes:
+        tensor_shape: its sizes.
+        channel_axis: that of output channels.
+        block_axis: that along which blocks lie.
+    """
+
+    tensor_shape: tuple[int, ...]
+    channel_axis: int | None = None
+    block_axis: int | None = None
+
+    def axes(self) -> WeightAxes:
+        """As the axes of a weight, counted from the front."""
+        rank = len(self.tensor_shape)
+        channel, block = (
+            axis % rank if axis is not None and rank else None
+            for axis in (self.channel_axis, self.block_axis)
+        )
+        return WeightAxes(channel, block, tuple(self.tensor_shape))
 
 
-class QcQuantizeOp:
-    """The quantizer of one tensor, or of several that are tied. Made by ``QuantizationSimModel``.
+class QcQuantizeInfo:
+    """The settings of a quantizer by the names of AIMET's compiled library; those of a quantizer may be set.
 
     Args:
-        table: where qc keeps quantizers.
-        sites: the places that it quantizes when it is enabled.
-        quantizer: what is in the table there, or the spec that it would have.
-        is_parameter: whether the tensor is a trained parameter.
-        axes: of a weight.
-        integer: of a quantizer of floats, the spec that it would have with integers.
+        op: the quantizer; default: none, and the settings are kept for the one that is made with them.
+    """
+
+    def __init__(self, op: QcQuantizeOp | None = None) -> None:
+        self.__dict__["_op"] = op
+        self.__dict__["_kept"] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name not in _INFO:
+            raise MissingAttributesError(f"quant_info.{name} is not part of qc's compatibility layer")
+        if self._op is None:
+            return self._kept.get(name)
+        return _INFO[name][0](self._op)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setter = _INFO.get(name, (None, None))[1]
+        if setter is None:
+            raise MissingAttributesError(f"quant_info.{name} cannot be set in qc's compatibility layer")
+        if self._op is None:
+            self._kept[name] = value
+        else:
+            setter(self._op, value)
+
+    def hand_over(self, op: QcQuantizeOp) -> None:
+        """Sets what was kept on a quantizer, which the settings are of from now on."""
+        self.__dict__["_op"] = op
+        for name, value in self._kept.items():
+            setattr(self, name, value)
+
+
+class QcQuantizeOp(TensorQuantizer):
+    """A quantizer; ``QuantizationSimModel`` makes those of its tensors.
+
+    One that a script makes stands alone: it can be asked, set, shown arrays, calibrated and used on arrays.
+    What it is set to holds for the tensors that ``set_quantizers`` gives it to.
+
+    Args:
+        quant_info: settings to begin with.
+        quant_scheme: how the range is found.
+        rounding_mode: ``nearest`` is the only one.
+        op_mode: what it does when it runs.
+        bitwidth: of integer codes.
+        use_symmetric_encodings: whether the grid is symmetric.
+        tensor_quantizer_params: what the tensor looks like.
     """
 
     def __init__(
         self,
-        table: QuantTable,
-        sites: Sequence[Site],
-        quantizer: Quantizer | QuantSpec,
-        is_parameter: bool,
-        axes: WeightAxes | None = None,
-        integer: QuantSpec | None = None,
+        quant_info: QcQuantizeInfo | None = None,
+        quant_scheme: QuantScheme | str = QuantScheme.min_max,
+        rounding_mode: str = "nearest",
+        op_mode: OpMode | None = None,
+        bitwidth: int = 8,
+        use_symmetric_encodings: bool = False,
+        tensor_quantizer_params: TensorQuantizerParams | None = None,
     ) -> None:
-        self._table = table
-        self._sites = list(sites)
-        self._held = Quantizer(0, quantizer) if isinstance(quantizer, QuantSpec) else quantizer
-        self._integer = self._held.spec  # what to go back to from a float format
-        if integer is not None and not isinstance(self.spec.format, IntFormat):
-            self._integer = integer
-        self._scheme = QuantScheme.min_max
-        self.is_parameter = is_parameter
-        self.axes = axes or WeightAxes()
+        if rounding_mode != "nearest":
+            raise ArgumentError(
+                f"there is no rounding_mode '{rounding_mode}'; numbers go to the nearest code"
+            )
+        axes = tensor_quantizer_params.axes() if tensor_quantizer_params else WeightAxes()
+        spec = QuantSpec(
+            IntFormat(bitwidth, signed=use_symmetric_encodings), symmetric=use_symmetric_encodings
+        )
+        model = lift(_lone_tensor())
+        (value,) = model.graph.outputs
+        assert value is not None
+        super().__init__(model.quant, [Site(value)], spec, use_symmetric_encodings, axes)
+        self._model = model  # which the table belongs to
+        self._scheme = QuantScheme.of(quant_scheme)
+        self.enabled = True
+        if op_mode is not None:
+            self.op_mode = op_mode
+        if quant_info is not None:
+            quant_info.hand_over(self)
 
     def __getattr__(self, name: str) -> NoReturn:
         raise MissingAttributesError(f"QcQuantizeOp.{name} is not part of qc's compatibility layer")
 
-    def __repr__(self) -> str:
-        state = self._held.state.value if self.enabled else "disabled"
-        return f"<QcQuantizeOp {self.spec} {state}>"
+    @property
+    def stands_alone(self) -> bool:
+        """Whether a script made it."""
+        return "_model" in self.__dict__
 
-    # -- what it is ---------------------------------------------------------------------------------
+    def adopted(self, other: QcQuantizeOp) -> QcQuantizeOp:
+        """One of this table and of this tensor, with the settings and numbers of one that stands alone."""
+        made = self.copy()
+        made._change(other.spec)
+        if other.encoding is not None:
+            made.load(other.encoding)
+            made._held.frozen = other.is_encoding_frozen()
+        return made
 
     @property
-    def spec(self) -> QuantSpec:
-        """qc's specification of it."""
-        return self._held.spec
+    def quant_info(self) -> QcQuantizeInfo:
+        """Its settings by the names of AIMET's compiled library."""
+        return QcQuantizeInfo(self)
 
     @property
-    def quantizer(self) -> Quantizer:
-        """qc's quantizer."""
-        return self._held
+    def op_mode(self) -> OpMode:
+        """What it does when it runs: measure, until there are numbers; then round."""
+        asked = self.__dict__.get("_op_mode")
+        if asked is not None:
+            return asked
+        if self.is_parameter and self.encoding is None:
+            return OpMode.oneShotQuantizeDequantize
+        return OpMode.quantizeDequantize if self.is_initialized() else OpMode.updateStats
 
-    @property
-    def encoding(self) -> Encoding | None:
-        """The numbers, in qc's terms; None before calibration."""
-        return self._held.encoding
-
-    @property
-    def enabled(self) -> bool:
-        """Whether the tensor is quantized."""
-        return any(self._table.get(site) is self._held for site in self._sites)
-
-    @enabled.setter
-    def enabled(self, enabled: bool) -> None:
-        if enabled and not self.enabled:
-            self._place()
-        elif not enabled:
-            for site in self._held_sites():
-                self._table.remove(site, f"disabled, {_ASKED}")
-
-    @property
-    def is_tied(self) -> bool:
-        """Whether it is that of several tensors."""
-        return len([site for site in self._sites if site.op is None]) > 1
-
-    @property
-    def bitwidth(self) -> int:
-        """The width of a code."""
-        return self.spec.format.bits
-
-    @bitwidth.setter
-    def bitwidth(self, bitwidth: int) -> None:
-        self.set_bitwidth(bitwidth)
-
-    @property
-    def data_type(self) -> QuantizationDataType:
-        """Whether codes are integers or floats. Set to float, the format is float16."""
-        return self.precision().kind
-
-    @data_type.setter
-    def data_type(self, data_type: QuantizationDataType) -> None:
-        if data_type is self.data_type:
-            return
-        if data_type is QuantizationDataType.float:
-            self.set_precision(float16)
-        else:
-            self.set_precision(qtype.int(self._integer.format.bits))
-
-    @property
-    def use_symmetric_encodings(self) -> bool:
-        """Whether the grid is symmetric, or would be with integers."""
-        return self._integer.symmetric
-
-    @use_symmetric_encodings.setter
-    def use_symmetric_encodings(self, symmetric: bool) -> None:
-        self._adjust(symmetric=symmetric)
-
-    @property
-    def use_strict_symmetric(self) -> bool:
-        """Whether the lowest code of a symmetric grid is left out."""
-        return self._integer.narrow
-
-    @use_strict_symmetric.setter
-    def use_strict_symmetric(self, strict: bool) -> None:
-        self._adjust(narrow=strict)
-
-    @property
-    def quant_scheme(self) -> QuantScheme:
-        """How its range is found."""
-        return self._scheme
-
-    @quant_scheme.setter
-    def quant_scheme(self, scheme: QuantScheme | str) -> None:
-        self.set_quant_scheme(scheme)
+    @op_mode.setter
+    def op_mode(self, op_mode: OpMode) -> None:
+        passes = op_mode is OpMode.passThrough
+        if passes or self.__dict__.get("_op_mode") is OpMode.passThrough:
+            self.enabled = not passes
+        self._op_mode = op_mode if passes else None
 
     @property
     def encodings(self) -> list[TfEncoding] | None:
-        """The numbers of each scale, in the order of the axis of channels; None before calibration."""
+        """The numbers of each scale, or None; the older name of get_encodings and load_encodings."""
+        warn_deprecated("QcQuantizeOp.encodings", "get_encodings")
         return self.get_encodings()
 
-    def get_encodings(self) -> list[TfEncoding] | None:
-        """The numbers of each scale; None before calibration, and for formats without a scale."""
-        found = self._held.encoding
-        if found is None or not self.enabled or not isinstance(found.spec.format, IntFormat):
+    @encodings.setter
+    def encodings(self, encodings: list[TfEncoding] | None) -> None:
+        warn_deprecated("QcQuantizeOp.encodings", "load_encodings")
+        if encodings is None:
+            self.reset_encoding_stats()
+        else:
+            self.load_encodings(encodings)
+
+    @property
+    def use_unsigned_symmetric(self) -> bool:
+        """Whether a symmetric grid of numbers that are not negative begins at zero."""
+        return self._integer.one_sided
+
+    @use_unsigned_symmetric.setter
+    def use_unsigned_symmetric(self, unsigned: bool) -> None:
+        self._adjust(one_sided=unsigned)
+
+    @property
+    def tensor_quantizer_params(self) -> TensorQuantizerParams | None:
+        """What the tensor looks like; None where that is not known."""
+        axes = self.axes
+        return TensorQuantizerParams(axes.shape, axes.channel, axes.block) if axes.shape else None
+
+    # -- numbers ------------------------------------------------------------------------------------
+
+    def update_encoding_stats(self, tensor: np.ndarray) -> None:
+        """Takes an array into what :meth:`compute_encodings` makes the grid of."""
+        array, granularity = np.asarray(tensor), self.spec.granularity
+        low, high = (reduce_groups(array, granularity, extreme) for extreme in (np.min, np.max))
+        seen = self.__dict__.get("_seen")
+        self._seen = (
+            (np.minimum(low, seen[0]), np.maximum(high, seen[1])) if seen is not None else (low, high)
+        )
+
+    def compute_encodings(self) -> list[TfEncoding] | None:
+        """Finds the numbers for the arrays seen so far, from the least to the largest; None without a scale.
+
+        Raises:
+            UsageError: no array was seen, or ranges are found in another way than by their ends.
+        """
+        seen = self.__dict__.pop("_seen", None)
+        if not self.enabled or (not isinstance(self.spec.format, IntFormat) and not self.spec.format.scaled):
             return None
-        (lowest, highest), bits = found.spec.code_range, found.spec.format.bits
-        scales = found.scale.ravel().astype(np.float64)
-        offsets = lowest - found.zero_point.ravel() + found.spec.shift
-        low, high = offsets * scales, (offsets + highest - lowest) * scales
-        numbers = zip(low.tolist(), high.tolist(), scales.tolist(), offsets.tolist(), strict=True)
-        return [TfEncoding(*fields, bits) for fields in numbers]
-
-    def is_initialized(self) -> bool:
-        """Whether it has numbers, or needs none."""
-        format = self.spec.format
-        return self._held.encoding is not None or (isinstance(format, FloatFormat) and not format.scaled)
-
-    def is_encoding_frozen(self) -> bool:
-        """Whether calibration leaves its numbers alone."""
-        return self._held.frozen
-
-    def precision(self) -> qtype:
-        """The number format, without its sign."""
-        format = self.spec.format
-        return qtype.int(format.bits) if isinstance(format, IntFormat) else qtype(format)
-
-    # -- setting ------------------------------------------------------------------------------------
-
-    def set_bitwidth(self, bitwidth: int) -> None:
-        """Sets the width of integer codes; a frozen quantizer keeps its own, with a warning.
-
-        Raises:
-            UsageError: a width that the format does not have.
-        """
-        if bitwidth == self.bitwidth:
-            return
-        if not isinstance(self.spec.format, IntFormat):
-            raise UsageError(f"a {self.spec.format} has no other width; set data_type to int first")
-        if self._held.frozen:
-            warnings.warn(f"a frozen quantizer keeps its {self.bitwidth} bits", stacklevel=2)
-            return
-        self.set_precision(qtype.int(bitwidth))
-
-    def set_precision(self, precision: qtype | str) -> None:
-        """Sets the number format; a frozen quantizer is given up for a new one that calibration fills."""
-        format = qtype.as_qtype(precision).format
-        if isinstance(format, IntFormat):
-            self._change(replace(self._integer, format=format))
-        else:
-            old = self._integer
-            kept = QuantSpec(format, granularity=old.granularity, fixed_range=old.fixed_range)
-            self._change(kept if format.scaled else QuantSpec(format))
-
-    def set_qspec(self, spec: QSpec) -> None:
-        """Sets format, symmetry and granularity of the quantizer of a weight; a frozen one keeps its own.
-
-        Raises:
-            UsageError: the weight has no axis for it, or the blocks do not divide it.
-        """
-        if self._held.frozen:
-            return
-        if self.axes.shape and spec.granularity is not None:
-            self._integer = replace(self._integer, granularity=self.axes.granularity(spec))
-        self._integer = replace(self._integer, shifted=False)
-        if spec.symmetric is not None:
-            self._integer = replace(self._integer, symmetric=spec.symmetric)
-        self.set_precision(spec.dtype)
-        if spec.shift_zero_point:
-            self.set_zero_point_shift()
-
-    def set_quant_scheme(self, scheme: QuantScheme | str) -> None:
-        """Sets how the range is found; all quantizers of a simulation have the same scheme in qc."""
-        if QuantScheme.of(scheme) is not self._scheme:
-            raise UsageError(
-                "one quantizer with a scheme of its own is not part of qc's compatibility layer; "
-                "give quant_scheme to QuantizationSimModel"
-            )
-
-    def get_zero_point_shift(self) -> float:
-        """By how many steps the grid is shifted: 0.5 or 0."""
-        return self._integer.shift
-
-    def set_zero_point_shift(self, zero_point_shift: float = 0.5) -> None:
-        """Shifts a symmetric grid of int2 by half a step, or back; raises UsageError for another grid."""
-        if zero_point_shift not in (0.0, 0.5):
-            raise UsageError(f"zero_point_shift is {zero_point_shift}; it must be 0 or 0.5")
-        self._adjust(shifted=bool(zero_point_shift))
-
-    def set_fixed_encoding_range(self, fixed_range: tuple[float | None, float | None]) -> None:
-        """Fixes one or both ends of the range that calibration would observe."""
-        low, high = fixed_range
-        ends = (-np.inf if low is None else low, np.inf if high is None else high)
-        self._adjust(fixed_range=None if np.isinf(ends).all() else ends)
-
-    def enable_per_channel_quantization(self, enable: bool = True) -> None:
-        """One scale for each output channel, or one for all; raises UsageError if there is no such axis."""
-        self.set_qspec(QSpec(self.precision(), "channel" if enable else "tensor"))
-
-    def load_encodings(self, encoding: Sequence[TfEncoding]) -> None:
-        """Takes over the numbers of each scale; a frozen quantizer is left alone.
-
-        Raises:
-            UsageError: their number does not fit the granularity, or their offsets the format.
-        """
-        spec = self._with_bits(self._integer, encoding[0].bw)
-        shape = self.axes.scale_shape(spec.granularity)
-        if len(encoding) != int(np.prod(shape)):
-            raise UsageError(f"{len(encoding)} encodings do not fit {spec}, which has {int(np.prod(shape))}")
-        lowest = spec.format.lowest if isinstance(spec.format, IntFormat) else 0
-        scale = np.reshape([one.delta for one in encoding], shape)
-        offset = np.reshape([one.offset for one in encoding], shape)
-        if np.any(offset % 1):
-            spec = replace(spec, shifted=True)
-        self.load(Encoding(spec, scale, lowest + spec.shift - offset))
-
-    def load(self, encoding: Encoding) -> None:
-        """Takes over a spec with its numbers, in qc's terms; a frozen quantizer is left alone."""
-        if self._held.frozen:
-            return
-        self._change(encoding.spec)
-        encoding = _in_codes_of(self.spec, encoding)
-        if self.enabled:
-            self._table.calibrate(self._held, encoding, _ASKED)
-        else:
-            self._held.encoding = encoding
-
-    def freeze_encodings(self) -> None:
-        """Keeps calibration from changing its numbers; raises UsageError if there are none."""
-        if not self.is_initialized():
-            raise UsageError("a quantizer without encodings cannot be frozen; calibrate or load them first")
-        if self.enabled:
-            self._table.freeze(self._held)
-        else:
-            self._held.frozen = True
+        if seen is None:
+            raise ArgumentError("there is nothing to compute encodings of; call update_encoding_stats before")
+        if self.quant_scheme is not QuantScheme.min_max:
+            raise ArgumentError("one quantizer finds ranges by min_max alone; calibrate the simulation")
+        spec = self.spec
+        integer = isinstance(spec.format, IntFormat)
+        self.load(grid_of_range(spec, *seen).encoding(spec) if integer else covering(spec, *seen))
+        return self.get_encodings()
 
     def reset_encoding_stats(self) -> None:
-        """Forgets the numbers, unless they are frozen."""
-        if self.enabled:
-            self._table.reopen(self._held, _ASKED)
-        elif not self._held.frozen:
-            self._held.encoding = None
+        """Forgets the numbers and the arrays seen so far, unless they are frozen."""
+        self.__dict__.pop("_seen", None)
+        super().reset_encoding_stats()
 
-    def clip_and_recompute_encodings(self, clamp_val: float) -> bool:
-        """Limits the range to ``[-clamp_val, clamp_val]``; tells whether that changed the numbers."""
-        found = self._held.encoding
-        if (
-            found is None
-            or not self.enabled
-            or self._held.frozen
-            or not isinstance(self.spec.format, IntFormat)
-        ):
-            return False
-        if found.minimum.min() >= -clamp_val and found.maximum.max() <= clamp_val:
-            return False
-        low, high = np.maximum(found.minimum, -clamp_val), np.minimum(found.maximum, clamp_val)
-        self._table.calibrate(self._held, encoding_of_range(found.spec, low, high), f"clamped, {_ASKED}")
-        return True
+    def export_encodings(self, encoding_version: str = "0.6.1") -> Any:
+        """What an encodings file of a version says about it: in 0.6.1 a list, else an object, or None."""
+        if not (self.enabled and self.is_initialized()) or self.encoding is None:
+            return None
+        site = self._sites[0]
+        record = replace(record_of(site.value.name, site.value, self.quantizer), is_parameter=True)
+        content = json.loads(dump_encodings(Document(encoding_version, [record])))
+        if encoding_version == "0.6.1":
+            return content["param_encodings"][record.name]
+        (entry,) = content.get("param_encodings") or content["encodings"]
+        del entry["name"]
+        return entry
 
-    def quantize_dequantize(self, input_tensor: np.ndarray) -> np.ndarray:
-        """The array rounded to the grid; as it is while there is none."""
-        found = self._held.encoding
-        if found is None or not self.enabled:
-            return input_tensor
-        return fake_quantize(input_tensor, found, Rounding.HALF_UP)
 
-    # -- ties ---------------------------------------------------------------------------------------
+class GroupedBlockQuantizeDequantize(QcQuantizeOp):
+    """A quantizer of blocks whose scales are integers times one float; the older form of ``QSpec.lpbq``."""
 
-    def copy(self) -> QcQuantizeOp:
-        """One of the same settings, without places and numbers."""
-        return QcQuantizeOp(self._table, [], self.spec, self.is_parameter, self.axes, self._integer)
-
-    def give(self, site: Site, other: QcQuantizeOp) -> None:
-        """Hands a place over to another quantizer, which holds it from now on."""
-        if self is other:
-            return
-        if self.enabled:
-            self._table.remove(site, f"replaced, {_ASKED}")
-        self._sites.remove(site)
-        other._sites.append(site)
-        if other.enabled:
-            self._table.place(site, other._held, f"tied, {_ASKED}")
-
-    # -- internals ----------------------------------------------------------------------------------
-
-    def _held_sites(self) -> list[Site]:
-        return [site for site in self._sites if self._table.get(site) is self._held]
-
-    def _place(self) -> None:
-        before = self._held
-        for site in self._sites:
-            held = self._held if self._held.id else self._held.spec
-            self._held = self._table.place(site, held, f"enabled, {_ASKED}")
-        if before.encoding is not None and before is not self._held:
-            self._table.calibrate(self._held, before.encoding, _ASKED)
-            if before.frozen:
-                self._table.freeze(self._held)
-
-    def _adjust(self, **settings: Any) -> None:
-        """Changes settings of integer grids; a quantizer of floats has them when it gets integers."""
-        self._integer = replace(self._integer, **settings)
-        if isinstance(self.spec.format, IntFormat):
-            self._change(self._integer)
-
-    def _change(self, spec: QuantSpec) -> None:
-        """Another spec, which opens the quantizer; a frozen one is given up for a new one."""
-        if isinstance(spec.format, IntFormat):
-            spec = self._integer = replace(
-                spec,
-                format=self._signed(spec.format, spec.symmetric),
-                narrow=spec.narrow and spec.symmetric,
+    def __init__(
+        self,
+        quant_info: QcQuantizeInfo | None = None,
+        bitwidth: int = 4,
+        decompressed_bw: int = 8,
+        block_size: int = 64,
+        quant_scheme: QuantScheme | str = QuantScheme.min_max,
+        op_mode: OpMode | None = None,
+        tensor_quantizer_params: TensorQuantizerParams | None = None,
+    ) -> None:
+        if decompressed_bw <= bitwidth:
+            raise ArgumentError(
+                f"decompressed_bw is {decompressed_bw}; it must be more than the {bitwidth} bits"
             )
-        if spec == self.spec:
-            return
-        enabled = self.enabled
-        if self._held.frozen or not enabled:
-            self.enabled = False
-            self._held = Quantizer(0, spec)
-            self.enabled = enabled
-        else:
-            self._table.respec(self._held, spec, _ASKED)
-
-    def _signed(self, format: Format, symmetric: bool) -> Format:
-        """The sign that codes have in files: symmetric parameters are signed, all others are not."""
-        return IntFormat(format.bits, self.is_parameter and symmetric)
-
-    def _with_bits(self, spec: QuantSpec, bits: int) -> QuantSpec:
-        return replace(spec, format=self._signed(IntFormat(bits, True), spec.symmetric))
+        super().__init__(
+            quant_info, quant_scheme, "nearest", op_mode, bitwidth, True, tensor_quantizer_params
+        )
+        self.set_qspec(QSpec.lpbq(qtype.int(bitwidth), block_size, decompressed_bw - bitwidth))
 
 
-def _in_codes_of(spec: QuantSpec, encoding: Encoding) -> Encoding:
-    """The same grid with the sign of codes that ``spec`` has."""
-    given = encoding.spec.format
-    if not isinstance(spec.format, IntFormat) or not isinstance(given, IntFormat):
-        return Encoding(spec, encoding.scale, encoding.zero_point)
-    return Encoding(spec, encoding.scale, encoding.zero_point + spec.format.lowest - given.lowest)
+def _lone_tensor() -> ModelProto:
+    """A model of one tensor, which a quantizer that stands alone is that of."""
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("given", "tensor")]
+    node = helper.make_node("Identity", ["given"], ["tensor"])
+    return helper.make_model(helper.make_graph([node], "lone", ends[:1], ends[1:]))
+
+
+def _channel_axis(op: QcQuantizeOp) -> int:
+    granularity = op.spec.granularity
+    if isinstance(granularity, PerChannel):
+        return granularity.axis
+    return op.axes.channel if isinstance(granularity, PerBlock) and op.axes.channel is not None else -1
+
+
+def _set_integer(op: QcQuantizeOp, integer: bool) -> None:
+    op.data_type = QuantizationDataType.int if integer else QuantizationDataType.float
+
+
+def _set_block_size(op: QcQuantizeOp, size: int) -> None:
+    if size:
+        op.set_qspec(QSpec.blockwise(op.precision(), size))
+    elif isinstance(op.spec.granularity, PerBlock):
+        op.set_qspec(QSpec.per_channel(op.precision()))
+
+
+_Getter = Callable[[QcQuantizeOp], Any]
+_Setter = Callable[[QcQuantizeOp, Any], None]
+
+
+def _settable(name: str) -> tuple[_Getter, _Setter]:
+    return lambda op: getattr(op, name), lambda op, value: setattr(op, name, value)
+
+
+_INFO: Mapping[str, tuple[_Getter, _Setter | None]] = {
+    "enabled": _settable("enabled"),
+    "opMode": _settable("op_mode"),
+    "useSymmetricEncoding": _settable("use_symmetric_encodings"),
+    "isIntDataType": (lambda op: op.data_type is QuantizationDataType.int, _set_integer),
+    "usePerChannelMode": (
+        lambda op: not isinstance(op.spec.granularity, PerTensor),
+        QcQuantizeOp.enable_per_channel_quantization,
+    ),
+    "channelAxis": (_channel_axis, None),
+    "blockAxis": (
+        lambda op: op.spec.granularity.axis if isinstance(op.spec.granularity, PerBlock) else -1,
+        None,
+    ),
+    "blockSize": (
+        lambda op: op.spec.granularity.size if isinstance(op.spec.granularity, PerBlock) else 0,
+        _set_block_size,
+    ),
+    "name": (lambda op: op._sites[0].value.name if op._sites else "", None),
+}

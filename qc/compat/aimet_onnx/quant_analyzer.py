@@ -23,11 +23,11 @@ from qc.runtime.metrics.sums import Sums
 
 from .batch_norm_fold import fold_all_batch_norms_to_weight
 from .charts import write_histogram, write_line, write_ranges
-from .connected_graph import OpQuantizers
 from .defs import QuantScheme, qtype
 from .feeds import feeds_of
 from .layer_output_utils import computed_tensors
 from .qc_quantize_op import QcQuantizeOp
+from .quantized_model import OpQuantizers
 from .quantsim import QuantizationSimModel
 from .session import recorded_feeds
 

@@ -5,19 +5,24 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from onnx import NodeProto
 
-from qc.ir.errors import UsageError, nearest
+from qc.ir.errors import nearest
 from qc.ir.model import Model
+from qc.passes.quantize.quantsim.config import Defaults, Kernel, OpTypeRule
 
-from .connected_graph import ConnectedGraph, Op, OpQuantizers, quantizers_of
-from .defs import qtype
+from .defs import QuantizationDataType, qtype
+from .errors import ArgumentError
+from .meta.connectedgraph import ConnectedGraph
+from .meta.operations import Op
 from .placement import Placement
 from .qc_quantize_op import QcQuantizeOp
 
 Feed = Mapping[str, np.ndarray]
+OpQuantizers = tuple[list[QcQuantizeOp], list[QcQuantizeOp], dict[str, QcQuantizeOp]]
 
 
 class QuantizedModel(ABC):
@@ -31,6 +36,7 @@ class QuantizedModel(ABC):
     def __init__(self, ir: Model, placement: Placement) -> None:
         self._ir = ir
         self._placement = placement
+        self._graph: ConnectedGraph | None = None
         self._feeds: list[Feed] | None = None  # what the session was fed inside of compute_encodings
 
     @abstractmethod
@@ -62,13 +68,42 @@ class QuantizedModel(ABC):
         return [ops[name] for name in self.param_names], [ops[name] for name in self.activation_names]
 
     def get_op_quantizers(self, op: Op | NodeProto | str) -> OpQuantizers:
-        """The quantizers, on or off, of what an op reads and no other makes, of results, of parameters."""
-        return quantizers_of(self._placement, op)
+        """The quantizers, on or off, of what an op reads, of what it makes, and of its parameters by kind.
+
+        What another op makes is quantized there, and does not count as read.
+
+        Args:
+            op: of ``connected_graph``, a node of the model, or its name.
+
+        Raises:
+            UsageError: the model has no such op.
+        """
+        found, ops = op, self._placement.ops
+        if not isinstance(found, Op):
+            name, known = op if isinstance(op, str) else op.name, self.connected_graph.get_all_ops()
+            if name not in known:
+                raise ArgumentError(f"the model has no op '{name}'{nearest(name, list(known))}")
+            found = known[name]
+        read = (one.name for one in found.inputs if one.producer is None and not one.is_parm)
+        made = (one.name for one in found.outputs)
+        return (
+            [ops[tensor] for tensor in read if tensor in ops],
+            [ops[tensor] for tensor in made if tensor in ops],
+            {kind: ops[product.name] for product, kind in found.parameters.values() if product.name in ops},
+        )
 
     @property
     def connected_graph(self) -> ConnectedGraph:
         """The ops of the model, as the configuration counts them."""
-        return ConnectedGraph(self._placement)
+        if self._graph is None:
+            self._graph = ConnectedGraph(self._placement.nodes)
+        return self._graph
+
+    def get_supported_kernels(self) -> dict[str, list[dict[str, Any]]]:
+        """The formats that the device computes with, by the type of op, as the configuration lists them."""
+        config = self._placement.config
+        rules: dict[str, Defaults | OpTypeRule] = {"defaults": config.defaults, **config.op_type}
+        return {op_type: [_formats(one) for one in rule.supported_kernels] for op_type, rule in rules.items()}
 
     def set_quantizers(self, quantizer_dict: Mapping[str, QcQuantizeOp]) -> None:
         """Gives tensors other quantizers of this simulation, which ties them.
@@ -80,8 +115,11 @@ class QuantizedModel(ABC):
         for name, quantizer in quantizer_dict.items():
             if not isinstance(quantizer, QcQuantizeOp):
                 raise TypeError(f"'{name}' needs a QcQuantizeOp, not {type(quantizer).__name__}")
-            self._known(name).give(self._placement.sites[name], quantizer)
-            self._placement.ops[name] = quantizer
+            known = self._known(name)
+            given = known.adopted(quantizer) if quantizer.stands_alone else quantizer
+            known.give(self._placement.sites[name], given)
+            given.enabled = quantizer.enabled
+            self._placement.ops[name] = given
 
     def untie(self, name: str) -> None:
         """Gives a tensor that shares a quantizer one of its own, of the same settings and without numbers."""
@@ -107,10 +145,19 @@ class QuantizedModel(ABC):
                 found.set_precision(precision)
             elif strict:
                 self._known(name)
-                raise UsageError(f"tensor '{name}' is not quantized; enable its quantizer first")
+                raise ArgumentError(f"tensor '{name}' is not quantized; enable its quantizer first")
 
     def _known(self, name: str) -> QcQuantizeOp:
         if name not in self._placement.ops:
             hint = nearest(name, list(self._placement.ops))
-            raise UsageError(f"no tensor '{name}' of the model can have a quantizer{hint}")
+            raise ArgumentError(f"no tensor '{name}' of the model can have a quantizer{hint}")
         return self._placement.ops[name]
+
+
+def _formats(kernel: Kernel) -> dict[str, dict[str, Any]]:
+    sides = {"activation": kernel.activation, "param": kernel.param}
+    return {
+        side: {"bitwidth": one.bitwidth, "dtype": QuantizationDataType[one.dtype]}
+        for side, one in sides.items()
+        if one is not None
+    }

@@ -26,6 +26,7 @@ from qc.passes.encodings.from_model import records_of
 from qc.passes.lower.insert_qdq import InsertQdq
 from qc.passes.lower.rounding.activation_codes import ActivationCodes
 from qc.passes.lower.rounding.moved import place_moved
+from qc.passes.lower.rounding.simulation import WeightRounding
 from qc.passes.lower.to_encodings import ToEncodings
 from qc.passes.lower.to_simulation import ToSimulation
 from qc.passes.optimize.layers.layer import named_layers
@@ -33,13 +34,15 @@ from qc.passes.quantize.calibrate_as_aimet import CalibrateAsAimet
 from qc.passes.quantize.configure_quantizers import ConfigureQuantizers
 from qc.passes.simplify.convert_to_float32 import ConvertToFloat32
 from qc.passes.simplify.fold_constants import FoldConstants
-from qc.runtime import OrtExecutor, load_data, model_inputs, open_session
+from qc.runtime import OrtExecutor, load_data, model_inputs, open_session, use_custom_ops
 
 from ..missing import MissingAttributesError
+from .arguments import calibration_of, with_old_arguments
 from .bias import integer_biases
 from .defs import QuantizationDataType, QuantScheme, int8, qtype
 from .files import arguments_of, codes_of, ordered, qdq_lowering
-from .limits import Providers, refuse_runtime
+from .graph_edits import without_quantizers
+from .limits import Providers, refuse_providers
 from .loading import (
     encodings_to_onnx_qdq,
     freeze_grids,
@@ -47,6 +50,7 @@ from .loading import (
     load_encodings_to_sim,
     param_document,
 )
+from .model_names import restore_names, with_names
 from .placement import fold_parameters, placement_of
 from .qc_quantize_op import QcQuantizeOp
 from .quantized_model import Feed, QuantizedModel
@@ -93,15 +97,18 @@ class QuantizationSimModel(QuantizedModel):
         config_file: name of a configuration, such as ``htp_v73``, or a file; see ``configure-quantizers``.
         dummy_input: not needed.
         path: the folder that :meth:`save_model_graph` writes to.
-        user_onnx_libs, session_options_kwargs: not provided.
+        user_onnx_libs: libraries of custom operators.
         providers: must have the CPU among them.
-        default_param_bw, default_activation_bw, default_data_type: what older scripts give instead of types.
+        session_options_kwargs: attributes of ONNX Runtime's session options.
+
+    Arguments of earlier versions (default_param_bw and the like, or without names) work too, with a warning.
 
     Raises:
         UsageError: an option that does not exist, or that qc does not provide.
         ModelError: the model is not valid, or is quantized already.
     """
 
+    @with_old_arguments
     def __init__(
         self,
         model: ModelProto | ONNXModel | str | Path,
@@ -115,26 +122,24 @@ class QuantizationSimModel(QuantizedModel):
         providers: Providers | None = None,
         path: str | None = None,
         session_options_kwargs: Mapping[str, Any] | None = None,
-        default_param_bw: int | None = None,
-        default_activation_bw: int | None = None,
-        default_data_type: QuantizationDataType = QuantizationDataType.int,
     ) -> None:
-        refuse_runtime(providers, user_onnx_libs, session_options_kwargs)
-        if default_param_bw is not None:
-            param_type = qtype.from_legacy_repr(default_data_type, default_param_bw)
-        if default_activation_bw is not None:
-            activation_type = qtype.from_legacy_repr(default_data_type, default_activation_bw)
+        refuse_providers(providers)
+        use_custom_ops(user_onnx_libs or ())
+        self._settings = dict(session_options_kwargs or {})
         self._scheme = QuantScheme.of(quant_scheme)
         activation = qtype.as_qtype(activation_type)
         sign = "u" if activation.kind is QuantizationDataType.int else ""
         config, parameter = str(config_file or "default"), qtype.as_qtype(param_type)
         placing = ConfigureQuantizers(config, f"{sign}{activation}", str(parameter))
         source = model.model if isinstance(model, ONNXModel) else model
+        if isinstance(source, ModelProto):
+            source = with_names(source)
         steps = Pipeline([ConvertToFloat32(), FoldConstants(max_megabytes=0.0), placing])
         compiled = qc.compile(source, steps, allow_unquantized=True)
         super().__init__(compiled.ir, placement_of(compiled.ir, placing))
         self._arguments = arguments_of(config, self._scheme, parameter, activation)
         self._sessions: dict[str, tuple[object, ort.InferenceSession]] = {}
+        self._model: tuple[object, ONNXModel] | None = None
         self._path = path
         self._is_folded = False
 
@@ -143,29 +148,24 @@ class QuantizationSimModel(QuantizedModel):
 
     # -- calibration --------------------------------------------------------------------------------
 
-    def compute_encodings(self, *args: Any) -> None:
+    def compute_encodings(self, *args: Any, **kwargs: Any) -> None:
         """Finds the numbers of all quantizers that are not frozen.
 
         Args:
-            args: an iterable of ``{input name: array}``, which is streamed; or a function that runs the
-                session that it is given, and perhaps one argument for it. What such a function feeds is kept
-                in memory until it returns.
+            args, kwargs: an iterable of ``{input name: array}`` (``inputs``), which is streamed; or a
+                function that runs the session that it is given (``forward_pass_callback``). What such a
+                function feeds is kept in memory until it returns.
 
         Raises:
             TypeError: something else was given.
             DataError: there is no data, or it does not fit the model.
         """
-        inputs, *rest = args if args else (None,)
-        if callable(inputs) and len(rest) <= 1:
+        inputs, callback = calibration_of(*args, **kwargs)
+        if callback is not None:
             with compute_encodings(self):
-                inputs(self.session, *rest)
-        elif isinstance(inputs, Iterable) and not rest:
+                callback(self.session)
+        elif inputs is not None:
             self._calibrate(inputs)
-        else:
-            raise TypeError(
-                "compute_encodings takes an iterable of feeds, or a function of a session with at most one "
-                "argument"
-            )
 
     def _calibrate(self, feeds: Iterable[Feed]) -> None:
         with self._ir.transaction.atomic():  # what a failure takes back
@@ -208,14 +208,25 @@ class QuantizationSimModel(QuantizedModel):
 
     @property
     def model(self) -> ONNXModel:
-        """The simulation as a model; to change it changes nothing here."""
-        return ONNXModel(self._simulation())
+        """The simulation as a model, where weights have their names; to change it changes no session.
+
+        It is made anew when a setting has changed.
+        """
+        if self._model is None or self._model[0] != self._state():
+            made = restore_names(self._simulation(WeightRounding.SETTABLE), "_simulated")
+            self._model = self._state(), ONNXModel(made)
+        return self._model[1]
+
+    @staticmethod
+    def remove_quantizers(model: ModelProto | ONNXModel) -> ModelProto:
+        """Takes the quantizers out of a simulation, such as :attr:`model`, which is changed and returned."""
+        return without_quantizers(model.model if isinstance(model, ONNXModel) else model)
 
     build_session = staticmethod(build_session)
 
     def _open(self, kind: str, make: Callable[[], ModelProto]) -> ort.InferenceSession:
         if kind not in self._sessions or self._sessions[kind][0] != self._state():
-            session = open_session(make(), base_dir=self._ir.base_dir)
+            session = open_session(make(), base_dir=self._ir.base_dir, settings=self._settings)
             self._sessions[kind] = self._state(), session  # lowering itself counts as a change
         return self._sessions[kind][1]
 
@@ -223,8 +234,8 @@ class QuantizationSimModel(QuantizedModel):
         epochs = self._ir.epochs
         return epochs.structure, epochs.constants, epochs.quant
 
-    def _simulation(self) -> ModelProto:
-        found = self._lowered(ToSimulation(rounding=Rounding.HALF_UP), "simulation")
+    def _simulation(self, weights: WeightRounding = WeightRounding.STORED) -> ModelProto:
+        found = self._lowered(ToSimulation(rounding=Rounding.HALF_UP, weights=weights), "simulation")
         assert isinstance(found, ModelProto)
         return found
 

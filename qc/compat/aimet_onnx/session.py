@@ -10,9 +10,10 @@ import numpy as np
 import onnxruntime as ort
 from onnx import ModelProto
 
-from qc.runtime import open_session, run_session
+from qc.runtime import open_session, run_session, use_custom_ops
 
-from .limits import Providers, refuse_runtime
+from .deprecation import warn_deprecated
+from .limits import Providers, refuse_providers
 from .quantized_model import Feed, QuantizedModel
 
 
@@ -61,26 +62,42 @@ class SimulationSession:
         return list(self._current().get_providers())
 
 
+def OrtInferenceSession(  # a class in AIMET
+    model: ModelProto | str,
+    providers: Providers | None = None,
+    session_options: ort.SessionOptions | None = None,
+    path: str | None = None,
+    save_as_external_data: bool = True,
+) -> ort.InferenceSession:
+    """ONNX Runtime's session of a model that may have qc's ops, such as a saved simulation.
+
+    Args:
+        providers: must have the CPU among them.
+        session_options: not looked at.
+        path, save_as_external_data: not needed; large weights are handed over in memory.
+    """
+    refuse_providers(providers)
+    return open_session(model)
+
+
 def build_session(
     model: ModelProto,
     providers: Providers | None = None,
     user_onnx_libs: Sequence[str] | None = None,
     path: str | None = None,
 ) -> ort.InferenceSession:
-    """ONNX Runtime's session of a model that may have qc's ops, such as a saved simulation.
-
-    Args:
-        providers: must have the CPU among them.
-        user_onnx_libs: not provided.
-        path: not needed.
-    """
-    refuse_runtime(providers, user_onnx_libs, None)
-    return open_session(model)
+    """The same, with libraries of custom operators."""
+    warn_deprecated("build_session", "aimet_onnx.utils.OrtInferenceSession")
+    use_custom_ops(user_onnx_libs or ())
+    return OrtInferenceSession(model, providers, path=path)
 
 
 @contextmanager
 def compute_encodings(sim: QuantizedModel) -> Iterator[QuantizedModel]:
     """Calibrates on whatever ``sim.session`` is fed inside of it; after an exception all is as it was."""
+    if sim._feeds is not None:  # within another one, which calibrates
+        yield sim
+        return
     with recorded_feeds(sim) as feeds:
         yield sim
     sim._calibrate(feeds)

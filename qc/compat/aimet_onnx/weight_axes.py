@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qc.ir.errors import UsageError
 from qc.ir.quant.spec import Granularity, PerBlock, PerChannel, PerTensor, TwoLevelBlock
 
 from .defs import QSpec
+from .errors import ArgumentError
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class WeightAxes:
         if spec.granularity == "tensor":
             return PerTensor()
         if self.channel is None:
-            raise UsageError(f"a weight of shape {list(self.shape)} has no axis of output channels here")
+            raise ArgumentError(f"a weight of shape {list(self.shape)} has no axis of output channels here")
         if spec.granularity == "channel":
             return PerChannel(self.channel)
         if self.block is None or self.shape[self.block] % spec.block_size:
             divided = self.shape[self.block] if self.block is not None else "an axis it has"
-            raise UsageError(
+            raise ArgumentError(
                 f"blocks of {spec.block_size} do not divide the input channels of a weight of shape "
                 f"{list(self.shape)}; use a divisor of {divided}"
             )
@@ -46,7 +46,7 @@ class WeightAxes:
             return PerBlock(self.block, spec.block_size)
         two_level = TwoLevelBlock(self.block, spec.block_size, spec.scale_bits)
         if two_level.channel_axis != self.channel:
-            raise UsageError(f"blocks of a weight of shape {list(self.shape)} have no scales of channels")
+            raise ArgumentError(f"blocks of a weight of shape {list(self.shape)} have no scales of channels")
         return two_level
 
     def scale_shape(self, granularity: Granularity) -> tuple[int, ...]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from qc.ir.errors import UsageError, nearest
+from qc.ir.errors import nearest
 from qc.passes.quantize.quantsim.nodes import Node
 
 from .defs import QSpec, qtype
+from .errors import ArgumentError
 from .qc_quantize_op import QcQuantizeOp
 from .quantized_model import QuantizedModel
 
@@ -83,9 +84,9 @@ def set_lpbq_for_params(
             be set so.
     """
     if op_types is None and nodes_to_include is None:
-        raise UsageError("give either op_types or nodes_to_include")
+        raise ArgumentError("give either op_types or nodes_to_include")
     if nodes_to_include and strict is not None:
-        raise UsageError("strict goes with op_types only; nodes_to_include is always strict")
+        raise ArgumentError("strict goes with op_types only; nodes_to_include is always strict")
     nodes = _chosen(sim, op_types, nodes_to_include, nodes_to_exclude)
     spec = QSpec.lpbq(qtype.int(bitwidth), block_size, scale_bits=bitwidth)
     _set(_weights(sim, nodes), spec, bool(strict or nodes_to_include))
@@ -106,7 +107,9 @@ def set_grouped_blockwise_quantization_for_weights(
         UsageError: the decompressed width is not above that of the codes.
     """
     if decompressed_bw <= bitwidth:
-        raise UsageError(f"decompressed_bw is {decompressed_bw}; it must be above the bitwidth, {bitwidth}")
+        raise ArgumentError(
+            f"decompressed_bw is {decompressed_bw}; it must be above the bitwidth, {bitwidth}"
+        )
     spec = QSpec.lpbq(qtype.int(bitwidth), block_size, decompressed_bw - bitwidth)
     _set(_weights(sim, _chosen(sim, op_types, None, nodes_to_exclude)), spec, strict)
 
@@ -122,12 +125,12 @@ def _chosen(
 ) -> list[Node]:
     """The nodes of some types or names, in order; of neither, all."""
     if included and (op_types or excluded):
-        raise UsageError("nodes_to_include goes neither with op_types nor with nodes_to_exclude")
+        raise ArgumentError("nodes_to_include goes neither with op_types nor with nodes_to_exclude")
     nodes = sim._placement.nodes.nodes
     known = set().union(*map(_names, nodes))
     for name in (*(included or ()), *(excluded or ())):
         if name not in known:
-            raise UsageError(f"the model has no node '{name}'{nearest(name, sorted(known))}")
+            raise ArgumentError(f"the model has no node '{name}'{nearest(name, sorted(known))}")
     if included:
         return [node for node in nodes if _names(node) & set(included)]
     types = {op_types} if isinstance(op_types, str) else set(op_types) if op_types is not None else None
@@ -154,6 +157,6 @@ def _set(ops: Iterator[QcQuantizeOp], spec: QSpec, strict: bool) -> None:
     for op in ops:
         try:
             op.set_qspec(spec)
-        except UsageError:
+        except ArgumentError:
             if strict:
                 raise

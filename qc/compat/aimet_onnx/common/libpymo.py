@@ -1,5 +1,6 @@
-"""The one type that scripts take from AIMET's compiled library."""
+"""The types that scripts take from AIMET's compiled libraries, ``libpymo`` and ``libquant_info``."""
 
-from ..qc_quantize_op import TfEncoding
+from ..defs import TensorQuantizerOpMode, TfEncoding
+from ..qc_quantize_op import QcQuantizeInfo
 
-__all__ = ["TfEncoding"]
+__all__ = ["QcQuantizeInfo", "TensorQuantizerOpMode", "TfEncoding"]

@@ -1,0 +1,151 @@
+"""AIMET-ONNX's own tests, on AIMET and on qc: which pass on both.
+
+    python benches/aimet_suite.py --suite DIR --aimet-python AIMET/bin/python              all files
+    python benches/aimet_suite.py --suite DIR --qc-python QC/bin/python bn_fold -v         some
+
+DIR is ``TrainingExtensions/onnx/test`` of AIMET's repository, outside of this one. AIMET runs in a Python of
+its own; its outcomes are kept (``--cache``), so that it is needed once. qc runs in a Python that has, beside
+itself, what the tests import: torch, torchvision, pytest, pytest-timeout, onnxscript, onnxsim and
+onnxruntime-extensions. There ``aimet_onnx`` is qc's layer (``qc.compat.aimet_onnx.install``).
+
+What counts are the tests that AIMET itself passes. Those that need something that qc does not have on purpose
+are listed in ``aimet_suite.toml``, each with the reason. Ends with exit code 1 if qc passes less than 97 % of
+the others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+HERE = Path(__file__).parent
+LIMIT = 0.97
+SECONDS_PER_TEST = 300
+CACHE = Path.home() / ".cache" / "qc-aimet-suite" / "outcomes.json"
+
+Outcomes = dict[str, tuple[str, str]]  # by test: what became of it, and the message
+
+
+@click.command(help=__doc__)
+@click.argument("files", nargs=-1)
+@click.option("--suite", type=click.Path(exists=True, file_okay=False, path_type=Path), required=True)
+@click.option("--aimet-python", help="a Python with aimet-onnx 2.42; without one, kept outcomes are used")
+@click.option("--qc-python", default=sys.executable, help="a Python with qc and what the tests import")
+@click.option("--cache", type=click.Path(dir_okay=False, path_type=Path), default=CACHE, show_default=True)
+@click.option("-v", "--verbose", is_flag=True, help="the message of every test that qc does not pass")
+def main(
+    files: Sequence[str], suite: Path, aimet_python: str | None, qc_python: str, cache: Path, verbose: bool
+) -> None:
+    chosen = [path for path in sorted(suite.glob("python/**/test_*.py")) if _is_chosen(path, files)]
+    kept = json.loads(cache.read_text()) if cache.is_file() else {}
+    ours: Outcomes = {}
+    for path in chosen:
+        name = str(path.relative_to(suite))
+        if name not in kept and aimet_python:
+            kept[name] = outcomes_of(path, suite, aimet_python, on_qc=False)
+            cache.parent.mkdir(parents=True, exist_ok=True)
+            cache.write_text(json.dumps(kept, indent=1))
+        if name in kept and any(outcome == "passed" for outcome, _ in kept[name].values()):
+            ours |= outcomes_of(path, suite, qc_python, on_qc=True)
+    theirs = {test: outcome for name in kept for test, outcome in kept[name].items()}
+    passed = [
+        test
+        for path in chosen
+        for test, (outcome, _) in kept.get(str(path.relative_to(suite)), {}).items()
+        if outcome == "passed"
+    ]
+    if not passed:
+        raise click.ClickException("no outcomes of AIMET are kept; give --aimet-python")
+    assert set(passed) <= set(theirs)
+    sys.exit(0 if report(passed, ours, verbose) >= LIMIT else 1)
+
+
+def _is_chosen(path: Path, files: Sequence[str]) -> bool:
+    return "models" not in path.parts and (not files or any(name in path.stem for name in files))
+
+
+def outcomes_of(path: Path, suite: Path, python: str, on_qc: bool) -> Outcomes:
+    """Runs one file of tests; goes on behind a test that ended the process."""
+    found: Outcomes = {}
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "outcomes.jsonl"
+        environment = os.environ | {
+            "PYTHONPATH": str(HERE),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "QC_SUITE_OUTCOMES": str(log),
+            "QC_SUITE_INSTALL": "1" if on_qc else "",
+        }
+        while True:
+            done = [item for test in found for item in ("--deselect", test)]
+            options = [
+                "-q",
+                "-p",
+                "no:cacheprovider",
+                "-p",
+                "aimet_suite_plugin",
+                f"--timeout={SECONDS_PER_TEST}",
+            ]
+            command = [python, "-m", "pytest", *options, "--rootdir", str(suite), str(path), *done]
+            process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, check=False)
+            before = len(found)
+            lines = log.read_text().splitlines() if log.is_file() else []
+            found = {one["test"]: (one["outcome"], one["message"]) for one in map(json.loads, lines)}
+            if process.returncode >= 0 or len(found) == before:
+                return found
+
+
+def reasons() -> list[tuple[Sequence[str], str]]:
+    """The tests that qc does not pass on purpose, as patterns, and why."""
+    with (HERE / "aimet_suite.toml").open("rb") as file:
+        return [(group["tests"], group["reason"]) for group in tomllib.load(file)["group"]]
+
+
+def _reason(test: str, known: Iterable[tuple[Sequence[str], str]]) -> str:
+    short = test.rpartition("/")[2]
+    return next((why for tests, why in known if any(fnmatchcase(short, one) for one in tests)), "")
+
+
+def report(passed: Sequence[str], ours: Mapping[str, tuple[str, str]], verbose: bool) -> float:
+    """Prints a table by file and the misses; returns the share that qc passes, of those that count."""
+    known = reasons()
+    missed = [test for test in passed if ours.get(test, ("",))[0] != "passed"]
+    explained = {test: _reason(test, known) for test in missed}
+    table = Table("file", "AIMET passes", "qc passes", "left out with a reason", "missed")
+    counts = {name: Counter[str]() for name in sorted({test.partition("::")[0] for test in passed})}
+    for test in passed:
+        kind = "qc" if test not in explained else "reason" if explained[test] else "missed"
+        counts[test.partition("::")[0]].update(["all", kind])
+    counts["together"] = sum(counts.values(), Counter())
+    for name, count in counts.items():
+        cells = (str(count[kind]) for kind in ("all", "qc", "reason", "missed"))
+        table.add_row(name.removeprefix("python/"), *cells)
+    console = Console(width=120)
+    console.print(table)
+    for reason, number in Counter(filter(None, explained.values())).most_common():
+        console.print(f"{number} left out: {reason}", highlight=False)
+    for test in (test for test in missed if not explained[test]):
+        outcome, message = ours.get(test, ("not collected", ""))
+        said = message if verbose else message.partition("\n")[0][:160]
+        console.print(
+            f"missed: {test.removeprefix('python/')}: {outcome}: {said}", highlight=False, markup=False
+        )
+    total = counts["together"]
+    share = total["qc"] / max(1, total["all"] - total["reason"])
+    console.print(f"{total['qc']} of {total['all'] - total['reason']} that count: {share:.1%}")
+    return share
+
+
+if __name__ == "__main__":
+    main()

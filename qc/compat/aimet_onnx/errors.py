@@ -1,0 +1,7 @@
+"""Errors as scripts for AIMET catch them."""
+
+from qc.ir.errors import UsageError
+
+
+class ArgumentError(UsageError, ValueError, RuntimeError, AssertionError):
+    """An argument that is wrong: of all the types that AIMET raises for one, here or there."""

@@ -1,0 +1,52 @@
+"""Names of nodes that have none, as AIMET gives them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from onnx import ModelProto, NodeProto
+
+from qc.ir.onnx.protos import walk_graphs
+
+
+def with_names(model: ModelProto) -> ModelProto:
+    """The model if each node has a name of its own, else a copy with names such as ``/TYPE_1``."""
+    names = [node.name for node in _nodes(model)]
+    if all(names) and len(set(names)) == len(names):
+        return model
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    fill_names(copy)
+    return copy
+
+
+def fill_names(model: ModelProto) -> None:
+    """Names the nodes of a model that have no name, or one that another has, too."""
+    seen: set[str] = set()
+    numbers: Counter[str] = Counter()
+    for node in _nodes(model):
+        while not node.name or node.name in seen:
+            number = numbers[node.op_type]
+            numbers[node.op_type] += 1
+            node.name = f"/{node.op_type}_{number}" if number else f"/{node.op_type}"
+        seen.add(node.name)
+
+
+def restore_names(model: ModelProto, suffix: str) -> ModelProto:
+    """Gives constants whose name ends so the name without it, where no other constant has that; in place."""
+    names = {tensor.name for tensor in model.graph.initializer}
+    shorter = {name: name.removesuffix(suffix) for name in names if name.endswith(suffix)}
+    renamed = {name: short for name, short in shorter.items() if short not in names}
+    for graph in walk_graphs(model.graph):
+        for tensor in graph.initializer:
+            tensor.name = renamed.get(tensor.name, tensor.name)
+        for node in graph.node:
+            node.input[:] = [renamed.get(name, name) for name in node.input]
+    return model
+
+
+def _nodes(model: ModelProto) -> Iterator[NodeProto]:
+    """The nodes of all graphs, those of the main graph first."""
+    for graph in walk_graphs(model.graph):
+        yield from graph.node

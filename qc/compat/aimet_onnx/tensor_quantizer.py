@@ -1,0 +1,394 @@
+"""One quantizer as an object to ask and to set, on top of qc's table of quantizers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+
+from qc.ir.quant.arithmetic import Rounding, fake_quantize
+from qc.ir.quant.formats import FloatFormat, Format, IntFormat
+from qc.ir.quant.ranges import encoding_of_range
+from qc.ir.quant.spec import Encoding, Quantizer, QuantSpec
+from qc.ir.quant_table import QuantTable, Site
+
+from .defs import QSpec, QuantizationDataType, QuantScheme, TfEncoding, float16, qtype
+from .errors import ArgumentError
+from .weight_axes import WeightAxes
+
+_ASKED = "set through qc.compat.aimet_onnx"
+
+
+class TensorQuantizer:
+    """The quantizer of one tensor, or of several that are tied, in the table of a model.
+
+    Args:
+        table: where qc keeps quantizers.
+        sites: the places that it quantizes when it is enabled.
+        quantizer: what is in the table there, or the spec that it would have.
+        is_parameter: whether the tensor is a trained parameter.
+        axes: of a weight.
+        integer: of a quantizer of floats, the spec that it would have with integers.
+    """
+
+    def __init__(
+        self,
+        table: QuantTable,
+        sites: Sequence[Site],
+        quantizer: Quantizer | QuantSpec,
+        is_parameter: bool,
+        axes: WeightAxes | None = None,
+        integer: QuantSpec | None = None,
+    ) -> None:
+        self._table = table
+        self._sites = list(sites)
+        self._held = Quantizer(0, quantizer) if isinstance(quantizer, QuantSpec) else quantizer
+        self._integer = self._held.spec  # what to go back to from a float format
+        if integer is not None and not isinstance(self.spec.format, IntFormat):
+            self._integer = integer
+        self._scheme = QuantScheme.min_max
+        self.is_parameter = is_parameter
+        self.axes = axes or WeightAxes()
+
+    @classmethod
+    def placed(cls, *arguments: Any) -> Self:
+        """One with the arguments of this class, whatever those of a class below it are."""
+        made = cls.__new__(cls)
+        TensorQuantizer.__init__(made, *arguments)
+        return made
+
+    def __repr__(self) -> str:
+        state = self._held.state.value if self.enabled else "disabled"
+        return f"<{type(self).__name__} {self.spec} {state}>"
+
+    # -- what it is ---------------------------------------------------------------------------------
+
+    @property
+    def spec(self) -> QuantSpec:
+        """qc's specification of it."""
+        return self._held.spec
+
+    @property
+    def quantizer(self) -> Quantizer:
+        """qc's quantizer."""
+        return self._held
+
+    @property
+    def encoding(self) -> Encoding | None:
+        """The numbers, in qc's terms; None before calibration."""
+        return self._held.encoding
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the tensor is quantized."""
+        return any(self._table.get(site) is self._held for site in self._sites)
+
+    @enabled.setter
+    def enabled(self, enabled: bool) -> None:
+        if enabled and not self.enabled:
+            self._place()
+        elif not enabled:
+            for site in self._held_sites():
+                self._table.remove(site, f"disabled, {_ASKED}")
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether it is that of several tensors."""
+        return len([site for site in self._sites if site.op is None]) > 1
+
+    @property
+    def bitwidth(self) -> int:
+        """The width of a code."""
+        return self.spec.format.bits
+
+    @bitwidth.setter
+    def bitwidth(self, bitwidth: int) -> None:
+        self.set_bitwidth(bitwidth)
+
+    @property
+    def data_type(self) -> QuantizationDataType:
+        """Whether codes are integers or floats. Set to float, the format is float16."""
+        return self.precision().kind
+
+    @data_type.setter
+    def data_type(self, data_type: QuantizationDataType) -> None:
+        if data_type is self.data_type:
+            return
+        if data_type is QuantizationDataType.float:
+            self.set_precision(float16)
+        else:
+            self.set_precision(qtype.int(self._integer.format.bits))
+
+    @property
+    def use_symmetric_encodings(self) -> bool:
+        """Whether the grid is symmetric, or would be with integers."""
+        return self._integer.symmetric
+
+    @use_symmetric_encodings.setter
+    def use_symmetric_encodings(self, symmetric: bool) -> None:
+        self._adjust(symmetric=symmetric)
+
+    @property
+    def use_strict_symmetric(self) -> bool:
+        """Whether the lowest code of a symmetric grid is left out."""
+        return self._integer.narrow
+
+    @use_strict_symmetric.setter
+    def use_strict_symmetric(self, strict: bool) -> None:
+        self._adjust(narrow=strict)
+
+    @property
+    def quant_scheme(self) -> QuantScheme:
+        """How its range is found."""
+        return self._scheme
+
+    @quant_scheme.setter
+    def quant_scheme(self, scheme: QuantScheme | str) -> None:
+        self.set_quant_scheme(scheme)
+
+    def get_encodings(self) -> list[TfEncoding] | None:
+        """The numbers of each scale; None before calibration, and for formats without a scale."""
+        found = self._held.encoding
+        if found is None or not self.enabled or not isinstance(found.spec.format, IntFormat):
+            return None
+        (lowest, highest), bits = found.spec.code_range, found.spec.format.bits
+        scales = found.scale.ravel().astype(np.float64)
+        offsets = lowest - found.zero_point.ravel() + found.spec.shift
+        low, high = offsets * scales, (offsets + highest - lowest) * scales
+        numbers = zip(low.tolist(), high.tolist(), scales.tolist(), offsets.tolist(), strict=True)
+        return [TfEncoding(*fields, bits) for fields in numbers]
+
+    def is_initialized(self) -> bool:
+        """Whether it has numbers, or needs none."""
+        format = self.spec.format
+        return self._held.encoding is not None or (isinstance(format, FloatFormat) and not format.scaled)
+
+    def is_encoding_frozen(self) -> bool:
+        """Whether calibration leaves its numbers alone."""
+        return self._held.frozen
+
+    @property
+    def _is_encoding_frozen(self) -> bool:  # which scripts read
+        return self._held.frozen
+
+    def precision(self) -> qtype:
+        """The number format, without its sign."""
+        format = self.spec.format
+        return qtype.int(format.bits) if isinstance(format, IntFormat) else qtype(format)
+
+    # -- setting ------------------------------------------------------------------------------------
+
+    def set_bitwidth(self, bitwidth: int) -> None:
+        """Sets the width of integer codes; a frozen quantizer keeps its own, with a warning.
+
+        Raises:
+            UsageError: a width that the format does not have.
+        """
+        if bitwidth == self.bitwidth:
+            return
+        if not isinstance(self.spec.format, IntFormat):
+            raise ArgumentError(f"a {self.spec.format} has no other width; set data_type to int first")
+        if self._held.frozen:
+            warnings.warn(f"a frozen quantizer keeps its {self.bitwidth} bits", stacklevel=2)
+            return
+        self.set_precision(qtype.int(bitwidth))
+
+    def set_precision(self, precision: qtype | str) -> None:
+        """Sets the number format; a frozen quantizer is given up for a new one that calibration fills."""
+        format = qtype.as_qtype(precision).format
+        if isinstance(format, IntFormat):
+            self._change(replace(self._integer, format=format))
+        else:
+            old = self._integer
+            kept = QuantSpec(format, granularity=old.granularity, fixed_range=old.fixed_range)
+            self._change(kept if format.scaled else QuantSpec(format))
+
+    def set_qspec(self, spec: QSpec) -> None:
+        """Sets format, symmetry and granularity of the quantizer of a weight; a frozen one keeps its own.
+
+        Raises:
+            UsageError: the weight has no axis for it, or the blocks do not divide it.
+        """
+        if self._held.frozen:
+            return
+        if self.axes.shape and spec.granularity is not None:
+            self._integer = replace(self._integer, granularity=self.axes.granularity(spec))
+        self._integer = replace(self._integer, shifted=False)
+        if spec.symmetric is not None:
+            self._integer = replace(self._integer, symmetric=spec.symmetric)
+        self.set_precision(spec.dtype)
+        if spec.shift_zero_point:
+            self.set_zero_point_shift()
+
+    def set_quant_scheme(self, scheme: QuantScheme | str) -> None:
+        """Sets how the range is found; all quantizers of a simulation have the same scheme in qc."""
+        if QuantScheme.of(scheme) is not self._scheme:
+            raise ArgumentError(
+                "one quantizer with a scheme of its own is not part of qc's compatibility layer; "
+                "give quant_scheme to QuantizationSimModel"
+            )
+
+    def get_zero_point_shift(self) -> float:
+        """By how many steps the grid is shifted: 0.5 or 0."""
+        return self._integer.shift
+
+    def set_zero_point_shift(self, zero_point_shift: float = 0.5) -> None:
+        """Shifts a symmetric grid of int2 by half a step, or back; raises UsageError for another grid."""
+        if zero_point_shift not in (0.0, 0.5):
+            raise ArgumentError(f"zero_point_shift is {zero_point_shift}; it must be 0 or 0.5")
+        self._adjust(shifted=bool(zero_point_shift))
+
+    def set_fixed_encoding_range(self, fixed_range: tuple[float | None, float | None]) -> None:
+        """Fixes one or both ends of the range that calibration would observe."""
+        low, high = fixed_range
+        ends = (-np.inf if low is None else low, np.inf if high is None else high)
+        self._adjust(fixed_range=None if np.isinf(ends).all() else ends)
+
+    def enable_per_channel_quantization(self, enable: bool = True) -> None:
+        """One scale for each output channel, or one for all; raises UsageError if there is no such axis."""
+        self.set_qspec(QSpec(self.precision(), "channel" if enable else "tensor"))
+
+    def load_encodings(self, encoding: Sequence[TfEncoding]) -> None:
+        """Takes over the numbers of each scale; a frozen quantizer is left alone.
+
+        Raises:
+            UsageError: their number does not fit the granularity, or their offsets the format.
+        """
+        spec = self._with_bits(self._integer, encoding[0].bw)
+        shape = self.axes.scale_shape(spec.granularity)
+        if len(encoding) != int(np.prod(shape)):
+            raise ArgumentError(
+                f"{len(encoding)} encodings do not fit {spec}, which has {int(np.prod(shape))}"
+            )
+        lowest = spec.format.lowest if isinstance(spec.format, IntFormat) else 0
+        scale = np.reshape([one.delta for one in encoding], shape)
+        offset = np.reshape([one.offset for one in encoding], shape)
+        if np.any(offset % 1):
+            spec = replace(spec, shifted=True)
+        self.load(Encoding(spec, scale, lowest + spec.shift - offset))
+
+    def load(self, encoding: Encoding) -> None:
+        """Takes over a spec with its numbers, in qc's terms; a frozen quantizer is left alone."""
+        if self._held.frozen:
+            return
+        self._change(encoding.spec)
+        encoding = _in_codes_of(self.spec, encoding)
+        if self.enabled:
+            self._table.calibrate(self._held, encoding, _ASKED)
+        else:
+            self._held.encoding = encoding
+
+    def freeze_encodings(self) -> None:
+        """Keeps calibration from changing its numbers; raises UsageError if there are none."""
+        if not self.is_initialized():
+            raise ArgumentError(
+                "a quantizer without encodings cannot be frozen; calibrate or load them first"
+            )
+        if self.enabled:
+            self._table.freeze(self._held)
+        else:
+            self._held.frozen = True
+
+    def reset_encoding_stats(self) -> None:
+        """Forgets the numbers, unless they are frozen."""
+        if self.enabled:
+            self._table.reopen(self._held, _ASKED)
+        elif not self._held.frozen:
+            self._held.encoding = None
+
+    def clip_and_recompute_encodings(self, clamp_val: float) -> bool:
+        """Limits the range to ``[-clamp_val, clamp_val]``; tells whether that changed the numbers."""
+        found = self._held.encoding
+        if (
+            found is None
+            or not self.enabled
+            or self._held.frozen
+            or not isinstance(self.spec.format, IntFormat)
+        ):
+            return False
+        if found.minimum.min() >= -clamp_val and found.maximum.max() <= clamp_val:
+            return False
+        low, high = np.maximum(found.minimum, -clamp_val), np.minimum(found.maximum, clamp_val)
+        self._table.calibrate(self._held, encoding_of_range(found.spec, low, high), f"clamped, {_ASKED}")
+        return True
+
+    def quantize_dequantize(self, input_tensor: np.ndarray) -> np.ndarray:
+        """The array rounded to the grid; as it is while there is none."""
+        found = self._held.encoding
+        if found is None or not self.enabled:
+            return input_tensor
+        return fake_quantize(input_tensor, found, Rounding.HALF_UP)
+
+    # -- ties ---------------------------------------------------------------------------------------
+
+    def copy(self) -> Self:
+        """One of the same settings, without places and numbers."""
+        return type(self).placed(self._table, [], self.spec, self.is_parameter, self.axes, self._integer)
+
+    def give(self, site: Site, other: TensorQuantizer) -> None:
+        """Hands a place over to another quantizer, which holds it from now on."""
+        if self is other:
+            return
+        if self.enabled:
+            self._table.remove(site, f"replaced, {_ASKED}")
+        self._sites.remove(site)
+        other._sites.append(site)
+        if other.enabled:
+            self._table.place(site, other._held, f"tied, {_ASKED}")
+
+    # -- internals ----------------------------------------------------------------------------------
+
+    def _held_sites(self) -> list[Site]:
+        return [site for site in self._sites if self._table.get(site) is self._held]
+
+    def _place(self) -> None:
+        before = self._held
+        for site in self._sites:
+            held = self._held if self._held.id else self._held.spec
+            self._held = self._table.place(site, held, f"enabled, {_ASKED}")
+        if before.encoding is not None and before is not self._held:
+            self._table.calibrate(self._held, before.encoding, _ASKED)
+            if before.frozen:
+                self._table.freeze(self._held)
+
+    def _adjust(self, **settings: Any) -> None:
+        """Changes settings of integer grids; a quantizer of floats has them when it gets integers."""
+        self._integer = replace(self._integer, **settings)
+        if isinstance(self.spec.format, IntFormat):
+            self._change(self._integer)
+
+    def _change(self, spec: QuantSpec) -> None:
+        """Another spec, which opens the quantizer; a frozen one is given up for a new one."""
+        if isinstance(spec.format, IntFormat):
+            spec = self._integer = replace(
+                spec,
+                format=self._signed(spec.format, spec.symmetric),
+                narrow=spec.narrow and spec.symmetric,
+            )
+        if spec == self.spec:
+            return
+        enabled = self.enabled
+        if self._held.frozen or not enabled:
+            self.enabled = False
+            self._held = Quantizer(0, spec)
+            self.enabled = enabled
+        else:
+            self._table.respec(self._held, spec, _ASKED)
+
+    def _signed(self, format: Format, symmetric: bool) -> Format:
+        """The sign that codes have in files: symmetric parameters are signed, all others are not."""
+        return IntFormat(format.bits, self.is_parameter and symmetric)
+
+    def _with_bits(self, spec: QuantSpec, bits: int) -> QuantSpec:
+        return replace(spec, format=self._signed(IntFormat(bits, True), spec.symmetric))
+
+
+def _in_codes_of(spec: QuantSpec, encoding: Encoding) -> Encoding:
+    """The same grid with the sign of codes that ``spec`` has."""
+    given = encoding.spec.format
+    if not isinstance(spec.format, IntFormat) or not isinstance(given, IntFormat):
+        return Encoding(spec, encoding.scale, encoding.zero_point)
+    return Encoding(spec, encoding.scale, encoding.zero_point + spec.format.lowest - given.lowest)

@@ -1,0 +1,103 @@
+"""AIMET's names: ``aimet_onnx`` and ``aimet_common`` as the layer, with every path of 2.42."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import qc
+import qc.compat.aimet_onnx as layer
+from qc.compat.aimet_onnx import imports
+from qc.compat.missing import NotProvidedError
+
+
+@pytest.fixture
+def installed() -> Iterator[None]:
+    layer.install()
+    yield
+    imports._FINDER.aliases = {}
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("aimet_onnx", "aimet_common")]:
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("installed")
+def test_modules_are_those_of_the_layer() -> None:
+    from aimet_common.defs import QuantScheme
+    from aimet_onnx import quantsim
+    from aimet_onnx.common.defs import QuantScheme as again
+
+    assert importlib.import_module("aimet_onnx") is layer
+    assert quantsim is importlib.import_module("qc.compat.aimet_onnx.quantsim")
+    assert quantsim.__spec__.name == "qc.compat.aimet_onnx.quantsim"
+    assert QuantScheme is again is layer.QuantScheme
+
+
+def names() -> list[tuple[str, str]]:
+    return [(module, name) for module in imports.modules() for name in sorted(imports.names_of(module))]
+
+
+def test_every_public_name_is_there_or_a_sentence() -> None:
+    assert len(names()) > 457
+    provided, bare = 0, []
+    for module, name in names():
+        try:
+            found = importlib.import_module(f"qc.compat.aimet_onnx.{module}")
+            provided += getattr(found, name) is not None
+        except NotProvidedError as error:
+            if "is not part of qc's compatibility layer; " not in str(error):
+                bare.append((module, name))
+    assert bare == []  # each says what to use instead
+    assert provided > 80
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    "statement, sentence",
+    [
+        ("import aimet_onnx.adascale", "'aimet_onnx.adascale' is not part of .*; train elsewhere"),
+        ("from aimet_onnx.experimental.lora import load_adapter", "'aimet_onnx.experimental' is not part of"),
+        ("from aimet_onnx.spinquant.spinquant import apply_spinquant", "; rotate elsewhere"),
+        ("from aimet_onnx.utils import get_torch_device", "utils.get_torch_device' is not part of .*; onnx"),
+        ("from aimet_common.winnow.mask import Mask", "'aimet_onnx.common.winnow' .*; qc quantizes"),
+        ("import aimet_onnx; aimet_onnx.llm_topology", "'aimet_onnx.llm_topology' is not part of"),
+        ("from qc.compat.aimet_onnx import spinquant", "'aimet_onnx.spinquant' is not part of"),
+    ],
+)
+def test_what_is_not_there_is_a_sentence_on_every_path(statement: str, sentence: str) -> None:
+    with pytest.raises(ImportError, match=sentence) as caught:
+        exec(statement)
+    assert isinstance(caught.value, qc.UsageError)
+
+
+@pytest.mark.usefixtures("installed")
+def test_what_aimet_does_not_have_either_is_missing_as_usual() -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'aimet_onnx\.nothing'"):
+        importlib.import_module("aimet_onnx.nothing")
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'aimet_onnx\.weights'"):
+        importlib.import_module("aimet_onnx.weights")  # a file of the layer, and no module of AIMET
+    assert not hasattr(layer, "nothing") and not hasattr(layer.quantsim, "nothing")
+    with pytest.raises(ImportError, match="cannot import name 'nothing'"):
+        exec("from aimet_onnx.quantsim import nothing")
+
+
+def test_a_script_runs_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\nfrom aimet_onnx import QuantizationSimModel\nfrom beside import NAME\n"
+        "print(QuantizationSimModel.__module__, NAME, sys.argv[1:], __name__)\n"
+    )
+    command = [sys.executable, "-m", "qc.compat.aimet_onnx", str(script), "--option"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["qc.compat.aimet_onnx.quantsim", "beside", "['--option']", "__main__"]
+
+
+def test_aimet_itself_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "aimet_onnx", type(sys)("aimet_onnx"))
+    with pytest.raises(ImportError, match=r"'aimet_onnx' is imported already; call install\(\) before"):
+        layer.install()
