@@ -24,14 +24,19 @@ from ..framework.context import PassContext
 from ..framework.target import Target
 from ..framework.target_rules import FormatRule
 from .calibration.bias import BIAS
-from .placement.logarithms import before_logarithms
 from .placement.reasons import Reasons
+from .placement.spectra import before_angles, before_logarithms
 from .placement.units import Reason, Unit, UnitMap
 from .placement.weights_alone import large_tables, storing_weights_alone
 
+_ALL_THE_SAME = "the option spectra=integer of 'insert-quantizers' quantizes it all the same"
 _SPECTRUM = Reason(
     "only a logarithm sees its result, and tells apart numbers that are one on a grid",
-    suggestion="the option spectra=integer of 'insert-quantizers' quantizes it all the same",
+    suggestion=_ALL_THE_SAME,
+)
+_ANGLE = Reason(
+    "only a sine and a cosine see its result, an angle, of which a step of a grid may be most of a turn",
+    suggestion=_ALL_THE_SAME,
 )
 
 
@@ -48,7 +53,8 @@ class InsertQuantizers(Pass):
     every float tensor that stays unquantized the reason is recorded.
 
     A spectrum whose logarithm the model takes stays float where that logarithm runs in float: it tells apart
-    numbers that are far smaller than a step of a grid over the loudest.
+    numbers that are far smaller than a step of a grid over the loudest. So does an angle of which the model
+    takes sine and cosine, such as a position in a sentence times a frequency: its grid spans all turns.
 
     With ``activation=float`` all activations and biases stay float, and the weights alone are quantized:
     those of products and recurrent ops, whatever the target runs in integers, and large tables that Gather
@@ -74,7 +80,7 @@ class InsertQuantizers(Pass):
     skip_ops: tuple[str, ...] = option((), "op types to leave in float")
     skip_nodes: tuple[str, ...] = option((), "names of ops to leave in float")
     spectra: Literal["float", "integer"] = option(
-        "float", "what is computed in front of a logarithm that runs in float, and seen by nothing else"
+        "float", "what only logarithms, or a sine and a cosine, see the results of, if those run in float"
     )
 
     def __post_init__(self) -> None:
@@ -295,8 +301,9 @@ def _spec(rule: FormatRule, format: str | None) -> QuantSpec:
 def _left_float(model: Model, target: Target, options: InsertQuantizers) -> dict[Op, Reason]:
     """The ops that stay in float whatever the target has kernels for, with the reason."""
     found: dict[Op, Reason] = {}
-    if options.spectra == "float" and target.rule_for("Log").runs == "float":
-        found = dict.fromkeys(before_logarithms(model.graph), _SPECTRUM)
+    for end, before, reason in (("Log", before_logarithms, _SPECTRUM), ("Sin", before_angles, _ANGLE)):
+        if options.spectra == "float" and target.rule_for(end).runs == "float":
+            found |= dict.fromkeys(before(model.graph), reason)
     ops = [op for graph in model.graph.walk() for op in graph.ops()]
     for field, kind in (("skip_ops", "op_type"), ("skip_nodes", "name")):
         chosen = getattr(options, field)

@@ -1,15 +1,15 @@
-"""What only a logarithm sees stays float: the error of a grid is the same for loud and quiet numbers."""
+"""What only a logarithm sees stays float: a grid errs alike for loud and quiet numbers. So do angles."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import ModelProto
+from onnx import ModelProto, numpy_helper
 from support.models import parse
 
 import qc
 from qc.ir import lift
-from qc.passes.quantize.placement.logarithms import before_logarithms
+from qc.passes.quantize.placement.spectra import before_angles, before_logarithms
 
 # The power of a transform, summed to bands, and a layer behind its logarithm.
 SPECTROGRAM = """g (float[1, 40, 64] x) => (float[1, 40, 8] y)
@@ -117,3 +117,41 @@ def test_what_somebody_else_sees_too_is_quantized() -> None:
         }"""
     )
     assert ops_of(model) == {"Mul:p"}
+
+
+# Angles of 200 positions, as transformers rotate queries and keys by them, and a layer behind.
+ANGLES = """g (int64[200] position) => (float[200, 4] y)
+    <int64[1] axis = {1}, float[1, 8] frequency, float[16, 4] w> {
+    a = Unsqueeze(position, axis)
+    b = Cast<to = 1>(a)
+    c = MatMul(b, frequency)
+    d = Cos(c)
+    e = Sin(c)
+    f = Concat<axis = 1>(d, e)
+    y = MatMul(f, w)
+}"""
+
+
+def test_angles_stay_float() -> None:
+    model = parse(ANGLES)
+    for tensor in model.graph.initializer:
+        if tensor.name == "frequency":
+            frequencies = np.geomspace(1, 1e-3, 8, dtype=np.float32)[np.newaxis]
+            tensor.CopyFrom(numpy_helper.from_array(frequencies, tensor.name))
+    feeds = [{"position": np.arange(200)}]
+    made, all_the_same = (
+        qc.compile(model, f"match-supergroups,insert-quantizers{options},calibrate,insert-qdq", data=feeds)
+        for options in ("", "{spectra=integer}")
+    )
+    score = qc.runtime.evaluate(
+        model, {"float": made.model, "integer": all_the_same.model}, feeds, latency_seconds=0
+    )
+    kept, lost = (one.worst_sqnr_db for one in score.candidates)
+    assert kept > 35 > 20 > lost
+    assert "angle" in {one.name: one.reason for one in made.coverage.unquantized}["c"]
+
+
+def test_a_sine_alone_is_an_activation() -> None:
+    model = parse(ANGLES.replace("Cos(c)", "Sin(c)"))
+    assert not before_angles(lift(model).graph)
+    assert {op.op_type for op in before_angles(lift(parse(ANGLES)).graph)} == {"Unsqueeze", "Cast", "MatMul"}

@@ -1,6 +1,8 @@
-"""What is computed in front of a logarithm, as spectra are in models that take sound."""
+"""What is computed in front of logarithms, as spectra are in models that take sound, or as an angle."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from qc.ir.analysis import STRUCTURE, analysis
 from qc.ir.facts.op_traits import reads_shape_only, traits
@@ -13,7 +15,8 @@ _ARITHMETIC = (
     *("Sqrt", "Sub", "Sum", "AveragePool", "Einsum"),
     *("ReduceL1", "ReduceL2", "ReduceMean", "ReduceSum", "ReduceSumSquare"),
 )
-_LOGARITHMS = ("Log", "ReduceLogSum")
+_LOGARITHMS = frozenset({"Log", "ReduceLogSum"})
+_OF_ANGLES = frozenset({"Sin", "Cos"})
 
 
 @analysis(STRUCTURE)
@@ -24,19 +27,38 @@ def before_logarithms(graph: Graph) -> frozenset[Op]:
     apart: below half a step of the grid all of them become the logarithm of zero. Activations,
     normalizations and Softmax end the search, as numbers behind them are of one order of magnitude.
     """
+    return _only_seen_by(graph, lambda types: types <= _LOGARITHMS)
+
+
+@analysis(STRUCTURE)
+def before_angles(graph: Graph) -> frozenset[Op]:
+    """The ops of which only a sine and a cosine see the results, as positions in a sentence have them.
+
+    Angles go through many turns, and a step of a grid over all of them can be most of a turn. A sine alone
+    is taken for an activation.
+    """
+    return _only_seen_by(graph, lambda types: types in (_OF_ANGLES, frozenset()))
+
+
+def _only_seen_by(graph: Graph, ends: Callable[[frozenset[str]], bool]) -> frozenset[Op]:
+    """The ops of which each result has readers, that are ops of this kind or of types that end the search."""
     scopes = scopes_of(graph)
     found: set[Op] = set()
     for op in reversed(scopes.ops):
         results = [value for value in op.graph.op_outputs(op) if value is not None]
         keeps = op.is_type(*_ARITHMETIC) or traits(op).product in ("convolution", "matrix") or traits(op).grid
-        if keeps and op not in scopes.branch_edges and all(_is_heard(scopes, one, found) for one in results):
+        if (
+            keeps
+            and op not in scopes.branch_edges
+            and all(_is_seen(scopes, one, found, ends) for one in results)
+        ):
             found.add(op)
     return frozenset(found)
 
 
-def _is_heard(scopes: Scopes, value: Value, found: set[Op]) -> bool:
-    """Whether logarithms, and nothing else, see a value."""
+def _is_seen(scopes: Scopes, value: Value, found: set[Op], ends: Callable[[frozenset[str]], bool]) -> bool:
     if scopes.is_exposed(value) or scopes.onward(value):
         return False
     readers = [op for op, _ in scopes.uses(value) if not reads_shape_only(op)]
-    return bool(readers) and all(op in found or op.is_type(*_LOGARITHMS) for op in readers)
+    others = frozenset(op.op_type for op in readers if op not in found)
+    return bool(readers) and ends(others)
