@@ -104,6 +104,12 @@ BARRIERS = {
         r = Mul(s, p)
         y = MatMul(r, w)
     }""",
+    "heads": """g (float[4, 16, 8] x) => (float[4, 16, 2, 6] y)
+        <float[8] g, float[8] b, int64[4] s = {4, 16, 2, 4}, float[4, 6] w> {
+        n = LayerNormalization(x, g, b)
+        h = Reshape(n, s)
+        y = MatMul(h, w)
+    }""",
     "shared weight": """g (float[4, 8] x, float[4, 8] u) => (float[4, 6] y, float[4, 6] z)
         <float[8] g, float[8, 6] w> {
         n = LayerNormalization(x, g)

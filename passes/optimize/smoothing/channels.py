@@ -265,6 +265,8 @@ def _moved(op: Op, axis: int, shape: tuple[int | str | None, ...]) -> int | None
     assert isinstance(length, int)
     numbers = padded_to(np.arange(length).reshape(-1, *(1,) * (-1 - axis)), len(shape))
     passed = ONE_INPUT[op.op_type](op, numbers)
-    if passed is None or length == 1 or not np.array_equal(passed.ravel(), np.arange(length)):
+    if passed is None or length == 1 or length not in passed.shape:
+        return None
+    if not np.array_equal(passed.ravel(), np.arange(length)):
         return None
     return passed.shape.index(length) - passed.ndim
