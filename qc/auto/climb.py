@@ -8,8 +8,10 @@ from typing import Literal, get_args
 
 from qc.compiler.compiled import Compiled
 from qc.ir.errors import QcError, UsageError
+from qc.runtime import Latency
 
 from .mixed_precision import Front, Point, cheapest, find_front, wider_candidates
+from .pace import Pace, is_slower, quicker_rules
 from .recipes import Recipe
 from .trial import Trial
 from .trials import Trials
@@ -36,10 +38,11 @@ class Found:
     Attributes:
         compiled: the result of the best recipe.
         best: its trial: the accepted one that is best by the objective, else the one that loses least.
-        is_accepted: whether it loses no more than it may, with as few bits as are asked for.
+        is_accepted: whether it loses no more than it may, with as few bits and as quickly as is asked for.
         trials: all, in order.
         failures: recipes that do not fit the model.
         ended: why no more was tried, if that is not that a recipe was accepted.
+        latency: of the result, beside float, if the objective is latency.
     """
 
     compiled: Compiled
@@ -48,6 +51,7 @@ class Found:
     trials: tuple[Trial, ...]
     failures: tuple[Failure, ...] = ()
     ended: str = ""
+    latency: Latency | None = None
 
 
 @dataclass
@@ -73,6 +77,8 @@ class Climb:
     def __post_init__(self) -> None:
         self._best: Trial | None = None
         self._error: QcError | None = None
+        self._pace: Pace | None = None
+        self._latencies: dict[Recipe, Latency] = {}
 
     def run(self, ladder: Sequence[Recipe], try_all: bool = False) -> Found:
         """Tries the recipes in order and, if none is accepted, the best of them with more bits for some ops.
@@ -94,6 +100,8 @@ class Climb:
         try:
             if not self._climb(ladder, try_all):
                 ended = self._widen()
+            if self.objective == "latency":
+                self._hasten()
         except KeyboardInterrupt:
             ended = "it was interrupted"
             if self._best is None:
@@ -106,8 +114,13 @@ class Climb:
             assert self._error is not None
             raise self._error
         made = self.trials.compiled(self._best.recipe)
-        is_accepted = self._is_accepted(self._best)
-        return Found(made, self._best, is_accepted, tuple(self.done), tuple(self.failures), ended)
+        is_accepted, latency = self._is_accepted(self._best), None
+        if self.objective == "latency":
+            latency = self._latency(self._best)
+            if is_accepted and is_slower(latency):
+                is_accepted = False
+                ended = f"the quickest that is good enough takes {latency.ratio:.2f} times as long as float"
+        return Found(made, self._best, is_accepted, tuple(self.done), tuple(self.failures), ended, latency)
 
     def _climb(self, ladder: Sequence[Recipe], try_all: bool) -> bool:
         """Whether a recipe was accepted."""
@@ -128,7 +141,12 @@ class Climb:
         if self._best is None:
             return ""
         best = self._best
-        front = self._front(self.trials.compiled(best.recipe))
+        try:
+            front = self._front(self.trials.compiled(best.recipe))
+        except OutOfTime:
+            raise
+        except QcError as error:
+            return f"mixed precision cannot be measured: {error}"
         # The first of the front is what was refused; of the last, all in float, nothing is left.
         points = [point for point in front.spread(_POINTS) if point.rules and not point.is_float]
         points = [point for point in points if self.most_bits is None or point.bits <= self.most_bits]
@@ -156,6 +174,35 @@ class Climb:
         )
         task.finish()
         return front
+
+    def _hasten(self) -> None:
+        """If the result is slower than float, leaves kinds of ops in float that are quicker there."""
+        if (
+            self._best is None
+            or not self._is_accepted(self._best)
+            or not is_slower(self._latency(self._best))
+        ):
+            return
+        self._check_time()
+        recipe = self._best.recipe
+
+        def compiled(rules: Sequence[str]) -> Compiled:
+            return self.trials.sketch(Recipe(recipe.name, recipe.pipeline, tuple(rules)))
+
+        assert self._pace is not None
+        rules = quicker_rules(self._pace, compiled, self.trials.compiled(recipe), recipe.rules)
+        more = rules[len(recipe.rules) :]
+        if more:
+            kinds = ", ".join(rule.removeprefix("type:").removesuffix("=off") for rule in more)
+            self._try(Recipe(f"{recipe.name}, {kinds} in float", recipe.pipeline, tuple(rules)))
+
+    def _latency(self, trial: Trial) -> Latency:
+        """That of what a trial made."""
+        if trial.recipe not in self._latencies:
+            question = self.trials.question
+            self._pace = self._pace or Pace(question.compilation, self.trials.judge.data)
+            self._latencies[trial.recipe] = self._pace.of(self.trials.compiled(trial.recipe))
+        return self._latencies[trial.recipe]
 
     def _accepts(self, recipe: Recipe) -> bool:
         trial = self._try(recipe)
@@ -191,14 +238,17 @@ class Climb:
         if self._best is not None:
             self.trials.watch().check()
 
-    def _rank(self, trial: Trial) -> tuple[bool, bool, float, float]:
+    def _rank(self, trial: Trial) -> tuple[bool, bool, float, int]:
         """What is accepted comes first, by the objective; what is not, by how little it loses."""
         has_few = self._has_few_bits(trial)
         if not self._is_accepted(trial):
-            return False, has_few, -trial.verdict.drop, 0.0
-        rules = -float(len(trial.recipe.rules))
-        aims = {"size": -float(trial.size), "bits": -trial.weight_bits}
-        return True, has_few, aims.get(self.objective or "", rules), rules
+            return False, has_few, -trial.verdict.drop, 0
+        aim = 0.0
+        if self.objective == "latency":
+            aim = -self._latency(trial).ratio
+        elif self.objective is not None:
+            aim = -float(trial.size if self.objective == "size" else trial.weight_bits)
+        return True, has_few, aim, self.done.index(trial)  # what is tried behind an accepted one is cheaper
 
 
 def _mixed(recipe: Recipe, point: Point) -> Recipe:

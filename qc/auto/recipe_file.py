@@ -42,6 +42,8 @@ def recipe_text(found: Found, judge: Judge, target: str) -> str:
         "accepted": found.is_accepted,
         "seconds": round(sum(trial.seconds for trial in found.trials), 1),
     }
+    if found.latency is not None:
+        record["latency"] = round(found.latency.ratio, 3)
     if found.ended:
         record["ended"] = found.ended
     lines = [dumps(replace(file, target=target)), "[record]", *_entries(record)]

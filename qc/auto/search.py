@@ -134,7 +134,8 @@ class RecipeSearch:
             time.time() + 60 * self.minutes,
         )
         own = self.recipes is not None and self.objective is not None
-        most = (self.weights + _MOST_BITS) / 2 if self.weights is not None else None
+        bits = self.weights or _MOST_BITS
+        most = (bits + _MOST_BITS) / 2 if bits < _MOST_BITS else None
         with trials:
             climb = Climb(trials, self.objective, most, self.on_trial, self.on_failure)
             return climb.run(self.ladder, try_all=own)

@@ -70,7 +70,7 @@ def trial_of(recipe: Recipe, verdict: Verdict, made: Compiled, seconds: float) -
     """The trial of a recipe that made a model."""
     done = made.coverage.multiplied
     share = done.quantized / done.total if done.total else 0.0
-    return Trial(recipe, verdict, share, _weight_bits(made.ir), _size(made), seconds)
+    return Trial(recipe, verdict, share, weight_bits(made.ir), _size(made), seconds)
 
 
 def trial_from(recipe: Recipe, numbers: Mapping[str, Any]) -> Trial:
@@ -82,8 +82,8 @@ def trial_from(recipe: Recipe, numbers: Mapping[str, Any]) -> Trial:
     return Trial(recipe, **{**numbers, "verdict": Verdict(**numbers["verdict"])})
 
 
-def _weight_bits(ir: Model) -> float:
-    """Bits of a weight, on average."""
+def weight_bits(ir: Model) -> float:
+    """Bits of a weight, on average over all elements of tensors of two and more axes; 32 for float."""
     elements = bits = 0
     for graph in ir.graphs():
         for value in graph.values():

@@ -20,7 +20,8 @@ from qc.compiler import Compilation
 from qc.compiler.compiled import Compiled
 from qc.ir.base.files import atomic_write
 from qc.ir.errors import QcError
-from qc.passes import NullProgress, Progress, dumps
+from qc.passes import NullProgress, Pipeline, Progress, dumps
+from qc.passes.optimize.round_weights import RoundWeights
 from qc.runtime import process_pool
 from qc.runtime.executors.checkpoints import made_folder
 
@@ -165,6 +166,12 @@ class Trials:
         if recipe not in self._made:
             self._made[recipe] = self._bench.compile(recipe, self.watch(may_be_late=True))
         return self._made[recipe]
+
+    def sketch(self, recipe: Recipe) -> Compiled:
+        """What a recipe makes with the nearest codes of weights, to be timed: codes change no time."""
+        steps = [step for step in recipe.pipeline.pipeline.steps if not isinstance(step, RoundWeights)]
+        pipeline = replace(recipe.pipeline, pipeline=Pipeline(steps))
+        return self._bench.compile(replace(recipe, pipeline=pipeline), self.watch())
 
     def forget_but(self, recipe: Recipe) -> None:
         """Lets go what other recipes made."""

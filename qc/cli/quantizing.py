@@ -12,6 +12,7 @@ from rich.text import Text
 
 from qc.compiler import Compilation, compile_together
 from qc.compiler.compiled import Compiled
+from qc.compiler.estimate import POOR_DECIBELS, output_decibels
 from qc.coverage import CoverageError
 from qc.ir.base.files import atomic_write
 from qc.ir.errors import UsageError
@@ -70,6 +71,7 @@ def quantize(
     instrumentation.show(watch, console, compiled)
     if not job.quiet:
         _report(task, wishes, pipeline.name, compiled, written)
+        _tell_of_noise(task, compiled)
         for other in further:
             console.show(facts_grid([("also for", other.target.name), *coverage_summary(other.coverage)]))
             for note in other.notes:
@@ -125,6 +127,18 @@ def _write(results: dict[Path, Compiled], documents: dict[Path, str]) -> list[Pa
             with writing(output):
                 written += compiled.save(output)
     return [*written, *documents]
+
+
+def _tell_of_noise(task: Task, compiled: Compiled) -> None:
+    """Says so if little is left of the outputs on the data that was given."""
+    if task.data is None or task.job.random_data is not None or not compiled.artifacts:
+        return
+    decibels = output_decibels(task.compilation, compiled, task.data)
+    if decibels is not None and decibels < POOR_DECIBELS:
+        print_note(
+            f"outputs have {decibels:.1f} dB beside the float model, which may be too little: 'qc auto' "
+            "looks for a recipe that keeps the accuracy"
+        )
 
 
 def _report(task: Task, wishes: Wishes, pipeline: str, compiled: Compiled, written: list[Path]) -> None:

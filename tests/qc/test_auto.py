@@ -15,7 +15,7 @@ import qc as package
 from qc.auto import Judge, MaxDrop, Recipe, RecipeSearch, Trial, ladder, load_ladder
 from qc.auto.trials import Bench
 from qc.ir.errors import UsageError
-from qc.runtime import load_data, model_inputs, parse_metric
+from qc.runtime import Latency, load_data, model_inputs, parse_metric
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 MODEL, DATA = "model.onnx", "calibration.npz"
@@ -274,6 +274,37 @@ def test_the_objective_decides_between_all_recipes_that_are_accepted(qc) -> None
     assert len(found.trials) == 3 and found.best.recipe is small
     assert [trial.weight_bits > 8 for trial in found.trials] == [False, False, True]
     assert RecipeSearch("model.onnx", data=DATA, objective="size").ladder == ladder(4)
+
+
+def paced(quick_without: str):
+    """A pace at which everything is slower than float that has a quantized op of a type."""
+
+    class Paced:
+        def __init__(self, *given) -> None:
+            pass
+
+        def of(self, made: package.Compiled) -> Latency:
+            quantized, _ = made.coverage.ops.get(quick_without, (1, 1))
+            ratio = 1.5 if quantized else 0.5
+            return Latency(1.0, ratio, (1.0, 1.0), (ratio, ratio))
+
+    return Paced
+
+
+def test_what_is_quicker_in_float_stays_there_if_the_objective_is_latency(qc, monkeypatch) -> None:
+    monkeypatch.setattr("qc.auto.climb.Pace", paced("Gemm"))
+    found = digits_search([eight("eight")], max_drop="5%", objective="latency").run()
+    assert found.is_accepted and found.best.recipe.rules == ("type:Gemm=off",)
+    assert found.latency is not None and found.latency.ratio == 0.5 and len(found.trials) == 2
+    monkeypatch.setattr("qc.auto.climb.Pace", paced("no such op"))
+    slow = digits_search([eight("eight")], max_drop="5%", objective="latency").run()
+    assert not slow.is_accepted and "takes 1.50 times as long as float" in slow.ended
+
+
+def test_the_latency_is_measured_told_and_written(qc) -> None:
+    result = qc("auto", MODEL, "--data", DATA, "--objective", "latency", "--keep-best", "--threads", "1")
+    assert "times as long as float on this machine" in result.out
+    assert tomllib.loads(Path("model.q.recipe.toml").read_text())["record"]["latency"] > 0
 
 
 def test_a_target_of_a_file_is_in_the_recipe_by_its_path(qc) -> None:

@@ -107,6 +107,12 @@ class Auto(Command):
                     found.compiled.save(output)
         if not self.quiet:
             standard_output().show(trial_table(found, search.judge))
+            if found.latency is not None:
+                low, high = found.latency.ratio_quartiles
+                standard_output().show(
+                    f"takes {found.latency.ratio:.2f} times as long as float on this machine, "
+                    f"{low:.2f} to {high:.2f} in half of the rounds"
+                )
             for path in (output, recipe_file) if is_written else ():
                 line = f"wrote {printable(str(path))}, {file_size(path.stat().st_size)}"
                 standard_error().show(line, wrap=False)
