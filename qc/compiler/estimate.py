@@ -25,7 +25,7 @@ def output_decibels(compilation: Compilation, compiled: Compiled, data: Data) ->
     """
     end = time.monotonic() + _SHARE * compiled.report.seconds
     tally = parse_metric("sqnr").start()
-    settings: dict[str, Any] = {"base_dir": compilation.base_dir, "threads": compilation.threads}
+    settings: dict[str, Any] = {"base_dir": compilation.base_dir, "threads": 1}  # more take longer to start
     try:
         reference = OpenModel(compilation.reference(), **settings)
         made = OpenModel(compiled.model, **settings)
