@@ -186,7 +186,8 @@ class Encoding:
         return self._value_of(self._limits()[1])
 
     def _value_of(self, code: float) -> np.ndarray:
-        return np.asarray(np.asarray(code - self.zero_point + self.spec.shift, np.float32) * self.scale)
+        steps = code - self.zero_point.astype(np.float64) + self.spec.shift
+        return np.asarray(np.asarray(steps, np.float32) * self.scale)
 
     def _limits(self) -> tuple[float, float]:
         if isinstance(self.spec.format, IntFormat):

@@ -69,7 +69,8 @@ def _check_ends(entry: Fields, record: TensorRecord) -> None:
     AIMET's strict symmetric grids say a maximum of one code less, or more, than the grid has.
     """
     for key, value in (("min", record.minimum), ("max", record.maximum)):
-        if key in entry and abs(float(entry.array(key)) - float(value)) > 1.5 * float(record.scale):
+        allowed = max(1.5 * float(record.scale), 1e-6 * abs(float(value)))
+        if key in entry and abs(float(entry.array(key)) - float(value)) > allowed:
             raise entry.error(key, f"is {float(entry.array(key)):g}, but scale and offset make it {value:g}")
 
 

@@ -338,7 +338,9 @@ def _computes(use: Use) -> bool:
 def _check_full_range(value: Value, encoding: Encoding) -> None:
     """QuantizeLinear saturates at the limits of the type, so an activation must use all its codes."""
     format = encoding.spec.format
-    if isinstance(format, IntFormat) and (format.bits != format.storage_bits or encoding.spec.narrow):
+    if not isinstance(format, IntFormat):
+        return
+    if format.bits not in (2, 4, 8, 16) or encoding.spec.narrow:
         raise UsageError(
             f"'{value.name}' is quantized to {encoding.spec}, which QuantizeLinear cannot express for "
             "activations: use 2, 4, 8 or 16 bits that are not narrow, or lower with 'to-simulation'"

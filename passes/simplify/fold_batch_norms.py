@@ -15,22 +15,24 @@ from qc.ir.tensor_ref import TensorRef
 
 from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
-from .batch_norms.affine import Affine, set_constant
+from .batch_norms.affine import Affine, constant_of, set_constant
 from .batch_norms.forward import fold_forward
+from .batch_norms.products import become_gemm, matrix_of
 
 
 @dataclass(frozen=True)
 class FoldBatchNorms(Pass):
     """Folds a per-channel scale and shift into the weight and bias of the op before it.
 
-    That op is a Conv, a ConvTranspose or, for a BatchNormalization only, a Gemm.
+    That op is a Conv, a ConvTranspose or, for a BatchNormalization only, a Gemm, or a MatMul by a matrix,
+    which becomes a Gemm. Constants may lie behind Identity, and the matrix behind a Transpose.
 
     The scale and shift may be a BatchNormalization, a Mul or an Add with a constant per channel (for a
     Conv; Paddle and TensorFlow exporters write biases that way). An op whose result is read elsewhere or is
     a graph output keeps it, so nothing is folded there.
 
     A BatchNormalization for which there is no such op is folded into the one behind it, if that is a Conv of
-    one group without padding or a Gemm, and nothing else reads it.
+    one group without padding, or a product by a matrix, perhaps of flattened data, and nothing else reads it.
     """
 
     name = "fold-batch-norms"
@@ -84,6 +86,9 @@ def _data_input(graph: Graph, op: Op) -> Value | None:
 
 def _channels(graph: Graph, op: Op) -> int | None:
     """The number of output channels of an op whose weight and bias are constants; None for any other op."""
+    if op.is_type("MatMul"):
+        matrix = matrix_of(graph, op)
+        return matrix.channels if matrix is not None else None
     if not op.is_type("Conv", "ConvTranspose", "Gemm"):
         return None
     weight, bias = _constant(graph, op, weight_port(op)), _constant(graph, op, bias_port(op))
@@ -119,14 +124,14 @@ def _is_given(graph: Graph, op: Op, port: int | None) -> bool:
 def _constant(graph: Graph, op: Op, port: int | None) -> TensorRef | None:
     if port is None or not _is_given(graph, op, port):
         return None
-    return graph.constant(graph.op_inputs(op)[port])
+    return constant_of(graph, graph.op_inputs(op)[port])
 
 
 def _affine(graph: Graph, op: Op, data: Value, producer: Op, channels: int) -> Affine | None:
     if op.is_type("BatchNormalization"):
         affine = _batch_norm(graph, op)
         return affine if affine is not None and affine.scale.shape == (channels,) else None
-    if producer.is_type("Gemm"):
+    if producer.is_type("Gemm", "MatMul"):
         return None
     constant = next(
         graph.constant(value) for value in graph.op_inputs(op) if value is not None and value is not data
@@ -143,7 +148,7 @@ def _affine(graph: Graph, op: Op, data: Value, producer: Op, channels: int) -> A
 
 
 def _batch_norm(graph: Graph, op: Op) -> Affine | None:
-    parameters = [graph.constant(value) for value in graph.op_inputs(op)[1:5]]
+    parameters = [constant_of(graph, value) for value in graph.op_inputs(op)[1:5]]
     if op.attribute("training_mode", 0) or any(value is not None for value in graph.op_outputs(op)[1:]):
         return None  # before opset 14, having the running mean as an output is what says training
     shapes = {parameter.shape if parameter is not None else None for parameter in parameters}
@@ -164,7 +169,7 @@ def _cause(graph: Graph, op: Op) -> str:
     """Which parameter of a batch normalization has no finite scale and shift, and why."""
     values = [value for value in graph.op_inputs(op)[1:5] if value is not None]
     for name, value in zip(("scale", "bias", "mean", "variance"), values, strict=True):
-        data = graph.constant(value)
+        data = constant_of(graph, value)
         low, high = data.extremes() if data is not None else (0.0, 0.0)
         if not np.isfinite((low, high)).all():
             return f"its {name} '{value.name}' holds NaN or infinity"
@@ -187,6 +192,8 @@ def _per_channel(constant: TensorRef, rank: int, channels: int) -> np.ndarray | 
 
 def _apply(rewriter: Rewriter, graph: Graph, op: Op, affine: Affine) -> None:
     """Scales the weight and the bias of ``op`` and adds the shift to the bias; both become new constants."""
+    if op.is_type("MatMul"):
+        become_gemm(rewriter, graph, op)
     port, bias_at = weight_port(op), bias_port(op)
     assert port is not None and bias_at is not None
     weight, bias = _constant(graph, op, port), _constant(graph, op, bias_at)

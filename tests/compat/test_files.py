@@ -279,3 +279,22 @@ def test_constants_are_stored_as_codes_if_asked() -> None:
     assert set(rounded_tensors(model)) == {"x", "m", *set(rounded_tensors(model)) - {"W1", "S"}}
     types = {tensor.name: TensorProto.DataType.Name(tensor.data_type) for tensor in model.graph.initializer}
     assert (types["W1_quantized"], types["S_quantized"]) == ("INT8", "UINT16")
+
+
+def test_activations_of_32_bits_are_limited_to_what_was_seen(tmp_path: Path) -> None:
+    body, inputs = "m = MatMul(x, W1); y = Relu(m)", "float[2,4] x"
+    sim, other = (
+        calibrated(body, inputs, default_activation_bw=32),
+        calibrated(body, inputs, activation_type="float16"),
+    )
+    (given,), (expected,) = (one.session.run(None, inputs_of(sim)[0]) for one in (sim, other))
+    np.testing.assert_allclose(given, expected, atol=5e-3)
+    largest = max(sim.session.run(None, feed)[0].max() for feed in inputs_of(sim))
+    assert sim.session.run(None, {"x": 100 * inputs_of(sim)[0]["x"]})[0].max() <= 1.0001 * largest
+    for version in ("0.6.1", "1.0.0", "2.0.0"):
+        assert exported(sim, tmp_path, version)["version"] == version
+    assert newest(sim, tmp_path)["x"]["output_dtype"] == "int32"
+    with pytest.raises(
+        qc.UsageError, match=r"'x' is quantized to int32.*which QuantizeLinear cannot express"
+    ):
+        sim.to_onnx_qdq()

@@ -27,6 +27,15 @@ CONSTANTS = {
     "V": _RANDOM.normal(size=(4, 8, 3, 3)),
     "b": _RANDOM.normal(size=8),
 } | {name: _RANDOM.uniform(0.5, 1.5, 8) for name in ("g", "h", "m", "v")}
+PRODUCTS = {
+    "M": _RANDOM.normal(size=(4, 8)),
+    "N": _RANDOM.normal(size=(8, 4)),
+    "S": _RANDOM.normal(size=(4, 3)),
+    "F": _RANDOM.normal(size=(256, 8)),
+    "L": _RANDOM.normal(size=(64, 8)),
+    "rows": np.array([2, 256]),
+} | {name: _RANDOM.uniform(0.5, 1.5, 4) for name in ("g4", "h4", "m4", "v4")}
+ROWS = "float[2,4] x"
 PAIR = "c = Conv(x, W, b); r = Relu(c); y = Conv(r, V)"  # without the attribute group, which is 1 then (B15)
 TRIPLE = "c = Conv(x, W, b); r = Relu(c); d = Conv<group=8>(r, D); s = Relu(d); y = Conv(s, V)"
 NORMED = "c = Conv(x, W); n = BatchNormalization(c, g, h, m, v); r = Relu(n); y = Conv(r, V)"
@@ -73,6 +82,66 @@ def test_an_epsilon_of_zero_is_zero() -> None:
     fold_all_batch_norms(model)
     assert [node.op_type for node in model.graph.node] == ["Conv"]
     np.testing.assert_allclose(outputs_of(model)[0], before, rtol=1e-3, atol=1e-3 * np.abs(before).max())
+
+
+BEHIND = "BatchNormalization(c, g, h, m, v)"
+IN_FRONT = "c = BatchNormalization(x, g4, h4, m4, v4)"
+
+
+@pytest.mark.parametrize(
+    ("body", "inputs", "behind", "in_front"),
+    [
+        (f"c = MatMul(x, M); y = {BEHIND}", ROWS, [("Gemm", ["x", "M", "/fc/Gemm.bias"])], []),
+        (
+            f"t = Transpose(N); c = MatMul(x, t); y = {BEHIND}",
+            ROWS,
+            [("Gemm", ["x", "N", "/fc/Gemm.bias"])],
+            [],
+        ),
+        (
+            f"i = Identity(W); c = Conv(x, i); y = {BEHIND}",
+            IMAGE,
+            [("Conv", ["x", "W", "/fc/MatMul.bias"])],
+            [],
+        ),
+        (
+            "c = Conv(x, W, b); i = Identity(m); j = Identity(v); y = BatchNormalization(c, g, h, i, j)",
+            IMAGE,
+            [("Conv", ["x", "W", "b"])],
+            [],
+        ),
+        (f"{IN_FRONT}; y = MatMul(c, M)", ROWS, [], [("Gemm", ["x", "M", "/fc/Gemm.bias"])]),
+        (f"{IN_FRONT}; f = Flatten(c); y = Gemm(f, F, b)", IMAGE, [], [("Gemm", ["f", "F", "b"])]),
+        (
+            f"{IN_FRONT}; f = Reshape(c, rows); y = MatMul(f, F)",
+            IMAGE,
+            [],
+            [("Gemm", ["f", "F", "/fc/Gemm.bias"])],
+        ),
+        (f"{IN_FRONT}; y = Conv(c, W)", IMAGE, [], [("Conv", ["x", "W", "/fc/MatMul.bias"])]),
+        (f"c = MatMul(x, S); y = {BEHIND}", "float[2,8,4] x", [], []),  # the channels are no columns
+        (f"{IN_FRONT}; f = Flatten<axis=2>(c); y = MatMul(f, L)", IMAGE, [], []),
+    ],
+)
+def test_norms_are_folded_into_products_on_both_sides(
+    body: str,
+    inputs: str,
+    behind: list[tuple[str, list[str]]],
+    in_front: list[tuple[str, list[str]]],
+) -> None:
+    model = typed(build_model(body, inputs=inputs, constants=CONSTANTS | PRODUCTS))
+    for node in model.graph.node:
+        if node.op_type in ("MatMul", "Gemm", "Conv"):
+            node.name = "/fc/MatMul"
+    shape = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
+    feed = {"x": np.random.default_rng(0).normal(size=shape).astype(np.float32)}
+    (before,) = open_session(model).run(None, feed)
+    found = fold_all_batch_norms_to_weight(model)
+    for pairs, expected in zip(found, (behind, in_front), strict=True):
+        assert [(layer.op_type, list(layer.input)) for layer, _ in pairs] == expected
+        assert all(norm.op_type == "BatchNormalization" for _, norm in pairs)
+    assert ("BatchNormalization" in {node.op_type for node in model.graph.node}) == (not behind + in_front)
+    np.testing.assert_allclose(open_session(model).run(None, feed)[0], before, rtol=1e-3, atol=1e-3)
 
 
 def test_statistics_of_the_quantized_model() -> None:

@@ -279,3 +279,24 @@ def test_b8_every_version_can_be_exported_and_loaded(tmp_path) -> None:  # type:
         sim.export(tmp_path, version, encoding_version=version)
         again = QuantizationSimModel(str(tmp_path / f"{version}.onnx"), config_file="htp_v73")
         assert load_encodings_to_sim(again, tmp_path / f"{version}.encodings") == []
+
+
+@pytest.mark.parametrize("weight", ["const", "made", "given"])
+def test_a_convolution_in_three_dimensions_is_no_group_with_its_relu(weight: str) -> None:
+    body = {"const": "c = Conv(x, W); y = Relu(c)", "made": "w = Mul(W, s); c = Conv(x, w); y = Relu(c)"}
+    inputs = "float[1,2,3,3,3] x" + (", float[2,2,1,1,1] v" if weight == "given" else "")
+    constants = {"W": np.ones((2, 2, 1, 1, 1)), "s": np.float32(2)}
+    text = body.get(weight, "c = Conv(x, v); y = Relu(c)")
+    sim = QuantizationSimModel(typed(build_model(text, inputs=inputs, constants=constants)))
+    assert sim.qc_quantize_op_dict["c"].enabled
+
+
+def test_results_that_no_default_asks_for_stay_float(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    sections = {"params": {}, "supergroups": [], "model_input": {}, "model_output": {}}
+    asked = {"op_type": {"Tanh": {"is_output_quantized": "True"}}}
+    defaults = {"ops": {"is_symmetric": "True"}, "params": {"is_quantized": "True"}}
+    file.write_text(json.dumps({"defaults": defaults, **sections, **asked}))
+    model = build_model("c = MatMul(x, w); t = Tanh(c); y = Relu(t)", constants={"w": np.ones((8, 8))})
+    ops = QuantizationSimModel(typed(model), config_file=str(file)).qc_quantize_op_dict
+    assert [name for name, op in ops.items() if op.enabled] == ["w", "t"]

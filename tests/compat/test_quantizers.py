@@ -351,7 +351,7 @@ def test_batch_norms_are_folded_into_the_op_behind() -> None:
     before = open_session(model).run(None, feeds()[0])[0]
     backward, forward = fold_all_batch_norms_to_weight(model)
     assert [(op.output[0], norm.output[0]) for op, norm in backward] == [("c", "n1")]
-    assert [(norm.output[0], op.output[0]) for norm, op in forward] == [("n2", "y")]
+    assert [(op.output[0], norm.output[0]) for op, norm in forward] == [("y", "n2")]
     assert [node.op_type for node in model.graph.node] == ["Conv", "Relu", "Conv"]
     np.testing.assert_allclose(open_session(model).run(None, feeds()[0])[0], before, rtol=1e-4, atol=1e-5)
 

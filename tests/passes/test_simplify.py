@@ -52,6 +52,7 @@ def norm_after(line: str, weights: str) -> ModelProto:
         ("a = ConvTranspose(x, w, b)", "float[2, 2, 2, 2] w, float[2] b"),
         ("a = ConvTranspose<group = 2>(x, w)", "float[2, 1, 2, 2] w"),
         ("a = Gemm(v, w)", "float[2, 2] w"),
+        ("a = MatMul(v, w)", "float[2, 2] w"),
         ("a = Gemm<transB = 1, alpha = 0.5, beta = 3.0>(v, w, b)", "float[2, 2] w, float[1] b"),
         ("a = Gemm<beta = 0.0>(v, w, b)", "float[2, 2] w, float[4, 2] b"),
     ],
@@ -64,7 +65,7 @@ def test_a_batch_norm_is_folded(line: str, weights: str) -> None:
     ("line", "weights"),
     [
         ("a = Relu(x)", "float[1] unused"),
-        ("a = MatMul(v, w)", "float[2, 2] w"),
+        ("k = Neg(w) a = MatMul(v, k)", "float[2, 2] w"),
         ("k = Neg(w) a = Conv(x, k)", "float[2, 2, 1, 1] w"),
         ("k = Neg(b) a = Conv(x, w, k)", "float[2, 2, 1, 1] w, float[2] b"),
     ],

@@ -253,3 +253,9 @@ def test_every_configuration_has_words(name: str) -> None:
 def test_a_configuration_says_its_keys() -> None:
     assert isinstance(load_config("default").config, QuantsimConfig)
     assert load_config("default").key("op_type", "Cast") == "default.toml, op_type.Cast"
+
+
+def test_a_configuration_without_a_default_for_results_says_so() -> None:
+    content = minimal(defaults={"ops": {}, "params": {}}, op_type={"Relu": {"is_output_quantized": True}})
+    said = dict(explain(QuantsimConfig.model_validate(content)))["results of ops"]
+    assert said[0] == "Results of the ops below alone are quantized, asymmetric."

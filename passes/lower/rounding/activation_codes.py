@@ -15,10 +15,12 @@ ActivationCodes = Literal["unsigned", "signed", "symmetric"]
 
 
 def code_activations(model: Model, codes: ActivationCodes) -> None:
-    """Gives activations signed or unsigned codes for the same numbers."""
+    """Gives activations signed or unsigned codes for the same numbers; those of 32 bits stay as they are."""
     for quantizer in model.quant.quantizers():
         spec = quantizer.spec
-        if not isinstance(spec.format, IntFormat) or spec.derived or _is_of_parameter(model, quantizer):
+        if not isinstance(spec.format, IntFormat) or spec.format.bits == 32 or spec.derived:
+            continue
+        if _is_of_parameter(model, quantizer):
             continue
         signed = codes == "signed" or (codes == "symmetric" and spec.symmetric)
         if spec.format.signed != signed:

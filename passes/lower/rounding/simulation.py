@@ -89,6 +89,8 @@ class _Emitter:
         return self._rewriter.add_constant(constant.graph, numbers, f"{constant.name}_simulated")
 
     def _rounded_at_run(self, value: Value, quantizer: Quantizer, encoding: Encoding) -> Value:
+        if _is_wide(encoding):
+            return self._limited(value, encoding)
         result = self._rewriter.add_value(value.graph, f"{value.name}_simulated", value.original.type)
         self._rewriter.add_op(
             value.graph,
@@ -99,6 +101,16 @@ class _Emitter:
             DOMAIN,
         )
         return result
+
+    def _limited(self, value: Value, encoding: Encoding) -> Value:
+        """What a grid leaves of a tensor whose steps are finer than those of float32: its ends."""
+        for op_type, end in (("Max", encoding.minimum), ("Min", encoding.maximum)):
+            limit = self._rewriter.add_constant(value.graph, end, f"{value.name}_{op_type}")
+            type = value.original.type
+            result = self._rewriter.add_value(value.graph, f"{value.name}_simulated", type)
+            self._rewriter.add_op(value.graph, op_type, (value, limit), [result])
+            value = result
+        return value
 
     def settings(self) -> list[Value]:
         """The scales, zero points and limits of all quantizers so far, which are in the main graph."""
@@ -142,9 +154,12 @@ def _stays_on_grid(model: Model, value: Value, quantizer: Quantizer) -> bool:
 
 def _is_settable(constant: Value, encoding: Encoding) -> bool:
     """Whether the kernels round the constant: not to integers that are too wide, nor to shifted grids."""
+    return constant.is_float and not _is_wide(encoding) and not encoding.spec.shifted
+
+
+def _is_wide(encoding: Encoding) -> bool:
     format = encoding.spec.format
-    is_wide = isinstance(format, IntFormat) and format.bits > _WIDEST
-    return constant.is_float and not is_wide and not encoding.spec.shifted
+    return isinstance(format, IntFormat) and format.bits > _WIDEST
 
 
 def _limits(encoding: Encoding) -> np.ndarray:

@@ -65,15 +65,15 @@ class Constraint(_Section):
 
 
 class DefaultOps(_Section):
-    """How results are quantized."""
+    """How results are quantized; if nothing is said, only those of op types that ask for it."""
 
-    is_output_quantized: bool
+    is_output_quantized: bool | None = None
     is_symmetric: bool | None = None
 
     @field_validator("is_output_quantized")
     @classmethod
-    def _is_on(cls, quantized: bool) -> bool:
-        if not quantized:
+    def _is_not_off(cls, quantized: bool | None) -> bool | None:
+        if quantized is False:
             raise ValueError("it cannot be off for all ops; leave out op types by entries under 'op_type'")
         return quantized
 

@@ -119,7 +119,7 @@ class Configuration:
             draft.unsigned = bool(defaults.unsigned_symmetric)
             if not draft.is_parameter:
                 draft.symmetric = bool(defaults.ops.is_symmetric)
-        for node, draft in self._all_results():
+        for node, draft in self._all_results() if defaults.ops.is_output_quantized else ():
             draft.switch(True, f"made by {node.label}", key("defaults", "ops", "is_output_quantized"))
         for node, drafts in self._parameters.items():
             for parameter, draft in drafts:
@@ -290,9 +290,9 @@ def _runs_alone(node: Node) -> bool:
     """Whether devices run it by itself: a 3-D convolution, or one of each channel on its own."""
     read = node.input(1) if node.is_type("Conv", "ConvTranspose") else None
     weight = constant_data(read) if read is not None else None
+    if read is not None and read.type.shape is not None and len(read.type.shape) == 5:
+        return True
     if weight is None or len(weight.shape) < 2:
         return False
     group = node.attribute("group", 1)
-    if len(weight.shape) == 5:
-        return True
     return group > 1 and (group == weight.shape[0] if node.is_type("ConvTranspose") else weight.shape[1] == 1)

@@ -31,7 +31,8 @@ def explain(config: QuantsimConfig) -> list[tuple[str, list[str]]]:
 
 def _results(config: QuantsimConfig) -> Iterator[str]:
     ops = config.defaults.ops
-    yield f"Every op's result is quantized, {_symmetry(ops.is_symmetric)}."
+    whose = "Every op's result is" if ops.is_output_quantized else "Results of the ops below alone are"
+    yield f"{whose} quantized, {_symmetry(ops.is_symmetric)}."
     yield "What only moves data (Reshape, Transpose, MaxPool, ...) keeps the grid that it has."
     rules = config.op_type.items()
     off = [name for name, rule in rules if rule.is_output_quantized is False]

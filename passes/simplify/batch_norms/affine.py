@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qc.ir.graph import Graph, Op
+from qc.ir.graph import Graph, Op, Value
 from qc.ir.rewriter import Rewriter
+from qc.ir.tensor_ref import TensorRef
 
 
 @dataclass(frozen=True)
@@ -18,10 +19,38 @@ class Affine:
     shift: np.ndarray
 
 
+def stored(graph: Graph, value: Value | None) -> Value | None:
+    """The constant that a value is, or that Identity ops hand on to it."""
+    while value is not None and graph.constant(value) is None:
+        producer = graph.producer(value)
+        value = (
+            graph.op_inputs(producer)[0] if producer is not None and producer.is_type("Identity") else None
+        )
+    return value
+
+
+def constant_of(graph: Graph, value: Value | None) -> TensorRef | None:
+    """The data of :func:`stored`."""
+    found = stored(graph, value)
+    return graph.constant(found) if found is not None else None
+
+
 def set_constant(rewriter: Rewriter, graph: Graph, op: Op, port: int, array: np.ndarray) -> None:
     """Lets an op read a new constant, named after the one that it read."""
-    old = graph.op_inputs(op)[port] if port < op.num_inputs else None
+    read = graph.op_inputs(op)[port] if port < op.num_inputs else None
+    old = stored(graph, read)
     hint = old.name if old is not None else f"{op.name or op.op_type}.bias"
     rewriter.set_input(op, port, rewriter.add_constant(graph, array, f"{hint}_folded"))
-    if old is not None:
-        rewriter.drop_unread(old)
+    erase_unread(rewriter, graph, read)
+
+
+def erase_unread(rewriter: Rewriter, graph: Graph, value: Value | None) -> None:
+    """Removes a constant that nothing reads any more, and the ops that handed it on."""
+    while value is not None and value.id in graph.nx and not graph.is_read(value):
+        producer = graph.producer(value)
+        source = graph.op_inputs(producer)[0] if producer is not None else None
+        if producer is not None:
+            rewriter.erase_op(producer)
+        else:
+            rewriter.drop_unread(value)
+        value = source

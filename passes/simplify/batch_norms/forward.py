@@ -9,6 +9,7 @@ from qc.ir.graph import Graph, Op
 from qc.ir.rewriter import Rewriter
 
 from .affine import Affine, set_constant
+from .products import become_gemm, matrix_of
 
 FORWARD = "fold into weight of the op behind"
 
@@ -16,20 +17,48 @@ FORWARD = "fold into weight of the op behind"
 def reader_to_fold_into(graph: Graph, norm: Op) -> Op | None:
     """The only op that reads what a normalization makes, if that can take its scale and shift.
 
-    That is a Conv of one group without padding, since padded zeros are not shifted, or a Gemm.
+    That is a Conv of one group without padding, since padded zeros are not shifted, a Gemm, or a MatMul by a
+    matrix. In front of a product the channels may be flattened.
     """
-    result = graph.op_outputs(norm)[0]
-    uses = graph.uses(result) if result is not None else []
-    if result is None or len(uses) != 1 or uses[0].port != 0 or graph.is_output(result):
+    op = _only_reader(graph, norm)
+    if op is not None and _flattens(graph, op):
+        op = _only_reader(graph, op)
+        op = op if op is not None and op.is_type("Gemm", "MatMul") else None
+    if op is None or not op.is_type("Conv", "Gemm", "MatMul"):
         return None
-    op = uses[0].op
-    inputs = graph.op_inputs(op)
-    if not op.is_type("Conv", "Gemm") or any(graph.constant(value) is None for value in inputs[1:] if value):
+    if op.is_type("MatMul"):
+        return op if matrix_of(graph, op) is not None else None
+    if any(graph.constant(value) is None for value in graph.op_inputs(op)[1:] if value):
         return None
     if op.is_type("Gemm"):
         return op if not op.attribute("transA", 0) else None
     padded = any(op.attribute("pads", [])) or op.attribute("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
     return op if op.attribute("group", 1) == 1 and not padded else None
+
+
+def _only_reader(graph: Graph, op: Op) -> Op | None:
+    """What alone reads the first result of an op, as data."""
+    result = graph.op_outputs(op)[0]
+    uses = graph.uses(result) if result is not None else []
+    if result is None or len(uses) != 1 or uses[0].port != 0 or graph.is_output(result):
+        return None
+    return uses[0].op
+
+
+def _flattens(graph: Graph, op: Op) -> bool:
+    """Whether an op makes rows of samples: all numbers of one channel of a sample stay together."""
+    if op.is_type("Flatten"):
+        return bool(op.attribute("axis", 1) == 1)
+    read, made = graph.op_inputs(op)[0], graph.op_outputs(op)[0]
+    before, after = (value.type.shape if value is not None else None for value in (read, made))
+    return (
+        op.is_type("Reshape")
+        and before is not None
+        and after is not None
+        and len(after) == 2
+        and before[0] == after[0]
+        and isinstance(before[0], int)
+    )
 
 
 def folded_forward(graph: Graph, op: Op, affine: Affine) -> tuple[np.ndarray, np.ndarray] | None:
@@ -38,23 +67,27 @@ def folded_forward(graph: Graph, op: Op, affine: Affine) -> tuple[np.ndarray, np
     Returns:
         None if the number of channels does not fit. A bias of a Gemm is for ``beta = 1``.
     """
-    inputs, bias_at, weight_at = graph.op_inputs(op), bias_port(op), weight_port(op)
-    assert bias_at is not None and weight_at is not None
-    constant = graph.constant(inputs[weight_at])
-    given = graph.constant(inputs[bias_at]) if bias_at < len(inputs) and inputs[bias_at] is not None else None
+    inputs = graph.op_inputs(op)
+    matrix = matrix_of(graph, op) if op.is_type("MatMul") else None
+    constant = graph.constant(matrix.value if matrix is not None else inputs[1])
+    given = graph.constant(inputs[2]) if len(inputs) > 2 and inputs[2] is not None else None
     if constant is None:
         return None
     weight = constant.numpy()
-    axis = 1 if op.is_type("Conv") or op.attribute("transB", 0) else 0
-    if weight.ndim < 2 or affine.scale.shape != (weight.shape[axis],):
+    transposed = matrix.transposed if matrix is not None else op.attribute("transB", 0)
+    axis = 1 if op.is_type("Conv") or transposed else 0
+    if weight.ndim < 2 or weight.shape[axis] % affine.scale.size:
+        return None
+    each = weight.shape[axis] // affine.scale.size
+    if each > 1 and op.is_type("Conv"):
         return None
     along = [-1 if i == axis else 1 for i in range(weight.ndim)]
     others = tuple(i for i in range(weight.ndim) if i != (0 if axis == 1 else 1))
-    shift = np.sum(weight * affine.shift.reshape(along), axis=others)
+    shift = np.sum(weight * np.repeat(affine.shift, each).reshape(along), axis=others)
     bias = given.numpy().astype(np.float64) if given is not None else 0.0
     if op.is_type("Gemm"):
         shift, bias = shift * op.attribute("alpha", 1.0), bias * op.attribute("beta", 1.0)
-    scaled = (weight * affine.scale.reshape(along)).astype(weight.dtype)
+    scaled = (weight * np.repeat(affine.scale, each).reshape(along)).astype(weight.dtype)
     return scaled, np.asarray(shift + bias).astype(weight.dtype)
 
 
@@ -66,6 +99,8 @@ def fold_forward(rewriter: Rewriter, graph: Graph, norm: Op, affine: Affine) -> 
     if op is None or numbers is None or data is None or result is None:
         return
     with rewriter.action(FORWARD, op):
+        if op.is_type("MatMul"):
+            become_gemm(rewriter, graph, op)
         for port, array in zip((weight_port(op), bias_port(op)), numbers, strict=True):
             assert port is not None
             set_constant(rewriter, graph, op, port, array)

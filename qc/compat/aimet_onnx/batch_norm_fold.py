@@ -11,22 +11,22 @@ from qc.passes.simplify.batch_norms.forward import FORWARD
 from .model_names import restore_names
 
 _FOLDED = "_folded"
+Pairs = list[tuple[NodeProto, NodeProto]]
 
 
-def fold_all_batch_norms_to_weight(
-    model: ModelProto | ONNXModel,
-) -> tuple[list[tuple[NodeProto, NodeProto]], list[tuple[NodeProto, NodeProto]]]:
+def fold_all_batch_norms_to_weight(model: ModelProto | ONNXModel) -> tuple[Pairs, Pairs]:
     """Folds every BatchNormalization that it can into the op before it or behind it; the model is changed.
 
-    Weights keep their names.
+    Weights keep their names. A MatMul becomes a Gemm, which has a bias, also by its name.
 
     Returns:
-        The pairs of an op and the BatchNormalization behind it that was folded into it, as they were before;
-        and the pairs of a BatchNormalization and the op behind it that it was folded into.
+        The pairs of an op, as it is now, and the BatchNormalization behind it that was folded into it; and
+        those of an op and the BatchNormalization in front of it.
     """
     proto = model.model if isinstance(model, ONNXModel) else model
     before = {output: node for node in proto.graph.node for output in node.output}
     behind = {node.input[0]: node for node in proto.graph.node if node.input}
+    products = {node.name for node in proto.graph.node if node.op_type == "MatMul"}
     compiled = qc.compile(proto, "fold-batch-norms")
     folded, removed = compiled.float_model, compiled.ir.journal.removed
     went_forward = {tensor for tensor, remark in removed.items() if remark.reason == FORWARD}
@@ -34,9 +34,15 @@ def fold_all_batch_norms_to_weight(
     norms = [node for node in proto.graph.node if node.op_type == "BatchNormalization"]
     gone = [_copy(node) for node in norms if tuple(node.input) not in left]
     forward = [norm for norm in gone if norm.output[0] in went_forward]
-    pairs = [(_copy(before[norm.input[0]]), norm) for norm in gone if norm not in forward]
-    pairs_behind = [(norm, _copy(behind[norm.output[0]])) for norm in forward]
     restore_names(folded, _FOLDED)
+    _name_products(folded, products)
+    made = {output: node for node in folded.graph.node for output in node.output}
+    pairs = [
+        (_made_by(made, before[norm.input[0]].output[0], norm.output[0]), norm)
+        for norm in gone
+        if norm not in forward
+    ]
+    pairs_behind = [(_made_by(made, _product(behind, norm).output[0]), norm) for norm in forward]
     proto.CopyFrom(folded)
     return pairs, pairs_behind
 
@@ -44,7 +50,31 @@ def fold_all_batch_norms_to_weight(
 fold_all_batch_norms = fold_all_batch_norms_to_weight  # the name for other frameworks
 
 
+def _product(behind: dict[str, NodeProto], norm: NodeProto) -> NodeProto:
+    """What a normalization was folded into: its reader, or what reads that if that only flattens."""
+    node = behind[norm.output[0]]
+    return behind[node.output[0]] if node.op_type in ("Flatten", "Reshape") else node
+
+
+def _made_by(made: dict[str, NodeProto], *tensors: str) -> NodeProto:
+    """The op that makes the first of some tensors that is there."""
+    return _copy(next(made[tensor] for tensor in tensors if tensor in made))
+
+
 def _copy(node: NodeProto) -> NodeProto:
     copy = NodeProto()
     copy.CopyFrom(node)
     return copy
+
+
+def _name_products(model: ModelProto, products: set[str]) -> None:
+    """Names what was a MatMul after the Gemm that it has become, and its bias after that."""
+    biases = {}
+    for node in model.graph.node:
+        if node.op_type == "Gemm" and node.name in products:
+            name = node.name.replace("MatMul", "Gemm")
+            if len(node.input) > 2 and node.input[2].startswith(f"{node.name}.bias"):
+                biases[node.input[2]] = node.input[2] = f"{name}.bias"
+            node.name = name
+    for tensor in model.graph.initializer:
+        tensor.name = biases.get(tensor.name, tensor.name)

@@ -18,7 +18,7 @@ from .quantized_model import QuantizedModel
 _SUMMING = ("Conv", "ConvTranspose", "Gemm")
 _OTHERS = ("BatchNormalization", "GroupNormalization", "InstanceNormalization", "LayerNormalization")
 _RECURRENT = ("GRU", "LSTM", "RNN")
-_LARGEST_CODE = 2**31 - 2**15
+_LARGEST_CODE = 2**31 - 1
 _LEAST_SCALE = 0.01 / (2**32 - 1)
 _REASON = "a bias in 32 bits"
 

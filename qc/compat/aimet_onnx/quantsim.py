@@ -128,7 +128,7 @@ class QuantizationSimModel(QuantizedModel):
         self._settings = dict(session_options_kwargs or {})
         self._scheme = QuantScheme.of(quant_scheme)
         activation = qtype.as_qtype(activation_type)
-        sign = "u" if activation.kind is QuantizationDataType.int else ""
+        sign = "u" if activation.kind is QuantizationDataType.int and activation.bits < 32 else ""
         config, parameter = str(config_file or "default"), qtype.as_qtype(param_type)
         placing = ConfigureQuantizers(config, f"{sign}{activation}", str(parameter))
         source = model.model if isinstance(model, ONNXModel) else model

@@ -379,8 +379,8 @@ class TensorQuantizer:
             self._table.respec(self._held, spec, _ASKED)
 
     def _signed(self, format: Format, symmetric: bool) -> Format:
-        """The sign that codes have in files: symmetric parameters are signed, all others are not."""
-        return IntFormat(format.bits, self.is_parameter and symmetric)
+        """The sign that codes have in files: symmetric parameters have one, and 32 bits, which need it."""
+        return IntFormat(format.bits, (self.is_parameter and symmetric) or format.bits == 32)
 
     def _with_bits(self, spec: QuantSpec, bits: int) -> QuantSpec:
         return replace(spec, format=self._signed(IntFormat(bits, True), spec.symmetric))
