@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +20,7 @@ from qc.ir.graph import Value
 from qc.ir.model import Model
 from qc.ir.onnx.load import load_model, model_folder
 from qc.passes import PassContext, parse_pipeline, run_pipeline
-from qc.passes.conformance import Violation, violations
+from qc.passes.conformance import Violation, quantizes_weights_alone, violations
 from qc.passes.framework.target import Target, load_target
 from qc.passes.quantize.placement.units import UnitMap
 from qc.runtime.execution.cost import Shapes, operations, tensor_shapes
@@ -142,14 +142,15 @@ def check(
     if not isinstance(model, ModelProto):
         model, base_dir = load_model(model), model_folder(model)
     nodes = list(all_nodes(model.graph))
-    _refuse_float(nodes)
     fed = {name: array.shape for name, array in feeds[0].items()} if feeds else {}
     shapes = tensor_shapes(detach_weights(model)[0], fed)
     run_pipeline(parse_pipeline(_READ_BACK), ir, PassContext(target=chosen))
+    _refuse_float(ir, nodes)
     broken = [*_foreign_rounding(nodes, chosen), *violations(ir, chosen)]
     if not runs_here(chosen):
         costs = {out: operations(node, shapes) for node in nodes for out in node.proto.output[:1]}
-        return _by_rules(ir, chosen, broken, costs)
+        checked = _by_rules(ir, chosen, broken, costs)
+        return replace(checked, ops=_told(ir, checked.ops))
     measured = feeds if len(feeds) > 1 else ()
     with underway(f"opened or ran {name}"):
         execution = execution_of(model, measured, base_dir=base_dir, threads=threads)
@@ -157,7 +158,7 @@ def check(
     explained = {op.name for op in ops if op.runs != "integer"}
     left = [_as_text(one) for one in broken if one.op is None or one.op.label not in explained]
     total = sum(time.seconds for time in execution.times)
-    return Check(chosen.name, True, tuple(ops), tuple(left), total, _rest(execution))
+    return Check(chosen.name, True, _told(ir, ops), tuple(left), total, _rest(execution))
 
 
 def runs_here(target: Target) -> bool:
@@ -166,8 +167,23 @@ def runs_here(target: Target) -> bool:
     return target.provider == "CPUExecutionProvider" and fits
 
 
-def _refuse_float(nodes: Sequence[Node]) -> None:
-    if not any(node.rounds or is_integer_op(node) or has_stored_weights(node) for node in nodes):
+def _told(ir: Model, ops: Sequence[CheckedOp]) -> tuple[CheckedOp, ...]:
+    """The ops, each that is float on purpose with that reason."""
+    if not quantizes_weights_alone(ir):
+        return tuple(ops)
+    on_purpose = {
+        "runs": "float",
+        "rule": "weights alone",
+        "why": "weights alone are quantized in this model, and multiply float data",
+    }
+    # By rules alone, without kernels, whatever breaks none counts as integer.
+    told = (not op.kernel or op.rule in ("float input", "unsupported op") for op in ops)
+    return tuple(replace(op, **on_purpose) if is_told else op for op, is_told in zip(ops, told, strict=True))
+
+
+def _refuse_float(ir: Model, nodes: Sequence[Node]) -> None:
+    quantized = any(node.rounds or is_integer_op(node) or has_stored_weights(node) for node in nodes)
+    if not quantized and not ir.quant.sites():
         raise UsageError("nothing in the model is quantized; check what 'qc MODEL.onnx -o FILE' writes")
 
 

@@ -257,3 +257,17 @@ def test_an_lstm_on_codes_runs_in_integers() -> None:
     found = qc_package.check(qc_package.compile(model, "w8a8", data=feeds, threads=1).model, feeds=feeds[:1])
     assert [(op.kernel, op.runs) for op in found.ops] == [("DynamicQuantizeLSTM", "integer")]
     assert found.share == 1 and found.is_weighted
+
+
+@pytest.mark.parametrize("pipeline", ["w8", "w4", "w4-block32"])
+@pytest.mark.parametrize("target", ["ort-cpu", "qnn-htp"])
+def test_weights_alone_break_no_rule(pipeline: str, target: str) -> None:
+    model = parse("""g (float[4, 64] x) => (float[4, 64] z) <float[64, 64] w, float[64, 64] v> {
+        y = MatMul(x, w)
+        r = Relu(y)
+        z = MatMul(r, v)
+    }""")
+    check = qc_package.check(qc_package.compile(model, pipeline).model, target)
+    assert check.broken == () and check.share == 0
+    products = [op for op in check.ops if op.op_type.startswith("MatMul")]
+    assert [(op.runs, op.rule) for op in products] == [("float", "weights alone")] * 2
