@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -33,6 +33,7 @@ class Point:
         harm: what it is expected to do to the metric, compared with other points.
         bits: of a weight, in the mean.
         operations: bits of weight times bits of data, in the mean of all multiplications.
+        chosen: the number of the candidate of each group.
         counts: how many groups have each candidate, by its name.
     """
 
@@ -40,7 +41,8 @@ class Point:
     harm: float
     bits: float
     operations: float
-    counts: dict[str, int]
+    chosen: tuple[int, ...]
+    counts: dict[str, int] = field(compare=False)
 
     @property
     def name(self) -> str:
@@ -128,6 +130,7 @@ class Front:
             sum(harms[number] for harms, number in zip(self.harms, chosen, strict=True)),
             _mean([(one.weight_bits, group.weights) for group, one in picked]),
             _mean([(one.bit_operations, group.operations) for group, one in picked]),
+            tuple(chosen),
             {one.name: names.count(one.name) for one in self.candidates if one.name in names},
         )
 
