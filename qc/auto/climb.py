@@ -1,16 +1,17 @@
-"""Climbs a ladder of recipes until one is good enough, and gives single ops more bits if none is."""
+"""Climbs a ladder of recipes until one is good enough, and mixes precisions if none is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from qc.compiler.compiled import Compiled
 from qc.ir.errors import QcError, UsageError
 from qc.runtime import Latency
 
-from .mixed_precision import Front, Point, cheapest, find_front, wider_candidates
+from .judging import Verdict
+from .mixed_precision import Front, Mixing, Point, Survey, cheapest, find_front, survey
 from .pace import Pace, is_slower, quicker_rules
 from .recipes import Recipe
 from .trial import Trial
@@ -43,6 +44,7 @@ class Found:
         failures: recipes that do not fit the model.
         ended: why no more was tried, if that is not that a recipe was accepted.
         latency: of the result, beside float, if the objective is latency.
+        survey: the front of mixed precision as it was measured, if that was asked for.
     """
 
     compiled: Compiled
@@ -52,6 +54,7 @@ class Found:
     failures: tuple[Failure, ...] = ()
     ended: str = ""
     latency: Latency | None = None
+    survey: Survey | None = None
 
 
 @dataclass
@@ -62,6 +65,7 @@ class Climb:
         trials: where recipes are tried.
         objective: what is best among the recipes that are accepted; None for what is found first.
         most_bits: bits of a weight, on average, that the result may have; None for any.
+        mixing: how precisions are mixed.
         on_trial: called with every trial when it is done.
         on_failure: called with every recipe that does not fit the model.
     """
@@ -69,6 +73,7 @@ class Climb:
     trials: Trials
     objective: Objective | None = None
     most_bits: float | None = None
+    mixing: Mixing = Mixing()
     on_trial: Callable[[Trial], None] = lambda trial: None
     on_failure: Callable[[Failure], None] = lambda failure: None
     done: list[Trial] = field(default_factory=list)
@@ -79,6 +84,8 @@ class Climb:
         self._error: QcError | None = None
         self._pace: Pace | None = None
         self._latencies: dict[Recipe, Latency] = {}
+        self._fronts: dict[Recipe, Front] = {}
+        self._mixtures: list[Point] = []
 
     def run(self, ladder: Sequence[Recipe], try_all: bool = False) -> Found:
         """Tries the recipes in order and, if none is accepted, the best of them with more bits for some ops.
@@ -96,12 +103,13 @@ class Climb:
         """
         if not ladder:
             raise UsageError("there is no recipe to try")
-        ended = ""
+        ended, measured = "", None
         try:
             if not self._climb(ladder, try_all):
                 ended = self._widen()
             if self.objective == "latency":
                 self._hasten()
+            measured = self._survey()
         except KeyboardInterrupt:
             ended = "it was interrupted"
             if self._best is None:
@@ -120,7 +128,8 @@ class Climb:
             if is_accepted and is_slower(latency):
                 is_accepted = False
                 ended = f"the quickest that is good enough takes {latency.ratio:.2f} times as long as float"
-        return Found(made, self._best, is_accepted, tuple(self.done), tuple(self.failures), ended, latency)
+        done, failures = tuple(self.done), tuple(self.failures)
+        return Found(made, self._best, is_accepted, done, failures, ended, latency, measured)
 
     def _climb(self, ladder: Sequence[Recipe], try_all: bool) -> bool:
         """Whether a recipe was accepted."""
@@ -142,7 +151,7 @@ class Climb:
             return ""
         best = self._best
         try:
-            front = self._front(self.trials.compiled(best.recipe))
+            front = self._front(best.recipe)
         except OutOfTime:
             raise
         except QcError as error:
@@ -150,30 +159,77 @@ class Climb:
         # The first of the front is what was refused; of the last, all in float, nothing is left.
         points = [point for point in front.spread(_POINTS) if point.rules and not point.is_float]
         points = [point for point in points if self.most_bits is None or point.bits <= self.most_bits]
+        if self.mixing.bits is not None:
+            points = [front.within(self.mixing.bits)]
         first = front.guess(points, best.verdict.drop, best.verdict.limit)
-        if points and cheapest(points, first, lambda point: self._accepts(_mixed(best.recipe, point))):
+
+        def is_accepted(point: Point) -> bool:
+            self._mixtures.append(point)
+            return self._accepts(_mixed(best.recipe, point))
+
+        if points and cheapest(points, first, is_accepted):
             return ""
         if self.most_bits is not None:
             return f"no mixture of precisions with {self.most_bits:g} bits of a weight or fewer does"
         return "nothing is left to try"
 
-    def _front(self, compiled: Compiled) -> Front:
+    def _front(self, recipe: Recipe) -> Front:
+        """The front of a recipe, measured once."""
+        if recipe in self._fronts:
+            return self._fronts[recipe]
+        compiled, judge = self.trials.compiled(recipe), self.trials.judge
         task = self.trials.watch().start("measuring candidates", None)
-        judge = self.trials.judge
         wants_few_bits = self.most_bits is not None or self.objective in ("size", "bits")
-        front = find_front(
+        self._fronts[recipe] = find_front(
             compiled,
-            wider_candidates(compiled.ir, compiled.target),
+            self.mixing.candidates_for(compiled),
             judge.reference,
             judge.metric,
             judge.data,
             labels=judge.labels,
-            kind="size" if wants_few_bits else "operations",
+            kind="size" if wants_few_bits or self.mixing.is_asked else "operations",
             threads=self.trials.question.compilation.threads,
             on_run=task.advance,
         )
         task.finish()
-        return front
+        return self._fronts[recipe]
+
+    def _survey(self) -> Survey | None:
+        """The front of the recipe in which precisions were mixed, or else of the best, if it is asked for.
+
+        Each candidate in all groups, points that are spread over it, and those that were tried before.
+        """
+        if not self.mixing.points or self._best is None:
+            return None
+        base = next(iter(self._fronts), self._best.recipe)
+        known = self._best.verdict
+        perfect = replace(known, score=known.reference, drop=0.0, error=0.0)
+
+        def verdict_on(point: Point) -> Verdict | None:
+            if point.is_float:
+                return perfect
+            trial = self._known(_mixed(base, point)) or self._try(_mixed(base, point))
+            return trial.verdict if trial is not None else None
+
+        try:
+            front = self._front(base)
+        except OutOfTime:
+            raise
+        except QcError as error:
+            self.failures.append(Failure(base, f"mixed precision cannot be measured: {error}"))
+            self.on_failure(self.failures[-1])
+            return None
+        points = [*front.uniform, *front.spread(self.mixing.points), *self._mixtures]
+        return survey(front, self.trials.judge.metric, points, verdict_on)
+
+    def _known(self, recipe: Recipe) -> Trial | None:
+        """The trial of a recipe that does the same, whatever it is called."""
+        same = (
+            one
+            for one in self.done
+            if (one.recipe.pipeline, one.recipe.rules) == (recipe.pipeline, recipe.rules)
+        )
+        return next(same, None)
 
     def _hasten(self) -> None:
         """If the result is slower than float, leaves kinds of ops in float that are quicker there."""
@@ -246,7 +302,7 @@ class Climb:
         aim = 0.0
         if self.objective == "latency":
             aim = -self._latency(trial).ratio
-        elif self.objective is not None:
+        elif self.objective is not None or self.mixing.is_asked:
             aim = -float(trial.size if self.objective == "size" else trial.weight_bits)
         return True, has_few, aim, self.done.index(trial)  # what is tried behind an accepted one is cheaper
 

@@ -22,6 +22,7 @@ from qc.runtime.evaluation.judge import Labels
 
 from .climb import OBJECTIVES, Climb, Failure, Found, Objective
 from .judging import Judge, MaxDrop
+from .mixed_precision import Mixing, parse_candidates
 from .question import Question
 from .recipes import Recipe, ladder, load_ladder
 from .trial import Trial
@@ -47,6 +48,10 @@ class RecipeSearch:
         recipes: the recipes to try, or a ``.toml`` file of them; default: those of qc.
         objective: what is best among accepted recipes: ``"latency"`` on this machine, ``"size"`` of the
             model, ``"bits"`` of weights; default: what is found first.
+        candidates: precisions that are mixed if no recipe is good enough, such as ``"w4a8,w8a8,float"``;
+            default: that of the recipe and all with more bits that the target runs.
+        bits: of a weight, on average, that the result may have; precisions are mixed so that it has as many.
+        points: of the front of mixed precision that are measured, for ``Found.survey``; 0 for none.
         minutes: after these the best so far is the result.
         jobs: how many recipes are tried at once, in processes of their own if there are several.
         pool: where they are tried instead: any ``concurrent.futures.Executor``, such as the one that Dask's
@@ -68,6 +73,9 @@ class RecipeSearch:
     weights: int | None = None
     recipes: Sequence[Recipe] | str | Path | None = None
     objective: Objective | None = None
+    candidates: str | None = None
+    bits: float | None = None
+    points: int = 0
     minutes: float = 10.0
     jobs: int = 1
     pool: Pool | None = None
@@ -85,8 +93,16 @@ class RecipeSearch:
             raise UsageError(f"the objective is one of {', '.join(OBJECTIVES)}, not {self.objective!r}")
         if self.recipes is not None and self.weights is not None:
             raise UsageError("bits of weights are for qc's own recipes; give recipes or weights, not both")
+        if self.bits is not None and self.weights is not None:
+            raise UsageError("bits of weights are given twice; give weights or bits, not both")
         if self.jobs < 1:
             raise UsageError(f"jobs={self.jobs!r} is not a number of at least 1")
+
+    @functools.cached_property
+    def mixing(self) -> Mixing:
+        """How precisions are mixed; raises UsageError for a candidate that the target does not run."""
+        target, text = self.question.compilation.chosen_target(), self.candidates
+        return Mixing(None if text is None else parse_candidates(text, target), self.bits, self.points)
 
     @functools.cached_property
     def question(self) -> Question:
@@ -113,7 +129,8 @@ class RecipeSearch:
             return load_ladder(self.recipes)
         if self.recipes is not None:
             return self.recipes
-        if self.weights is None and self.objective in ("size", "bits"):
+        wants_few_bits = self.objective in ("size", "bits") or self.mixing.is_asked
+        if self.weights is None and wants_few_bits:
             return ladder(_FEWEST_BITS)
         return ladder(self.weights or _MOST_BITS)
 
@@ -135,9 +152,9 @@ class RecipeSearch:
         )
         own = self.recipes is not None and self.objective is not None
         bits = self.weights or _MOST_BITS
-        most = (bits + _MOST_BITS) / 2 if bits < _MOST_BITS else None
+        most = self.bits or ((bits + _MOST_BITS) / 2 if bits < _MOST_BITS else None)
         with trials:
-            climb = Climb(trials, self.objective, most, self.on_trial, self.on_failure)
+            climb = Climb(trials, self.objective, most, self.mixing, self.on_trial, self.on_failure)
             return climb.run(self.ladder, try_all=own)
 
 

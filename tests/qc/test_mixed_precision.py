@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.models import parse, random_feeds
 
-import qc
+import qc as package
 from qc.auto.judging import Judge, MaxDrop
 from qc.auto.mixed_precision import (
     Front,
@@ -91,9 +93,9 @@ def test_what_is_no_candidate(text: str, sentence: str) -> None:
     assert sentence in str(error.value)
 
 
-def compiled(text: str, pipeline: str = "w8a8", **more) -> qc.Compiled:
+def compiled(text: str, pipeline: str = "w8a8", **more) -> package.Compiled:
     model = parse(text)
-    return qc.compile(model, pipeline, data=random_feeds(model, 2), threads=1, **more)
+    return package.compile(model, pipeline, data=random_feeds(model, 2), threads=1, **more)
 
 
 RESIDUAL = """g (float[1, 4, 8, 8] x) => (float[1, 4, 8, 8] y)
@@ -144,8 +146,8 @@ def test_rules_change_a_group_and_nothing_else_even_without_names(candidate: str
         assert specs.get("w") == ("float16" if candidate.name == "float16" else None)
 
 
-def digits(pipeline: str = "w8a8") -> tuple[qc.Compilation, Judge]:
-    compilation = qc.Compilation(
+def digits(pipeline: str = "w8a8") -> tuple[package.Compilation, Judge]:
+    compilation = package.Compilation(
         FIXTURES / "digits_cnn.onnx", pipeline, data=FIXTURES / "digits_calibration.npz", threads=1
     )
     with np.load(FIXTURES / "digits_test.npz") as test:
@@ -154,7 +156,7 @@ def digits(pipeline: str = "w8a8") -> tuple[qc.Compilation, Judge]:
     return compilation, Judge(compilation.model, data, MaxDrop.parse("1%"), parse_metric("cosine"), threads=1)
 
 
-def digits_front(candidates: str, pipeline: str = "w8a8") -> tuple[qc.Compilation, Judge, Front]:
+def digits_front(candidates: str, pipeline: str = "w8a8") -> tuple[package.Compilation, Judge, Front]:
     compilation, judge = digits(pipeline)
     made = compilation.compile()
     known = parse_candidates(candidates, made.target)
@@ -227,3 +229,76 @@ def test_the_cheapest_accepted_is_found_from_any_guess(count: int, data: st.Data
 def test_a_search_ends_when_there_is_no_more_time() -> None:
     verdicts = iter([True, None])
     assert cheapest(range(9), 5, lambda point: next(verdicts)) == 5  # type: ignore[arg-type]
+
+
+# -- the command --------------------------------------------------------------------------------------
+
+
+AUTO = (
+    *("auto", "model.onnx", "--data", "calibration.npz", "--eval-data", "test.npz", "--threads", "1"),
+    *("--recipes", "plain.toml", "--candidates", "w4a8,w8a8,float"),
+)
+
+
+@pytest.fixture
+def few_samples(qc) -> None:
+    with np.load(FIXTURES / "digits_test.npz") as test:
+        np.savez("test.npz", image=test["image"][:64])
+    Path("plain.toml").write_text("[[recipe]]\nname = 'plain'\npipeline = 'w8a8'\n")
+
+
+def test_the_front_is_written_measured_and_not_beaten_by_uniform_precisions(few_samples, qc) -> None:
+    asked = (*AUTO, "--metric", "cosine", "--max-drop", "2%", "--points", "7")
+    assert qc(*asked, "--front", "front.json").code == 0
+    document = json.loads(Path("front.json").read_text())
+    assert (document["candidates"], document["cost"]) == (["w4a8", "w8a8", "float"], "size")
+    names = ["all w4a8", "all w8a8", "all float"]
+    uniform = {one["name"]: one for one in document["measured"] if one["name"] in names}
+    assert list(uniform) == names and len(document["measured"]) > 3
+    best = [one for one in document["measured"] if one["best"]]
+    for one in uniform.values():
+        assert any(other["bits"] <= one["bits"] and other["drop"] <= one["drop"] for other in best)
+    for one, after in itertools.pairwise(best):
+        assert one["bits"] < after["bits"] and one["drop"] > after["drop"]
+    record = tomllib.loads(Path("model.q.recipe.toml").read_text())["record"]
+    assert record["accepted"]
+    accepted = [trial for trial in record["trial"] if trial["accepted"]]
+    assert min(trial["weight_bits"] for trial in accepted) < 7
+    assert record["score"] == min(accepted, key=lambda trial: trial["weight_bits"])["score"]
+    again = qc(*asked[1:4], "--pipeline", "model.q.recipe.toml", "--threads", "1", "-o", "again.onnx")
+    assert again.code == 0
+    assert Path("again.onnx").read_bytes() == Path("model.q.onnx").read_bytes()
+
+
+def test_the_page_of_a_front_shows_what_was_measured(few_samples, qc) -> None:
+    pick = ("--points", "2", "--max-drop", "1%")
+    result = qc(*AUTO, "--metric", "cosine", *pick, "--front", "front.html")
+    page = Path("front.html").read_text()
+    assert result.code == 0 and "Mixed precision of model.onnx" in page
+    assert "all w8a8" in page and "all float" in page and "http" not in page
+    assert "bit operations" in result.out
+
+
+def test_bits_of_a_weight_are_as_asked(few_samples, qc) -> None:
+    asked = (*AUTO, "--metric", "cosine", "--max-drop", "1%")
+    assert qc(*asked, "--bits", "5.5").code == 0
+    trials = tomllib.loads(Path("model.q.recipe.toml").read_text())["record"]["trial"]
+    assert [5 < trial["weight_bits"] <= 5.5 for trial in trials] == [False, True]
+    refused = qc(*asked, "--bits", "4.1", "-o", "other.onnx")
+    assert (refused.code, refused.made) == (5, [])
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--bits", "5", "--weights", "4"], "bits of weights are given twice"),
+        (["--front", "front.png"], "a front is written as .html or as .json"),
+        (["--candidates", "w8"], "a candidate is w and a with 2 to 16 bits"),
+        (["--candidates", "w8a16", "--max-drop", "0"], "target 'ort-cpu' does not run w8a16"),
+        (["--front", "model.onnx"], "a front is written as .html"),
+    ],
+)
+def test_what_cannot_be_mixed(few_samples, qc, options: list[str], sentence: str) -> None:
+    base = AUTO[:-4] if "--weights" in options else AUTO
+    result = qc(*base, "--metric", "max-error", *options)
+    assert (result.code, result.made) == (2, []) and sentence in result.err

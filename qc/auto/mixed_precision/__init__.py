@@ -12,6 +12,9 @@ from .candidates import FLOAT, Candidate, parse_candidates, supported_candidates
 from .costs import COSTS, Cost
 from .front import Front, Point, cheapest, find_front
 from .groups import Group, find_groups
+from .mixing import Mixing
+from .page import front_page
+from .survey import Measured, Survey, survey
 
 __all__ = [
     "COSTS",
@@ -20,11 +23,16 @@ __all__ = [
     "Cost",
     "Front",
     "Group",
+    "Measured",
+    "Mixing",
     "Point",
+    "Survey",
     "cheapest",
     "find_front",
     "find_groups",
+    "front_page",
     "parse_candidates",
     "supported_candidates",
+    "survey",
     "wider_candidates",
 ]

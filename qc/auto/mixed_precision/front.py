@@ -14,7 +14,7 @@ from qc.runtime import Data, Metric
 from qc.runtime.evaluation.judge import Labels
 from qc.runtime.sessions.runnable import Runnable
 
-from .candidates import FLOAT, Candidate, parse_candidate
+from .candidates import FLOAT, Candidate
 from .costs import Cost, cost_table
 from .groups import Group, find_groups
 from .knapsack import pareto_front
@@ -35,6 +35,7 @@ class Point:
         operations: bits of weight times bits of data, in the mean of all multiplications.
         chosen: the number of the candidate of each group.
         counts: how many groups have each candidate, by its name.
+        is_float: whether no weights are in integers.
     """
 
     rules: tuple[str, ...]
@@ -43,6 +44,7 @@ class Point:
     operations: float
     chosen: tuple[int, ...]
     counts: dict[str, int] = field(compare=False)
+    is_float: bool = False
 
     @property
     def name(self) -> str:
@@ -50,11 +52,6 @@ class Point:
         if len(self.counts) == 1:
             return f"all {next(iter(self.counts))}"
         return ", ".join(f"{count} {name}" for name, count in self.counts.items())
-
-    @property
-    def is_float(self) -> bool:
-        """Whether nothing is left in integers."""
-        return all(parse_candidate(name).is_float for name in self.counts)
 
     def cost(self, kind: Cost) -> float:
         """What it costs."""
@@ -125,6 +122,7 @@ class Front:
         rules = [rule for group, one in picked if one != FLOAT for rule in group.rules(one)]
         rules += [rule for group, one in picked if one == FLOAT for rule in group.rules(one)]
         names = [one.name for _, one in picked]
+        weighted = [one for group, one in picked if group.weights]
         return Point(
             tuple(rules),
             sum(harms[number] for harms, number in zip(self.harms, chosen, strict=True)),
@@ -132,6 +130,7 @@ class Front:
             _mean([(one.bit_operations, group.operations) for group, one in picked]),
             tuple(chosen),
             {one.name: names.count(one.name) for one in self.candidates if one.name in names},
+            all(one.is_float for one in weighted or [one for _, one in picked]),
         )
 
 

@@ -1,8 +1,8 @@
-"""What points of a front really lose: some of them, and each candidate in all groups, as they will run."""
+"""What points of a front really lose, as they will run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,17 +101,19 @@ class Survey:
         }
 
 
-def survey(front: Front, metric: Metric, count: int, verdict_on: Callable[[Point], Verdict | None]) -> Survey:
-    """Measures points that are spread over a front, and each candidate in all groups.
+def survey(
+    front: Front, metric: Metric, points: Iterable[Point], verdict_on: Callable[[Point], Verdict | None]
+) -> Survey:
+    """Measures points of a front.
 
     Args:
         front: as it was estimated.
         metric: what counts.
-        count: how many points of the front to measure, at most.
+        points: what to measure; what comes twice is measured once.
         verdict_on: the verdict on the model that a point gives; None to leave it out.
     """
-    points = dict.fromkeys([*front.uniform, *front.spread(count)])
-    judged = [(point, verdict) for point in points if (verdict := verdict_on(point)) is not None]
+    unique = dict.fromkeys(points)
+    judged = [(point, verdict) for point in unique if (verdict := verdict_on(point)) is not None]
     judged.sort(key=lambda one: (one[0].cost(front.kind), one[1].drop))
     return Survey(front, tuple(_marked(judged)), metric)
 
@@ -127,6 +129,7 @@ def _marked(judged: Sequence[tuple[Point, Verdict]]) -> list[Measured]:
 
 def _plain(point: Point, names: Sequence[str]) -> dict[str, Any]:
     return {
+        "name": point.name,
         "bits": point.bits,
         "operations": point.operations,
         "harm": point.harm,

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le
 
 from qc.auto import Failure, Found, Judge, RecipeSearch, Trial, recipe_text
+from qc.auto.mixed_precision import Survey, front_page
 from qc.compiler import MOST_WORKERS, Compilation
 from qc.ir.base.files import atomic_write
 from qc.ir.errors import DemandError, UsageError
@@ -32,10 +33,10 @@ from ..output import print_note, print_warning, standard_error, standard_output
 class Auto(Command):
     """Tries recipes for MODEL.onnx until one loses no more than --max-drop, and writes model and recipe.
 
-    Each recipe is compiled and judged as it will run. If none of the ladder is good enough, the ops that harm
-    most get more bits, as few of them as will do. Beside the model, MODEL.recipe.toml holds the passes and
-    rules, and what was tried: 'qc MODEL.onnx --pipeline MODEL.recipe.toml' with the same data gives the same
-    model.
+    Each recipe is compiled and judged as it will run. If none of the ladder is good enough, precisions are
+    mixed: what harms most gets more bits, as little of it as will do. Beside the model, MODEL.recipe.toml
+    holds the passes and rules, and what was tried: 'qc MODEL.onnx --pipeline MODEL.recipe.toml' with the same
+    data gives the same model.
 
     Without --metric a model is good if it agrees with the float model: in classes, texts, masks or vectors,
     by what its outputs hold, which is told first.
@@ -64,6 +65,20 @@ class Auto(Command):
     objective: Literal["latency", "size", "bits"] | None = option(
         None, "What is best among recipes that are good enough.  [default: what is found first]"
     )
+    candidates: str | None = option(
+        None,
+        "Precisions to mix, such as w4a8,w8a8,float.  [default: a recipe's own and those of more bits]",
+        metavar="LIST",
+    )
+    bits: Annotated[float, Ge(2), Le(32)] | None = option(
+        None, "Mix precisions so that a weight has so many bits on average.", metavar="B"
+    )
+    front: Path | None = option(
+        None,
+        "Measure the front of mixed precision, and write it as a page (.html) or as JSON (.json).",
+        metavar="FILE",
+    )
+    points: Annotated[int, Ge(2), Le(64)] = option(8, "Choices of the front to measure.", metavar="N")
     minutes: Annotated[float, Gt(0)] = option(10.0, "After these the best so far is the result.", metavar="M")
     jobs: Annotated[int, Ge(1), Le(MOST_WORKERS)] = option(
         1, "How many recipes to try at once, in processes of their own.", metavar="N"
@@ -90,7 +105,7 @@ class Auto(Command):
     def run(self) -> None:
         output = self.output or Path(f"{Path(self.model).stem}.q.onnx")
         recipe_file = output.with_suffix(".recipe.toml")
-        self._check([output, recipe_file, self.log])
+        self._check([output, recipe_file, self.log, self.front])
         with ExitStack() as stack:
             telling = _Telling(self, stack)
             search = self._search(telling)
@@ -105,6 +120,8 @@ class Auto(Command):
                 file.write(recipe_text(found, search.judge, target).encode())
                 with writing(output):
                     found.compiled.save(output)
+        if self.front is not None and found.survey is not None:
+            write_front(self.front, Path(self.model).name, found.survey)
         if not self.quiet:
             standard_output().show(trial_table(found, search.judge))
             if found.latency is not None:
@@ -113,6 +130,8 @@ class Auto(Command):
                     f"takes {found.latency.ratio:.2f} times as long as float on this machine, "
                     f"{low:.2f} to {high:.2f} in half of the rounds"
                 )
+            if found.survey is not None:
+                standard_output().show(found.survey.table())
             for path in (output, recipe_file) if is_written else ():
                 line = f"wrote {printable(str(path))}, {file_size(path.stat().st_size)}"
                 standard_error().show(line, wrap=False)
@@ -128,6 +147,10 @@ class Auto(Command):
             raise UsageError("--labels is for a function as --metric, and none is given")
         if self.recipes is not None and self.weights is not None:
             raise UsageError("--weights is for qc's own recipes; give --recipes or --weights, not both")
+        if self.bits is not None and self.weights is not None:
+            raise UsageError("bits of weights are given twice; give --weights or --bits, not both")
+        if self.front is not None and self.front.suffix not in (".html", ".json"):
+            raise UsageError(f"--front {self.front}: a front is written as .html or as .json")
         inputs = [
             *model_files(self.model, load_model(self.model), "the input model"),
             *data_files(self.data, "the calibration data"),
@@ -140,16 +163,19 @@ class Auto(Command):
 
     def _search(self, telling: _Telling) -> RecipeSearch:
         names = "data", "eval_data", "labels", "metric", "max_drop", "weights", "recipes", "objective"
-        given: dict[str, Any] = {name: getattr(self, name) for name in (*names, "minutes", "jobs", "cache")}
+        given: dict[str, Any] = {
+            name: getattr(self, name) for name in (*names, "minutes", "jobs", "cache", "candidates", "bits")
+        }
         search = RecipeSearch(
             self.model,
             **given,
             **self.chosen,
+            points=self.points if self.front is not None else 0,
             progress=telling.progress,
             on_trial=telling.trial,
             on_failure=telling.failure,
         )
-        assert search.ladder  # a file of recipes is read now
+        assert search.ladder and search.mixing  # a file of recipes is read now, and candidates are
         return search
 
 
@@ -229,6 +255,16 @@ def trial_table(found: Found, judge: Judge) -> Table:
         numbers = trial.integer_share, trial.weight_bits, trial.seconds
         table.add(mark, trial.recipe.name, *scores, *numbers)
     return table
+
+
+def write_front(path: Path, model: str, survey: Survey) -> None:
+    """Writes a front as a page or as JSON."""
+    if path.suffix == ".html":
+        content = front_page(f"Mixed precision of {model}", survey)
+    else:
+        content = json.dumps(survey.document(), indent=1, ensure_ascii=False) + "\n"
+    with writing(path), atomic_write(path) as file:
+        file.write(content.encode())
 
 
 def _tell_of_doubt(found: Found, judge: Judge) -> None:

@@ -1,0 +1,43 @@
+"""What is asked of mixed precision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qc.compiler.compiled import Compiled
+from qc.ir.errors import UsageError
+
+from .candidates import Candidate, wider_candidates
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """How precisions are mixed.
+
+    Attributes:
+        candidates: what groups of quantizers can choose; None for what a recipe gives them and all that the
+            target runs with more bits.
+        bits: of a weight, on average: the choice of least harm that has no more is the result, if no recipe
+            with so few is good enough; None for the cheapest that is.
+        points: of the front that are measured, at most; 0 for none.
+
+    Raises:
+        UsageError: nothing has so many bits.
+    """
+
+    candidates: tuple[Candidate, ...] | None = None
+    bits: float | None = None
+    points: int = 0
+
+    def __post_init__(self) -> None:
+        if self.bits is not None and not 2 <= self.bits <= 32:
+            raise UsageError(f"{self.bits:g} bits of a weight are not 2 to 32")
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the few bits of weights are what counts."""
+        return self.bits is not None or self.points > 0
+
+    def candidates_for(self, compiled: Compiled) -> tuple[Candidate, ...]:
+        """The candidates for a compiled model."""
+        return self.candidates or wider_candidates(compiled.ir, compiled.target)
