@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qc.ir.facts.op_traits import channel_axis, joins_grids, weight_port
+from qc.ir.facts.op_traits import channel_axis, joins_grids, weight_port, weight_ports
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.quant.arithmetic import codes_of
@@ -132,7 +132,7 @@ class _Conformance:
         elif quantizer is None:
             return
         elif is_weight:
-            yield from self._weight(op, value, quantizer)
+            yield from self._weight(unit, op, port, value, quantizer)
         else:
             yield from self._activation(op, value, quantizer)
 
@@ -163,8 +163,11 @@ class _Conformance:
         accumulator = IntFormat(32, signed=True)
         return (accumulator, of_weight) if isinstance(of_weight, FloatFormat) else (accumulator,)
 
-    def _weight(self, op: Op, value: Value, quantizer: Quantizer) -> Iterator[Violation]:
-        rule = self._target.weight
+    def _weight(
+        self, unit: Unit, op: Op, port: int, value: Value, quantizer: Quantizer
+    ) -> Iterator[Violation]:
+        scale = unit.rule.scale if port not in weight_ports(op) else None
+        rule = scale or self._target.weight
         if rule.is_weight_only(quantizer.spec.format):
             yield from self._multiplied(op, value, quantizer)
         elif not rule.allows(quantizer.spec.format) and not _fits(rule, value, quantizer):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -23,16 +23,21 @@ from qc.passes import PassContext, parse_pipeline, run_pipeline
 from qc.passes.conformance import Violation, quantizes_weights_alone, violations
 from qc.passes.framework.target import Target, load_target
 from qc.passes.quantize.placement.units import UnitMap
+from qc.runtime.data.inputs import free_dimensions, model_inputs
+from qc.runtime.devices.device import Device
+from qc.runtime.devices.known import device_for, open_device, version_of
+from qc.runtime.devices.onnx_runtime import OrtCpu
 from qc.runtime.execution.cost import Shapes, operations, tensor_shapes
-from qc.runtime.execution.executed import ExecutedOp, Execution, execution_of, is_integer_op
+from qc.runtime.execution.executed import ExecutedOp, Execution, is_integer_op
 from qc.runtime.execution.integer_kernels import has_stored_weights, misread, why_float
 from qc.runtime.protos.detach import detach_weights
 from qc.runtime.protos.wiring import Node, all_nodes
 
 from .reading import read_model
 
-Runs = Literal["integer", "float", "breaks", "wrong", "removed", "unknown"]
+Runs = Literal["integer", "float", "refused", "breaks", "wrong", "removed", "unknown"]
 
+_REMOVED: tuple[Runs, str, str] = ("removed", "", "")
 _READ_BACK = "import-qdq,match-supergroups"
 
 
@@ -43,8 +48,9 @@ class CheckedOp:
     Attributes:
         name: how messages name it: its type and name, or its first result.
         op_type: its op type.
-        runs: ``integer``; ``float``; ``wrong`` for integers with wrong numbers; ``removed`` for an op that
-            only moves data and that ONNX Runtime does without; ``unknown`` if no node was found that runs it.
+        runs: ``integer``; ``float``; ``refused`` by the device, so that it falls to the CPU; ``wrong`` for
+            integers with wrong numbers; ``removed`` for an op that only moves data and that the runtime does
+            without; ``unknown`` if no node was found that runs it.
             On a target that is not on this machine, ``integer`` for an op that meets all rules for integers,
             ``breaks`` for one that does not.
         kernel: the op type that runs it, such as ``QLinearConv``; empty on targets that are not here.
@@ -73,6 +79,7 @@ class Check:
     Attributes:
         target: the name of the target.
         executed: whether the model was opened by the runtime of the target, here; else its rules were read.
+        where: the same in words, with the version of the runtime.
         ops: the ops that read quantized data or sum products, in the order of the model.
         broken: rules of the target that the model breaks and that no op of ``ops`` has for its reason: of the
             model as a whole, or of ops that run in integers here all the same. As ``(op, rule, sentence)``.
@@ -82,6 +89,7 @@ class Check:
 
     target: str
     executed: bool
+    where: str
     ops: tuple[CheckedOp, ...]
     broken: tuple[tuple[str, str, str], ...] = ()
     seconds: float = 0.0
@@ -118,11 +126,13 @@ def check(
     *,
     base_dir: Path | None = None,
     threads: int = 1,
+    device_options: Mapping[str, str] | None = None,
 ) -> Check:
     """Tells which ops of a quantized model run in integers on a target, and why the others do not.
 
-    Where the target is ONNX Runtime's CPU provider on this kind of machine, the model is opened with all
-    optimizations and the optimized graph is read back. For other targets its rules are checked on the graph.
+    Where the runtime of the target is installed, it opens the model, and what it runs is read back: the
+    optimized graph of ONNX Runtime, the runtime model of OpenVINO, the verdicts of the HTP's compiler. For
+    other targets the rules are checked on the graph.
 
     Args:
         model: a QDQ model, whoever made it, or the path of one.
@@ -131,10 +141,11 @@ def check(
             the others the time of every node is measured. Without others there are no times.
         base_dir: the folder that external data of a ``ModelProto`` is relative to.
         threads: threads within an op.
+        device_options: options of the runtime itself, such as ``{"htp_arch": "75"}``.
 
     Raises:
-        UsageError: the model holds nothing quantized, or there is no such target.
-        ModelError: the model is invalid, or ONNX Runtime cannot load it.
+        UsageError: the model holds nothing quantized, or there is no such target or option.
+        ModelError: the model is invalid, or the runtime cannot load it.
     """
     chosen = target if isinstance(target, Target) else load_target(str(target))
     ir = read_model(model)
@@ -147,24 +158,52 @@ def check(
     run_pipeline(parse_pipeline(_READ_BACK), ir, PassContext(target=chosen))
     _refuse_float(ir, nodes)
     broken = [*_foreign_rounding(nodes, chosen), *violations(ir, chosen)]
-    if not runs_here(chosen):
-        costs = {out: operations(node, shapes) for node in nodes for out in node.proto.output[:1]}
-        checked = _by_rules(ir, chosen, broken, costs)
+    device = device_here(chosen)
+    free = list(free_dimensions(model_inputs(model)).values())
+    if device is None or (device.fixed_shapes and free):
+        if device_options:
+            raise UsageError(
+                f"device options are for a runtime, and none is asked: {_not_asked(device, chosen)}"
+            )
+        checked = _by_rules(ir, chosen, broken, nodes, shapes, _not_asked(device, chosen))
         return replace(checked, ops=_told(ir, checked.ops))
+    opened = open_device(device.name, device_options)
     measured = feeds if len(feeds) > 1 else ()
     with underway(f"opened or ran {name}"):
-        execution = execution_of(model, measured, base_dir=base_dir, threads=threads)
-    ops = [_checked(op, shapes) for op in execution.ops if _counts(op)]
+        execution = opened.execution(model, measured, base_dir=base_dir, threads=threads)
+    where = f"run by {device.title} {version_of(device)} on {platform.machine()}"
+    if device is OrtCpu:
+        ops = [*_told(ir, [_checked(op, shapes, *_verdict(op)) for op in execution.ops if _counts(op)])]
+    else:
+        ruled = {op.name: op for op in _by_rules(ir, chosen, broken, nodes, shapes, "").ops}
+        told = (
+            (op, ruled.get(op.node.label)) for op in execution.ops if _counts(op) or op.node.label in ruled
+        )
+        ops = [_checked(op, shapes, *_foreign_verdict(op, rule, device.name)) for op, rule in told]
     explained = {op.name for op in ops if op.runs != "integer"}
     left = [_as_text(one) for one in broken if one.op is None or one.op.label not in explained]
+    if execution.failure:
+        left.insert(0, ("", "not opened", execution.failure))
     total = sum(time.seconds for time in execution.times)
-    return Check(chosen.name, True, _told(ir, ops), tuple(left), total, _rest(execution))
+    return Check(chosen.name, True, where, tuple(ops), tuple(left), total, _rest(execution, ops))
 
 
-def runs_here(target: Target) -> bool:
-    """Whether a target is ONNX Runtime's CPU provider on this kind of machine."""
+def device_here(target: Target) -> type[Device] | None:
+    """The runtime of a target on this kind of machine; None if there is none, or it is not installed."""
     fits = not target.machines or platform.machine() in target.machines
-    return target.provider == "CPUExecutionProvider" and fits
+    device = device_for(target.provider) if fits else None
+    return device if device is not None and version_of(device) is not None else None
+
+
+def _not_asked(device: type[Device] | None, target: Target) -> str:
+    """Why the runtime of a target was not asked."""
+    known = device_for(target.provider)
+    rules = "its rules, checked on the graph"
+    if device is not None:
+        return f"which takes no free dimensions (fix them when compiling, --fix-shape NAME=1): {rules}"
+    if known is not None and version_of(known) is None:
+        return f"whose compiler is not installed (pip install 'qc-onnx[{known.extra}]'): {rules}"
+    return f"which is not on this machine: {rules}"
 
 
 def _told(ir: Model, ops: Sequence[CheckedOp]) -> tuple[CheckedOp, ...]:
@@ -211,8 +250,7 @@ def _is_product(node: Node) -> bool:
     return is_product(node.op_type, node.proto.domain)
 
 
-def _checked(op: ExecutedOp, shapes: Shapes) -> CheckedOp:
-    runs, rule, why = _verdict(op)
+def _checked(op: ExecutedOp, shapes: Shapes, runs: Runs, rule: str, why: str) -> CheckedOp:
     cost = operations(op.node, shapes)
     label, op_type = op.node.label, op.node.op_type
     return CheckedOp(label, op_type, runs, op.kernel, op.runs_as, rule, why, cost, op.seconds)
@@ -225,13 +263,28 @@ def _verdict(op: ExecutedOp) -> tuple[Runs, str, str]:
     if op.integer is None and _is_product(op.node):
         return "unknown", "unknown", "no node of the optimized graph could be found that runs it"
     if op.integer is None:
-        return "removed", "", ""
+        return _REMOVED
     return ("float", *why_float(op.node))
 
 
-def _rest(execution: Execution) -> tuple[tuple[str, float], ...]:
+def _foreign_verdict(op: ExecutedOp, ruled: CheckedOp | None, device: str) -> tuple[Runs, str, str]:
+    """What a runtime other than ONNX Runtime does with an op, and why by the rules that qc has of it."""
+    if op.integer:
+        return "integer", "", ""
+    if op.integer is None:
+        return (
+            ("unknown", "unknown", f"{device} does not tell what runs it")
+            if _is_product(op.node)
+            else _REMOVED
+        )
+    rule, why = (ruled.rule, ruled.why) if ruled is not None and ruled.rule else ("unknown", "")
+    told = op.reason or f"{device} runs it in float" + (f", by {op.kernel}" if op.kernel else "")
+    return ("refused" if op.place else "float"), rule, f"{told}; {why}" if why else told
+
+
+def _rest(execution: Execution, ops: Sequence[CheckedOp]) -> tuple[tuple[str, float], ...]:
     """The time of the nodes that run none of the counted ops, by op type, the longest first."""
-    counted = {op.runs_as for op in execution.ops if _counts(op)}
+    counted = {op.runs_as for op in ops}
     seconds: dict[str, float] = {}
     for time in execution.times:
         if time.name not in counted:
@@ -242,7 +295,10 @@ def _rest(execution: Execution) -> tuple[tuple[str, float], ...]:
 # -- by the rules -----------------------------------------------------------------------------------------
 
 
-def _by_rules(ir: Model, target: Target, broken: Sequence[Violation], costs: dict[str, int | None]) -> Check:
+def _by_rules(
+    ir: Model, target: Target, broken: Sequence[Violation], nodes: Sequence[Node], shapes: Shapes, where: str
+) -> Check:
+    costs = {out: operations(node, shapes) for node in nodes for out in node.proto.output[:1]}
     units = UnitMap(ir, target)
     reasons = {one.op: one for one in reversed(broken) if one.op is not None}
     ops = []
@@ -265,7 +321,7 @@ def _by_rules(ir: Model, target: Target, broken: Sequence[Violation], costs: dic
             rule, why = _left_float(target, unit in units.integer, unit.rule.why, infinite)
             ops.append(CheckedOp(op.label, op.op_type, "float", "", "", rule, why, cost))
     whole = tuple(_as_text(one) for one in broken if one.op is None)
-    return Check(target.name, False, tuple(ops), whole)
+    return Check(target.name, False, where, tuple(ops), whole)
 
 
 def _left_float(target: Target, could: bool, why: str | None, infinite: Value | None) -> tuple[str, str]:

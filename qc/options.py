@@ -126,3 +126,11 @@ def word(text: str) -> str:
 def path(text: str) -> Path:
     """The path of a file."""
     return Path(word(text))
+
+
+def length(text: str) -> str:
+    """``NAME=N``: a length for a free dimension, as text."""
+    name, _, number = text.rpartition("=")
+    if not name or not number.isdecimal() or int(number) < 1:
+        raise ValueError(f"{text!r} is not of the form NAME=N with N at least 1")
+    return text

@@ -46,26 +46,42 @@ def read_model(model: ModelProto | str | Path) -> Model:
     return ir
 
 
-def with_quantize_ops(ir: Model) -> Model:
-    """The model, converted to the first opset that has quantize ops if its own is older.
+def with_opset(ir: Model, wanted: int) -> Model:
+    """The model, converted to an opset if its own is older: to the first with quantize ops, or to ``wanted``.
+
+    Where ONNX cannot convert it to ``wanted``, or its data lies in other files, the first will do.
 
     Raises:
-        ModelError: ONNX cannot convert it.
+        ModelError: ONNX cannot convert it to one with quantize ops.
     """
-    if "" not in ir.opset_imports or ir.opset >= OLDEST_OPSET:
+    if "" not in ir.opset_imports or ir.opset >= max(OLDEST_OPSET, wanted):
         return ir
-    try:
-        proto = version_converter.convert_version(ir.origin, OLDEST_OPSET)
-        onnx.checker.check_model(proto)
-        reason = "" if _interface(proto) == _interface(ir.origin) else "its inputs or outputs would change"
-    except Exception as error:  # the converter raises bare exceptions of its C++ library
-        reason = " ".join(str(error).split())
-    if reason:
+    inline = all(tensor.data_location != TensorProto.EXTERNAL for tensor in model_tensors(ir.origin))
+    if wanted > OLDEST_OPSET and inline:
+        converted, _ = _converted(ir, wanted)
+        if converted is not None:
+            return converted
+    if ir.opset >= OLDEST_OPSET:
+        return ir
+    converted, reason = _converted(ir, OLDEST_OPSET)
+    if converted is None:
         raise ModelError(
             f"the model has opset {ir.opset}, quantized models need {OLDEST_OPSET}, and ONNX cannot convert "
             f"it ({reason}): convert it first"
         )
-    return lift(proto, ir.base_dir)
+    return converted
+
+
+def _converted(ir: Model, opset: int) -> tuple[Model | None, str]:
+    """The model in another opset, or why there is none."""
+    try:
+        proto = version_converter.convert_version(ir.origin, opset)
+        onnx.checker.check_model(proto)
+        if _interface(proto) == _interface(ir.origin):
+            return lift(proto, ir.base_dir), ""
+        return None, "its inputs or outputs would change"
+    except Exception as error:  # the converter raises bare exceptions of its C++ library
+        return None, " ".join(str(error).split())
 
 
 def runnable_form(model: ModelProto | str | Path) -> ModelProto | str | Path:

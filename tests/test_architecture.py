@@ -29,6 +29,7 @@ RUNTIME_FOLDERS = [
     "speed",
     "evaluation",
     "execution",
+    "devices",
 ]
 LIBRARIES = {"onnxruntime": "runtime", "onnx_graphsurgeon": "ir"}
 MAX_LINES = 400

@@ -22,7 +22,7 @@ from ..graph import Graph, Op, Value
 from ..model import Model
 from .protos import GRAPH_TYPES, copy_fields
 from .stored_types import fits, in_stored_types
-from .types import declare
+from .types import declare, type_of
 
 
 def lower(model: Model, *, as_declared: bool = True) -> ModelProto:
@@ -116,12 +116,13 @@ def _lower_graph(graph: Graph, proto: GraphProto) -> None:
             proto.initializer.add().CopyFrom(value.const.renamed(value.name))
     proto.sparse_initializer.extend(sparse for sparse, _ in constants.sparse)
     outputs = [value for value in graph.outputs if value is not None]
+    fixed = _has_fixed_shapes(graph, origin)
     for infos, values, known in (
         (proto.input, graph.inputs, origin.input),
         (proto.output, outputs, origin.output),
     ):
         found = zip(declared(values, known), values, strict=True)
-        infos.extend(info if fits(info, value) else declare(value) for info, value in found)
+        infos.extend(info if _stays(info, value, fixed) else declare(value) for info, value in found)
     kept = kept_declarations(graph, origin)
     proto.value_info.extend([*kept, *_new_declarations(graph, kept)])
 
@@ -148,10 +149,26 @@ def kept_declarations(graph: Graph, origin: GraphProto) -> list[ValueInfoProto]:
     if gone:
         declarations = {info.name: info for info in origin.value_info}
         values = (value for value in graph.values() if value.name in declarations)
-        gone -= {value.name for value in values if fits(declarations[value.name], value)}
+        fixed = _has_fixed_shapes(graph, origin)
+        gone -= {value.name for value in values if _stays(declarations[value.name], value, fixed)}
     if gone:
         gone &= _defined(origin)
     return [info for info in origin.value_info if info.name not in gone]
+
+
+def _stays(info: ValueInfoProto, value: Value, fixed: bool) -> bool:
+    """Whether a declaration still holds for a value; if inputs were ``fixed``, not for what follows of it."""
+    shape = value.type.shape if fixed else None
+    dims = info.type.tensor_type.shape.dim
+    known = zip(dims, shape, strict=True) if shape is not None and len(dims) == len(shape) else ()
+    is_fixed = any(isinstance(size, int) and not dim.HasField("dim_value") for dim, size in known)
+    return fits(info, value) and not is_fixed
+
+
+def _has_fixed_shapes(graph: Graph, origin: GraphProto) -> bool:
+    """Whether an input of the main graph has a length where the model declares a free dimension."""
+    declared = {info.name: type_of(info.type).shape for info in origin.input} if graph.parent is None else {}
+    return any(declared.get(value.name, value.type.shape) != value.type.shape for value in graph.inputs)
 
 
 def _defined(graph: GraphProto) -> set[str]:

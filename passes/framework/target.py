@@ -34,6 +34,7 @@ class Target(Strict):
         machines: the machines that it is for, as :func:`platform.machine` names them; empty for all.
         activation, weight: formats where a pass does not ask for others.
         static_shapes: the lengths of all dimensions must be known.
+        opset: models of an older one are converted to it, where ONNX can do that; 0 if any will do.
         minimum_range: the least distance between the ends of the range of an activation.
         one_kind: a model has either integers or small floats, and not both.
         quantize_bias: biases become 32-bit integers of scale input times weight.
@@ -65,6 +66,7 @@ class Target(Strict):
     provider: str = ""
     machines: tuple[str, ...] = ()
     static_shapes: bool = False
+    opset: int = Field(0, ge=0)
     minimum_range: float = 0.0
     one_kind: bool = False
     activation: FormatRule

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from qc.ir.errors import ModelError, UsageError, nearest
-from qc.ir.facts.op_traits import traits, weight_axes
+from qc.ir.facts.op_traits import traits, weight_axes, weight_ports
 from qc.ir.facts.quantized_form import quantized_form
 from qc.ir.graph import Op, Use, Value
 from qc.ir.model import Model
@@ -198,7 +198,9 @@ class _Placement:
         if const is not None and not const.size:
             self.quant.skip(value.original, "a constant without elements", unit.rule.asked_by)
         elif const is not None and self.units.is_weight(unit, op, port):
-            self._place_shared(Site(value, op, port), self.weight, f"weight of {op.label}", unit)
+            scale = unit.rule.scale if port not in weight_ports(op) else None
+            spec = scale.spec() if scale is not None else self.weight
+            self._place_shared(Site(value, op, port), spec, f"weight of {op.label}", unit)
         elif const is not None and self.units.is_bias(unit, value, op, port):
             self._place_bias(Site(value, op, port), f"bias of {op.label}", unit)
         elif const is not None and not self._fits(value.original, const):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from onnx import ModelProto
 
 from qc.ir.analysis import CONSTANTS, STRUCTURE, analysis
 from qc.ir.facts.constants import is_default
+from qc.ir.facts.op_traits import reads_shape_only
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.journal import SKIP, Remark
 from qc.ir.model import Model
@@ -40,6 +42,8 @@ _KEPT = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
 @dataclass(frozen=True)
 class FoldConstants(Pass):
     """Replaces ops whose inputs are all constant by their result, and Constant ops by initializers.
+
+    What a Shape or a Size tells of a tensor whose lengths are all known is constant, too.
 
     The bodies of If, Loop and Scan are folded too, also where they read a constant of a graph around them.
 
@@ -71,6 +75,8 @@ class FoldConstants(Pass):
             for op in graph.ops():
                 if op.is_type("Constant"):
                     _lift_constant(rewriter, op)
+                elif reads_shape_only(op):
+                    _lift_shape(rewriter, op)
         size = original_size(model)
         limit = size + max(self.max_growth * size, _SMALL if self.max_growth else 0)
         narrow = _narrow_storage(model)
@@ -187,6 +193,20 @@ def _lift_constant(rewriter: Rewriter, op: Op) -> None:
     if data is not None:
         with rewriter.action("constant to initializer", op):
             make_initializer(rewriter, op, data)
+
+
+def _lift_shape(rewriter: Rewriter, op: Op) -> None:
+    """Puts what an op tells of a shape in its place, if all of that shape is known."""
+    read, (result,) = op.graph.op_inputs(op)[0], op.graph.op_outputs(op)
+    shape = read.original.type.shape if read is not None else None
+    if shape is None or result is None or op.graph.is_output(result):
+        return
+    first, last = (op.attributes[name].i if name in op.attributes else None for name in ("start", "end"))
+    lengths = [length for length in shape[first:last] if isinstance(length, int)]
+    if len(lengths) == len(shape[first:last]):
+        told = np.array(prod(lengths) if op.is_type("Size") else lengths, np.int64)
+        with rewriter.action("shape to initializer", op):
+            make_initializer(rewriter, op, TensorRef.from_array(told))
 
 
 @analysis(STRUCTURE, CONSTANTS)

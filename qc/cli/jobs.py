@@ -18,7 +18,7 @@ from qc.passes import Pass, Pipeline, PipelineFile, Stage, with_options
 from qc.passes.framework.pipeline import Step
 from qc.passes.quantize.precision.rules import load_rules, rules_of
 from qc.progress import RichProgress
-from qc.runtime import Data, InputInfo, load_data, model_inputs, random_data
+from qc.runtime import Data, InputInfo, load_data, random_data
 from qc.runtime.data.inputs import free_dimensions
 
 from .files import InputFile, check_outputs, data_files, model_files, toml_files
@@ -91,7 +91,7 @@ def start(
         compilation.check_target()
     proto = load_model(job.model)
     target = job.chosen["target"] or (pipeline.target if pipeline is not None else None)
-    inputs = [
+    files = [
         *model_files(job.model, proto, "the input model"),
         *data_files(job.data, role),
         *data_files(calibration, "the calibration data"),
@@ -100,11 +100,12 @@ def start(
         *toml_files(target, "the target"),
         *others,
     ]
-    check_outputs(outputs, inputs)
-    data = _feeds(job, proto)
+    check_outputs(outputs, files)
+    inputs = compilation.fixed_inputs()
+    data = _feeds(job, inputs)
     if purpose is not None and data is None:
         raise UsageError(f"there is no data {purpose}; give it with --data, or --random-data to try out")
-    calibrating = load_data(calibration, model_inputs(proto)) if calibration is not None else data
+    calibrating = load_data(calibration, inputs) if calibration is not None else data
     return Task(job, replace(compilation, data=calibrating), data, proto, compiles)
 
 
@@ -190,13 +191,12 @@ def _rules(job: Settings) -> list:
     return [*rules, *rules_of(job.rules, "--set")]
 
 
-def _feeds(job: Job, proto: ModelProto) -> Data | None:
+def _feeds(job: Job, inputs: Sequence[InputInfo]) -> Data | None:
     """The data for the model, if any is given; warns of random data."""
     if job.data is not None and job.random_data is not None:
         raise UsageError("give --data or --random-data, not both")
     if job.sizes and job.random_data is None:
         raise UsageError("--size is for --random-data, which is not given")
-    inputs = model_inputs(proto)
     if job.data is not None:
         return load_data(job.data, inputs)
     if job.random_data is None:

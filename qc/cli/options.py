@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from annotated_types import Ge, Le
 
 from qc.compiler import MOST_WORKERS, Compilation
-from qc.options import Given, argument, option, some_of
+from qc.options import Given, argument, length, option, some_of
 
 DEFAULT_PIPELINE = "w8a8"
 DEFAULT_RANDOM_SAMPLES = 16
@@ -19,9 +19,7 @@ DEFAULT_THREADS = 1  # where time is measured
 
 def size(text: str) -> tuple[str, int]:
     """``NAME=N``: the length of a free dimension."""
-    name, _, number = text.partition("=")
-    if not name or not number.isdecimal() or int(number) < 1:
-        raise ValueError(f"{text!r} is not of the form NAME=N with N at least 1")
+    name, _, number = length(text).rpartition("=")
     return name, int(number)
 
 
@@ -113,7 +111,7 @@ class Settings:
         bare=DEFAULT_RANDOM_SAMPLES,
     )
     sizes: tuple[tuple[str, int], ...] = size_option()
-    chosen: Given = some_of(Compilation, "target", "threads", "device", "seed")
+    chosen: Given = some_of(Compilation, "target", "fix_shapes", "threads", "device", "seed")
     quiet: bool = quiet_option()
 
 

@@ -14,7 +14,7 @@ from annotated_types import Ge, Le
 
 from qc.ir.errors import UsageError
 
-from ..options import check_plain, option, options_of, path, plain_types, word
+from ..options import check_plain, length, option, options_of, path, plain_types, word
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from qc.passes import Instrument, Pipeline, PipelineFile, Progress
     from qc.passes.framework.target import Target
     from qc.passes.quantize.precision.rules import Rule
-    from qc.runtime import OrtExecutor, Recording
+    from qc.runtime import InputInfo, OrtExecutor, Recording
 
     from .compiled import Compiled
 
@@ -43,6 +43,8 @@ class Compilation:
         target: a target's name, a path of a TOML file, or an object; default: the pipeline's, else ort-cpu.
         precision: what differs from what the pipeline says: rules such as ``Conv=w4a8``, ``Softmax=off`` or
             ``op:norm1=float16``, or the path of a ``.toml`` file with them, see the pass ``set-precision``.
+        fix_shapes: lengths of free dimensions, such as ``N=1``, that the model has from then on, see the pass
+            ``fix-shapes``; data must have them, too.
         allow_unquantized: accept a result in which nothing is quantized.
         fail_if_unquantized: refuse a result in which any float tensor is not quantized.
         verify_each: verify the model after every pass.
@@ -73,6 +75,13 @@ class Compilation:
         parse=word,
     )
     precision: str | Path | Rule | Iterable[str | Rule] = ()
+    fix_shapes: tuple[str, ...] = option(
+        (),
+        "Give a free dimension a length for good, such as N=1, for devices that take none; may be repeated.",
+        "--fix-shape",
+        metavar="NAME=N",
+        parse=length,
+    )
     allow_unquantized: bool = option(False, "Accept a result in which nothing is quantized.")
     fail_if_unquantized: bool = option(False, "Fail if any float tensor stays unquantized.")
     verify_each: bool = option(True, "Verify the model after every pass.  [default: do]")
@@ -117,10 +126,10 @@ class Compilation:
 
         from qc.ir.verifier import verify
         from qc.passes import NullProgress, PassContext, Stage, run_pipeline
-        from qc.runtime import Data, RecordedExecutor, load_data, model_inputs
+        from qc.runtime import Data, RecordedExecutor, load_data
 
         from ..coverage import coverage_of
-        from ..reading import read_model, with_quantize_ops
+        from ..reading import read_model, with_opset
         from . import notes
         from .compiled import Compiled
 
@@ -130,14 +139,14 @@ class Compilation:
         opset, said = ir.opset, list(ir.repairs)
         if quantizes:
             notes.refuse_quantized_again(ir, file.pipeline)
-            ir = with_quantize_ops(ir)
+            ir = with_opset(ir, self.chosen_target().opset)
         executor = self.executor or self.ort_executor()
         if self.statistics is not None:
             executor = recorded = RecordedExecutor.of(executor, self.statistics)
             said += notes.missing_samples(recorded.recording)
             data = () if data is None else data
         context = PassContext(
-            data=data if data is None or isinstance(data, Data) else load_data(data, model_inputs(ir.origin)),
+            data=data if data is None or isinstance(data, Data) else load_data(data, self.fixed_inputs()),
             executor=executor,
             target=self.chosen_target(),
             seed=self.seed,
@@ -150,9 +159,12 @@ class Compilation:
         assert context.target is not None
         coverage = coverage_of(ir, context.target)
         if ir.opset != opset:
-            said.append(
-                f"the model was converted from opset {opset} to {ir.opset}, the first with quantize ops"
+            wanted = (
+                f"which {context.target.name} asks for"
+                if context.target.opset
+                else "the first with quantize ops"
             )
+            said.append(f"the model was converted from opset {opset} to {ir.opset}, {wanted}")
         if quantizes:
             coverage.check(self.allow_unquantized, self.fail_if_unquantized)
             said += notes.broken_rules(ir, context.target, file.pipeline)
@@ -236,14 +248,16 @@ class Compilation:
         return cls(**read(Path(folder), settings))
 
     def chosen_pipeline(self) -> PipelineFile:
-        """The pipeline as an object, with what ``precision`` changes of it."""
+        """The pipeline as an object, with what ``precision`` and ``fix_shapes`` change of it."""
         from qc.passes.quantize.precision.rules import rules_of
         from qc.passes.quantize.set_precision import with_precision
+        from qc.passes.simplify.fix_shapes import with_fixed_shapes
 
         from ..named_pipelines import resolve_pipeline
 
         file = resolve_pipeline(self.pipeline)
-        return replace(file, pipeline=with_precision(file.pipeline, rules_of(self.precision)))
+        pipeline = with_precision(file.pipeline, rules_of(self.precision))
+        return replace(file, pipeline=with_fixed_shapes(pipeline, self.fix_shapes))
 
     def chosen_target(self) -> Target:
         """The target as an object: the one that is given, else the pipeline's, else ort-cpu."""
@@ -281,6 +295,14 @@ class Compilation:
         from qc.ir.onnx.load import load_model
 
         return self.model if isinstance(self.model, ModelProto) else load_model(self.model)
+
+    def fixed_inputs(self) -> tuple[InputInfo, ...]:
+        """The inputs of the model with the lengths of ``fix_shapes``."""
+        from qc.passes.simplify.fix_shapes import FixShapes
+        from qc.runtime import model_inputs
+        from qc.runtime.data.inputs import with_lengths
+
+        return with_lengths(model_inputs(self.proto()), FixShapes(lengths=self.fix_shapes).as_numbers())
 
     def reference(self) -> ModelProto | str | Path:
         """What results are compared with: the model, in float32 where ONNX Runtime cannot run it as it is."""

@@ -20,6 +20,7 @@ _SHOWN = 3
 # What the ops do that do not run in integers, in words.
 _RUNS = {
     "float": "in float",
+    "refused": "refused",
     "breaks": "against a rule",
     "wrong": "in integers, with wrong numbers",
     "unknown": "unknown",
@@ -31,6 +32,7 @@ def check_document(check: Check) -> dict[str, Any]:
     return {
         "target": check.target,
         "executed": check.executed,
+        "where": check.where,
         "share": check.share,
         "share_of": "operations" if check.is_weighted else "ops",
         "time_share": check.time_share,
@@ -81,7 +83,7 @@ def check_reasons(check: Check, verbose: bool) -> Iterable[RenderableType]:
         yield Group(heading, indented(told), indented(lines(more, "dim")))
 
 
-def check_facts(check: Check, where: str) -> list[Fact]:
+def check_facts(check: Check) -> list[Fact]:
     """What was checked, where, and the share that runs in integers."""
     integer = sum(op.runs == "integer" for op in check.counted)
     of = "of the operations" if check.is_weighted else "of the ops, as not all shapes are known"
@@ -89,7 +91,7 @@ def check_facts(check: Check, where: str) -> list[Fact]:
     rules = ", ".join(dict.fromkeys(printable(rule) for _, rule, _ in check.broken))
     broken = f", but rules of {check.target} are broken: {rules}" if rules else ""
     facts: list[Fact] = [
-        ("target", f"{check.target}, {where}"),
+        ("target", f"{check.target}, {check.where}"),
         (
             "integer",
             f"{integer:,} of {count(len(check.counted), 'op')}, {check.share:.1%} {of}{timed}{broken}",

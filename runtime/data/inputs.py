@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper
@@ -68,6 +68,20 @@ def free_dimensions(inputs: Sequence[InputInfo]) -> dict[str, str]:
         for axis, size in enumerate(info.shape or ())
         if not isinstance(size, int)
     }
+
+
+def with_lengths(inputs: Sequence[InputInfo], lengths: Mapping[str, int]) -> tuple[InputInfo, ...]:
+    """The inputs with lengths for free dimensions, by the names that :func:`free_dimensions` gives them."""
+    names = free_dimensions(inputs)
+    known = {place: lengths[name] for place, name in names.items() if name in lengths}
+    return tuple(
+        info
+        if info.shape is None
+        else replace(
+            info, shape=tuple(known.get(f"{info.name}[{axis}]", size) for axis, size in enumerate(info.shape))
+        )
+        for info in inputs
+    )
 
 
 def _input_info(value: ValueInfoProto, optional: bool) -> InputInfo:

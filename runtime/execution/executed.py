@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from qc.ir.facts.op_table import GRID_PRESERVING
 from qc.ir.onnx.load import read_file
 
 from ..protos.detach import detach_weights
+from ..protos.marks import mark_nodes, marks_in
 from ..protos.wiring import Node, all_nodes
 from ..sessions.open import open_session
 from .profile import NodeTime, profile_nodes
@@ -35,7 +35,6 @@ _INTEGER = frozenset(
 )
 # Ops whose result has the type of their first input.
 _MOVERS = GRID_PRESERVING | {"Concat", "Pad", "Resize", "Upsample"}
-_MARK = re.compile(r"#(\d+)#")
 # ONNX Runtime names a convolution in its blocked layout after the tensor that the op made.
 _BLOCKED = "_nchwc"
 
@@ -52,6 +51,8 @@ class ExecutedOp:
         integer: whether the kernel computes on, or moves, integers; None if no node was found.
         seconds: the time of that node in one run; 0 if it was not measured. Ops merged into one node all have
             the time of the whole.
+        place: what runs that node where it is not the device itself, such as ``CPU``.
+        reason: why the device does not run it, in the words of the runtime; empty if it does.
     """
 
     node: Node
@@ -59,19 +60,23 @@ class ExecutedOp:
     runs_as: str
     integer: bool | None
     seconds: float = 0.0
+    place: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True)
 class Execution:
-    """How ONNX Runtime runs a model.
+    """How a runtime runs a model.
 
     Attributes:
         ops: every op of the model but QuantizeLinear, DequantizeLinear and Constant, in its order.
         times: the time of every node of the optimized graph; empty if nothing was measured.
+        failure: why the runtime gave the model up as a whole, in its own words; empty if it did not.
     """
 
     ops: tuple[ExecutedOp, ...]
     times: tuple[NodeTime, ...] = field(default=())
+    failure: str = ""
 
 
 def execution_of(
@@ -80,6 +85,7 @@ def execution_of(
     *,
     base_dir: Path | None = None,
     threads: int = 1,
+    provider: str = "cpu",
 ) -> Execution:
     """Opens a model as ONNX Runtime runs it, reads its optimized graph back, and measures it on ``feeds``.
 
@@ -92,15 +98,16 @@ def execution_of(
         feeds: what is run for the times, the first as warm-up.
         base_dir: the folder that external data is relative to.
         threads: threads within an op.
+        provider: where the model runs; see :func:`open_session`.
 
     Raises:
+        QcError: CUDA cannot be used here.
         ModelError: ONNX Runtime cannot load or run the model.
     """
     marked, weights = detach_weights(model)
     for node in all_nodes(model.graph):
         _refuse_defect(node)
-    for index, node in enumerate(all_nodes(marked.graph)):
-        node.proto.name = f"#{index}#"
+    mark_nodes(marked)
     with temporary_folder() as folder:
         path = folder / "optimized.onnx"
         prefix = folder / "profile" if feeds else None
@@ -111,6 +118,7 @@ def execution_of(
             threads=threads,
             optimized_file=path,
             profile_prefix=prefix,
+            provider=provider,
         )
         times = profile_nodes(session, feeds) if feeds else []
         optimized = read_file(path)
@@ -136,9 +144,8 @@ class _Matcher:
         self._by_tensor: dict[str, Node] = {}
         nodes = list(all_nodes(optimized.graph))
         for node in (node for node in nodes if not node.rounds):
-            mark = _MARK.match(node.proto.name)
-            if mark is not None:
-                self._by_mark.setdefault(int(mark[1]), []).append(node)
+            for mark in marks_in(node.proto.name)[:1]:
+                self._by_mark.setdefault(mark, []).append(node)
             if node.op_type != "ReorderOutput":  # only copies what a convolution made
                 self._by_tensor.update((out, node) for out in node.proto.output if out)
             if node.proto.name.endswith(_BLOCKED):

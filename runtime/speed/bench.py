@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qc.ir.errors import UsageError
-from qc.ir.executor import Feed
 from qc.ir.onnx.load import load_model, model_folder
 from qc.ir.onnx.save import external_files
 
@@ -16,9 +15,9 @@ from ..data.load import DataSource, load_data
 from ..native.library import QC_DOMAIN
 from ..sessions.open import check_interface
 from ..sessions.providers import choose_provider
-from ..sessions.runnable import OpenModel
+from ..sessions.runnable import OpenModel, Runnable
 from .footprint import peak_memory
-from .latency import LATENCY_SECONDS, Latency, Timing, pinned_processors, time_in_turns
+from .latency import LATENCY_SECONDS, Latency, pinned_processors, time_in_turns
 
 
 @dataclass(frozen=True)
@@ -29,14 +28,15 @@ class ModelCost:
         name: the name that it was given.
         latency: time per run; its ratio is to the first model.
         peak_memory: the bytes by which opening and running it raises the peak of a process; None where the
-            operating system does not tell, and on a GPU, whose memory it does not count.
-        file_size: bytes of the model file together with the files of its external data.
+            operating system does not tell, and on a device or GPU, whose memory it does not count.
+        file_size: bytes of the model file together with the files of its external data; None on a device, for
+            which it is compiled.
     """
 
     name: str
     latency: Latency
     peak_memory: int | None
-    file_size: int
+    file_size: int | None
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,7 @@ def bench(
     seconds: float = LATENCY_SECONDS,
     max_rounds: int = 1000,
     provider: str = "cpu",
+    others: Mapping[str, Callable[[], Runnable]] | None = None,
     track: Callable[[Sequence[str]], Iterable[str]] = iter,
 ) -> Benchmark:
     """Measures models on the first feed of some data.
@@ -81,6 +82,7 @@ def bench(
         seconds: time to spend on timing, above 0; at least 5 rounds are run.
         max_rounds: rounds after which timing ends, even if there is time left.
         provider: where the models run, the same for all; see :func:`open_session`.
+        others: what opens further forms of the model, by name, such as one on a device; they are timed only.
         track: gives back the names of the models, one after the other; called when their memory is measured.
 
     Raises:
@@ -95,27 +97,29 @@ def bench(
     reference = load_model(next(iter(models.values())))
     feed = next(iter(load_data(data, model_inputs(reference))))
     with pinned_processors(threads) as pinned:
-        timing = _time(models, feed, threads, seconds, max_rounds, device)
-    latencies = dict(zip(models, timing.latencies, strict=True))
+        opened = _open(models, others or {}, threads, device)
+        timing = time_in_turns(list(opened.values()), feed, seconds, max_rounds)
+    latencies = {name: found for name, found in zip(opened, timing.latencies, strict=True) if found}
+    del opened
     costs = []
     for name in track(list(models)):
-        path, latency = models[name], latencies[name]
+        path = models[name]
         proto = load_model(path)
         needs_qc = any(entry.domain == QC_DOMAIN for entry in proto.opset_import)
         files = [path, *external_files(proto, model_folder(path))]
         del proto
         memory = peak_memory(path, feed, threads=threads, needs_qc=needs_qc) if device == "cpu" else None
-        assert latency is not None
-        costs.append(ModelCost(name, latency, memory, sum(file.stat().st_size for file in files)))
+        costs.append(ModelCost(name, latencies[name], memory, sum(file.stat().st_size for file in files)))
+    costs += [ModelCost(name, latencies[name], None, None) for name in others or {}]
     return Benchmark(timing.rounds, device, threads, pinned, tuple(costs))
 
 
-def _time(
-    models: Mapping[str, Path], feed: Feed, threads: int, seconds: float, max_rounds: int, device: str
-) -> Timing:
-    """The latencies."""
+def _open(
+    models: Mapping[str, Path], others: Mapping[str, Callable[[], Runnable]], threads: int, device: str
+) -> dict[str, Runnable]:
+    """All forms, ready to run."""
     opened = {name: OpenModel(path, threads=threads, provider=device) for name, path in models.items()}
     first, *_ = opened.values()
     for name, one in opened.items():
         check_interface(first.session, one.session, name)
-    return time_in_turns(list(opened.values()), feed, seconds, max_rounds)
+    return {**opened, **{name: make() for name, make in others.items()}}

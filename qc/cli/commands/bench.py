@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,7 @@ from onnx import ModelProto
 from qc.ir.base.files import temporary_folder
 from qc.ir.errors import QcError, UsageError
 from qc.ir.facts.quantized_form import form_of_op
-from qc.ir.onnx.load import load_model
+from qc.ir.onnx.load import load_model, model_folder
 from qc.ir.onnx.protos import walk_graphs
 from qc.ir.onnx.save import save_model
 from qc.options import argument, option
@@ -23,10 +24,12 @@ from qc.passes import PassContext
 from qc.progress import RichProgress
 from qc.report.evaluation import REFERENCE, bench_document, bench_table, latency_note
 from qc.report.words import printable
-from qc.runtime import Benchmark, bench, choose_provider, model_inputs, random_data
+from qc.runtime import Benchmark, Runnable, bench, choose_provider, random_data
+from qc.runtime.devices.device import Device
 from qc.runtime.speed.latency import LATENCY_SECONDS
 
 from ..command import Command
+from ..devices import chosen_device, device_options_option, on_option
 from ..files import InputFile, model_files, write_json
 from ..jobs import Task, candidates, check_sizes, compile_options, refuse_compile_options, start
 from ..options import DEFAULT_RANDOM_SAMPLES, DEFAULT_THREADS, Job, Settings, json_option
@@ -38,8 +41,8 @@ class Bench(Command):
     """Measures what every MODEL.onnx costs in float, as a simulation and in integers.
 
     Latency is timed in turns, with threads pinned to processors (one thread unless --threads says otherwise),
-    peak memory in a process for each. Without data a model is calibrated and timed on random numbers. A model
-    that holds quantizers already is measured as it is.
+    peak memory in a process for each. With --on the last form is timed on a device, too. Without data a model
+    is calibrated and timed on random numbers. A model that holds quantizers already is measured as it is.
     """
 
     models: tuple[str, ...] = argument("MODEL.onnx...")
@@ -49,6 +52,8 @@ class Bench(Command):
         "Measure this model beside MODEL.onnx instead of compiling it; may be repeated.",
         metavar="FILE",
     )
+    on: str | None = on_option()
+    device_options: tuple[tuple[str, str], ...] = device_options_option()
     seconds: Annotated[float, Gt(0)] = option(
         LATENCY_SECONDS, "Time to spend on timing each MODEL.onnx.", metavar="S"
     )
@@ -57,6 +62,7 @@ class Bench(Command):
     def run(self) -> None:
         jobs = [Job(model=model, **vars(self.settings)) for model in self.models]
         self._check(jobs)
+        device = chosen_device(self.on, self.device_options)
         found: dict[str, Benchmark] = {}
         with RichProgress(standard_error()) as progress:
             tasks = []
@@ -67,7 +73,7 @@ class Bench(Command):
                 print_note("without --data, random numbers are used, which is enough to measure costs")
             for task in tasks:
                 with _about(task.job.model, jobs):
-                    found[task.job.model] = self._measure(task, progress)
+                    found[task.job.model] = self._measure(task, device, progress)
         if self.json_file is not None:
             write_json(self.json_file, bench_document(found))
         _show(found)
@@ -93,20 +99,25 @@ class Bench(Command):
         plain = job if _has_data(job) else replace(job, sizes=())
         task = start(plain, [self.json_file], others, compiles=compiles)
         if task.data is None:
-            inputs = model_inputs(task.proto)
+            inputs = task.compilation.fixed_inputs()
             check_sizes(job.sizes, inputs)
             data = random_data(inputs, DEFAULT_RANDOM_SAMPLES, job.chosen["seed"], dict(job.sizes))
             task = replace(task, data=data, compilation=replace(task.compilation, data=data))
         return task
 
-    def _measure(self, task: Task, progress: RichProgress) -> Benchmark:
+    def _measure(self, task: Task, device: Device | None, progress: RichProgress) -> Benchmark:
         assert task.data is not None
         with temporary_folder() as folder:
             context = PassContext(progress=progress)
+            files, threads = self._files(task, folder), task.compilation.threads or DEFAULT_THREADS
+            others = (
+                {device.name: partial(_on_device, device, [*files.values()][-1], threads)} if device else {}
+            )
             return bench(
-                self._files(task, folder),
+                files,
                 task.data,
-                threads=task.compilation.threads or DEFAULT_THREADS,
+                threads=threads,
+                others=others,
                 seconds=self.seconds,
                 provider=task.compilation.device,
                 track=lambda names: context.track(names, "measuring memory", len(names)),
@@ -138,6 +149,11 @@ def _about(model: str, jobs: Sequence[Job]) -> Iterator[None]:
         if len(jobs) > 1 and f"'{model}'" not in str(error):
             error.add_note(f"this was about '{model}'")
         raise
+
+
+def _on_device(device: Device, path: Path, threads: int) -> Runnable:
+    """The model of a file on a device."""
+    return device.open(load_model(path), base_dir=model_folder(path), threads=threads)
 
 
 def _has_data(job: Job) -> bool:

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import platform
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import onnxruntime
 from annotated_types import Ge, Le
 from onnx import ModelProto
 from rich.text import Text
 
-from qc.checking import Check, check, runs_here
+from qc.checking import Check, check, device_here
 from qc.compiler import DEFAULT_TARGET, MOST_WORKERS
 from qc.ir.errors import DemandError, UsageError
 from qc.ir.executor import Feed
 from qc.ir.onnx.load import load_model
 from qc.options import argument, option
-from qc.passes.framework.target import Target, load_target
+from qc.passes.framework.target import load_target
 from qc.report.check import check_document, check_facts, check_reasons, check_table
 from qc.report.terminal import facts_grid
 from qc.runtime import load_data, model_inputs, random_data
 from qc.runtime.data.inputs import free_dimensions
+from qc.runtime.devices.onnx_runtime import OrtCpu
 
 from ..command import Command
+from ..devices import device_options_option
 from ..files import check_outputs, data_files, model_files, toml_files, write_json
 from ..jobs import check_sizes
 from ..options import json_option, size_option
@@ -48,8 +48,8 @@ def share(text: str) -> float:
 class CheckCommand(Command):
     """Tells which ops of a quantized MODEL.onnx run in integers on a target, and why the others do not.
 
-    For a target that is ONNX Runtime on CPUs of this kind, the model is opened, and the graph that ONNX
-    Runtime makes of it is read back and measured. For other targets their rules are checked on the graph.
+    Where the runtime of the target is installed, it opens the model, and what it makes of it is read back
+    and, on CPUs, measured. For other targets their rules are checked on the graph.
     """
 
     model: str = argument("MODEL.onnx")
@@ -58,6 +58,7 @@ class CheckCommand(Command):
     sizes: tuple[tuple[str, int], ...] = size_option()
     runs: Annotated[int, Ge(0), Le(MOST_RUNS)] = option(10, "Runs to measure.", metavar="N")
     threads: Annotated[int, Ge(1), Le(MOST_WORKERS)] = option(1, "Threads of the runtime.", metavar="N")
+    device_options: tuple[tuple[str, str], ...] = device_options_option()
     fail_below: float | None = option(
         None, "Fail if a smaller share of the operations runs in integers.", metavar="PERCENT", parse=share
     )
@@ -70,14 +71,16 @@ class CheckCommand(Command):
         inputs = [*model_files(self.model, proto, "the input model"), *toml_files(self.target, "the target")]
         check_outputs([self.json_file], [*inputs, *data_files(self.data, "the data to measure on")])
         feeds = _feeds(proto, self.data, dict(self.sizes), self.runs)
-        if self.runs and not feeds and runs_here(chosen):
+        if self.runs and not feeds and device_here(chosen) is OrtCpu:
             print_note(
                 "not measured, as shapes or types of inputs are free; give --data, or lengths with --size"
             )
-        result = check(self.model, chosen, feeds, threads=self.threads)
+        result = check(
+            self.model, chosen, feeds, threads=self.threads, device_options=dict(self.device_options)
+        )
         if self.json_file is not None:
             write_json(self.json_file, check_document(result))
-        _show(result, chosen, self.runs if feeds else 0, self.verbose)
+        _show(result, self.runs if feeds else 0, self.verbose)
         _check_demands(result, self.fail_below)
 
 
@@ -98,13 +101,9 @@ def _feeds(proto: ModelProto, data: str | None, sizes: dict[str, int], runs: int
     return [feed] * (runs + 1)
 
 
-def _show(result: Check, target: Target, runs: int, verbose: bool) -> None:
-    machine = platform.machine()
-    where = f"run by ONNX Runtime {onnxruntime.__version__} on {machine}"
-    if not runs_here(target):
-        where = "which is not on this machine: its rules, checked on the graph"
+def _show(result: Check, runs: int, verbose: bool) -> None:
     console = standard_output()
-    console.show(facts_grid(check_facts(result, where)), "", check_table(result))
+    console.show(facts_grid(check_facts(result)), "", check_table(result))
     if result.seconds:
         said = f"time: {result.seconds * 1000:.3g} ms in all nodes, of each the median of {runs} runs"
         console.show("", Text(said, style="dim"))

@@ -12,7 +12,7 @@ from onnx import ModelProto
 from qc.compiler.compiled import Compiled
 from qc.ir.base.files import atomic_write
 from qc.ir.errors import UsageError
-from qc.ir.onnx.load import load_model
+from qc.ir.onnx.load import load_model, model_folder
 from qc.layers import LayerErrors, evaluation_page, layer_document, layer_errors, layer_plot, layer_table
 from qc.options import option
 from qc.passes import PassContext
@@ -26,10 +26,12 @@ from qc.report.evaluation import (
     metric_table,
 )
 from qc.report.words import count
-from qc.runtime import Evaluation, Metric, evaluate, load_labels, parse_metric
+from qc.runtime import Evaluation, Metric, Runnable, evaluate, load_labels, parse_metric
+from qc.runtime.devices.device import Device
 from qc.runtime.speed.latency import LATENCY_SECONDS
 
 from ..command import Command
+from ..devices import chosen_device, device_options_option, on_option
 from ..files import InputFile, judging_files, model_files, write_json, writing
 from ..jobs import Task, candidates, refuse_compile_options, start
 from ..options import DEFAULT_THREADS, Job, calibration_option, json_option, labels_option
@@ -43,7 +45,8 @@ class Eval(Command):
     """Compares MODEL.onnx, run in float, with what qc makes of it, and times them side by side.
 
     "simulation" computes in float and rounds every quantized tensor to its grid; "integer" is the result for
-    the target, run by ONNX Runtime. Runs are pinned to one thread unless --threads says otherwise.
+    the target, run by ONNX Runtime, and with --on by a device as well. Runs are pinned to one thread unless
+    --threads says otherwise.
     """
 
     job: Job
@@ -51,6 +54,8 @@ class Eval(Command):
         None, "Compare with this model instead of compiling MODEL.onnx.", metavar="FILE"
     )
     calibration: str | None = calibration_option()
+    on: str | None = on_option()
+    device_options: tuple[tuple[str, str], ...] = device_options_option()
     latency_seconds: float = option(LATENCY_SECONDS, "Time to spend on timing; 0 for none.", metavar="S")
     metrics: tuple[str, ...] = option(
         (),
@@ -76,6 +81,7 @@ class Eval(Command):
 
     def run(self) -> None:
         self._check()
+        device = chosen_device(self.on, self.device_options)
         task = start(
             self.job,
             [self.json_file, self.html_file],
@@ -88,11 +94,14 @@ class Eval(Command):
         assert task.data is not None
         metrics, labels = self._metrics(task.proto)
         models, compiled = self._models(task)
+        runnables: dict[str, ModelProto | Path | Runnable] = dict(models)
+        if device is not None:
+            runnables[device.name] = _on_device(device, list(models.values())[-1], task)
         with RichProgress(standard_error()) as progress:
             context = PassContext(progress=progress)
             result = evaluate(
                 task.compilation.reference(),
-                models,
+                runnables,
                 context.track(task.data, "comparing", task.data.length),
                 base_dir=task.compilation.base_dir,
                 threads=task.compilation.threads or DEFAULT_THREADS,
@@ -186,6 +195,14 @@ class Eval(Command):
             console.show(layer_plot(errors))
         if errors.left_out:
             print_note(f"left out {errors.left_out}")
+
+
+def _on_device(device: Device, model: ModelProto | Path, task: Task) -> Runnable:
+    """A model on a device."""
+    threads = task.compilation.threads or DEFAULT_THREADS
+    if isinstance(model, Path):
+        return device.open(load_model(model), base_dir=model_folder(model), threads=threads)
+    return device.open(model, base_dir=task.compilation.base_dir, threads=threads)
 
 
 def _subject(result: Evaluation) -> str:

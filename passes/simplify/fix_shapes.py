@@ -1,0 +1,126 @@
+"""Gives free dimensions a length, for devices that take none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from onnx import ModelProto
+
+from qc.ir.errors import UsageError, nearest
+from qc.ir.graph import Graph, Value
+from qc.ir.model import Model
+from qc.ir.onnx.lower import lower
+from qc.ir.onnx.protos import walk_graphs
+from qc.ir.onnx.types import Types, inferred
+from qc.ir.rewriter import Rewriter
+
+from ..framework.base import Pass, Stage, option
+from ..framework.context import PassContext
+from ..framework.pipeline import Pipeline
+
+
+@dataclass(frozen=True)
+class FixShapes(Pass):
+    """Gives free dimensions of the inputs a length, and every tensor the shape that follows.
+
+    A length is for all dimensions of a name, as in ``N=1``; one without a name is ``input[axis]``, as in
+    ``x[0]=1``. Data must have these lengths from then on. What shapes alone decide is constant then, and
+    ``fold-constants`` computes it.
+    """
+
+    name = "fix-shapes"
+    stage = Stage.FLOAT
+
+    lengths: tuple[str, ...] = option((), "lengths of free dimensions, such as N=1 or 'x[0]=1'")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.as_numbers()
+
+    def as_numbers(self) -> dict[str, int]:
+        """The lengths by the name of the dimension."""
+        return dict(map(_parsed, self.lengths))
+
+    def run(self, model: Model, context: PassContext) -> None:
+        lengths = self.as_numbers()
+        _refuse_unknown(model, lengths)
+        free = [
+            value
+            for value in model.graph.inputs
+            if any(_name(value, axis) in lengths for axis in _free(value))
+        ]
+        if not free:
+            return
+        rewriter = Rewriter(model)
+        with rewriter.action("fix shapes", free[0]):
+            for value in free:
+                shape = value.type.shape or ()
+                fixed = tuple(lengths.get(_name(value, axis), size) for axis, size in enumerate(shape))
+                rewriter.set_type(value, value.type._replace(shape=fixed))
+            _set_types(rewriter, model.graph, inferred(_with_lengths(lower(model), lengths)))
+
+
+def with_fixed_shapes(pipeline: Pipeline, lengths: Sequence[str]) -> Pipeline:
+    """The pipeline with a ``fix-shapes`` of these lengths before all else, if it does not begin so."""
+    first = FixShapes(lengths=tuple(lengths))
+    if not lengths or pipeline.steps[:1] == (first,):
+        return pipeline
+    return Pipeline((first, *pipeline.steps))
+
+
+def _parsed(text: str) -> tuple[str, int]:
+    name, _, number = text.rpartition("=")
+    if not name or not number.isdecimal() or int(number) < 1:
+        raise UsageError(f"fix-shapes: '{text}' is not of the form NAME=N with N at least 1")
+    return name, int(number)
+
+
+def _free(value: Value) -> Iterator[int]:
+    """The axes of free dimensions."""
+    return (axis for axis, size in enumerate(value.type.shape or ()) if not isinstance(size, int))
+
+
+def _name(value: Value, axis: int) -> str:
+    """The name of a free dimension: that in the model, or the input with the axis."""
+    assert value.type.shape is not None
+    return str(value.type.shape[axis] or f"{value.name}[{axis}]")
+
+
+def _refuse_unknown(model: Model, lengths: Mapping[str, int]) -> None:
+    declared = model.origin.graph.input
+    known = [_name(value, axis) for value in model.graph.inputs for axis in _free(value)]
+    before = {
+        dim.dim_param or f"{info.name}[{axis}]"
+        for info in declared
+        for axis, dim in enumerate(info.type.tensor_type.shape.dim)
+        if not dim.HasField("dim_value")
+    }
+    for name in lengths:
+        if name not in before and name not in known:
+            listed = ", ".join(dict.fromkeys(known)) or "none"
+            said = f"fix-shapes names '{name}', which no input has{nearest(name, known)}"
+            raise UsageError(f"{said}; free dimensions: {listed}")
+
+
+def _with_lengths(proto: ModelProto, lengths: Mapping[str, int]) -> ModelProto:
+    """The model with the lengths wherever the dimensions are named."""
+    for graph in walk_graphs(proto.graph):
+        for info in (*graph.input, *graph.output, *graph.value_info):
+            for dim in info.type.tensor_type.shape.dim:
+                if dim.dim_param in lengths:
+                    dim.dim_value = lengths[dim.dim_param]
+    return proto
+
+
+def _set_types(rewriter: Rewriter, graph: Graph, types: Types) -> None:
+    """Takes over the types that follow; the ops of a graph stand in its proto in their order."""
+    for value in graph.values():
+        source = value.captured
+        found = source.type if source is not None else types.known.get(value.name)
+        if value.const is None and found is not None and found.shape is not None and found != value.type:
+            rewriter.set_type(value, value.type._replace(shape=found.shape))
+    for index, op in enumerate(graph.ops()):
+        for key, body in op.subgraphs.items():
+            if (index, key) in types.nested:
+                _set_types(rewriter, body, types.nested[index, key])

@@ -1,0 +1,53 @@
+"""The options that name a device, and the device that they name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qc.ir.errors import UsageError
+from qc.options import option
+from qc.runtime.devices.device import Device
+from qc.runtime.devices.known import open_device
+
+
+def key_and_value(text: str) -> tuple[str, str]:
+    """``KEY=VALUE``: an option in somebody else's words."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise ValueError(f"{text!r} is not of the form KEY=VALUE")
+    return key, value
+
+
+def device_options_option() -> Any:
+    """``--device-option``."""
+    return option(
+        (),
+        "An option of the device itself, such as htp_arch=75 of qnn-htp; may be repeated.",
+        "--device-option",
+        metavar="KEY=VALUE",
+        parse=key_and_value,
+    )
+
+
+def on_option() -> Any:
+    """``--on``."""
+    return option(
+        None,
+        "Run the result on this device, too: openvino or qnn-htp, which is emulated.",
+        "--on",
+        metavar="NAME",
+    )
+
+
+def chosen_device(name: str | None, options: tuple[tuple[str, str], ...]) -> Device | None:
+    """The device of ``--on``, found before any work; None if it was not given.
+
+    Raises:
+        UsageError: there is no such device, or no device for the options.
+        QcError: its package is not installed.
+    """
+    if name is None:
+        if options:
+            raise UsageError("--device-option is for a device; name it with --on")
+        return None
+    return open_device(name, dict(options))

@@ -1,0 +1,87 @@
+"""What qc asks of a runtime: to open a lowered model, and to tell what it makes of the ops."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import onnxruntime as ort
+from onnx import ModelProto
+
+from qc.ir.errors import ModelError, QcError
+from qc.ir.executor import Feed
+
+from ..data.inputs import free_dimensions, model_inputs
+from ..execution.executed import Execution
+from ..sessions.runnable import Runnable
+
+Options = Mapping[str, str]
+
+
+class Device(Protocol):
+    """A runtime, with what it runs on.
+
+    Attributes:
+        name: its name, as ``--on`` has it.
+        title: what messages call it.
+        provider: the provider of ONNX Runtime that targets name for it.
+        package: the package of Python that it comes with; empty for ONNX Runtime, which comes with qc.
+        extra: the extra of qc that installs the package.
+        fixed_shapes: whether the lengths of all dimensions must be known.
+    """
+
+    name: str
+    title: str
+    provider: str
+    package: str
+    extra: str
+    fixed_shapes: bool
+
+    def __init__(self, options: Options) -> None:
+        """``options`` are those of the runtime itself, in its own words; UsageError for unknown ones."""
+
+    def open(self, model: ModelProto, *, base_dir: Path | None = None, threads: int = 1) -> Runnable:
+        """Opens a model.
+
+        Raises:
+            ModelError: the runtime refuses the model; the sentence has its own reason.
+        """
+
+    def execution(
+        self, model: ModelProto, feeds: Sequence[Feed] = (), *, base_dir: Path | None = None, threads: int = 1
+    ) -> Execution:
+        """What runs the ops of a model, measured on ``feeds``, the first of which is the warm-up.
+
+        Raises:
+            ModelError: the runtime cannot read the model at all.
+        """
+
+
+def version_of(device: type[Device]) -> str | None:
+    """The version of the package of a device; None if it is not installed."""
+    if not device.package:
+        return str(ort.__version__)
+    try:
+        return importlib.metadata.version(device.package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def require_installed(device: type[Device]) -> None:
+    """Raises QcError, with the extra that installs it, if the package of a device is missing."""
+    if version_of(device) is None:
+        raise QcError(
+            f"{device.name} needs the package '{device.package}'; install it by: "
+            f"pip install 'qc-onnx[{device.extra}]'"
+        )
+
+
+def require_fixed_shapes(model: ModelProto, name: str) -> None:
+    """Raises ModelError for an input with a free dimension, for a device that takes none."""
+    for place, dimension in free_dimensions(model_inputs(model)).items():
+        raise ModelError(
+            f"{name} takes no free dimensions, and '{place}' is '{dimension}'; "
+            f"compile the model with --fix-shape {dimension}=1 or another length"
+        )

@@ -1,0 +1,166 @@
+"""OpenVINO as a device: its plugin for CPUs."""
+
+from __future__ import annotations
+
+import importlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto
+
+from qc.ir.base.files import temporary_folder
+from qc.ir.base.underway import underway
+from qc.ir.errors import ModelError, UsageError
+from qc.ir.executor import Feed
+from qc.ir.onnx.save import save_model
+
+from ..data.inputs import InputInfo, check_fit, model_inputs
+from ..execution.executed import ExecutedOp, Execution
+from ..execution.profile import NodeTime
+from ..protos.marks import mark_nodes, marks_in
+from ..protos.wiring import all_nodes
+from .device import Options
+
+# What OpenVINO's kernels are named after that compute on, or move, integers of 8 bits.
+_INTEGER = "_I8"
+# Nodes of its graph that compute nothing of the model.
+_HELPERS = frozenset({"Const", "Input", "Output"})
+_LONGEST = 400  # of a message, which can hold a whole graph
+
+
+class OpenVino:
+    """OpenVINO on the CPU. Options are its properties, such as ``INFERENCE_PRECISION_HINT=f32``."""
+
+    name = "openvino"
+    title = "OpenVINO"
+    provider = "OpenVINOExecutionProvider"
+    package = "openvino"
+    extra = "openvino"
+    fixed_shapes = False
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def open(self, model: ModelProto, *, base_dir: Path | None = None, threads: int = 1) -> OpenVinoModel:
+        """See :class:`Device`."""
+        return OpenVinoModel(model, base_dir, self._properties(threads))
+
+    def execution(
+        self, model: ModelProto, feeds: Sequence[Feed] = (), *, base_dir: Path | None = None, threads: int = 1
+    ) -> Execution:
+        """See :class:`Device`."""
+        marked = ModelProto()
+        marked.CopyFrom(model)
+        mark_nodes(marked)
+        opened = OpenVinoModel(marked, base_dir, {**self._properties(threads), "PERF_COUNT": True})
+        times = _times(opened, feeds)
+        runners = _runners(opened.kernels())
+        seconds = {time.name: time.seconds for time in times}
+        ops = []
+        for index, node in enumerate(all_nodes(model.graph)):
+            if not node.rounds and node.op_type != "Constant":
+                name, kernel = runners.get(index, ("", ""))
+                integer = kernel.endswith(_INTEGER) if kernel else None
+                ops.append(ExecutedOp(node, kernel, name, integer, seconds.get(name, 0.0)))
+        return Execution(tuple(ops), tuple(times))
+
+    def _properties(self, threads: int) -> dict[str, Any]:
+        return {"INFERENCE_NUM_THREADS": threads, **self._options}
+
+
+class OpenVinoModel:
+    """A model that OpenVINO has compiled.
+
+    Args:
+        model: the model; not changed.
+        base_dir: the folder that its external data is relative to.
+        properties: those of OpenVINO, by name.
+
+    Raises:
+        ModelError: OpenVINO cannot read or compile the model.
+        UsageError: it has no such property.
+    """
+
+    def __init__(self, model: ModelProto, base_dir: Path | None, properties: Mapping[str, Any]) -> None:
+        self._inputs: tuple[InputInfo, ...] = model_inputs(model)
+        self._outputs = [output.name for output in model.graph.output]
+        core = importlib.import_module("openvino").Core()
+        for name in properties:
+            if name not in core.get_property("CPU", "SUPPORTED_PROPERTIES"):
+                raise UsageError(f"openvino has no device option '{name}'")
+        with temporary_folder() as folder, underway("opened a model in OpenVINO", outer=True):
+            path = folder / "model.onnx"
+            save_model(model, path, base_dir)
+            try:
+                self._compiled = core.compile_model(core.read_model(str(path)), "CPU", dict(properties))
+            except RuntimeError as error:
+                raise ModelError(f"OpenVINO cannot open the model: {_plain(error)}") from error
+        self._request = self._compiled.create_infer_request()
+
+    @property
+    def outputs(self) -> Sequence[str]:
+        """The names of the outputs."""
+        return self._outputs
+
+    def run(self, feed: Feed) -> dict[str, Any]:
+        """Runs the model once; arrays by the name of the output.
+
+        Raises:
+            DataError: the feed does not fit.
+            ModelError: OpenVINO failed.
+        """
+        check_fit(feed, self._inputs, "the feed")
+        try:
+            with underway("ran a model in OpenVINO", outer=True):
+                self._request.infer({name: np.asarray(array) for name, array in feed.items()})
+        except RuntimeError as error:
+            raise ModelError(f"OpenVINO failed to run the model: {_plain(error)}") from error
+        # The tensors are those of the request, which the next run fills again.
+        tensors = [self._request.get_output_tensor(index) for index in range(len(self._outputs))]
+        return {name: np.array(one.data) for name, one in zip(self._outputs, tensors, strict=True)}
+
+    def kernels(self) -> Iterator[tuple[str, str, str]]:
+        """The nodes that OpenVINO runs: name, kernel, and the names of the nodes that it is made of."""
+        for node in self._compiled.get_runtime_model().get_ops():
+            told = node.get_rt_info()
+            if told["layerType"].value not in _HELPERS:
+                name, kernel = (
+                    node.get_friendly_name(),
+                    f"{told['layerType'].value} {told['primitiveType'].value}",
+                )
+                yield name, kernel, told["originalLayersNames"].value
+
+    def node_seconds(self) -> Iterator[tuple[str, str, float]]:
+        """Name, type and time of every node in the last run; only with the property ``PERF_COUNT``."""
+        for one in self._request.get_profiling_info():
+            yield one.node_name, one.node_type, one.real_time.total_seconds()
+
+
+def _times(opened: OpenVinoModel, feeds: Sequence[Feed]) -> list[NodeTime]:
+    """The time of every node, the median over the runs on all feeds but the first."""
+    measured: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for index, feed in enumerate(feeds):
+        opened.run(feed)
+        for name, type, seconds in opened.node_seconds() if index else ():
+            measured[name, type].append(seconds)
+    return [NodeTime(name, type, median(taken)) for (name, type), taken in measured.items()]
+
+
+def _runners(kernels: Iterable[tuple[str, str, str]]) -> dict[int, tuple[str, str]]:
+    """The name and the kernel of the node that runs each op, by its place; of several the one in integers."""
+    found: dict[int, tuple[str, str]] = {}
+    for name, kernel, origins in kernels:
+        for place in marks_in(origins):
+            if place not in found or kernel.endswith(_INTEGER):
+                found[place] = name, kernel
+    return found
+
+
+def _plain(error: Exception) -> str:
+    """OpenVINO's message on one line, without the places in its source."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    return " ".join(line for line in lines if line and not line.startswith("Exception from"))[:_LONGEST]

@@ -1,0 +1,154 @@
+"""Qualcomm's HTP as a device: its graph compiler and its emulator, by ONNX Runtime's provider for QNN.
+
+Both are native code of a vendor that may end the process, so they run in one of their own,
+:mod:`qc.runtime.devices.qnn_process`, whose log tells what became of each node.
+"""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from onnx import ModelProto
+
+from qc.ir.errors import ModelError, UsageError
+from qc.ir.executor import Feed
+from qc.ir.onnx.save import save_model
+
+from ..data.inputs import InputInfo, check_fit, model_inputs
+from ..execution.executed import ExecutedOp, Execution
+from ..protos.marks import mark_nodes
+from ..protos.wiring import all_nodes
+from .device import Options, require_fixed_shapes
+from .qnn_log import Verdict, read_verdicts
+from .qnn_process import Answer, Request
+
+_COMMAND = [sys.executable, "-c", "from qc.runtime.devices.qnn_process import serve; serve()"]
+
+
+class QnnHtp:
+    """Qualcomm's Hexagon HTP, emulated. Options are those of the provider, such as ``htp_arch=75``."""
+
+    name = "qnn-htp"
+    title = "Qualcomm's compiler and emulator of the HTP, onnxruntime-qnn"
+    provider = "QNNExecutionProvider"
+    package = "onnxruntime-qnn"
+    extra = "qnn"
+    fixed_shapes = True
+
+    def __init__(self, options: Options) -> None:
+        for name in ("backend_path", "backend_type"):
+            if name in options:
+                raise UsageError(f"the device option '{name}' cannot be changed, as this is the HTP")
+        self._options = dict(options)
+
+    def open(self, model: ModelProto, *, base_dir: Path | None = None, threads: int = 1) -> HtpModel:
+        """See :class:`Device`; the emulator takes as many threads as it likes."""
+        return HtpModel(model, base_dir, self._options)
+
+    def execution(
+        self, model: ModelProto, feeds: Sequence[Feed] = (), *, base_dir: Path | None = None, threads: int = 1
+    ) -> Execution:
+        """See :class:`Device`; nothing is measured, as the time of an emulator is not that of the device."""
+        marked = ModelProto()
+        marked.CopyFrom(model)
+        mark_nodes(marked)
+        opened = HtpModel(marked, base_dir, self._options, only_look=True)
+        ops = []
+        for index, node in enumerate(all_nodes(model.graph)):
+            if not node.rounds and node.op_type != "Constant":
+                verdict = opened.verdicts.get(index, Verdict(None))
+                place = "CPU" if verdict.accepted is False else ""
+                name = node.proto.name if verdict.accepted else ""
+                integer = verdict.integer if verdict.accepted else verdict.accepted
+                ops.append(ExecutedOp(node, verdict.kernel, name, integer, 0.0, place, verdict.reason))
+        return Execution(tuple(ops), (), opened.failure)
+
+
+class HtpModel:
+    """A model on the emulator, in a process of its own that ends when nobody holds this any longer.
+
+    Args:
+        model: the model; not changed.
+        base_dir: the folder that its external data is relative to.
+        options: options of the provider.
+        only_look: nothing will be run: what the HTP refuses, or gives up, is kept and not raised.
+
+    Attributes:
+        verdicts: what became of the nodes, by their places, if they are marked (``runtime/protos/marks.py``).
+        failure: with ``only_look``, why the model as a whole cannot run; empty if it can.
+
+    Raises:
+        ModelError: the HTP refuses the model, or its compiler ended the process.
+        UsageError: the provider cannot be used with the ONNX Runtime that is installed.
+    """
+
+    def __init__(
+        self, model: ModelProto, base_dir: Path | None, options: Options, *, only_look: bool = False
+    ) -> None:
+        require_fixed_shapes(model, QnnHtp.name)
+        self._inputs: tuple[InputInfo, ...] = model_inputs(model)
+        self._outputs = [output.name for output in model.graph.output]
+        folder = tempfile.TemporaryDirectory()
+        self._process = subprocess.Popen(_COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._close = weakref.finalize(self, _end, self._process, folder)
+        path, log = Path(folder.name) / "model.onnx", Path(folder.name) / "log"
+        save_model(model, path, base_dir)
+        try:
+            self._ask(Request(path, log, dict(options), may_use_cpu=only_look))
+            self.failure = ""
+        except ModelError as error:
+            self.failure = str(error)
+        self.verdicts = read_verdicts(log) if log.is_file() else {}
+        if self.failure and not only_look:
+            self._close()
+            raise ModelError(self.failure)
+
+    @property
+    def outputs(self) -> Sequence[str]:
+        """The names of the outputs."""
+        return self._outputs
+
+    def run(self, feed: Feed) -> dict[str, Any]:
+        """Runs the model once; arrays by the name of the output.
+
+        Raises:
+            DataError: the feed does not fit.
+            ModelError: the emulator failed, or ended its process.
+        """
+        check_fit(feed, self._inputs, "the feed")
+        answer = self._ask(dict(feed))
+        return dict(zip(self._outputs, answer, strict=True))
+
+    def _ask(self, request: Request | Feed) -> Any:
+        """What the process answers."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        try:
+            pickle.dump(request, self._process.stdin)
+            self._process.stdin.flush()
+            answer: Answer = pickle.load(self._process.stdout)
+        except (EOFError, BrokenPipeError, pickle.UnpicklingError):
+            code = self._process.wait()
+            ending = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            raise ModelError(f"the compiler or emulator of the HTP ended its process with {ending}") from None
+        if answer.wrong_version:
+            raise UsageError(answer.failure)
+        if answer.failure:
+            raise ModelError(answer.failure)
+        return answer.outputs
+
+
+def _end(process: subprocess.Popen, folder: tempfile.TemporaryDirectory) -> None:
+    process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            stream.close()
+    folder.cleanup()

@@ -1,0 +1,52 @@
+"""Lengths for free dimensions: in the model, in the data, and in what shapes decide."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from support.models import parse, random_feeds
+
+import qc
+from qc.ir.errors import DataError, UsageError
+
+TEXT = """g (float[N, 4] x) => (float[N, 2, 2] y) <float[4, 4] w> {
+    shape = Shape(x)
+    zero = Constant<value = int64[1] {0}>()
+    batch = Gather(shape, zero)
+    rest = Constant<value_ints = [2, 2]>()
+    wanted = Concat<axis = 0>(batch, rest)
+    a = MatMul(x, w)
+    y = Reshape(a, wanted)
+}"""
+
+
+def fixed(*lengths: str) -> onnx.ModelProto:
+    model = parse(TEXT)
+    return qc.compile(model, data=random_feeds(model, 2, size=3), target="qnn-htp", fix_shapes=lengths).model
+
+
+def test_what_comes_out_has_the_lengths_and_no_arithmetic_of_shapes() -> None:
+    model = fixed("N=3")
+    onnx.checker.check_model(model, full_check=True)
+    shapes = [
+        [dim.dim_value for dim in info.type.tensor_type.shape.dim]
+        for info in (*model.graph.input, *model.graph.output)
+    ]
+    assert shapes == [[3, 4], [3, 2, 2]]
+    assert not {"Shape", "Gather", "Concat"} & {node.op_type for node in model.graph.node}
+    (feed,) = random_feeds(parse(TEXT), 1, size=3)
+    (found,) = qc.runtime.OpenModel(model).run(feed).values()
+    (expected,) = qc.runtime.OpenModel(parse(TEXT)).run(feed).values()
+    assert np.abs(found - expected).max() < 0.1 * np.abs(expected).max()
+
+
+def test_data_must_have_the_lengths() -> None:
+    with pytest.raises(DataError, match=r"'x'.*\(3, 4\).*\(2, 4\)|'x'.*\(2, 4\).*\(3, 4\)"):
+        fixed("N=2")
+
+
+@pytest.mark.parametrize("lengths", ["M=2", "N=0", "N"])
+def test_what_is_no_free_dimension_or_no_length_is_refused(lengths: str) -> None:
+    with pytest.raises(UsageError, match=r"names 'M', which no input has|is not of the form NAME=N"):
+        fixed(lengths)
