@@ -200,7 +200,7 @@ def test_normalizations_of_the_htp_have_grids_for_scale_and_bias() -> None:
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     norm = next(node for node in model.graph.node if node.op_type == "LayerNormalization")
     data, scale, bias = (producers[name].input for name in norm.input)
-    assert (constants[scale[0]].data_type, constants[bias[0]].data_type) == (3, 6)  # int8 and int32
+    assert (constants[scale[0]].data_type, constants[bias[0]].data_type) == (2, 6)  # uint8 and int32
     product = [onnx.numpy_helper.to_array(constants[one[1]]) for one in (data, scale)]
     assert onnx.numpy_helper.to_array(constants[bias[1]]) == product[0] * product[1]
 
