@@ -210,14 +210,13 @@ def _told(ir: Model, ops: Sequence[CheckedOp]) -> tuple[CheckedOp, ...]:
     """The ops, each that is float on purpose with that reason."""
     if not quantizes_weights_alone(ir):
         return tuple(ops)
-    on_purpose = {
-        "runs": "float",
-        "rule": "weights alone",
-        "why": "weights alone are quantized in this model, and multiply float data",
-    }
+    why = "weights alone are quantized in this model, and multiply float data"
     # By rules alone, without kernels, whatever breaks none counts as integer.
     told = (not op.kernel or op.rule in ("float input", "unsupported op") for op in ops)
-    return tuple(replace(op, **on_purpose) if is_told else op for op, is_told in zip(ops, told, strict=True))
+    return tuple(
+        replace(op, runs="float", rule="weights alone", why=why) if is_told else op
+        for op, is_told in zip(ops, told, strict=True)
+    )
 
 
 def _refuse_float(ir: Model, nodes: Sequence[Node]) -> None:
