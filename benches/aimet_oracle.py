@@ -8,6 +8,8 @@ on and ``run.npz`` to run then. There it writes
 * ``result.json``: ``encodings`` as AIMET exports them (1.0.0), ``ties`` as lists of tensor names that hold
   one quantizer, and ``seconds`` that the method took; or ``error`` if AIMET fails
 * ``outputs.npz``: what its simulation makes of the feeds
+
+A job with a ``setting`` is one for ``aimet_settings.py``, which writes all forms of the simulation instead.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import Any
 import onnx
 from aimet_onnx import QuantizationSimModel, apply_adaround, apply_seq_mse
 from aimet_process import read_arrays, write_arrays
+from aimet_settings import simulate
 
 
 def main() -> None:
@@ -32,11 +35,18 @@ def main() -> None:
     for line in sys.stdin:
         job = json.loads(line)
         try:
-            result = quantize(job)
+            result = simulated(job) if "setting" in job else quantize(job)
         except Exception as error:  # whatever AIMET fails with is a result to report
             result = {"error": f"{type(error).__name__}: {error}"}
         Path(job["folder"], "result.json").write_text(json.dumps(result), encoding="utf-8")
         print("done", file=answers, flush=True)
+
+
+def simulated(job: dict[str, Any]) -> dict[str, object]:
+    """Makes all forms of a simulation in one of the settings of ``aimet_settings.py``."""
+    model, feeds = onnx.load(job["model"]), read_arrays(job["folder"], "feeds")
+    simulate("aimet_onnx", model, feeds, job["config"], job["setting"], job["folder"])
+    return {}
 
 
 def quantize(job: dict[str, Any]) -> dict[str, object]:

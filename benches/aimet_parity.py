@@ -2,13 +2,16 @@
 
     python benches/aimet_parity.py --aimet-python AIMET/bin/python                 all models
     python benches/aimet_parity.py --aimet-python AIMET/bin/python digits -v       some, with every difference
+    python benches/aimet_parity.py --aimet-python AIMET/bin/python --combinations  operators by settings
 
 The models and ``score.py`` lie in a folder of their own (``--models``). AIMET runs in a Python of its own, on
 the same first samples; what it gives is kept in ``benches/results`` while model and samples stay the same.
 Compared are the encodings files (1.0.0): which tensors are listed, in which section, width, symmetry,
 granularity, number of scales, scales to float32 rounding, offsets, and which tensors share a quantizer. A
 difference counts as documented if the remark of qc about the tensor names the defect of AIMET behind it (see
-docs/aimet-differences.md). Ends with exit code 1 if there is any other.
+docs/aimet-differences.md). Ends with exit code 1 if there is any other. With ``--combinations`` small models,
+one for each kind of operator (or those that are named), are compared in every setting and every form; see
+``aimet_combinations.py``.
 """
 
 from __future__ import annotations
@@ -16,7 +19,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -28,7 +30,9 @@ import click
 import numpy as np
 import onnx
 from accuracy import HERE, load_tasks, models_option
+from aimet_combinations import compare_all
 from aimet_process import Aimet, Answer, Feed
+from aimet_ties import defects_of, ties_of
 
 import qc
 from qc.ir.model import Model
@@ -49,7 +53,6 @@ TOLERANCE = 1e-4
 SMALLEST_SCALE = "smallest scale"
 NEAR_ZERO = 2.0**-16
 NARROWEST_RANGE = 0.01
-_DEFECT = re.compile(r"AIMET [^()]*\(([^()]*)\)")
 
 
 @dataclass(frozen=True)
@@ -104,8 +107,8 @@ def differences(
     model: Model, ours: dict[str, Any], theirs: Answer, tolerance: float = TOLERANCE
 ) -> Iterator[Difference]:
     """All that is not the same, by tensor; what is tied otherwise is explained by any tensor of the tie."""
-    defects = _defects(model)
-    ties = _ties(model)
+    defects = defects_of(model)
+    ties = ties_of(model)
     changed = ties ^ {tuple(sorted(names)) for names in theirs.ties}
 
     def documented(*names: str) -> str:
@@ -146,28 +149,6 @@ def _difference(ours: dict[str, Any], theirs: dict[str, Any], tolerance: float) 
     return f"offset differs by {offset:g}" if offset > 1 else ""  # one step at a tie
 
 
-def _ties(model: Model) -> set[tuple[str, ...]]:
-    held: dict[int, list[str]] = {}
-    for site in model.quant.sites():
-        quantizer = model.quant.get(site)
-        if site.op is None and quantizer is not None:
-            held.setdefault(quantizer.id, []).append(site.value.name)
-    return {tuple(sorted(names)) for names in held.values() if len(names) > 1}
-
-
-def _defects(model: Model) -> dict[str, str]:
-    """By tensor, the defects of AIMET that the remarks about it name.
-
-    Of results that nobody reads AIMET leaves some out, and nothing depends on them.
-    """
-    found = {value.name: "unread" for value in model.graph.values() if not model.graph.is_read(value)}
-    for remark in model.journal.remarks:
-        names = _DEFECT.findall(remark.reason)
-        if names and remark.about.name not in found:
-            found[remark.about.name] = names[-1]
-    return found
-
-
 def _line(name: str, config: str, found: list[Difference], count: int) -> str:
     documented = Counter(d.documented for d in found if d.documented)
     words = [f"{name:22} {config:8} {count:4} tensors of AIMET"]
@@ -182,11 +163,20 @@ def _line(name: str, config: str, found: list[Difference], count: int) -> str:
 @click.option("--aimet-python", metavar="PYTHON", required=True, help="A Python that has AIMET.")
 @models_option
 @click.option("--config", "configs", multiple=True, default=CONFIGS, help="A configuration; may be repeated.")
+@click.option("--combinations", is_flag=True, help="Small models by settings, in every form.")
 @click.option("-v", "--verbose", is_flag=True, help="List every difference.")
 def main(
-    names: tuple[str, ...], aimet_python: str, models: Path, configs: tuple[str, ...], verbose: bool
+    names: tuple[str, ...],
+    aimet_python: str,
+    models: Path,
+    configs: tuple[str, ...],
+    combinations: bool,
+    verbose: bool,
 ) -> None:
     """Prints one line for each model and configuration."""
+    if combinations:
+        with Aimet(aimet_python) as aimet:
+            sys.exit(1 if compare_all(aimet, names, configs, verbose) else 0)
     tasks = load_tasks(models)
     paths = {name: models / "models" / task.model for name, task in tasks.items()}
     known = set(paths.values())

@@ -35,6 +35,32 @@ class Answer:
     error: str = ""
 
 
+@dataclass(frozen=True)
+class Forms:
+    """All that is made of one simulation.
+
+    Attributes:
+        files: encodings files by version, or what one failed with, as text.
+        models: QDQ models by form, or what one failed with.
+        outputs: what the simulation gives for each feed.
+        error: what the simulation failed with; the rest is empty then.
+    """
+
+    files: Mapping[str, Any] = field(default_factory=dict)
+    models: Mapping[str, onnx.ModelProto | str] = field(default_factory=dict)
+    outputs: Sequence[Feed] = ()
+    error: str = ""
+
+
+def read_forms(folder: str) -> Forms:
+    """Reads what ``aimet_settings.simulate`` wrote."""
+    found = json.loads(Path(folder, "forms.json").read_text(encoding="utf-8"))
+    models = {path.stem: onnx.load(path) for path in sorted(Path(folder).glob("qdq*.onnx"))}
+    failed = {name: said for name, said in found.items() if name.startswith("qdq") and said is not None}
+    files = {name: content for name, content in found.items() if not name.startswith("qdq")}
+    return Forms(files, models | failed, read_arrays(folder, "outputs"))
+
+
 class Aimet:
     """A process with AIMET, for a ``with`` block.
 
@@ -86,6 +112,16 @@ class Aimet:
             self._do(job)
             result = json.loads(Path(folder, "result.json").read_text(encoding="utf-8"))
             return Answer(**result, outputs=() if "error" in result else read_arrays(folder, "outputs"))
+
+    def forms(self, model: onnx.ModelProto, feeds: Sequence[Feed], config: str, setting: str) -> Forms:
+        """All that AIMET makes of a model in a setting of ``aimet_settings.py``."""
+        with tempfile.TemporaryDirectory() as folder:
+            onnx.save(model, f"{folder}/model.onnx")
+            write_arrays(folder, "feeds", feeds)
+            job = {"folder": folder, "model": f"{folder}/model.onnx", "config": config, "setting": setting}
+            self._do(job)
+            result = json.loads(Path(folder, "result.json").read_text(encoding="utf-8"))
+            return Forms(error=result["error"]) if "error" in result else read_forms(folder)
 
     def _do(self, job: Mapping[str, str]) -> None:
         assert self._process.stdin is not None and self._process.stdout is not None

@@ -113,6 +113,12 @@ class InsertQdq(Pass):
     fit_recurrent: bool = option(True, "write recurrent ops as the target has quick kernels for them")
 
     def run(self, model: Model, context: PassContext) -> None:
+        with model.transaction.trial():
+            if self.activations != "placed":
+                code_activations(model, self.activations)
+            self._write(model, context)
+
+    def _write(self, model: Model, context: PassContext) -> None:
         target = context.target
         extension = target.extension_domain if target is not None else ""
         in_bytes = (self.storage or (target.weight.storage if target is not None else "packed")) == "int8"
@@ -124,8 +130,6 @@ class InsertQdq(Pass):
             model = in_opset(model, opset_needed_by(model, extension, in_bytes, written))
         rewriter = Rewriter(model)
         with rewriter.trial():
-            if self.activations != "placed":
-                code_activations(model, self.activations)
             StoredProducts(model, rewriter, products).write(stored_matrices(model, products))
             widened = of_short_codes(model) if in_bytes else frozenset()
             if widened:

@@ -14,7 +14,11 @@ from support.graph_text import build_model
 
 import qc
 from qc.compat.aimet_onnx import QSpec, QuantizationSimModel, encodings_to_onnx_qdq, int4, int16
-from qc.compat.aimet_onnx.quantsim import set_lpbq_for_params, set_param_type
+from qc.compat.aimet_onnx.quantsim import (
+    set_blockwise_quantization_for_weights,
+    set_lpbq_for_params,
+    set_param_type,
+)
 from qc.runtime import open_session
 
 from .networks import Feed, feeds, network, typed
@@ -298,3 +302,33 @@ def test_activations_of_32_bits_are_limited_to_what_was_seen(tmp_path: Path) -> 
         qc.UsageError, match=r"'x' is quantized to int32.*which QuantizeLinear cannot express"
     ):
         sim.to_onnx_qdq()
+
+
+def test_a_qdq_model_before_calibration_has_weights_on_their_grids(tmp_path: Path) -> None:
+    sim = QuantizationSimModel(network(), param_type="int4")
+    assert set(rounded_tensors(sim.to_onnx_qdq())) == {"conv.weight", "fc.weight"}
+    before = exported(sim, tmp_path, "1.0.0")["param_encodings"]
+    sim.compute_encodings(feeds())
+    assert [entry["scale"] for entry in exported(sim, tmp_path, "1.0.0")["param_encodings"]] == [
+        pytest.approx(entry["scale"]) for entry in before
+    ]
+
+
+def test_biases_of_asymmetric_blocks_are_signed(tmp_path: Path) -> None:
+    sim = QuantizationSimModel(network())
+    set_blockwise_quantization_for_weights(sim, "Gemm", 4, False, 8)
+    sim.compute_encodings(feeds())
+    assert newest(sim, tmp_path)["fc.bias"]["output_dtype"] == "int32"
+    sim.to_onnx_qdq(export_int32_bias=True)
+
+
+def test_a_scale_of_a_norm_stays_a_parameter_in_a_newer_opset() -> None:
+    body = """u = ReduceMean<axes=[-1]>(x); d = Sub(x, u); q = Mul(d, d); v = ReduceMean<axes=[-1]>(q)
+    e = Add(v, least); r = Sqrt(e); n = Div(d, r); y = Mul(n, S)"""
+    constants = CONSTANTS | {"least": np.float32(1e-5)}
+    model = typed(build_model(body, inputs="float[3,4] x", constants=constants))
+    sim = QuantizationSimModel(model, config_file="htp_v73", param_type="int16", activation_type="int16")
+    sim.compute_encodings(inputs_of(sim))
+    for form in (sim.to_onnx_qdq(), sim.to_onnx_qdq(force_activation_as="unsigned")):
+        types = {name: kind for name, (_, kind) in rounded_tensors(form).items()}
+        assert types == {"x": "UINT16", "S": "INT16"} | {name: "UINT16" for name in types if name != "S"}

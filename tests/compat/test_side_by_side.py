@@ -6,6 +6,7 @@ AIMET's numbers were measured with aimet-onnx 2.42 on the same models and feeds.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import sys
@@ -24,6 +25,7 @@ from qc.compat.aimet_onnx import QuantizationSimModel
 
 from .networks import typed
 
+BENCHES = Path(__file__).parents[2] / "benches"
 Feed = dict[str, np.ndarray]
 Decibels = dict[str, float]
 
@@ -146,10 +148,32 @@ def test_the_numbers_of_aimet() -> None:
 
 def aimet_process() -> ModuleType:
     """The bench that runs AIMET."""
-    path = Path(__file__).parents[2] / "benches" / "aimet_process.py"
+    path = BENCHES / "aimet_process.py"
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
+
+
+FORMS = [
+    ("movement", "default", "w4a16"),
+    ("lstm", "htp_v73", "asymmetric"),
+    ("norms", "htp_v66", "float16-activations"),
+    ("concat", "htp_v73", "fp8"),
+    ("transposed", "default", "lpbq"),
+    ("product", "dsp", "block"),
+]
+
+
+@pytest.mark.skipif("QC_AIMET_PYTHON" not in os.environ, reason="QC_AIMET_PYTHON names no Python with AIMET")
+def test_all_forms_of_a_simulation_are_those_of_aimet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCHES)
+    combinations, operators = (
+        importlib.import_module(f"aimet_{name}") for name in ("combinations", "operators")
+    )
+    with aimet_process().Aimet(os.environ["QC_AIMET_PYTHON"]) as aimet:
+        for name, config, setting in FORMS:
+            error, found = combinations.compared(aimet, operators.operators()[name], config, setting)
+            assert not error and not [finding for finding in found if not finding.documented]

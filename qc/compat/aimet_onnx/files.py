@@ -9,7 +9,9 @@ from typing import Any
 from qc.passes.encodings import Document
 from qc.passes.lower.insert_qdq import InsertQdq
 from qc.passes.lower.rounding.activation_codes import ActivationCodes
+from qc.passes.quantize.calibrate_as_aimet import CalibrateAsAimet
 from qc.passes.quantize.quantsim.reading import load_config
+from qc.runtime import OrtExecutor
 
 from .defs import QuantScheme, qtype
 from .errors import ArgumentError
@@ -40,6 +42,16 @@ def qdq_lowering(prequantize_constants: bool, force_activation_as: str | None) -
         activations=codes_of(force_activation_as),
         pad_channels=False,
     )
+
+
+def calibrate_parameters(simulation: QuantizedModel, calibration: CalibrateAsAimet) -> None:
+    """Gives parameters numbers that have none, as AIMET does before it makes a QDQ model."""
+    placement, table = simulation._placement, simulation._ir.quant
+    for name in placement.parameters:
+        op = placement.ops[name]
+        if op.enabled and op.encoding is None:
+            encoding = calibration.of_constant(op.spec, placement.sites[name].value, OrtExecutor())
+            table.calibrate(op.quantizer, encoding, "from the constant, for a QDQ model")
 
 
 def arguments_of(config: str, scheme: QuantScheme, parameter: qtype, activation: qtype) -> Mapping[str, Any]:

@@ -40,7 +40,7 @@ from ..missing import MissingAttributesError
 from .arguments import calibration_of, with_old_arguments
 from .bias import integer_biases
 from .defs import QuantizationDataType, QuantScheme, int8, qtype
-from .files import arguments_of, codes_of, ordered, qdq_lowering
+from .files import arguments_of, calibrate_parameters, codes_of, ordered, qdq_lowering
 from .graph_edits import without_quantizers
 from .limits import Providers, refuse_providers
 from .loading import (
@@ -309,6 +309,7 @@ class QuantizationSimModel(QuantizedModel):
                 ones of symmetric grids alone.
         """
         lowering = qdq_lowering(prequantize_constants, force_activation_as)
+        calibrate_parameters(self, _CALIBRATIONS[self._scheme])
         found = self._lowered(lowering, "qdq", export_int32_bias)
         assert isinstance(found, ModelProto)
         return found
