@@ -179,7 +179,8 @@ def grids_of(model: onnx.ModelProto) -> dict[str, Grid]:
         stored = constants.get(node.input[0])
         if stored is None and quantizing is None:
             continue
-        name = quantizing.input[0] if quantizing is not None else node.input[0]
+        # Equal codes may be stored once, so that constants are told apart by what is made of them.
+        name = quantizing.input[0] if quantizing is not None else node.output[0]
         point = constants.get(node.input[2]) if len(node.input) > 2 else None
         coded = stored if stored is not None else point
         scale = _array(constants[node.input[1]])
@@ -194,8 +195,8 @@ def grids_of(model: onnx.ModelProto) -> dict[str, Grid]:
 
 
 def _plain(name: str) -> str:
-    """The name of the tensor that codes, or an output of the model before it is rounded, stand for."""
-    for suffix in ("_DequantizeLinear_Output", "_quantized", "_updated", "_q"):
+    """The name of the tensor that a rounded one, or an output of the model before it is, stands for."""
+    for suffix in ("_DequantizeLinear_Output", "_updated", "_qdq"):
         name = name.removesuffix(suffix)
     return name
 
