@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
@@ -162,16 +162,27 @@ class Climb:
         if self.mixing.bits is not None:
             points = [front.within(self.mixing.bits)]
         first = front.guess(points, best.verdict.drop, best.verdict.limit)
-
-        def is_accepted(point: Point) -> bool:
-            self._mixtures.append(point)
-            return self._accepts(_mixed(best.recipe, point))
-
-        if points and cheapest(points, first, is_accepted):
+        if points and self._has_cheapest(best.recipe, points, first):
             return ""
         if self.most_bits is not None:
             return f"no mixture of precisions with {self.most_bits:g} bits of a weight or fewer does"
         return "nothing is left to try"
+
+    def _has_cheapest(self, recipe: Recipe, points: Sequence[Point], first: int) -> bool:
+        """Looks for the cheapest point that is accepted; whether one is."""
+        known: dict[tuple[str, ...], bool] = {}
+
+        def is_accepted(point: Point) -> bool:
+            following = [
+                _next_point(points, first, {**known, point.rules: verdict}) for verdict in (False, True)
+            ]
+            ahead = [one for one in (point, *following) if one is not None]
+            self.trials.expect([_mixed(recipe, one) for one in ahead])
+            self._mixtures.append(point)
+            known[point.rules] = self._accepts(_mixed(recipe, point))
+            return known[point.rules]
+
+        return cheapest(points, first, is_accepted) is not None
 
     def _front(self, recipe: Recipe) -> Front:
         """The front of a recipe, measured once."""
@@ -310,3 +321,16 @@ class Climb:
 def _mixed(recipe: Recipe, point: Point) -> Recipe:
     """The recipe with the precisions of a point."""
     return Recipe(f"{recipe.name}, {point.name}", recipe.pipeline, (*recipe.rules, *point.rules))
+
+
+def _next_point(points: Sequence[Point], first: int, known: Mapping[tuple[str, ...], bool]) -> Point | None:
+    """The point that is looked at next if these are known; None if nothing is left to look at."""
+    asked: list[Point] = []
+
+    def is_accepted(point: Point) -> bool | None:
+        if point.rules not in known:
+            asked.append(point)
+        return known.get(point.rules)
+
+    cheapest(points, first, is_accepted)
+    return asked[0] if asked else None

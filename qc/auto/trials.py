@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Executor as Pool
@@ -122,9 +123,10 @@ class Trials:
         return Watch(None if may_be_late else self.deadline, None, self.progress)
 
     def expect(self, recipes: Sequence[Recipe]) -> None:
-        """Begins to try recipes that will probably be asked for, as many at once as there are jobs."""
+        """Begins to try recipes that may be asked for, as many at once as there are jobs, and ends others."""
         if self.jobs < 2 and self.pool is None:
             return
+        self._drop([recipe for recipe in self._ahead if recipe not in recipes])
         for recipe in recipes:
             busy = sum(not future.done() for future, _ in self._ahead.values())
             if busy >= self.jobs:
@@ -134,10 +136,7 @@ class Trials:
 
     def drop_ahead(self) -> None:
         """Ends what was begun and nobody asked for."""
-        for future, stop in self._ahead.values():
-            future.cancel()
-            stop.touch()
-        self._ahead.clear()
+        self._drop(list(self._ahead))
 
     def result(self, recipe: Recipe, may_be_late: bool = False) -> Trial:
         """The trial of a recipe, from the folder if it was done before.
@@ -176,6 +175,12 @@ class Trials:
     def forget_but(self, recipe: Recipe) -> None:
         """Lets go what other recipes made."""
         self._made = {one: made for one, made in self._made.items() if one == recipe}
+
+    def _drop(self, recipes: Sequence[Recipe]) -> None:
+        for recipe in recipes:
+            future, stop = self._ahead.pop(recipe)
+            future.cancel()
+            stop.touch()
 
     # -- in other processes ---------------------------------------------------------------------------------
 
@@ -244,11 +249,12 @@ def _try_elsewhere(payload: bytes, folder: Path, recipe: Recipe, deadline: float
     """The work of another process."""
     watch = Watch(deadline, stop)
     watch.check()
-    return _bench_of(payload, folder).trial(recipe, watch)[0]
+    return _bench_of(payload, folder, threading.get_ident()).trial(recipe, watch)[0]
 
 
-@functools.lru_cache(maxsize=1)
-def _bench_of(payload: bytes, folder: Path) -> Bench:
+@functools.lru_cache(maxsize=8)
+def _bench_of(payload: bytes, folder: Path, thread: int) -> Bench:
+    """One for each thread, as a judge runs one model at a time."""
     question: Question = pickle.loads(payload)
     compilation = question.compilation
     executor = compilation.ort_executor(cache=folder)

@@ -216,8 +216,8 @@ def test_what_was_tried_before_a_kill_is_not_tried_again(tmp_path: Path, monkeyp
 def test_trials_run_in_any_executor(tmp_path: Path) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(1) as pool:
-        found = products_search(pool=pool, cache=tmp_path).run()
+    with ThreadPoolExecutor(2) as pool:
+        found = products_search(pool=pool, jobs=2, cache=tmp_path).run()
     assert found.trials == products_search(cache=tmp_path).run().trials
 
 
