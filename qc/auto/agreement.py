@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -40,7 +40,8 @@ class Kind:
 CLASSES = Kind("expected-accuracy", "scores of classes")
 TOKENS = Kind("likelihood", "scores of tokens or classes at every position")
 YES_OR_NO = Kind("expected-accuracy", "a probability")
-MASKS = Kind("iou", "masks or maps of probabilities")
+MASKS = Kind("expected-iou", "masks or maps of probabilities")
+FAINT = Kind("cosine", "probabilities of which none is above one half")
 CHOICES = Kind("equal", "whole numbers")
 VECTORS = Kind("cosine", "a vector for each sample", decides=False)
 OTHER = Kind("cosine", "numbers of no kind that is known", decides=False)
@@ -75,13 +76,17 @@ def agreement(samples: Sequence[Outputs], inputs: Sequence[InputInfo] = ()) -> A
     results = {name: kind for name, kind in floats.items() if not _is_state(samples[0][name], shapes)}
     if any(kind.decides for kind in results.values()):
         floats = results
+    if MASKS in floats.values():  # some scales of a detector may find nothing in the first samples
+        floats = {name: MASKS if kind is FAINT else kind for name, kind in floats.items()}
     if not floats:
         return Agreement(parse_metric("cosine"), "no output is a tensor of numbers")
-    if set(floats) == set(kinds) and len({kind.metric for kind in floats.values()}) == 1:
-        text = next(iter(floats.values())).metric
-        metric = parse_metric(text)
+    masks = [name for name, kind in floats.items() if kind is MASKS]
+    if set(floats) == set(kinds) and len({kind.metric for kind in floats.values()}) == 1 and len(masks) < 2:
+        metric = parse_metric(next(iter(floats.values())).metric)
     else:
-        metric = worst_of([parse_metric(f"{kind.metric}({name})") for name, kind in floats.items()])
+        metrics = [together(MASKS.metric, masks)] if masks else []
+        others = (f"{kind.metric}({name})" for name, kind in floats.items() if kind is not MASKS)
+        metric = worst_of([*metrics, *map(parse_metric, others)])
     return Agreement(metric, ", ".join(f"'{name}' holds {kind.words}" for name, kind in _few(floats)))
 
 
@@ -91,6 +96,33 @@ def worst_of(metrics: Sequence[Metric]) -> Metric:
         return metrics[0]
     name = f"worst of {', '.join(metric.name for metric in metrics)}"
     return Metric(name, partial(_Worst, tuple(metrics)), form=metrics[0].form)
+
+
+def together(text: str, names: Sequence[str]) -> Metric:
+    """A metric of several outputs as if they were one, such as masks at several scales."""
+    one = parse_metric(f"{text}({names[0]})")
+    return (
+        one
+        if len(names) == 1
+        else replace(
+            one, name=f"{text}({', '.join(names)})", start=partial(_Together, text, tuple(names)), output=None
+        )
+    )
+
+
+class _Together:
+    """One metric of several outputs while it is summed up."""
+
+    def __init__(self, text: str, names: Sequence[str]) -> None:
+        self._names, self._tally = names, parse_metric(text).start()
+
+    def add(self, sample: Sample) -> None:
+        for name in self._names:
+            one, reference = ({"all": arrays[name]} for arrays in (sample.outputs, sample.reference))
+            self._tally.add(replace(sample, outputs=one, reference=reference))
+
+    def value(self) -> float:
+        return self._tally.value()
 
 
 class _Worst:
@@ -132,6 +164,8 @@ def _kind(arrays: Sequence[Any]) -> Kind | None:
             return YES_OR_NO
         if numbers.min() <= 0.5 < numbers.max():
             return MASKS
+        if rank > 2 and numbers.max() <= 0.5:
+            return FAINT
     return VECTORS if rank == 2 and first.shape[1] > 1 else OTHER
 
 

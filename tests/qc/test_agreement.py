@@ -46,8 +46,8 @@ def text(blank: int) -> np.ndarray:
         ([classes(1, 16, 300)], "likelihood", "scores of tokens"),
         ([text(0)], "ctc-0", "with blanks as class 0"),
         ([text(39)], "ctc-39", "with blanks as class 39"),
-        ([RANDOM.random((1, 1, 8, 8), np.float32)], "iou", "maps of probabilities"),
-        ([RANDOM.random((1, 8, 8)) > 0.5], "iou", "masks"),
+        ([RANDOM.random((1, 1, 8, 8), np.float32)], "expected-iou", "maps of probabilities"),
+        ([RANDOM.random((1, 8, 8)) > 0.5], "expected-iou", "masks"),
         ([unit(1, 64) for _ in range(4)], "cosine", "a vector"),
         ([classes(1, 8, 4, scale=0.1)], "cosine", "no kind that is known"),
         ([np.float32([1, 2, 3])], "cosine", "no kind that is known"),
@@ -67,6 +67,21 @@ def test_a_feature_that_is_always_the_largest_is_no_class() -> None:
     hidden = classes(1, 12, 64, scale=1.0)
     hidden[:, :, 17] = 20
     assert agreement([{"y": hidden}]).metric.name == "cosine"
+
+
+def test_masks_at_several_scales_count_as_one() -> None:
+    large, small = RANDOM.random((1, 8, 3), np.float32), np.full((1, 4, 3), 0.2, np.float32)
+    metric = agreement([{"a": large, "b": small}]).metric
+    assert metric.name == "expected-iou(a, b)"
+    marked = small.copy()
+    marked[0, 0, 0] = 0.9
+    count = int((large > 0.5).sum())
+    tally = metric.start()
+    tally.add(Sample(0, {"a": large, "b": marked}, {"a": large, "b": small}, {}, None))
+    mass = float(large.sum() + small.sum())
+    both = float(large[large > 0.5].sum())
+    own, found = both / (count + mass - both), (both + 0.2) / (count + 1 + mass - both - 0.2)
+    assert tally.value() == pytest.approx(found / own)
 
 
 def test_of_several_outputs_the_worst_counts_and_states_do_not() -> None:

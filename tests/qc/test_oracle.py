@@ -48,7 +48,7 @@ def test_conditions(text: str, meaning: tuple) -> None:
         ("psnr(logits) > 3", "unknown metric 'psnr(logits)' (did you mean 'sqnr'?)"),
         (
             "a > 3",
-            "unknown metric 'a'; known: cosine, ctc-K, equal, expected-accuracy, iou, ",
+            "unknown metric 'a'; known: cosine, ctc-K, equal, expected-accuracy, expected-iou, ",
         ),
         ("a > 3", "(a command is given with its path, such as ./a)"),
         ("my-metric > 3", "unknown metric 'my-metric'"),

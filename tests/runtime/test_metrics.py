@@ -332,7 +332,9 @@ def test_texts_are_read_without_blanks_and_repetitions() -> None:
 
 def test_masks_overlap() -> None:
     x, y = np.float32([0.9, 0.6, 0.2, 0.1]), np.float32([0.8, 0.4, 0.6, 0])
-    assert one_output("iou", x, y) == pytest.approx(1 / 3)
-    assert one_output("iou", x > 0.5, y > 0.5) == pytest.approx(1 / 3)
-    assert one_output("iou", np.zeros(4, np.float32), np.zeros(4, np.float32)) == 1
+    assert one_output("expected-iou", x > 0.5, y > 0.5) == pytest.approx(1 / 3)
+    assert one_output("expected-iou", x, x) == 1
+    own, found = 1.5 / (2 + 0.3), 1.1 / (2 + 0.7)  # what is marked is there by 1.5 and 1.1
+    assert one_output("expected-iou", x, y) == pytest.approx(found / own)
+    assert one_output("expected-iou", np.zeros(4, np.float32), np.zeros(4, np.float32)) == 1
     assert one_output("equal", np.int64([1, 2, 3, 4]), np.int64([1, 2, 4, 4])) == 0.75
