@@ -13,9 +13,9 @@ from .sums import differ_in_size
 class ExpectedIou(OutputMetric):
     """Intersection over union (P. Jaccard) with what there is, beside that of what the reference marks.
 
-    Marked is what is above 0.5. What there is follows the probabilities of the reference, so that the expected
-    intersection is their sum over what is marked, and the expected union that of ones there and of the
-    probabilities elsewhere. Marks of which the reference is sure count fully, those near 0.5 little. Of
+    Marked is what is above 0.5. What there is follows the probabilities of the reference, so that the
+    expected intersection is their sum over what is marked, and the expected union that of ones there and of
+    the probabilities elsewhere. Marks of which the reference is sure count fully, those near 0.5 little. Of
     booleans it is intersection over union of the two. Over all samples together.
     """
 
