@@ -1,26 +1,30 @@
 """What each way to choose weights' codes and ranges does to real models with labels.
 
-    python benches/rounding.py                                    all tasks that are not large, W4A8
-    python benches/rounding.py cifar_resnet20 --form w3a16        some, in another form
+    python benches/rounding.py                                    all tasks, forms and methods
+    python benches/rounding.py cifar_resnet20 --form w3a16        some
     python benches/rounding.py cifar_resnet20 --method beam --method gptq --aimet-python AIMET/bin/python
 
 The models, their data and ``score.py`` lie in a folder of their own (``--models``), as for ``accuracy.py``.
-Weights have one scale for each output channel, at first of least squared error. Each row is a process of its
-own: the score of the simulation, the median over layers of the error at their results, the seconds that the
-compilation takes by the clock, and the most memory that the process takes. AIMET's AdaRound and SeqMSE are
-shown for tasks whose feeds do not depend on earlier results.
+Weights have one scale for each output channel, at first of least squared error. Each cell is a process of its
+own with one thread: the score of the simulation, the median over layers of the error at their results in dB,
+the processor seconds that the compilation takes, and the most memory that the process takes. What takes
+longer than ``--limit`` is ended, and its cell says so. Cells are kept in ``--results`` as they are done: a
+run that was interrupted goes on there. AIMET's AdaRound and SeqMSE are shown for tasks whose feeds do not
+depend on earlier results; their seconds are by the clock.
 """
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import re
 import resource
 import statistics
 import time
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import astuple, dataclass
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import click
@@ -31,7 +35,9 @@ from rich.console import Console
 from rich.table import Table
 
 import qc
+from qc.ir.base.files import atomic_write
 
+RESULTS = Path(__file__).parent / "results" / "rounding.json"
 TASKS = (
     "digits",
     "cifar_resnet20",
@@ -62,65 +68,96 @@ PASSES = (
 PEERS = {"adaround": "1000", "seq_mse": "20"}
 
 
-@dataclass(frozen=True)
-class Row:
-    """What a method does to a task; ``decibels`` is None where no layer is told of."""
-
-    score: float
-    decibels: float | None
-    seconds: float
-    megabytes: float
+_APART = multiprocessing.get_context("spawn")
 
 
 @click.command(help=(__doc__ or "").partition("\n")[0])
 @click.argument("names", metavar="[TASK]...", nargs=-1)
-@click.option("--form", type=click.Choice(list(FORMS)), default="w4a8", show_default=True)
+@click.option("--form", "forms", type=click.Choice(list(FORMS)), multiple=True, help="These alone.")
 @click.option("--method", "methods", type=click.Choice(list(METHODS)), multiple=True, help="These alone.")
+@click.option("--jobs", default=2, show_default=True, help="Cells to measure at once.")
+@click.option("--limit", default=180.0, show_default=True, help="Seconds for a cell, judging included.")
+@click.option("--results", type=click.Path(path_type=Path), default=RESULTS, show_default=True)
 @click.option("--aimet-python", metavar="PYTHON", help="A Python that has AIMET, to show it beside.")
 @models_option
 def main(
-    names: tuple[str, ...], form: str, methods: tuple[str, ...], aimet_python: str | None, models: Path
+    names: tuple[str, ...],
+    forms: tuple[str, ...],
+    methods: tuple[str, ...],
+    jobs: int,
+    limit: float,
+    results: Path,
+    aimet_python: str | None,
+    models: Path,
 ) -> None:
-    """Prints one row per task and method."""
-    table = Table("task", "method", "score", "layers, dB", "seconds", "MB")
-    tasks = load_tasks(models)
-    for name in names or TASKS:
-        task = tasks[name]()
-        table.add_row(name, "float", f"{evaluate(task, models / 'models' / task.model):.4f}")
-        for method in methods or METHODS:
-            row = apart(measure, models, name, form, method)
-            decibels = "" if row.decibels is None else f"{row.decibels:.1f}"
-            numbers = f"{row.score:.4f}", decibels, f"{row.seconds:.1f}", f"{row.megabytes:.0f}"
-            table.add_row(name, method, *numbers)
-            print(name, form, method, *numbers, flush=True)
-        for peer, steps in PEERS.items() if aimet_python else ():
-            score, seconds = beside(
-                str(aimet_python), task, models / "models" / task.model, form, peer, steps
+    """Prints a table for each form, with a row for each task."""
+    rows, columns, layers = names or TASKS, forms or tuple(FORMS), methods or tuple(METHODS)
+    peers = [f"AIMET {peer}" for peer in PEERS] if aimet_python else []
+    wanted = [(name, "float", "") for name in rows]
+    wanted += [(name, form, method) for name in rows for form in columns for method in (*layers, *peers)]
+    kept: dict[str, str] = json.loads(results.read_text()) if results.exists() else {}
+    results.parent.mkdir(parents=True, exist_ok=True)
+    kept_at = Lock()
+    missing = [cell for cell in wanted if " ".join(cell) not in kept]
+
+    def fill(cell: tuple[str, str, str]) -> None:
+        kept[" ".join(cell)] = in_time(limit, models, *cell, aimet_python)
+        print(*cell, kept[" ".join(cell)], flush=True)
+        with kept_at, atomic_write(results) as file:
+            file.write(json.dumps(kept, indent=1, sort_keys=True).encode())
+
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(fill, missing))
+    for form in columns:
+        table = Table("task", "float", *layers, *peers, title=form)
+        for name in rows:
+            table.add_row(
+                name, kept[f"{name} float "], *(kept[f"{name} {form} {m}"] for m in (*layers, *peers))
             )
-            table.add_row(name, f"AIMET {peer}", score, "", seconds)
-            print(name, form, f"AIMET {peer}", score, seconds, flush=True)
-    Console().print(table)
+        Console(width=200).print(table)
 
 
-def apart(work: Any, *arguments: Any) -> Row:
-    """Runs in a process of its own, whose memory is not that of others."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return Row(*pool.submit(work, *arguments).result())
+def in_time(limit: float, *arguments: Any) -> str:
+    """A cell, measured in a process of its own, whose memory is not that of others; or why there is none."""
+    ours, theirs = _APART.Pipe(duplex=False)
+    process = _APART.Process(target=_send, args=(theirs, *arguments))
+    process.start()
+    theirs.close()
+    try:
+        return str(ours.recv()) if ours.poll(limit) else f"over {limit:g} s"
+    except EOFError:
+        return "failed"
+    finally:
+        process.kill()
+        process.join()
 
 
-def measure(models: Path, name: str, form: str, method: str) -> tuple[Any, ...]:
-    """A row, as a tuple."""
+def _send(pipe: Connection, models: Path, name: str, form: str, method: str, aimet: str | None) -> None:
     task = load_tasks(models)[name]()
+    model = models / "models" / task.model
+    if form == "float":
+        pipe.send(f"{evaluate(task, model):.4f}")
+    elif method.startswith("AIMET "):
+        peer = method.removeprefix("AIMET ")
+        score, seconds = beside(str(aimet), task, model, form, peer, PEERS[peer])
+        pipe.send(f"{score} {seconds} s" if seconds else score)
+    else:
+        pipe.send(measure(task, model, form, method))
+
+
+def measure(task: Any, model: Path, form: str, method: str) -> str:
+    """What a method does to a task."""
     passes = PASSES.format(*FORMS[form], METHODS[method])
-    start = time.perf_counter()
-    made = qc.compile(models / "models" / task.model, passes, data=task.calib, target="ort-cpu")
-    seconds = time.perf_counter() - start
+    start = time.process_time()
+    made = qc.compile(model, passes, data=task.calib, target="ort-cpu", threads=1)
+    seconds = time.process_time() - start
     megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     simulation = made.open_simulation()
     score = float(task.evaluate(lambda feed: list(simulation.run(feed).values()))[task.metric])
     reasons = (remark.reason for remark in made.ir.journal.remarks)
     found = [float(one[1]) for reason in reasons if (one := re.search(r"([-\d.]+) dB at the result", reason))]
-    return astuple(Row(score, statistics.median(found) if found else None, seconds, megabytes))
+    decibels = f" {statistics.median(found):.1f} dB" if found else ""
+    return f"{score:.4f}{decibels} {seconds:.1f} s {megabytes:.0f} MB"
 
 
 def beside(python: str, task: Any, model: Path, form: str, method: str, steps: str) -> tuple[str, str]:
