@@ -25,7 +25,7 @@ from qc.runtime import open_session
 _QC = "qc.compat.aimet_onnx"
 # Scales of one calibration, computed in float32 here and in float64 there.
 _TOLERANCE = 2e-5
-_DECIBELS = 0.1
+_DECIBELS = 0.3  # chance alone moves a few feeds by that
 Grid = Mapping[str, np.ndarray | str]
 
 

@@ -367,3 +367,14 @@ def test_tensors_that_are_tied_no_more_are_so_after_loading_too(tmp_path: Path) 
     assert [again.qc_quantize_op_dict[name].bitwidth for name in "ay"] == [16, 8]
     for before, after in zip(sim.session.run(None, data[0]), again.session.run(None, data[0]), strict=True):
         np.testing.assert_array_equal(before, after)
+
+
+def test_nan_is_left_out_of_ranges() -> None:
+    body = "c = Conv(x, W); y = Log(c)"  # of numbers below zero
+    weight = np.random.default_rng(0).normal(size=(4, 3, 1, 1))
+    sim = QuantizationSimModel(typed(build_model(body, inputs="float[1,3,4,4] x", constants={"W": weight})))
+    with pytest.warns(UserWarning, match="NaN and infinite values are left out of the range of 'y'"):
+        sim.compute_encodings(feeds())
+    exact = np.concatenate([open_session(sim._float_model()).run(None, feed)[0].ravel() for feed in feeds()])
+    (found,) = sim.qc_quantize_op_dict["y"].get_encodings() or ()
+    assert np.isfinite(found.min) and found.max == pytest.approx(np.nanmax(exact), abs=0.1)

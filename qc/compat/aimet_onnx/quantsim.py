@@ -34,7 +34,7 @@ from qc.passes.quantize.calibrate_as_aimet import CalibrateAsAimet
 from qc.passes.quantize.configure_quantizers import ConfigureQuantizers
 from qc.passes.simplify.convert_to_float32 import ConvertToFloat32
 from qc.passes.simplify.fold_constants import FoldConstants
-from qc.runtime import OrtExecutor, load_data, model_inputs, open_session, use_custom_ops
+from qc.runtime import load_data, model_inputs, open_session, use_custom_ops
 
 from ..missing import MissingAttributesError
 from .arguments import calibration_of, with_old_arguments
@@ -54,7 +54,7 @@ from .model_names import restore_names, with_names
 from .placement import fold_parameters, placement_of
 from .qc_quantize_op import QcQuantizeOp
 from .quantized_model import Feed, QuantizedModel
-from .session import SimulationSession, build_session, compute_encodings
+from .session import LenientExecutor, SimulationSession, build_session, compute_encodings
 from .weights import (
     clamp_activation_encodings,
     set_blockwise_quantization_for_weights,
@@ -382,9 +382,7 @@ class QuantizationSimModel(QuantizedModel):
 
     def _run(self, step: Pass, data: Iterable[Feed] | None = None) -> PassContext:
         feeds = load_data(data, model_inputs(self._ir.origin)) if data is not None else None
-        context = PassContext(
-            data=feeds, executor=OrtExecutor()
-        )  # a configuration takes the place of a target
+        context = PassContext(data=feeds, executor=LenientExecutor())  # a configuration is the target
         run_pipeline(Pipeline([step]), self._ir, context)
         for note in context.notes:
             _warn(note)

@@ -2,19 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 from onnx import ModelProto
 
-from qc.runtime import open_session, run_session, use_custom_ops
+from qc.ir.executor import Requests
+from qc.runtime import OrtExecutor, open_session, run_session, use_custom_ops
+from qc.runtime.statistics.model import ModelStatistics
 
 from .deprecation import warn_deprecated
 from .limits import Providers, refuse_providers
 from .quantized_model import Feed, QuantizedModel
+
+
+@dataclass(frozen=True)
+class LenientExecutor(OrtExecutor):
+    """Leaves NaN and infinity out of what is observed, as AIMET does, and warns of them."""
+
+    allow_nonfinite: bool = True
+
+    def observe(
+        self,
+        model: ModelProto,
+        requests: Requests,
+        data: Iterable[Feed],
+        *,
+        base_dir: Path | None = None,
+        on_feeds: Callable[[int], None] | None = None,
+    ) -> ModelStatistics:
+        found = super().observe(model, requests, data, base_dir=base_dir, on_feeds=on_feeds)
+        names = [name for (name, _), statistics in found.items() if statistics.nonfinite]
+        if names:
+            warnings.warn(
+                f"NaN and infinite values are left out of the range of {_listed(names)}", stacklevel=2
+            )
+        return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    quoted = [f"'{name}'" for name in names[:3]]
+    return ", ".join(quoted) + (f" and {len(names) - 3} more tensors" if len(names) > 3 else "")
 
 
 class SimulationSession:
