@@ -202,7 +202,7 @@ def _not_asked(device: type[Device] | None, target: Target) -> str:
     if device is not None:
         return f"which takes no free dimensions (fix them when compiling, --fix-shape NAME=1): {rules}"
     if known is not None and version_of(known) is None:
-        return f"whose compiler is not installed (pip install 'qc-onnx[{known.extra}]'): {rules}"
+        return f"whose runtime is not installed (pip install 'qc-onnx[{known.extra}]'): {rules}"
     return f"which is not on this machine: {rules}"
 
 

@@ -1,0 +1,161 @@
+"""Real models on real runtimes: what OpenVINO and the HTP run in integers, what they refuse, and the score.
+
+    python benches/devices.py                                       all models, all installed runtimes
+    python benches/devices.py cifar_vit --on qnn-htp --samples 64   one
+
+Every model is compiled for the target of the runtime by ``w8a8``, with the lengths of its first sample for
+free dimensions. "ops" is the share of the counted ops that run there in integers, "products" that of the
+operations. "refused" counts ops by the reason that the runtime gives. The models and ``score.py`` lie in a
+folder of their own (``--models``), as for ``accuracy.py``. Tasks with samples of many lengths have no score.
+Ends with exit code 1 if a model cannot be compiled or checked.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from accuracy import load_tasks, models_option
+from rich.console import Console
+from rich.table import Table
+
+import qc
+from qc.ir.errors import QcError
+from qc.runtime import Runnable, model_inputs
+from qc.runtime.data.inputs import free_dimensions
+from qc.runtime.devices.known import DEVICES, open_device, version_of
+
+RUNTIMES = ("openvino", "qnn-htp")
+FEEDS = 4
+_NAMES = re.compile(r"`[^`]*`|'[^']*'|\d+")
+
+
+def lengths_of(path: Path, feed: dict[str, np.ndarray]) -> tuple[str, ...]:
+    """The lengths that a feed has for the free dimensions of a model."""
+    free = free_dimensions(model_inputs(qc.ir.onnx.load.load_model(path)))
+    found = {}
+    for place, name in free.items():
+        given, _, axis = place.rstrip("]").rpartition("[")
+        found[name] = feed[given].shape[int(axis)]
+    return tuple(f"{name}={length}" for name, length in found.items())
+
+
+def alike(feeds: Iterator[dict[str, np.ndarray]]) -> list[dict[str, np.ndarray]]:
+    """Some feeds of the lengths of the first."""
+    first = next(feeds)
+    shapes = {name: np.shape(array) for name, array in first.items()}
+    same = (one for one in feeds if {name: np.shape(array) for name, array in one.items()} == shapes)
+    return [first, *(one for one, _ in zip(same, range(FEEDS - 1), strict=False))]
+
+
+def runner(opened: Runnable, batch: int) -> Callable[[dict[str, np.ndarray]], list[np.ndarray]]:
+    """Runs feeds of at most ``batch`` samples, filled up to so many."""
+
+    def run(feed: dict[str, np.ndarray]) -> list[np.ndarray]:
+        count = len(next(iter(feed.values())))
+        places = np.minimum(np.arange(batch), count - 1)
+        full = {name: array[places] for name, array in feed.items()} if count < batch else feed
+        return [array[:count] if len(array) == batch else array for array in opened.run(full).values()]
+
+    return run
+
+
+def scored(task: Any, opened: Runnable, batch: int) -> str:
+    """The score, or why there is none."""
+    try:
+        value = task.evaluate(runner(opened, batch))
+    except QcError as error:
+        return "other lengths" if "shape" in str(error) else f"fails: {error}"
+    number = value[task.metric] if isinstance(value, dict) else value
+    return f"{number:.3f}"
+
+
+def row(name: str, task: Any, folder: Path, runtime: str) -> list[str]:
+    """One line of the table."""
+    path = folder / "models" / Path(task.model).name
+    feeds = alike(iter(task.calib()))
+    batch = len(next(iter(feeds[0].values())))
+    if hasattr(task, "bs"):
+        task.bs = batch
+    lengths, began = lengths_of(path, feeds[0]), time.perf_counter()
+    compiled = qc.compile(path, "w8a8", data=feeds, target=runtime, fix_shapes=lengths)
+    compiling, began = time.perf_counter() - began, time.perf_counter()
+    found = qc.check(compiled.model, runtime, feeds[:1])
+    checking = time.perf_counter() - began
+    ops = sum(op.runs == "integer" for op in found.counted) / max(len(found.counted), 1)
+    left = Counter(
+        f"{op.op_type}: {_NAMES.sub('', op.why.partition(';')[0])}"
+        for op in found.counted
+        if op.runs == "refused"
+    )
+    told = [f"{count} {why}"[:70] for why, count in left.most_common(4)]
+    told += [why[:90] for _, rule, why in found.broken if rule == "not opened"]
+    scores = []
+    for open_one in (
+        lambda: qc.runtime.OpenModel(path, threads=1),
+        lambda: qc.runtime.OpenModel(compiled.simulation, threads=1),
+        lambda: open_device(runtime).open(compiled.model),
+    ):
+        try:
+            scores.append(scored(task, open_one(), batch))
+        except QcError as error:
+            scores.append("-")
+            told = told or [str(error)[:90]]
+    share = f"{found.share:.1%}" if found.is_weighted else "unknown"
+    return [
+        name,
+        runtime,
+        f"{ops:.1%}",
+        share,
+        *scores,
+        f"{compiling:.0f}",
+        f"{checking:.0f}",
+        "\n".join(told),
+    ]
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+@click.option("--on", "runtimes", multiple=True, type=click.Choice(RUNTIMES), help="Only this runtime.")
+@click.option("--samples", default=64, help="About how many samples to score.")
+@models_option
+def main(names: tuple[str, ...], runtimes: tuple[str, ...], samples: int, models: Path) -> None:
+    console = Console(width=200)
+    asked = [one for one in runtimes or RUNTIMES if version_of(DEVICES[one]) is not None]
+    console.print(
+        ", ".join(f"{one} {version_of(DEVICES[one])}" for one in asked) or "no runtime is installed"
+    )
+    columns = (
+        "model",
+        "on",
+        "ops",
+        "products",
+        "float",
+        "simulated",
+        "device",
+        "compile s",
+        "check s",
+        "refused",
+    )
+    table, failed = Table(*columns, box=None), False
+    for name, task in load_tasks(models).items():
+        for runtime in asked if not names or name in names else ():
+            try:
+                cells = row(name, task(samples), models, runtime)
+            except QcError as error:
+                cells, failed = [name, runtime, *["-"] * 7, str(error)], True
+            console.print("  ".join(cells).replace("\n", "; "), style="dim")
+            table.add_row(*cells)
+    console.print(table)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

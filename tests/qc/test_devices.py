@@ -1,0 +1,62 @@
+"""The options that name a device: what they run, and what is refused before any work."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from pathlib import Path
+
+import pytest
+
+from qc.runtime.devices.known import DEVICES, version_of
+
+DATA = ("--data", "calibration.npz")
+
+
+@pytest.fixture
+def without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if no package of a device were installed."""
+    found = importlib.metadata.version
+
+    def version(name: str) -> str:
+        if name in {device.package for device in DEVICES.values()}:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return found(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+
+
+@pytest.mark.usefixtures("without")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("eval", "model.onnx", *DATA, "--on", "openvino"), "pip install 'qc-onnx[openvino]'"),
+        (("bench", "model.onnx", "--on", "qnn-htp"), "pip install 'qc-onnx[qnn]'"),
+        (("eval", "model.onnx", *DATA, "--on", "qnn"), "unknown device 'qnn' (did you mean 'qnn-htp'?)"),
+        (("eval", "model.onnx", *DATA, "--device-option", "a=1"), "name it with --on"),
+        (("eval", "model.onnx", *DATA, "--on", "ort-cpu", "--device-option", "a"), "of the form KEY=VALUE"),
+        (("model.onnx", *DATA, "--fix-shape", "Q=1"), "fix-shapes names 'Q', which no input has"),
+        (("model.onnx", *DATA, "--fix-shape", "N"), "of the form NAME=N"),
+    ],
+)
+def test_what_is_refused(qc, arguments: tuple[str, ...], said: str) -> None:
+    result = qc(*arguments)
+    assert (result.code, result.made) == (2, [])
+    assert said in " ".join(result.err.split())
+
+
+@pytest.mark.usefixtures("without")
+def test_a_check_without_the_runtime_says_that_only_rules_were_checked(qc) -> None:
+    qc("model.onnx", *DATA, "-q", "--target", "openvino")
+    result = qc("check", "model.q.onnx", "--target", "openvino", "--json", "check.json")
+    assert result.code == 0 and "pip install 'qc-onnx[openvino]'" in " ".join(result.out.split())
+    document = json.loads(Path("check.json").read_text())
+    assert not document["executed"] and "its rules, checked on the graph" in document["where"]
+
+
+def test_the_device_is_one_more_column(qc) -> None:
+    if version_of(DEVICES["openvino"]) is None:
+        pytest.skip("openvino is not installed")
+    qc("eval", "model.onnx", *DATA, "--on", "openvino", "--target", "openvino", "--json", "eval.json")
+    names = [one["name"] for one in json.loads(Path("eval.json").read_text())["candidates"]]
+    assert names == ["simulation", "integer", "openvino"]
