@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -52,6 +52,26 @@ class CallbackFunc:
     def __call__(self, session: Any) -> Any:
         """What the function gives for a session."""
         return self.func(session, self.func_callback_args)
+
+
+class DataLoader:
+    """Batches of data; a class below it iterates over them.
+
+    Attributes:
+        batch_size: samples in a batch.
+        iterations_per_epoch: batches.
+    """
+
+    def __init__(self, data: Any, batch_size: int, iterations_per_epoch: int | None = None) -> None:
+        self._data, self.batch_size = data, batch_size
+        self.iterations_per_epoch = iterations_per_epoch or -(-len(data) // batch_size)
+
+    def __iter__(self) -> Iterator[Any]:
+        starts = range(0, self.iterations_per_epoch * self.batch_size, self.batch_size)
+        return (self._data[start : start + self.batch_size] for start in starts)
+
+    def __len__(self) -> int:
+        return self.iterations_per_epoch
 
 
 class TensorQuantizerOpMode(enum.IntEnum):

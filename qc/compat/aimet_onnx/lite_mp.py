@@ -1,0 +1,51 @@
+"""``flip_layers_to_higher_precision``: more bits for the layers that quantization harms most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from .defs import float16, int16, qtype
+from .errors import ArgumentError
+
+if TYPE_CHECKING:
+    from .quantsim import QuantizationSimModel
+
+
+def flip_layers_to_higher_precision(
+    sim: QuantizationSimModel,
+    layer_sensitivity_dict: Mapping[str, float],
+    percent_to_flip: float = 10.0,
+    override_precision: qtype | tuple[qtype, qtype] = float16,
+) -> None:
+    """Gives the layers with the lowest scores another format; calibrate the simulation again afterwards.
+
+    Args:
+        sim: the simulation.
+        layer_sensitivity_dict: the score of each layer alone, as ``analyze_per_layer_sensitivity`` gives it.
+        percent_to_flip: how many of the layers.
+        override_precision: the format of parameters and activations, or one for each.
+
+    Raises:
+        UsageError: the format of activations is neither int16 nor float16, the share is none, or there is no
+            such layer.
+    """
+    both = override_precision if isinstance(override_precision, tuple) else (override_precision,) * 2
+    param, activation = map(qtype.as_qtype, both)
+    if activation not in (int16, float16):
+        raise ArgumentError(f"activations get int16 or float16, not {activation}")
+    if not 0 <= percent_to_flip <= 100:
+        raise ArgumentError(f"{percent_to_flip:g} % of the layers cannot get more bits; give 0 to 100")
+    worst_first = sorted(layer_sensitivity_dict, key=lambda name: layer_sensitivity_dict[name])
+    count = math.ceil(len(worst_first) * percent_to_flip / 100)
+    for name in worst_first[:count]:
+        op = sim.connected_graph.get_all_ops().get(name)
+        if op is None:
+            raise ArgumentError(f"the model has no layer '{name}'")
+        for product in (*op.inputs, *op.outputs):
+            decisive = sim._placement.decisive(product.name)
+            if decisive is None or sim.qc_quantize_op_dict[decisive].is_encoding_frozen():
+                continue
+            is_parameter = decisive in sim.param_names
+            sim.qc_quantize_op_dict[decisive].set_precision(param if is_parameter else activation)
