@@ -314,6 +314,19 @@ def test_a_qdq_model_before_calibration_has_weights_on_their_grids(tmp_path: Pat
     ]
 
 
+@pytest.mark.parametrize(("config", "is_bias"), [("dsp", False), ("default", True)])
+def test_what_a_configuration_adds_as_data_is_no_bias_of_sums(config: str, is_bias: bool) -> None:
+    constants = CONSTANTS | {"B": np.full(4, 100.0)}
+    model = typed(build_model("m = MatMul(x, W1); y = Add(m, B)", inputs="float[2,4] x", constants=constants))
+    sim = QuantizationSimModel(model, config_file=config, param_type="int16", activation_type="int16")
+    sim.qc_quantize_op_dict["W1"].use_symmetric_encodings = True
+    sim.compute_encodings(inputs_of(sim))
+    (weight, *_) = sim.qc_quantize_op_dict["W1"].get_encodings() or ()
+    wide = CONSTANTS["W1"] if config == "dsp" else CONSTANTS["W1"][:, 0]
+    least = max(wide.max() / 32767, -wide.min() / 32768)
+    assert (weight.delta > 1.1 * least) == is_bias
+
+
 def test_biases_of_asymmetric_blocks_are_signed(tmp_path: Path) -> None:
     sim = QuantizationSimModel(network())
     set_blockwise_quantization_for_weights(sim, "Gemm", 4, False, 8)

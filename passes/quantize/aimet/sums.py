@@ -40,7 +40,10 @@ def enlarge_weight_scales(model: Model) -> None:
         add = _bias_add(nodes, node)
         source, result = node.input(0), node.outputs[0]
         if add is not None:
-            constants["bias"] = next(value for value in add.inputs if value is not None and _is_vector(value))
+            bias = next(value for value in add.inputs if value is not None and _is_vector(value))
+            is_data = any(not quantizer.spec.derived for quantizer in model.quant.quantizers_on(bias))
+            if _are_one(model, node, add) or not is_data:
+                constants["bias"] = bias
             result = add.outputs[0] if _are_one(model, node, add) else result
         if "weight" in constants:
             _enlarge(model, nodes, constants["weight"], constants.get("bias"), source, result)
