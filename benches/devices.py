@@ -56,13 +56,15 @@ def alike(feeds: Iterator[dict[str, np.ndarray]]) -> list[dict[str, np.ndarray]]
 
 
 def runner(opened: Runnable, batch: int) -> Callable[[dict[str, np.ndarray]], list[np.ndarray]]:
-    """Runs feeds of at most ``batch`` samples, filled up to so many."""
+    """Runs feeds of any number of samples ``batch`` at a time, the last ones filled up to so many."""
 
     def run(feed: dict[str, np.ndarray]) -> list[np.ndarray]:
         count = len(next(iter(feed.values())))
-        places = np.minimum(np.arange(batch), count - 1)
-        full = {name: array[places] for name, array in feed.items()} if count < batch else feed
-        return [array[:count] if len(array) == batch else array for array in opened.run(full).values()]
+        made = []
+        for first in range(0, count, batch):
+            places = np.minimum(np.arange(first, first + batch), count - 1)
+            made.append(opened.run({name: array[places] for name, array in feed.items()}).values())
+        return [np.concatenate(parts)[:count] for parts in zip(*made, strict=True)]
 
     return run
 

@@ -9,6 +9,8 @@ from qc.options import option
 from qc.runtime.devices.device import Device
 from qc.runtime.devices.known import open_device
 
+from .output import print_note
+
 
 def key_and_value(text: str) -> tuple[str, str]:
     """``KEY=VALUE``: an option in somebody else's words."""
@@ -50,4 +52,7 @@ def chosen_device(name: str | None, options: tuple[tuple[str, str], ...]) -> Dev
         if options:
             raise UsageError("--device-option is for a device; name it with --on")
         return None
-    return open_device(name, dict(options))
+    device = open_device(name, dict(options))
+    if device.emulated:
+        print_note(f"{name} is emulated here: its results are those of the device, its time is not")
+    return device

@@ -30,6 +30,7 @@ class Device(Protocol):
         package: the package of Python that it comes with; empty for ONNX Runtime, which comes with qc.
         extra: the extra of qc that installs the package.
         fixed_shapes: whether the lengths of all dimensions must be known.
+        emulated: whether it is not the device itself that runs, so that its time says nothing.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Device(Protocol):
     package: str
     extra: str
     fixed_shapes: bool
+    emulated: bool
 
     def __init__(self, options: Options) -> None:
         """``options`` are those of the runtime itself, in its own words; UsageError for unknown ones."""

@@ -24,6 +24,7 @@ class OrtCpu:
     package = ""
     extra = ""
     fixed_shapes = False
+    emulated = False
     _processor = "cpu"
 
     def __init__(self, options: Options) -> None:

@@ -41,6 +41,7 @@ class OpenVino:
     package = "openvino"
     extra = "openvino"
     fixed_shapes = False
+    emulated = False
 
     def __init__(self, options: Options) -> None:
         self._options = options

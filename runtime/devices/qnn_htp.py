@@ -42,6 +42,7 @@ class QnnHtp:
     package = "onnxruntime-qnn"
     extra = "qnn"
     fixed_shapes = True
+    emulated = True
 
     def __init__(self, options: Options) -> None:
         for name in ("backend_path", "backend_type"):
