@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .amp.mixed_precision_algo import GreedyMixedPrecisionAlgo, Grids, Visited, _only, grids_of
+from .amp.callbacks import only
+from .amp.mixed_precision_algo import GreedyMixedPrecisionAlgo, Grids, Visited, grids_of
 from .amp.quantizer_groups import QuantizerGroup, find_quantizer_group
 from .common.amp.utils import SEARCHES, AMPSearchAlgo, Candidate, candidate_cost, candidate_of
 from .defs import QuantizationDataType, int8, int16, qtype
@@ -112,7 +113,7 @@ def analyze_mixed_precision_sensitivity(
         scores: dict[str, float] = {}
         for group in groups:
             names = [name for _, name in group.to_list()]
-            with _only(sim, names):
+            with only(sim, names):
                 scores |= dict.fromkeys(names, float(eval_fn(sim.session)))
         grids = {name: _described(quantizers[name]) for name in before}
         found[f"{qtype.as_qtype(param)},{qtype.as_qtype(activation)}"] = scores, grids

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from itertools import islice
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from ..charts import write_line
 from ..common.amp.utils import (
@@ -22,9 +18,9 @@ from ..common.amp.utils import (
     export_list,
     sort_accuracy_list,
 )
-from ..defs import CallbackFunc, TfEncoding, qtype
+from ..defs import TfEncoding, qtype
 from ..errors import ArgumentError
-from ..feeds import feed_of
+from .callbacks import EvalCallbackFactory, _compute_sqnr, only
 from .quantizer_groups import QuantizerGroup, find_quantizer_group, find_supported_candidates
 from .utils import (
     calculate_running_bit_ops,
@@ -37,63 +33,12 @@ from .utils import (
 if TYPE_CHECKING:
     from ..quantsim import QuantizationSimModel
 
+# What ``aimet_onnx.amp.mixed_precision_algo`` has in one module.
+__all__ = ["EvalCallbackFactory", "GreedyMixedPrecisionAlgo", "_compute_sqnr"]
+
 Scored = tuple[QuantizerGroup, Candidate, float, float]  # what it scores alone, and what it saves
 Visited = tuple[float, float, QuantizerGroup, Candidate]  # the share of the cost, and the score
 Grids = dict[tuple[str, qtype], list[TfEncoding] | None]  # by tensor and format
-
-
-class EvalCallbackFactory:
-    """Makes scores of sessions from data.
-
-    Args:
-        data_loader: batches.
-        forward_fn: runs a session on a batch; default: the first output.
-    """
-
-    _DEFAULT_SQNR_NUM_SAMPLES = 128
-
-    def __init__(
-        self, data_loader: Iterable[Any], forward_fn: Callable[[Any, Any], np.ndarray] | None = None
-    ) -> None:
-        self._data_loader, self._forward_fn = data_loader, forward_fn
-
-    def sqnr(self, sim: QuantizationSimModel, num_samples: int = _DEFAULT_SQNR_NUM_SAMPLES) -> CallbackFunc:
-        """The ratio of signal to noise beside the float model, on so many batches at most, in dB."""
-
-        def score(session: Any, _: Any) -> float:
-            batches = list(islice(self._data_loader, num_samples))
-            found = [self._forward(sim, session, batch) for batch in batches]
-            with _only(sim, []):
-                exact = [self._forward(sim, sim.session, batch) for batch in batches]
-            ratios = [_compute_sqnr(*pair) for pair in zip(exact, found, strict=True)]
-            return float(10 * np.log10(np.mean(ratios)))
-
-        return CallbackFunc(score)
-
-    def _forward(self, sim: QuantizationSimModel, session: Any, batch: Any) -> np.ndarray:
-        if self._forward_fn is not None:
-            return self._forward_fn(session, batch)
-        return np.asarray(session.run(None, dict(feed_of(sim._ir.origin, batch)))[0])
-
-
-def _compute_sqnr(orig_tensor: np.ndarray, noisy_tensor: np.ndarray) -> float:
-    """The mean square of a signal over that of the noise, which counts as 0.0001 more."""
-    noise = np.square(np.asarray(orig_tensor) - noisy_tensor).mean()
-    return float(np.square(orig_tensor).mean() / (noise + 0.0001))
-
-
-@contextmanager
-def _only(sim: QuantizationSimModel, names: Iterable[str]) -> Iterator[None]:
-    """Turns all quantizers off but those of some tensors, inside of it."""
-    kept = {id(sim.qc_quantize_op_dict[name]) for name in names}
-    others = {id(one): one for one in sim.qc_quantize_op_dict.values() if one.enabled and id(one) not in kept}
-    for one in others.values():
-        one.enabled = False
-    try:
-        yield
-    finally:
-        for one in others.values():
-            one.enabled = True
 
 
 class GreedyMixedPrecisionAlgo:
@@ -165,7 +110,7 @@ class GreedyMixedPrecisionAlgo:
             The score without quantizers, and the candidate.
         """
         if fp32_accuracy is None:
-            with _only(self._sim, []):
+            with only(self._sim, []):
                 fp32_accuracy = self._score(self._second)
         self.fp32_accuracy = fp32_accuracy
         if baseline_candidate is None:
@@ -225,7 +170,7 @@ class GreedyMixedPrecisionAlgo:
                 key = json.dumps([group.to_list(), str(candidate)])
                 if key not in kept:
                     self._set(group, candidate)
-                    with _only(self._sim, self._free(group)):
+                    with only(self._sim, self._free(group)):
                         kept[key] = self._score(self._first)
                 saved = self._saved(group, baseline_candidate, candidate)
                 scored.append((group, candidate, kept[key], saved))
