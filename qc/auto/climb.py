@@ -279,7 +279,10 @@ class Climb:
         return trial.verdict.is_accepted and self._has_few_bits(trial)
 
     def _has_few_bits(self, trial: Trial) -> bool:
-        return self.most_bits is None or trial.weight_bits <= self.most_bits
+        if self.most_bits is None:
+            return True
+        # What stays float by the rules of the target counts, too, so that no recipe may reach the bits.
+        return trial.weight_bits <= max(self.most_bits, min(one.weight_bits for one in [*self.done, trial]))
 
     def _try(self, recipe: Recipe) -> Trial | None:
         """The trial of a recipe; None if it fails."""
