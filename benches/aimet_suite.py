@@ -44,9 +44,16 @@ Outcomes = dict[str, tuple[str, str]]  # by test: what became of it, and the mes
 @click.option("--aimet-python", help="a Python with aimet-onnx 2.42; without one, kept outcomes are used")
 @click.option("--qc-python", default=sys.executable, help="a Python with qc and what the tests import")
 @click.option("--cache", type=click.Path(dir_okay=False, path_type=Path), default=CACHE, show_default=True)
+@click.option("--forms", type=int, default=0, help="how many of the forms of one test to run; default: all")
 @click.option("-v", "--verbose", is_flag=True, help="the message of every test that qc does not pass")
 def main(
-    files: Sequence[str], suite: Path, aimet_python: str | None, qc_python: str, cache: Path, verbose: bool
+    files: Sequence[str],
+    suite: Path,
+    aimet_python: str | None,
+    qc_python: str,
+    cache: Path,
+    forms: int,
+    verbose: bool,
 ) -> None:
     chosen = [path for path in sorted(suite.glob("python/**/test_*.py")) if _is_chosen(path, files)]
     kept = json.loads(cache.read_text()) if cache.is_file() else {}
@@ -54,11 +61,11 @@ def main(
     for path in chosen:
         name = str(path.relative_to(suite))
         if name not in kept and aimet_python:
-            kept[name] = outcomes_of(path, suite, aimet_python, on_qc=False)
+            kept[name] = outcomes_of(path, suite, aimet_python, on_qc=False, forms=forms)
             cache.parent.mkdir(parents=True, exist_ok=True)
             cache.write_text(json.dumps(kept, indent=1))
         if name in kept and any(outcome == "passed" for outcome, _ in kept[name].values()):
-            ours |= outcomes_of(path, suite, qc_python, on_qc=True)
+            ours |= outcomes_of(path, suite, qc_python, on_qc=True, forms=forms)
     theirs = {test: outcome for name in kept for test, outcome in kept[name].items()}
     passed = [
         test
@@ -76,7 +83,7 @@ def _is_chosen(path: Path, files: Sequence[str]) -> bool:
     return "models" not in path.parts and (not files or any(name in path.stem for name in files))
 
 
-def outcomes_of(path: Path, suite: Path, python: str, on_qc: bool) -> Outcomes:
+def outcomes_of(path: Path, suite: Path, python: str, on_qc: bool, forms: int = 0) -> Outcomes:
     """Runs one file of tests; goes on behind a test that ended the process."""
     found: Outcomes = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -85,6 +92,7 @@ def outcomes_of(path: Path, suite: Path, python: str, on_qc: bool) -> Outcomes:
             "PYTHONPATH": str(HERE),
             "PYTHONDONTWRITEBYTECODE": "1",
             "QC_SUITE_OUTCOMES": str(log),
+            "QC_SUITE_FORMS": str(forms or ""),
             "QC_SUITE_INSTALL": "1" if on_qc else "",
         }
         while True:

@@ -49,6 +49,15 @@ if os.environ.get("QC_SUITE_INSTALL"):
         sys.modules[name].__getattr__ = imports.provided(name.removeprefix(f"{imports.__package__}."))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keeps some of the many forms of one test, evenly spaced, if ``QC_SUITE_FORMS`` says how many."""
+    forms: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        forms.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    most = int(os.environ.get("QC_SUITE_FORMS") or len(items))
+    items[:] = [item for group in forms.values() for item in group[:: -(-len(group) // most)]]
+
+
 def _write(test: str, outcome: str, message: str = "") -> None:
     with Path(os.environ["QC_SUITE_OUTCOMES"]).open("a", encoding="utf-8") as file:
         file.write(json.dumps({"test": test, "outcome": outcome, "message": message}) + "\n")

@@ -44,6 +44,11 @@ def digits(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return pictures.astype(np.float32), labels
 
 
+def feeds(count: int) -> list[dict[str, np.ndarray]]:
+    """Pictures one by one, as calibration takes them."""
+    return [{"x": picture[None]} for picture in digits(count, seed=3)[0]]
+
+
 def network() -> ModelProto:
     """Three convolutions with BatchNormalization and Relu, and a product with a bias.
 
