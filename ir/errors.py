@@ -17,7 +17,7 @@ code  meaning
 """
 
 
-class QcError(Exception):
+class QcError(RuntimeError):
     """Base of all errors that are meant to be read by a user."""
 
     exit_code = 2

@@ -61,7 +61,7 @@ def record_of(name: str, value: Value, quantizer: Quantizer) -> TensorRecord:
     scale, zero_point = encoding.scale.astype(np.float64), np.asarray(encoding.zero_point - spec.shift)
     if granularity == "block":
         kernel = kernel_axes(weighted_op(value), value)
-        scale, zero_point = _once(scale, kernel), _once(zero_point, kernel)
+        scale, zero_point = once(scale, kernel), once(zero_point, kernel)
     record = TensorRecord(
         name,
         spec.format,
@@ -76,8 +76,8 @@ def record_of(name: str, value: Value, quantizer: Quantizer) -> TensorRecord:
     return _in_two_levels(record, spec.granularity)
 
 
-def _once(numbers: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
-    """The numbers with length 1 along some axes if they are the same all along, as AIMET writes kernels."""
+def once(numbers: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """Numbers with length 1 along some axes if they are the same all along, as AIMET writes kernels."""
     first = numbers
     for axis in axes:
         first = np.take(first, [0], axis)

@@ -8,10 +8,14 @@ from onnxruntime.quantization.onnx_model import ONNXModel
 import qc
 from qc.passes.simplify.batch_norms.forward import FORWARD
 
+from .errors import ArgumentError
+from .meta.connectedgraph import ConnectedGraph
+from .meta.operations import Op
 from .model_names import restore_names
 
 _FOLDED = "_folded"
 Pairs = list[tuple[NodeProto, NodeProto]]
+OpPairs = list[tuple[Op, Op]]
 
 
 def fold_all_batch_norms_to_weight(model: ModelProto | ONNXModel) -> tuple[Pairs, Pairs]:
@@ -45,6 +49,20 @@ def fold_all_batch_norms_to_weight(model: ModelProto | ONNXModel) -> tuple[Pairs
     pairs_behind = [(_made_by(made, _product(behind, norm).output[0]), norm) for norm in forward]
     proto.CopyFrom(folded)
     return pairs, pairs_behind
+
+
+def find_all_batch_norms_to_fold(connected_graph: ConnectedGraph) -> tuple[OpPairs, OpPairs]:
+    """The pairs that :func:`fold_all_batch_norms_to_weight` would return, as ops of the graph of a model."""
+    if connected_graph.model is None:
+        raise ArgumentError("the graph of a simulation has quantizers; give ConnectedGraph(model)")
+    model, proto = connected_graph.model, ModelProto()
+    proto.CopyFrom(model.model if isinstance(model, ONNXModel) else model)
+    of_output = {product.name: op for op in connected_graph.ordered_ops for product in op.outputs}
+    behind, in_front = fold_all_batch_norms_to_weight(proto)
+    return (
+        [(of_output[norm.input[0]], of_output[norm.output[0]]) for _, norm in behind],
+        [(of_output[node.output[0]], of_output[norm.output[0]]) for node, norm in in_front],
+    )
 
 
 fold_all_batch_norms = fold_all_batch_norms_to_weight  # the name for other frameworks

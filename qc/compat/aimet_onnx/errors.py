@@ -3,5 +3,5 @@
 from qc.ir.errors import UsageError
 
 
-class ArgumentError(UsageError, ValueError, RuntimeError, AssertionError):
+class ArgumentError(UsageError, ValueError, AssertionError):
     """An argument that is wrong: of all the types that AIMET raises for one, here or there."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -116,7 +117,7 @@ def computed_tensors(model: ModelProto) -> dict[str, str]:
 
 def _file_name(name: str) -> str:
     """A tensor's name as that of a file."""
-    return name.strip("/").replace("/", "_").replace(":", "_")
+    return re.sub(r"\W+", "_", name.strip("/"))
 
 
 def _write(path: Path, array: np.ndarray) -> None:

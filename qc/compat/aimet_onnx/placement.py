@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from qc.ir.facts.constants import constant_data
 from qc.ir.facts.scopes import tensors_by_name
 from qc.ir.model import Model
 from qc.ir.quant.arithmetic import Rounding, rounded
 from qc.ir.quant.formats import parse_format
-from qc.ir.quant.spec import Quantizer
+from qc.ir.quant.spec import Encoding, Quantizer
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
 from qc.passes.quantize.configure_quantizers import ConfigureQuantizers
@@ -52,6 +54,12 @@ class Placement:
         for parameter in self.nodes.parameters(node):
             if parameter.value.name in self.ops:
                 yield parameter.slot, parameter.value.name
+
+    def fill_unscaled(self) -> None:
+        """Gives quantizers of floats that have no scale the numbers that calibration would give them."""
+        for op in set(self.ops.values()):
+            if op.enabled and op.encoding is None and op.is_initialized():
+                op.load(Encoding(op.spec, np.ones(()), np.zeros(())))
 
     def decisive(self, name: str) -> str | None:
         """The tensor whose quantizer decides about a tensor: itself, or the one that it holds the values of.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 import numpy as np
@@ -44,11 +43,22 @@ class QuantizedModel(ABC):
         """Finds the numbers of all quantizers that are not frozen."""
 
     @property
-    def qc_quantize_op_dict(self) -> Mapping[str, QcQuantizeOp]:
-        """The quantizers by tensor, on or off; to share one, use :meth:`set_quantizers`."""
-        return MappingProxyType(self._placement.ops)
+    def qc_quantize_op_dict(self) -> MutableMapping[str, QcQuantizeOp]:
+        """The quantizers by tensor, on or off. To set one shares it, to delete one turns it off."""
+        return _Quantizers(self)
 
-    def get_qc_quantize_op(self) -> Mapping[str, QcQuantizeOp]:
+    @qc_quantize_op_dict.setter
+    def qc_quantize_op_dict(self, quantizers: Mapping[str, QcQuantizeOp]) -> None:
+        for name in [name for name in self._placement.ops if name not in quantizers]:
+            self._turn_off(name)
+        self.set_quantizers(quantizers)
+
+    def _turn_off(self, name: str) -> None:
+        """Turns the quantizer of one tensor off, and not that of others which share it."""
+        self.untie(name)
+        self._known(name).enabled = False
+
+    def get_qc_quantize_op(self) -> MutableMapping[str, QcQuantizeOp]:
         """The same as ``qc_quantize_op_dict``."""
         return self.qc_quantize_op_dict
 
@@ -156,6 +166,31 @@ class QuantizedModel(ABC):
             hint = nearest(name, list(self._placement.ops))
             raise ArgumentError(f"no tensor '{name}' of the model can have a quantizer{hint}")
         return self._placement.ops[name]
+
+
+class _Quantizers(MutableMapping[str, QcQuantizeOp]):
+    """The quantizers of a simulation by tensor."""
+
+    def __init__(self, simulation: QuantizedModel) -> None:
+        self._simulation = simulation
+
+    def __getitem__(self, name: str) -> QcQuantizeOp:
+        return self._simulation._placement.ops[name]
+
+    def __setitem__(self, name: str, quantizer: QcQuantizeOp) -> None:
+        self._simulation.set_quantizers({name: quantizer})
+
+    def __delitem__(self, name: str) -> None:
+        self._simulation._turn_off(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._simulation._placement.ops)
+
+    def __len__(self) -> int:
+        return len(self._simulation._placement.ops)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
 
 
 def _formats(kernel: Kernel) -> dict[str, dict[str, Any]]:

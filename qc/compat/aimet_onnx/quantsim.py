@@ -374,6 +374,7 @@ class QuantizationSimModel(QuantizedModel):
     def _lowered(self, step: Pass, artifact: str, has_biases: bool = False) -> object:
         """What a lowering makes; quantizers without numbers are left out, biases are integers if asked."""
         with self._ir.transaction.trial():
+            self._placement.fill_unscaled()
             self._ir.quant.drop_open()
             with integer_biases(self) if has_biases else nullcontext():
                 if isinstance(step, InsertQdq):

@@ -17,6 +17,7 @@ from qc.ir.quant_table import QuantTable, Site
 
 from .defs import QSpec, QuantizationDataType, QuantScheme, TfEncoding, float16, qtype
 from .errors import ArgumentError
+from .tf_encodings import encoding_from, encodings_of
 from .weight_axes import WeightAxes
 
 _ASKED = "set through qc.compat.aimet_onnx"
@@ -154,12 +155,7 @@ class TensorQuantizer:
         found = self._held.encoding
         if found is None or not self.enabled or not isinstance(found.spec.format, IntFormat):
             return None
-        (lowest, highest), bits = found.spec.code_range, found.spec.format.bits
-        scales = found.scale.ravel().astype(np.float64)
-        offsets = lowest - found.zero_point.ravel() + found.spec.shift
-        low, high = offsets * scales, (offsets + highest - lowest) * scales
-        numbers = zip(low.tolist(), high.tolist(), scales.tolist(), offsets.tolist(), strict=True)
-        return [TfEncoding(*fields, bits) for fields in numbers]
+        return encodings_of(found, self._sites[0].value if self._sites else None)
 
     def is_initialized(self) -> bool:
         """Whether it has numbers, or needs none."""
@@ -258,17 +254,9 @@ class TensorQuantizer:
             UsageError: their number does not fit the granularity, or their offsets the format.
         """
         spec = self._with_bits(self._integer, encoding[0].bw)
-        shape = self.axes.scale_shape(spec.granularity)
-        if len(encoding) != int(np.prod(shape)):
-            raise ArgumentError(
-                f"{len(encoding)} encodings do not fit {spec}, which has {int(np.prod(shape))}"
-            )
-        lowest = spec.format.lowest if isinstance(spec.format, IntFormat) else 0
-        scale = np.reshape([one.delta for one in encoding], shape)
-        offset = np.reshape([one.offset for one in encoding], shape)
-        if np.any(offset % 1):
+        if any(one.offset % 1 for one in encoding):
             spec = replace(spec, shifted=True)
-        self.load(Encoding(spec, scale, lowest + spec.shift - offset))
+        self.load(encoding_from(encoding, spec, self.axes.scale_shape(spec.granularity)))
 
     def load(self, encoding: Encoding) -> None:
         """Takes over a spec with its numbers, in qc's terms; a frozen quantizer is left alone."""

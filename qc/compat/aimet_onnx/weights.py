@@ -8,6 +8,7 @@ from qc.ir.errors import nearest
 from qc.passes.quantize.quantsim.nodes import Node
 
 from .defs import QSpec, qtype
+from .deprecation import warn_deprecated
 from .errors import ArgumentError
 from .qc_quantize_op import QcQuantizeOp
 from .quantized_model import QuantizedModel
@@ -52,13 +53,17 @@ def set_blockwise_quantization_for_weights(
     block_size: int,
     strict: bool = False,
     nodes_to_exclude: Collection[str] | None = None,
+    *,
+    excluded_nodes: Names = None,
 ) -> None:
     """Gives weights one scale for each block of input channels at each output channel.
 
     Args and errors are those of :func:`set_param_type`.
     """
     spec = QSpec.blockwise(qtype.int(bitwidth), block_size, symmetric=symmetric)
-    _set(_weights(sim, _chosen(sim, op_types, None, nodes_to_exclude)), spec, strict)
+    _set(
+        _weights(sim, _chosen(sim, op_types, None, _excluded(nodes_to_exclude, excluded_nodes))), spec, strict
+    )
 
 
 def set_lpbq_for_params(
@@ -100,6 +105,8 @@ def set_grouped_blockwise_quantization_for_weights(
     block_size: int,
     strict: bool = False,
     nodes_to_exclude: Collection[str] | None = None,
+    *,
+    excluded_nodes: Names = None,
 ) -> None:
     """The older form of :func:`set_lpbq_for_params`; the integer scales have the bits that are left.
 
@@ -111,7 +118,9 @@ def set_grouped_blockwise_quantization_for_weights(
             f"decompressed_bw is {decompressed_bw}; it must be above the bitwidth, {bitwidth}"
         )
     spec = QSpec.lpbq(qtype.int(bitwidth), block_size, decompressed_bw - bitwidth)
-    _set(_weights(sim, _chosen(sim, op_types, None, nodes_to_exclude)), spec, strict)
+    _set(
+        _weights(sim, _chosen(sim, op_types, None, _excluded(nodes_to_exclude, excluded_nodes))), spec, strict
+    )
 
 
 def clamp_activation_encodings(quant_sim: QuantizedModel, clamp_val: float) -> None:
@@ -140,6 +149,16 @@ def _chosen(
         if (types is None or types & {node.op_type, *(op.op_type for op in node.ops)})
         and not _names(node) & set(excluded or ())
     ]
+
+
+def _excluded(nodes: Names, nodes_by_old_name: Names) -> Names:
+    """Nodes to leave as they are, by either of two names of the argument."""
+    if nodes_by_old_name is None:
+        return nodes
+    warn_deprecated("excluded_nodes", "nodes_to_exclude", 4)
+    if nodes is not None:
+        raise ArgumentError("excluded_nodes is the older name of nodes_to_exclude; give one of them")
+    return nodes_by_old_name
 
 
 def _names(node: Node) -> set[str]:

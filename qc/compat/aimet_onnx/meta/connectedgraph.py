@@ -13,6 +13,7 @@ from qc.ir.facts.op_table import TABLE
 from qc.ir.graph import Value
 from qc.passes.quantize.quantsim.nodes import Node, NodeGraph
 
+from ..errors import ArgumentError
 from ..model_names import with_names
 from .operations import Op, Product
 
@@ -31,6 +32,9 @@ class ConnectedGraph:
         model: the model, if that was given.
         ordered_ops: in topological order, those of a body before the op that runs it.
         starting_ops: those that read nothing that another op makes.
+
+    Raises:
+        UsageError: an op reads what is neither made nor given.
     """
 
     def __init__(self, model: ModelProto | ONNXModel | NodeGraph) -> None:
@@ -64,7 +68,10 @@ class ConnectedGraph:
         made = [self._product(value) for value in node.made]
         op = Op(last.name or (made[0].name if made else node.op_type), node.op_type, node.domain, last.proto)
         op.outputs = made
-        op.inputs = [self._product(value) for value in node.inputs if value is not None]
+        for value in filter(None, node.inputs):
+            if _is_unknown(value):
+                raise ArgumentError(f"op '{op.name}' reads '{value.name}', which no op makes")
+            op.inputs.append(self._product(value))
         for product in made:
             product.producer = op
         for product in op.inputs:
@@ -87,6 +94,13 @@ class ConnectedGraph:
             sizes = [size if isinstance(size, int) else 0 for size in shape] if shape is not None else None
             self._products[value.name] = Product(value.name, sizes, is_const=data is not None)
         return self._products[value.name]
+
+
+def _is_unknown(value: Value) -> bool:
+    """Whether a tensor is neither made nor given."""
+    value = value.original
+    made = value.graph.producer(value) is not None or value.graph.is_input(value)
+    return not made and constant_data(value) is None
 
 
 def _tensor(value: Value) -> TensorProto | None:

@@ -1,0 +1,92 @@
+"""What AIMET's own tests found: each is a small model of what was different."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.graph_text import build_model
+
+import qc
+from qc.compat.aimet_onnx import QuantizationSimModel, load_encodings_to_sim
+from qc.compat.aimet_onnx.batch_norm_fold import find_all_batch_norms_to_fold
+from qc.compat.aimet_onnx.meta.connectedgraph import ConnectedGraph
+from qc.compat.aimet_onnx.quantsim import set_blockwise_quantization_for_weights
+from qc.compat.aimet_onnx.utils import make_dummy_input
+
+from .networks import feeds, network, typed
+
+
+def test_the_dictionary_of_quantizers_can_be_set() -> None:
+    sim = QuantizationSimModel(network())
+    ops = sim.qc_quantize_op_dict
+    ops["y"] = ops["x"]
+    assert sim.qc_quantize_op_dict["y"] is sim.qc_quantize_op_dict["x"]
+    del ops["y"]
+    assert not ops["y"].enabled and ops["x"].enabled
+    sim.qc_quantize_op_dict = {"x": ops["x"]}
+    assert [name for name, op in sim.qc_quantize_op_dict.items() if op.enabled] == ["x"]
+
+
+def test_nodes_are_left_out_by_the_older_name_of_the_argument() -> None:
+    sim = QuantizationSimModel(network())
+    with pytest.warns(DeprecationWarning, match="excluded_nodes is deprecated"):
+        set_blockwise_quantization_for_weights(sim, ["Gemm"], 4, True, 4, excluded_nodes=["fc"])
+    assert sim.qc_quantize_op_dict["fc.weight"].bitwidth == 8
+    with (
+        pytest.raises(ValueError, match="excluded_nodes is the older name"),
+        pytest.warns(DeprecationWarning),
+    ):
+        set_blockwise_quantization_for_weights(
+            sim, ["Gemm"], 4, True, 4, nodes_to_exclude=["fc"], excluded_nodes=["fc"]
+        )
+
+
+def test_blocks_of_a_kernel_count_once() -> None:
+    constants = {"W": np.random.default_rng(0).normal(size=(4, 8, 3, 3))}
+    model = typed(build_model("y = Conv(x, W)", "y", "float[1,8,8,8] x", constants=constants))
+    sim = QuantizationSimModel(model)
+    set_blockwise_quantization_for_weights(sim, ["Conv"], 4, True, 4)
+    sim.compute_encodings([make_dummy_input(model)])
+    quantizer = sim.qc_quantize_op_dict["W"]
+    encodings = quantizer.get_encodings() or []
+    assert len(encodings) == 4 * 2
+    quantizer.load_encodings(encodings)
+    assert quantizer.get_encodings() == encodings
+
+
+def test_an_end_that_is_fixed_is_told_as_it_is() -> None:
+    model = typed(build_model("s = Softmax(x); y = Mul(s, s)", "y"))
+    sim = QuantizationSimModel(model, config_file="htp_v73")
+    sim.compute_encodings([make_dummy_input(model)])
+    (encoding,) = sim.qc_quantize_op_dict["s"].get_encodings() or ()
+    assert (encoding.min, encoding.max) == (0.0, 1.0)
+
+
+def test_floats_without_a_scale_need_no_calibration(tmp_path: Path) -> None:
+    sim = QuantizationSimModel(network(), param_type="float16", activation_type="float16")
+    sim.export(tmp_path, "model")
+    again = QuantizationSimModel(network(), param_type="float16", activation_type="float16")
+    assert load_encodings_to_sim(again, tmp_path / "model.encodings") == []
+    halves = sim.session.run(None, feeds()[0])[0]
+    assert np.any(halves != qc.runtime.open_session(network()).run(None, feeds()[0])[0])
+    assert (halves == halves.astype(np.float16)).all()
+
+
+def test_norms_that_would_be_folded() -> None:
+    constants = {"W": np.ones((3, 3, 1, 1)), **{name: np.ones(3) for name in ("g", "b", "m", "v")}}
+    body = "c = Conv(x, W); n = BatchNormalization(c, g, b, m, v); y = Relu(n)"
+    model = typed(build_model(body, "y", "float[1,3,4,4] x", constants=constants))
+    for node in model.graph.node:
+        node.name = node.op_type
+    (pair,), in_front = find_all_batch_norms_to_fold(ConnectedGraph(model))
+    assert [op.name for op in pair] == ["Conv", "BatchNormalization"] and in_front == []
+    assert [node.op_type for node in model.graph.node] == ["Conv", "BatchNormalization", "Relu"]
+
+
+def test_a_model_that_is_wrong_is_a_runtime_error() -> None:
+    model = network()
+    model.graph.node[1].input[0] = "nothing"
+    with pytest.raises(RuntimeError, match="op 'relu' reads 'nothing', which no op makes"):
+        ConnectedGraph(model)
