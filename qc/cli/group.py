@@ -72,11 +72,25 @@ class FolderGroup(click.Group):
 class MainGroup(FolderGroup):
     """The commands of qc, one of which needs no name: ``qc model.onnx`` is ``qc compile model.onnx``."""
 
-    def __init__(self, package: str, help: str, default: str, sections: Mapping[str, Sequence[str]]) -> None:
-        """``sections`` are names of commands by the headings under which the help lists them."""
+    def __init__(
+        self,
+        package: str,
+        help: str,
+        default: str,
+        sections: Mapping[str, Sequence[str]],
+        running: Sequence[str],
+    ) -> None:
+        """Makes the group.
+
+        Args:
+            default: the command that needs no name.
+            sections: names of commands by the headings under which the help lists them.
+            running: names of commands that run models, with custom operators if there are any.
+        """
         super().__init__("qc", package, help)
         self.default = default
         self.sections = sections
+        self.running = running
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Puts the name of the default command where none is named."""
@@ -90,6 +104,8 @@ class MainGroup(FolderGroup):
         command = super().get_command(ctx, name)
         if command is not None and name == self.default:
             command.params.append(_version_option())
+        if command is not None and name in self.running:
+            command.params.append(_custom_ops_option())
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -126,6 +142,26 @@ class MainGroup(FolderGroup):
         hint = nearest(given, names) if given.replace("-", "").replace("_", "").isalpha() else ""
         if hint and not given.startswith("-") and not Path(given).exists():
             raise UsageError(f"'{given}' is neither a model nor a command{hint}")
+
+
+def _custom_ops_option() -> click.Option:
+    help = "Load a library of custom operators; it is code that runs. May be given several times."
+    return click.Option(
+        ["--custom-ops"],
+        multiple=True,
+        metavar="LIBRARY",
+        expose_value=False,
+        is_eager=True,
+        callback=_use_custom_ops,
+        help=help,
+    )
+
+
+def _use_custom_ops(ctx: click.Context, param: click.Parameter, libraries: tuple[str, ...]) -> None:
+    if libraries and not ctx.resilient_parsing:
+        from qc.runtime import use_custom_ops
+
+        use_custom_ops(libraries)
 
 
 def _version_option() -> click.Option:

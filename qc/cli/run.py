@@ -30,6 +30,7 @@ cli = MainGroup(
     help="qc is a quantization compiler for ONNX: it takes a float model and gives back a quantized one.",
     default="compile",
     sections=SECTIONS,
+    running=[*SECTIONS["Quantize"], *SECTIONS["Judge the result"], *SECTIONS["Find what goes wrong"]],
 )
 
 

@@ -1,7 +1,8 @@
-"""Libraries of custom operators, which every session of this process loads."""
+"""Libraries of custom operators, which every session of this process and of those it starts loads."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import onnxruntime as ort
 
 from qc.ir.errors import UsageError
 
-_LIBRARIES: dict[str, None] = {}
+# Paths as in PATH. An environment variable, as workers in other processes need them, too.
+VARIABLE = "QC_CUSTOM_OPS"
 
 
 def use_custom_ops(libraries: Iterable[str | Path]) -> None:
@@ -25,16 +27,25 @@ def use_custom_ops(libraries: Iterable[str | Path]) -> None:
     for library in map(Path, libraries):
         if not library.is_file():
             raise UsageError(f"there is no library of custom operators '{library}'")
-        try:
-            ort.SessionOptions().register_custom_ops_library(str(library.resolve()))
-        except Exception as error:  # ONNX Runtime's own types, which have no common base
-            raise UsageError(
-                f"ONNX Runtime cannot load the custom operators of '{library}': {error}"
-            ) from error
-        _LIBRARIES[str(library.resolve())] = None
+        path = str(library.resolve())
+        if path not in _libraries():
+            _register(ort.SessionOptions(), path)
+            os.environ[VARIABLE] = os.pathsep.join((*_libraries(), path))
 
 
 def register_custom_ops(options: ort.SessionOptions) -> None:
     """Registers the libraries of :func:`use_custom_ops` in the options of a session."""
-    for library in _LIBRARIES:
-        options.register_custom_ops_library(library)
+    for path in _libraries():
+        _register(options, path)
+
+
+def _libraries() -> list[str]:
+    return [path for path in os.environ.get(VARIABLE, "").split(os.pathsep) if path]
+
+
+def _register(options: ort.SessionOptions, path: str) -> None:
+    try:
+        options.register_custom_ops_library(path)
+    except Exception as error:  # ONNX Runtime's own types, which have no common base
+        said = " ".join(str(error).split())
+        raise UsageError(f"ONNX Runtime cannot load the custom operators of '{path}': {said}") from error

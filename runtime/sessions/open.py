@@ -69,7 +69,6 @@ def open_session(
         provider: ``"cpu"``; ``"cuda"`` for a GPU of NVIDIA; ``"auto"`` for a GPU if CUDA can be used here.
         in_listed_order: run nodes as they are listed, those that were fused when nothing else is ready;
             otherwise ONNX Runtime runs them depth first, from the last leaf of the graph to the first.
-
         settings: attributes of ONNX Runtime's ``SessionOptions`` to set after all others.
 
     Raises:
@@ -83,9 +82,7 @@ def open_session(
         model, base_dir = load_model(model), model_folder(model)
     if weights is None:
         model, weights = detach_weights(model)
-    options = _options(optimize, threads, quiet, in_listed_order)
-    for name, value in (settings or {}).items():
-        setattr(options, name, value)
+    options = _options(optimize, threads, quiet, in_listed_order, settings)
     if profile_prefix is not None:
         options.enable_profiling = True
         options.profile_file_prefix = str(profile_prefix)
@@ -101,7 +98,7 @@ def open_session(
     if blocked is None:
         return session
     del session  # so that its memory serves the next one
-    options = _options(False, threads, quiet, in_listed_order)
+    options = _options(False, threads, quiet, in_listed_order, settings)
     return _create(*detach_weights(blocked), base_dir, options, provider)
 
 
@@ -214,6 +211,7 @@ def _options(
     threads: int | None = None,
     quiet: bool = True,
     in_listed_order: bool = False,
+    settings: Mapping[str, Any] | None = None,
 ) -> ort.SessionOptions:
     options = ort.SessionOptions()
     if in_listed_order:
@@ -225,6 +223,8 @@ def _options(
         options.inter_op_num_threads = 1
     levels = ort.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimize else levels.ORT_DISABLE_ALL
+    for name, value in (settings or {}).items():
+        setattr(options, name, value)
     register_custom_ops(options)
     return options
 

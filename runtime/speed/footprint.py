@@ -21,6 +21,7 @@ import onnxruntime as ort
 from qc.ir.errors import ModelError, QcError
 from qc.ir.executor import Feed
 
+from ..sessions.custom_ops import register_custom_ops
 from ..sessions.failures import explain_load
 from ..sessions.open import open_session, run_session
 
@@ -85,6 +86,7 @@ def _open_plainly(request: _Request) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.intra_op_num_threads = request.threads
     options.log_severity_level = _SILENT
+    register_custom_ops(options)
     try:
         return ort.InferenceSession(str(request.path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's exceptions have no base of their own

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,12 +16,8 @@ from qc.compat.missing import NotProvidedError
 
 
 @pytest.fixture
-def installed() -> Iterator[None]:
+def installed() -> None:
     layer.install()
-    yield
-    imports._FINDER.aliases = {}
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("aimet_onnx", "aimet_common")]:
-        del sys.modules[name]
 
 
 @pytest.mark.usefixtures("installed")

@@ -22,7 +22,7 @@ def _scripts(page: str) -> list[str]:
     return [script for script in found if script]
 
 
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", range(6))
 def test_the_scripts_of_the_page_on_aimet(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -32,7 +32,7 @@ def test_the_scripts_of_the_page_on_aimet(
     rounded.compute_encodings(feeds())
     rounded.export(tmp_path, "adaround", export_model=False)
     scripts = _scripts("switching-from-aimet.md")
-    assert len(scripts) == 5
+    assert len(scripts) == 6
     exec(compile(scripts[number], f"script {number}", "exec"), {"feeds": feeds()})
 
 

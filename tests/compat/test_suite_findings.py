@@ -10,7 +10,7 @@ from support.graph_text import build_model
 
 import qc
 from qc.compat.aimet_onnx import QuantizationSimModel, load_encodings_to_sim
-from qc.compat.aimet_onnx.batch_norm_fold import find_all_batch_norms_to_fold
+from qc.compat.aimet_onnx.batch_norm_fold import find_all_batch_norms_to_fold, fold_all_batch_norms_to_weight
 from qc.compat.aimet_onnx.meta.connectedgraph import ConnectedGraph
 from qc.compat.aimet_onnx.quantsim import set_blockwise_quantization_for_weights
 from qc.compat.aimet_onnx.utils import make_dummy_input
@@ -90,3 +90,32 @@ def test_a_model_that_is_wrong_is_a_runtime_error() -> None:
     model.graph.node[1].input[0] = "nothing"
     with pytest.raises(RuntimeError, match="op 'relu' reads 'nothing', which no op makes"):
         ConnectedGraph(model)
+
+
+def test_norms_on_both_sides_of_a_product() -> None:
+    random = np.random.default_rng(0)
+    sizes = {"W": (48, 5)} | {f"{name}{end}": (size,) for end, size in ((1, 3), (2, 5)) for name in "gbmv"}
+    constants = {name: random.uniform(0.5, 1.5, size) for name, size in sizes.items()}
+    body = (
+        "n = BatchNormalization(x, g1, b1, m1, v1); f = Flatten(n); p = MatMul(f, W); "
+        "y = BatchNormalization(p, g2, b2, m2, v2)"
+    )
+    model = typed(build_model(body, "y", "float[1,3,4,4] x", constants=constants))
+    feed = make_dummy_input(model)
+    expected = qc.runtime.open_session(model).run(None, feed)[0]
+    behind, in_front = fold_all_batch_norms_to_weight(model)
+    assert [node.op_type for node in model.graph.node] == ["Flatten", "Gemm"]
+    assert [[node.op_type for node in pair] for pair in (*behind, *in_front)] == [
+        ["Gemm", "BatchNormalization"]
+    ] * 2
+    assert "W" in [tensor.name for tensor in model.graph.initializer]
+    np.testing.assert_allclose(qc.runtime.open_session(model).run(None, feed)[0], expected, rtol=1e-4)
+
+
+def test_a_fixed_range_needs_no_arrays() -> None:
+    sim = QuantizationSimModel(typed(build_model("y = Tanh(x)", "y")), config_file="htp_v73")
+    sim.compute_encodings([make_dummy_input(sim.model.model)])
+    quantizer = sim.qc_quantize_op_dict["y"]
+    quantizer.set_bitwidth(16)
+    (encoding,) = quantizer.compute_encodings() or ()
+    assert encoding.bw == 16 and (encoding.min, encoding.max) == pytest.approx((-1, 1), abs=encoding.delta)

@@ -46,7 +46,7 @@ def fold_all_batch_norms_to_weight(model: ModelProto | ONNXModel) -> tuple[Pairs
         for norm in gone
         if norm not in forward
     ]
-    pairs_behind = [(_made_by(made, _product(behind, norm).output[0]), norm) for norm in forward]
+    pairs_behind = [(_made_by(made, *_results(behind, norm)), norm) for norm in forward]
     proto.CopyFrom(folded)
     return pairs, pairs_behind
 
@@ -68,10 +68,15 @@ def find_all_batch_norms_to_fold(connected_graph: ConnectedGraph) -> tuple[OpPai
 fold_all_batch_norms = fold_all_batch_norms_to_weight  # the name for other frameworks
 
 
-def _product(behind: dict[str, NodeProto], norm: NodeProto) -> NodeProto:
-    """What a normalization was folded into: its reader, or what reads that if that only flattens."""
+def _results(behind: dict[str, NodeProto], norm: NodeProto) -> list[str]:
+    """What the op behind a normalization makes, and what a normalization behind that makes.
+
+    What only flattens is passed over. Both normalizations may have been folded into the op.
+    """
     node = behind[norm.output[0]]
-    return behind[node.output[0]] if node.op_type in ("Flatten", "Reshape") else node
+    product = behind[node.output[0]] if node.op_type in ("Flatten", "Reshape") else node
+    reader = behind.get(product.output[0])
+    return [product.output[0], *(reader.output[:1] if reader is not None else ())]
 
 
 def _made_by(made: dict[str, NodeProto], *tensors: str) -> NodeProto:

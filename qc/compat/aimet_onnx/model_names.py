@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 
@@ -34,9 +35,10 @@ def fill_names(model: ModelProto) -> None:
 
 
 def restore_names(model: ModelProto, suffix: str) -> ModelProto:
-    """Gives constants whose name ends so the name without it, where no other constant has that; in place."""
+    """Gives constants whose name ends so, be it several times, the name without it, if that is free."""
     names = {tensor.name for tensor in model.graph.initializer}
-    shorter = {name: name.removesuffix(suffix) for name in names if name.endswith(suffix)}
+    pattern = re.compile(f"(?:{re.escape(suffix)})+$")
+    shorter = {name: pattern.sub("", name) for name in names if name.endswith(suffix)}
     renamed = {name: short for name, short in shorter.items() if short not in names}
     for graph in walk_graphs(model.graph):
         for tensor in graph.initializer:

@@ -223,6 +223,9 @@ class QcQuantizeOp(TensorQuantizer):
         seen = self.__dict__.pop("_seen", None)
         if not self.enabled or (not isinstance(self.spec.format, IntFormat) and not self.spec.format.scaled):
             return None
+        fixed = self.spec.fixed_range
+        if seen is None and fixed is not None and np.isfinite(fixed).all():
+            seen = np.asarray(fixed[0]), np.asarray(fixed[1])
         if seen is None:
             raise ArgumentError("there is nothing to compute encodings of; call update_encoding_stats before")
         if self.quant_scheme is not QuantScheme.min_max:
