@@ -197,6 +197,15 @@ def test_codes_that_were_chosen_count_as_much_as_they_help() -> None:
     assert front.points[0].harm < nearest.points[0].harm / 2
 
 
+def test_where_the_metric_is_too_coarse_noise_tells_candidates_apart() -> None:
+    compilation, judge = digits()
+    made = compilation.compile()
+    candidates = parse_candidates("w4a8,w8a8,float", made.target)
+    front = find_front(made, candidates, judge.reference, parse_metric("top-1"), judge.data, threads=1)
+    four, eight, exact = front.uniform
+    assert four.harm > 4 * eight.harm > 0 and exact.harm == 0
+
+
 def test_nothing_costs_less_than_the_cheapest() -> None:
     front = digits_front("w8a8,float")[2]
     assert front.within(8).bits == 8

@@ -239,7 +239,8 @@ def _blended(found: dict[Key, np.ndarray]) -> dict[Key, float]:
     for key, vector in found.items():
         parts = vector[:-1][np.isfinite(vector[:-1])]
         drops[key] = float(parts.mean()) if parts.size else math.nan
-        errors[key] = float(parts.std(ddof=1) / math.sqrt(parts.size)) if parts.size > 1 else math.inf
+        spread = float(parts.std(ddof=1)) if parts.size > 1 else 0.0
+        errors[key] = spread / math.sqrt(parts.size) if spread else math.inf  # equal parts are too coarse
         noises[key] = float(vector[-1])
     if any(map(math.isnan, noises.values())):
         return {key: 0.0 if math.isnan(drop) else drop for key, drop in drops.items()}
