@@ -267,6 +267,23 @@ class Executor(Protocol):
             UsageError, ModelError: as for :meth:`observe`.
         """
 
+    def shapes(
+        self,
+        model: onnx.ModelProto,
+        names: Sequence[str],
+        data: Iterable[Feed],
+        *,
+        base_dir: Path | None = None,
+    ) -> dict[str, tuple[int, ...]]:
+        """The shapes that tensors of the main graph have on the first feed.
+
+        Nothing if there is no feed, or if statistics are recorded for later compilations or are used instead
+        of data: both must know the same.
+
+        Raises:
+            UsageError, DataError, ModelError: as for :meth:`observe`.
+        """
+
     def segments(
         self, model: onnx.ModelProto, feeds: Sequence[Feed], *, base_dir: Path | None = None
     ) -> Segments:

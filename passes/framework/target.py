@@ -18,6 +18,7 @@ from qc.ir.facts.scopes import CONTROL_FLOW
 from qc.patterns import Supergroup, chain, is_block, supergroup_names, supergroups
 from qc.patterns.attributes import all_attributes, known_attributes
 
+from .target_costs import Costs
 from .target_rules import FormatRule, OpRule, OwnSupergroup, Strict, require_op
 from .toml_source import TomlSource, read_text
 
@@ -51,6 +52,9 @@ class Target(Strict):
         products: how products of float data by stored weights, and lookups of stored rows, are written:
             ``standard``, with DequantizeLinear in front of them; ``exact``, as ONNX Runtime's MatMulNBits and
             GatherBlockQuantized; ``fast`` likewise, and data is rounded to 8 bits as it comes.
+        stored_products_from: a matrix with one scale for each column, or for all, and fewer numbers is
+            dequantized when the model is loaded, and the product is a float one.
+        costs: what kernels take, where quantizers are placed by it.
         default: the rule for ops that ``ops`` does not list; If, Loop and Scan ``carry`` unless it does.
         foreign: the rule for ops of other domains than ONNX's.
         ops: rules by ONNX op type.
@@ -79,6 +83,8 @@ class Target(Strict):
     scanned_gru_from: int = Field(0, ge=0)
     fold_weights: bool = False
     products: Products = "standard"
+    stored_products_from: int = Field(0, ge=0)
+    costs: Costs | None = None
     default: OpRule
     foreign: OpRule = OpRule(runs="float", why="an operator that ONNX does not define")
     ops: dict[str, OpRule] = Field(default_factory=dict)
@@ -297,5 +303,6 @@ def _class_of(table: list[str]) -> type[Strict]:
         "activation": FormatRule,
         "weight": FormatRule,
         "supergroups": OwnSupergroup,
+        "costs": Costs,
     }
     return kinds.get(table[0], OpRule)

@@ -75,8 +75,9 @@ class InsertQdq(Pass):
 
     Products of float data by stored weights, and lookups of stored rows, are written as MatMulNBits and
     GatherBlockQuantized where the target has them, in any opset; a matrix that both read is stored once.
-    Stored weights of float convolutions are dequantized by Cast and Mul there, which ONNX Runtime computes
-    when it loads the model. ``import-qdq`` undoes both.
+    Stored weights of float convolutions, and small ones of float products, are dequantized by Cast and Mul
+    there, which ONNX Runtime computes when it loads the model; below opset 21 each code takes a byte in them.
+    ``import-qdq`` undoes both.
 
     ONNX Runtime quantizes float weights, and float biases, between quantized data by itself, which may ruin
     the result: a LeakyRelu of slope 1 behind such a convolution or product keeps it float, and ``import-qdq``
@@ -103,7 +104,7 @@ class InsertQdq(Pass):
     products: Products | None = option(
         None,
         "how products of float data by stored weights are written: standard, or in ONNX Runtime's own ops, "
-        "which round data to 8 bits as it comes (fast) or do not (exact); default: the target's",
+        "which round data to 8 bits as it comes (fast) or do not (exact); default: the target's, and small ones are float products",
     )
     activations: Literal["placed", "unsigned", "signed", "symmetric"] = option(
         "placed", "codes of activations: as they were placed, or all of one kind, or signed where symmetric"
@@ -125,12 +126,13 @@ class InsertQdq(Pass):
         products = self.products or (target.products if target is not None else "standard")
         if self.weights == "float":
             products = "standard"
+        least = target.stored_products_from if target is not None and self.products is None else 0
         if self.opset == "raise":
-            written = only_stored_in(stored_matrices(model, products), model)
+            written = only_stored_in(stored_matrices(model, products, least), model)
             model = in_opset(model, opset_needed_by(model, extension, in_bytes, written))
         rewriter = Rewriter(model)
         with rewriter.trial():
-            StoredProducts(model, rewriter, products).write(stored_matrices(model, products))
+            StoredProducts(model, rewriter, products).write(stored_matrices(model, products, least))
             widened = of_short_codes(model) if in_bytes else frozenset()
             if widened:
                 context.notes.append(_IN_BYTES)
@@ -141,7 +143,7 @@ class InsertQdq(Pass):
                     model, rewriter, target, self.pad_channels, self.shift_weights, self.fit_recurrent
                 )
             if products != "standard":
-                fold_weights(model, rewriter)
+                fold_weights(model, rewriter, least)
             if target is None or target.provider:
                 keep_float(model, rewriter)
             round_captures(model, rewriter)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -13,7 +13,7 @@ from qc.ir.facts.quantized_form import quantized_form
 from qc.ir.graph import Op, Use, Value
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
-from qc.ir.quant.formats import IntFormat, has_limits, parse_format
+from qc.ir.quant.formats import Format, IntFormat, has_limits, parse_format
 from qc.ir.quant.spec import QuantSpec
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
@@ -27,6 +27,7 @@ from .calibration.bias import BIAS
 from .placement.reasons import Reasons
 from .placement.spectra import before_angles, before_logarithms
 from .placement.units import Reason, Unit, UnitMap
+from .placement.weighing import left_float_by_cost
 from .placement.weights_alone import large_tables, storing_weights_alone
 
 _ALL_THE_SAME = "the option spectra=integer of 'insert-quantizers' quantizes it all the same"
@@ -51,6 +52,10 @@ class InsertQuantizers(Pass):
     quantized only where an integer op reads it, so that float readers keep the float numbers. A value inside
     a region is never quantized; an inner tensor that is also a graph output is outside every region. For
     every float tensor that stays unquantized the reason is recorded.
+
+    Where a target has costs of its kernels, ops stay float that would be slower in integers, with the ops that
+    quantize and dequantize around them; their weights are stored in integers all the same, unless their data
+    has grids. Shapes are those of the first sample where the model leaves them free.
 
     A spectrum whose logarithm the model takes stays float where that logarithm runs in float: it tells apart
     numbers that are far smaller than a step of a grid over the loudest. So does an angle of which the model
@@ -82,6 +87,9 @@ class InsertQuantizers(Pass):
     spectra: Literal["float", "integer"] = option(
         "float", "what only logarithms, or a sine and a cosine, see the results of, if those run in float"
     )
+    slower: Literal["float", "integer"] = option(
+        "float", "what is slower in integers by the costs of the target, with the ops that quantize around it"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -96,10 +104,11 @@ class InsertQuantizers(Pass):
         target = context.required_target()
         if self.activation == FLOAT:
             asked_by = f"option activation of '{self.name}'"
-            _Placement(model, storing_weights_alone(target, asked_by), replace(self, activation=None)).run()
+            alone = storing_weights_alone(target, asked_by)
+            _Placement(model, context, alone, replace(self, activation=None, slower="integer")).run()
             return
         context.notes += self._unknown_formats(target)
-        _Placement(model, target, self).run()
+        _Placement(model, context, target, self).run()
 
     def _unknown_formats(self, target: Target) -> Iterator[str]:
         """Notes on formats that were asked for and that the target has no kernels for."""
@@ -163,21 +172,25 @@ def _unknown_types(model: Model) -> Iterator[str]:
 class _Placement:
     """Placement on the main graph and all bodies of one model."""
 
-    def __init__(self, model: Model, target: Target, options: InsertQuantizers) -> None:
+    def __init__(self, model: Model, context: PassContext, target: Target, options: InsertQuantizers) -> None:
         self.quant = model.quant
         self.target = target
         self.activation = _spec(target.activation, options.activation)
         saturates = has_limits(self.activation.format)
-        self.units = UnitMap(model, target, _left_float(model, target, options), saturates)
-        self.scopes = self.units.scopes
         self.weight = _spec(target.weight, options.weight)
+        left_float: Mapping[Op, Reason] = _left_float(model, target, options)
+        if options.slower == "float" and _in_bytes(self.activation.format, self.weight.format):
+            left_float = left_float_by_cost(model, context, left_float, saturates)
+        self.units = UnitMap(model, target, left_float, saturates)
+        self.scopes = self.units.scopes
         self.has_biases = target.quantize_bias if options.bias is None else options.bias == "int32"
         self._tables = large_tables(self.scopes)
         self._fitting: dict[Value, bool] = {}
 
     def run(self) -> None:
-        for unit in self.units.units:
-            if unit.rule.runs == "weights":
+        storing = [unit for unit in self.units.units if unit.rule.runs == "weights"]
+        for unit in storing:
+            if traits(unit.root).product == "recurrent":
                 self._place_stored_weights(unit)
         for unit in self.units.integer:
             for value, op, port in self.units.inputs(unit):
@@ -185,11 +198,15 @@ class _Placement:
             for value in self.units.outputs(unit):
                 if unit.rule.output == "always" or self.units.all_readers_integer(value):
                     self._place(Site(value), self._activation_spec(value), f"made by {unit.label}", unit)
+        for unit in storing:
+            if not self._reads_codes(unit):
+                self._place_stored_weights(unit)
         reasons = Reasons(self.units, self.quant)
         for value in (value for graph in self.scopes.graphs for value in graph.values()):
             own = value.is_float and value.captured is None
             if own and not reasons.is_quantized(value) and not self.quant.why_not(value):
-                self.quant.skip(value, *reasons.why_float(value))
+                reason = reasons.why_float(value)
+                self.quant.skip(value, reason.text, reason.asked_by, reason.suggestion)
 
     # -- inputs -------------------------------------------------------------------------------------
 
@@ -227,6 +244,14 @@ class _Placement:
             if axes is not None and (not op.is_type("Gather") or value.original in self._tables):
                 self._place_shared(Site(value, op, port), spec, f"weight of {op.label}{lacking}", unit)
 
+    def _reads_codes(self, unit: Unit) -> bool:
+        """Whether data of a unit has a grid: beside a weight in codes it would be taken for an integer op."""
+        return any(
+            self._moved_from_grid(value.original) is not None
+            for value, op, port in self.units.inputs(unit)
+            if not self.units.is_weight(unit, op, port)
+        )
+
     def _place_bias(self, site: Site, reason: str, unit: Unit) -> None:
         format = self.weight.format
         if isinstance(format, IntFormat):
@@ -245,19 +270,24 @@ class _Placement:
 
     def _inherit(self, value: Value) -> bool:
         """Whether ``value`` is quantized already, or can carry on the grid of what it was moved from."""
+        chain = self._moved_from_grid(value.original)
+        for moved, producer in reversed(chain or ()):
+            mover = self.units.unit_of(producer)
+            self._place(Site(moved), self._activation_spec(moved), f"moved by {producer.label}", mover)
+        return chain is not None
+
+    def _moved_from_grid(self, value: Value) -> list[tuple[Value, Op]] | None:
+        """The values on the way from one with a grid, with what moves each; None if there is no such."""
         chain = []
-        current: Value | None = value.original
+        current: Value | None = value
         while current is not None and self.quant.of_value(current) is None:
             producer = current.graph.producer(current)
             if producer is None or not self.units.is_carry(producer):
-                return False
+                return None
             chain.append((current, producer))
             source = producer.graph.op_inputs(producer)[0]
             current = source.original if source is not None else None
-        for moved, producer in reversed(chain):
-            mover = self.units.unit_of(producer)
-            self._place(Site(moved), self._activation_spec(moved), f"moved by {producer.label}", mover)
-        return True
+        return chain
 
     def _place_read(self, value: Value, op: Op, port: int, reason: str, unit: Unit) -> None:
         spec = self._activation_spec(value)
@@ -284,6 +314,11 @@ class _Placement:
         rule = self.units.unit_of(producer).rule if producer is not None else None
         limits = rule.range_in(self.activation.format) if rule is not None else None
         return replace(self.activation, fixed_range=limits) if limits is not None else self.activation
+
+
+def _in_bytes(*formats: Format) -> bool:
+    """Whether integers of at most 8 bits are computed with, which costs are measured for."""
+    return all(isinstance(format, IntFormat) and format.bits <= 8 for format in formats)
 
 
 def _spec(rule: FormatRule, format: str | None) -> QuantSpec:

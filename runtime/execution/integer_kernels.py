@@ -17,6 +17,7 @@ from qc.ir.facts.op_table import traits_of
 from ..protos.wiring import Node
 
 _BYTES = (TensorProto.UINT8, TensorProto.INT8)
+_CODES = (*_BYTES, TensorProto.UINT4, TensorProto.INT4)
 _NEEDS_QUANTIZED_RESULT = frozenset(
     ["Conv", "Add", "Mul", "Concat", "Sigmoid", "LeakyRelu", "AveragePool", "GlobalAveragePool", "Softmax"]
 )
@@ -59,9 +60,13 @@ class FloatReason(NamedTuple):
     text: str
 
 
-# Why a recurrent op whose weights are codes computes in float.
-_NO_KERNEL = "ONNX Runtime has no integer kernel for it on CPU"
-_QUICKER = {"LSTM": "computing in float is as quick as DynamicQuantizeLSTM where there are so few"}
+# Why an op whose weights are codes computes in float.
+_FLOAT_DATA = "its data is float"
+_STORED = {
+    "LSTM": "computing in float is as quick as DynamicQuantizeLSTM where there are so few",
+    "GRU": "ONNX Runtime has no integer kernel for it on CPU",
+    "RNN": "ONNX Runtime has no integer kernel for it on CPU",
+}
 
 UNKNOWN = FloatReason("unknown", "ONNX Runtime keeps it in float for a reason that qc does not know")
 
@@ -69,7 +74,7 @@ UNKNOWN = FloatReason("unknown", "ONNX Runtime keeps it in float for a reason th
 def why_float(node: Node) -> FloatReason:
     """The first condition of ONNX Runtime's integer kernels that an op of a QDQ model does not meet."""
     if has_stored_weights(node):
-        text = f"its weights are stored in 8 bits, and {_QUICKER.get(node.op_type, _NO_KERNEL)}"
+        text = f"its weights are stored in 8 bits, and {_STORED.get(node.op_type, _FLOAT_DATA)}"
         return FloatReason("stored weights", text)
     if node.proto.domain or node.op_type not in _SUPPORTED:
         return FloatReason("unsupported op", f"ONNX Runtime has no integer kernel for {node.op_type} on CPU")
@@ -78,11 +83,14 @@ def why_float(node: Node) -> FloatReason:
 
 
 def has_stored_weights(node: Node) -> bool:
-    """Whether it is a recurrent op that reads a weight which Cast and Mul make of stored codes."""
-    product = node.producer(1) if traits_of(node.op_type).product == "recurrent" else None
-    cast = product.producer(0) if product is not None and product.op_type == "Mul" else None
-    codes = cast.constant(0) if cast is not None and cast.op_type == "Cast" else None
-    return codes is not None and codes.data_type in _BYTES
+    """Whether it reads a weight which Cast and Mul make of stored codes."""
+    port = traits_of(node.op_type).trained.get("weight") if traits_of(node.op_type).product else None
+    behind = node.producer(port) if port is not None else None
+    for op_type in ("Reshape", "Mul", "Sub", "Reshape"):
+        if behind is not None and behind.op_type == op_type:
+            behind = behind.producer(0)
+    codes = behind.constant(0) if behind is not None and behind.op_type == "Cast" else None
+    return codes is not None and codes.data_type in _CODES
 
 
 def _data_ports(node: Node) -> tuple[int, ...]:

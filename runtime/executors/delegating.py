@@ -23,6 +23,10 @@ class DelegatingExecutor:
         """Asks the runtime with ``inner``."""
         return self.inner.element_types(*given, **named)
 
+    def shapes(self, *given: Any, **named: Any) -> dict[str, tuple[int, ...]]:
+        """Asks for shapes with ``inner``."""
+        return self.inner.shapes(*given, **named)
+
     def segments(self, *given: Any, **named: Any) -> Segments:
         """Opens a model with ``inner``."""
         return self.inner.segments(*given, **named)

@@ -21,7 +21,7 @@ from ..data.load import NumberedFeeds, load_data
 from ..native import kernels
 from ..observers.insert import add_observers
 from ..protos.detach import ModelParts, detach_weights
-from ..protos.parts import expose_tensors
+from ..protos.parts import expose_tensors, with_shape_ops
 from ..sessions.open import element_type, open_session
 from ..sessions.providers import choose_provider
 from ..statistics.model import ModelStatistics
@@ -174,6 +174,19 @@ class OrtExecutor:
         session = open_session(light, base_dir=base_dir, weights=weights, optimize=False, threads=1)
         found = {output.name: element_type(output.type) for output in session.get_outputs()}
         return {name: found[name] for name in names}
+
+    def shapes(
+        self, model: ModelProto, names: Sequence[str], data: Iterable[Feed], *, base_dir: Path | None = None
+    ) -> dict[str, tuple[int, ...]]:
+        """Runs the model on the first feed, with a Shape op behind each tensor; see the protocol."""
+        first = next(iter(load_data(data, model_inputs(model))), None)
+        if first is None:
+            return {}
+        light, weights = detach_weights(model)
+        light, outputs = with_shape_ops(light, names)
+        session = self._open(light, weights, base_dir)
+        found = run_on(session, first, outputs)
+        return {name: tuple(found[out].tolist()) for name, out in zip(names, outputs, strict=True)}
 
     def gram(
         self, feeds: Sequence[Sequence[np.ndarray]], features: Observation, rows: int

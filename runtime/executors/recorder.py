@@ -96,6 +96,10 @@ class Recorder(DelegatingExecutor):
         name, observation = request
         return (name, Observation("histogram")) if self.widens and observation == Observation() else request
 
+    def shapes(self, *given: Any, **named: Any) -> dict[str, tuple[int, ...]]:
+        """Asks for shapes with ``inner``; for nothing where a later compilation will not have the data."""
+        return {} if self.widens else super().shapes(*given, **named)
+
     def run(self, *given: Any, **named: Any) -> Iterator[dict[str, np.ndarray]]:
         """Runs a model with ``inner``; nothing of it is kept."""
         if self._planning:

@@ -8,7 +8,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TypeVar
 
-from onnx import ModelProto, NodeProto, TypeProto, ValueInfoProto
+from onnx import ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
 
 from qc.ir.errors import UsageError, nearest
 from qc.ir.onnx.protos import nested_graphs, reads, walk_graphs, walk_nodes
@@ -40,6 +40,24 @@ def expose_tensors(model: ModelProto, names: Sequence[str]) -> ModelProto:
     for name in dict.fromkeys(names):
         result.graph.output.add(name=name)
     return result
+
+
+def with_shape_ops(model: ModelProto, names: Sequence[str]) -> tuple[ModelProto, list[str]]:
+    """A model whose outputs are the shapes of the named tensors of the main graph, and their names.
+
+    Raises:
+        UsageError: the main graph has no such tensor.
+    """
+    result = expose_tensors(model, names)
+    prefix = "shape_"
+    while any(name.startswith(prefix) for name in tensor_names(result.graph)):
+        prefix = f"_{prefix}"
+    outputs = [f"{prefix}{index}" for index in range(len(names))]
+    for name, output in zip(names, outputs, strict=True):
+        result.graph.node.add(op_type="Shape", input=[name], output=[output])
+    del result.graph.output[:]
+    result.graph.output.extend(helper.make_tensor_value_info(out, TensorProto.INT64, None) for out in outputs)
+    return result, outputs
 
 
 def needed_part(model: ModelProto, names: Iterable[str]) -> ModelProto:

@@ -1,7 +1,8 @@
-"""Stored weights of float convolutions, dequantized once when ONNX Runtime loads the model, and back.
+"""Stored weights of float products, dequantized once when ONNX Runtime loads the model, and back.
 
-It runs a DequantizeLinear in every run, and has no convolution on codes beside float data. Cast and Mul of
-constants it computes when it loads the model: the file is small, and the time is that of the float op.
+It runs a DequantizeLinear in every run, and has no convolution on codes beside float data, nor a product by a
+small matrix that is quicker than in float. Cast and Mul of constants it computes when it loads the model: the
+file is small, and the time is that of the float op.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from .keep_float import dequantize_behind
 from .stored_weight import BYTES, constant_array, erase_unread
 
 _PACKED = (TensorProto.INT4, TensorProto.UINT4)
-_CASTS_PACKED = 21  # the first opset whose Cast reads packed codes
+_CASTS_PACKED = 21  # the first opset whose Cast reads packed codes; before, each code takes a byte
+_FOLDED = ("convolution", "matrix")
 
 
 class _Weight(NamedTuple):
@@ -36,23 +38,28 @@ class _Weight(NamedTuple):
     block_size: int
 
 
-def fold_weights(model: Model, rewriter: Rewriter) -> None:
-    """Puts Cast and Mul in the place of each DequantizeLinear that float convolutions alone read."""
+def fold_weights(model: Model, rewriter: Rewriter, fewer: int = 0) -> None:
+    """Puts Cast and Mul in the place of each DequantizeLinear that convolutions of floats alone read.
+
+    Args:
+        fewer: matrices of fewer numbers are treated likewise.
+    """
     for graph in list(model.graphs()):
         for op in graph.ops():
             weight = _dequantized(op) if is_qdq(op, "DequantizeLinear") else None
             (result, *_) = graph.op_outputs(op)
-            if weight is None or result is None or not _convolves_floats(graph, result):
+            if weight is None or result is None or not _multiplies_floats(graph, result, weight, fewer):
                 continue
-            if weight.codes.type.elem_type in BYTES or model.opset >= _CASTS_PACKED:
-                rewriter.replace_uses(result, _cast(rewriter, graph, weight, result.name))
-                erase_unread(rewriter, result)
+            if weight.codes.type.elem_type in _PACKED and model.opset < _CASTS_PACKED:
+                weight = weight._replace(codes=_in_bytes(rewriter, weight.codes))
+            rewriter.replace_uses(result, _cast(rewriter, graph, weight, result.name))
+            erase_unread(rewriter, result)
 
 
 def unfold_weights(model: Model, rewriter: Rewriter) -> None:
     """Puts the DequantizeLinear ops back."""
     for op in [op for graph in model.graphs() for op in graph.ops()]:
-        port = weight_port(op) if traits(op).product == "convolution" else None
+        port = weight_port(op) if traits(op).product in _FOLDED else None
         folded = op.graph.op_inputs(op)[port] if port is not None else None
         weight = _folded(folded) if folded is not None else None
         if folded is None or weight is None:
@@ -80,15 +87,23 @@ def _dequantized(op: Op) -> _Weight | None:
     return _Weight(codes, scales, zeros, axis, size)
 
 
-def _convolves_floats(graph: Graph, value: Value) -> bool:
-    uses = graph.uses(value)
-    return bool(uses) and all(_is_float_convolution(use) for use in uses) and not graph.is_output(value)
+def _in_bytes(rewriter: Rewriter, codes: Value) -> Value:
+    assert codes.const is not None
+    byte = np.uint8 if codes.type.elem_type == TensorProto.UINT4 else np.int8
+    return rewriter.add_constant(codes.graph, codes.const.numpy().astype(byte), codes.name)
 
 
-def _is_float_convolution(use: Use) -> bool:
+def _multiplies_floats(graph: Graph, value: Value, weight: _Weight, fewer: int) -> bool:
+    uses, (codes, *_) = graph.uses(value), weight
+    is_small = codes.const is not None and codes.const.size < fewer
+    kinds = _FOLDED if is_small else _FOLDED[:1]
+    return bool(uses) and all(_is_of_floats(use, kinds) for use in uses) and not graph.is_output(value)
+
+
+def _is_of_floats(use: Use, kinds: tuple[str, ...]) -> bool:
     op, port = use
     data = op.graph.op_inputs(op)[0]
-    is_weight = traits(op).product == "convolution" and port == weight_port(op)
+    is_weight = traits(op).product in kinds and port == weight_port(op)
     return is_weight and data is not None and dequantize_behind(data) is None
 
 

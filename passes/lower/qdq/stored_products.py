@@ -7,6 +7,7 @@ some forms. MatMulNBits and GatherBlockQuantized read packed codes in any opset.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -64,16 +65,27 @@ class Stored(NamedTuple):
         return 8 if self.quantizer.spec.format.bits > 4 else 4
 
     @property
+    def has_blocks(self) -> bool:
+        """Whether there is a scale for every block."""
+        return isinstance(self.quantizer.spec.granularity, PerBlock)
+
+    @property
     def is_padded(self) -> bool:
         """Whether the last block is longer than what there is of the channel."""
         return self.shape[1] % self.size != 0
 
 
-def stored_matrices(model: Model, products: Products) -> list[Stored]:
-    """The products of float data, and lookups, that there are ops on codes for."""
+def stored_matrices(model: Model, products: Products, least: int = 0) -> list[Stored]:
+    """The products of float data, and lookups, that there are ops on codes for.
+
+    Args:
+        least: the numbers of a matrix from which on a product is written so, unless there is a scale for
+            every block.
+    """
     if products == "standard":
         return []
     found = [stored for graph in model.graphs() for op in graph.ops() for stored in _stored(model, op)]
+    found = [one for one in found if one.op.is_type("Gather") or one.has_blocks or prod(one.shape) >= least]
     return [one for one in found if products == "fast" or one.bits == 4 or one.op.is_type("Gather")]
 
 

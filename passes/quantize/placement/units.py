@@ -24,11 +24,13 @@ class Reason(NamedTuple):
         text: the reason, as the user reads it.
         asked_by: the line of configuration behind it; empty if there is none.
         suggestion: what would change it; empty if nothing is known to.
+        stores_weights: whether weights are stored in integers all the same.
     """
 
     text: str
     asked_by: str = ""
     suggestion: str = ""
+    stores_weights: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,7 +278,10 @@ def _is_trained(kind: str, op: Op, port: int) -> bool:
 def _units(model: Model, scopes: Scopes, target: Target, left_float: Mapping[Op, Reason]) -> Iterator[Unit]:
     def chosen(rule: OpRule, ops: tuple[Op, ...]) -> OpRule:
         reason = next((reasons[op] for op in ops if op in reasons), None)
-        return rule if reason is None else rule.in_float(reason.text, reason.asked_by)
+        if reason is None:
+            return rule
+        changed = rule.storing_weights if reason.stores_weights else rule.in_float
+        return changed(reason.text, reason.asked_by)
 
     reasons = {**_in_float_bodies(scopes, target, left_float), **left_float}
     claimed: set[Op] = set()
@@ -286,7 +291,7 @@ def _units(model: Model, scopes: Scopes, target: Target, left_float: Mapping[Op,
         if region.graph in inside and known is not None:
             rule = chosen(known, region.ops)
             claimed.update(region.ops)
-            if rule.runs == "float":
+            if rule.runs in ("float", "weights"):
                 yield from (Unit((op,), rule) for op in region.ops)
             else:
                 yield Unit(region.ops, rule, region)

@@ -1,0 +1,85 @@
+"""What ops cost on a target, as measured numbers: the part of a target file that placement weighs by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import Field, field_validator
+
+from qc.ir.errors import nearest
+
+from .target_rules import Strict
+
+# What the time of a kernel grows with.
+QUANTITIES = {
+    "op": "once for each op",
+    "product": "multiplications with accumulation; of a pool, numbers that it averages",
+    "padded": "the same with channels rounded up to whole vectors",
+    "tail": "multiplications in the channels that are left over by vectors of 8",
+    "patch": "numbers that a convolution gathers for its products",
+    "group": "positions of the result, for each group of channels",
+    "window": "places of the kernel over all positions of the result",
+    "narrow_window": "the same where a group has fewer channels of the data than a vector",
+    "narrow": "positions of the result where a group has fewer channels of the data than a vector",
+    "channel": "channels of the result",
+    "read": "numbers of the data that is read",
+    "made": "numbers of the result",
+    "weight": "numbers of the weight",
+    "layout": "numbers that a convolution of two spatial axes has in an order of its own",
+}
+
+Nanoseconds = Mapping[str, float]
+Amounts = Mapping[str, float]
+
+
+class KernelCosts(Strict):
+    """The nanoseconds that one thread takes for each quantity of a kind of op, in floats and in integers."""
+
+    floats: dict[str, float]
+    integers: dict[str, float]
+
+    @field_validator("floats", "integers")
+    @classmethod
+    def _are_quantities(cls, costs: dict[str, float]) -> dict[str, float]:
+        return _checked(costs)
+
+
+class Costs(Strict):
+    """What a target takes for its kernels, and for the ops between floats and integers.
+
+    Attributes:
+        lanes: the numbers in a vector.
+        free_length: the length that a free dimension counts with; the first one of an input counts as 1.
+        unnoticed: microseconds of a run that nobody notices: integers that cost no more in all may stay.
+        margin: how much more floats count than they take: what is about as quick stays in integers.
+        quantize, dequantize: nanoseconds by quantity of these ops.
+        kernels: by kind of op, see :func:`qc.passes.quantize.placement.work.work_of`. What is not listed is
+            as quick in integers as in floats.
+    """
+
+    lanes: int = Field(16, ge=1)
+    free_length: int = Field(64, ge=1)
+    unnoticed: float = Field(0.0, ge=0.0)
+    margin: float = Field(1.0, ge=1.0)
+    quantize: dict[str, float]
+    dequantize: dict[str, float]
+    kernels: dict[str, KernelCosts]
+
+    @field_validator("quantize", "dequantize")
+    @classmethod
+    def _are_quantities(cls, costs: dict[str, float]) -> dict[str, float]:
+        return _checked(costs)
+
+
+def nanoseconds(costs: Nanoseconds, amounts: Amounts) -> float:
+    """The estimated time of a kernel that works on such amounts."""
+    return sum(each * amounts.get(quantity, 0) for quantity, each in costs.items())
+
+
+def _checked(costs: dict[str, float]) -> dict[str, float]:
+    for quantity, each in costs.items():
+        if quantity not in QUANTITIES:
+            raise ValueError(f"'{quantity}' is no quantity{nearest(quantity, list(QUANTITIES))}")
+        if not each >= 0:
+            raise ValueError(f"the cost of '{quantity}' is {each}, and must not be negative")
+    return costs

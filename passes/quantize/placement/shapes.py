@@ -1,0 +1,68 @@
+"""The shapes that costs are estimated from; free dimensions get a length."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from qc.ir.errors import QcError
+from qc.ir.graph import Value
+from qc.ir.model import Model
+from qc.ir.onnx.lower import lower
+from qc.ir.onnx.types import inferred
+
+from ...framework.context import PassContext
+from .work import Shape, ShapeOf
+
+
+def estimated_shapes(model: Model, context: PassContext, free_length: int) -> ShapeOf:
+    """The shapes of tensors: as declared, and where dimensions are free as they are on the first sample.
+
+    Without data, the first dimension of an input counts as 1 where it is free, as batches usually are, and
+    others as ``free_length``. Inside bodies only shapes without free dimensions are known.
+    """
+    free = [
+        value.name for value in model.graph.values() if value.is_float and _whole(value.type.shape) is None
+    ]
+    assumed: Mapping[str, Shape] = {}
+    if free:
+        assumed = _on_first_sample(model, context, free) or _with_free_dimensions(model, free_length)
+
+    def shape_of(value: Value | None) -> Shape | None:
+        if value is None:
+            return None
+        original = value.original
+        given = original.const.shape if original.const is not None else _whole(original.type.shape)
+        if given is None and original.graph is model.graph:
+            given = assumed.get(original.name)
+        return given
+
+    return shape_of
+
+
+def _whole(shape: tuple[int | str | None, ...] | None) -> Shape | None:
+    if shape is None:
+        return None
+    lengths = tuple(length for length in shape if isinstance(length, int) and length >= 0)
+    return lengths if len(lengths) == len(shape) else None
+
+
+def _on_first_sample(model: Model, context: PassContext, names: list[str]) -> Mapping[str, Shape]:
+    if context.executor is None or context.data is None:
+        return {}
+    try:
+        return context.executor.shapes(lower(model), names, context.data, base_dir=model.base_dir)
+    except QcError:  # the calibration behind tells what is wrong with the data, or the model
+        return {}
+
+
+def _with_free_dimensions(model: Model, free_length: int) -> dict[str, Shape]:
+    sized = lower(model)
+    for info in sized.graph.input:
+        for index, length in enumerate(info.type.tensor_type.shape.dim):
+            if not length.HasField("dim_value") or length.dim_value < 0:
+                length.dim_value = free_length if index else 1
+    for info in sized.graph.output:
+        info.type.tensor_type.ClearField("shape")
+    del sized.graph.value_info[:]
+    shapes = {name: _whole(type.shape) for name, type in inferred(sized).known.items()}
+    return {name: shape for name, shape in shapes.items() if shape is not None}

@@ -1,0 +1,108 @@
+"""How much an op has to do, in the quantities that a target has costs for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import NamedTuple
+
+from qc.ir.graph import Op, Value
+
+from ...framework.target_costs import Amounts
+
+Shape = tuple[int, ...]
+ShapeOf = Callable[[Value | None], Shape | None]
+
+_TAIL = 8
+_ELEMENTWISE = ("Add", "Mul", "Sigmoid", "LeakyRelu", "Concat")
+
+
+class Work(NamedTuple):
+    """What an op does.
+
+    Attributes:
+        kind: the kind of kernel that costs are listed by: an op type, or one of convolution
+            (``DepthwiseConv``, ``GroupedConv``, and with ``Flat`` in front where there are not two spatial
+            axes, for which there are no blocked layouts). A ``LoneMaxPool`` is not behind a convolution.
+        amounts: by quantity.
+    """
+
+    kind: str
+    amounts: Amounts
+
+
+def work_of(op: Op, shape_of: ShapeOf, lanes: int) -> Work | None:
+    """What an op does; None if it is of no kind that has costs, or depends on a shape that is not known."""
+    read = [shape_of(value) for value in op.graph.op_inputs(op)]
+    made = shape_of(op.graph.op_outputs(op)[0])
+    if made is None or not read or read[0] is None or op.domain:
+        return None
+    if op.is_type("Conv"):
+        kernel = read[1] if len(read) > 1 else None
+        return _convolution(read[0], kernel, made, lanes) if kernel is not None else None
+    if op.is_type("MatMul", "Gemm"):
+        return _product(op, read[0], made)
+    if op.is_type("AveragePool", "MaxPool"):
+        lone = op.is_type("MaxPool") and not _follows_convolution(op)
+        taps = prod(op.attribute("kernel_shape", [1]))
+        return _work(f"Lone{op.op_type}" if lone else op.op_type, product=prod(made) * taps)
+    if op.is_type("GlobalAveragePool"):
+        return _work(op.op_type, read=prod(read[0]))
+    return _work(op.op_type, made=prod(made)) if op.is_type(*_ELEMENTWISE) else None
+
+
+def _follows_convolution(op: Op) -> bool:
+    """Whether the data of an op comes from a convolution, in whose layout integers stay from op to op."""
+    while op.is_type(*_ELEMENTWISE, "MaxPool", "Relu", "Clip"):
+        source = op.graph.op_inputs(op)[0]
+        producer = op.graph.producer(source) if source is not None else None
+        if producer is None:
+            return False
+        op = producer
+    return op.is_type("Conv")
+
+
+def _work(kind: str, **amounts: float) -> Work:
+    return Work(kind, {"op": 1, **amounts})
+
+
+def _product(op: Op, data: Shape, made: Shape) -> Work | None:
+    if not data or not made:
+        return None
+    length = data[0 if op.attribute("transA", 0) and op.is_type("Gemm") else -1]
+    columns = made[-1]
+    return _work(
+        op.op_type,
+        product=prod(made) * length,
+        weight=length * columns,
+        read=prod(data),
+        made=prod(made),
+    )
+
+
+def _convolution(data: Shape, kernel: Shape, made: Shape, lanes: int) -> Work | None:
+    if len(data) < 3 or len(kernel) != len(data) or not kernel[1]:
+        return None
+    places, taps = made[0] * prod(made[2:]), prod(kernel[2:])
+    inputs, outputs, each = data[1], made[1], kernel[1]
+    groups = max(inputs // each, 1)
+    kind = "Conv" if groups == 1 else "DepthwiseConv" if each == 1 and inputs == outputs else "GroupedConv"
+    wide = each if each < lanes else _up(each, lanes)
+    return _work(
+        kind if len(data) == 4 else f"Flat{kind}",
+        product=places * taps * each * outputs,
+        padded=places * taps * wide * _up(outputs, lanes),
+        tail=places * taps * each * (outputs % _TAIL),
+        patch=places * taps * inputs,
+        group=places * groups,
+        window=places * taps,
+        narrow_window=places * taps if each < lanes else 0,
+        narrow=places if each < lanes else 0,
+        channel=outputs,
+        read=prod(data),
+        made=prod(made),
+    )
+
+
+def _up(length: int, step: int) -> int:
+    return -(-length // step) * step

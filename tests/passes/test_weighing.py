@@ -1,0 +1,195 @@
+"""What ONNX Runtime would be slower with in integers stays float, with the numbers behind it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.models import parse, random_feeds
+from support.pipelines import PLACE, apply, artifact, run_model
+from support.placement import of_value, of_weight, op, reason
+
+from qc.ir.errors import UsageError
+from qc.passes.framework.target import load_target
+from qc.passes.framework.target_costs import nanoseconds
+from qc.passes.quantize.placement.work import work_of
+
+SLOWER = re.compile(r"integers would take an estimated ([\d.e+]+) µs here, .* and floats take ([\d.e+]+) µs")
+
+# Networks that were slower in integers, a part of each, with a result that stays float.
+SLOW = {
+    "hard-swish in ops of its own behind depthwise convolutions": """
+        g (float[1, 20, 56, 56] x) => (float[1, 20, 56, 56] y)
+        <float[20, 1, 5, 5] w, float three = {3.0}, float low = {0.0}, float six = {6.0}> {
+            c = Conv<group = 20, pads = [2, 2, 2, 2]>(x, w)
+            a = Add(c, three)
+            l = Clip(a, low, six)
+            m = Mul(c, l)
+            y = Div(m, six)
+        }""",
+    "large depthwise kernels": """
+        g (float[1, 48, 56, 56] x) => (float[1, 48, 56, 56] y) <float[48, 1, 11, 11] w> {
+            c = Conv<group = 48, pads = [5, 5, 5, 5]>(x, w)
+            y = Tanh(c)
+        }""",
+    "PRelu between small convolutions": """
+        g (float[1, 4, 64, 64] x) => (float[1, 4, 64, 64] y)
+        <float[4, 4, 3, 3] v, float[4, 1, 1] s, float[4, 4, 3, 3] w> {
+            b = Conv<pads = [1, 1, 1, 1]>(x, v)
+            r = PRelu(b, s)
+            c = Conv<pads = [1, 1, 1, 1]>(r, w)
+            y = PRelu(c, s)
+        }""",
+    "averages between convolutions": """
+        g (float[1, 16, 56, 56] x) => (float[1, 16, 18, 18] y)
+        <float[16, 16, 1, 1] v, float[16, 16, 1, 1] w> {
+            b = Conv(x, v)
+            c = AveragePool<kernel_shape = [3, 3], strides = [3, 3]>(b)
+            y = Conv(c, w)
+        }""",
+    "largest numbers of what no convolution made": """
+        g (float[1, 16, 56, 56] x) => (float[1, 4, 54, 54] y) <float[4, 16, 1, 1] w> {
+            t = Tanh(x)
+            m = MaxPool<kernel_shape = [3, 3]>(t)
+            c = Conv(m, w)
+            y = Tanh(c)
+        }""",
+}
+
+
+def unrolled(steps: int, width: int) -> str:
+    """A recurrent cell, written as often as it runs, of one row at a time."""
+    names = [f"h{step}" for step in range(steps)] + ["y"]
+    cells = (f"p{i} = MatMul({names[i]}, w)  {names[i + 1]} = Tanh(p{i})" for i in range(steps))
+    inside = "\n".join(["h0 = Tanh(x)", *cells])
+    return f"g (float[1, {width}] x) => (float[1, {width}] y) <float[{width}, {width}] w> {{ {inside} }}"
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_what_is_slower_in_integers_stays_float(name: str) -> None:
+    model, _, _ = apply(PLACE, parse(SLOW[name]))
+    assert of_value(model, "c") is None
+    found = SLOWER.search(reason(model, "c"))
+    assert found is not None
+    integers, floats = map(float, found.groups())
+    assert integers > floats
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_it_runs_in_integers_if_that_is_asked_for(name: str) -> None:
+    pipeline = PLACE.replace("insert-quantizers", "insert-quantizers{slower=integer}")
+    model, _, _ = apply(pipeline, parse(SLOW[name]))
+    assert of_value(model, "c") is not None
+
+
+def test_many_products_of_one_small_row_stay_float() -> None:
+    model, _, _ = apply(PLACE, parse(unrolled(60, 32)))
+    assert "integers would take an estimated" in reason(model, "p7")
+
+
+def test_what_nobody_notices_runs_in_integers() -> None:
+    model, _, _ = apply(PLACE, parse(unrolled(3, 32)))
+    assert of_value(model, "h1") is not None
+
+
+def test_what_pays_runs_in_integers() -> None:
+    text = """g (float[1, 64, 28, 28] x) => (float[1, 64, 28, 28] y)
+    <float[64, 64, 3, 3] v, float[64, 1, 3, 3] d, float[64, 64, 1, 1] w> {
+        b = Conv<pads = [1, 1, 1, 1]>(x, v)
+        c = Conv<group = 64, pads = [1, 1, 1, 1]>(b, d)
+        y = Conv(c, w)
+    }"""
+    model, _, _ = apply(PLACE, parse(text))
+    # The depthwise one alone would be quicker in float, but not with what leads there and back.
+    assert all(of_value(model, name) is not None for name in ("b", "c", "y"))
+
+
+def test_other_bits_and_other_targets_are_not_weighed() -> None:
+    text = SLOW["large depthwise kernels"]
+    model, _, _ = apply(
+        PLACE.replace("insert-quantizers", "insert-quantizers{activation=uint16}"), parse(text)
+    )
+    assert of_value(model, "c") is not None
+    model, _, _ = apply(PLACE, parse(text), "qnn-htp")
+    assert of_value(model, "c") is not None
+
+
+def test_weights_are_stored_in_integers_and_dequantized_when_the_model_is_loaded() -> None:
+    proto = parse(SLOW["large depthwise kernels"])
+    feeds = random_feeds(proto, 1)
+    model, context, _ = apply(f"{PLACE},calibrate,insert-qdq,to-simulation", proto, feeds=feeds)
+    assert of_weight(model, "c") is not None
+    assert {node.op_type for node in artifact(context, "qdq").graph.node} == {"Cast", "Mul", "Conv", "Tanh"}
+    qdq, simulation = (run_model(artifact(context, name), feeds[0])["y"] for name in ("qdq", "simulation"))
+    np.testing.assert_allclose(qdq, simulation, rtol=1e-4, atol=1e-5)
+
+
+def test_a_weight_beside_data_in_codes_stays_float_as_the_op_would_be_taken_for_an_integer_one() -> None:
+    text = """g (float[1, 64, 56, 56] x) => (float[1, 20, 56, 56] y)
+    <float[64, 64, 3, 3] v, float[20, 64, 3, 3] u, float[20, 1, 11, 11] w> {
+        a = Conv<pads = [1, 1, 1, 1]>(x, v)
+        b = Conv<pads = [1, 1, 1, 1]>(a, u)
+        c = Conv<group = 20, pads = [5, 5, 5, 5]>(b, w)
+        y = Tanh(c)
+    }"""
+    model, _, _ = apply(PLACE, parse(text))
+    assert of_value(model, "b") is not None
+    assert "integers would take an estimated" in reason(model, "c")
+    assert of_weight(model, "c") is None
+
+
+@pytest.mark.parametrize(("length", "is_float"), [(4, False), (100_000, True)])
+def test_free_dimensions_are_those_of_the_first_sample(length: int, is_float: bool) -> None:
+    text = """g (float[N, 20, L] x) => (float[N, 20, H, W] y) <float[20, 1, 5, 5] w, int64[1] axes = {3}> {
+        u = Unsqueeze(x, axes)
+        c = Conv<group = 20, pads = [2, 2, 2, 2]>(u, w)
+        y = Tanh(c)
+    }"""
+    model, _, _ = apply(PLACE, parse(text), feeds=[{"x": np.zeros((1, 20, length), np.float32)}])
+    assert (of_value(model, "c") is None) == is_float
+
+
+# -- work ---------------------------------------------------------------------------------------------------
+
+COSTS = load_target("ort-cpu").costs
+
+
+def estimated(batch: int, size: int, inputs: int, outputs: int, kernel: int) -> tuple[float, float]:
+    """The estimated nanoseconds of a convolution in integers and in float."""
+    shapes = f"float[{batch}, {inputs}, {size}, {size}] x) => (float[{batch}, {outputs}, M, M] y)"
+    text = f"g ({shapes} <float[{outputs}, {inputs}, {kernel}, {kernel}] w> {{ y = Conv(x, w) }}"
+    model, _, _ = apply("eliminate-dead-code", parse(text))
+    work = work_of(op(model, "y"), lambda read: read.type.shape, COSTS.lanes)
+    kernel_costs = COSTS.kernels[work.kind]
+    return nanoseconds(kernel_costs.integers, work.amounts), nanoseconds(kernel_costs.floats, work.amounts)
+
+
+@given(
+    st.tuples(st.integers(1, 3), st.integers(5, 30), st.sampled_from([16, 40]), st.integers(2, 40)), st.data()
+)
+def test_more_work_never_costs_less(given: tuple[int, int, int, int], data: st.DataObject) -> None:
+    before = estimated(*given, 3)
+    grown = list(given)
+    grown[data.draw(st.integers(0, 3))] *= 2
+    after = estimated(*grown, 3)
+    assert after[0] >= before[0]
+    assert after[1] >= before[1]
+
+
+@pytest.mark.parametrize("target", ["ort-cpu", "ort-cpu-avx2", "ort-cpu-amx", "ort-cpu-arm"])
+def test_costs_come_with_the_targets_of_onnx_runtime(target: str) -> None:
+    assert load_target(target).costs is not None
+
+
+def test_costs_of_a_quantity_that_does_not_exist_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'extends = "ort-cpu"\nname = "mine"\nsummary = "mine"\n[costs]\nquantize = { op = 1 }\n'
+        "dequantize = { op = 1 }\n[costs.kernels.Conv]\nfloats = { products = 1 }\nintegers = { op = 1 }\n"
+    )
+    with pytest.raises(UsageError, match=r"'products' is no quantity .did you mean 'product'"):
+        load_target(str(path))
