@@ -253,6 +253,7 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "deit": timed("deit_tiny_distilled_patch16_224", img_size=96, depth=4),
     "ghostnet": timed("ghostnet_050"),
     "mobilevit": timed("mobilevit_xxs"),
+    "fastvit": timed("fastvit_t8"),
     "lraspp": lambda: Segmented("lraspp_mobilenet_v3_large"),
     "deeplab": lambda: Segmented("deeplabv3_mobilenet_v3_large"),
     "unet": lambda: Unet(transposed=True),

@@ -104,7 +104,8 @@ class InsertQdq(Pass):
     products: Products | None = option(
         None,
         "how products of float data by stored weights are written: standard, or in ONNX Runtime's own ops, "
-        "which round data to 8 bits as it comes (fast) or do not (exact); default: the target's, and small ones are float products",
+        "which round data to 8 bits as it comes (fast) or do not (exact); default: the target's, "
+        "and small ones are float products",
     )
     activations: Literal["placed", "unsigned", "signed", "symmetric"] = option(
         "placed", "codes of activations: as they were placed, or all of one kind, or signed where symmetric"

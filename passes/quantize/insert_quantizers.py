@@ -53,9 +53,9 @@ class InsertQuantizers(Pass):
     a region is never quantized; an inner tensor that is also a graph output is outside every region. For
     every float tensor that stays unquantized the reason is recorded.
 
-    Where a target has costs of its kernels, ops stay float that would be slower in integers, with the ops that
-    quantize and dequantize around them; their weights are stored in integers all the same, unless their data
-    has grids. Shapes are those of the first sample where the model leaves them free.
+    Where a target has costs of its kernels, ops stay float that would be slower in integers, with the ops
+    that quantize and dequantize around them; their weights are stored in integers all the same, unless their
+    data has grids. Shapes are those of the first sample where the model leaves them free.
 
     A spectrum whose logarithm the model takes stays float where that logarithm runs in float: it tells apart
     numbers that are far smaller than a step of a grid over the loudest. So does an angle of which the model
