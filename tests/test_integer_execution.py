@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.pipelines import QUANTIZE
 
 import qc
 from qc.runtime import expose_tensors, open_session, run_session
@@ -28,8 +29,13 @@ def saturates() -> bool:
 def test_integers_are_one_step_from_the_simulation(target: str) -> None:
     with np.load(FIXTURES / "digits_calibration.npz") as data:
         images = data["image"]
+    everything = QUANTIZE.replace("insert-quantizers", "insert-quantizers{slower=integer}")
     compiled = qc.compile(
-        FIXTURES / "digits_cnn.onnx", "w8a8", data=[{"image": images}], target=target, threads=1
+        FIXTURES / "digits_cnn.onnx",
+        f"{everything},insert-qdq,to-simulation",
+        data=[{"image": images}],
+        target=target,
+        threads=1,
     )
     integer, simulation, table = compiled.model, compiled.simulation, compiled.ir.quant
     quantizers = {site.value.name: table.get(site) for site in table.sites() if site.op is None}

@@ -19,8 +19,6 @@ QUANTITIES = {
     "patch": "numbers that a convolution gathers for its products",
     "group": "positions of the result, for each group of channels",
     "window": "places of the kernel over all positions of the result",
-    "narrow_window": "the same where a group has fewer channels of the data than a vector",
-    "narrow": "positions of the result where a group has fewer channels of the data than a vector",
     "channel": "channels of the result",
     "read": "numbers of the data that is read",
     "made": "numbers of the result",
@@ -51,7 +49,7 @@ class Costs(Strict):
         lanes: the numbers in a vector.
         free_length: the length that a free dimension counts with; the first one of an input counts as 1.
         unnoticed: microseconds of a run that nobody notices: integers that cost no more in all may stay.
-        margin: how much more floats count than they take: what is about as quick stays in integers.
+        margin: how much more floats count than was measured of them alone, with all they read in a cache.
         quantize, dequantize: nanoseconds by quantity of these ops.
         kernels: by kind of op, see :func:`qc.passes.quantize.placement.work.work_of`. What is not listed is
             as quick in integers as in floats.

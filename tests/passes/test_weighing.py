@@ -37,7 +37,7 @@ SLOW = {
             y = Tanh(c)
         }""",
     "PRelu between small convolutions": """
-        g (float[1, 4, 64, 64] x) => (float[1, 4, 64, 64] y)
+        g (float[1, 4, 160, 160] x) => (float[1, 4, 160, 160] y)
         <float[4, 4, 3, 3] v, float[4, 1, 1] s, float[4, 4, 3, 3] w> {
             b = Conv<pads = [1, 1, 1, 1]>(x, v)
             r = PRelu(b, s)

@@ -114,7 +114,8 @@ class Weighing:
             self._labels.add_node(unit, integer=NEVER)
         if unit.rule.runs == "between":
             for value, _, _ in self._units.inputs(unit):
-                self._needs_integer(unit, value)
+                if value.original.const is None:
+                    self._needs_integer(unit, value)
 
     def _needs_integer(self, unit: Unit, value: Value) -> None:
         """A unit that runs in integers only between others needs what made its data, before it was moved."""

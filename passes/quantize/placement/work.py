@@ -22,8 +22,9 @@ class Work(NamedTuple):
 
     Attributes:
         kind: the kind of kernel that costs are listed by: an op type, or one of convolution
-            (``DepthwiseConv``, ``GroupedConv``, and with ``Flat`` in front where there are not two spatial
-            axes, for which there are no blocked layouts). A ``LoneMaxPool`` is not behind a convolution.
+            (``DepthwiseConv``, ``GroupedConv``, ``NarrowConv`` on fewer channels than a vector has numbers,
+            and with ``Flat`` in front where there are not two spatial axes, which have no blocked layouts).
+            A ``LoneMaxPool`` is not behind a convolution.
         amounts: by quantity.
     """
 
@@ -88,16 +89,15 @@ def _convolution(data: Shape, kernel: Shape, made: Shape, lanes: int) -> Work | 
     groups = max(inputs // each, 1)
     kind = "Conv" if groups == 1 else "DepthwiseConv" if each == 1 and inputs == outputs else "GroupedConv"
     wide = each if each < lanes else _up(each, lanes)
+    narrow = "Narrow" if kind == "Conv" and each < lanes else ""
     return _work(
-        kind if len(data) == 4 else f"Flat{kind}",
+        f"{narrow}{kind}" if len(data) == 4 else f"Flat{kind}",
         product=places * taps * each * outputs,
         padded=places * taps * wide * _up(outputs, lanes),
         tail=places * taps * each * (outputs % _TAIL),
         patch=places * taps * inputs,
         group=places * groups,
         window=places * taps,
-        narrow_window=places * taps if each < lanes else 0,
-        narrow=places if each < lanes else 0,
         channel=outputs,
         read=prod(data),
         made=prod(made),
