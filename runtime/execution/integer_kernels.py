@@ -60,8 +60,7 @@ class FloatReason(NamedTuple):
     text: str
 
 
-# Why an op whose weights are codes computes in float.
-_FLOAT_DATA = "its data is float"
+# Why a recurrent op whose weights are codes computes in float.
 _STORED = {
     "LSTM": "computing in float is as quick as DynamicQuantizeLSTM where there are so few",
     "GRU": "ONNX Runtime has no integer kernel for it on CPU",
@@ -74,8 +73,9 @@ UNKNOWN = FloatReason("unknown", "ONNX Runtime keeps it in float for a reason th
 def why_float(node: Node) -> FloatReason:
     """The first condition of ONNX Runtime's integer kernels that an op of a QDQ model does not meet."""
     if has_stored_weights(node):
-        text = f"its weights are stored in 8 bits, and {_STORED.get(node.op_type, _FLOAT_DATA)}"
-        return FloatReason("stored weights", text)
+        why = _STORED.get(node.op_type)
+        text = f"its weights are stored in 8 bits, and {why or 'its data is float'}"
+        return FloatReason("stored weights" if why is not None else "float input", text)
     if node.proto.domain or node.op_type not in _SUPPORTED:
         return FloatReason("unsupported op", f"ONNX Runtime has no integer kernel for {node.op_type} on CPU")
     checks = (_float_input, _form, _type_combination, _granularity, _result, _moved, _bias)

@@ -17,15 +17,18 @@ from .work import Shape, ShapeOf
 def estimated_shapes(model: Model, context: PassContext, free_length: int) -> ShapeOf:
     """The shapes of tensors: as declared, and where dimensions are free as they are on the first sample.
 
-    Without data, the first dimension of an input counts as 1 where it is free, as batches usually are, and
-    others as ``free_length``. Inside bodies only shapes without free dimensions are known.
+    The first dimension of an input counts as 1 where it alone is free, as batches usually are. Without data
+    others count as ``free_length``. Inside bodies only shapes without free dimensions are known.
     """
     free = [
         value.name for value in model.graph.values() if value.is_float and _whole(value.type.shape) is None
     ]
     assumed: Mapping[str, Shape] = {}
     if free:
-        assumed = _on_first_sample(model, context, free) or _with_free_dimensions(model, free_length)
+        assumed = _with_free_dimensions(model, free_length)
+        given = [value for value in model.graph.inputs if value.const is None]
+        if not all(map(_has_free_batch_alone, given)):
+            assumed = _on_first_sample(model, context, free) or assumed
 
     def shape_of(value: Value | None) -> Shape | None:
         if value is None:
@@ -44,6 +47,10 @@ def _whole(shape: tuple[int | str | None, ...] | None) -> Shape | None:
         return None
     lengths = tuple(length for length in shape if isinstance(length, int) and length >= 0)
     return lengths if len(lengths) == len(shape) else None
+
+
+def _has_free_batch_alone(value: Value) -> bool:
+    return value.type.shape is not None and _whole(value.type.shape[1:]) is not None
 
 
 def _on_first_sample(model: Model, context: PassContext, names: list[str]) -> Mapping[str, Shape]:
