@@ -97,7 +97,7 @@ class Job:
         """What ``qc`` makes of it."""
         start = time.perf_counter()
         made = qc.compile(self.path, f"w{self.weights}a8", data=self.task.calib)
-        return Made(made.model, time.perf_counter() - start, weight_bits(made.ir))
+        return Made(made.model, time.perf_counter() - start, weight_bits(made.ir)[0])
 
     def auto(self) -> Made:
         """What ``qc auto`` finds."""

@@ -5,7 +5,7 @@
     search = RecipeSearch("model.onnx", data="calibration.npz", max_drop="1%")
     found = search.run()
     found.compiled.save("model.q.onnx")
-    Path("model.q.recipe.toml").write_text(recipe_text(found, search.judge))
+    Path("model.q.recipe.toml").write_text(recipe_text(found, search.judge, "ort-cpu"))
 """
 
 from .agreement import Agreement, agreement

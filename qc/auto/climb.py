@@ -14,7 +14,7 @@ from .judging import Verdict
 from .mixed_precision import Front, Mixing, Point, Survey, cheapest, find_front, survey
 from .pace import Pace, is_slower, quicker_rules
 from .recipes import Recipe
-from .trial import Trial
+from .trial import FLOAT_BITS, Trial
 from .trials import Trials
 from .watch import OutOfTime
 
@@ -22,6 +22,7 @@ Objective = Literal["latency", "size", "bits"]
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
 # Choices of mixed precision that are told apart: that the right one is between two of them saves nothing.
 _POINTS = 64
+_ROUNDING = 1e-6  # of an average
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ class Found:
         failures: recipes that do not fit the model.
         ended: why no more was tried, if that is not that a recipe was accepted.
         latency: of the result, beside float, if the objective is latency.
-        survey: the front of mixed precision as it was measured, if that was asked for.
+        survey: the front of mixed precision as it was measured, if that was asked for; None if it was not
+            measured in time, or nothing of it can be.
     """
 
     compiled: Compiled
@@ -64,7 +66,8 @@ class Climb:
     Attributes:
         trials: where recipes are tried.
         objective: what is best among the recipes that are accepted; None for what is found first.
-        most_bits: bits of a weight, on average, that the result may have; None for any.
+        most_bits: bits of a weight, on average, that the result may have, without the weights that stay float
+            in every recipe; None for any.
         mixing: how precisions are mixed.
         on_trial: called with every trial when it is done.
         on_failure: called with every recipe that does not fit the model.
@@ -160,7 +163,10 @@ class Climb:
         points = [point for point in front.spread(_POINTS) if point.rules and not point.is_float]
         points = [point for point in points if self.most_bits is None or point.bits <= self.most_bits]
         if self.mixing.bits is not None:
-            points = [front.within(self.mixing.bits)]
+            try:
+                points = [point for point in [front.within(self.mixing.bits)] if point.rules]
+            except UsageError as error:
+                return str(error)
         first = front.guess(points, best.verdict.drop, best.verdict.limit)
         if points and self._has_cheapest(best.recipe, points, first):
             return ""
@@ -213,7 +219,7 @@ class Climb:
         if not self.mixing.points or self._best is None:
             return None
         base = next(iter(self._fronts), self._best.recipe)
-        known = self._best.verdict
+        known = max((trial.verdict for trial in self.done), key=lambda verdict: verdict.samples)
         perfect = replace(known, score=known.reference, drop=0.0, error=0.0)
 
         def verdict_on(point: Point) -> Verdict | None:
@@ -231,7 +237,8 @@ class Climb:
             self.on_failure(self.failures[-1])
             return None
         points = [*front.uniform, *front.spread(self.mixing.points), *self._mixtures]
-        return survey(front, self.trials.judge.metric, points, verdict_on)
+        found = survey(front, self.trials.judge.metric, points, verdict_on)
+        return found if found.measured else None
 
     def _known(self, recipe: Recipe) -> Trial | None:
         """The trial of a recipe that does the same, whatever it is called."""
@@ -281,8 +288,9 @@ class Climb:
     def _has_few_bits(self, trial: Trial) -> bool:
         if self.most_bits is None:
             return True
-        # What stays float by the rules of the target counts, too, so that no recipe may reach the bits.
-        return trial.weight_bits <= max(self.most_bits, min(one.weight_bits for one in [*self.done, trial]))
+        always = min(one.float_weights for one in [*self.done, trial])
+        bits = trial.weight_bits - FLOAT_BITS * always
+        return bits <= self.most_bits * (1 - always) + _ROUNDING
 
     def _try(self, recipe: Recipe) -> Trial | None:
         """The trial of a recipe; None if it fails."""

@@ -43,11 +43,11 @@ class MaxDrop:
     is_share: bool = True
 
     @classmethod
-    def parse(cls, text: str) -> MaxDrop:
-        """``1%`` is a share, ``0.5`` a number; raises UsageError for anything else."""
-        match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*(%?)", text.strip())
+    def parse(cls, given: str | float) -> MaxDrop:
+        """``1%`` is a share, ``0.5`` and the number itself a number; raises UsageError for anything else."""
+        match = re.fullmatch(r"((?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*(%?)", str(given).strip())
         if match is None:
-            raise UsageError(f"a drop is a share such as 1% or a number such as 0.5, not '{text}'")
+            raise UsageError(f"a drop is a share such as 1% or a number such as 0.5, not '{given}'")
         amount = float(match[1])
         return cls(amount / 100 if match[2] else amount, bool(match[2]))
 
@@ -280,6 +280,11 @@ class Judge:
         """Refuses a metric that is no number for the float model, or takes other outputs for as good."""
         expected = self._measured(feeds, outputs, outputs)
         _refuse_infinite(self.metric, expected)
+        if self.metric.compares and expected == 0 and self.max_drop.is_share and self.max_drop.amount:
+            raise UsageError(
+                f"the metric '{self.metric.name}' is 0 for the float model, and {self.max_drop} of that is "
+                "nothing: give the drop as a number in its unit, such as 0.5"
+            )
         others = [*outputs[1:], outputs[0]]
         zeros = [{name: _zeros(array) for name, array in output.items()} for output in outputs]
         if all(map(_are_equal, outputs, others)) and all(map(_are_equal, outputs, zeros)):

@@ -28,7 +28,7 @@ from .recipes import Recipe, ladder, load_ladder
 from .trial import Trial
 from .trials import Trials
 
-_FEWEST_BITS, _MOST_BITS = 4, 8  # of weights, if the fewest are wanted
+_FEWEST_BITS, _MOST_BITS = 4, 8  # of weights, where fewer, or more, are not asked for
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class RecipeSearch:
         return Question(
             Compilation(self.model, data=self.data, **settings),
             self.data if self.eval_data is None else self.eval_data,
-            drop if isinstance(drop, MaxDrop) else MaxDrop.parse(str(drop)),
+            drop if isinstance(drop, MaxDrop) else MaxDrop.parse(drop),
             self.metric,
             load_labels(Path(labels)) if isinstance(labels, str | Path) else labels,
         )
@@ -129,9 +129,9 @@ class RecipeSearch:
             return load_ladder(self.recipes)
         if self.recipes is not None:
             return self.recipes
-        wants_few_bits = self.objective in ("size", "bits") or self.mixing.is_asked
+        wants_few_bits = self.mixing.is_asked or self.objective in ("size", "bits")
         if self.weights is None and wants_few_bits:
-            return ladder(_FEWEST_BITS)
+            return ladder(_FEWEST_BITS if self.bits is None else min(_FEWEST_BITS, int(self.bits)))
         return ladder(self.weights or _MOST_BITS)
 
     def run(self) -> Found:

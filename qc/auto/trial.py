@@ -15,7 +15,7 @@ from qc.ir.onnx.save import external_files
 from .judging import Verdict
 from .recipes import Recipe
 
-_FLOAT_BITS = 32
+FLOAT_BITS = 32
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Trial:
         verdict: on what came out.
         integer_share: the share of the multiplications that are done on quantized data; 0 if there are none.
         weight_bits: bits of a weight, on average over all elements of tensors of two and more axes.
+        float_weights: the share of these elements that stay float.
         size: bytes of the model, weights included.
         seconds: how long it took, judging included.
     """
@@ -35,6 +36,7 @@ class Trial:
     verdict: Verdict
     integer_share: float
     weight_bits: float
+    float_weights: float
     size: int
     seconds: float
 
@@ -70,7 +72,7 @@ def trial_of(recipe: Recipe, verdict: Verdict, made: Compiled, seconds: float) -
     """The trial of a recipe that made a model."""
     done = made.coverage.multiplied
     share = done.quantized / done.total if done.total else 0.0
-    return Trial(recipe, verdict, share, weight_bits(made.ir), _size(made), seconds)
+    return Trial(recipe, verdict, share, *weight_bits(made.ir), _size(made), seconds)
 
 
 def trial_from(recipe: Recipe, numbers: Mapping[str, Any]) -> Trial:
@@ -82,9 +84,9 @@ def trial_from(recipe: Recipe, numbers: Mapping[str, Any]) -> Trial:
     return Trial(recipe, **{**numbers, "verdict": Verdict(**numbers["verdict"])})
 
 
-def weight_bits(ir: Model) -> float:
-    """Bits of a weight, on average over all elements of tensors of two and more axes; 32 for float."""
-    elements = bits = 0
+def weight_bits(ir: Model) -> tuple[float, float]:
+    """Bits of a weight, on average over all elements of tensors of two and more axes, and the float share."""
+    elements = bits = floats = 0
     for graph in ir.graphs():
         for value in graph.values():
             if value.const is None or len(value.const.shape) < 2 or not is_trained(value):
@@ -92,8 +94,9 @@ def weight_bits(ir: Model) -> float:
             held = [one for site in ir.quant.sites_on(value) if (one := ir.quant.get(site)) is not None]
             size = math.prod(value.const.shape)
             elements += size
-            bits += size * (held[0].spec.format.bits if held else _FLOAT_BITS)
-    return bits / elements if elements else 0.0
+            bits += size * (held[0].spec.format.bits if held else FLOAT_BITS)
+            floats += 0 if held else size
+    return (bits / elements, floats / elements) if elements else (0.0, 0.0)
 
 
 def _size(made: Compiled) -> int:

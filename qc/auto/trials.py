@@ -201,7 +201,9 @@ class Trials:
 
     def _awaited(self, recipe: Recipe, may_be_late: bool) -> Trial:
         future, stop = self._ahead.pop(recipe)
-        left = None if may_be_late or self.deadline is None else self.deadline + _PATIENCE - time.time()
+        left = None
+        if not may_be_late and self.deadline is not None:
+            left = min(self.deadline + _PATIENCE - time.time(), threading.TIMEOUT_MAX)
         try:
             return future.result(left)
         except TimeoutError as error:

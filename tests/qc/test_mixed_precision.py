@@ -209,7 +209,7 @@ def test_where_the_metric_is_too_coarse_noise_tells_candidates_apart() -> None:
 def test_nothing_costs_less_than_the_cheapest() -> None:
     front = digits_front("w8a8,float")[2]
     assert front.within(8).bits == 8
-    with pytest.raises(UsageError, match="the cheapest choice costs 8"):
+    with pytest.raises(UsageError, match="the cheapest has 8"):
         front.within(7.9)
 
 
@@ -295,6 +295,16 @@ def test_bits_of_a_weight_are_as_asked(few_samples, qc) -> None:
     assert [5 < trial["weight_bits"] <= 5.5 for trial in trials] == [False, True]
     refused = qc(*asked, "--bits", "4.1", "-o", "other.onnx")
     assert (refused.code, refused.made) == (5, [])
+    fewer = qc(*asked, "--bits", "3.9", "-o", "other.onnx")
+    assert (fewer.code, fewer.made) == (5, [])
+    assert "'plain' keeps 'cosine' within 1% of 1" in fewer.err and "the cheapest has 4" in fewer.err
+
+
+def test_a_front_that_is_not_measured_in_time_is_told_of(few_samples, qc) -> None:
+    asked = (*AUTO, "--metric", "cosine", "--max-drop", "1%", "--minutes", "1e-6")
+    late = qc(*asked, "--front", "front.html")
+    assert (late.code, late.made) == (5, ["model.q.onnx", "model.q.recipe.toml"])
+    assert "'front.html' is not written, as nothing was measured: the time was over" in late.err
 
 
 @pytest.mark.parametrize(

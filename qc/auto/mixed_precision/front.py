@@ -114,7 +114,8 @@ class Front:
         fitting = [point for point in self.points if point.cost(self.kind) <= cost]
         if not fitting:
             least = self.points[0].cost(self.kind)
-            raise UsageError(f"nothing costs {cost:g} or less; the cheapest choice costs {least:.3g}")
+            unit = "bits of a weight" if self.kind == "size" else "bit operations"
+            raise UsageError(f"no choice has {cost:g} {unit} or fewer; the cheapest has {least:.3g}")
         return fitting[-1]
 
     def _point(self, chosen: Sequence[int]) -> Point:

@@ -36,11 +36,11 @@ class Chart:
     def __init__(self, survey: Survey) -> None:
         self._survey, self._kind = survey, survey.front.kind
         self._costs = [math.log(max(one.point.cost(self._kind), 1e-9)) for one in survey.measured]
-        scores = [*self._scores(), survey.measured[0].verdict.reference]
+        scores = [*self._scores(), survey.whole.reference]
         self._low, self._high = min(scores), max(scores)
         room = (self._high - self._low or abs(self._high) or 1.0) * 0.06
         self._low, self._high = self._low - room, self._high + room
-        self.float_at = self._y(survey.measured[0].verdict.reference)
+        self.float_at = self._y(survey.whole.reference)
         self.limit_at = self._y(_limit(survey))
 
     @property
@@ -126,7 +126,7 @@ def describe(one: Measured, survey: Survey) -> str:
 
 
 def _limit(survey: Survey) -> float:
-    verdict = survey.measured[0].verdict
+    verdict = survey.whole
     sign = 1 if survey.metric.higher_is_better else -1
     return verdict.reference - sign * verdict.limit
 

@@ -45,6 +45,11 @@ class Survey:
     measured: tuple[Measured, ...]
     metric: Metric
 
+    @property
+    def whole(self) -> Verdict:
+        """A verdict on all samples, or on as many as any: what is hopeless is refused on a part of them."""
+        return max((one.verdict for one in self.measured), key=lambda verdict: verdict.samples)
+
     def table(self) -> Table:
         """The measured points for a terminal or a page; those that no other one beats are marked."""
         show = self.metric.show
@@ -71,7 +76,7 @@ class Survey:
         return {
             "version": _VERSION,
             "metric": self.metric.name,
-            "float": finite(self.measured[0].verdict.reference),
+            "float": finite(self.whole.reference),
             "cost": front.kind,
             "candidates": names,
             "groups": [

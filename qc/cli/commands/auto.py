@@ -140,6 +140,11 @@ class Auto(Command):
             _tell_of_doubt(found, search.judge)
         if not found.is_accepted:
             raise DemandError(_refusal(found, search.judge, is_written))
+        if self.front is not None and found.survey is None:
+            reason = found.ended or found.failures[-1].reason
+            raise DemandError(
+                f"'{printable(str(self.front))}' is not written, as nothing was measured: {reason}"
+            )
 
     def _check(self, outputs: list[Path | None]) -> None:
         """Looks at files, so that what is wrong is told before any work."""
@@ -284,6 +289,11 @@ def _refusal(found: Found, judge: Judge, is_written: bool) -> str:
     """What was reached, and what prevented more."""
     verdict, show = found.best.verdict, judge.metric.show
     advice = "" if is_written else "; --keep-best writes it all the same"
+    if verdict.is_accepted:
+        return (
+            f"'{found.best.recipe.name}' keeps '{judge.metric.name}' within {judge.max_drop} of "
+            f"{show(verdict.reference)}, but not all else that is asked for: {found.ended}{advice}"
+        )
     ended = f"; {found.ended}" if found.ended else ""
     return (
         f"no recipe keeps '{judge.metric.name}' within {judge.max_drop} of {show(verdict.reference)}: "
