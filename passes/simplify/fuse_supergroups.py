@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from qc.ir.graph import Value
 from qc.ir.journal import SKIP, Remark
@@ -26,8 +26,8 @@ from ..framework.target import Target
 class FuseSupergroups(Pass):
     """Writes a GELU or LayerNormalization that is made of several ops as the one op of ONNX.
 
-    That is done where the target runs it only so (``written_as`` in its file) and the model's opset has the
-    op. Both forms are run on random numbers, and where they do not agree the ops stay.
+    That is done where the target runs it only so (``written_as`` in its file), the data is float32 and the
+    model's opset has the op. Both forms are run on random numbers, and where they do not agree the ops stay.
     """
 
     name = "fuse-supergroups"
@@ -109,7 +109,7 @@ _FORMS: dict[str, tuple[int, Callable[[Match], _Form | None]]] = {
 
 def _agrees(match: Match, data: Value, op_type: str, form: _Form, context: PassContext) -> bool:
     """Whether the op computes what the ops of a match do, on random numbers."""
-    if data.type.shape is None or data.captured is not None:
+    if data.type.shape is None or data.captured is not None or data.type.elem_type != TensorProto.FLOAT:
         return False
     graph = match.graph
     read = [graph.producer(value) for op in match.ops for value in graph.op_inputs(op) if value is not None]

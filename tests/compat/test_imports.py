@@ -92,6 +92,13 @@ def test_a_script_runs_as_it_is(tmp_path: Path) -> None:
     assert result.stdout.split() == ["qc.compat.aimet_onnx.quantsim", "beside", "['--option']", "__main__"]
 
 
+@pytest.mark.parametrize("script", ["missing.py", "."])
+def test_a_script_that_is_not_there_is_told_of(script: str) -> None:
+    command = [sys.executable, "-m", "qc.compat.aimet_onnx", script]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (1, f"there is no script '{script}'\n")
+
+
 def test_aimet_itself_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "aimet_onnx", type(sys)("aimet_onnx"))
     with pytest.raises(ImportError, match=r"'aimet_onnx' is imported already; call install\(\) before"):

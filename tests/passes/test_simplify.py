@@ -8,6 +8,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from support.models import floats, model_of, parse, random_feeds
 from support.pipelines import PREPARE, apply, check, run_model
 
+import qc
 from qc.ir.errors import ModelError
 from qc.ir.onnx.lower import lower
 
@@ -371,3 +372,19 @@ def test_weights_are_folded_from_what_stores_them(text: str) -> None:
     ir, _, _ = apply("fold-constants{max_growth=0}", model)
     (product,) = [op for op in ir.graph.ops() if op.op_type == "MatMul"]
     assert ir.graph.constant(ir.graph.op_inputs(product)[1]) is not None
+
+
+@pytest.mark.parametrize(("kind", "fused"), [("float", True), ("float16", False), ("double", False)])
+def test_supergroups_of_other_floats_stay(kind: str, fused: bool) -> None:
+    text = f"""g ({kind}[2, 4] x) => ({kind}[2, 4] y) {{
+        root = Cast<to = {TensorProto.DataType.Value(kind.upper())}>(r)
+        one = Cast<to = {TensorProto.DataType.Value(kind.upper())}>(o)
+        half = Cast<to = {TensorProto.DataType.Value(kind.upper())}>(h)
+        inner = Div(x, root)
+        erf = Erf(inner)
+        gate = Add(erf, one)
+        product = Mul(x, gate)
+        y = Mul(product, half)
+    }}""".replace(" y) {", " y) <float r = {1.4142135}, float o = {1.0}, float h = {0.5}> {")
+    made = qc.compile(parse(text), "fold-constants,fuse-supergroups", target="qnn-htp").model
+    assert ([node.op_type for node in made.graph.node] == ["Gelu"]) == fused

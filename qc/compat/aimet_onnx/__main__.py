@@ -16,6 +16,8 @@ def main() -> None:
     """Runs the script, which sees its own arguments and finds modules beside itself."""
     if len(sys.argv) < 2:
         sys.exit("usage: python -m qc.compat.aimet_onnx SCRIPT [ARGUMENT...]")
+    if not Path(sys.argv[1]).is_file():
+        sys.exit(f"there is no script '{sys.argv[1]}'")
     del sys.argv[0]
     install()
     sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
