@@ -94,13 +94,14 @@ def check_plain(owner: object) -> None:
         if value is None and is_optional:
             continue
         if kind is int:
-            _check_number(name, value, *limits(bounds, 1, sys.maxsize))
+            check_number(name, value, *limits(bounds, 1, sys.maxsize))
         elif not isinstance(value, kind):
             words = {bool: "True or False", str: "text"}
             raise UsageError(f"{name}={value!r} is not {words[kind]}")
 
 
-def _check_number(name: str, value: object, least: int, most: int) -> None:
+def check_number(name: str, value: object, least: int, most: int) -> None:
+    """Raises UsageError for what is no whole number from ``least`` to ``most``."""
     if not isinstance(value, numbers.Integral) or isinstance(value, bool) or int(value) < least:
         raise UsageError(f"{name}={value!r} is not a whole number of at least {least}")
     if int(value) > most:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor as Pool
@@ -12,9 +13,10 @@ from typing import Any
 
 from onnx import ModelProto
 
-from qc.compiler import Compilation
+from qc.compiler import MOST_WORKERS, Compilation
 from qc.compiler.functions import taking
 from qc.ir.errors import UsageError
+from qc.options import check_number
 from qc.passes import NullProgress, Progress
 from qc.passes.framework.target import Target
 from qc.runtime import Metric, load_labels
@@ -95,8 +97,15 @@ class RecipeSearch:
             raise UsageError("bits of weights are for qc's own recipes; give recipes or weights, not both")
         if self.bits is not None and self.weights is not None:
             raise UsageError("bits of weights are given twice; give weights or bits, not both")
-        if self.jobs < 1:
-            raise UsageError(f"jobs={self.jobs!r} is not a number of at least 1")
+        for name, least, most in (("jobs", 1, MOST_WORKERS), ("weights", 2, 8), ("points", 0, sys.maxsize)):
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), least, most)
+        if not (isinstance(self.minutes, int | float) and self.minutes > 0):
+            raise UsageError(f"minutes={self.minutes!r} is not a number above 0")
+        if not isinstance(self.metric, str | Metric | None):
+            raise UsageError(
+                f"the metric is a text, such as 'file.py:function', or a Metric, not {self.metric!r}"
+            )
 
     @functools.cached_property
     def mixing(self) -> Mixing:

@@ -197,11 +197,6 @@ def test_fewer_bits_than_the_accuracy_needs_are_refused() -> None:
     assert found.ended == "no mixture of precisions with 5 bits of a weight or fewer does"
 
 
-def test_fewer_bits_than_four_have_recipes_of_their_own() -> None:
-    assert RecipeSearch("model.onnx", data=DATA, bits=2.5).ladder == ladder(2)
-    assert RecipeSearch("model.onnx", data=DATA, bits=5.5).ladder == ladder(4)
-
-
 def test_weights_that_stay_float_in_every_recipe_do_not_count_as_bits() -> None:
     model = chain_of_products("op0", "op1", "op2")
     off = Recipe("one in float", ladder(4)[0].pipeline, ("op:op1=off",))
@@ -209,25 +204,6 @@ def test_weights_that_stay_float_in_every_recipe_do_not_count_as_bits() -> None:
     found = RecipeSearch(model, data=random_feeds(model, 8), recipes=[off], bits=4, **settings).run()
     assert found.is_accepted and found.best.float_weights == pytest.approx(1 / 3)
     assert found.best.weight_bits == pytest.approx((2 * 4 + 32) / 3)
-
-
-@pytest.mark.parametrize(
-    ("given", "drop"),
-    [
-        ("1%", MaxDrop(0.01)),
-        (" .5 ", MaxDrop(0.5, False)),
-        (1e-5, MaxDrop(1e-5, False)),
-        (2, MaxDrop(2, False)),
-    ],
-)
-def test_a_drop_is_a_share_or_a_number(given, drop: MaxDrop) -> None:
-    assert MaxDrop.parse(given) == drop
-
-
-@pytest.mark.parametrize("given", ["-1%", "nan", -1.0, math.nan, math.inf, "", "one"])
-def test_what_is_no_drop(given) -> None:
-    with pytest.raises(UsageError, match=r"a drop is a share such as 1% or a number such as 0\.5"):
-        MaxDrop.parse(given)
 
 
 def test_a_share_of_nothing_is_refused_before_anything_is_tried(qc) -> None:

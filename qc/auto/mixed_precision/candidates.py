@@ -74,7 +74,7 @@ def parse_candidates(text: str, target: Target) -> tuple[Candidate, ...]:
     Raises:
         UsageError: one is no candidate, or the target does not run it.
     """
-    found = tuple(dict.fromkeys(map(parse_candidate, text.split(","))))
+    found = tuple(dict.fromkeys(map(parse_candidate, str(text).split(","))))
     refused = next((one for one in found if not is_supported(one, target)), None)
     if refused is not None:
         known = ", ".join(one.name for one in supported_candidates(target))

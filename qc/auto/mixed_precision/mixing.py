@@ -30,8 +30,8 @@ class Mixing:
     points: int = 0
 
     def __post_init__(self) -> None:
-        if self.bits is not None and not 2 <= self.bits <= 32:
-            raise UsageError(f"{self.bits:g} bits of a weight are not 2 to 32")
+        if self.bits is not None and not (isinstance(self.bits, int | float) and 2 <= self.bits <= 32):
+            raise UsageError(f"{self.bits!r} bits of a weight are not 2 to 32")
 
     @property
     def is_asked(self) -> bool:
