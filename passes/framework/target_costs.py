@@ -49,6 +49,8 @@ class Costs(Strict):
         lanes: the numbers in a vector.
         free_length: the length that a free dimension counts with; the first one of an input counts as 1.
         unnoticed: microseconds of a run that nobody notices: integers that cost no more in all may stay.
+        quick: the share of the time in floats up to which a model is clearly quicker in integers, so that
+            nothing is left in float for its time.
         margin: how much more floats count than was measured of them alone, with all they read in a cache.
         quantize, dequantize: nanoseconds by quantity of these ops.
         kernels: by kind of op, see :func:`qc.passes.quantize.placement.work.work_of`. What is not listed is
@@ -58,6 +60,7 @@ class Costs(Strict):
     lanes: int = Field(16, ge=1)
     free_length: int = Field(64, ge=1)
     unnoticed: float = Field(0.0, ge=0.0)
+    quick: float = Field(0.0, ge=0.0)
     margin: float = Field(1.0, ge=1.0)
     quantize: dict[str, float]
     dequantize: dict[str, float]

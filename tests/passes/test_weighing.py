@@ -130,7 +130,7 @@ def test_weights_are_stored_in_integers_and_dequantized_when_the_model_is_loaded
 
 def test_a_weight_beside_data_in_codes_stays_float_as_the_op_would_be_taken_for_an_integer_one() -> None:
     text = """g (float[1, 64, 56, 56] x) => (float[1, 20, 56, 56] y)
-    <float[64, 64, 3, 3] v, float[20, 64, 3, 3] u, float[20, 1, 11, 11] w> {
+    <float[32, 64, 3, 3] v, float[20, 32, 3, 3] u, float[20, 1, 11, 11] w> {
         a = Conv<pads = [1, 1, 1, 1]>(x, v)
         b = Conv<pads = [1, 1, 1, 1]>(a, u)
         c = Conv<group = 20, pads = [5, 5, 5, 5]>(b, w)
@@ -140,6 +140,20 @@ def test_a_weight_beside_data_in_codes_stays_float_as_the_op_would_be_taken_for_
     assert of_value(model, "b") is not None
     assert "integers would take an estimated" in reason(model, "c")
     assert of_weight(model, "c") is None
+
+
+def test_a_model_that_is_quick_in_integers_runs_in_them_wholly() -> None:
+    """Where an estimate that is wrong can only cost time, nothing is left in float for a little of it."""
+    text = """g (float[1, 64, 56, 56] x) => (float[1, 20, 56, 56] y)
+    <float[64, 64, 3, 3] v, float[64, 64, 3, 3] u, float[20, 64, 3, 3] t, float[20, 1, 11, 11] w> {
+        a = Conv<pads = [1, 1, 1, 1]>(x, v)
+        b = Conv<pads = [1, 1, 1, 1]>(a, u)
+        d = Conv<pads = [1, 1, 1, 1]>(b, t)
+        c = Conv<group = 20, pads = [5, 5, 5, 5]>(d, w)
+        y = Tanh(c)
+    }"""
+    model, _, _ = apply(PLACE, parse(text))
+    assert of_weight(model, "c") is not None
 
 
 @pytest.mark.parametrize(("length", "is_float"), [(4, False), (100_000, True)])

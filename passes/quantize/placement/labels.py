@@ -33,6 +33,10 @@ class Labels:
             self.add_node(float)
             self._between[integer][float] = self._between[integer].get(float, 0) + cost
 
+    def all_float(self) -> dict[Hashable, bool]:
+        """Float for every node that may be."""
+        return {node: float < NEVER for node, (_, float) in self._own.items()}
+
     def neighbours(self) -> nx.Graph:
         """The nodes, with an edge between those that share a cost."""
         graph: nx.Graph = nx.Graph()
