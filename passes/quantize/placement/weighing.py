@@ -74,8 +74,8 @@ class Weighing:
     def slower_in_integers(self) -> dict[Op, Reason]:
         """The ops that are better left in float, though the target has integer kernels for them.
 
-        None if the model is clearly quicker in integers than in floats, so that an estimate that is wrong does
-        no harm, or if all of them together cost no more than what nobody notices.
+        None if the model is clearly quicker in integers than in floats, so that an estimate that is wrong
+        does no harm, or if all of them together cost no more than what nobody notices.
         """
         now = self._labels.cost(self._labels.cheapest(integer=self._units.integer))
         if now <= self._costs.quick * self._labels.cost(self._labels.all_float()):
