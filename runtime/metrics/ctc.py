@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ class Ctc(OutputMetric):
 
     The best class at each position makes a sequence; of equal neighbours one is left, and blanks, which are
     class K, go (A. Graves and others, "Connectionist Temporal Classification", ICML 2006).
+    NaN if the reference has no symbols.
     """
 
     name = "ctc-K"
@@ -26,6 +28,7 @@ class Ctc(OutputMetric):
     def __init__(self, blank: int) -> None:
         self._blank = blank
         self._distance = self._symbols = 0
+        self._has_scores = False
 
     def add(self, reference: Any, output: Any, place: str) -> None:
         if not all(isinstance(one, np.ndarray) and one.ndim == 3 for one in (reference, output)):
@@ -36,13 +39,16 @@ class Ctc(OutputMetric):
             raise UsageError(
                 f"the metric 'ctc-{self._blank}' needs more than the {reference.shape[2]} classes of {place}"
             )
+        self._has_scores = True
         for x, y in zip(reference, output, strict=True):
             expected, found = symbols(x, self._blank), symbols(y, self._blank)
             self._distance += edit_distance(expected, found)
             self._symbols += len(expected)
 
     def value(self) -> float | None:
-        return 1 - self._distance / self._symbols if self._symbols else None
+        if not self._symbols:
+            return math.nan if self._has_scores else None
+        return 1 - self._distance / self._symbols
 
 
 def symbols(scores: np.ndarray, blank: int) -> list[int]:

@@ -326,6 +326,7 @@ def test_texts_are_read_without_blanks_and_repetitions() -> None:
 
     assert one_output("ctc-0", scores("hh e l ll oo"), scores("h eel  l  o ")) == 1
     assert one_output("ctc-0", scores("h e l lo"), scores("h a llo ")) == pytest.approx(1 - 2 / 5)
+    assert np.isnan(one_output("ctc-0", scores("   "), scores(" a ")))  # a sample without a text is no error
     with pytest.raises(UsageError, match="needs more than the 27 classes"):
         one_output("ctc-27", scores("a"), scores("a"))
 
