@@ -27,9 +27,9 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 from aimet_onnx import QuantizationSimModel
+from aimet_onnx.amp.mixed_precision_algo import GreedyMixedPrecisionAlgo
 from aimet_onnx.batch_norm_fold import fold_all_batch_norms_to_weight
 from aimet_onnx.common.defs import CallbackFunc, QuantizationDataType
-from aimet_onnx.mixed_precision import choose_mixed_precision
 
 DROPS = (0.01, 0.05, 0.2)
 RANKING_FEEDS, JUDGING_FEEDS = 4, 16
@@ -107,22 +107,25 @@ def mixed(
         model, quant_scheme="min_max", config_file="default", dummy_input=callbacks.feeds[0]
     )
     sim.compute_encodings(callbacks.feeds)
-    front = choose_mixed_precision(
+    search = GreedyMixedPrecisionAlgo(  # as choose_mixed_precision does, which hides where it begins
         sim,
         candidates,
         CallbackFunc(callbacks.sqnr),
         CallbackFunc(callbacks.agreement),
-        drop,
         folder,
         clean,
         CallbackFunc(callbacks.calibrate),
         use_all_amp_candidates=True,
+        phase1_optimize=True,
     )
-    products = sorted(data[0] * weight[0] for data, weight in candidates)
-    if front is None:  # everything has the candidate of the fewest bits, or that of the most
-        return sim, products[0 if bits(sim) == min(weight[0] for _, weight in candidates) else -1]
-    fitting = [relative for relative, score, *_ in front if score >= 1 - drop]
-    return sim, products[-1] * min(fitting, default=1.0)
+    search.run(drop)
+    (data, _), (weight, _) = search.baseline_candidate
+    if search.pareto_list is None:  # everything has one candidate: that of least score, or that of the most
+        if search.fp32_accuracy - search.min_accuracy < drop:
+            (data, _), (weight, _) = search.min_candidate
+        return sim, data * weight
+    fitting = [relative for relative, score, *_ in search.pareto_list if score >= search.fp32_accuracy - drop]
+    return sim, data * weight * min(fitting, default=1.0)
 
 
 def bits(sim: Any) -> float:
