@@ -125,7 +125,7 @@ def mixed(
             (data, _), (weight, _) = search.min_candidate
         return sim, data * weight
     fitting = [relative for relative, score, *_ in search.pareto_list if score >= search.fp32_accuracy - drop]
-    return sim, data * weight * min(fitting, default=1.0)
+    return sim, data * weight * (fitting[-1] if fitting else 1.0)
 
 
 def bits(sim: Any) -> float:
