@@ -107,7 +107,7 @@ class Job:
             made = qc.compile(self.path, precision, data=self.task.calib, target=self.target)
             seconds = time.perf_counter() - start
             weight, data = map(int, precision[1:].split("a"))
-            costs = _costs(weight_bits(made.ir), weight * data)
+            costs = _costs(weight_bits(made.ir)[0], weight * data)
             yield Row("uniform", precision, costs, evaluate(self.task, made.model), seconds)
 
     def aimet(self, python: str) -> Iterator[Row]:
@@ -134,7 +134,7 @@ class Job:
                 start = time.perf_counter()
                 made = replace(compilation, precision=point.rules).compile()
                 seconds = time.perf_counter() - start
-                costs = _costs(weight_bits(made.ir), point.operations)
+                costs = _costs(weight_bits(made.ir)[0], point.operations)
                 yield Row("qc", point.name, costs, evaluate(self.task, made.model), seconds)
 
     def front(self, compilation: qc.Compilation) -> Front:
