@@ -83,7 +83,7 @@ def _read(text: str, source: str) -> list[Recipe]:
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{source} is not valid TOML: {error}") from None
     tables = document.get("recipe")
-    if set(document) != {"recipe"} or not isinstance(tables, list):
+    if set(document) != {"recipe"} or not isinstance(tables, list) or not tables:
         raise UsageError(f"{source} holds [[recipe]] tables and nothing else")
     return [_recipe(table, f"{source}, recipe {number}") for number, table in enumerate(tables, 1)]
 

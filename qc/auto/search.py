@@ -143,6 +143,11 @@ class RecipeSearch:
             return ladder(_FEWEST_BITS if self.bits is None else min(_FEWEST_BITS, int(self.bits)))
         return ladder(self.weights or _MOST_BITS)
 
+    def check(self) -> None:
+        """Reads recipes, candidates, labels and the target, before any work; raises what these raise."""
+        for part in ("question", "mixing", "ladder"):
+            getattr(self, part)
+
     def run(self) -> Found:
         """Searches.
 

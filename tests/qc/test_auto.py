@@ -334,6 +334,7 @@ def test_a_target_of_a_file_is_in_the_recipe_by_its_path(qc) -> None:
     ("text", "sentence"),
     [
         ("x = 1", "holds [[recipe]] tables"),
+        ("recipe = []", "holds [[recipe]] tables"),
         ("[[recipe]]\nafterwards = 'a'", "unknown key 'afterwards' (did you mean 'after'?)"),
         ("[[recipe]]\npipeline = 'w8a9'", "w8a9"),
         ("[[recipe]]\npipeline = 'w8'\nbefore = 'equalize'", "no place for 'before', as 'w8' has no match-"),

@@ -180,7 +180,7 @@ class Auto(Command):
             on_trial=telling.trial,
             on_failure=telling.failure,
         )
-        assert search.ladder and search.mixing  # a file of recipes is read now, and candidates are
+        search.check()
         return search
 
 
