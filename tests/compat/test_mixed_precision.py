@@ -147,6 +147,11 @@ def test_scores_of_groups_are_kept_in_the_folder(tmp_path: Path) -> None:
         given = [W8A16, W8A8], phase1, phase2, None, str(tmp_path), clean, CallbackFunc(run)
         front = choose_mixed_precision(simulation(), *given)
         assert front is not None and len(front) == 3 and len(calls) == expected
+    for damage in ("nonsense", '{"a": 1}', "[[[], null, null, 0]]"):
+        (tmp_path / ".cache" / "accuracy_list.json").write_text(damage)
+        calls.clear()
+        choose_mixed_precision(simulation(), *given[:-2], False, given[-1])
+        assert len(calls) == 3
 
 
 def test_a_frozen_quantizer_stays_as_it_is(tmp_path: Path) -> None:

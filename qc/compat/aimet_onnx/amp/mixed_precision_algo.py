@@ -320,8 +320,11 @@ class GreedyMixedPrecisionAlgo:
         path = self._folder / ".cache" / "accuracy_list.json" if self._folder is not None else None
         if path is None or self._clean_start or not path.is_file():
             return {}
-        listed = json.loads(path.read_text(encoding="utf-8"))
-        return {json.dumps([names, candidate]): score for names, candidate, score, *_ in listed}
+        try:
+            listed = json.loads(path.read_text(encoding="utf-8"))
+            return {json.dumps([names, candidate]): float(score) for names, candidate, score, *_ in listed}
+        except (ValueError, TypeError):  # it is damaged, and written anew
+            return {}
 
     def _export(self, front: Sequence[Visited]) -> None:
         assert self._folder is not None
