@@ -82,7 +82,7 @@ def test_models_with_other_weights_are_told_apart() -> None:
 
 def test_one_calibration_serves_all_targets() -> None:
     data = Counted(random_feeds(qc.read_model(FIXTURES / "digits_cnn.onnx").origin, 4))
-    targets = ["ort-cpu", "tensorrt", "qnn-htp"]
+    targets = ["ort-cpu", "tensorrt", "openvino"]
     results = qc.compile_for(FIXTURES / "digits_cnn.onnx", targets, PASSES, data=data, threads=1)
     assert data.passes == 1
     assert list(results) == targets
@@ -95,6 +95,13 @@ def test_one_calibration_serves_all_targets() -> None:
             assert quantizer.encoding is not None and other.encoding is not None
             np.testing.assert_allclose(quantizer.encoding.scale, other.encoding.scale, rtol=1e-5)
         assert not any("read again" in note for note in result.notes)
+
+
+def test_a_target_that_needs_a_newer_opset_reads_the_data_again_and_says_so() -> None:
+    data = random_feeds(qc.read_model(FIXTURES / "digits_cnn.onnx").origin, 4)
+    results = qc.compile_for(FIXTURES / "digits_cnn.onnx", ["ort-cpu", "qnn-htp"], PASSES, data=data, threads=1)
+    assert not any("read again" in note for note in results["ort-cpu"].notes)
+    assert any("the data was read again for qnn-htp" in note for note in results["qnn-htp"].notes)
 
 
 def _op_types(model: ModelProto) -> list[str]:
