@@ -45,7 +45,7 @@ class ToEncodings(Pass):
     layout: Literal["tensors", "layers"] = option(
         "tensors", "list tensors, or the layers that the exporter named ops after (0.6.1 and 1.0.0)"
     )
-
+    moved: bool = option(True, "list what only holds numbers of other tensors, in 2.0.0 and 2.1.0")
     activations: ActivationCodes = option(
         "unsigned", "codes of activations in 2.0.0 and 2.1.0: the others say only what is symmetric"
     )
@@ -53,7 +53,8 @@ class ToEncodings(Pass):
     def run(self, model: Model, context: PassContext) -> None:
         with model.transaction.trial():
             if self.version.startswith("2"):
-                place_moved(model)
+                if self.moved:
+                    place_moved(model)
                 code_activations(model, self.activations)
             self._write(model, context)
 

@@ -47,9 +47,7 @@ def compile(*arguments: Any, **named: Any) -> Compiled:
         CoverageError: nothing, or not everything, was quantized.
         QcError: CUDA is asked for but cannot be used.
     """
-    compilation = Compilation(*arguments, **named)
-    compilation.check_target()
-    return compilation.compile()
+    return Compilation(*arguments, **named).compile()
 
 
 def compile_for(

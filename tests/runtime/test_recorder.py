@@ -99,7 +99,9 @@ def test_one_calibration_serves_all_targets() -> None:
 
 def test_a_target_that_needs_a_newer_opset_reads_the_data_again_and_says_so() -> None:
     data = random_feeds(qc.read_model(FIXTURES / "digits_cnn.onnx").origin, 4)
-    results = qc.compile_for(FIXTURES / "digits_cnn.onnx", ["ort-cpu", "qnn-htp"], PASSES, data=data, threads=1)
+    results = qc.compile_for(
+        FIXTURES / "digits_cnn.onnx", ["ort-cpu", "qnn-htp"], PASSES, data=data, threads=1
+    )
     assert not any("read again" in note for note in results["ort-cpu"].notes)
     assert any("the data was read again for qnn-htp" in note for note in results["qnn-htp"].notes)
 

@@ -53,7 +53,7 @@ class Strip(Command):
                 f"{count(left, 'quantize or dequantize op')} stay: they come in no such pair"
             )
         if self.encodings is not None:
-            ToEncodings(version=self.version).run(ir, context)
+            ToEncodings(version=self.version, moved=False).run(ir, context)
         for note in context.notes:
             print_note(note)
         with ExitStack() as stack:
