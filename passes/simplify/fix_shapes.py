@@ -39,8 +39,12 @@ class FixShapes(Pass):
         self.as_numbers()
 
     def as_numbers(self) -> dict[str, int]:
-        """The lengths by the name of the dimension."""
-        return dict(map(_parsed, self.lengths))
+        """The lengths by the name of the dimension; raises UsageError for two that contradict each other."""
+        found: dict[str, int] = {}
+        for name, number in map(_parsed, self.lengths):
+            if found.setdefault(name, number) != number:
+                raise UsageError(f"fix-shapes: '{name}' cannot be both {found[name]} and {number}")
+        return found
 
     def run(self, model: Model, context: PassContext) -> None:
         lengths = self.as_numbers()

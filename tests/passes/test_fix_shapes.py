@@ -9,6 +9,7 @@ from support.models import parse, random_feeds
 
 import qc
 from qc.ir.errors import DataError, UsageError
+from qc.passes.simplify.fix_shapes import FixShapes
 
 TEXT = """g (float[N, 4] x) => (float[N, 2, 2] y) <float[4, 4] w> {
     shape = Shape(x)
@@ -50,3 +51,8 @@ def test_data_must_have_the_lengths() -> None:
 def test_what_is_no_free_dimension_or_no_length_is_refused(lengths: str) -> None:
     with pytest.raises(UsageError, match=r"names 'M', which no input has|is not of the form NAME=N"):
         fixed(lengths)
+
+
+def test_lengths_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(UsageError, match="'N' cannot be both 1 and 2"):
+        FixShapes(lengths=("N=1", "N=2"))

@@ -82,6 +82,7 @@ def test_what_cannot_be_reached_is_told_and_written_only_if_asked(qc, monkeypatc
         (["--weights", "9"], "9 is more than 8"),
         (["--metric", "user.py:accuracy"], "takes a label, and there are none"),
         (["--labels", "labels.npy"], "--labels is for a function as --metric"),
+        (["--points", "4"], "--points is for --front"),
         (["--max-drop", "little"], "a drop is a share such as 1% or a number such as 0.5, not 'little'"),
         (["--metric", "accuracy"], "unknown metric 'accuracy'"),
     ],

@@ -28,6 +28,8 @@ from ..files import check_outputs, data_files, judging_files, model_files, toml_
 from ..options import labels_option, quiet_option
 from ..output import print_note, print_warning, standard_error, standard_output
 
+_POINTS = 8
+
 
 @dataclass(frozen=True, kw_only=True)
 class Auto(Command):
@@ -78,7 +80,9 @@ class Auto(Command):
         "Measure the front of mixed precision, and write it as a page (.html) or as JSON (.json).",
         metavar="FILE",
     )
-    points: Annotated[int, Ge(2), Le(64)] = option(8, "Choices of the front to measure.", metavar="N")
+    points: Annotated[int, Ge(2), Le(64)] | None = option(
+        None, f"Choices of the front to measure.  [default: {_POINTS}]", metavar="N"
+    )
     minutes: Annotated[float, Gt(0)] = option(10.0, "After these the best so far is the result.", metavar="M")
     jobs: Annotated[int, Ge(1), Le(MOST_WORKERS)] = option(
         1, "How many recipes to try at once, in processes of their own.", metavar="N"
@@ -156,6 +160,8 @@ class Auto(Command):
             raise UsageError("bits of weights are given twice; give --weights or --bits, not both")
         if self.front is not None and self.front.suffix not in (".html", ".json"):
             raise UsageError(f"--front {self.front}: a front is written as .html or as .json")
+        if self.points is not None and self.front is None:
+            raise UsageError("--points is for --front, which is not given")
         inputs = [
             *model_files(self.model, load_model(self.model), "the input model"),
             *data_files(self.data, "the calibration data"),
@@ -175,7 +181,7 @@ class Auto(Command):
             self.model,
             **given,
             **self.chosen,
-            points=self.points if self.front is not None else 0,
+            points=(self.points or _POINTS) if self.front is not None else 0,
             progress=telling.progress,
             on_trial=telling.trial,
             on_failure=telling.failure,
