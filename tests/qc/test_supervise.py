@@ -90,6 +90,9 @@ def test_the_exit_code_is_that_of_the_command() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_both_processes_end_by_a_signal(number: signal.Signals) -> None:
+    ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN  # as under nohup, and processes inherit it
+    if number == signal.SIGHUP and ignored:
+        pytest.skip("hangups are ignored here")
     process = started("ready(); print(__import__('os').getpid(), flush=True); time.sleep(60)")
     assert process.stdout is not None
     child = int(process.stdout.readline())
