@@ -110,7 +110,8 @@ class OpRule(Strict):
             integer readers (where it saves conversions); ``carry``: moves data, so it runs in whatever grid
             its input has; ``weights``: its weights are stored in integers, and its data has no grids;
             ``float``: never in integers.
-        output: whether the result is quantized ``always``, or only ``when-read`` by integer readers alone.
+        output: whether the result is quantized ``always``, or only ``when-read`` by integer readers alone, or
+            also not ``when-needed`` by no more than ops that run ``between``, as floats cost nothing.
         output_range: a fixed range for the result, for functions whose range is known.
         output_ranges: the same by the format of the result, where the target fixes the scale itself.
         share_grid: all data inputs and the output must have one grid.
@@ -130,7 +131,7 @@ class OpRule(Strict):
     """
 
     runs: Runs = "integer"
-    output: Literal["always", "when-read"] = "always"
+    output: Literal["always", "when-read", "when-needed"] = "always"
     output_range: tuple[float, float] | None = None
     output_ranges: dict[str, tuple[float, float]] = Field(default_factory=dict)
     share_grid: bool = False

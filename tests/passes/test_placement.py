@@ -281,6 +281,43 @@ def test_the_residual_stream_of_a_transformer_stays_float_on_cpu() -> None:
     assert of_value(everywhere, "s") and of_value(everywhere, "a") and of_value(everywhere, "y")
 
 
+GATE = """g (float[N, 6, 8] x) => (float[N, 6, 8] y)
+<float[8, 16] wg, float[8, 16] wu, float[16, 8] wd, int64[3] shape = {0, 6, 16}> {
+    gate = MatMul(x, wg)
+    up = MatMul(x, wu)
+    s = Sigmoid(gate)
+    silu = Mul(gate, s)
+    joined = Mul(silu, up)
+    flat = Reshape(joined, shape)
+    y = MatMul(flat, wd)
+}"""
+
+
+def test_gates_behind_products_stay_float_on_cpu() -> None:
+    model = placed(GATE, "ort-cpu")
+    for name in ("gate", "up", "s", "silu"):
+        assert of_value(model, name) is None
+    assert "as quick in float behind products" in reason(model, "silu")
+    assert of_value(model, "x") and of_weight(model, "y", 0) and of_weight(model, "y")
+
+
+def test_a_gate_of_products_on_a_convolution_runs_in_integers() -> None:
+    text = """g (float[N, 2, 4, 4] x) => (float[N, 2, 4, 4] y)
+    <float[2, 2, 1, 1] w1, float[2, 2, 1, 1] w2, float[2, 2] w3, int64[4] image = {0, 2, 1, 1}> {
+        c = Conv(x, w1)
+        pool = GlobalAveragePool(c)
+        row = Flatten(pool)
+        g = Gemm(row, w3)
+        s = Sigmoid(g)
+        scale = Reshape(s, image)
+        scaled = Mul(c, scale)
+        y = Conv(scaled, w2)
+    }"""
+    model = placed(text, "ort-cpu")
+    for name in ("c", "g", "s", "scaled"):
+        assert of_value(model, name), name
+
+
 @TARGETS
 def test_a_recurrent_op_without_its_first_output(target: str) -> None:
     nodes = [

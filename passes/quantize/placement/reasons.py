@@ -56,6 +56,9 @@ class Reasons:
         if unit.rule.fused_with and unit.rule.runs != "float":
             why = f"{unit.label} runs in integers only behind {' or '.join(unit.rule.fused_with)}"
             return Reason(f"{why}, and is not behind such", asked_by)
+        if self._units.is_behind_products(unit):
+            why = f"{unit.label} is as quick in float behind products, which give floats as well"
+            return Reason(why, asked_by)
         if unit.rule.runs == "between":
             why = f"{unit.label} runs in integers only between integer ops, and is not between such"
             return Reason(why, asked_by)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
+import networkx as nx
+
 from qc.ir.facts.op_traits import bias_port, is_parameter, reads_shape_only, traits, weight_ports
 from qc.ir.facts.scopes import Scopes, scopes_of
 from qc.ir.graph import Op, Region, Value
@@ -97,6 +99,9 @@ class UnitMap:
             if unit.rule.runs in ("integer", "between") and self._is_eligible(unit)
         }
         self._settle_between()
+        self._behind_products = {unit for island in self._islands_behind_products() for unit in island}
+        for unit in self._behind_products:
+            del self.integer[unit]
 
     def unit_of(self, op: Op) -> Unit:
         """The unit that ``op`` belongs to."""
@@ -109,6 +114,10 @@ class UnitMap:
     def is_carry(self, op: Op | None) -> bool:
         """Whether ``op`` only moves the data of its first input."""
         return op is not None and op not in self.scopes.branch_edges and self._of_op[op].rule.runs == "carry"
+
+    def is_behind_products(self, unit: Unit) -> bool:
+        """Whether a ``between`` unit is in float since all that makes its data gives floats as well."""
+        return unit in self._behind_products
 
     def is_data(self, value: Value) -> bool:
         """Whether ``value`` depends on the numbers of an input, and not on shapes and constants alone."""
@@ -269,6 +278,31 @@ class UnitMap:
             for edge in self.scopes.branch_edges.get(unit.root, ()):
                 if edge.outside in read_by_integer:
                     read_by_integer.update(edge.sources)
+
+    def _islands_behind_products(self) -> Iterator[set[Unit]]:
+        """Connected ``between`` units where all that makes their data gives integers only when needed."""
+        makers = {unit: set(self._makers(unit)) for unit in self.integer if unit.rule.runs == "between"}
+        graph = nx.Graph()
+        graph.add_nodes_from(makers)
+        graph.add_edges_from((unit, maker) for unit in makers for maker in makers[unit] & makers.keys())
+        for island in nx.connected_components(graph):
+            others = set().union(*(makers[unit] for unit in island)) - island
+            if all(maker is not None and maker.rule.output == "when-needed" for maker in others):
+                yield island
+
+    def _makers(self, unit: Unit) -> Iterator[Unit | None]:
+        """What makes a unit's data, before it was moved; None for what comes into a body or out of one."""
+        for value, _, _ in self.inputs(unit):
+            if value.original.const is None:
+                yield self._maker(value.original)
+
+    def _maker(self, value: Value) -> Unit | None:
+        producer = value.graph.producer(value)
+        if producer is None or producer in self.scopes.branch_edges:
+            return None
+        unit = self._of_op[producer]
+        moved = self.inputs(unit) if self.is_carry(producer) else ()
+        return self._maker(moved[0].value.original) if moved else unit
 
 
 def _is_trained(kind: str, op: Op, port: int) -> bool:
