@@ -33,6 +33,7 @@ from .named_pipelines import pipeline_names as pipeline_names
 from .named_pipelines import resolve_pipeline as resolve_pipeline
 from .passes.quantize.set_precision import set_precision as set_precision
 from .reading import read_model as read_model
+from .runtime import DataFiles as DataFiles
 from .runtime import SimulatedQuantizer as SimulatedQuantizer
 from .runtime import Simulation as Simulation
 from .sensitivity import QuantizerSensitivity as QuantizerSensitivity

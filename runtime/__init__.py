@@ -1,6 +1,7 @@
 """Running models: sessions, data, streaming statistics and evaluation, with ONNX Runtime underneath."""
 
-from .data.files import load_labels
+from .data.arrays import load_labels
+from .data.data_files import DataFiles
 from .data.inputs import InputInfo, model_inputs
 from .data.load import Data, load_data, random_data
 from .evaluation.evaluate import CandidateScore, Evaluation, MetricScore, evaluate
@@ -30,6 +31,7 @@ __all__ = [
     "Benchmark",
     "CandidateScore",
     "Data",
+    "DataFiles",
     "Evaluation",
     "Harm",
     "InputInfo",

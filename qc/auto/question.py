@@ -16,7 +16,7 @@ import onnxruntime as ort
 from qc.compiler import Compilation
 from qc.ir.errors import UsageError
 from qc.ir.executor import Feed
-from qc.runtime import Data, Metric, load_data, model_inputs, parse_metric
+from qc.runtime import Data, DataFiles, Metric, load_data, model_inputs, parse_metric
 from qc.runtime.data.python import named_function
 from qc.runtime.evaluation.judge import Labels
 from qc.runtime.executors.fingerprint import feed_fingerprint, model_fingerprint
@@ -105,7 +105,7 @@ class Question:
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-def _sendable(data: Data) -> str | list[Feed]:
+def _sendable(data: Data) -> DataFiles | list[Feed]:
     """Data as another process finds them, or all of them."""
     spec = data.source.spec
     return spec if spec is not None and data.share == (0, 1) else list(data)

@@ -19,7 +19,7 @@ from qc.ir.errors import UsageError
 from qc.options import check_number
 from qc.passes import NullProgress, Progress
 from qc.passes.framework.target import Target
-from qc.runtime import Metric, load_labels
+from qc.runtime import Metric, load_data, load_labels
 from qc.runtime.evaluation.judge import Labels
 
 from .climb import OBJECTIVES, Climb, Failure, Found, Objective
@@ -41,7 +41,8 @@ class RecipeSearch:
         model: an ONNX model or the path of one; not changed.
         data: data to calibrate on, as for :func:`qc.compile`.
         eval_data: data to judge by; default: ``data``.
-        labels: one label for each sample of ``eval_data``, or an ``.npy`` file of them.
+        labels: one label for each sample of ``eval_data``, or an ``.npy`` file of them;
+            default: those of the data.
         metric: what counts: a text as for ``qc eval --metric``, or an object; default: agreement with the
             float model, by the kind of its outputs, see :mod:`qc.auto.agreement`.
         max_drop: how much may be lost: ``"1%"`` of the float model's score, or a number in its unit.
@@ -118,12 +119,18 @@ class RecipeSearch:
         """What is asked; raises UsageError or DataError for labels that cannot be read."""
         settings = {name: getattr(self, name) for name in ("target", "threads", "device", "seed")}
         labels, drop = self.labels, self.max_drop
+        compilation = Compilation(self.model, data=self.data, **settings)
+        judged = self.data if self.eval_data is None else self.eval_data
+        if isinstance(labels, str | Path):
+            labels = load_labels(Path(labels))
+        elif labels is None and self.metric is not None:
+            labels = load_data(judged, compilation.fixed_inputs()).labels
         return Question(
-            Compilation(self.model, data=self.data, **settings),
-            self.data if self.eval_data is None else self.eval_data,
+            compilation,
+            judged,
             drop if isinstance(drop, MaxDrop) else MaxDrop.parse(drop),
             self.metric,
-            load_labels(Path(labels)) if isinstance(labels, str | Path) else labels,
+            labels,
         )
 
     @functools.cached_property

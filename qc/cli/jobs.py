@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from onnx import ModelProto
 
 from qc.compiler import Compilation
@@ -18,7 +19,7 @@ from qc.passes import Pass, Pipeline, PipelineFile, Stage, with_options
 from qc.passes.framework.pipeline import Step
 from qc.passes.quantize.precision.rules import load_rules, rules_of
 from qc.progress import RichProgress
-from qc.runtime import Data, InputInfo, load_data, random_data
+from qc.runtime import Data, InputInfo, load_data, load_labels, random_data
 from qc.runtime.data.inputs import free_dimensions
 
 from .files import InputFile, check_outputs, data_files, model_files, toml_files
@@ -105,8 +106,19 @@ def start(
     data = _feeds(job, inputs)
     if purpose is not None and data is None:
         raise UsageError(f"there is no data {purpose}; give it with --data, or --random-data to try out")
-    calibrating = load_data(calibration, inputs) if calibration is not None else data
+    calibrating = load_data(job.preparing.of(calibration), inputs) if calibration is not None else data
     return Task(job, replace(compilation, data=calibrating), data, proto, compiles)
+
+
+def chosen_labels(file: Path | None, data: Data | None) -> np.ndarray | None:
+    """The labels of a file if one is given, else those that the data has.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    if file is not None:
+        return load_labels(file)
+    return data.labels if data is not None else None
 
 
 def compile_options(job: Settings) -> dict[str, object]:
@@ -198,7 +210,9 @@ def _feeds(job: Job, inputs: Sequence[InputInfo]) -> Data | None:
     if job.sizes and job.random_data is None:
         raise UsageError("--size is for --random-data, which is not given")
     if job.data is not None:
-        return load_data(job.data, inputs)
+        return load_data(job.preparing.of(job.data), inputs)
+    if job.preparing.given:
+        raise UsageError(f"--{next(iter(job.preparing.given))} prepares data; give it with --data")
     if job.random_data is None:
         return None
     check_sizes(job.sizes, inputs)

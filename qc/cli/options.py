@@ -12,6 +12,8 @@ from annotated_types import Ge, Le
 from qc.compiler import MOST_WORKERS, Compilation
 from qc.options import Given, argument, length, option, some_of
 
+from .preparing import Preparing
+
 DEFAULT_PIPELINE = "w8a8"
 DEFAULT_RANDOM_SAMPLES = 16
 DEFAULT_THREADS = 1  # where time is measured
@@ -101,9 +103,10 @@ class Settings:
     )
     data: str | None = option(
         None,
-        "Data: an .npz or .npy file, a folder of them, a folder of test_data_set_*, or module:function.",
+        "Data: an .npz or .npy file, a folder of them or of pictures, test_data_set_*, or module:function.",
         metavar="SRC",
     )
+    preparing: Preparing
     random_data: int | None = option(
         None,
         f"N random samples (default {DEFAULT_RANDOM_SAMPLES}) instead of data, for trying out only.",

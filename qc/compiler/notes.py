@@ -13,7 +13,8 @@ from qc.passes.quantize.configure_quantizers import ConfigureQuantizers
 from qc.passes.quantize.import_qdq import ImportQdq
 from qc.passes.quantize.insert_quantizers import FLOAT, InsertQuantizers, refuse_quantized
 from qc.passes.simplify.dequantize import Dequantize
-from qc.runtime import Recording
+from qc.runtime import Data, Recording
+from qc.runtime.data.source import LABELS
 
 from ..report.words import count
 
@@ -75,3 +76,9 @@ def lost_inputs(ir: Model) -> list[str]:
     if not lost or ir.origin.ir_version < FREE_INITIALIZERS:
         return []
     return [f"inputs with a default, such as '{lost[0]}', were compiled as constants ({len(lost)} in all)"]
+
+
+def unused_arrays(data: object) -> list[str]:
+    """A note on what the data holds besides the inputs of the model and labels."""
+    names = [f"'{name}'" for name in data.unused if name not in LABELS] if isinstance(data, Data) else []
+    return [f"the model has no input for {', '.join(names)} of the data, left out"] if names else []

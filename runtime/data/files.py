@@ -1,234 +1,90 @@
-"""Data in files: numpy's formats, read piece by piece, and the test data of ONNX."""
+"""What a file or folder of data holds, and the reader for it."""
 
 from __future__ import annotations
 
-import re
-import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import IO
-
-import numpy as np
-import onnx
-from google.protobuf.message import DecodeError
-from numpy.lib import format as npy
-from onnx import TensorProto, numpy_helper
+from typing import NamedTuple
 
 from qc.ir.errors import DataError
 
-from .inputs import InputInfo, the_only_input
-from .source import Rows, Source, Unread, lacks_batch_axis, stacked_source
+from .arrays import array_source, natural_order
+from .data_files import DataFiles
+from .inputs import InputInfo
+from .pictures import SUFFIXES as PICTURES
+from .pictures import picture_source
+from .python import callable_source, named_function
+from .source import Source
 
-_ZIP_START = b"PK"
+
+class _Reader(NamedTuple):
+    """What reads files that are known by their suffix."""
+
+    suffixes: tuple[str, ...]
+    read: Callable[[Sequence[Path], DataFiles, Sequence[InputInfo]], Source]
 
 
-def file_source(path: Path, inputs: Sequence[InputInfo]) -> Source:
-    """A source that reads a file or folder; the forms are listed in :mod:`qc.runtime.data.load`.
+_READERS = {
+    "pictures": _Reader(PICTURES, picture_source),
+}
+
+
+def file_source(how: DataFiles, inputs: Sequence[InputInfo]) -> Source:
+    """A source that reads a file or folder, or calls a function; :mod:`qc.runtime.data.load` lists the forms.
 
     Raises:
-        DataError: the path has none of these forms.
+        DataError: there is no such file or function, or the path has none of these forms.
+        UsageError: an option is not for what the path holds.
     """
-    if path.is_dir():
-        return _folder_source(path, inputs)
-    if not path.is_file():
+    path = Path(how.path)
+    if not path.exists():
+        if ":" not in str(how.path):
+            raise DataError(f"data '{path}' does not exist; give a file, a folder or module:function")
+        how.check_options("arrays")
+        function = callable_source(named_function(str(how.path)), f"'{how.path}'")
+        return replace(function, spec=how, layout=how.layout)
+    if not path.is_dir() and not path.is_file():
         raise DataError(f"data '{path}' is not a regular file")
-    if path.suffix == ".npz":
-        return stacked_source(f"'{path}'", _npz_rows(path), inputs)
-    if path.suffix == ".npy":
-        return stacked_source(f"'{path}'", _load_npy(path, mapped=True), inputs)
+    arrays = array_source(path, inputs)
+    if arrays is not None:
+        how.check_options("arrays")
+        source = replace(arrays, layout=how.layout)
+    else:
+        kind, files = _known_files(path)
+        how.check_options(kind)
+        source = _READERS[kind].read(files, how, inputs)
+    return replace(source, spec=replace(how, path=path.resolve()))
+
+
+def _known_files(path: Path) -> tuple[str, list[Path]]:
+    """What a path holds besides arrays, and the files, in natural order.
+
+    Raises:
+        DataError: nothing that is known, or several kinds of data.
+    """
+    files = sorted(path.rglob("*"), key=lambda file: _order(file, path)) if path.is_dir() else [path]
+    found = {
+        kind: [file for file in files if file.suffix.lower() in reader.suffixes and file.is_file()]
+        for kind, reader in _READERS.items()
+    }
+    kinds = [kind for kind, files in found.items() if files]
+    if len(kinds) == 1:
+        return kinds[0], found[kinds[0]]
+    if kinds:
+        raise DataError(f"the folder '{path}' holds {' and '.join(kinds)}; keep one kind to a folder")
+    if path.is_dir():
+        raise DataError(
+            f"the folder '{path}' holds no data: no .npz or .npy files, no test_data_set_* folders, no "
+            f"folder named after an input, and no {', '.join(_READERS)}"
+        )
     if path.suffix == ".py":
         raise DataError(f"data '{path}' is a Python file; name the function in it: {path}:FUNCTION")
-    raise DataError(f"data '{path}' is neither a folder nor an .npz or .npy file")
+    suffixes = [suffix for reader in _READERS.values() for suffix in reader.suffixes]
+    raise DataError(
+        f"data '{path}' is neither a folder nor an .npz or .npy file, nor one of {', '.join(suffixes)}"
+    )
 
 
-def load_labels(path: str | Path) -> np.ndarray:
-    """The array of an ``.npy`` file with an element for each feed along its first axis.
-
-    Raises:
-        DataError: it is not such a file, or the array is a single number.
-    """
-    path = Path(path)
-    if not path.exists():
-        raise DataError(f"labels '{path}' do not exist")
-    if not path.is_file() or path.suffix != ".npy":
-        raise DataError(f"labels '{path}' are not an .npy file; save them with numpy.save")
-    labels = _load_npy(path)
-    if not labels.ndim:
-        raise DataError(f"labels '{path}' hold a single number; give one for each feed")
-    return labels
-
-
-def _folder_source(path: Path, inputs: Sequence[InputInfo]) -> Source:
-    children = sorted(path.iterdir(), key=_natural)
-    sets = [child for child in children if child.name.startswith("test_data_set_") and child.is_dir()]
-    npz = [child for child in children if child.suffix == ".npz"]
-    arrays = [child for child in children if child.suffix == ".npy"]
-    if any(re.fullmatch(r"input_\d+\.pb", child.name) for child in children):
-        sets = [path]
-    per_input = {info.name: path / info.name for info in inputs if (path / info.name).is_dir()}
-    found = [kind for kind in (sets, npz, arrays, per_input) if kind]
-    if not found:
-        raise DataError(
-            f"the folder '{path}' holds no data: no .npz or .npy files, no test_data_set_* folders, and no "
-            "folder named after an input"
-        )
-    if len(found) > 1:
-        raise DataError(f"the folder '{path}' holds data of several kinds; keep one kind to a folder")
-    if sets:
-        return _one_per_file(path, sets, lambda folder: _test_data_set(folder, inputs))
-    if npz:
-        return _one_per_file(path, npz, lambda file: _npz_feed(file, inputs))
-    if arrays:
-        info = the_only_input(inputs, f"'{path}'")
-        return _one_per_file(path, arrays, lambda file: {info.name: _with_batch_axis(_load_npy(file), info)})
-    return _folder_per_input(path, per_input, inputs)
-
-
-def _one_per_file(path: Path, files: Sequence[Path], load: Callable[[Path], object]) -> Source:
-    def feeds() -> Iterator[tuple[str, object]]:
-        for file in files:
-            yield f"'{file}'", Unread(partial(load, file))
-
-    return Source(f"'{path}'", feeds, len(files))
-
-
-def _folder_per_input(path: Path, folders: dict[str, Path], inputs: Sequence[InputInfo]) -> Source:
-    infos = {info.name: info for info in inputs}
-    names = {
-        name: [file.name for file in sorted(folder.glob("*.npy"), key=_natural)]
-        for name, folder in folders.items()
-    }
-    first, *others = names
-    for other in others:
-        if names[first] != names[other]:
-            odd = sorted(set(names[first]) ^ set(names[other]))[0]
-            raise DataError(f"'{path}': the folders '{first}' and '{other}' differ: only one holds '{odd}'")
-
-    def load(file: str) -> object:
-        return {
-            name: _with_batch_axis(_load_npy(folder / file), infos[name]) for name, folder in folders.items()
-        }
-
-    def feeds() -> Iterator[tuple[str, object]]:
-        for file in names[first]:
-            yield f"'{path / first / file}'", Unread(partial(load, file))
-
-    return Source(f"'{path}'", feeds, len(names[first]))
-
-
-def _with_batch_axis(array: np.ndarray, info: InputInfo) -> np.ndarray:
-    return array[np.newaxis] if lacks_batch_axis(array.shape, info) else array
-
-
-def _natural(path: Path) -> list[tuple[bool, int, str]]:
-    """Sorts ``2.npy`` before ``10.npy``."""
-    parts = re.findall(r"\d+|\D+", path.name)
-    return [(not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"cannot read data from '{path}': {error}") from error
-
-
-def _check_format(path: Path, start: bytes) -> None:
-    """Raises DataError if the file does not begin as one of its suffix does."""
-    with _reading(path), path.open("rb") as file:
-        found = file.read(len(start))
-    if found != start:
-        raise DataError(f"cannot read data from '{path}': it is not an {path.suffix} file")
-
-
-def _load_npy(path: Path, mapped: bool = False) -> np.ndarray:
-    _check_format(path, npy.MAGIC_PREFIX)
-    with _reading(path):
-        return np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)  # type: ignore[no-any-return]
-
-
-def _npz_feed(path: Path, inputs: Sequence[InputInfo]) -> dict[str, np.ndarray]:
-    infos = {info.name: info for info in inputs}
-    _check_format(path, _ZIP_START)
-    with _reading(path), np.load(path, allow_pickle=False) as archive:
-        arrays = {name: archive[name] for name in archive.files}
-    return {
-        name: _with_batch_axis(array, infos[name]) if name in infos else array
-        for name, array in arrays.items()
-    }
-
-
-@dataclass(frozen=True)
-class _NpzRows:
-    """An array inside an ``.npz`` file, read piece by piece out of the archive."""
-
-    path: Path
-    member: str
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    fortran_order: bool
-
-    def whole(self) -> np.ndarray:
-        with _reading(self.path), zipfile.ZipFile(self.path) as archive, archive.open(self.member) as file:
-            return npy.read_array(file, allow_pickle=False)
-
-    def pieces(self, length: int) -> Iterator[np.ndarray]:
-        if self.fortran_order:  # rows are not contiguous
-            whole = self.whole()
-            yield from (whole[start : start + length] for start in range(0, len(whole), length))
-            return
-        shape = (length, *self.shape[1:])
-        size = int(np.prod(shape)) * self.dtype.itemsize
-        with _reading(self.path), zipfile.ZipFile(self.path) as archive, archive.open(self.member) as file:
-            _read_header(file)
-            for _ in range(self.shape[0] // length):
-                data = file.read(size)
-                if len(data) < size:
-                    raise EOFError(f"the array '{self.member}' is shorter than its header says")
-                yield np.frombuffer(data, self.dtype).reshape(shape)
-
-
-def _npz_rows(path: Path) -> dict[str, Rows]:
-    rows: dict[str, Rows] = {}
-    _check_format(path, _ZIP_START)
-    with _reading(path), zipfile.ZipFile(path) as archive:
-        for member in archive.namelist():
-            with archive.open(member) as file:
-                shape, fortran_order, dtype = _read_header(file)
-            if dtype.hasobject:
-                raise ValueError(f"'{member}' holds Python objects, which are not loaded for safety")
-            rows[member.removesuffix(".npy")] = _NpzRows(path, member, shape, dtype, fortran_order)
-    return rows
-
-
-def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
-    if npy.read_magic(file) == (1, 0):
-        return npy.read_array_header_1_0(file)  # type: ignore[no-any-return, unused-ignore]
-    return npy.read_array_header_2_0(file)  # type: ignore[no-any-return, unused-ignore]
-
-
-def _test_data_set(folder: Path, inputs: Sequence[InputInfo]) -> dict[str, np.ndarray]:
-    feed = {}
-    for file in sorted(folder.glob("input_*.pb"), key=_natural):
-        number = int(file.stem.removeprefix("input_"))
-        if number >= len(inputs):
-            raise DataError(f"'{file}': the model has only {len(inputs)} inputs")
-        info = inputs[number]
-        if info.elem_type == TensorProto.UNDEFINED:
-            raise DataError(f"'{file}': the input '{info.name}' is {info} and cannot be read from a file")
-        feed[info.name] = _load_tensor(file)
-    return feed
-
-
-def _load_tensor(path: Path) -> np.ndarray:
-    with _reading(path):
-        content = path.read_bytes()
-    try:
-        return numpy_helper.to_array(onnx.TensorProto.FromString(content))
-    except (DecodeError, ValueError, TypeError) as error:
-        raise DataError(f"cannot read data from '{path}': it is not an ONNX tensor") from error
+def _order(file: Path, folder: Path) -> list[list[tuple[bool, int, str]]]:
+    return [natural_order(Path(part)) for part in file.relative_to(folder).parts]

@@ -151,6 +151,14 @@ def check_names(names: Sequence[str], inputs: Sequence[InputInfo], place: str) -
             raise DataError(f"{place}: no array for the input '{info.name}' ({info})")
 
 
+def unused_names(names: Sequence[str], inputs: Sequence[InputInfo]) -> list[str]:
+    """Names that are no inputs; none if a required input is missing, as one of them may be that, misspelt."""
+    if any(not info.optional and info.name not in names for info in inputs):
+        return []
+    known = {info.name for info in inputs}
+    return [name for name in names if name not in known]
+
+
 def the_only_input(inputs: Sequence[InputInfo], place: str) -> InputInfo:
     """The one input that has to be fed; raises DataError if there are several or none."""
     required = [info for info in inputs if not info.optional]
@@ -184,7 +192,46 @@ def _check_shape(shape: tuple[int, ...], info: InputInfo, subject: str) -> None:
         if isinstance(declared, int) and size != declared:
             raise DataError(
                 f"{subject} has size {size} on axis {axis}, shape {shape}; the model takes {info}"
+                f"{_layout_advice(shape, info)}"
             )
+
+
+# For a layout that the model takes: the axes of the other one in its order.
+_AXES = {"nchw": (0, 3, 1, 2), "nhwc": (0, 2, 3, 1)}
+
+
+def in_layout(feed: Feed, inputs: Sequence[InputInfo], layout: str) -> dict[str, np.ndarray]:
+    """A feed with those arrays transposed to a layout, ``nchw`` or ``nhwc``, that fit the model only then."""
+    infos = {info.name: info for info in inputs}
+    axes = _AXES[layout]
+    return {
+        name: array.transpose(axes)
+        if name in infos and isinstance(array, np.ndarray) and _fits_only(array.shape, infos[name], axes)
+        else array
+        for name, array in feed.items()
+    }
+
+
+def _fits_only(shape: tuple[int, ...], info: InputInfo, axes: tuple[int, ...]) -> bool:
+    """Whether a shape fits an input with its axes in this order and not as it is."""
+    if info.shape is None or len(shape) != len(axes) or len(info.shape) != len(axes):
+        return False
+    return not _fits(shape, info.shape) and _fits(tuple(shape[axis] for axis in axes), info.shape)
+
+
+def _fits(shape: tuple[int, ...], declared: tuple[Dimension, ...]) -> bool:
+    return all(not isinstance(size, int) or size == got for got, size in zip(shape, declared, strict=True))
+
+
+def _layout_advice(shape: tuple[int, ...], info: InputInfo) -> str:
+    """What to do about data in the other layout; nothing if that is not what is wrong."""
+    for layout, axes in _AXES.items():
+        if _fits_only(shape, info, axes):
+            other = "NHWC" if layout == "nchw" else "NCHW"
+            return (
+                f"; your data is {other}: --layout {layout} transposes files, array.transpose{axes} an array"
+            )
+    return ""
 
 
 def _listed_inputs(inputs: Sequence[InputInfo]) -> str:

@@ -21,11 +21,18 @@ Sources
     ``module:function`` or ``file.py:function``
         A function without arguments that returns any of the following. The current folder is searched.
     anything in Python
-        An iterable of dictionaries, an ONNX Runtime ``CalibrationDataReader``, or a function that returns
-        one of these.
+        An iterable of samples, an ONNX Runtime ``CalibrationDataReader``, or a function that returns one of
+        these. A sample is a dictionary of arrays, an array for the only input, or a tuple of arrays in the
+        order of the inputs, maybe with a label behind them, as a PyTorch ``DataLoader`` gives them. Whatever
+        numpy or DLPack can view is an array.
+    pictures
+        A picture or a folder of them, with folders in it or without. :class:`DataFiles` says how they are
+        prepared.
 
-Nothing is converted: a feed either fits the model or is refused with the reason. Files are read piece by
-piece, so that memory does not grow with the number of samples.
+What the model does not take, such as an array ``labels``, is left out if everything is there that it takes.
+Types are not converted and shapes not changed unless :class:`DataFiles` asks for it: a feed either fits the
+model or is refused with the reason. Files are read piece by piece, so that memory does not grow with the
+number of samples.
 """
 
 from __future__ import annotations
@@ -33,7 +40,6 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -42,9 +48,11 @@ import numpy as np
 from qc.ir.errors import DataError, UsageError, nearest
 from qc.ir.executor import Feed
 
+from .data_files import DataFiles
+from .feeds import as_array, as_feed, is_array
 from .files import file_source
-from .inputs import InputInfo, check_feed, free_dimensions
-from .python import callable_source, iterable_source, named_function
+from .inputs import InputInfo, check_feed, free_dimensions, in_layout, the_only_input
+from .python import callable_source, iterable_source
 from .source import Source, Unread, stacked_source
 
 _MOST_RANDOM = 1 << 27  # elements of one input, which are made in float64
@@ -79,6 +87,8 @@ class Data:
         origin: where the feeds come from, in words.
         share: which of the feeds of the source these are.
         length: how many feeds there are, if that is known beforehand.
+        labels: one for each feed, if the source has them.
+        unused: names in the data that the model does not take, as far as it was read.
     """
 
     def __init__(self, inputs: Sequence[InputInfo], source: Source, share: Share = WHOLE) -> None:
@@ -87,6 +97,8 @@ class Data:
         self.origin = source.origin
         self.share = share
         self.length = None if source.length is None else len(range(share.start, source.length, share.step))
+        self.labels = None if source.labels is None else source.labels[share.start :: share.step]
+        self.unused = dict.fromkeys(source.unused)
 
     def __iter__(self) -> Iterator[Feed]:
         return (feed for _, feed in self.numbered())
@@ -96,10 +108,17 @@ class Data:
         number = -1
         for number, (place, feed) in enumerate(self.source.open()):
             if number % self.share.step == self.share.start:
-                feed = feed.read() if isinstance(feed, Unread) else feed
-                yield number, check_feed(feed, self.inputs, place)
+                yield number, self._checked(feed, place)
         if number < 0:
             raise DataError(f"{self.origin}: there is no sample")
+
+    def _checked(self, sample: object, place: str) -> Feed:
+        sample = sample.read() if isinstance(sample, Unread) else sample
+        feed, unused = as_feed(sample, self.inputs, place)
+        self.unused.update(dict.fromkeys(unused))
+        if self.source.layout is not None and isinstance(feed, dict):
+            feed = in_layout(feed, self.inputs, self.source.layout)
+        return check_feed(feed, self.inputs, place)
 
     def shard(self, index: int, count: int) -> Data:
         """Every ``count``-th of these feeds, from the one at ``index`` on; perhaps none.
@@ -117,36 +136,40 @@ class Data:
         return f"Data({self.origin}, {count} feeds)"
 
 
-DataSource = Data | str | Path | np.ndarray | Mapping[str, np.ndarray] | Iterable[Feed] | Callable[[], Any]
+DataSource = (
+    Data | DataFiles | str | Path | np.ndarray | Mapping[str, np.ndarray] | Iterable[Feed] | Callable[[], Any]
+)
 
 
 def load_data(source: DataSource | object, inputs: Sequence[InputInfo]) -> Data:
     """Makes data out of any supported source; see the module's text for what they are.
 
     Args:
-        source: a path, ``module:function``, or something in Python.
+        source: a path, ``module:function``, either of them in a :class:`DataFiles`, or something in Python.
         inputs: the inputs of the model, see :func:`qc.runtime.model_inputs`.
 
     Raises:
         DataError: there is no such file or function, or it holds nothing that could be data. Single feeds
             are checked only when they are read.
+        UsageError: an option of a :class:`DataFiles` does not fit what it names.
     """
     if isinstance(source, Data):
         return source if source.inputs == tuple(inputs) else Data(inputs, source.source, source.share)
     return Data(inputs, _find_source(source, inputs))
 
 
-def _find_source(source: object, inputs: Sequence[InputInfo]) -> Source:
-    if isinstance(source, (str, Path)):
-        path = Path(source)
-        if path.exists():
-            return replace(file_source(path, inputs), spec=str(path.resolve()))
-        if ":" in str(source):
-            return replace(callable_source(named_function(str(source)), f"'{source}'"), spec=str(source))
-        raise DataError(f"data '{source}' does not exist; give a file, a folder or module:function")
-    if isinstance(source, (np.ndarray, Mapping)):
-        return stacked_source("the given arrays", source, inputs)
-    if callable(source) and not hasattr(source, "get_next"):
+def _find_source(source: Any, inputs: Sequence[InputInfo]) -> Source:
+    if isinstance(source, (str, Path, DataFiles)):
+        return file_source(source if isinstance(source, DataFiles) else DataFiles(source), inputs)
+    origin = "the given arrays"
+    if hasattr(source, "get_next"):
+        return iterable_source(source, "the given data")
+    if isinstance(source, Mapping):
+        arrays = {name: as_array(array, f"{origin}: input '{name}'") for name, array in source.items()}
+        return stacked_source(origin, arrays, inputs)
+    if is_array(source):
+        return stacked_source(origin, {the_only_input(inputs, origin).name: as_array(source, origin)}, inputs)
+    if callable(source):
         return callable_source(source, f"'{getattr(source, '__name__', 'the given function')}'")
     return iterable_source(source, "the given data")
 

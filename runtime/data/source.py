@@ -10,7 +10,10 @@ import numpy as np
 
 from qc.ir.errors import DataError
 
-from .inputs import InputInfo, check_names, the_only_input
+from .data_files import DataFiles
+from .inputs import InputInfo, check_names, the_only_input, unused_names
+
+LABELS = ("labels", "label")  # names of what is no input but judged by
 
 
 @dataclass(frozen=True)
@@ -22,13 +25,19 @@ class Source:
         open: starts reading from the beginning; yields each feed, unchecked, with its place in words; an
             :class:`Unread` stands for a feed in a file of its own.
         length: the number of feeds, if known.
-        spec: the path or ``module:function`` by which another process finds the same data, if there is one.
+        spec: what another process finds the same data by, if it can.
+        layout: ``nchw`` or ``nhwc`` if arrays in the other layout are to be transposed.
+        labels: one for each feed, if there are any.
+        unused: names of what is there besides and is no input of the model.
     """
 
     origin: str
     open: Callable[[], Iterator[tuple[str, object]]]
     length: int | None
-    spec: str | None = None
+    spec: DataFiles | None = None
+    layout: str | None = None
+    labels: np.ndarray | None = None
+    unused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -110,6 +119,7 @@ def stacked_source(origin: str, arrays: object, inputs: Sequence[InputInfo]) -> 
         if not isinstance(array, Rows):
             raise DataError(f"{origin}: input '{name}' must be a numpy array, got a '{type(array).__name__}'")
         rows[name] = array
+    extras = {name: rows.pop(name) for name in unused_names(list(rows), inputs)}
     check_names(list(rows), inputs, origin)
     declared = {info.name: info for info in inputs}
     cuts = {name: _cut(array.shape, declared[name], origin) for name, array in rows.items()}
@@ -120,7 +130,12 @@ def stacked_source(origin: str, arrays: object, inputs: Sequence[InputInfo]) -> 
         for index in range(count):
             yield f"{origin}, feed {index}", {name: next(stream) for name, stream in streams.items()}
 
-    return Source(origin, feeds, count)
+    labels = next((extras.pop(name) for name in LABELS if name in extras), None)
+    if labels is not None and (not labels.shape or labels.shape[0] != count):
+        raise DataError(f"{origin}: the labels have shape {labels.shape}; there are {count} samples")
+    return Source(
+        origin, feeds, count, labels=labels.whole() if labels is not None else None, unused=tuple(extras)
+    )
 
 
 def _cut(shape: tuple[int, ...], info: InputInfo, origin: str) -> _Cut:

@@ -103,7 +103,7 @@ def evaluate(
         latency_seconds: time to spend on timing (at least 5 rounds are run); 0 leaves timing out.
         max_rounds: rounds after which timing ends, even if there is time left.
         metrics: further metrics, of the reference too; :mod:`qc.runtime.metrics.parse` has their forms.
-        labels: what the metrics get beside the feeds: one element for each feed.
+        labels: what the metrics get beside the feeds: one element for each feed; default: those of the data.
         provider: where the models run, the same for all; see :func:`open_session`.
 
     Raises:
@@ -118,6 +118,8 @@ def evaluate(
     reference_dir = base_dir
     if not isinstance(reference, ModelProto):
         reference, reference_dir = load_model(reference), model_folder(reference)
+    source = load_data(data, model_inputs(reference))
+    labels = source.labels if labels is None else labels
     asked = [one if isinstance(one, Metric) else parse_metric(one, labels is not None) for one in metrics]
     for metric in asked:
         metric.check(reference)
@@ -139,7 +141,7 @@ def evaluate(
     judged: list[Judged] = [(first, tallies[0])]
     for one, score, own in zip(runnables.values(), scores, tallies[1:], strict=True):
         judged.append((one, [score, *own]))
-    feeds = iter(load_data(data, model_inputs(reference)))
+    feeds = iter(source)
     feed = next(feeds)
     count = judge(first, judged, chain([feed], feeds), labels)
     timing = time_in_turns([first, *runnables.values()], feed, latency_seconds, max_rounds)

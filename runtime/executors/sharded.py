@@ -20,6 +20,7 @@ from onnx import ModelProto
 from qc.ir.errors import DataError, QcError
 from qc.ir.executor import Feed, Request, Requests, asked_of
 
+from ..data.data_files import DataFiles
 from ..data.inputs import InputInfo, model_inputs
 from ..data.load import Data, Share, load_data
 from ..protos.detach import ModelParts
@@ -205,7 +206,7 @@ class _ShardResult:
 class _NamedFeeds:
     """A shard of data that a worker finds by itself."""
 
-    spec: str
+    spec: DataFiles
     inputs: tuple[InputInfo, ...]
     share: Share
 

@@ -19,6 +19,7 @@ import click
 import numpy as np
 import onnx
 import pytest
+from PIL import Image
 from support.models import parse
 
 from qc.cli import commands
@@ -432,6 +433,8 @@ def test_the_documented_commands_run(qc) -> None:
     Path("samples.py").write_text(
         "import numpy\n\ndef feeds():\n    yield {'image': numpy.load('test.npz')['image']}\n"
     )
+    Path("photos").mkdir()
+    Image.fromarray(((images[0, 0] + 1) * 127).astype(np.uint8)).save("photos/0.png")
     for name, text in documented_files().items():
         Path(name).write_text(text)
     commands = documented_commands()

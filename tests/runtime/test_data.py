@@ -52,7 +52,7 @@ def good() -> dict[str, object]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"imagé": images(1)}, "the model has no input 'imagé' (did you mean 'image'?)"),
+        ({"length": ()}, "input 'length' must be a numpy array, got a 'tuple'"),
         ({"length": None}, "input 'length' must be a numpy array, got a 'NoneType'"),
         ({"length": 3}, "input 'length' must be a numpy array, got a 'int'"),
         (
@@ -80,11 +80,18 @@ def test_careless_feeds(change: dict[str, object], message: str) -> None:
     assert str(caught.value).startswith(f"the given data, feed 1: {message}")
 
 
-def test_a_feed_must_be_a_dictionary_with_all_inputs() -> None:
+def test_a_misspelt_input_is_not_taken_for_something_else() -> None:
+    with pytest.raises(DataError, match=r"the model has no input 'imagé' \(did you mean 'image'\?\)"):
+        list(load_data([{"imagé": images(1), "length": np.array(3)}], [IMAGE, LENGTH]))
+
+
+def test_a_feed_must_hold_all_inputs() -> None:
+    with pytest.raises(DataError, match="feed 0: expected a dictionary of arrays by input name, got a 'str'"):
+        list(load_data(["image"], [IMAGE]))
     with pytest.raises(
-        DataError, match="feed 0: expected a dictionary of arrays by input name, got a 'tuple'"
+        DataError, match="feed 0: 3 values are neither one for each of the 1 inputs nor those"
     ):
-        list(load_data([(images(1), 3)], [IMAGE]))
+        list(load_data([(images(1), 3, 4)], [IMAGE]))
     with pytest.raises(DataError, match=r"feed 0: no array for the input 'length' \(int64 \(\)\)"):
         list(load_data([{"image": images(1)}], [IMAGE, LENGTH]))
 

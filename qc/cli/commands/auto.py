@@ -27,6 +27,7 @@ from ..command import Command
 from ..files import check_outputs, data_files, judging_files, model_files, toml_files, writing
 from ..options import labels_option, quiet_option
 from ..output import print_note, print_warning, standard_error, standard_output
+from ..preparing import Preparing
 
 _POINTS = 8
 
@@ -47,6 +48,7 @@ class Auto(Command):
     model: str = argument("MODEL.onnx")
     data: str = option(REQUIRED, "Data to calibrate on, as for qc itself.", metavar="SRC")
     eval_data: str | None = option(None, "Data to judge by, if that is not --data.", metavar="SRC")
+    preparing: Preparing
     labels: Path | None = labels_option()
     metric: str | None = option(
         None, "What counts, as for qc eval.  [default: agreement with the float model]", metavar="TEXT"
@@ -173,12 +175,14 @@ class Auto(Command):
         check_outputs(outputs, inputs)
 
     def _search(self, telling: _Telling) -> RecipeSearch:
-        names = "data", "eval_data", "labels", "metric", "max_drop", "weights", "recipes", "objective"
+        names = "labels", "metric", "max_drop", "weights", "recipes", "objective"
         given: dict[str, Any] = {
             name: getattr(self, name) for name in (*names, "minutes", "jobs", "cache", "candidates", "bits")
         }
         search = RecipeSearch(
             self.model,
+            data=self.preparing.of(self.data),
+            eval_data=self.preparing.of(self.eval_data) if self.eval_data is not None else None,
             **given,
             **self.chosen,
             points=(self.points or _POINTS) if self.front is not None else 0,

@@ -10,13 +10,12 @@ from qc.options import option
 from qc.progress import RichProgress
 from qc.report.terminal import facts_grid
 from qc.report.words import printable
-from qc.runtime import load_labels
 from qc.search import Probe, bisect, parse_oracle
 
 from ..command import Command
 from ..files import judging_files, write_json
 from ..findings import finding_document, finding_facts
-from ..jobs import start
+from ..jobs import chosen_labels, start
 from ..options import Job, calibration_option, json_option, labels_option
 from ..output import standard_error, standard_output
 
@@ -43,10 +42,9 @@ class Bisect(Command):
     json_file: Path | None = json_option()
 
     def run(self) -> None:
-        labels = load_labels(self.labels) if self.labels is not None else None
-        judge = parse_oracle(self.oracle, labels=labels)
         files = judging_files([self.oracle], self.labels)
         task = start(self.job, [self.json_file], files, calibration=self.calibration)
+        judge = parse_oracle(self.oracle, labels=chosen_labels(self.labels, task.data))
         judge.check(task.proto)
         if judge.needs_data and task.data is None:
             raise UsageError(f"the oracle '{judge}' compares on data; give it with --data")

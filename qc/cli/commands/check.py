@@ -19,7 +19,7 @@ from qc.options import argument, option
 from qc.passes.framework.target import load_target
 from qc.report.check import check_document, check_facts, check_reasons, check_table
 from qc.report.terminal import facts_grid
-from qc.runtime import load_data, model_inputs, random_data
+from qc.runtime import DataFiles, load_data, model_inputs, random_data
 from qc.runtime.data.inputs import free_dimensions
 from qc.runtime.devices.onnx_runtime import OrtCpu
 
@@ -29,6 +29,7 @@ from ..files import check_outputs, data_files, model_files, toml_files, write_js
 from ..jobs import check_sizes
 from ..options import json_option, size_option
 from ..output import print_note, standard_output
+from ..preparing import Preparing
 
 MOST_RUNS = 1000  # ONNX Runtime writes a line for every node of every run
 
@@ -55,6 +56,7 @@ class CheckCommand(Command):
     model: str = argument("MODEL.onnx")
     target: str = option(DEFAULT_TARGET, "What it is to run on.", metavar="NAME|FILE")
     data: str | None = option(None, "What to measure on; without it, random data.", metavar="SRC")
+    preparing: Preparing
     sizes: tuple[tuple[str, int], ...] = size_option()
     runs: Annotated[int, Ge(0), Le(MOST_RUNS)] = option(10, "Runs to measure.", metavar="N")
     threads: Annotated[int, Ge(1), Le(MOST_WORKERS)] = option(1, "Threads of the runtime.", metavar="N")
@@ -70,7 +72,8 @@ class CheckCommand(Command):
         chosen = load_target(self.target)
         inputs = [*model_files(self.model, proto, "the input model"), *toml_files(self.target, "the target")]
         check_outputs([self.json_file], [*inputs, *data_files(self.data, "the data to measure on")])
-        feeds = _feeds(proto, self.data, dict(self.sizes), self.runs)
+        data = self.preparing.of(self.data) if self.data is not None else None
+        feeds = _feeds(proto, data, dict(self.sizes), self.runs)
         if self.runs and not feeds and device_here(chosen) is OrtCpu:
             print_note(
                 "not measured, as shapes or types of inputs are free; give --data, or lengths with --size"
@@ -84,7 +87,7 @@ class CheckCommand(Command):
         _check_demands(result, self.fail_below)
 
 
-def _feeds(proto: ModelProto, data: str | None, sizes: dict[str, int], runs: int) -> list[Feed]:
+def _feeds(proto: ModelProto, data: str | DataFiles | None, sizes: dict[str, int], runs: int) -> list[Feed]:
     """A feed for each run and one to warm up; without data random numbers, if all lengths are known."""
     inputs = model_inputs(proto)
     if data is not None and sizes:

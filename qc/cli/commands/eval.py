@@ -26,14 +26,14 @@ from qc.report.evaluation import (
     metric_table,
 )
 from qc.report.words import count
-from qc.runtime import Evaluation, Metric, Runnable, evaluate, load_labels, parse_metric
+from qc.runtime import Evaluation, Metric, Runnable, evaluate, parse_metric
 from qc.runtime.devices.device import Device
 from qc.runtime.speed.latency import LATENCY_SECONDS
 
 from ..command import Command
 from ..devices import chosen_device, device_options_option, on_option
 from ..files import InputFile, judging_files, model_files, write_json, writing
-from ..jobs import Task, candidates, refuse_compile_options, start
+from ..jobs import Task, candidates, chosen_labels, refuse_compile_options, start
 from ..options import DEFAULT_THREADS, Job, calibration_option, json_option, labels_option
 from ..output import print_note, standard_error, standard_output
 
@@ -92,7 +92,7 @@ class Eval(Command):
             purpose="to compare on",
         )
         assert task.data is not None
-        metrics, labels = self._metrics(task.proto)
+        metrics, labels = self._metrics(task)
         models, compiled = self._models(task)
         runnables: dict[str, ModelProto | Path | Runnable] = dict(models)
         if device is not None:
@@ -147,12 +147,12 @@ class Eval(Command):
             found += model_files(self.quantized, load_model(self.quantized), "the quantized model")
         return found
 
-    def _metrics(self, proto: ModelProto) -> tuple[list[Metric], np.ndarray | None]:
+    def _metrics(self, task: Task) -> tuple[list[Metric], np.ndarray | None]:
         """The metrics and labels, which are looked at before any work."""
-        labels = load_labels(self.labels) if self.labels is not None else None
+        labels = chosen_labels(self.labels, task.data)
         metrics = [parse_metric(text, labels is not None) for text in self.metrics]
         for metric in metrics:
-            metric.check(proto)
+            metric.check(task.proto)
         return metrics, labels
 
     def _models(self, task: Task) -> tuple[Mapping[str, ModelProto | Path], Compiled | None]:

@@ -17,7 +17,7 @@ from qc.ir.onnx.load import model_folder
 from qc.ir.onnx.save import save_model
 from qc.options import REQUIRED, option
 from qc.report.words import count, file_size, printable
-from qc.runtime import Data, load_labels, model_inputs, random_data
+from qc.runtime import Data, model_inputs, random_data
 from qc.runtime.evaluation.judge import labelled
 from qc.search import Interest, Reduction, parse_interest
 from qc.search.interest import CommandInterest
@@ -25,7 +25,7 @@ from qc.search.reduce import count_ops, shapes_of
 
 from ..command import Command
 from ..files import judging_files, writing
-from ..jobs import Task, compile_options, start
+from ..jobs import Task, chosen_labels, compile_options, start
 from ..options import Job, labels_option
 from ..output import standard_error
 
@@ -66,7 +66,7 @@ class Reduce(Command):
     def run(self) -> None:
         place = self.output or Path(f"{Path(self.job.model).stem}.reduced.onnx")
         task = start(self.job, [place], judging_files([self.interesting], self.labels))
-        labels = load_labels(self.labels) if self.labels is not None else None
+        labels = chosen_labels(self.labels, task.data)
         samples = _samples(task.data, labels)
         interest = self._interest(task, [label for _, label in samples] if labels is not None else None)
         chain = _Chain(self.job.quiet)

@@ -1,0 +1,24 @@
+"""Libraries that are installed only where their kind of data is read."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from qc.ir.errors import DataError
+
+
+def extra(module: str, name: str, what: str) -> Any:
+    """Imports a module of an extra.
+
+    Args:
+        name: of the extra.
+        what: what it is needed for, in words.
+
+    Raises:
+        DataError: it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise DataError(f"reading {what} needs an extra: pip install 'qc-onnx[{name}]'") from error

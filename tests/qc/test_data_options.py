@@ -1,0 +1,91 @@
+"""Data on the command line: pictures, labels that come with the data, and what is left out."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from PIL import Image
+
+from qc import DataFiles, compile
+from qc.cli.preparing import Preparing
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+PRESET = ("--preset", "inception", "--crop", "8")
+ACCURACY = """
+def accuracy(outputs, feed, label):
+    return outputs["logits"].argmax() == label
+"""
+
+
+@pytest.fixture
+def digits(qc) -> None:
+    """Pictures of digits in one folder for each, and the same as arrays with labels."""
+    test = np.load(FIXTURES / "digits_test.npz")
+    for index, (image, label) in enumerate(zip(test["image"][:40], test["label"], strict=False)):
+        folder = Path("photos") / str(label)
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.round((image[0] + 1) * 127.5).astype(np.uint8)).save(folder / f"{index}.png")
+    np.savez("test.npz", image=test["image"][:40], label=test["label"][:40], writer=np.arange(40))
+    Path("user.py").write_text(ACCURACY)
+
+
+def test_the_command_line_has_all_options_of_data() -> None:
+    names = {field.name for field in fields(Preparing)}
+    assert names == {field.name for field in fields(DataFiles)} - {"path", "_"}
+
+
+def test_pictures_of_a_folder_calibrate_and_judge(qc, digits) -> None:
+    result = qc(
+        "eval",
+        "model.onnx",
+        "--data",
+        "photos",
+        *PRESET,
+        "--latency-seconds",
+        "0",
+        "--metric",
+        "user.py:accuracy",
+    )
+    assert result.code == 0, result.err
+    known = re.search(r"^user.py:accuracy +([.0-9]+) +([.0-9]+) +([.0-9]+)$", result.out, re.MULTILINE)
+    assert known is not None and min(map(float, known.groups())) > 0.9
+    assert qc("model.onnx", "--data", "photos", *PRESET, "-o", "a.onnx", "-q").code == 0
+    compiled = compile("model.onnx", data=DataFiles("photos", preset="inception", crop=8))
+    assert onnx.load("a.onnx") == compiled.model
+
+
+def test_labels_come_with_an_archive(qc, digits) -> None:
+    arguments = ("--data", "test.npz", "--metric", "user.py:accuracy", "--latency-seconds", "0")
+    result = qc("eval", "model.onnx", *arguments)
+    assert result.code == 0 and re.search(r"^user.py:accuracy( +[.0-9]+){3}$", result.out, re.MULTILINE)
+    result = qc("bisect", "model.onnx", "--data", "test.npz", "--oracle", "user.py:accuracy < 0.5", "-q")
+    assert "takes a label" not in result.err
+
+
+def test_what_the_model_does_not_take_is_named(qc, digits) -> None:
+    result = qc("model.onnx", "--data", "test.npz")
+    assert result.code == 0
+    assert "the model has no input for 'writer' of the data, left out" in result.err.replace("\n", " ")
+    assert "'label'" not in result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--data", "photos"), 4, "nothing says how pixels of 0 to 255 become the numbers"),
+        (("--data", "photos", "--resize", "8x"), 2, "'8x' is not a size such as 256, or 256x192"),
+        (("--data", "photos", "--mean", "1/0"), 2, "'1/0' is not a number such as 0.5 or 1/255"),
+        (("--data", "photos", "--preset", "resnet"), 2, "unknown preset 'resnet'"),
+        (("--preset", "clip"), 2, "--preset prepares data; give it with --data"),
+        (("--data", "test.npz", "--crop", "8"), 2, "'crop' is an option for pictures, and 'test.npz' holds"),
+    ],
+)
+def test_careless_options(qc, digits, arguments: tuple[str, ...], code: int, message: str) -> None:
+    result = qc("model.onnx", *arguments)
+    assert (result.code, result.made) == (code, [])
+    assert message in result.err.replace("\n", " ")
