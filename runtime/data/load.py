@@ -87,7 +87,6 @@ class Data:
         origin: where the feeds come from, in words.
         share: which of the feeds of the source these are.
         length: how many feeds there are, if that is known beforehand.
-        labels: one for each feed, if the source has them.
         unused: names in the data that the model does not take, as far as it was read.
     """
 
@@ -97,8 +96,13 @@ class Data:
         self.origin = source.origin
         self.share = share
         self.length = None if source.length is None else len(range(share.start, source.length, share.step))
-        self.labels = None if source.labels is None else source.labels[share.start :: share.step]
         self.unused = dict.fromkeys(source.unused)
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """One for each of these feeds along the first axis, read now; None if the source has none."""
+        rows = self.source.labels
+        return None if rows is None else rows.whole()[self.share.start :: self.share.step]
 
     def __iter__(self) -> Iterator[Feed]:
         return (feed for _, feed in self.numbered())

@@ -16,7 +16,7 @@ from qc.ir.errors import DataError, UsageError
 from .data_files import PRESETS, DataFiles, Size, pair
 from .extras import extra
 from .inputs import Dimension, InputInfo
-from .source import Source, Unread
+from .source import ArrayRows, Source, Unread
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -59,7 +59,7 @@ def picture_source(files: Sequence[Path], how: DataFiles, inputs: Sequence[Input
     return Source(f"'{how.path}'", feeds, len(files) // length, labels=labels)
 
 
-def _class_labels(folder: Path, files: Sequence[Path]) -> np.ndarray | None:
+def _class_labels(folder: Path, files: Sequence[Path]) -> ArrayRows | None:
     """The number of the class of each file, if each lies in the folder of a class; else None."""
     if not folder.is_dir():
         return None
@@ -67,7 +67,7 @@ def _class_labels(folder: Path, files: Sequence[Path]) -> np.ndarray | None:
     if not files or len(names) < len(files):
         return None
     classes = sorted(set(names))
-    return np.array([classes.index(name) for name in names])
+    return ArrayRows(np.array([classes.index(name) for name in names]))
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ class Source:
     length: int | None
     spec: DataFiles | None = None
     layout: str | None = None
-    labels: np.ndarray | None = None
+    labels: Rows | None = None
     unused: tuple[str, ...] = ()
 
 
@@ -130,11 +130,13 @@ def stacked_source(origin: str, arrays: object, inputs: Sequence[InputInfo]) -> 
         for index in range(count):
             yield f"{origin}, feed {index}", {name: next(stream) for name, stream in streams.items()}
 
-    labels = next((extras.pop(name) for name in LABELS if name in extras), None)
-    if labels is not None and (not labels.shape or labels.shape[0] != count):
-        raise DataError(f"{origin}: the labels have shape {labels.shape}; there are {count} samples")
+    labels = next((name for name in LABELS if name in extras), None)
+    if labels is not None and extras[labels].shape[:1] != (count,):
+        raise DataError(
+            f"{origin}: '{labels}' has shape {extras[labels].shape}, and there are {count} samples to label"
+        )
     return Source(
-        origin, feeds, count, labels=labels.whole() if labels is not None else None, unused=tuple(extras)
+        origin, feeds, count, labels=extras.pop(labels) if labels is not None else None, unused=tuple(extras)
     )
 
 

@@ -213,7 +213,7 @@ def with_value(value: float) -> np.ndarray:
     ("arrays", "culprit"),
     [
         ({"imago": image()}, "'imago' (did you mean 'image'?)"),
-        ({"image": image(), "label": image(4)}, "'label'"),
+        ({"image": image(), "label": image(3)}, "'label'"),
         ({}, "'image'"),
         ({"image": image(dtype="float64")}, "float64"),
         ({"image": image(dtype="uint8")}, "uint8"),
@@ -256,7 +256,7 @@ def test_a_function_that_gives_no_data(qc) -> None:
         ("feeds.py:broken", "no disk"),
         ("feeds.py:number", "'int'"),
         ("feeds.py:nothing", "feeds.py:nothing"),
-        ("feeds.py:pairs", "'tuple'"),
+        ("feeds.py:pairs", "'str'"),
     ):
         assert_refused(qc(MODEL, "--data", source), BAD_DATA, culprit)
 

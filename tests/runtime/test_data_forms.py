@@ -98,7 +98,7 @@ def test_an_archive_with_more_arrays_than_inputs(name: str, tmp_path: Path) -> N
         assert len(list(data)) == 3 and data.labels is not None and data.labels.tolist() == [4, 5, 6]
         assert list(data.unused) == ["id"]
     np.savez(tmp_path / "a.npz", image=images(3), labels=np.array([1, 2]))
-    with pytest.raises(DataError, match=r"the labels have shape \(2,\); there are 3 samples"):
+    with pytest.raises(DataError, match=r"'labels' has shape \(2,\), and there are 3 samples"):
         load_data(tmp_path / "a.npz", [IMAGE])
 
 
