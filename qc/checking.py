@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -27,12 +27,13 @@ from qc.runtime.data.inputs import free_dimensions, model_inputs
 from qc.runtime.devices.device import Device
 from qc.runtime.devices.known import device_for, open_device, version_of
 from qc.runtime.devices.onnx_runtime import OrtCpu
-from qc.runtime.execution.cost import Shapes, operations, tensor_shapes
+from qc.runtime.execution.cost import Shapes, multiplied_by, tensor_shapes
 from qc.runtime.execution.executed import ExecutedOp, Execution, is_integer_op
 from qc.runtime.execution.integer_kernels import has_stored_weights, misread, why_float
 from qc.runtime.protos.detach import detach_weights
 from qc.runtime.protos.wiring import Node, all_nodes
 
+from .coverage import reads_float_data
 from .reading import read_model
 
 Runs = Literal["integer", "float", "refused", "breaks", "wrong", "removed", "unknown"]
@@ -43,7 +44,7 @@ _READ_BACK = "import-qdq,match-supergroups"
 
 @dataclass(frozen=True)
 class CheckedOp:
-    """One quantized op, or op that sums products, of the model.
+    """One op of the model that computes on float data, quantized or not, as a coverage counts them.
 
     Attributes:
         name: how messages name it: its type and name, or its first result.
@@ -56,8 +57,8 @@ class CheckedOp:
         kernel: the op type that runs it, such as ``QLinearConv``; empty on targets that are not here.
         runs_as: the node of the optimized graph that does; several ops may be merged into one.
         rule, why: the rule behind anything but ``integer``, in a word or two, and the reason in a sentence.
-        operations: multiplications with accumulation of an op that sums products, of others the elements that
-            they make, in bodies for every iteration; None if the shapes are not known.
+        multiplications: those with accumulation of an op that sums products, in bodies for every iteration;
+            of others 0; None if the shapes are not known.
         seconds: the measured time of its kernel in one run; 0 if it was not measured.
     """
 
@@ -68,7 +69,7 @@ class CheckedOp:
     runs_as: str = ""
     rule: str = ""
     why: str = ""
-    operations: int | None = None
+    multiplications: int | None = None
     seconds: float = 0.0
 
 
@@ -80,7 +81,7 @@ class Check:
         target: the name of the target.
         executed: whether the model was opened by the runtime of the target, here; else its rules were read.
         where: the same in words, with the version of the runtime.
-        ops: the ops that read quantized data or sum products, in the order of the model.
+        ops: the ops that read float data, quantized or not, in the order of the model.
         broken: rules of the target that the model breaks and that no op of ``ops`` has for its reason: of the
             model as a whole, or of ops that run in integers here all the same. As ``(op, rule, sentence)``.
         seconds: the time of all nodes in one run; 0 if it was not measured.
@@ -102,13 +103,14 @@ class Check:
 
     @property
     def is_weighted(self) -> bool:
-        """Whether :attr:`share` counts operations; otherwise, as shapes are not known, it counts ops."""
-        return all(op.operations is not None for op in self.counted)
+        """Whether :attr:`share` counts multiplications; without any, or if shapes are not known, it counts ops."""
+        numbers = [op.multiplications for op in self.counted]
+        return None not in numbers and any(numbers)
 
     @property
     def share(self) -> float:
-        """The share of the operations of ``counted`` that run in integers, 0 to 1."""
-        weights = [(op.operations or 0) if self.is_weighted else 1 for op in self.counted]
+        """The share of the multiplications of ``counted`` that run in integers, 0 to 1."""
+        weights = [(op.multiplications or 0) if self.is_weighted else 1 for op in self.counted]
         integer = sum(w for w, op in zip(weights, self.counted, strict=True) if op.runs == "integer")
         return integer / sum(weights) if sum(weights) else 0.0
 
@@ -157,6 +159,7 @@ def check(
     shapes = tensor_shapes(detach_weights(model)[0], fed)
     run_pipeline(parse_pipeline(_READ_BACK), ir, PassContext(target=chosen))
     _refuse_float(ir, nodes)
+    counted = {op.label for graph in ir.graphs() for op in graph.ops() if reads_float_data(ir, graph, op)}
     broken = [*_foreign_rounding(nodes, chosen), *violations(ir, chosen)]
     device = device_here(chosen)
     free = list(free_dimensions(model_inputs(model)).values())
@@ -173,11 +176,12 @@ def check(
         execution = opened.execution(model, measured, base_dir=base_dir, threads=threads)
     where = f"run by {device.title} {version_of(device)} on {platform.machine()}"
     if device is OrtCpu:
-        ops = [*_told(ir, [_checked(op, shapes, *_verdict(op)) for op in execution.ops if _counts(op)])]
+        found = (op for op in execution.ops if _counts(op, counted))
+        ops = [*_told(ir, [_checked(op, shapes, *_verdict(op)) for op in found])]
     else:
         ruled = {op.name: op for op in _by_rules(ir, chosen, broken, nodes, shapes, "").ops}
         told = (
-            (op, ruled.get(op.node.label)) for op in execution.ops if _counts(op) or op.node.label in ruled
+            (op, ruled.get(op.node.label)) for op in execution.ops if _counts(op, ruled)
         )
         ops = [_checked(op, shapes, *_foreign_verdict(op, rule, device.name)) for op, rule in told]
     explained = {op.name for op in ops if op.runs != "integer"}
@@ -238,11 +242,12 @@ def _foreign_rounding(nodes: Sequence[Node], target: Target) -> list[Violation]:
 # -- by the runtime ---------------------------------------------------------------------------------------
 
 
-def _counts(op: ExecutedOp) -> bool:
-    """Whether the op computes on what is quantized, or sums products: what reads only shapes does not."""
+def _counts(op: ExecutedOp, counted: Container[str]) -> bool:
+    """Whether the op computes on floats or codes: what reads only shapes does not."""
     if traits_of(op.node.op_type).reads_shape:
         return False
-    return op.node.reads_grid() or _is_product(op.node) or bool(op.integer)
+    reads_codes = op.node.reads_grid() or _is_product(op.node) or bool(op.integer)
+    return reads_codes or op.node.label in counted
 
 
 def _is_product(node: Node) -> bool:
@@ -250,7 +255,7 @@ def _is_product(node: Node) -> bool:
 
 
 def _checked(op: ExecutedOp, shapes: Shapes, runs: Runs, rule: str, why: str) -> CheckedOp:
-    cost = operations(op.node, shapes)
+    cost = multiplied_by(op.node, shapes)
     label, op_type = op.node.label, op.node.op_type
     return CheckedOp(label, op_type, runs, op.kernel, op.runs_as, rule, why, cost, op.seconds)
 
@@ -297,15 +302,14 @@ def _rest(execution: Execution, ops: Sequence[CheckedOp]) -> tuple[tuple[str, fl
 def _by_rules(
     ir: Model, target: Target, broken: Sequence[Violation], nodes: Sequence[Node], shapes: Shapes, where: str
 ) -> Check:
-    costs = {out: operations(node, shapes) for node in nodes for out in node.proto.output[:1]}
+    costs = {out: multiplied_by(node, shapes) for node in nodes for out in node.proto.output[:1]}
     units = UnitMap(ir, target)
     reasons = {one.op: one for one in reversed(broken) if one.op is not None}
     ops = []
     for op in units.scopes.ops:
         reads = [(value, port) for port, value in enumerate(op.graph.op_inputs(op)) if value is not None]
         data = [value for value, port in reads if ir.quant.of_use(value, op, port) is not None]
-        reads_data = any(value.original.const is None for value in data)
-        if reads_shape_only(op) or not (is_product(op.op_type, op.domain) or reads_data):
+        if not (reads_float_data(ir, op.graph, op) or (data and not reads_shape_only(op))):
             continue
         made = next((value.name for value in op.graph.op_outputs(op) if value is not None), "")
         cost = costs.get(made)
@@ -314,7 +318,7 @@ def _by_rules(
         if reason is not None:
             ops.append(CheckedOp(op.label, op.op_type, "breaks", "", "", reason.rule, reason.text, cost))
         elif (unit in units.integer and data) or (units.is_carry(op) and is_grid_preserving(op)):
-            ops.append(CheckedOp(op.label, op.op_type, "integer", operations=cost))
+            ops.append(CheckedOp(op.label, op.op_type, "integer", multiplications=cost))
         else:
             infinite = next((one for one in op.graph.op_outputs(op) if one and units.is_infinite(one)), None)
             rule, why = _left_float(target, unit in units.integer, unit.rule.why, infinite)

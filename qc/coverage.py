@@ -172,8 +172,8 @@ def _op_coverage(model: Model, target: Target | None) -> tuple[dict[str, tuple[i
     for graph in model.graphs():
         repeated = repetitions(graph)
         for op in graph.ops():
-            reads = _float_reads(model, graph, op)
-            if reads and not op.is_type(*CONTROL_FLOW) and not reads_shape_only(op):
+            if reads_float_data(model, graph, op):
+                reads = _float_reads(model, graph, op)
                 quantized = all(quantized or value in fused for value, quantized in reads)
                 total[op.op_type] += 1
                 done[op.op_type] += quantized
@@ -183,6 +183,12 @@ def _op_coverage(model: Model, target: Target | None) -> tuple[dict[str, tuple[i
                 work[kind] += repeated * multiplied_by(op)
     counts = {op_type: (done[op_type], total[op_type]) for op_type in sorted(total)}
     return counts, Multiplied(work["quantized"], work["weights"], work.total())
+
+
+def reads_float_data(model: Model, graph: Graph, op: Op) -> bool:
+    """Whether an op counts: it computes on float data from outside its region, quantized or not."""
+    counts = not op.is_type(*CONTROL_FLOW) and not reads_shape_only(op)
+    return counts and bool(_float_reads(model, graph, op))
 
 
 def _has_quantized_weights(model: Model, op: Op) -> bool:

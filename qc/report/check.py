@@ -34,7 +34,7 @@ def check_document(check: Check) -> dict[str, Any]:
         "executed": check.executed,
         "where": check.where,
         "share": check.share,
-        "share_of": "operations" if check.is_weighted else "ops",
+        "share_of": "multiplications" if check.is_weighted else "ops",
         "time_share": check.time_share,
         "seconds": check.seconds,
         "ops": [asdict(op) for op in check.ops],
@@ -44,22 +44,22 @@ def check_document(check: Check) -> dict[str, Any]:
 
 
 def check_table(check: Check) -> Table:
-    """A line for each op type: how many run in integers, share of the operations, time and kernels."""
+    """A line for each op type: how many run in integers, share of the multiplications, time and kernels."""
     time = (Column("time", milliseconds), Column("", ".1%")) if check.seconds else ()
     kernels = (text("kernels"),) if check.executed else ()  # at the end, where long ones break nothing else
     table = Table((text("op"), Column("integer"), Column("share", ".1%"), *time, *kernels))
     groups: dict[str, list[CheckedOp]] = {}
     for op in check.counted:
         groups.setdefault(op.op_type, []).append(op)
-    total = sum(op.operations or 0 for op in check.counted)
+    total = _multiplications(check.counted)
 
     def add(op_type: str, integer: str | None, share: float | None, seconds: float, used: str | None) -> None:
         times = (seconds, seconds / check.seconds) if check.seconds else ()
         table.add(op_type, integer, share, *times, *((used,) if check.executed else ()))
 
-    for op_type, ops in sorted(groups.items(), key=lambda item: -_operations(item[1])):
+    for op_type, ops in sorted(groups.items(), key=lambda item: -_multiplications(item[1])):
         integer = sum(op.runs == "integer" for op in ops)
-        share = _operations(ops) / total if check.is_weighted and total else None
+        share = _multiplications(ops) / total if check.is_weighted and _multiplications(ops) else None
         add(op_type, f"{integer} of {len(ops)}", share, _seconds(ops), _kernels(ops))
     for op_type, seconds in check.rest:
         add(op_type, None, None, seconds, None)
@@ -85,26 +85,30 @@ def check_reasons(check: Check, verbose: bool) -> Iterable[RenderableType]:
 
 def check_facts(check: Check) -> list[Fact]:
     """What was checked, where, and the share that runs in integers."""
-    integer = sum(op.runs == "integer" for op in check.counted)
-    of = "of the operations" if check.is_weighted else "of the ops, as not all shapes are known"
-    timed = f", {check.time_share:.1%} of the time" if check.time_share is not None else ""
     rules = ", ".join(dict.fromkeys(printable(rule) for _, rule, _ in check.broken))
     broken = f", but rules of {check.target} are broken: {rules}" if rules else ""
-    facts: list[Fact] = [
-        ("target", f"{check.target}, {check.where}"),
-        (
-            "integer",
-            f"{integer:,} of {count(len(check.counted), 'op')}, {check.share:.1%} {of}{timed}{broken}",
-        ),
-    ]
+    facts: list[Fact] = [("target", f"{check.target}, {check.where}"), ("integer", integer_share(check) + broken)]
     removed = len(check.ops) - len(check.counted)
     if removed:
         facts.append(("removed", f"{count(removed, 'op')} that only moved data"))
     return facts
 
 
-def _operations(ops: Sequence[CheckedOp]) -> int:
-    return sum(op.operations or 0 for op in ops)
+def integer_share(check: Check) -> str:
+    """``8 of 51 ops, 100.0% of the multiplications, 73.4% of the time``."""
+    integer = sum(op.runs == "integer" for op in check.counted)
+    found = [f"{integer:,} of {count(len(check.counted), 'op')}"]
+    if check.is_weighted:
+        found.append(f"{check.share:.1%} of the multiplications")
+    elif any(op.multiplications is None for op in check.counted):
+        found.append("of multiplications that are not known, as shapes are not")
+    if check.time_share is not None:
+        found.append(f"{check.time_share:.1%} of the time")
+    return ", ".join(found)
+
+
+def _multiplications(ops: Sequence[CheckedOp]) -> int:
+    return sum(op.multiplications or 0 for op in ops)
 
 
 def _seconds(ops: Sequence[CheckedOp]) -> float:

@@ -1,4 +1,4 @@
-"""How much the ops of a model have to compute, from their shapes alone."""
+"""How much the ops of a model multiply, from their shapes alone."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def _declared(graph: GraphProto) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield from _declared(body)
 
 
-def operations(node: Node, shapes: Shapes) -> int | None:
-    """The multiplications with accumulation of an op that sums products; of any other, the elements it makes.
+def multiplied_by(node: Node, shapes: Shapes) -> int | None:
+    """The multiplications with accumulation of an op that sums products; of any other 0.
 
     Those of an op in a body count for each iteration, if their number is known from shapes or a constant, and
     those of both branches of an If.
@@ -84,13 +84,13 @@ def operations(node: Node, shapes: Shapes) -> int | None:
     Returns:
         None if a shape that it depends on is not known.
     """
-    made, proto = shapes.get(node.proto.output[0]), node.proto
-    if is_product(proto.op_type, proto.domain):
-        read = [shapes.get(name) for name in proto.input]
-        given = products.Shapes(read, made, lambda name, default: _attribute(node, name, default))
-        count = multiplications(proto.op_type, proto.domain, given)
-    else:
-        count = prod(made) if made is not None else None
+    proto = node.proto
+    if not is_product(proto.op_type, proto.domain):
+        return 0
+    read = [shapes.get(name) for name in proto.input]
+    made = shapes.get(proto.output[0])
+    given = products.Shapes(read, made, lambda name, default: _attribute(node, name, default))
+    count = multiplications(proto.op_type, proto.domain, given)
     return count * _iterations(node, shapes) if count is not None else None
 
 

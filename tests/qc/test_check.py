@@ -63,14 +63,14 @@ def quantized(qc) -> str:
 def test_check_shows_kernels_costs_and_shares(qc, quantized: str) -> None:
     result = qc("check", quantized, "--runs", "2", "--json", "check.json", "--fail-below", "95%")
     assert (result.code, result.made) == (0, ["check.json"])
-    assert "15 of 15 ops, 100.0% of the operations" in result.out
+    assert "15 of 15 ops, 100.0% of the multiplications" in result.out
     assert "QLinearConv" in result.out and "10 of 10" in result.out
     assert "QLinearGlobalAveragePool\n" in result.out, "whole on a terminal of 80 columns"
     document = json.loads(Path("check.json").read_text())
-    assert document["executed"] and document["share"] == 1.0 and document["share_of"] == "operations"
+    assert document["executed"] and document["share"] == 1.0 and document["share_of"] == "multiplications"
     convs = [op for op in document["ops"] if op["op_type"] == "Conv"]
     assert len(convs) == 10
-    assert all(op["runs"] == "integer" and op["operations"] > 0 and op["seconds"] > 0 for op in convs)
+    assert all(op["runs"] == "integer" and op["multiplications"] > 0 and op["seconds"] > 0 for op in convs)
     measured = sum(op["seconds"] for op in document["ops"]) + sum(one["seconds"] for one in document["rest"])
     assert document["seconds"] == pytest.approx(measured)
 
@@ -101,7 +101,7 @@ def test_check_names_ops_in_float_with_the_rule(qc) -> None:
     assert result.code == 5
     assert "in float: type combination" in result.out and "uint16" in result.out
     assert "-v lists them all" in result.out
-    assert "operations run in integers on ort-cpu, and --fail-below asks for 50.0%" in result.err
+    assert "multiplications run in integers on ort-cpu, and --fail-below asks for 50.0%" in result.err
     every = qc("check", "model.q.onnx", "--runs", "0", "-v")
     assert every.code == 0 and every.out.count("Conv '") == 10
 
@@ -114,7 +114,7 @@ def test_check_against_the_rules_of_a_target_that_is_not_here(qc, quantized: str
     document = qc("check", quantized, "--target", "qnn-htp", "--fail-below", "10%")
     assert document.code == 5
     assert "breaks a rule of qnn-htp: the input 'image' has the free dimension 'batch'" in document.err
-    assert "of the operations, but rules of qnn-htp are broken: static shapes" in " ".join(
+    assert "of the multiplications, but rules of qnn-htp are broken: static shapes" in " ".join(
         document.out.split()
     )
 
@@ -196,10 +196,10 @@ def test_free_dimensions_need_a_length_to_be_measured(qc) -> None:
     result = qc("check", "dynamic.onnx")
     assert result.code == 0
     assert "not measured, as shapes or types of inputs are free" in result.err
-    assert "1 of 1 op, 100.0% of the ops, as not all shapes are known" in result.out
+    assert "1 of 2 ops, of multiplications that are not known, as shapes are not" in result.out
     assert " 1 of 1 op, " in qc("check", "dynamic.onnx", "--target", "openvino").out, "Shape does not count"
     sized = qc("check", "dynamic.onnx", "--size", "length=5", "--runs", "2")
-    assert "1 of 1 op, 100.0% of the operations" in sized.out and "median of 2 runs" in sized.out
+    assert "1 of 2 ops, 100.0% of the multiplications" in sized.out and "median of 2 runs" in sized.out
 
 
 def test_numbers_that_onnx_runtime_gets_wrong_are_an_error(qc) -> None:
@@ -231,7 +231,7 @@ def test_a_recurrent_op_in_float_is_work_in_float(qc) -> None:
     feeds = recurrent_feeds(model)
     compiled = qc_package.compile(model, "w8a8", data=feeds, threads=1)
     found = qc_package.check(compiled.model, feeds=[feeds[0]] * 3)
-    works = {op.op_type: (op.runs, op.operations) for op in found.ops}
+    works = {op.op_type: (op.runs, op.multiplications) for op in found.ops}
     steps, batch = feeds[0]["x"].shape[:2]
     assert works == {"GRU": ("float", steps * batch * 2 * 16 * 48), "MatMul": ("integer", batch * 16 * 16)}
     gru = found.ops[0]
@@ -271,3 +271,17 @@ def test_weights_alone_break_no_rule(pipeline: str, target: str) -> None:
     assert check.broken == () and check.share == 0
     products = [op for op in check.ops if op.op_type.startswith("MatMul")]
     assert [(op.runs, op.rule) for op in products] == [("float", "weights alone")] * 2
+
+
+def test_the_summary_and_the_check_count_the_same_ops() -> None:
+    model = parse(
+        """g (float[2, 8] x) => (float[2, 4] y) <float[8, 4] w = {%s}, float[4] b = {1, 2, 3, 4}> {
+            p = MatMul(x, w)  t = Tanh(p)  m = Mul(t, b)  s = Shape(p)  y = Reshape(m, s)
+        }"""
+        % ", ".join(f"{number / 7:.3f}" for number in range(-16, 16))
+    )
+    compiled = qc_package.compile(model, "w8a8", data=random_feeds(model, 4), threads=1)
+    found = qc_package.check(compiled.model)
+    assert len(found.counted) == compiled.coverage.total_ops
+    assert {op.op_type for op in found.counted if op.runs == "float"} >= {"Tanh", "Mul"}
+    assert found.share == 1 and found.is_weighted

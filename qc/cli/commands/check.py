@@ -62,7 +62,7 @@ class CheckCommand(Command):
     threads: Annotated[int, Ge(1), Le(MOST_WORKERS)] = option(1, "Threads of the runtime.", metavar="N")
     device_options: tuple[tuple[str, str], ...] = device_options_option()
     fail_below: float | None = option(
-        None, "Fail if a smaller share of the operations runs in integers.", metavar="PERCENT", parse=share
+        None, "Fail if a smaller share of the multiplications runs in integers.", metavar="PERCENT", parse=share
     )
     json_file: Path | None = json_option()
     verbose: bool = option(False, "List every op that does not run in integers.", "-v")
@@ -124,7 +124,7 @@ def _check_demands(result: Check, fail_below: float | None) -> None:
     if whole:
         raise DemandError(f"the model breaks a rule of {result.target}: {whole[0]}")
     if result.share < fail_below:
-        of = "operations" if result.is_weighted else "ops"
+        of = "multiplications" if result.is_weighted else "ops"
         raise DemandError(
             f"{result.share:.1%} of the {of} run in integers on {result.target}, and --fail-below asks for "
             f"{fail_below:.1%}"
