@@ -39,5 +39,7 @@ from .runtime import Simulation as Simulation
 from .sensitivity import QuantizerSensitivity as QuantizerSensitivity
 from .sensitivity import Sensitivity as Sensitivity
 from .sensitivity import measure_sensitivity as measure_sensitivity
+from .verdict.measure import Verdict as Verdict
+from .verdict.measure import measure_verdict as measure_verdict
 from .weights import read_weights as read_weights
 from .weights import save_weights as save_weights

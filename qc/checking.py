@@ -103,7 +103,7 @@ class Check:
 
     @property
     def is_weighted(self) -> bool:
-        """Whether :attr:`share` counts multiplications; without any, or if shapes are not known, it counts ops."""
+        """Whether :attr:`share` counts multiplications; it counts ops if they are not known, or none."""
         numbers = [op.multiplications for op in self.counted]
         return None not in numbers and any(numbers)
 
@@ -180,9 +180,7 @@ def check(
         ops = [*_told(ir, [_checked(op, shapes, *_verdict(op)) for op in found])]
     else:
         ruled = {op.name: op for op in _by_rules(ir, chosen, broken, nodes, shapes, "").ops}
-        told = (
-            (op, ruled.get(op.node.label)) for op in execution.ops if _counts(op, ruled)
-        )
+        told = ((op, ruled.get(op.node.label)) for op in execution.ops if _counts(op, ruled))
         ops = [_checked(op, shapes, *_foreign_verdict(op, rule, device.name)) for op, rule in told]
     explained = {op.name for op in ops if op.runs != "integer"}
     left = [_as_text(one) for one in broken if one.op is None or one.op.label not in explained]

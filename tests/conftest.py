@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for `from support.models impor
 # The same examples on every machine; HYPOTHESIS_PROFILE=search looks for new ones.
 settings.register_profile("fixed", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None, max_examples=500)
+os.environ["QC_NO_VERDICT"] = "1"  # its processes would take most of the time of tests that compile
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 

@@ -48,6 +48,7 @@ FRONT_FLOORS = [
     {"compiler"},
     {"layers", "sensitivity", "weights", "why", "explanation"},
     {"search", "auto"},
+    {"verdict"},
     {"compat"},
     {"cli", "__main__"},
 ]

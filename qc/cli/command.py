@@ -131,7 +131,7 @@ def _switch(name: str, declared: Option, default: object) -> click.Option:
     flags = _flags(name, declared)
     if default:
         flags[-1] = f"{flags[-1]}/--no-{flags[-1].removeprefix('--')}"
-    return _ClickOption(flags, is_flag=True, default=default, help=declared.help)
+    return _ClickOption(flags, is_flag=True, default=default, help=declared.help, envvar=declared.envvar)
 
 
 def _flags(name: str, declared: Option) -> list[str]:

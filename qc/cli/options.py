@@ -169,6 +169,11 @@ class Wishes:
     )
     verbose: bool = option(False, "List every tensor that stays float, and why.", "-v")
     coverage: Path | None = option(None, "Write the whole coverage as JSON.", metavar="FILE")
+    no_verdict: bool = option(
+        False,
+        "Leave out the comparison with the float model, which takes a few seconds.",
+        envvar="QC_NO_VERDICT",
+    )
     chosen: Given = some_of(Compilation, "fail_if_unquantized", "allow_unquantized", "statistics")
 
 

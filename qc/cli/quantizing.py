@@ -12,7 +12,6 @@ from rich.text import Text
 
 from qc.compiler import Compilation, compile_together
 from qc.compiler.compiled import Compiled
-from qc.compiler.estimate import POOR_DECIBELS, output_decibels
 from qc.coverage import CoverageError
 from qc.ir.base.files import atomic_write
 from qc.ir.errors import UsageError
@@ -21,6 +20,8 @@ from qc.progress import RichProgress
 from qc.report.coverage import coverage_document, coverage_summary, unquantized_table
 from qc.report.terminal import Fact, facts_grid
 from qc.report.words import file_size, printable
+from qc.verdict.measure import Verdict, measure_verdict
+from qc.verdict.words import verdict_facts, verdict_notes
 
 from . import instrumentation
 from .collecting import check_collecting, executor
@@ -29,6 +30,8 @@ from .jobs import Task, chosen_pipeline, start
 from .options import Collecting, Instrumentation, Job, Keeping, Wishes
 from .output import model_bytes, print_note, print_warning, standard_error
 from .reproducing import reproducer_folder, reproducing
+
+VERDICT_SECONDS = 5.0
 
 
 def quantize(
@@ -70,8 +73,8 @@ def quantize(
         written = _write({output: compiled, **dict(zip(others, further, strict=True))}, documents)
     instrumentation.show(watch, console, compiled)
     if not job.quiet:
-        _report(task, wishes, pipeline.name, compiled, written)
-        _tell_of_noise(task, compiled)
+        verdict = Verdict() if wishes.no_verdict else _verdict(task, compiled)
+        _report(task, wishes, pipeline.name, compiled, written, verdict)
         for other in further:
             console.show(facts_grid([("also for", other.target.name), *coverage_summary(other.coverage)]))
             for note in other.notes:
@@ -129,19 +132,19 @@ def _write(results: dict[Path, Compiled], documents: dict[Path, str]) -> list[Pa
     return [*written, *documents]
 
 
-def _tell_of_noise(task: Task, compiled: Compiled) -> None:
-    """Says so if little is left of the outputs on the data that was given."""
-    if task.data is None or task.job.random_data is not None or not compiled.artifacts:
-        return
-    decibels = output_decibels(task.compilation, compiled, task.data)
-    if decibels is not None and decibels < POOR_DECIBELS:
-        print_note(
-            f"outputs have {decibels:.1f} dB beside the float model, which may be too little: 'qc auto' "
-            "looks for a recipe that keeps the accuracy"
-        )
+def _verdict(task: Task, compiled: Compiled) -> Verdict:
+    """What the result keeps and costs beside the float model."""
+    with RichProgress(standard_error()) as progress:
+        working = progress.start("comparing with the float model", None)
+        is_meaningful = task.job.random_data is None
+        found = measure_verdict(compiled, task.data, is_meaningful=is_meaningful, seconds=VERDICT_SECONDS)
+        working.finish()
+    return found
 
 
-def _report(task: Task, wishes: Wishes, pipeline: str, compiled: Compiled, written: list[Path]) -> None:
+def _report(
+    task: Task, wishes: Wishes, pipeline: str, compiled: Compiled, written: list[Path], verdict: Verdict
+) -> None:
     """The summary of the work, on one screen but for what is asked for in addition."""
     console = standard_error()
     if wishes.verbose:
@@ -154,11 +157,11 @@ def _report(task: Task, wishes: Wishes, pipeline: str, compiled: Compiled, writt
     ]
     if compiled.coverage.unquantized and not wishes.verbose:
         facts.append(("", Text("-v lists every float tensor with its reason", style="dim")))
-    console.show(facts_grid(facts))
+    console.show(facts_grid([*facts, *verdict_facts(verdict)]))
     for path in written:
         line = Text.assemble(
             ("wrote", "bold"), f"      {printable(str(path))}, {file_size(path.stat().st_size)}"
         )
         console.show(line, wrap=False)
-    for note in compiled.notes:
+    for note in [*compiled.notes, *verdict_notes(verdict)]:
         print_note(note)

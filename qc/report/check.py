@@ -87,7 +87,10 @@ def check_facts(check: Check) -> list[Fact]:
     """What was checked, where, and the share that runs in integers."""
     rules = ", ".join(dict.fromkeys(printable(rule) for _, rule, _ in check.broken))
     broken = f", but rules of {check.target} are broken: {rules}" if rules else ""
-    facts: list[Fact] = [("target", f"{check.target}, {check.where}"), ("integer", integer_share(check) + broken)]
+    facts: list[Fact] = [
+        ("target", f"{check.target}, {check.where}"),
+        ("integer", integer_share(check) + broken),
+    ]
     removed = len(check.ops) - len(check.counted)
     if removed:
         facts.append(("removed", f"{count(removed, 'op')} that only moved data"))

@@ -62,7 +62,10 @@ class CheckCommand(Command):
     threads: Annotated[int, Ge(1), Le(MOST_WORKERS)] = option(1, "Threads of the runtime.", metavar="N")
     device_options: tuple[tuple[str, str], ...] = device_options_option()
     fail_below: float | None = option(
-        None, "Fail if a smaller share of the multiplications runs in integers.", metavar="PERCENT", parse=share
+        None,
+        "Fail if a smaller share of the multiplications runs in integers.",
+        metavar="PERCENT",
+        parse=share,
     )
     json_file: Path | None = json_option()
     verbose: bool = option(False, "List every op that does not run in integers.", "-v")

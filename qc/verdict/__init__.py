@@ -1,0 +1,1 @@
+"""A verdict on a compilation: what its result keeps, and what it costs, beside the float model."""

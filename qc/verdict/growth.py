@@ -1,0 +1,51 @@
+"""Why a result is larger than the float model."""
+
+from __future__ import annotations
+
+from onnx import ModelProto
+
+from qc.ir.graph import FLOAT_TYPES
+from qc.ir.onnx.protos import model_tensors, without_weights
+from qc.ir.tensor_ref import TensorRef
+
+from ..report.words import file_size
+
+
+def cause_of_growth(before: ModelProto, after: ModelProto) -> str:
+    """What takes the most room that the float model did not need, in words.
+
+    Float constants that only the result holds, codes that are more than the weights they stand for, or the
+    graph itself.
+
+    Args:
+        before: the float model.
+        after: the larger result.
+    """
+    held, made = _tensors(before), _tensors(after)
+    floats = [one for name, one in made.items() if name not in held and one.stored_type in FLOAT_TYPES]
+    codes = [one for name, one in made.items() if name not in held and one.stored_type not in FLOAT_TYPES]
+    coded = sum(one.size for name, one in held.items() if name not in made)
+    graph = without_weights(after).ByteSize() - without_weights(before).ByteSize()
+    causes = [
+        (
+            sum(one.nbytes for one in floats),
+            f"float constants that the float model computes at each run{_largest(floats)}",
+        ),
+        (sum(one.size for one in codes) - coded, f"weights that are stored twice or padded{_largest(codes)}"),
+        (graph, "the quantize and dequantize ops with their scales, beside weights that are few"),
+    ]
+    size, words = max(causes)
+    return f"{file_size(max(size, 0))} more are {words}"
+
+
+def _tensors(model: ModelProto) -> dict[str, TensorRef]:
+    """The tensors that a model stores, by name."""
+    return {tensor.name: TensorRef(tensor) for tensor in model_tensors(model)}
+
+
+def _largest(tensors: list[TensorRef]) -> str:
+    """The largest of some tensors, in words."""
+    if not tensors:
+        return ""
+    largest = max(tensors, key=lambda one: one.nbytes)
+    return f", the largest '{largest.proto.name}'"

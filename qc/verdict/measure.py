@@ -1,0 +1,208 @@
+"""What a compilation made beside the float model, on a few samples and in a few seconds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+from onnx import ModelProto
+
+from qc.auto.agreement import agreement
+from qc.checking import Check, check, device_here
+from qc.compiler.compiled import Compiled
+from qc.ir.base.files import temporary_folder
+from qc.ir.errors import QcError
+from qc.ir.executor import Feed
+from qc.ir.onnx.save import external_files, save_model
+from qc.reading import runnable_form
+from qc.runtime import Data, Latency, Metric, OpenModel, load_data, model_inputs, parse_metric
+from qc.runtime.devices.onnx_runtime import OrtCpu
+from qc.runtime.metrics.metric import Sample
+from qc.runtime.native.library import QC_DOMAIN
+from qc.runtime.speed.footprint import peak_memory
+from qc.runtime.speed.latency import pinned_processors, time_in_turns
+
+from .growth import cause_of_growth
+
+_SAMPLES = 8
+_ROUNDS = 50
+_LEAST_ROUNDS = 6  # and the one that warms up
+_TIMING_SHARE = 0.2  # of the seconds
+_CHECK_RUNS = 4  # the first of which is not counted
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """How close the outputs are to those of the float model.
+
+    Attributes:
+        samples: how many were looked at.
+        sqnr_db: the signal to quantization noise ratio at the worst output, in dB; None without floats.
+        agreement: the metric that ``qc auto`` would choose, 1 for the float model; None if it has no value.
+        metric: its name.
+    """
+
+    samples: int
+    sqnr_db: float | None
+    agreement: float | None
+    metric: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a result keeps and costs beside the float model.
+
+    Attributes:
+        accuracy: None without data that means something, or if the result does not run here.
+        sizes: bytes of the float model and of the result; None if the result is not what a device runs.
+        latency: of the result on one thread; its ratio is to the float model. None if it was not timed.
+        memory: the bytes by which each of the two raises the peak of a process; None if not measured.
+        check: what runs in integers; None if it was not looked at.
+        growth: why the result is larger, in words; empty if it is not.
+        unmeasured: why times and memory are missing, in words; empty if they are not.
+    """
+
+    accuracy: Accuracy | None = None
+    sizes: tuple[int, int] | None = None
+    latency: Latency | None = None
+    memory: tuple[int, int] | None = None
+    check: Check | None = None
+    growth: str = ""
+    unmeasured: str = ""
+
+
+def measure_verdict(
+    compiled: Compiled, data: object, *, is_meaningful: bool = True, seconds: float = 5.0
+) -> Verdict:
+    """Compares a result with the float model, on up to 8 samples and on one thread.
+
+    Outputs are those of the QDQ model where ONNX Runtime on this machine is the target, of the simulation
+    elsewhere. Times and memory are measured in the first case alone. Nothing is begun after ``seconds``, but
+    one sample is looked at in any case.
+
+    Args:
+        compiled: what a pipeline made.
+        data: as for :func:`qc.compile`; None for none, where only sizes are known.
+        is_meaningful: whether outputs on the data tell of accuracy, which those on random data do not.
+        seconds: after these no further part begins.
+
+    Raises:
+        DataError: the data does not fit the model.
+    """
+    if not compiled.artifacts:
+        return Verdict()
+    found = _Measuring(compiled, time.monotonic() + seconds, seconds)
+    if data is not None:
+        feeds = load_data(data, model_inputs(compiled.ir.origin))
+        with suppress(QcError):  # another device may run what ONNX Runtime does not
+            found.run(feeds, is_meaningful)
+    if "qdq" in compiled.artifacts:
+        found.weigh()
+    return found.verdict
+
+
+class _Measuring:
+    """A verdict while its parts are measured."""
+
+    def __init__(self, compiled: Compiled, end: float, seconds: float) -> None:
+        self.verdict = Verdict()
+        self._compiled = compiled
+        self._base_dir = compiled.ir.base_dir
+        self._end, self._seconds = end, seconds
+        self._runs_here = "qdq" in compiled.artifacts and device_here(compiled.target) is OrtCpu
+        self._source: ModelProto | Path = compiled.source or compiled.ir.origin
+        self._feed: Feed | None = None  # the first, where costs are wanted and there is time
+
+    def run(self, data: Data, is_meaningful: bool) -> None:
+        """Runs both models on samples, and times them."""
+        made = self._compiled.model if self._runs_here else self._compiled.simulation
+        models = [
+            OpenModel(model, base_dir=self._base_dir, threads=1)
+            for model in (runnable_form(self._source), made)
+        ]
+        samples, taken = self._samples(models, islice(data, _SAMPLES if is_meaningful else 1))
+        if is_meaningful:
+            metric = agreement([sample.reference for sample in samples], data.inputs).metric
+            sqnr = _value(parse_metric("sqnr"), samples)
+            accuracy = Accuracy(len(samples), sqnr, _value(metric, samples), metric.name)
+            self.verdict = replace(self.verdict, accuracy=accuracy)
+        if not self._runs_here:
+            return
+        if _LEAST_ROUNDS * taken > self._end - time.monotonic():
+            self._leave_out(f"a run of both models takes {taken:.1f} s")
+            return
+        self._feed = samples[0].feed
+        with pinned_processors(1):
+            timing = time_in_turns(models, self._feed, _TIMING_SHARE * self._seconds, _ROUNDS)
+        self.verdict = replace(self.verdict, latency=timing.latencies[1])
+
+    def weigh(self) -> None:
+        """Measures sizes and memory of both models, and looks at what runs in integers."""
+        compiled, made = self._compiled, self._compiled.model
+        with temporary_folder() as folder:
+            path = folder / "made.onnx"
+            files = save_model(made, path, self._base_dir)
+            origin = compiled.ir.origin
+            outside = sum(file.stat().st_size for file in external_files(origin, self._base_dir))
+            inside = compiled.source.stat().st_size if compiled.source is not None else origin.ByteSize()
+            sizes = (inside + outside, sum(file.stat().st_size for file in files))
+            growth = cause_of_growth(origin, made) if sizes[1] > sizes[0] else ""
+            self.verdict = replace(self.verdict, sizes=sizes, growth=growth)
+            if self._feed is None or self._is_late("what runs in integers"):
+                return
+            with suppress(QcError):
+                feeds = [self._feed] * _CHECK_RUNS
+                checked = check(made, compiled.target, feeds, base_dir=self._base_dir)
+                self.verdict = replace(self.verdict, check=checked)
+            if self._is_late("peak memory"):
+                return
+            with suppress(QcError):
+                self._measure_memory(folder, path, self._feed)
+
+    def _measure_memory(self, folder: Path, made: Path, feed: Feed) -> None:
+        source = runnable_form(self._source)
+        if isinstance(source, ModelProto):
+            save_model(source, folder / "float.onnx", self._base_dir)
+            source = folder / "float.onnx"
+        needs_qc = any(entry.domain == QC_DOMAIN for entry in self._compiled.model.opset_import)
+        before = peak_memory(Path(source), feed, threads=1, needs_qc=False)
+        after = peak_memory(made, feed, threads=1, needs_qc=needs_qc)
+        if before and after is not None:
+            self.verdict = replace(self.verdict, memory=(before, after))
+
+    def _samples(self, models: Sequence[OpenModel], feeds: Iterable[Feed]) -> tuple[list[Sample], float]:
+        """What both give for samples, the first in any case, and the seconds that the last of them took."""
+        found: list[Sample] = []
+        taken = 0.0
+        for feed in feeds:
+            begin = time.monotonic()
+            if found and begin + taken > self._end - self._seconds / 2:
+                break
+            reference, made = (model.run(feed) for model in models)
+            found.append(Sample(len(found), made, reference, feed, None))
+            taken = time.monotonic() - begin
+        return found, taken
+
+    def _is_late(self, part: str) -> bool:
+        late = time.monotonic() > self._end
+        if late:
+            self._leave_out(f"{part} not looked at after {self._seconds:.0f} s")
+        return late
+
+    def _leave_out(self, why: str) -> None:
+        self.verdict = replace(self.verdict, unmeasured=why)
+
+
+def _value(metric: Metric, samples: Sequence[Sample]) -> float | None:
+    """A metric over samples; None if it is not for such outputs."""
+    tally = metric.start()
+    try:
+        for sample in samples:
+            tally.add(sample)
+        return tally.value()
+    except QcError:
+        return None

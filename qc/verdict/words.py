@@ -1,0 +1,143 @@
+"""What a verdict says: two lines in a summary, and a sentence for each thing that is worse than in float."""
+
+from __future__ import annotations
+
+from qc.checking import Check
+
+from ..report.check import integer_share
+from ..report.terminal import Fact
+from ..report.words import count, decibels, file_size, milliseconds
+from .measure import Accuracy, Verdict
+
+POOR_DECIBELS = 15.0
+_POOR_AGREEMENT = 0.9
+_SLOWER = 1.05  # times float, and three quarters of the rounds slower at all
+_MORE_MEMORY = 1.1
+_LEAST_MEMORY = 2_000_000  # bytes by which a peak differs from run to run
+_NAMED_SHARE = 0.05  # of the time
+_CONVERSIONS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
+
+
+def verdict_facts(verdict: Verdict) -> list[Fact]:
+    """The accuracy, and the costs, in a line each."""
+    facts: list[Fact] = []
+    if verdict.check is not None:
+        facts.append(("integer", integer_share(verdict.check)))
+    if verdict.accuracy is not None:
+        facts.append(("accuracy", _accuracy(verdict.accuracy)))
+    costs = _costs(verdict)
+    if costs:
+        facts.append(("cost", ", ".join(costs)))
+    return facts
+
+
+def verdict_notes(verdict: Verdict) -> list[str]:
+    """A sentence for each thing that is worse than in float, with the cause and what to do next."""
+    found = [_poor(verdict.accuracy), _slower(verdict), _larger(verdict), _hungrier(verdict)]
+    return [sentence for sentence in found if sentence]
+
+
+def _accuracy(found: Accuracy) -> str:
+    parts = []
+    if found.sqnr_db is not None:
+        parts.append(f"{decibels(found.sqnr_db)} at the worst output")
+    if found.agreement is not None:
+        parts.append(f"agreement {found.agreement:.3f} of 1 ({found.metric})")
+    return f"{', '.join(parts) or 'not comparable'}, on {count(found.samples, 'sample')}"
+
+
+def _costs(verdict: Verdict) -> list[str]:
+    costs = []
+    if verdict.latency is not None:
+        costs.append(f"time {verdict.latency.ratio:.2f} x float ({milliseconds(verdict.latency.seconds)})")
+    if verdict.sizes is not None:
+        before, after = verdict.sizes
+        costs.append(f"size {after / before:.2f} x ({file_size(after)})")
+    if verdict.memory is not None:
+        before, after = verdict.memory
+        costs.append(f"peak memory {after / before:.2f} x ({file_size(after)})")
+    if verdict.unmeasured:
+        costs.append(f"the rest by 'qc bench', as {verdict.unmeasured}")
+    return costs
+
+
+def _poor(accuracy: Accuracy | None) -> str:
+    if accuracy is None:
+        return ""
+    poor = accuracy.sqnr_db is not None and accuracy.sqnr_db < POOR_DECIBELS
+    if poor:
+        said = f"outputs have {accuracy.sqnr_db:.1f} dB beside the float model"
+    elif accuracy.agreement is not None and accuracy.agreement < _POOR_AGREEMENT:
+        said = f"outputs agree with the float model to {accuracy.agreement:.3f} only"
+    else:
+        return ""
+    return (
+        f"{said}, which may be too little: 'qc auto' looks for a recipe that keeps the accuracy, and "
+        "'qc eval --layers' shows where it is lost"
+    )
+
+
+def _slower(verdict: Verdict) -> str:
+    latency = verdict.latency
+    if latency is None or latency.ratio < _SLOWER or latency.ratio_quartiles[0] < 1:
+        return ""
+    why = f": {time_by_kind(verdict.check)}" if verdict.check is not None and verdict.check.seconds else ""
+    return (
+        f"the result takes {latency.ratio:.2f} times as long as float on this machine{why}; 'qc auto "
+        "--objective latency' looks for what is quick, 'qc check' lists the time of every op"
+    )
+
+
+def _larger(verdict: Verdict) -> str:
+    if verdict.sizes is None or verdict.sizes[1] <= verdict.sizes[0]:
+        return ""
+    before, after = verdict.sizes
+    return (
+        f"the result is larger than the float model, {file_size(after)} beside {file_size(before)}: "
+        f"{verdict.growth}; 'qc diff' lists what was added"
+    )
+
+
+def _hungrier(verdict: Verdict) -> str:
+    if verdict.memory is None or verdict.memory[1] < _MORE_MEMORY * verdict.memory[0]:
+        return ""
+    before, after = verdict.memory
+    if after - before < _LEAST_MEMORY:
+        return ""
+    return (
+        f"running the result takes a peak of {file_size(after)} of memory, and float {file_size(before)}: "
+        "where float and integer ops meet, both forms of a tensor or weight are held; 'qc check' lists "
+        "what stays float, and 'qc bench' measures again"
+    )
+
+
+def time_by_kind(check: Check) -> str:
+    """``61% of it in integer kernels (QLinearConv), 25% between floats and codes, 14% in float (Mul)``.
+
+    Each with the kernel that takes most.
+    """
+    integer = {op.runs_as: (op.kernel, op.seconds) for op in check.counted if op.runs == "integer"}
+    floats = {op.runs_as: (op.kernel, op.seconds) for op in check.counted if op.runs != "integer"}
+    kinds: dict[str, list[tuple[str, float]]] = {
+        "in integer kernels": [*integer.values()],
+        "in float": [one for name, one in floats.items() if name not in integer],
+        "between floats and codes": [],
+    }
+    for op_type, seconds in check.rest:
+        kinds["between floats and codes" if op_type in _CONVERSIONS else "in float"].append(
+            (op_type, seconds)
+        )
+    shares = [(sum(seconds for _, seconds in times) / check.seconds, kind) for kind, times in kinds.items()]
+    return ", ".join(
+        f"{share:.0%} of it {kind} ({_longest(kinds[kind])})"
+        for share, kind in sorted(shares, reverse=True)
+        if share >= _NAMED_SHARE
+    )
+
+
+def _longest(times: list[tuple[str, float]]) -> str:
+    """The kernel that takes most of some times."""
+    totals: dict[str, float] = {}
+    for kernel, seconds in times:
+        totals[kernel] = totals.get(kernel, 0.0) + seconds
+    return max(totals, key=lambda kernel: totals[kernel])

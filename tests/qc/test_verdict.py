@@ -1,0 +1,135 @@
+"""The verdict after a compilation: accuracy and costs beside float, and a sentence for what is worse."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import numpy_helper
+from support.models import parse, random_feeds
+
+import qc as qc_package
+from qc.runtime import Latency
+from qc.verdict.growth import cause_of_growth
+from qc.verdict.measure import Accuracy, Verdict
+from qc.verdict.words import verdict_facts, verdict_notes
+
+MODEL, DATA = "model.onnx", "calibration.npz"
+POOR = "dB beside the float model, which may be too little: 'qc auto'"
+
+
+@pytest.fixture
+def judged(qc, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
+    """The command line with its verdict, on one thread and without a limit of time."""
+    if "two_lines" not in request.node.name:  # a process for each model, which takes its time
+        monkeypatch.setattr("qc.verdict.measure.peak_memory", lambda *_, **__: 10**6)
+    monkeypatch.delenv("QC_NO_VERDICT")
+    monkeypatch.setattr("qc.cli.quantizing.VERDICT_SECONDS", 600.0)
+    monkeypatch.setattr("qc.verdict.measure._ROUNDS", 5)
+    return lambda *options: qc(MODEL, *options, "--threads", "1")
+
+
+def test_accuracy_and_costs_are_told_in_two_lines_and_change_no_byte(judged) -> None:
+    result = judged("--data", DATA)
+    lines = [" ".join(line.split()) for line in result.err.splitlines()]
+    assert any(line.startswith("integer 15 of 15 ops, 100.0% of the multiplications") for line in lines)
+    accuracy = next(line for line in lines if line.startswith("accuracy"))
+    assert " dB at the worst output, agreement " in accuracy
+    cost = next(line for line in lines if line.startswith("cost time"))
+    assert " x float (" in cost and ", size 0." in cost and "peak memory" in cost
+    first = Path("model.q.onnx").read_bytes()
+    without = judged("--data", DATA, "--no-verdict")
+    assert not {"accuracy", "cost", "integer"} & {line.split(" ")[0] for line in without.err.splitlines()}
+    assert Path("model.q.onnx").read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    ("options", "is_told"),
+    [
+        (["--data", DATA, "--set", "Conv=w2"], True),
+        (["--data", DATA, "--set", "Conv=w2", "--quiet"], False),
+        (["--random-data", "2", "--set", "Conv=w2"], False),
+    ],
+)
+def test_outputs_of_which_little_is_left_are_told_of(judged, options: list[str], is_told: bool) -> None:
+    result = judged(*options)
+    assert result.code == 0
+    assert (POOR in result.err) == is_told
+    assert ("\naccuracy " in result.err) == is_told, "random data tells nothing of accuracy"
+
+
+def test_a_simulation_has_an_accuracy_and_no_costs(judged) -> None:
+    result = judged("--data", DATA, "--pipeline", "quantsim")
+    assert "\naccuracy " in result.err and "\ncost " not in result.err
+
+
+def test_a_device_elsewhere_is_judged_by_the_simulation(judged) -> None:
+    result = judged("--data", DATA, "--target", "tensorrt")
+    assert "\naccuracy " in result.err and "\ncost       size 0." in result.err
+    assert "time " not in result.err.partition("\ncost")[2], "which is not of this machine"
+
+
+def _compiled() -> tuple[qc_package.Compiled, list]:
+    weight = numpy_helper.from_array(np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8), "w")
+    model = parse("g (float[2, 8] x) => (float[2, 8] y) <float[8, 8] w> { y = MatMul(x, w) }")
+    del model.graph.initializer[:]
+    del model.graph.input[1:]
+    model.graph.initializer.add().CopyFrom(weight)
+    feeds = random_feeds(model, 3)
+    return qc_package.compile(model, "w8a8", data=feeds, threads=1), feeds
+
+
+def test_what_is_left_out_for_time_is_told_and_one_sample_is_looked_at() -> None:
+    compiled, feeds = _compiled()
+    found = qc_package.measure_verdict(compiled, feeds, seconds=0)
+    assert found.accuracy is not None and found.accuracy.samples == 1
+    assert (found.latency, found.memory, found.check) == (None, None, None)
+    assert "the rest by 'qc bench', as a run of both models takes" in str(dict(verdict_facts(found))["cost"])
+
+
+def test_without_data_there_are_sizes_alone_and_growth_has_a_cause() -> None:
+    compiled, _ = _compiled()
+    found = qc_package.measure_verdict(compiled, None)
+    assert found.accuracy is None and found.latency is None and found.sizes is not None
+    assert found.sizes[0] == compiled.ir.origin.ByteSize() < found.sizes[1] == compiled.model.ByteSize()
+    (note,) = verdict_notes(found)
+    assert "the result is larger than the float model" in note
+    assert "quantize and dequantize ops with their scales" in note and "'qc diff'" in note
+
+
+def _stored(**arrays: np.ndarray):
+    model = parse("g (float[2] x) => (float[2] y) { y = Relu(x) }")
+    for name, array in arrays.items():
+        model.graph.initializer.add().CopyFrom(numpy_helper.from_array(array, name))
+    return model
+
+
+def test_folded_and_doubled_constants_are_named_as_causes() -> None:
+    weight = np.ones((32, 32), np.float32)
+    before = _stored(w=weight)
+    folded = cause_of_growth(before, _stored(w=weight, table=np.ones((64, 64), np.float32)))
+    assert folded.startswith("16.4 KB more are float constants") and "'table'" in folded
+    doubled = cause_of_growth(before, _stored(a=np.ones((64, 64), np.int8), b=np.ones((8, 8), np.int8)))
+    assert doubled.startswith("3.1 KB more are weights that are stored twice or padded, the largest 'a'")
+
+
+def test_what_is_slower_or_takes_more_memory_has_a_cause_and_a_command() -> None:
+    good = Verdict(Accuracy(4, 40.0, 0.999, "cosine"), (100, 30), _latency(0.5), (10**7, 10**7))
+    assert verdict_notes(good) == []
+    compiled, feeds = _compiled()
+    check = qc_package.check(compiled.model, feeds=[feeds[0]] * 3)
+    (slow,) = verdict_notes(replace(good, latency=_latency(1.5), check=check))
+    assert "takes 1.50 times as long as float" in slow and "of it " in slow
+    assert "'qc auto --objective latency'" in slow
+    (hungry,) = verdict_notes(replace(good, memory=(10**7, 2 * 10**7)))
+    assert "a peak of 20.0 MB of memory, and float 10.0 MB" in hungry
+    (apart,) = verdict_notes(replace(good, accuracy=Accuracy(4, None, 0.5, "equal")))
+    assert "agree with the float model to 0.500 only" in apart
+    noisy = Latency(1.0, 1.2, (1.0, 1.0), (0.9, 1.4))
+    assert verdict_notes(replace(good, latency=noisy)) == [], "a quarter of the rounds was quicker"
+
+
+def _latency(ratio: float) -> Latency:
+    return Latency(0.001, ratio, (0.001, 0.001), (ratio, ratio))
