@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import ast
 import functools
+import importlib
 import json
 import os
-import sys
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,33 +21,35 @@ import torch
 torch.onnx.export = functools.partial(torch.onnx.export, dynamo=False)
 
 
-def _with_placeholders(getattr_of_module: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Lets the tests of a file import what only some of them use, and fails those that do."""
-
-    def find(name: str) -> Any:
-        try:
-            return getattr_of_module(name)
-        except NotProvidedError as error:
-            said = str(error)
-        except AttributeError:
-            if name.startswith("__") or not name.startswith("_"):
-                raise
-            said = f"'{name}' is a private name of AIMET"
-        return lambda *_, **__: pytest.fail(said)
-
-    return find
-
-
 if os.environ.get("QC_SUITE_INSTALL"):
     from qc.compat.aimet_onnx import imports
-    from qc.compat.missing import NotProvidedError
 
     imports.install()
-    plain = imports.provided
-    imports.provided = lambda module: _with_placeholders(plain(module))
     imports.is_provided = lambda module: True
-    for name in [name for name in sys.modules if name.startswith(f"{imports.__package__}.")]:
-        sys.modules[name].__getattr__ = imports.provided(name.removeprefix(f"{imports.__package__}."))
+
+
+def pytest_pycollect_makemodule(module_path: Path) -> None:
+    """Lets the tests of a file import what only some of them use, and fails those that do."""
+    for node in ast.walk(ast.parse(module_path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("aimet_"):
+            _add_placeholders(node.module, [alias.name for alias in node.names])
+
+
+def _add_placeholders(module: str, names: Iterable[str]) -> None:
+    try:
+        found = importlib.import_module(module)
+    except ImportError:
+        return  # the file fails by itself
+    for name in names:
+        try:
+            getattr(found, name)
+        except (ImportError, AttributeError) as error:
+            said = f"'{name}' is a private name of AIMET" if name.startswith("_") else str(error)
+            setattr(found, name, functools.partial(_fail, said))
+
+
+def _fail(said: str, *_: Any, **__: Any) -> None:
+    pytest.fail(said)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

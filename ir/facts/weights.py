@@ -73,6 +73,11 @@ class QuantizedWeight:
         return self.qdata
 
     @property
+    def tensor_impl(self) -> QuantizedWeight:
+        """The weight itself, which older versions of torchao have one level below."""
+        return self
+
+    @property
     def packed(self) -> np.ndarray:
         """The bytes of the codes as ONNX stores them: uint8, one dimension, 2- and 4-bit codes packed."""
         format = self.encoding.spec.format

@@ -51,8 +51,15 @@ def float_output() -> np.ndarray:
 # -- calibration -------------------------------------------------------------------------------------
 
 
-def test_before_calibration_the_session_runs_in_float() -> None:
-    np.testing.assert_allclose(output(QuantizationSimModel(network())), float_output(), rtol=1e-5)
+def test_before_calibration_the_session_rounds_weights_alone() -> None:
+    simulation = QuantizationSimModel(network(), param_type="int4")
+    before = output(simulation)
+    assert not simulation.qc_quantize_op_dict["conv.weight"].is_initialized()  # to run it settles nothing
+    simulation.compute_encodings(feeds())
+    for quantizer in simulation.get_all_quantizers()[1]:
+        quantizer.enabled = False
+    np.testing.assert_array_equal(before, output(simulation))
+    assert np.abs(before - float_output()).max() > 0.01
 
 
 def test_the_model_that_is_given_stays_as_it_is() -> None:

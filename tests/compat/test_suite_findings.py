@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +10,11 @@ import pytest
 from support.graph_text import build_model
 
 import qc
-from qc.compat.aimet_onnx import QuantizationSimModel, load_encodings_to_sim
+from qc.compat.aimet_onnx import QuantizationSimModel, analyze_per_layer_sensitivity, load_encodings_to_sim
 from qc.compat.aimet_onnx.batch_norm_fold import find_all_batch_norms_to_fold, fold_all_batch_norms_to_weight
 from qc.compat.aimet_onnx.meta.connectedgraph import ConnectedGraph
 from qc.compat.aimet_onnx.quantsim import set_blockwise_quantization_for_weights
-from qc.compat.aimet_onnx.utils import make_dummy_input
+from qc.compat.aimet_onnx.utils import make_dummy_input, make_psnr_eval_fn
 
 from .networks import feeds, network, typed
 
@@ -81,7 +82,7 @@ def test_norms_that_would_be_folded() -> None:
     for node in model.graph.node:
         node.name = node.op_type
     (pair,), in_front = find_all_batch_norms_to_fold(ConnectedGraph(model))
-    assert [op.name for op in pair] == ["Conv", "BatchNormalization"] and in_front == []
+    assert pair == (model.graph.node[0], model.graph.node[1]) and in_front == []
     assert [node.op_type for node in model.graph.node] == ["Conv", "BatchNormalization", "Relu"]
 
 
@@ -103,6 +104,8 @@ def test_norms_on_both_sides_of_a_product() -> None:
     model = typed(build_model(body, "y", "float[1,3,4,4] x", constants=constants))
     feed = make_dummy_input(model)
     expected = qc.runtime.open_session(model).run(None, feed)[0]
+    first, _, product, second = model.graph.node
+    assert find_all_batch_norms_to_fold(ConnectedGraph(model)) == ([(product, second)], [(first, product)])
     behind, in_front = fold_all_batch_norms_to_weight(model)
     assert [node.op_type for node in model.graph.node] == ["Flatten", "Gemm"]
     assert [[node.op_type for node in pair] for pair in (*behind, *in_front)] == [
@@ -119,3 +122,31 @@ def test_a_fixed_range_needs_no_arrays() -> None:
     quantizer.set_bitwidth(16)
     (encoding,) = quantizer.compute_encodings() or ()
     assert encoding.bw == 16 and (encoding.min, encoding.max) == pytest.approx((-1, 1), abs=encoding.delta)
+
+
+def test_what_holds_for_symmetric_grids_is_kept_while_a_grid_is_not(tmp_path: Path) -> None:
+    params = {"is_quantized": "True", "is_symmetric": "True"}
+    defaults = {"ops": {"is_output_quantized": "True"}, "params": params, "strict_symmetric": "True"}
+    defaults["unsigned_symmetric"] = "True"
+    sections = {name: {} for name in ("params", "op_type", "model_input", "model_output")}
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"defaults": defaults, "supergroups": [], **sections}))
+    sim = QuantizationSimModel(network(), config_file=str(config))
+    assert all(
+        op.use_strict_symmetric and op.use_unsigned_symmetric for op in sim.qc_quantize_op_dict.values()
+    )
+    result = sim.qc_quantize_op_dict["r"]
+    assert not result.spec.narrow and not result.spec.one_sided  # it is not symmetric
+    result.use_symmetric_encodings = True
+    assert result.spec.narrow and result.spec.one_sided
+    result.use_symmetric_encodings = result.use_strict_symmetric = False
+    result.use_symmetric_encodings = True
+    assert not result.spec.narrow and result.spec.one_sided
+
+
+def test_layers_are_told_apart_before_calibration() -> None:
+    model = network()
+    reference = qc.runtime.open_session(model)
+    score = make_psnr_eval_fn(reference, feeds())
+    scores = analyze_per_layer_sensitivity(QuantizationSimModel(model, param_type="int4"), eval_fn=score)
+    assert max(scores["conv"], scores["fc"]) < 60 < scores["relu"]  # weights are rounded, results are not

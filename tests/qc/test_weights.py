@@ -41,6 +41,7 @@ def test_weights_are_those_of_the_qdq_model(compiled: package.Compiled) -> None:
             codes = codes[:, : weight.shape[1]]
         assert weight.int_data.dtype == codes.dtype
         np.testing.assert_array_equal(weight.int_data, codes)
+        np.testing.assert_array_equal(weight.tensor_impl.int_data, codes)  # older torchao's way to them
         np.testing.assert_array_equal(weight.scale, arrays[f"{name}_scale"])
         zero_point = arrays.get(f"{name}_zero_point", np.zeros_like(weight.zero_point))  # a bias stores none
         np.testing.assert_array_equal(weight.zero_point, zero_point)

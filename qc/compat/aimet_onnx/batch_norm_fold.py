@@ -10,12 +10,10 @@ from qc.passes.simplify.batch_norms.forward import FORWARD
 
 from .errors import ArgumentError
 from .meta.connectedgraph import ConnectedGraph
-from .meta.operations import Op
 from .model_names import restore_names
 
 _FOLDED = "_folded"
 Pairs = list[tuple[NodeProto, NodeProto]]
-OpPairs = list[tuple[Op, Op]]
 
 
 def fold_all_batch_norms_to_weight(model: ModelProto | ONNXModel) -> tuple[Pairs, Pairs]:
@@ -28,8 +26,7 @@ def fold_all_batch_norms_to_weight(model: ModelProto | ONNXModel) -> tuple[Pairs
         those of an op and the BatchNormalization in front of it.
     """
     proto = model.model if isinstance(model, ONNXModel) else model
-    before = {output: node for node in proto.graph.node for output in node.output}
-    behind = {node.input[0]: node for node in proto.graph.node if node.input}
+    before, behind = _makers(proto), _readers(proto)
     products = {node.name for node in proto.graph.node if node.op_type == "MatMul"}
     compiled = qc.compile(proto, "fold-batch-norms")
     folded, removed = compiled.float_model, compiled.ir.journal.removed
@@ -40,7 +37,7 @@ def fold_all_batch_norms_to_weight(model: ModelProto | ONNXModel) -> tuple[Pairs
     forward = [norm for norm in gone if norm.output[0] in went_forward]
     restore_names(folded, _FOLDED)
     _name_products(folded, products)
-    made = {output: node for node in folded.graph.node for output in node.output}
+    made = _makers(folded)
     pairs = [
         (_made_by(made, before[norm.input[0]].output[0], norm.output[0]), norm)
         for norm in gone
@@ -51,30 +48,49 @@ def fold_all_batch_norms_to_weight(model: ModelProto | ONNXModel) -> tuple[Pairs
     return pairs, pairs_behind
 
 
-def find_all_batch_norms_to_fold(connected_graph: ConnectedGraph) -> tuple[OpPairs, OpPairs]:
-    """The pairs that :func:`fold_all_batch_norms_to_weight` would return, as ops of the graph of a model."""
+def find_all_batch_norms_to_fold(connected_graph: ConnectedGraph) -> tuple[Pairs, Pairs]:
+    """What :func:`fold_all_batch_norms_to_weight` would fold, as nodes of the model, which stays as it is.
+
+    Returns:
+        The pairs of an op and the BatchNormalization behind it; and those of a BatchNormalization and the op
+        behind it, in this order.
+    """
     if connected_graph.model is None:
         raise ArgumentError("the graph of a simulation has quantizers; give ConnectedGraph(model)")
-    model, proto = connected_graph.model, ModelProto()
-    proto.CopyFrom(model.model if isinstance(model, ONNXModel) else model)
-    of_output = {product.name: op for op in connected_graph.ordered_ops for product in op.outputs}
-    behind, in_front = fold_all_batch_norms_to_weight(proto)
+    given, proto = connected_graph.model, ModelProto()
+    model = given.model if isinstance(given, ONNXModel) else given
+    proto.CopyFrom(model)
+    before, behind = _makers(model), _readers(model)
+    backward, forward = fold_all_batch_norms_to_weight(proto)
     return (
-        [(of_output[norm.input[0]], of_output[norm.output[0]]) for _, norm in behind],
-        [(of_output[node.output[0]], of_output[norm.output[0]]) for node, norm in in_front],
+        [(before[norm.input[0]], before[norm.output[0]]) for _, norm in backward],
+        [(before[norm.output[0]], _weighted(behind, norm)) for _, norm in forward],
     )
 
 
 fold_all_batch_norms = fold_all_batch_norms_to_weight  # the name for other frameworks
 
 
+def _makers(model: ModelProto) -> dict[str, NodeProto]:
+    return {output: node for node in model.graph.node for output in node.output}
+
+
+def _readers(model: ModelProto) -> dict[str, NodeProto]:
+    return {node.input[0]: node for node in model.graph.node if node.input}
+
+
+def _weighted(behind: dict[str, NodeProto], norm: NodeProto) -> NodeProto:
+    """The op behind a normalization that takes it in; what only flattens is passed over."""
+    node = behind[norm.output[0]]
+    return behind[node.output[0]] if node.op_type in ("Flatten", "Reshape") else node
+
+
 def _results(behind: dict[str, NodeProto], norm: NodeProto) -> list[str]:
     """What the op behind a normalization makes, and what a normalization behind that makes.
 
-    What only flattens is passed over. Both normalizations may have been folded into the op.
+    Both may have been folded into the op.
     """
-    node = behind[norm.output[0]]
-    product = behind[node.output[0]] if node.op_type in ("Flatten", "Reshape") else node
+    product = _weighted(behind, norm)
     reader = behind.get(product.output[0])
     return [product.output[0], *(reader.output[:1] if reader is not None else ())]
 

@@ -45,13 +45,13 @@ def qdq_lowering(prequantize_constants: bool, force_activation_as: str | None) -
 
 
 def calibrate_parameters(simulation: QuantizedModel, calibration: CalibrateAsAimet) -> None:
-    """Gives parameters numbers that have none, as AIMET does before it makes a QDQ model."""
+    """Gives parameters numbers that have none, as AIMET does before it runs a model or makes a QDQ model."""
     placement, table = simulation._placement, simulation._ir.quant
     for name in placement.parameters:
         op = placement.ops[name]
         if op.enabled and op.encoding is None:
             encoding = calibration.of_constant(op.spec, placement.sites[name].value, OrtExecutor())
-            table.calibrate(op.quantizer, encoding, "from the constant, for a QDQ model")
+            table.calibrate(op.quantizer, encoding, "from the constant alone")
 
 
 def arguments_of(config: str, scheme: QuantScheme, parameter: qtype, activation: qtype) -> Mapping[str, Any]:

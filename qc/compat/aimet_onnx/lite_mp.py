@@ -21,6 +21,9 @@ def flip_layers_to_higher_precision(
 ) -> None:
     """Gives the layers with the lowest scores another format; calibrate the simulation again afterwards.
 
+    That is the format of a layer's parameters, of what it makes, and of the inputs of the model that it
+    reads. What is frozen stays as it is.
+
     Args:
         sim: the simulation.
         layer_sensitivity_dict: the score of each layer alone, as ``analyze_per_layer_sensitivity`` gives it.
@@ -43,9 +46,8 @@ def flip_layers_to_higher_precision(
         op = sim.connected_graph.get_all_ops().get(name)
         if op is None:
             raise ArgumentError(f"the model has no layer '{name}'")
-        for product in (*op.inputs, *op.outputs):
-            decisive = sim._placement.decisive(product.name)
-            if decisive is None or sim.qc_quantize_op_dict[decisive].is_encoding_frozen():
-                continue
-            is_parameter = decisive in sim.param_names
-            sim.qc_quantize_op_dict[decisive].set_precision(param if is_parameter else activation)
+        read, made, parameters = sim.get_op_quantizers(op)
+        for quantizers, precision in ((read + made, activation), (parameters.values(), param)):
+            for quantizer in quantizers:
+                if not quantizer.is_encoding_frozen():
+                    quantizer.set_precision(precision)

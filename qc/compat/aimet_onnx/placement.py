@@ -115,9 +115,8 @@ def placement_of(model: Model, asked: ConfigureQuantizers) -> Placement:
         if op is None:
             sites = model.quant.sites_of(held) if held is not None else [Site(value)]
             spec, weight_axes = held or draft.spec, axes.get(value.name)
-            op = QcQuantizeOp.placed(
-                model.quant, sites, spec, draft.is_parameter, weight_axes, draft.integer_spec
-            )
+            settings = draft.is_parameter, weight_axes, draft.integer_spec, draft.strict, draft.unsigned
+            op = QcQuantizeOp.placed(model.quant, sites, spec, *settings)
             if held is not None:
                 made[held] = op
         placement.ops[value.name] = op

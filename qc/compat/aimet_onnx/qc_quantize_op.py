@@ -189,15 +189,6 @@ class QcQuantizeOp(TensorQuantizer):
             self.load_encodings(encodings)
 
     @property
-    def use_unsigned_symmetric(self) -> bool:
-        """Whether a symmetric grid of numbers that are not negative begins at zero."""
-        return self._integer.one_sided
-
-    @use_unsigned_symmetric.setter
-    def use_unsigned_symmetric(self, unsigned: bool) -> None:
-        self._adjust(one_sided=unsigned)
-
-    @property
     def tensor_quantizer_params(self) -> TensorQuantizerParams | None:
         """What the tensor looks like; None where that is not known."""
         axes = self.axes

@@ -200,7 +200,8 @@ class QuantizationSimModel(QuantizedModel):
     def session(self) -> SimulationSession:
         """Runs the simulation with the quantizers as they are at that moment.
 
-        Quantizers without numbers are left out. Inside of ``compute_encodings`` it runs the float model.
+        Parameters without numbers are rounded by those that they would get; activations without numbers stay
+        float. Inside of ``compute_encodings`` it runs the float model.
         """
         if self._feeds is not None:
             return SimulationSession(lambda: self._open("float", lambda: lower(self._ir)), self._feeds.append)
@@ -235,7 +236,9 @@ class QuantizationSimModel(QuantizedModel):
         return epochs.structure, epochs.constants, epochs.quant
 
     def _simulation(self, weights: WeightRounding = WeightRounding.STORED) -> ModelProto:
-        found = self._lowered(ToSimulation(rounding=Rounding.HALF_UP, weights=weights), "simulation")
+        with self._ir.transaction.trial():
+            calibrate_parameters(self, _CALIBRATIONS[self._scheme])
+            found = self._lowered(ToSimulation(rounding=Rounding.HALF_UP, weights=weights), "simulation")
         assert isinstance(found, ModelProto)
         return found
 

@@ -17,7 +17,7 @@ from qc.ir.quant_table import QuantTable, Site
 
 from .defs import QSpec, QuantizationDataType, QuantScheme, TfEncoding, float16, qtype
 from .errors import ArgumentError
-from .tf_encodings import encoding_from, encodings_of
+from .tf_encodings import encoding_from, encodings_of, in_codes_of
 from .weight_axes import WeightAxes
 
 _ASKED = "set through qc.compat.aimet_onnx"
@@ -33,6 +33,7 @@ class TensorQuantizer:
         is_parameter: whether the tensor is a trained parameter.
         axes: of a weight.
         integer: of a quantizer of floats, the spec that it would have with integers.
+        strict, unsigned: how a grid would be that is made symmetric; default: as the spec.
     """
 
     def __init__(
@@ -43,6 +44,8 @@ class TensorQuantizer:
         is_parameter: bool,
         axes: WeightAxes | None = None,
         integer: QuantSpec | None = None,
+        strict: bool = False,
+        unsigned: bool = False,
     ) -> None:
         self._table = table
         self._sites = list(sites)
@@ -50,6 +53,8 @@ class TensorQuantizer:
         self._integer = self._held.spec  # what to go back to from a float format
         if integer is not None and not isinstance(self.spec.format, IntFormat):
             self._integer = integer
+        self._strict = strict or self._integer.narrow
+        self._unsigned = unsigned or self._integer.one_sided
         self._scheme = QuantScheme.min_max
         self.is_parameter = is_parameter
         self.axes = axes or WeightAxes()
@@ -134,12 +139,23 @@ class TensorQuantizer:
 
     @property
     def use_strict_symmetric(self) -> bool:
-        """Whether the lowest code of a symmetric grid is left out."""
-        return self._integer.narrow
+        """Whether the lowest code is left out where the grid is symmetric."""
+        return self._strict
 
     @use_strict_symmetric.setter
     def use_strict_symmetric(self, strict: bool) -> None:
-        self._adjust(narrow=strict)
+        self._strict = strict
+        self._adjust()
+
+    @property
+    def use_unsigned_symmetric(self) -> bool:
+        """Whether a symmetric grid of numbers that are not negative begins at zero."""
+        return self._unsigned
+
+    @use_unsigned_symmetric.setter
+    def use_unsigned_symmetric(self, unsigned: bool) -> None:
+        self._unsigned = unsigned
+        self._adjust()
 
     @property
     def quant_scheme(self) -> QuantScheme:
@@ -214,7 +230,7 @@ class TensorQuantizer:
             self._integer = replace(self._integer, granularity=self.axes.granularity(spec))
         self._integer = replace(self._integer, shifted=False)
         if spec.symmetric is not None:
-            self._integer = replace(self._integer, symmetric=spec.symmetric)
+            self._integer = self._with_flags(replace(self._integer, symmetric=spec.symmetric))
         self.set_precision(spec.dtype)
         if spec.shift_zero_point:
             self.set_zero_point_shift()
@@ -263,7 +279,7 @@ class TensorQuantizer:
         if self._held.frozen:
             return
         self._change(encoding.spec)
-        encoding = _in_codes_of(self.spec, encoding)
+        encoding = in_codes_of(self.spec, encoding)
         if self.enabled:
             self._table.calibrate(self._held, encoding, _ASKED)
         else:
@@ -314,7 +330,10 @@ class TensorQuantizer:
 
     def copy(self) -> Self:
         """One of the same settings, without places and numbers."""
-        return type(self).placed(self._table, [], self.spec, self.is_parameter, self.axes, self._integer)
+        flags = self._strict, self._unsigned
+        return type(self).placed(
+            self._table, [], self.spec, self.is_parameter, self.axes, self._integer, *flags
+        )
 
     def give(self, site: Site, other: TensorQuantizer) -> None:
         """Hands a place over to another quantizer, which holds it from now on."""
@@ -344,18 +363,21 @@ class TensorQuantizer:
 
     def _adjust(self, **settings: Any) -> None:
         """Changes settings of integer grids; a quantizer of floats has them when it gets integers."""
-        self._integer = replace(self._integer, **settings)
+        self._integer = self._with_flags(replace(self._integer, **settings))
         if isinstance(self.spec.format, IntFormat):
             self._change(self._integer)
+
+    def _with_flags(self, spec: QuantSpec) -> QuantSpec:
+        """The spec with what goes with its symmetry."""
+        narrow, one_sided = (flag and spec.symmetric for flag in (self._strict, self._unsigned))
+        return replace(spec, narrow=narrow, one_sided=one_sided)
 
     def _change(self, spec: QuantSpec) -> None:
         """Another spec, which opens the quantizer; a frozen one is given up for a new one."""
         if isinstance(spec.format, IntFormat):
-            spec = self._integer = replace(
-                spec,
-                format=self._signed(spec.format, spec.symmetric),
-                narrow=spec.narrow and spec.symmetric,
-            )
+            spec = self._integer = replace(spec, format=self._signed(spec.format, spec.symmetric))
+            if spec.symmetric:
+                self._strict, self._unsigned = spec.narrow, spec.one_sided
         if spec == self.spec:
             return
         enabled = self.enabled
@@ -372,11 +394,3 @@ class TensorQuantizer:
 
     def _with_bits(self, spec: QuantSpec, bits: int) -> QuantSpec:
         return replace(spec, format=self._signed(IntFormat(bits, True), spec.symmetric))
-
-
-def _in_codes_of(spec: QuantSpec, encoding: Encoding) -> Encoding:
-    """The same grid with the sign of codes that ``spec`` has."""
-    given = encoding.spec.format
-    if not isinstance(spec.format, IntFormat) or not isinstance(given, IntFormat):
-        return Encoding(spec, encoding.scale, encoding.zero_point)
-    return Encoding(spec, encoding.scale, encoding.zero_point + spec.format.lowest - given.lowest)

@@ -65,3 +65,11 @@ def encoding_from(encodings: Sequence[TfEncoding], spec: QuantSpec, shape: tuple
 def _at(end: np.ndarray, fixed: float) -> np.ndarray:
     """An end of a grid as it was fixed, where they are the same but for rounding."""
     return np.where(np.isclose(end, fixed, rtol=_ROUNDING, atol=0), fixed, end)
+
+
+def in_codes_of(spec: QuantSpec, encoding: Encoding) -> Encoding:
+    """The same grid with the sign of codes that ``spec`` has."""
+    given = encoding.spec.format
+    if not isinstance(spec.format, IntFormat) or not isinstance(given, IntFormat):
+        return Encoding(spec, encoding.scale, encoding.zero_point)
+    return Encoding(spec, encoding.scale, encoding.zero_point + spec.format.lowest - given.lowest)

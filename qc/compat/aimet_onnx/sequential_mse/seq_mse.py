@@ -15,6 +15,8 @@ from qc.passes.optimize.layers.layer import layers_of, named_layers
 from ..feeds import feeds_of
 from ..quantsim import QuantizationSimModel
 
+SUPPORTED_MODULES = ("Conv", "ConvTranspose", "Gemm", "MatMul")  # whose weights get their grids so
+
 
 def apply_seq_mse(
     sim: QuantizationSimModel,
