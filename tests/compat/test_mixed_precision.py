@@ -133,6 +133,43 @@ def test_as_few_bits_as_the_score_allows(tmp_path: Path, algo: AMPSearchAlgo) ->
     assert {"pareto_curve.html", "quantizer_group_sensitivity.html", "amp_info_list.json"} <= names
 
 
+def test_binary_search_looks_where_aimet_looks() -> None:
+    seen: list[int] = []
+
+    def values(falling: list[float]) -> list[Callable[[], float]]:
+        return [lambda n=n: (seen.append(n), falling[n])[1] for n in range(len(falling))]
+
+    def looked(falling: list[float], target: float) -> tuple[int, list[int]]:
+        seen.clear()
+        return SEARCHES[AMPSearchAlgo(3)](values(falling), target), list(dict.fromkeys(seen))
+
+    assert looked([9, 8, 7, 6, 5, 4, 3, 2], 3.5) == (5, [7, 0, 4, 6, 5])
+    assert looked([9, 7, 7, 7, 7, 7, 7, 2], 7) == (4, [7, 0, 4])  # it ends where the score is the limit
+
+
+@pytest.mark.parametrize("search", ["binary", 4, None])
+def test_a_search_that_does_not_exist(tmp_path: Path, search: object) -> None:
+    callback = CallbackFunc(lambda session, _: pytest.fail("nothing is scored before"))
+    given = [W8A16, W8A8], callback, callback, 1.0, str(tmp_path), True, CallbackFunc(run)
+    with pytest.raises(ValueError, match="the search is one of AMPSearchAlgo.BruteForce"):
+        choose_mixed_precision(simulation(), *given, amp_search_algo=search)  # type: ignore[arg-type]
+
+
+def test_scores_that_are_no_numbers(tmp_path: Path) -> None:
+    score = near_float()
+    scores = CallbackFunc(lambda session, _: score(session))
+    nothing = CallbackFunc(lambda session, _: np.nan)
+    rest = 1.0, str(tmp_path), True, CallbackFunc(run)
+    with pytest.raises(ArgumentError, match="of int8, int8 in 'x, conv.weight' is NaN"):
+        choose_mixed_precision(simulation(), [W8A16, W8A8], nothing, scores, *rest)
+    with pytest.raises(ArgumentError, match="of the model without quantizers is NaN"):
+        choose_mixed_precision(simulation(), [W8A16, W8A8], scores, nothing, *rest)
+    with pytest.raises(ArgumentError, match="of int8, int8 in 'x, conv.weight' is NaN"):
+        analyze_mixed_precision_sensitivity(simulation(), [(int8, int8)], lambda session: np.nan, feeds())
+    with pytest.raises(ArgumentError, match="of 'conv' is NaN"):
+        flip_layers_to_higher_precision(simulation(), {"conv": np.nan, "fc": 1.0}, 50)
+
+
 def test_scores_of_groups_are_kept_in_the_folder(tmp_path: Path) -> None:
     score = near_float()
     calls: list[float] = []

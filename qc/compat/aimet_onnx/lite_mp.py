@@ -31,8 +31,8 @@ def flip_layers_to_higher_precision(
         override_precision: the format of parameters and activations, or one for each.
 
     Raises:
-        UsageError: the format of activations is neither int16 nor float16, the share is none, or there is no
-            such layer.
+        UsageError: the format of activations is neither int16 nor float16, the share is none, a score is NaN,
+            or there is no such layer.
     """
     both = override_precision if isinstance(override_precision, tuple) else (override_precision,) * 2
     param, activation = map(qtype.as_qtype, both)
@@ -40,6 +40,9 @@ def flip_layers_to_higher_precision(
         raise ArgumentError(f"activations get int16 or float16, not {activation}")
     if not 0 <= percent_to_flip <= 100:
         raise ArgumentError(f"{percent_to_flip:g} % of the layers cannot get more bits; give 0 to 100")
+    unknown = next((name for name, score in layer_sensitivity_dict.items() if math.isnan(score)), None)
+    if unknown is not None:
+        raise ArgumentError(f"the score of '{unknown}' is NaN, which cannot be compared; give it a number")
     worst_first = sorted(layer_sensitivity_dict, key=lambda name: layer_sensitivity_dict[name])
     count = math.ceil(len(worst_first) * percent_to_flip / 100)
     for name in worst_first[:count]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .amp.callbacks import only
+from .amp.callbacks import only, score_of
 from .amp.mixed_precision_algo import GreedyMixedPrecisionAlgo, Grids, Visited, grids_of
 from .amp.quantizer_groups import QuantizerGroup, find_quantizer_group
 from .common.amp.utils import SEARCHES, AMPSearchAlgo, Candidate, candidate_cost, candidate_of
@@ -67,7 +67,7 @@ def choose_mixed_precision(
         The visited points: the share of the cost, the score, and what group got which candidate there.
 
     Raises:
-        UsageError: there are no candidates.
+        UsageError: there are no candidates, there is no such search, or a score is NaN.
     """
     algo = GreedyMixedPrecisionAlgo(
         sim,
@@ -100,6 +100,9 @@ def analyze_mixed_precision_sensitivity(
     Returns:
         By the names of both formats, such as ``"int8,int16"``: the score of the group of each quantizer, and
         the grids.
+
+    Raises:
+        UsageError: a score is NaN.
     """
     quantizers, groups = find_quantizer_group(sim)
     feeds = calibration_input if callable(calibration_input) else list(calibration_input)
@@ -114,7 +117,8 @@ def analyze_mixed_precision_sensitivity(
         for group in groups:
             names = [name for _, name in group.to_list()]
             with only(sim, names):
-                scores |= dict.fromkeys(names, float(eval_fn(sim.session)))
+                score = score_of(sim.session, eval_fn, f"{param}, {activation} in '{', '.join(names)}'")
+                scores |= dict.fromkeys(names, score)
         grids = {name: _described(quantizers[name]) for name in before}
         found[f"{qtype.as_qtype(param)},{qtype.as_qtype(activation)}"] = scores, grids
     for name, precision in before.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..defs import CallbackFunc
+from ..errors import ArgumentError
 from ..feeds import feed_of
 
 if TYPE_CHECKING:
@@ -54,6 +56,21 @@ def _compute_sqnr(orig_tensor: np.ndarray, noisy_tensor: np.ndarray) -> float:
     """The mean square of a signal over that of the noise, which counts as 0.0001 more."""
     noise = np.square(np.asarray(orig_tensor) - noisy_tensor).mean()
     return float(np.square(orig_tensor).mean() / (noise + 0.0001))
+
+
+def score_of(session: Any, callback: Callable[[Any], float], of: str) -> float:
+    """What a callback scores a session.
+
+    Args:
+        of: what is scored, in words.
+
+    Raises:
+        UsageError: that is no number, and cannot be compared with others.
+    """
+    score = float(callback(session))
+    if math.isnan(score):
+        raise ArgumentError(f"the score of {of} is NaN, which cannot be compared; let the callback return a number")
+    return score
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from ..common.amp.utils import (
 )
 from ..defs import TfEncoding, qtype
 from ..errors import ArgumentError
-from .callbacks import EvalCallbackFactory, _compute_sqnr, only
+from .callbacks import EvalCallbackFactory, _compute_sqnr, only, score_of
 from .quantizer_groups import QuantizerGroup, find_quantizer_group, find_supported_candidates
 from .utils import (
     calculate_running_bit_ops,
@@ -111,7 +111,7 @@ class GreedyMixedPrecisionAlgo:
         """
         if fp32_accuracy is None:
             with only(self._sim, []):
-                fp32_accuracy = self._score(self._second)
+                fp32_accuracy = self._score(self._second, "the model without quantizers")
         self.fp32_accuracy = fp32_accuracy
         if baseline_candidate is None:
             options = self.baseline_candidate_options
@@ -133,11 +133,18 @@ class GreedyMixedPrecisionAlgo:
         Returns:
             The visited points: the share of the baseline's cost, the score, and the group and the candidate
             that it has more than the point before. Empty if the baseline is not good enough.
+
+        Raises:
+            UsageError: there is no such search, or a score is NaN.
         """
+        if search_algo not in SEARCHES:
+            known = ", ".join(f"AMPSearchAlgo.{one.name}" for one in AMPSearchAlgo)
+            raise ArgumentError(f"the search is one of {known}, not {search_algo!r}")
         start = time.monotonic()
         fp32_accuracy, baseline = self.set_baseline()
         drop = allowed_accuracy_drop
-        if drop is not None and self._score(self._second) < fp32_accuracy - drop:
+        first = self._score(self._second, f"{_text(baseline)} in all groups") if drop is not None else None
+        if first is not None and drop is not None and first < fp32_accuracy - drop:
             self._settle()
             return []
         scored = self._create_and_save_accuracy_list(baseline)
@@ -171,7 +178,8 @@ class GreedyMixedPrecisionAlgo:
                 if key not in kept:
                     self._set(group, candidate)
                     with only(self._sim, self._free(group)):
-                        kept[key] = self._score(self._first)
+                        names = ", ".join(name for _, name in group.to_list())
+                        kept[key] = self._score(self._first, f"{_text(candidate)} in '{names}'")
                 saved = self._saved(group, baseline_candidate, candidate)
                 scored.append((group, candidate, kept[key], saved))
             self._set(group, baseline_candidate)
@@ -204,7 +212,8 @@ class GreedyMixedPrecisionAlgo:
                 cost = self._take(accuracy_list[: number + 1], baseline_candidate, whole)
                 group, candidate = accuracy_list[number][:2]
                 share = cost / whole if whole else 1.0
-                visited[number] = share, self._score(self._second), group, candidate
+                score = self._score(self._second, f"{share:.0%} of the bit operations")
+                visited[number] = share, score, group, candidate
             return visited[number][1]
 
         values = [lambda number=number: visit(number) for number in range(len(accuracy_list))]
@@ -243,14 +252,14 @@ class GreedyMixedPrecisionAlgo:
         self._fit_products()
         if self._forward is not None:
             self._sim.compute_encodings(self._forward)
-        self._final_eval_score = self._score(self._second)
+        self._final_eval_score = self._score(self._second, "the result")
 
-    def _score(self, callback: Callable[[Any], float]) -> float:
-        return float(callback(self._sim.session))
+    def _score(self, callback: Callable[[Any], float], of: str) -> float:
+        return score_of(self._sim.session, callback, of)
 
     def _score_of_all(self, candidate: Candidate) -> float:
         self._set_all(candidate)
-        return self._score(self._second)
+        return self._score(self._second, f"{_text(candidate)} in all groups")
 
     def _set_all(self, candidate: Candidate) -> None:
         for group in self.quantizer_groups:

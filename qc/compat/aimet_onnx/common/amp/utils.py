@@ -20,7 +20,7 @@ Candidate: TypeAlias = tuple[tuple[int, QuantizationDataType], tuple[int, Quanti
 FLOATING_POINT_MULTIPLIER = 1.5  # what an operation on floats costs, beside one on integers of the same width
 
 
-class AMPSearchAlgo(enum.Enum):
+class AMPSearchAlgo(enum.IntEnum):
     """How the point is found at which the score falls below the limit."""
 
     BruteForce = 1
@@ -51,8 +51,8 @@ def brute_force_search(
 
 
 def binary_search(values: Sequence[Callable[[], float]], target: float, phase2_reverse: bool = False) -> int:
-    """As :func:`brute_force_search`, but the last value first, then the first, then halves."""
-    return _search(values, target, phase2_reverse, binary_search, lambda left, right: (left + right) // 2)
+    """As :func:`brute_force_search`, but the last value first, then the first, then halves; as AIMET does."""
+    return _search(values, target, phase2_reverse, binary_search, lambda left, right: (left + right + 1) // 2)
 
 
 def interpolation_search(
@@ -62,8 +62,8 @@ def interpolation_search(
 
     def between(left: int, right: int) -> int:
         high, low = values[left](), values[right]()
-        share = (high - target) / (high - low) if high > low else 0.5
-        return min(max(left + int((right - left) * share), left + 1), right - 1)
+        share = (target - low) / (high - low)
+        return min(max(right - int((right - left) * share), left + 1), right - 1)
 
     return _search(values, target, phase2_reverse, interpolation_search, between)
 
@@ -80,11 +80,14 @@ def _search(
     left, right = 0, len(values) - 1
     if values[right]() >= target:
         return right
-    if values[left]() < target:
+    if values[left]() <= target:
         return left
     while right - left > 1:
         middle = between(left, right)
-        left, right = (middle, right) if values[middle]() >= target else (left, middle)
+        value = values[middle]()
+        if value == target:
+            return middle
+        left, right = (middle, right) if value > target else (left, middle)
     return left
 
 
