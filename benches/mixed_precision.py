@@ -13,10 +13,10 @@ nothing was chosen on.
 
 Rivals are W4A8, W8A8 and, where the target has 16 bits, W8A16 as the pipelines of these names make them,
 and what ``aimet_mixed.py`` chooses from the same candidates: of its simulation, since AIMET writes no
-integer model. A rival is matched in a cost if a point costs no more and has its score, but for the sampling
-error of the task. The last column says in which costs it is. Seconds are by the clock: of a point, what
-compiling it takes behind those before, which leave what they collected. Ends with exit code 1 if a rival is
-not matched in some cost.
+integer model; it takes long, and is kept in ``benches/results``. A rival is matched in a cost if a point
+costs no more and has its score, but for the sampling error of the task. The last column says in which costs
+it is. Seconds are by the clock: of a point, what compiling it takes behind those before, which leave what
+they collected. Ends with exit code 1 if a rival is not matched in some cost.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from pathlib import Path
 from typing import Any
 
 import click
-from accuracy import SAMPLING_ERROR, evaluate, load_tasks, models_option
+from accuracy import SAMPLING_ERROR, Cache, evaluate, load_tasks, models_option
 from rich.console import Console
 from rich.table import Table
 
 import qc
 from qc.auto import Judge, MaxDrop
 from qc.auto.mixed_precision import (
-    COSTS,
     FLOAT,
+    Cost,
     Front,
     Point,
     find_front,
@@ -51,6 +51,8 @@ from qc.auto.trial import weight_bits
 from qc.passes.framework.target import load_target
 from qc.runtime import load_data, model_inputs
 
+CACHE = Path(__file__).parent / "results" / "mixed_precision.json"
+COSTS: tuple[Cost, ...] = ("size", "operations")
 TASKS = ("cifar_mobilenetv2", "ocr_rec_v6t")
 UNIFORM = ("w4a8", "w8a8", "w8a16")
 COLUMNS = ("task", "method", "choice", "bits of a weight", "bit operations", "score", "seconds", "matched in")
@@ -110,14 +112,19 @@ class Job:
             costs = _costs(weight_bits(made.ir)[0], weight * data)
             yield Row("uniform", precision, costs, evaluate(self.task, made.model), seconds)
 
-    def aimet(self, python: str) -> Iterator[Row]:
-        """What AIMET chooses."""
+    def aimet(self, python: str) -> list[Any]:
+        """What AIMET chooses, as ``aimet_mixed.py`` prints it."""
         script = str(Path(__file__).with_name("aimet_mixed.py"))
         command = [python, script, str(self.models), self.name, ",".join(self.precisions)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise click.ClickException(f"AIMET fails: {done.stderr.strip().splitlines()[-1]}")
-        for found in map(json.loads, done.stdout.splitlines()):
+        return list(map(json.loads, done.stdout.splitlines()))
+
+    def kept_aimet(self, python: str, cache: Cache) -> Iterator[Row]:
+        """The same, from before if it is known."""
+        key = f"{self.name} {','.join(self.precisions)} AIMET"
+        for found in cache.get(key, lambda: self.aimet(python)):
             costs = _costs(found["bits"], found["operations"])
             yield Row("AIMET", found["name"], costs, found["score"], found["seconds"])
 
@@ -173,14 +180,17 @@ def _costs(size: float, operations: float) -> dict[str, float]:
 @click.option("--target", default="npu", show_default=True, help="What the models are for.")
 @click.option("--points", default=3, show_default=True, help="Points of each front, beside those at rivals.")
 @click.option("--aimet-python", metavar="PYTHON", help="A Python that has AIMET, to show it beside.")
+@click.option("--fresh", is_flag=True, help="Do not use what AIMET chose before.")
 @models_option
-def main(names: tuple[str, ...], target: str, points: int, aimet_python: str | None, models: Path) -> None:
+def main(
+    names: tuple[str, ...], target: str, points: int, aimet_python: str | None, fresh: bool, models: Path
+) -> None:
     """Prints one row per choice."""
-    tasks, table, is_beaten = load_tasks(models), Table(*COLUMNS), False
+    tasks, table, is_beaten, cache = load_tasks(models), Table(*COLUMNS), False, Cache(CACHE, fresh)
     for name in names or TASKS:
         job = Job(name, tasks[name](), models, target)
         margin = next(value for prefix, value in SAMPLING_ERROR.items() if name.startswith(prefix))
-        rivals = [*job.uniform(), *(job.aimet(aimet_python) if aimet_python else ())]
+        rivals = [*job.uniform(), *(job.kept_aimet(aimet_python, cache) if aimet_python else ())]
         rows = rivals[:]
         for row in job.qc(rivals, points):
             rows.append(row)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from qc.compiler.compiled import Compiled
 from qc.ir.errors import QcError, UsageError
 from qc.runtime import Latency
 
-from .judging import Verdict
-from .mixed_precision import Front, Mixing, Point, Survey, cheapest, find_front, survey
+from .mixed_precision import Cost, Mixer, Mixing, Survey
 from .pace import Pace, is_slower, quicker_rules
 from .recipes import Recipe
 from .trial import FLOAT_BITS, Trial
@@ -20,8 +19,6 @@ from .watch import OutOfTime
 
 Objective = Literal["latency", "size", "bits"]
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
-# Choices of mixed precision that are told apart: that the right one is between two of them saves nothing.
-_POINTS = 64
 _ROUNDING = 1e-6  # of an average
 
 
@@ -45,8 +42,8 @@ class Found:
         failures: recipes that do not fit the model.
         ended: why no more was tried, if that is not that a recipe was accepted.
         latency: of the result, beside float, if the objective is latency.
-        survey: the front of mixed precision as it was measured, if that was asked for; None if it was not
-            measured in time, or nothing of it can be.
+        survey: the front of mixed precision, as much of it as was measured, if that was asked for; None if
+            that is nothing.
     """
 
     compiled: Compiled
@@ -87,8 +84,7 @@ class Climb:
         self._error: QcError | None = None
         self._pace: Pace | None = None
         self._latencies: dict[Recipe, Latency] = {}
-        self._fronts: dict[Recipe, Front] = {}
-        self._mixtures: list[Point] = []
+        self._mixer: Mixer | None = None
 
     def run(self, ladder: Sequence[Recipe], try_all: bool = False) -> Found:
         """Tries the recipes in order and, if none is accepted, the best of them with more bits for some ops.
@@ -106,13 +102,13 @@ class Climb:
         """
         if not ladder:
             raise UsageError("there is no recipe to try")
-        ended, measured = "", None
+        ended = ""
         try:
             if not self._climb(ladder, try_all):
                 ended = self._widen()
             if self.objective == "latency":
                 self._hasten()
-            measured = self._survey()
+            self._survey()
         except KeyboardInterrupt:
             ended = "it was interrupted"
             if self._best is None:
@@ -132,6 +128,7 @@ class Climb:
                 is_accepted = False
                 ended = f"the quickest that is good enough takes {latency.ratio:.2f} times as long as float"
         done, failures = tuple(self.done), tuple(self.failures)
+        measured = self._mixer.survey() if self._mixer is not None and self.mixing.points else None
         return Found(made, self._best, is_accepted, done, failures, ended, latency, measured)
 
     def _climb(self, ladder: Sequence[Recipe], try_all: bool) -> bool:
@@ -150,104 +147,55 @@ class Climb:
     def _widen(self) -> str:
         """Gives groups of quantizers more bits until a result is accepted; why it was not, if it was not."""
         self._check_time()
-        if self._best is None:
+        mixer = self._mixer_of_best()
+        if mixer is None:
             return ""
-        best = self._best
         try:
-            front = self._front(best.recipe)
+            if mixer.widen() is not None:
+                return ""
         except OutOfTime:
             raise
         except QcError as error:
             return f"mixed precision cannot be measured: {error}"
-        # The first of the front is what was refused; of the last, all in float, nothing is left.
-        points = [point for point in front.spread(_POINTS) if point.rules and not point.is_float]
-        points = [point for point in points if self.most_bits is None or point.bits <= self.most_bits]
-        if self.mixing.bits is not None:
-            try:
-                points = [point for point in [front.within(self.mixing.bits)] if point.rules]
-            except UsageError as error:
-                return str(error)
-        first = front.guess(points, best.verdict.drop, best.verdict.limit)
-        if points and self._has_cheapest(best.recipe, points, first):
-            return ""
         if self.most_bits is not None:
             return f"no mixture of precisions with {self.most_bits:g} bits of a weight or fewer does"
         return "nothing is left to try"
 
-    def _has_cheapest(self, recipe: Recipe, points: Sequence[Point], first: int) -> bool:
-        """Looks for the cheapest point that is accepted; whether one is."""
-        known: dict[tuple[str, ...], bool] = {}
-
-        def is_accepted(point: Point) -> bool:
-            following = [
-                _next_point(points, first, {**known, point.rules: verdict}) for verdict in (False, True)
-            ]
-            ahead = [one for one in (point, *following) if one is not None]
-            self.trials.expect([_mixed(recipe, one) for one in ahead])
-            self._mixtures.append(point)
-            known[point.rules] = self._accepts(_mixed(recipe, point))
-            return known[point.rules]
-
-        return cheapest(points, first, is_accepted) is not None
-
-    def _front(self, recipe: Recipe) -> Front:
-        """The front of a recipe, measured once."""
-        if recipe in self._fronts:
-            return self._fronts[recipe]
-        compiled, judge = self.trials.compiled(recipe), self.trials.judge
-        task = self.trials.watch().start("measuring candidates", None)
-        wants_few_bits = self.most_bits is not None or self.objective in ("size", "bits")
-        self._fronts[recipe] = find_front(
-            compiled,
-            self.mixing.candidates_for(compiled),
-            judge.reference,
-            judge.metric,
-            judge.data,
-            labels=judge.labels,
-            kind="size" if wants_few_bits or self.mixing.is_asked else "operations",
-            threads=self.trials.question.compilation.threads,
-            on_run=task.advance,
-        )
-        task.finish()
-        return self._fronts[recipe]
-
-    def _survey(self) -> Survey | None:
-        """The front of the recipe in which precisions were mixed, or else of the best, if it is asked for.
-
-        Each candidate in all groups, points that are spread over it, and those that were tried before.
-        """
-        if not self.mixing.points or self._best is None:
-            return None
-        base = next(iter(self._fronts), self._best.recipe)
-        known = max((trial.verdict for trial in self.done), key=lambda verdict: verdict.samples)
-        perfect = replace(known, score=known.reference, drop=0.0, error=0.0)
-
-        def verdict_on(point: Point) -> Verdict | None:
-            if point.is_float:
-                return perfect
-            trial = self._known(_mixed(base, point)) or self._try(_mixed(base, point))
-            return trial.verdict if trial is not None else None
-
+    def _survey(self) -> None:
+        """Measures the front of the recipe in which precisions were mixed, or of the best, if asked to."""
+        mixer = self._mixer_of_best() if self.mixing.points else None
+        if mixer is None:
+            return
         try:
-            front = self._front(base)
+            mixer.try_front()
         except OutOfTime:
             raise
         except QcError as error:
-            self.failures.append(Failure(base, f"mixed precision cannot be measured: {error}"))
+            self.failures.append(Failure(mixer.base.recipe, f"mixed precision cannot be measured: {error}"))
             self.on_failure(self.failures[-1])
-            return None
-        points = [*front.uniform, *front.spread(self.mixing.points), *self._mixtures]
-        found = survey(front, self.trials.judge.metric, points, verdict_on)
-        return found if found.measured else None
 
-    def _known(self, recipe: Recipe) -> Trial | None:
-        """The trial of a recipe that does the same, whatever it is called."""
-        same = (
-            one
-            for one in self.done
-            if (one.recipe.pipeline, one.recipe.rules) == (recipe.pipeline, recipe.rules)
-        )
-        return next(same, None)
+    def _mixer_of_best(self) -> Mixer | None:
+        """What mixes precisions in the recipe that is the best when that begins; None if there is none."""
+        if self._mixer is None and self._best is not None:
+            self._mixer = Mixer(
+                self.trials,
+                self._best,
+                self.mixing,
+                self._cost(),
+                self.most_bits,
+                self._try,
+                self._is_accepted,
+                self._latency if self.objective == "latency" and self.mixing.points else None,
+            )
+        return self._mixer
+
+    def _cost(self) -> Cost:
+        """What mixtures are compared by."""
+        if self.objective == "latency":
+            has_costs = self.trials.question.compilation.chosen_target().costs is not None
+            return "time" if has_costs else "operations"
+        wants_few_bits = self.most_bits is not None or self.objective is not None
+        return "size" if wants_few_bits or self.mixing.is_asked else "operations"
 
     def _hasten(self) -> None:
         """If the result is slower than float, leaves kinds of ops in float that are quicker there."""
@@ -278,10 +226,6 @@ class Climb:
             self._latencies[trial.recipe] = self._pace.of(self.trials.compiled(trial.recipe))
         return self._latencies[trial.recipe]
 
-    def _accepts(self, recipe: Recipe) -> bool:
-        trial = self._try(recipe)
-        return trial is not None and self._is_accepted(trial)
-
     def _is_accepted(self, trial: Trial) -> bool:
         return trial.verdict.is_accepted and self._has_few_bits(trial)
 
@@ -295,6 +239,8 @@ class Climb:
     def _try(self, recipe: Recipe) -> Trial | None:
         """The trial of a recipe; None if it fails."""
         self._check_time()
+        if self._best is not None:
+            self.trials.forget_but(self._best.recipe)
         try:
             trial = self.trials.result(recipe, may_be_late=self._best is None)
         except OutOfTime:
@@ -307,7 +253,6 @@ class Climb:
         self.done.append(trial)
         if self._best is None or self._rank(trial) > self._rank(self._best):
             self._best = trial
-        self.trials.forget_but(self._best.recipe)
         self.on_trial(trial)
         return trial
 
@@ -327,21 +272,3 @@ class Climb:
         elif self.objective is not None or self.mixing.is_asked:
             aim = -float(trial.size if self.objective == "size" else trial.weight_bits)
         return True, has_few, aim, self.done.index(trial)  # what is tried behind an accepted one is cheaper
-
-
-def _mixed(recipe: Recipe, point: Point) -> Recipe:
-    """The recipe with the precisions of a point."""
-    return Recipe(f"{recipe.name}, {point.name}", recipe.pipeline, (*recipe.rules, *point.rules))
-
-
-def _next_point(points: Sequence[Point], first: int, known: Mapping[tuple[str, ...], bool]) -> Point | None:
-    """The point that is looked at next if these are known; None if nothing is left to look at."""
-    asked: list[Point] = []
-
-    def is_accepted(point: Point) -> bool | None:
-        if point.rules not in known:
-            asked.append(point)
-        return known.get(point.rules)
-
-    cheapest(points, first, is_accepted)
-    return asked[0] if asked else None

@@ -145,7 +145,8 @@ class RecipeSearch:
             return load_ladder(self.recipes)
         if self.recipes is not None:
             return self.recipes
-        wants_few_bits = self.mixing.is_asked or self.objective in ("size", "bits")
+        has_front = self.points > 0 and self.objective != "latency"
+        wants_few_bits = self.bits is not None or has_front or self.objective in ("size", "bits")
         if self.weights is None and wants_few_bits:
             return ladder(_FEWEST_BITS if self.bits is None else min(_FEWEST_BITS, int(self.bits)))
         return ladder(self.weights or _MOST_BITS)

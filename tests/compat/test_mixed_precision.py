@@ -151,7 +151,7 @@ def test_binary_search_looks_where_aimet_looks() -> None:
 def test_a_search_that_does_not_exist(tmp_path: Path, search: object) -> None:
     callback = CallbackFunc(lambda session, _: pytest.fail("nothing is scored before"))
     given = [W8A16, W8A8], callback, callback, 1.0, str(tmp_path), True, CallbackFunc(run)
-    with pytest.raises(ValueError, match="the search is one of AMPSearchAlgo.BruteForce"):
+    with pytest.raises(ValueError, match="the search is one of AMPSearchAlgo"):
         choose_mixed_precision(simulation(), *given, amp_search_algo=search)  # type: ignore[arg-type]
 
 
@@ -160,11 +160,11 @@ def test_scores_that_are_no_numbers(tmp_path: Path) -> None:
     scores = CallbackFunc(lambda session, _: score(session))
     nothing = CallbackFunc(lambda session, _: np.nan)
     rest = 1.0, str(tmp_path), True, CallbackFunc(run)
-    with pytest.raises(ArgumentError, match="of int8, int8 in 'x, conv.weight' is NaN"):
+    with pytest.raises(ArgumentError, match="of int8, int8 in 'x, conv\\.weight' is NaN"):
         choose_mixed_precision(simulation(), [W8A16, W8A8], nothing, scores, *rest)
     with pytest.raises(ArgumentError, match="of the model without quantizers is NaN"):
         choose_mixed_precision(simulation(), [W8A16, W8A8], scores, nothing, *rest)
-    with pytest.raises(ArgumentError, match="of int8, int8 in 'x, conv.weight' is NaN"):
+    with pytest.raises(ArgumentError, match="of int8, int8 in 'x, conv\\.weight' is NaN"):
         analyze_mixed_precision_sensitivity(simulation(), [(int8, int8)], lambda session: np.nan, feeds())
     with pytest.raises(ArgumentError, match="of 'conv' is NaN"):
         flip_layers_to_higher_precision(simulation(), {"conv": np.nan, "fc": 1.0}, 50)

@@ -54,16 +54,19 @@ class Labels:
                 total += sum(cost for other, cost in paid if one in nodes or other in nodes)
         return total
 
-    def cheapest(self, integer: Iterable[Hashable] = ()) -> dict[Hashable, bool]:
+    def cheapest(
+        self, integer: Iterable[Hashable] = (), float: Iterable[Hashable] = ()
+    ) -> dict[Hashable, bool]:
         """Whether each node is float where the sum of all costs is least; integer where both are as good.
 
         Args:
             integer: nodes that are to be integer whatever it costs.
+            float: nodes that are to be float whatever it costs.
 
         "What energy functions can be minimized via graph cuts?" (Kolmogorov and Zabih, 2004). Nodes whose
         label is certain from what they and their neighbours cost go first, so that the cuts are small.
         """
-        own = self._own | dict.fromkeys(integer, (0, NEVER))
+        own = self._own | dict.fromkeys(integer, (0, NEVER)) | dict.fromkeys(float, (NEVER, 0))
         rest = _Rest(own, self._between)
         rest.settle()
         return {node: rest.is_float[node] for node in self._own}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -85,6 +85,15 @@ class Weighing:
         if saved <= self._costs.unnoticed * 1000 * _PER_NANOSECOND:
             return {}
         return {op: reason for island, reason in self._islands(best) for unit in island for op in unit.ops}
+
+    def nanoseconds(self, integer: Collection[Unit]) -> float:
+        """What a run is estimated to take if these units run in integers and all others in float.
+
+        What the target lists no costs for counts nothing. Ops that only move data run as is cheapest.
+        """
+        floats = [unit for unit in self._units.integer if unit not in integer]
+        cost = self._labels.cost(self._labels.cheapest(integer=integer, float=floats))
+        return cost % NEVER / _PER_NANOSECOND  # whoever chose these knows that they can be so
 
     def _reason(self, integers: int, floats: int) -> Reason:
         text = (

@@ -9,21 +9,22 @@
 """
 
 from .candidates import FLOAT, Candidate, parse_candidates, supported_candidates, wider_candidates
-from .costs import COSTS, Cost
+from .costs import Cost
 from .front import Front, Point, cheapest, find_front
 from .groups import Group, find_groups
+from .mixer import Mixer
 from .mixing import Mixing
 from .page import front_page
 from .survey import Measured, Survey, survey
 
 __all__ = [
-    "COSTS",
     "FLOAT",
     "Candidate",
     "Cost",
     "Front",
     "Group",
     "Measured",
+    "Mixer",
     "Mixing",
     "Point",
     "Survey",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,18 +12,22 @@ import numpy as np
 
 from qc.compiler.compiled import Compiled
 from qc.ir.errors import UsageError
-from qc.runtime import Data, Metric
+from qc.passes import PassContext
+from qc.runtime import Data, Metric, OrtExecutor
 from qc.runtime.evaluation.judge import Labels
 from qc.runtime.sessions.runnable import Runnable
 
 from .candidates import FLOAT, Candidate
-from .costs import Cost, cost_table
+from .costs import UNITS, Cost, cost_table
 from .groups import Group, find_groups
 from .knapsack import pareto_front
 from .sensitivity import Sensitivity
+from .times import Times
 
 # Samples on which candidates are compared, where there are so many.
 SAMPLES = 16
+# Choices of a front whose time is estimated.
+_MOST_TIMED = 256
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,7 @@ class Point:
         chosen: the number of the candidate of each group.
         counts: how many groups have each candidate, by its name.
         is_float: whether no weights are in integers.
+        time: what it is estimated to take beside float; None if the target has no costs.
     """
 
     rules: tuple[str, ...]
@@ -45,6 +52,7 @@ class Point:
     chosen: tuple[int, ...]
     counts: dict[str, int] = field(compare=False)
     is_float: bool = False
+    time: float | None = None
 
     @property
     def name(self) -> str:
@@ -55,6 +63,8 @@ class Point:
 
     def cost(self, kind: Cost) -> float:
         """What it costs."""
+        if kind == "time":
+            return 1.0 if self.time is None else self.time
         return self.bits if kind == "size" else self.operations
 
 
@@ -67,18 +77,30 @@ class Front:
         candidates: for each of them.
         harms: of the candidates by group, in the unit of the metric or as noise.
         kind: the cost that counts.
+        times: of choices, if the target has costs.
     """
 
     groups: tuple[Group, ...]
     candidates: tuple[Candidate, ...]
     harms: tuple[tuple[float, ...], ...]
     kind: Cost
+    times: Times | None = field(default=None, compare=False)
 
     @cached_property
     def points(self) -> tuple[Point, ...]:
-        """The choices that no other one beats, the cheapest first."""
-        costs = cost_table(self.groups, self.candidates, self.kind)
-        return tuple(self._point(choice.chosen) for choice in pareto_front(costs, self.harms))
+        """The choices that no other one beats, the cheapest first.
+
+        Times do not add up, as two neighbours in float need no ops between them that quantize. By time they
+        are the choices that are best if each group in float is alone, with the time that they take together.
+        """
+        extra = self.times.extra if self.times is not None and self.kind == "time" else ()
+        choices = pareto_front(cost_table(self.groups, self.candidates, self.kind, extra), self.harms)
+        if self.kind != "time":
+            return tuple(self._point(choice.chosen) for choice in choices)
+        points = [self._point(choice.chosen) for choice in choices[:: -(-len(choices) // _MOST_TIMED)]]
+        points.sort(key=lambda point: (point.cost("time"), point.harm))
+        least = itertools.accumulate([math.inf, *(point.harm for point in points)], min)
+        return tuple(point for point, before in zip(points, least, strict=False) if point.harm < before)
 
     @property
     def uniform(self) -> tuple[Point, ...]:
@@ -114,8 +136,9 @@ class Front:
         fitting = [point for point in self.points if point.cost(self.kind) <= cost]
         if not fitting:
             least = self.points[0].cost(self.kind)
-            unit = "bits of a weight" if self.kind == "size" else "bit operations"
-            raise UsageError(f"no choice has {cost:g} {unit} or fewer; the cheapest has {least:.3g}")
+            raise UsageError(
+                f"no choice has {cost:g} {UNITS[self.kind]} or fewer; the cheapest has {least:.3g}"
+            )
         return fitting[-1]
 
     def _point(self, chosen: Sequence[int]) -> Point:
@@ -124,6 +147,7 @@ class Front:
         rules += [rule for group, one in picked if one == FLOAT for rule in group.rules(one)]
         names = [one.name for _, one in picked]
         weighted = [one for group, one in picked if group.weights]
+        floats = [number for number, (_, one) in enumerate(picked) if one.is_float]
         return Point(
             tuple(rules),
             sum(harms[number] for harms, number in zip(self.harms, chosen, strict=True)),
@@ -132,6 +156,7 @@ class Front:
             tuple(chosen),
             {one.name: names.count(one.name) for one in self.candidates if one.name in names},
             all(one.is_float for one in weighted or [one for _, one in picked]),
+            self.times.of(floats) if self.times is not None and self.kind == "time" else None,
         )
 
 
@@ -150,6 +175,8 @@ def find_front(
 ) -> Front:
     """Measures what candidates do in the groups of a compiled model, and solves for every cost.
 
+    By time, of choices that take as long the one that does less harm counts, whatever bits it has.
+
     Args:
         compiled: the model in the precision that rules start from; its quantizers have numbers.
         candidates: see :func:`.candidates.parse_candidates`.
@@ -163,16 +190,22 @@ def find_front(
         on_run: called after every run.
 
     Raises:
-        UsageError: nothing is quantized, or the metric fails.
+        UsageError: nothing is quantized, the metric fails, or time counts and the target has no costs.
         DataError: the data or the labels do not fit.
     """
     groups = find_groups(compiled.ir, compiled.target)
     if not groups:
         raise UsageError("there is nothing to choose a precision for: no op reads quantized data")
+    times = None
+    if kind == "time":
+        if compiled.target.costs is None:
+            raise UsageError(f"target '{compiled.target.name}' has no costs of kernels to estimate times by")
+        context = PassContext(data, OrtExecutor(threads=threads))
+        times = Times(compiled.ir, groups, compiled.target, context)
     count = samples if data.length is None else min(samples, data.length)
     sensitivity = Sensitivity(compiled, groups, candidates, reference, metric, labels, threads)
     harms = sensitivity.harm(data, count, on_run)
-    return Front(tuple(groups), tuple(candidates), tuple(map(tuple, harms)), kind)
+    return Front(tuple(groups), tuple(candidates), tuple(map(tuple, harms)), kind, times)
 
 
 def cheapest(

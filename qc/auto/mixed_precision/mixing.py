@@ -22,7 +22,7 @@ class Mixing:
         points: of the front that are measured, at most; 0 for none.
 
     Raises:
-        UsageError: nothing has so many bits.
+        UsageError: nothing has so many bits, or there is one candidate only.
     """
 
     candidates: tuple[Candidate, ...] | None = None
@@ -32,6 +32,15 @@ class Mixing:
     def __post_init__(self) -> None:
         if self.bits is not None and not (isinstance(self.bits, int | float) and 2 <= self.bits <= 32):
             raise UsageError(f"{self.bits!r} bits of a weight are not 2 to 32")
+        if self.candidates is None:
+            return
+        if len(self.candidates) < 2:
+            raise UsageError(f"{self.candidates[0]} alone leaves nothing to mix; give two candidates or more")
+        least = min(self.candidates, key=lambda one: one.weight_bits)
+        if self.bits is not None and self.bits < least.weight_bits:
+            raise UsageError(
+                f"no mixture has {self.bits:g} bits of a weight: of the candidates {least} has fewest"
+            )
 
     @property
     def is_asked(self) -> bool:

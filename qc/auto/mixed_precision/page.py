@@ -35,7 +35,7 @@ class Chart:
 
     def __init__(self, survey: Survey) -> None:
         self._survey, self._kind = survey, survey.front.kind
-        self._costs = [math.log(max(one.point.cost(self._kind), 1e-9)) for one in survey.measured]
+        self._costs = [math.log(max(one.cost(self._kind), 1e-9)) for one in survey.measured]
         scores = [*self._scores(), survey.whole.reference]
         self._low, self._high = min(scores), max(scores)
         room = (self._high - self._low or abs(self._high) or 1.0) * 0.06
@@ -49,6 +49,7 @@ class Chart:
         return {
             "size": "bits of a weight, on average",
             "operations": "bits of weight times bits of data, on average of all multiplications",
+            "time": "time beside the float model on this machine",
         }[self._kind]
 
     def levels(self) -> Iterator[tuple[str, str]]:
@@ -61,7 +62,7 @@ class Chart:
         """The marks below: candidates in all groups."""
         for one, cost in zip(self._survey.measured, self._costs, strict=True):
             if len(one.point.counts) == 1:
-                yield f"{one.point.cost(self._kind):g}", self._x(cost)
+                yield f"{one.cost(self._kind):.3g}", self._x(cost)
 
     def line(self) -> str:
         """Through the points that no other one beats."""
@@ -121,6 +122,7 @@ def describe(one: Measured, survey: Survey) -> str:
             f"{survey.metric.name} {show(verdict.score)}, float {show(verdict.reference)}",
             f"loses {verdict.drop:.4g}{error}, expected {point.harm:.4g}",
             f"{point.bits:.2f} bits of a weight, {point.operations:.1f} bit operations",
+            *([f"takes {one.time:.2f} times as long as float"] if one.time is not None else []),
         )
     )
 

@@ -136,6 +136,72 @@ class Sensitivity:
         harms = _blended(found)
         return [self._of_group(group, harms) for group in groups]
 
+    def around(
+        self, chosen: Sequence[int], data: Data, samples: int, on_run: Callable[[], None] = lambda: None
+    ) -> tuple[list[list[float]], float]:
+        """What more harm groups do in another candidate while all others have what is chosen for them.
+
+        Looked at are the candidates next to that of a group, one that costs more and one that costs less.
+
+        Args:
+            chosen: the number of the candidate of each group.
+            data, samples, on_run: as for :meth:`harm`.
+
+        Returns:
+            The harms by group and candidate, in the unit of the metric, or as noise where that tells nothing;
+            below 0 where less harm is done, infinite where nothing was looked at. And that of the choice.
+        """
+        found: dict[Key, np.ndarray] = {}
+        for index in range(0, len(chosen), _BATCH):
+            groups = range(index, min(index + _BATCH, len(chosen)))
+            found |= self._measure_around(chosen, groups, islice(data, samples), samples, on_run)
+        harms = _blended(found)
+        table = [[math.inf] * len(self._candidates) for _ in chosen]
+        for group, number in enumerate(chosen):
+            table[group][number] = 0.0
+            for other in self._next_to(number):
+                table[group][other] = harms[group, other]
+        return table, harms[_WHOLE]
+
+    def _measure_around(
+        self,
+        chosen: Sequence[int],
+        groups: Sequence[int],
+        feeds: Iterable[Feed],
+        samples: int,
+        on_run: Callable[[], None],
+    ) -> dict[Key, np.ndarray]:
+        """What a choice adds to how bad the model is, and what each step from there adds to that."""
+        own: dict[str, Setting] = {}
+        for group, number in enumerate(chosen):
+            own |= self._settings(group, number)
+        base = self._off.with_encodings(own)
+        variants: dict[Key, Runnable] = {_FLOAT: self._off, _WHOLE: base}
+        for group in groups:
+            for number in self._next_to(chosen[group]):
+                variants[group, number] = base.with_encodings(self._settings(group, number))
+        labels = self._labels[:samples] if self._labels is not None else None
+        bad = self._judge(self._off, variants, feeds, labels, on_run)
+        unharmed, whole = bad.pop(_FLOAT), bad[_WHOLE]
+        with np.errstate(invalid="ignore"):
+            return {key: one - (unharmed if key == _WHOLE else whole) for key, one in bad.items()}
+
+    def _settings(self, group: int, number: int) -> dict[str, Setting]:
+        """The grids of a group in a candidate."""
+        candidate = self._candidates[number]
+        return {
+            one.name: OFF if candidate.is_float else self._setting(one, candidate)
+            for one in self._held[group]
+        }
+
+    def _next_to(self, number: int) -> list[int]:
+        """The candidates beside one, as they cost."""
+        order = sorted(
+            range(len(self._candidates)), key=lambda one: (self._candidates[one].bit_operations, one)
+        )
+        place = order.index(number)
+        return [order[other] for other in (place - 1, place + 1) if 0 <= other < len(order)]
+
     def _of_group(self, group: int, harms: Mapping[Key, float]) -> list[float]:
         """The harms of one group: none is below 0, nor below that of a candidate with more bits."""
         interaction = (1 + _ratio(harms[group, _WITHIN], harms[group, _ALONE], _MOST_INTERACTION)) / 2
@@ -173,8 +239,7 @@ class Sensitivity:
             variants[group, _ALONE] = self._off.with_encodings(own)
             variants[group, _WITHIN] = self._whole.with_encodings({one.name: OFF for one in held})
             for number in self._integers:
-                settings = {one.name: self._setting(one, self._candidates[number]) for one in held}
-                variants[group, number] = self._off.with_encodings(settings)
+                variants[group, number] = self._off.with_encodings(self._settings(group, number))
         bad = self._judge(self._off, variants, feeds, labels, on_run)
         unharmed, whole = bad.pop(_FLOAT), bad[_WHOLE]
         with np.errstate(invalid="ignore"):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from qc.report.table import Column, Table, text
@@ -11,6 +11,7 @@ from qc.report.words import finite
 from qc.runtime import Metric
 
 from ..judging import Verdict
+from .costs import Cost
 from .front import Front, Point
 
 _VERSION = 1
@@ -24,11 +25,17 @@ class Measured:
         point: the choice.
         verdict: on the model as it runs.
         is_best: whether none that was measured costs no more and loses less.
+        time: what it takes beside float on this machine; None if that was not measured.
     """
 
     point: Point
     verdict: Verdict
     is_best: bool = True
+    time: float | None = None
+
+    def cost(self, kind: Cost) -> float:
+        """What it costs, measured if it was."""
+        return self.time if kind == "time" and self.time is not None else self.point.cost(kind)
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,11 @@ class Survey:
         """A verdict on all samples, or on as many as any: what is hopeless is refused on a part of them."""
         return max((one.verdict for one in self.measured), key=lambda verdict: verdict.samples)
 
+    @property
+    def is_timed(self) -> bool:
+        """Whether times count."""
+        return self.front.kind == "time"
+
     def table(self) -> Table:
         """The measured points for a terminal or a page; those that no other one beats are marked."""
         show = self.metric.show
@@ -58,6 +70,7 @@ class Survey:
             text("choice"),
             Column("bits of a weight", ".2f"),
             Column("bit operations", ".1f"),
+            *((Column("time", ".2f"), Column("expected", ".2f")) if self.is_timed else ()),
             Column(self.metric.name, show),
             Column("loss", ".4g"),
             Column("expected", ".4g"),
@@ -65,7 +78,8 @@ class Survey:
         table = Table(columns)
         for one in self.measured:
             point, verdict = one.point, one.verdict
-            numbers = point.bits, point.operations, verdict.score, verdict.drop, point.harm
+            times = (one.time, point.time) if self.is_timed else ()
+            numbers = point.bits, point.operations, *times, verdict.score, verdict.drop, point.harm
             table.add("*" if one.is_best else "", point.name, *numbers)
         return table
 
@@ -98,6 +112,7 @@ class Survey:
                     "sampling_error": finite(one.verdict.error),
                     "accepted": one.verdict.is_accepted,
                     "best": one.is_best,
+                    **({"time": one.time} if one.time is not None else {}),
                     "rules": list(one.point.rules),
                 }
                 for one in self.measured
@@ -106,30 +121,24 @@ class Survey:
         }
 
 
-def survey(
-    front: Front, metric: Metric, points: Iterable[Point], verdict_on: Callable[[Point], Verdict | None]
-) -> Survey:
-    """Measures points of a front.
+def survey(front: Front, metric: Metric, found: Mapping[Point, tuple[Verdict, float | None]]) -> Survey:
+    """What was measured of a front.
 
     Args:
         front: as it was estimated.
         metric: what counts.
-        points: what to measure; what comes twice is measured once.
-        verdict_on: the verdict on the model that a point gives; None to leave it out.
+        found: by point, the verdict on the model that it gives, and what that takes beside float, if known.
     """
-    unique = dict.fromkeys(points)
-    judged = [(point, verdict) for point in unique if (verdict := verdict_on(point)) is not None]
-    judged.sort(key=lambda one: (one[0].cost(front.kind), one[1].drop))
+    judged = [Measured(point, verdict, time=time) for point, (verdict, time) in found.items()]
+    judged.sort(key=lambda one: (one.cost(front.kind), one.verdict.drop))
     return Survey(front, tuple(_marked(judged)), metric)
 
 
-def _marked(judged: Sequence[tuple[Point, Verdict]]) -> list[Measured]:
-    found: list[Measured] = []
+def _marked(judged: Sequence[Measured]) -> Iterator[Measured]:
     least = float("inf")
-    for point, verdict in judged:
-        found.append(Measured(point, verdict, verdict.drop < least))
-        least = min(least, verdict.drop)
-    return found
+    for one in judged:
+        yield replace(one, is_best=one.verdict.drop < least)
+        least = min(least, one.verdict.drop)
 
 
 def _plain(point: Point, names: Sequence[str]) -> dict[str, Any]:
@@ -137,6 +146,7 @@ def _plain(point: Point, names: Sequence[str]) -> dict[str, Any]:
         "name": point.name,
         "bits": point.bits,
         "operations": point.operations,
+        **({"expected_time": point.time} if point.time is not None else {}),
         "harm": point.harm,
         "choice": [names[number] for number in point.chosen],
     }

@@ -214,6 +214,12 @@ class _Telling:
             print_note(f"judged by {judge.metric.name}, beside the float model, as {judge.reason}")
         if search.eval_data is None:
             print_note("judged on the samples that ranges are found on; --eval-data takes others")
+        target = search.question.compilation.chosen_target()
+        if search.objective == "latency" and target.costs is None:
+            print_note(
+                f"target '{target.name}' has no costs of kernels: if precisions are mixed, bit operations "
+                "stand for time"
+            )
         names = "; ".join(recipe.name for recipe in search.ladder)
         self._show(f"to try: {printable(names)}")
 

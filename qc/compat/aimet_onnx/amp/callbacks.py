@@ -69,7 +69,9 @@ def score_of(session: Any, callback: Callable[[Any], float], of: str) -> float:
     """
     score = float(callback(session))
     if math.isnan(score):
-        raise ArgumentError(f"the score of {of} is NaN, which cannot be compared; let the callback return a number")
+        raise ArgumentError(
+            f"the score of {of} is NaN, which cannot be compared; let the callback return a number"
+        )
     return score
 
 
