@@ -278,7 +278,8 @@ def test_a_recipe_that_fails_is_told_of_and_the_others_are_tried(qc) -> None:
 
 
 def test_what_runs_when_the_minutes_are_over_is_ended(qc, monkeypatch) -> None:
-    monkeypatch.setattr("qc.auto.mixed_precision.mixer.find_front", lambda *given, **named: pytest.fail("it measures"))
+    front = "qc.auto.mixed_precision.mixer.find_front"
+    monkeypatch.setattr(front, lambda *given, **named: pytest.fail("it measures"))
     found = digits_search([eight("one"), eight("two")], minutes=1e-6).run()
     assert ([trial.recipe.name for trial in found.trials], found.ended) == (["one"], "the time was over")
 
