@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from annotated_types import Ge
 
 from qc.options import option
 
@@ -37,6 +39,14 @@ def number(text: str) -> float:
     return found
 
 
+def names(text: str) -> tuple[str, ...]:
+    """``age,height``."""
+    found = tuple(name.strip() for name in text.split(","))
+    if not all(found):
+        raise ValueError(f"{text!r} is not a list of names such as age,height")
+    return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class Preparing:
     """How data is prepared: the options of :class:`qc.runtime.DataFiles`, by their names there."""
@@ -64,6 +74,14 @@ class Preparing:
         None,
         "Layout that the model takes, nchw or nhwc; arrays in the other one are transposed.",
         metavar="NAME",
+    )
+    tokenizer: str | None = option(None, "Make token ids of text by a tokenizer.json.", metavar="FILE")
+    length: Annotated[int, Ge(1)] | None = option(None, "Cut or fill up text to N tokens.", metavar="N")
+    rate: Annotated[int, Ge(1)] | None = option(
+        None, "Samples in a second of the audio, such as 16000.", metavar="N"
+    )
+    columns: tuple[str, ...] | None = option(
+        None, "Columns of a table that the model takes, in this order.", metavar="NAME,NAME", parse=names
     )
 
     def of(self, source: str) -> str | DataFiles:

@@ -51,7 +51,10 @@ PRESETS: Mapping[str, Preset] = {
 OPTIONS = {
     "arrays": ("layout",),
     "pictures": ("preset", "resize", "crop", "scale", "mean", "std", "color", "layout"),
+    "text": ("tokenizer", "length"),
+    "audio": ("rate",),
 }
+OPTIONS["tables"] = ("columns", *OPTIONS["pictures"], *OPTIONS["text"])
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,10 @@ class DataFiles:
         color: order of the channels: ``rgb``, ``bgr`` or ``gray``.
         layout: layout that the model takes, ``nchw`` or ``nhwc``: pictures are laid out so, and arrays in the
             other layout are transposed.
+        tokenizer: a ``tokenizer.json``, which makes token ids of text.
+        length: number of tokens that text is cut or filled up to; default: what the model asks for, if any.
+        rate: samples in a second that audio has.
+        columns: columns of a table that are used, in this order.
 
     Raises:
         UsageError: an option has no such value.
@@ -89,6 +96,10 @@ class DataFiles:
     std: Sequence[float] | float | None = None
     color: str | None = None
     layout: str | None = None
+    tokenizer: str | Path | None = None
+    length: int | None = None
+    rate: int | None = None
+    columns: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for name in ("mean", "std"):
@@ -96,10 +107,11 @@ class DataFiles:
             if value is not None:
                 numbers = (value,) if isinstance(value, int | float) else tuple(value)
                 object.__setattr__(self, name, tuple(map(float, numbers)))
+        object.__setattr__(self, "columns", tuple(self.columns))
         _one_of("preset", self.preset, tuple(PRESETS))
         _one_of("color", self.color, COLORS)
         _one_of("layout", self.layout, LAYOUTS)
-        for name in ("resize", "crop"):
+        for name in ("resize", "crop", "length", "rate"):
             value = getattr(self, name)
             if value is not None and min(pair(value)) < 1:
                 raise UsageError(f"{name}={value!r} is not at least 1")

@@ -9,11 +9,10 @@ from typing import NamedTuple
 
 from qc.ir.errors import DataError
 
+from . import audio, pictures, tables, text
 from .arrays import array_source, natural_order
 from .data_files import DataFiles
 from .inputs import InputInfo
-from .pictures import SUFFIXES as PICTURES
-from .pictures import picture_source
 from .python import callable_source, named_function
 from .source import Source
 
@@ -26,7 +25,10 @@ class _Reader(NamedTuple):
 
 
 _READERS = {
-    "pictures": _Reader(PICTURES, picture_source),
+    "pictures": _Reader(pictures.SUFFIXES, pictures.picture_source),
+    "audio": _Reader(audio.SUFFIXES, audio.audio_source),
+    "tables": _Reader(tables.SUFFIXES, tables.table_source),
+    "text": _Reader(text.SUFFIXES, text.text_source),
 }
 
 
@@ -63,12 +65,16 @@ def _known_files(path: Path) -> tuple[str, list[Path]]:
     Raises:
         DataError: nothing that is known, or several kinds of data.
     """
+    if (path / tables.STATE).is_file():
+        return "tables", tables.data_set_files(path)
     files = sorted(path.rglob("*"), key=lambda file: _order(file, path)) if path.is_dir() else [path]
     found = {
         kind: [file for file in files if file.suffix.lower() in reader.suffixes and file.is_file()]
         for kind, reader in _READERS.items()
     }
     kinds = [kind for kind, files in found.items() if files]
+    media = [kind for kind in kinds if kind in ("pictures", "audio")]
+    kinds = media or kinds  # text and tables beside them are about them
     if len(kinds) == 1:
         return kinds[0], found[kinds[0]]
     if kinds:

@@ -28,6 +28,9 @@ Sources
     pictures
         A picture or a folder of them, with folders in it or without. :class:`DataFiles` says how they are
         prepared.
+    text, audio and tables
+        A ``.txt`` file with a sample on each line, or a folder with one in each; audio files; CSV, Parquet,
+        or a data set of Hugging Face on disk, with a sample in each row. See :class:`DataFiles`, too.
 
 What the model does not take, such as an array ``labels``, is left out if everything is there that it takes.
 Types are not converted and shapes not changed unless :class:`DataFiles` asks for it: a feed either fits the
@@ -101,8 +104,8 @@ class Data:
     @property
     def labels(self) -> np.ndarray | None:
         """One for each of these feeds along the first axis, read now; None if the source has none."""
-        rows = self.source.labels
-        return None if rows is None else rows.whole()[self.share.start :: self.share.step]
+        read = self.source.labels
+        return None if read is None else read()[self.share.start :: self.share.step]
 
     def __iter__(self) -> Iterator[Feed]:
         return (feed for _, feed in self.numbered())

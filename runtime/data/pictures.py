@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from qc.ir.errors import DataError, UsageError
 from .data_files import PRESETS, DataFiles, Size, pair
 from .extras import extra
 from .inputs import Dimension, InputInfo
-from .source import ArrayRows, Source, Unread
+from .source import Source, Unread
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -36,7 +36,7 @@ def picture_source(files: Sequence[Path], how: DataFiles, inputs: Sequence[Input
         DataError: pictures do not fit the model, or nothing says how they are to be prepared.
     """
     extra("PIL", "pictures", "pictures")
-    info = _picture_input(inputs, how)
+    info = picture_input(inputs, how)
     preparation = Preparation.of(how, info)
     first = info.shape[0] if info.shape is not None and len(info.shape) == 4 else None
     length = first if isinstance(first, int) else 1
@@ -59,7 +59,7 @@ def picture_source(files: Sequence[Path], how: DataFiles, inputs: Sequence[Input
     return Source(f"'{how.path}'", feeds, len(files) // length, labels=labels)
 
 
-def _class_labels(folder: Path, files: Sequence[Path]) -> ArrayRows | None:
+def _class_labels(folder: Path, files: Sequence[Path]) -> Callable[[], np.ndarray] | None:
     """The number of the class of each file, if each lies in the folder of a class; else None."""
     if not folder.is_dir():
         return None
@@ -67,7 +67,7 @@ def _class_labels(folder: Path, files: Sequence[Path]) -> ArrayRows | None:
     if not files or len(names) < len(files):
         return None
     classes = sorted(set(names))
-    return ArrayRows(np.array([classes.index(name) for name in names]))
+    return lambda: np.array([classes.index(name) for name in names])
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ def read_picture(file: Path | IO[bytes], place: str) -> Image:
     return picture
 
 
-def _picture_input(inputs: Sequence[InputInfo], how: DataFiles) -> InputInfo:
+def picture_input(inputs: Sequence[InputInfo], how: DataFiles) -> InputInfo:
     """The input that takes pictures: the only one with the axes of one."""
     fits = [
         info for info in inputs if not info.optional and (info.shape is None or len(info.shape) in (3, 4))

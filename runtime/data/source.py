@@ -27,7 +27,7 @@ class Source:
         length: the number of feeds, if known.
         spec: what another process finds the same data by, if it can.
         layout: ``nchw`` or ``nhwc`` if arrays in the other layout are to be transposed.
-        labels: one for each feed, if there are any.
+        labels: reads one label for each feed, if there are any.
         unused: names of what is there besides and is no input of the model.
     """
 
@@ -36,7 +36,7 @@ class Source:
     length: int | None
     spec: DataFiles | None = None
     layout: str | None = None
-    labels: Rows | None = None
+    labels: Callable[[], np.ndarray] | None = None
     unused: tuple[str, ...] = ()
 
 
@@ -135,9 +135,8 @@ def stacked_source(origin: str, arrays: object, inputs: Sequence[InputInfo]) -> 
         raise DataError(
             f"{origin}: '{labels}' has shape {extras[labels].shape}, and there are {count} samples to label"
         )
-    return Source(
-        origin, feeds, count, labels=extras.pop(labels) if labels is not None else None, unused=tuple(extras)
-    )
+    read = extras.pop(labels).whole if labels is not None else None
+    return Source(origin, feeds, count, labels=read, unused=tuple(extras))
 
 
 def _cut(shape: tuple[int, ...], info: InputInfo, origin: str) -> _Cut:

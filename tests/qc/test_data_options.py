@@ -82,7 +82,7 @@ def test_what_the_model_does_not_take_is_named(qc, digits) -> None:
         (("--data", "photos", "--mean", "1/0"), 2, "'1/0' is not a number such as 0.5 or 1/255"),
         (("--data", "photos", "--preset", "resnet"), 2, "unknown preset 'resnet'"),
         (("--preset", "clip"), 2, "--preset prepares data; give it with --data"),
-        (("--data", "test.npz", "--crop", "8"), 2, "'crop' is an option for pictures, and 'test.npz' holds"),
+        (("--data", "test.npz", "--crop", "8"), 2, "'crop' is an option for pictures and tables, and 'test.npz'"),
     ],
 )
 def test_careless_options(qc, digits, arguments: tuple[str, ...], code: int, message: str) -> None:

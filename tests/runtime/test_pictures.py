@@ -87,7 +87,7 @@ def test_a_preset_resizes_and_crops_to_what_the_model_takes(tmp_path: Path) -> N
 def test_a_folder_in_natural_order_with_the_numbers_of_classes(tmp_path: Path) -> None:
     for index, name in enumerate(("dog/10.png", "dog/9.PNG", "cat/1.jpg")):
         save(tmp_path / name, np.full((2, 2, 3), index, np.uint8))
-    (tmp_path / "dog" / "notes.md").write_text("not a picture")
+    (tmp_path / "dog" / "notes.txt").write_text("not a picture")
     data = load_data(DataFiles(tmp_path, scale=1), [FREE])
     assert [int(feed["x"][0, 0, 0, 0]) for feed in data] == [2, 1, 0]
     assert data.length == 3 and data.labels is not None and data.labels.tolist() == [0, 1, 1]
@@ -186,5 +186,7 @@ def test_a_damaged_picture_and_one_of_16_bits(tmp_path: Path) -> None:
 
 def test_options_for_another_kind_of_data(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros((2, 3, 4, 4), np.float32))
-    with pytest.raises(UsageError, match=r"'mean' is an option for pictures, and '.*x.npy' holds arrays"):
+    with pytest.raises(
+        UsageError, match=r"'mean' is an option for pictures and tables, and '.*x.npy' holds arrays"
+    ):
         load_data(DataFiles(tmp_path / "x.npy", mean=0), [NCHW])
