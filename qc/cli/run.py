@@ -19,7 +19,7 @@ DEFECT = 6
 SECTIONS = {
     "Quantize": ["compile", "auto", "observe", "merge-statistics"],
     "Judge the result": ["eval", "bench", "check", "sensitivity", "diff"],
-    "Look inside": ["inspect", "view", "why", "weights", "print", "parse", "explain-match"],
+    "Look inside": ["inspect", "data", "view", "why", "weights", "print", "parse", "explain-match"],
     "Encodings and configurations of AIMET": ["encodings", "explain-config", "convert-config"],
     "Find what goes wrong": ["bisect", "reduce", "repro"],
     "Learn": ["help", "list-passes", "list-pipelines", "list-targets", "list-supergroups"],

@@ -1,15 +1,18 @@
-"""Data on the command line: pictures, labels that come with the data, and what is left out."""
+"""Data on the command line: pictures, labels that come with the data, what is left out, and a preview."""
 
 from __future__ import annotations
 
+import base64
 import re
 from dataclasses import fields
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from PIL import Image
+from support.models import parse
 
 from qc import DataFiles, compile
 from qc.cli.preparing import Preparing
@@ -82,10 +85,35 @@ def test_what_the_model_does_not_take_is_named(qc, digits) -> None:
         (("--data", "photos", "--mean", "1/0"), 2, "'1/0' is not a number such as 0.5 or 1/255"),
         (("--data", "photos", "--preset", "resnet"), 2, "unknown preset 'resnet'"),
         (("--preset", "clip"), 2, "--preset prepares data; give it with --data"),
-        (("--data", "test.npz", "--crop", "8"), 2, "'crop' is an option for pictures and tables, and 'test.npz'"),
+        (("--data", "test.npz", "--crop", "8"), 2, "'crop' is an option for pictures and tables, and"),
     ],
 )
 def test_careless_options(qc, digits, arguments: tuple[str, ...], code: int, message: str) -> None:
     result = qc("model.onnx", *arguments)
     assert (result.code, result.made) == (code, [])
     assert message in result.err.replace("\n", " ")
+
+
+def test_the_first_samples_as_the_model_sees_them(qc, digits) -> None:
+    arguments = ("data", "preview", "model.onnx", "--data", "photos", *PRESET, "--samples", "3")
+    result = qc(*arguments, "-o", "page.html")
+    assert (result.code, result.made) == (0, ["page.html"]), result.err
+    assert re.search(r"^'photos': 3 samples of 40$", result.out, re.MULTILINE)
+    assert re.search(r"^image +\(1, 1, 8, 8\) +float32 +-1 +1 +-0\.\d+ +0\.\d+$", result.out, re.MULTILINE)
+    page = Path("page.html").read_text()
+    assert page.count('<img src="data:image/png;base64,') == 3 and "sample 1, label 0" in page
+    (first,) = re.findall(r'sample 0, label 0.*?base64,([^"]+)"', page, re.DOTALL)
+    drawn = np.asarray(Image.open(BytesIO(base64.b64decode(first))))
+    original = np.asarray(Image.open(min(Path("photos/0").iterdir(), key=lambda path: int(path.stem))))
+    assert np.array_equal(drawn, original)
+
+
+def test_curves_and_words_of_a_preview(qc) -> None:
+    onnx.save(parse("g (float[n, 200] x, int64[n, 3] ids) => (float[n, 200] y) { y = Relu(x) }"), "two.onnx")
+    np.savez("two.npz", x=np.zeros((2, 200), np.float32), ids=np.arange(6).reshape(2, 3), more=np.ones(2))
+    result = qc("data", "preview", "two.onnx", "--data", "two.npz", "-o", "page.html")
+    page = Path("page.html").read_text()
+    assert result.code == 0 and page.count("<polyline") == 2 and "3, 4, 5" in page
+    assert "no input for more" in result.err
+    result = qc("data", "preview", "two.onnx", "--data", "two.npz", "-o", "page.png")
+    assert (result.code, result.made) == (2, []) and "written as .html" in result.err
