@@ -81,7 +81,7 @@ class _Wav:
         width, channels = self._file.getsampwidth(), self._file.getnchannels()
         content = np.frombuffer(self._file.readframes(count), np.uint8).reshape(-1, width)
         if width == 1:
-            content = content ^ 0x80  # stored from 0 to 255, around 128
+            content = np.bitwise_xor(content, np.uint8(0x80))  # stored from 0 to 255, around 128
         wide = np.zeros((len(content), 4), np.uint8)
         wide[:, 4 - width :] = content
         numbers = wide.view("<i4").reshape(-1, channels)
