@@ -24,6 +24,7 @@ from ..framework.context import PassContext
 from ..framework.target import Target
 from ..framework.target_rules import FormatRule
 from .calibration.bias import BIAS
+from .placement.outliers import products_of_outliers
 from .placement.reasons import Reasons
 from .placement.spectra import before_angles, before_logarithms
 from .placement.units import Reason, Unit, UnitMap
@@ -337,7 +338,7 @@ def _spec(rule: FormatRule, format: str | None) -> QuantSpec:
 
 def _left_float(model: Model, target: Target, options: InsertQuantizers) -> dict[Op, Reason]:
     """The ops that stay in float whatever the target has kernels for, with the reason."""
-    found: dict[Op, Reason] = {}
+    found = dict(products_of_outliers(model, target))
     for end, before, reason in (("Log", before_logarithms, _SPECTRUM), ("Sin", before_angles, _ANGLE)):
         if options.spectra == "float" and target.rule_for(end).runs == "float":
             found |= dict.fromkeys(before(model.graph), reason)

@@ -1,0 +1,87 @@
+"""The pass separate-outliers: large channels are multiplied apart, and the float model stays what it was."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from support.models import parse
+from support.pipelines import PLACE, apply, artifact, run_model
+from support.placement import of_value, reason
+from support.properties import check_outputs
+
+from qc.ir.model import Model
+from qc.ir.onnx.lower import lower
+
+CHANNELS = 200
+TEXT = """g (float[2, 5, 200] x) => (float[2, 5, 8] y, float[10, 8] z)
+<float[200] scale, float[200, 8] w, float[8, 200] v, float[8] b, int64[2] rows = {10, 200}> {
+    e = Tanh(x)
+    d = Mul(e, scale)
+    m = MatMul(d, w)
+    s = Add(m, b)
+    y = Relu(s)
+    flat = Reshape(d, rows)
+    g = Gemm<alpha = 0.5, transB = 1>(flat, v, b)
+    z = Relu(g)
+}"""
+
+
+def with_outliers(channels: list[int], factor: float = 50) -> onnx.ModelProto:
+    """The model with some channels of its tensor that many times as large as the others."""
+    model = parse(TEXT)
+    scale = np.ones(CHANNELS, np.float32)
+    scale[channels] = factor
+    tensor = next(tensor for tensor in model.graph.initializer if tensor.name == "scale")
+    tensor.CopyFrom(numpy_helper.from_array(scale, "scale"))
+    return model
+
+
+def feeds(count: int) -> list[dict[str, np.ndarray]]:
+    rng = np.random.default_rng(7)
+    return [{"x": rng.standard_normal((2, 5, CHANNELS)).astype(np.float32)} for _ in range(count)]
+
+
+def separated(source: onnx.ModelProto, options: str = "") -> Model:
+    model, _, _ = apply(f"separate-outliers{options}", source, feeds=feeds(3))
+    check_outputs(source, lower(model), feeds(4)[3], 1e-4)
+    onnx.checker.check_model(lower(model), full_check=True)
+    return model
+
+
+def test_products_of_one_tensor_share_the_separated_channels() -> None:
+    model = separated(with_outliers([3, 77]))
+    actions = [remark.reason for remark in model.journal.actions()]
+    assert len(actions) == 2 and all("2 of 200 channels reach 49.5" in one for one in actions)
+
+
+@pytest.mark.parametrize(
+    ("channels", "factor", "options"),
+    [([3, 77], 3, ""), ([3, 77, 90], 50, ""), ([3], 50, "{share=0.004}"), ([3], 50, "{ratio=60}")],
+    ids=["too-small", "too-many", "no-room", "asked-for-more"],
+)
+def test_nothing_is_done_where_little_is_gained(channels: list[int], factor: float, options: str) -> None:
+    model = separated(with_outliers(channels, factor), options)
+    assert not list(model.journal.actions())
+
+
+@pytest.mark.parametrize("target", ["ort-cpu", "npu"])
+def test_a_target_that_computes_in_float_multiplies_outliers_so(target: str) -> None:
+    model, _, _ = apply(f"separate-outliers,{PLACE}", with_outliers([3, 77]), target, feeds(2))
+    is_float = of_value(model, "d_outliers") is None
+    assert is_float == (target == "ort-cpu")
+    if is_float:
+        assert "outliers" in reason(model, "s_of_outliers")
+    assert of_value(model, "d_without_outliers")
+
+
+def test_less_is_lost() -> None:
+    source, data = with_outliers([3, 77]), feeds(8)
+    errors = []
+    for before in ("", "separate-outliers,"):
+        passes = f"{before}{PLACE},calibrate{{method=mse}},insert-qdq"
+        _, context, _ = apply(passes, source, "ort-cpu", data)
+        found = run_model(artifact(context, "qdq"), data[0])["y"]
+        errors.append(float(np.square(found - run_model(source, data[0])["y"]).sum()))
+    assert errors[1] < errors[0] / 30
