@@ -23,6 +23,7 @@ _HEAVY = frozenset(
 )
 
 _NUMBERS = ", ".join(str(number % 7 - 3) for number in range(64))
+_OUTLYING = ", ".join(["90", *["1"] * 127])
 
 ODD_TEXTS = (
     f"""shared (float[2, 8] x, bool c) => (float[2, 8] y) <
@@ -66,6 +67,14 @@ ODD_TEXTS = (
         r = Relu(a)
         y = MatMul(r, v)
     }""",
+    f"""outlying (float[N, 128] x) => (float[N, 2] y) <
+        float[128] scale = {{{_OUTLYING}}}, float[128, 2] w, float[2] b
+    > {{
+        s = Mul(x, scale)
+        m = MatMul(s, w)
+        a = Add(m, b)
+        y = Relu(a)
+    }}""",
     """high (float[N, 2] x) => (float[N, 2] y) <
         float[2, 3] w, float[3] b = {90, 0, 1}, float[3, 2] v, float[2] c
     > {
