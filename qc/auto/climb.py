@@ -107,6 +107,7 @@ class Climb:
             if not self._climb(ladder, try_all):
                 ended = self._widen()
             if self.objective == "latency":
+                self._mixer_of_best()  # before kinds of ops stay float, which leaves little to choose from
                 self._hasten()
             self._survey()
         except KeyboardInterrupt:

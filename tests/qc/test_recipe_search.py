@@ -46,7 +46,7 @@ def test_what_is_no_drop(given) -> None:
         ({"points": -1}, "points=-1 is not a whole number of at least 0"),
         ({"weights": 4.5}, "weights=4.5 is not a whole number of at least 2"),
         ({"weights": 9}, "weights=9 is more than 8"),
-        ({"bits": "x"}, "'x' bits of a weight are not 2 to 32"),
+        ({"bits": "x"}, "a weight has 2 to 32 bits on average, not 'x'"),
         ({"metric": len}, "the metric is a text, such as 'file.py:function', or a Metric, not <built-in"),
         ({"candidates": ["w8a8"]}, "a candidate is w and a with 2 to 16 bits"),
     ],

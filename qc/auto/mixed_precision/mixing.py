@@ -31,7 +31,7 @@ class Mixing:
 
     def __post_init__(self) -> None:
         if self.bits is not None and not (isinstance(self.bits, int | float) and 2 <= self.bits <= 32):
-            raise UsageError(f"{self.bits!r} bits of a weight are not 2 to 32")
+            raise UsageError(f"a weight has 2 to 32 bits on average, not {self.bits!r}")
         if self.candidates is None:
             return
         if len(self.candidates) < 2:
