@@ -139,6 +139,10 @@ class Statistics(Protocol):
     def count(self) -> int:
         """How many finite elements were seen, over all channels; 0 if the tensor was always empty."""
 
+    @property
+    def feeds(self) -> np.ndarray:
+        """On how many feeds a finite value was seen, int64; shape as ``minimum``."""
+
     def histogram(self) -> tuple[np.ndarray, np.ndarray]:
         """Edges (float64, shape ``(n + 1,)``, not decreasing) and counts (int64, shape ``(n,)``).
 

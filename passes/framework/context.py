@@ -91,6 +91,7 @@ class PassContext:
         progress: where long work shows how far it is.
         artifacts: what the lowering passes made, by name, in order.
         notes: sentences for the user that are no errors.
+        little_data: why the last calibration had too few samples, in words; empty if it had enough.
         grids: how the last calibration finds the grid of each quantizer that it knows, by the id of it.
     """
 
@@ -103,6 +104,7 @@ class PassContext:
     progress: Progress = field(default_factory=NullProgress)
     artifacts: dict[str, Artifact] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    little_data: str = ""
     grids: dict[int, GridOf] = field(default_factory=dict)
 
     def required_data(self, who: str = "this pass") -> Iterable[Feed]:

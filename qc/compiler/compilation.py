@@ -127,11 +127,13 @@ class Compilation:
         from qc.ir.verifier import verify
         from qc.passes import NullProgress, PassContext, Stage, run_pipeline
         from qc.runtime import Data, RecordedExecutor, load_data
+        from qc.runtime.data.load import RANDOM_DATA
 
         from ..coverage import coverage_of
         from ..reading import read_model, with_opset
         from . import notes
         from .compiled import Compiled
+        from .preprocessing import unlike_training
 
         file, data = self.chosen_pipeline(), self.data
         quantizes = any(step.stage is not Stage.FLOAT for step in file.pipeline.passes())
@@ -169,6 +171,10 @@ class Compilation:
             coverage.check(self.allow_unquantized, self.fail_if_unquantized)
             said += notes.broken_rules(ir, context.target, file.pipeline)
             said += notes.missing_lowering(context.artifacts)
+            if isinstance(context.data, Data) and context.data.origin != RANDOM_DATA:
+                said += notes.little_data(context.little_data)
+                if self.executor is None and self.statistics is None:
+                    said += unlike_training(ir.origin, ir.base_dir, context.data)
         if ir.journal.stopped:
             said.append(f"stopped after action {self.action_limit}, as asked: the result is not complete")
         said += notes.lost_inputs(ir)

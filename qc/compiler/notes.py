@@ -32,6 +32,11 @@ def missing_samples(statistics: Recording) -> list[str]:
     ]
 
 
+def little_data(why: str) -> list[str]:
+    """A note on too few samples; ``why`` is empty if there were enough."""
+    return [f"there is little calibration data: {why}; 100 to 500 samples are usual"] if why else []
+
+
 def refuse_quantized_again(ir: Model, pipeline: Pipeline) -> None:
     """Raises ModelError, before there need be data, if a model that came quantized is to be so again."""
     steps = list(pipeline.passes())

@@ -27,6 +27,7 @@ from qc.runtime.speed.footprint import peak_memory
 from qc.runtime.speed.latency import pinned_processors, time_in_turns
 
 from .growth import cause_of_growth
+from .outside import Outside
 
 _SAMPLES = 8
 _ROUNDS = 50
@@ -63,6 +64,7 @@ class Verdict:
         memory: the bytes by which each of the two raises the peak of a process; None if not measured.
         check: what runs in integers; None if it was not looked at.
         growth: why the result is larger, in words; empty if it is not.
+        saturated: a sentence for each input that lies beyond its grid.
         unmeasured: why times and memory are missing, in words; empty if they are not.
     """
 
@@ -72,6 +74,7 @@ class Verdict:
     memory: tuple[int, int] | None = None
     check: Check | None = None
     growth: str = ""
+    saturated: tuple[str, ...] = ()
     unmeasured: str = ""
 
 
@@ -129,7 +132,10 @@ class _Measuring:
             metric = agreement([sample.reference for sample in samples], data.inputs).metric
             sqnr = _value(parse_metric("sqnr"), samples)
             accuracy = Accuracy(len(samples), sqnr, _value(metric, samples), metric.name)
-            self.verdict = replace(self.verdict, accuracy=accuracy)
+            outside = Outside(self._compiled)
+            for sample in samples:
+                outside.add(sample.feed)
+            self.verdict = replace(self.verdict, accuracy=accuracy, saturated=tuple(outside.notes()))
         if not self._runs_here:
             return
         if _LEAST_ROUNDS * taken > self._end - time.monotonic():

@@ -34,7 +34,7 @@ def verdict_facts(verdict: Verdict) -> list[Fact]:
 def verdict_notes(verdict: Verdict) -> list[str]:
     """A sentence for each thing that is worse than in float, with the cause and what to do next."""
     found = [_poor(verdict.accuracy), _slower(verdict), _larger(verdict), _hungrier(verdict)]
-    return [sentence for sentence in found if sentence]
+    return [*verdict.saturated, *(sentence for sentence in found if sentence)]
 
 
 def _accuracy(found: Accuracy) -> str:

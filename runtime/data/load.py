@@ -58,6 +58,7 @@ from .inputs import InputInfo, check_feed, free_dimensions, in_layout, the_only_
 from .python import callable_source, iterable_source
 from .source import Source, Unread, stacked_source
 
+RANDOM_DATA = "random data"  # the origin of what random_data makes
 _MOST_RANDOM = 1 << 27  # elements of one input, which are made in float64
 _MOST_AXES = 64  # numpy has no more
 
@@ -214,11 +215,11 @@ def random_data(
         generator = np.random.default_rng(seed)
         for index in range(samples):
             yield (
-                f"random data, feed {index}",
+                f"{RANDOM_DATA}, feed {index}",
                 {name: _random_array(generator, shape, dtypes[name]) for name, shape in shapes.items()},
             )
 
-    return Data(inputs, Source("random data", feeds, samples))
+    return Data(inputs, Source(RANDOM_DATA, feeds, samples))
 
 
 def _free_lengths(inputs: Sequence[InputInfo], sizes: Mapping[str, int]) -> dict[str, int]:

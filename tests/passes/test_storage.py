@@ -77,5 +77,5 @@ def test_what_is_stored_is_said() -> None:
     model = parse(NET.format(21))
     compiled = qc.compile(model, "w4a8", data=random_feeds(model, 2), threads=1)
     assert any("one code in each byte" in note for note in compiled.notes)
-    compiled = qc.compile(model, "w8a8", data=random_feeds(model, 2), threads=1)
+    compiled = qc.compile(model, "w8a8", data=random_feeds(model, 16), threads=1)
     assert compiled.notes == []

@@ -28,6 +28,7 @@ from ..placement.parameters import round_parameters
 from .bias import leave_float
 from .masks import lowest_with_mask, top_of_mask
 from .ranges import finite_data, with_fixed_ends
+from .spread import too_few
 
 Range = tuple[float, float]
 # Finds the range that a grid of a spec is to cover; is told whether the tensor is seen outside of the model.
@@ -127,6 +128,8 @@ class Calibration:
                 reason += f"; scores begin at {low:.6g}: {lowest:.6g} masks as well as {mask:.6g}"
             self.set(quantizer, partial(self._covering, ends, mask is not None), reason)
         self._note_masks(saturated)
+        inputs = [value for value in self.model.graph.inputs if value.is_float]
+        self.context.little_data = too_few(statistics, inputs)
         self.leave_unseen(unseen)
 
     def _covering(self, ends: Callable[[QuantSpec], Range], masked: bool, spec: QuantSpec) -> Encoding:

@@ -29,6 +29,7 @@ from qc.report.words import count
 from qc.runtime import Evaluation, Metric, Runnable, evaluate, parse_metric
 from qc.runtime.devices.device import Device
 from qc.runtime.speed.latency import LATENCY_SECONDS
+from qc.verdict.outside import Outside
 
 from ..command import Command
 from ..devices import chosen_device, device_options_option, on_option
@@ -97,12 +98,14 @@ class Eval(Command):
         runnables: dict[str, ModelProto | Path | Runnable] = dict(models)
         if device is not None:
             runnables[device.name] = _on_device(device, list(models.values())[-1], task)
+        outside = Outside(compiled) if compiled is not None else None
         with RichProgress(standard_error()) as progress:
             context = PassContext(progress=progress)
+            feeds = context.track(task.data, "comparing", task.data.length)
             result = evaluate(
                 task.compilation.reference(),
                 runnables,
-                context.track(task.data, "comparing", task.data.length),
+                outside.watch(feeds) if outside is not None else feeds,
                 base_dir=task.compilation.base_dir,
                 threads=task.compilation.threads or DEFAULT_THREADS,
                 latency_seconds=self.latency_seconds,
@@ -122,6 +125,8 @@ class Eval(Command):
                 )
         self._write(result, errors)
         self._show(result, errors)
+        for note in outside.notes() if outside is not None else ():
+            print_note(note)
 
     @property
     def _asks_layers(self) -> bool:

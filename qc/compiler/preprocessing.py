@@ -1,0 +1,123 @@
+"""Whether data looks as what a model was trained on: its first normalization remembers what it saw.
+
+A BatchNormalization holds the variance of its input in training. Data that lacks preprocessing, such as
+pictures from 0 to 255 for a model that wants them normalized, is far from it. Where exporters have folded it
+into a convolution, the bias is as large as what the convolution made in training.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from onnx import ModelProto
+
+from qc.ir.errors import QcError
+from qc.ir.tensor_ref import TensorRef
+from qc.runtime import Data, OpenModel
+from qc.runtime.protos.wiring import Node, all_nodes
+
+# On the right data of trained networks the ratio is 0.3 to 1.4, on their raw pictures 16 to 180.
+_MOST_SPREAD = 4.0
+# With biases 0.2 to 5.2, and 45 to 750.
+_MOST_BESIDE_BIAS = 20.0
+_RAW = 16.0  # values up to here are of pictures that were scaled
+_SAMPLES = 4
+_LEAST_POSITIONS = 16  # numbers of a channel, to speak of a variance
+
+
+class _Normalization(NamedTuple):
+    """An op that tells what its input, or what it makes, was in training.
+
+    Attributes:
+        node: the op.
+        tensor: what to look at, with channels along axis 1.
+    """
+
+    node: Node
+    tensor: str
+
+
+def unlike_training(model: ModelProto, base_dir: Path | None, data: Data) -> list[str]:
+    """A note if the first normalization sees numbers of another size than in training.
+
+    Args:
+        model: the float model as it came.
+        base_dir: the folder that its external data is relative to.
+        data: the calibration data, of which 4 samples are looked at.
+    """
+    found = _first_normalization(model)
+    if found is None:
+        return []
+    try:
+        part = OpenModel(model, base_dir=base_dir, outputs=[found.tensor], threads=1)
+        feeds = list(islice(data, _SAMPLES))
+        seen = [part.run(feed)[found.tensor] for feed in feeds]
+    except QcError:  # no judge of data then
+        return []
+    names = {one.name for one in part.session.get_inputs()}
+    arrays = [
+        array for feed in feeds for name, array in feed.items() if name in names and array.dtype.kind == "f"
+    ]
+    if not arrays or not all(one.ndim >= 2 and np.isfinite(one).all() for one in seen):
+        return []
+    low, high = min(float(array.min()) for array in arrays), max(float(array.max()) for array in arrays)
+    channels = np.concatenate([np.moveaxis(one, 1, 0).reshape(one.shape[1], -1) for one in seen], axis=1)
+    if channels.shape[1] < _LEAST_POSITIONS:
+        return []
+    deviations = np.std(channels, axis=1, dtype=np.float64)
+    said = _normalized(found.node, base_dir, deviations) or _biased(
+        found.node, base_dir, deviations, low, high
+    )
+    if not said:
+        return []
+    return [
+        f"{said}: the calibration data, from {low:.4g} to {high:.4g}, seems to lack the preprocessing "
+        "that the model was trained with (scale, mean and deviation of its inputs), and ranges will be wrong"
+    ]
+
+
+def _first_normalization(model: ModelProto) -> _Normalization | None:
+    """The first BatchNormalization of the main graph, else its first convolution with a bias."""
+    nodes = [node for node in all_nodes(model.graph) if node.graph.owner is None]
+    for node in nodes:
+        if (
+            node.op_type == "BatchNormalization"
+            and node.constant(3) is not None
+            and node.constant(4) is not None
+        ):
+            return _Normalization(node, node.proto.input[0])
+    for node in nodes:
+        if node.op_type == "Conv" and node.constant(2) is not None:
+            return _Normalization(node, node.proto.output[0])
+    return None
+
+
+def _normalized(node: Node, base_dir: Path | None, deviations: np.ndarray) -> str:
+    """What is wrong by the running variance of a BatchNormalization; empty for nothing."""
+    variance = node.constant(4) if node.op_type == "BatchNormalization" else None
+    if variance is None:
+        return ""
+    epsilon = node.attribute("epsilon")
+    least = epsilon.f if epsilon is not None else 1e-5
+    trained = TensorRef(variance, base_dir).numpy().astype(np.float64)
+    if np.ptp(trained) == 0:  # nothing was trained
+        return ""
+    ratio = float(np.median(np.sqrt((np.square(deviations) + least) / (trained + least))))
+    if 1 / _MOST_SPREAD <= ratio <= _MOST_SPREAD:
+        return ""
+    return f"{node.label} sees {ratio:.3g} times the spread that its running variance has from training"
+
+
+def _biased(node: Node, base_dir: Path | None, deviations: np.ndarray, low: float, high: float) -> str:
+    """What is wrong by the bias of a convolution, where the data may be raw; empty for nothing."""
+    bias = node.constant(2) if node.op_type == "Conv" else None
+    if bias is None or low < 0 or high <= _RAW:
+        return ""
+    typical = float(np.median(np.abs(TensorRef(bias, base_dir).numpy())))
+    ratio = float(np.median(deviations)) / typical if typical else 0.0
+    if ratio <= _MOST_BESIDE_BIAS:
+        return ""
+    return f"{node.label} makes numbers {ratio:.3g} times as large as its bias"

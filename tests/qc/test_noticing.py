@@ -1,0 +1,126 @@
+"""Calibration that notices: forgotten preprocessing, few samples, and data that it never saw."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, numpy_helper
+from support.models import parse
+
+import qc as qc_package
+from qc.runtime import random_data
+from qc.runtime.data.inputs import model_inputs
+
+TEXT = """g (float[N, 3, 8, 8] x) => (float[N, 8, 8, 8] y)
+<float[8, 3, 3, 3] w, float[8] scale_var, float[8] shift, float[8] mean, float[8] run_var> {
+    c = Conv<pads=[1, 1, 1, 1]>(x, w)  b = BatchNormalization(c, scale_var, shift, mean, run_var)  y = Relu(b)
+}"""
+
+
+def _pictures(count: int = 64) -> np.ndarray:
+    """Normalized pictures: smooth, with a mean of 0 and a deviation of 1."""
+    random = np.random.default_rng(0)
+    coarse = random.normal(size=(count, 3, 4, 4)).repeat(2, axis=2).repeat(2, axis=3)
+    return coarse.astype(np.float32)
+
+
+def _trained() -> ModelProto:
+    """A network whose normalization holds what it sees on normalized pictures."""
+    model = parse(TEXT)
+    part = qc_package.runtime.OpenModel(model, outputs=["c"])
+    seen = part.run({"x": _pictures()})["c"]
+    for tensor in model.graph.initializer:
+        if tensor.name in ("mean", "run_var"):
+            numbers = (seen.mean if tensor.name == "mean" else seen.var)(axis=(0, 2, 3))
+            tensor.CopyFrom(numpy_helper.from_array(numbers.astype(np.float32), tensor.name))
+    return model
+
+
+def _folded() -> ModelProto:
+    """The same network as exporters write it, with the normalization in the convolution."""
+    return qc_package.compile(_trained(), "fold-batch-norms", allow_unquantized=True).float_model
+
+
+def _notes(model: ModelProto, pictures: np.ndarray) -> list[str]:
+    feeds = [{"x": pictures[start : start + 8]} for start in range(0, len(pictures), 8)]
+    return qc_package.compile(model, "w8a8", data=feeds, threads=1).notes
+
+
+@pytest.mark.parametrize("model", [_trained, _folded])
+def test_raw_pictures_are_told_of_and_right_ones_are_not(model) -> None:
+    right = _pictures()
+    assert _notes(model(), right) == []
+    raw = (right - right.min()) / (right.max() - right.min()) * 255
+    (note,) = _notes(model(), raw)
+    assert "from 0 to 255, seems to lack the preprocessing" in note
+
+
+def test_pictures_that_are_scaled_alone_are_told_of_where_the_variance_is_known() -> None:
+    (note,) = _notes(_trained(), _pictures() / 50)
+    assert "BatchNormalization" in note and "times the spread that its running variance has" in note
+
+
+def test_a_network_that_takes_raw_pictures_is_left_alone() -> None:
+    model = parse(
+        "g (float[N, 3, 8, 8] x) => (float[N, 4, 8, 8] y) <float[4, 3, 1, 1] w, float[4] b>"
+        "{ c = Conv(x, w, b)  y = Relu(c) }"
+    )
+    for tensor in model.graph.initializer:
+        if tensor.name == "w":
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) / 255, "w"))
+    assert _notes(model, (_pictures() + 4) * 30) == []
+
+
+def test_normalizations_that_were_never_trained_and_random_data_tell_nothing() -> None:
+    model = parse(TEXT)
+    for tensor in model.graph.initializer:
+        if tensor.name == "run_var":
+            tensor.CopyFrom(numpy_helper.from_array(np.ones(8, np.float32), "run_var"))
+    assert _notes(model, _pictures() * 100) == []
+    data = random_data(model_inputs(_trained()), 8, sizes={"N": 4})
+    scaled = _trained()
+    scaled.graph.initializer[0].CopyFrom(
+        numpy_helper.from_array(numpy_helper.to_array(scaled.graph.initializer[0]) * 100, "w")
+    )
+    assert qc_package.compile(scaled, "w8a8", data=data, threads=1).notes == []
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_very_few_samples_are_told_of(count: int) -> None:
+    feeds = [{"x": picture[None]} for picture in _pictures(count)]
+    (note,) = qc_package.compile(_trained(), "w8a8", data=feeds, threads=1).notes
+    assert f"little calibration data: ranges are those of {count} sample" in note
+
+
+def test_few_samples_are_told_of_by_the_spread_of_their_ranges() -> None:
+    pictures = _pictures(16)
+    even = [{"x": picture[None]} for picture in pictures]
+    assert qc_package.compile(_trained(), "w8a8", data=even, threads=1).notes == []
+    uneven = [{"x": picture[None] * 3.0 ** (index - 4)} for index, picture in enumerate(pictures[:6])]
+    notes = qc_package.compile(_trained(), "w8a8", data=uneven, threads=1).notes
+    assert any("or more with twice as many samples as these 6" in note for note in notes)
+
+
+def test_a_batch_is_more_than_one_sample() -> None:
+    assert qc_package.compile(_trained(), "w8a8", data=[{"x": _pictures()}], threads=1).notes == []
+
+
+def test_evaluation_on_data_that_calibration_never_saw_is_told_of(qc) -> None:
+    calibration = np.load("calibration.npz")["image"]
+    np.savez("other.npz", image=calibration[:16] * 3)
+    arguments = ["--calibration", "calibration.npz", "--latency-seconds", "0", "--threads", "1"]
+    assert "lie beyond" not in qc("eval", "model.onnx", "--data", "calibration.npz", *arguments).err
+    result = qc("eval", "model.onnx", "--data", "other.npz", *arguments)
+    assert "of the values of input 'image' lie beyond" in result.err and "saturate" in result.err
+
+
+def test_inputs_that_saturate_are_told_of_in_the_verdict(tmp_path: Path) -> None:
+    onnx.save(_trained(), tmp_path / "model.onnx")
+    feeds = [{"x": _pictures(8)}] * 4
+    right = qc_package.compile(tmp_path / "model.onnx", "w8a8", data=feeds, threads=1)
+    assert qc_package.measure_verdict(right, feeds, seconds=0).saturated == ()
+    (said,) = qc_package.measure_verdict(right, [{"x": feeds[0]["x"] * 4}], seconds=0).saturated
+    assert said.partition("%")[2].startswith(" of the values of input 'x' lie beyond")
