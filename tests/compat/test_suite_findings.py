@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import numpy_helper
 from support.graph_text import build_model
 
 import qc
@@ -150,3 +151,33 @@ def test_layers_are_told_apart_before_calibration() -> None:
     score = make_psnr_eval_fn(reference, feeds())
     scores = analyze_per_layer_sensitivity(QuantizationSimModel(model, param_type="int4"), eval_fn=score)
     assert max(scores["conv"], scores["fc"]) < 60 < scores["relu"]  # weights are rounded, results are not
+
+
+def test_the_model_of_a_simulation_has_the_inputs_of_the_float_model() -> None:
+    sim = QuantizationSimModel(network())
+    before = make_dummy_input(sim.model)
+    sim.compute_encodings(feeds())
+    assert list(before) == list(make_dummy_input(sim.model)) == ["x"]
+    sim.session.run(None, before)
+
+
+def test_wrong_arguments_and_data_are_value_errors() -> None:
+    for name, value, said in (
+        ("param_type", "int99", "16 bits"),
+        ("config_file", "nowhere.json", "nowhere"),
+        ("quant_scheme", "none", "none"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            QuantizationSimModel(network(), **{name: value})
+    with pytest.raises(ValueError, match="has no input"):
+        QuantizationSimModel(network()).compute_encodings([{"y": feeds()[0]["x"]}])
+
+
+def test_a_bias_may_hold_nan() -> None:
+    model = network()
+    bias = next(tensor for tensor in model.graph.initializer if tensor.name == "conv.bias")
+    bias.CopyFrom(numpy_helper.from_array(np.array([np.nan, 1, 1, 1], np.float32), bias.name))
+    sim = QuantizationSimModel(model)
+    with pytest.warns(UserWarning, match="NaN"):
+        sim.compute_encodings(feeds())
+    assert all(op.is_initialized() for op in sim.qc_quantize_op_dict.values() if op.enabled)

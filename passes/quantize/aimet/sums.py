@@ -84,6 +84,7 @@ def _enlarge(
         return
     data = constant_data(bias) if bias is not None else None
     addend = data.numpy() if data is not None else np.zeros(own.scale.shape, np.float32)
+    addend = np.where(np.isfinite(addend), addend, np.float32(0))  # NaN fits no sum
     if isinstance(own.spec.granularity, PerBlock) or (own.scale.ndim and addend.shape != own.scale.shape):
         return
     scale = least_scale(own.scale, addend, given, made)

@@ -9,7 +9,7 @@ from typing import Any
 
 from .defs import CallbackFunc, QuantizationDataType, qtype
 from .deprecation import warn_deprecated
-from .errors import ArgumentError
+from .errors import ArgumentError, raised_as_in_aimet
 
 # The order of the constructor's arguments when they could be given without their names.
 _OLD_ORDER = (
@@ -45,7 +45,8 @@ def with_old_arguments(constructor: Callable[..., None]) -> Callable[..., None]:
                 )
             given |= dict(zip(_OLD_ORDER, old, strict=False))
             given = _translated(given)
-        constructor(self, model, **given)
+        with raised_as_in_aimet():
+            constructor(self, model, **given)
 
     construct.__signature__ = signature(constructor)  # type: ignore[attr-defined]
     return construct

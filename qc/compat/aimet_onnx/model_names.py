@@ -48,6 +48,16 @@ def restore_names(model: ModelProto, suffix: str) -> ModelProto:
     return model
 
 
+def without_settings(model: ModelProto, given: ModelProto) -> ModelProto:
+    """Takes out the inputs with defaults that the given model has not, such as scales that could be set."""
+    known = {info.name for info in given.graph.input}
+    defaults = {tensor.name for tensor in model.graph.initializer} - known
+    kept = [info for info in model.graph.input if info.name not in defaults]
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    return model
+
+
 def _nodes(model: ModelProto) -> Iterator[NodeProto]:
     """The nodes of all graphs, those of the main graph first."""
     for graph in walk_graphs(model.graph):

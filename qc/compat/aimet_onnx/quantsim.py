@@ -40,6 +40,7 @@ from ..missing import MissingAttributesError
 from .arguments import calibration_of, with_old_arguments
 from .bias import integer_biases
 from .defs import QuantizationDataType, QuantScheme, int8, qtype
+from .errors import raised_as_in_aimet
 from .files import arguments_of, calibrate_parameters, codes_of, ordered, qdq_lowering
 from .graph_edits import without_quantizers
 from .limits import Providers, refuse_providers
@@ -50,7 +51,7 @@ from .loading import (
     load_encodings_to_sim,
     param_document,
 )
-from .model_names import restore_names, with_names
+from .model_names import restore_names, with_names, without_settings
 from .placement import fold_parameters, placement_of
 from .qc_quantize_op import QcQuantizeOp
 from .quantized_model import Feed, QuantizedModel
@@ -167,6 +168,7 @@ class QuantizationSimModel(QuantizedModel):
         elif inputs is not None:
             self._calibrate(inputs)
 
+    @raised_as_in_aimet()
     def _calibrate(self, feeds: Iterable[Feed]) -> None:
         with self._ir.transaction.atomic():  # what a failure takes back
             for quantizer in self._ir.quant.quantizers():
@@ -215,7 +217,7 @@ class QuantizationSimModel(QuantizedModel):
         """
         if self._model is None or self._model[0] != self._state():
             made = restore_names(self._simulation(WeightRounding.SETTABLE), "_simulated")
-            self._model = self._state(), ONNXModel(made)
+            self._model = self._state(), ONNXModel(without_settings(made, self._ir.origin))
         return self._model[1]
 
     @staticmethod
