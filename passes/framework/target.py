@@ -55,6 +55,10 @@ class Target(Strict):
         stored_products_from: a matrix with one scale for each column, or for all, and fewer numbers is
             dequantized when the model is loaded, and the product is a float one.
         costs: what kernels take, where quantizers are placed by it.
+        arithmetic: how the device makes codes, by op type, and for what comes from outside by ``input``:
+            ``exact`` if they are what rounding gives, ``matrix`` for sums of products, ``codes`` for sums
+            of codes, ``sum`` for two tensors, ``float16``; see :class:`qc.ir.quant.requantize.Arithmetic`.
+            Simulations of the device need it.
         default: the rule for ops that ``ops`` does not list; If, Loop and Scan ``carry`` unless it does.
         foreign: the rule for ops of other domains than ONNX's.
         ops: rules by ONNX op type.
@@ -85,6 +89,7 @@ class Target(Strict):
     products: Products = "standard"
     stored_products_from: int = Field(0, ge=0)
     costs: Costs | None = None
+    arithmetic: dict[str, Literal["exact", "matrix", "codes", "sum", "float16"]] = Field(default_factory=dict)
     default: OpRule
     foreign: OpRule = OpRule(runs="float", why="an operator that ONNX does not define")
     ops: dict[str, OpRule] = Field(default_factory=dict)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from qc.ir.errors import UsageError
 from qc.ir.model import Model
 from qc.ir.quant.arithmetic import Rounding
 
 from ..framework.base import Pass, Stage, option
 from ..framework.context import Artifact, PassContext
+from ..framework.target import load_target
+from .rounding.device import DeviceArithmetic
 from .rounding.simulation import WeightRounding, simulated
 
 
@@ -23,6 +26,12 @@ class ToSimulation(Pass):
     of rounding them at every run. A tensor that is on its grid already, because its op only moves or joins
     tensors that hold the same quantizer, is not rounded again. Run the model with ``qc.Simulation``, or with
     the qc op library: ``qc.runtime.open_session``.
+
+    ``device=qnn-htp`` computes codes as that device does: multipliers of few bits instead of divisions,
+    sums cut to fewer bits, activations that run as one with the op before and so skip its grid. A quantizer
+    that is switched off there makes what reads and what writes its tensor float again. Tensors of uint8
+    made by ops that the target's table ``arithmetic`` lists are exact; a note names the others, which are
+    rounded as usual.
     """
 
     name = "to-simulation"
@@ -37,6 +46,28 @@ class ToSimulation(Pass):
         "stored: rounded once; settable: rounded at every run, so that sessions can change them",
     )
 
+    device: str = option(
+        "", "a target whose device's arithmetic is computed, such as qnn-htp; default: exact"
+    )
+
     def run(self, model: Model, context: PassContext) -> None:
-        with simulated(model, self.rounding, self.weights) as simulation:
+        device = self._device_arithmetic(model)
+        with simulated(model, self.rounding, self.weights, device) as simulation:
             context.add_artifact("simulation", Artifact("onnx", simulation, ".simulation.onnx"))
+        if device is not None and device.unknown:
+            found = ", ".join(f"{op_type} ({count})" for op_type, count in sorted(device.unknown.items()))
+            context.notes.append(
+                f"the simulation rounds what these make as usual, as it is not known how {self.device} "
+                f"computes it: {found}"
+            )
+
+    def _device_arithmetic(self, model: Model) -> DeviceArithmetic | None:
+        if not self.device:
+            return None
+        kinds = load_target(self.device).arithmetic
+        if not kinds:
+            raise UsageError(
+                f"the target '{self.device}' says nothing of the arithmetic of its device; leave out "
+                "'device' of to-simulation"
+            )
+        return DeviceArithmetic(model, kinds)

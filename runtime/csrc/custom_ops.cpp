@@ -1,8 +1,10 @@
 // The operators on the CPU, with the threads of the session.
+#include <cstring>
 #include <mutex>
 
 #include "moments.h"
 #include "operators.h"
+#include "requantize.h"
 
 namespace qc {
 namespace {
@@ -129,11 +131,96 @@ struct ObserveMomentsOp : TypedOp {
   }
 };
 
+Grid grid_of(const ort::Api& api, const ort::KernelContext* context, std::vector<Input>& held, std::size_t first) {
+  for (std::size_t i = first; i < first + 3; ++i) held.emplace_back(api, context, i);
+  const Input* const last = &held.back();
+  return {last[-2].tensor<float>(), last[-1].tensor<std::int32_t>(), last->tensor<std::int32_t>()};
+}
+
+// x, the grid, the scale of the input and that of the weight.
+struct RequantizeKernel {
+  const ort::Api& api;
+  const Arithmetic arithmetic;
+  const std::int64_t axis;
+
+  RequantizeKernel(const ort::Api& table, const ort::KernelInfo* info, ElementType)
+      : api(table),
+        arithmetic(arithmetic_of(text_attribute(table, info, "arithmetic", "matrix"))),
+        axis(integer_attribute(table, info, "axis", 0)) {}
+
+  void compute(ort::KernelContext* context) const {
+    const Input x(api, context, 0), input_scale(api, context, 4), weight_scale(api, context, 5);
+    std::vector<Input> held;
+    held.reserve(3);
+    requantize(arithmetic, axis, x.tensor<float>(), grid_of(api, context, held, 1), input_scale.tensor<float>(),
+               weight_scale.tensor<float>(), output<float>(api, context, 0, x.shape()), session_threads(api, context));
+  }
+};
+
+// a, its scale and zero point, b and the same, and the grid.
+struct RequantizeSumKernel {
+  const ort::Api& api;
+  const bool subtract;
+
+  RequantizeSumKernel(const ort::Api& table, const ort::KernelInfo* info, ElementType)
+      : api(table), subtract(integer_attribute(table, info, "subtract", 0) != 0) {}
+
+  void compute(ort::KernelContext* context) const {
+    std::vector<Input> held;
+    held.reserve(9);
+    for (std::size_t i = 0; i < 6; ++i) held.emplace_back(api, context, i);
+    const Grid grid = grid_of(api, context, held, 6);
+    const OnGrid a = {held[0].tensor<float>(), held[1].tensor<float>(), held[2].tensor<std::int32_t>()};
+    const OnGrid b = {held[3].tensor<float>(), held[4].tensor<float>(), held[5].tensor<std::int32_t>()};
+    const std::vector<std::int64_t> dims = broadcast_shape(a.numbers.shape, b.numbers.shape);
+    const Shape shape = {dims.data(), dims.size()};
+    requantize_sum(subtract, a, b, grid, shape, output<float>(api, context, 0, shape), session_threads(api, context));
+  }
+};
+
+// x and the grid.
+struct QuantizeInFloat16Kernel {
+  const ort::Api& api;
+
+  QuantizeInFloat16Kernel(const ort::Api& table, const ort::KernelInfo*, ElementType) : api(table) {}
+
+  void compute(ort::KernelContext* context) const {
+    const Input x(api, context, 0);
+    std::vector<Input> held;
+    held.reserve(3);
+    quantize_in_float16(x.tensor<float>(), grid_of(api, context, held, 1), output<float>(api, context, 0, x.shape()),
+                        session_threads(api, context));
+  }
+};
+
+// An operator of the arithmetic of devices, of float32 alone. ``inputs`` has a letter for the type of each input.
+template <class Kernel>
+struct DeviceOp : TypedOp {
+  const char* const name;
+  const char* const inputs;
+
+  DeviceOp(const char* op_type, const char* input_types, const ort::Api& table)
+      : TypedOp(ElementType::float32, table), name(op_type), inputs(input_types) {
+    use_kernel<Kernel>(*this);
+    GetExecutionProviderType = [](const ort::Op*) { return Cpu::kProvider; };
+    GetName = [](const ort::Op* self) { return static_cast<const DeviceOp*>(self)->name; };
+    GetInputTypeCount = [](const ort::Op* self) { return std::strlen(static_cast<const DeviceOp*>(self)->inputs); };
+    GetInputType = [](const ort::Op* self, std::size_t index) {
+      return static_cast<const DeviceOp*>(self)->inputs[index] == 'f' ? ort::kFloat32 : ort::kInt32;
+    };
+    GetOutputTypeCount = [](const ort::Op*) -> std::size_t { return 1; };
+    GetOutputType = [](const ort::Op*, std::size_t) { return ort::kFloat32; };
+  }
+};
+
 }  // namespace
 
 Operators cpu_operators(const ort::Api& api) {
   Operators operators = operators_of<Cpu>(api);
   for (const ElementType type : kElementTypes) operators.push_back(std::make_unique<ObserveMomentsOp>(type, api));
+  operators.push_back(std::make_unique<DeviceOp<RequantizeKernel>>("Requantize", "ffiiff", api));
+  operators.push_back(std::make_unique<DeviceOp<RequantizeSumKernel>>("RequantizeSum", "ffiffifii", api));
+  operators.push_back(std::make_unique<DeviceOp<QuantizeInFloat16Kernel>>("QuantizeInFloat16", "ffii", api));
   return operators;
 }
 

@@ -11,6 +11,8 @@ from qc.ir.quant.spec import Encoding, Quantizer
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
 
+DOMAIN = "qc"
+
 # Makes a rounded version of a value on the grid of a quantizer and returns it, in the graph of that value; or
 # returns the value itself, whose readers then read it as it is.
 Round = Callable[[Value, Quantizer], Value]

@@ -11,7 +11,7 @@ from onnx import ModelProto, TensorProto
 
 from qc.ir.facts.op_traits import is_grid_preserving, joins_grids
 from qc.ir.facts.scopes import Captures
-from qc.ir.graph import Value
+from qc.ir.graph import Graph, Value
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
 from qc.ir.quant.arithmetic import Rounding, rounded
@@ -19,9 +19,8 @@ from qc.ir.quant.formats import FloatFormat, IntFormat
 from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, PerTensor, Quantizer
 from qc.ir.rewriter import Rewriter
 
-from .rewire import numbers, rewire
-
-DOMAIN = "qc"
+from .device import DeviceArithmetic, Rounded
+from .rewire import DOMAIN, numbers, rewire
 
 # The widest integers that the kernels round exactly; biases are wider.
 _WIDEST = 16
@@ -39,16 +38,20 @@ def simulated(
     model: Model,
     rounding: Rounding = Rounding.HALF_EVEN,
     weights: WeightRounding = WeightRounding.STORED,
+    device: DeviceArithmetic | None = None,
 ) -> Iterator[ModelProto]:
     """A block in which ``model`` is its own simulation, so that tensors have the names that they have there.
 
-    The name of a graph output is that of the rounded tensor.
+    The name of a graph output is that of the rounded tensor. With ``device``, codes are those that it
+    computes.
     """
     rewriter = Rewriter(model)
     with rewriter.trial():
         rewriter.set_opset(DOMAIN, 1)
         emitter = _Emitter(rewriter, rounding, weights, _on_grid(model))
         rewire(model, rewriter, emitter.round_value)
+        if device is not None:
+            device.apply(rewriter, emitter.rounded, emitter.parameters)
         rewriter.add_defaults(model.graph, emitter.settings())
         yield lower(model)
 
@@ -68,6 +71,7 @@ class _Emitter:
         self._captures = Captures(rewriter)
         self._constants: dict[tuple[Value, Quantizer], Value] = {}
         self._parameters: dict[Quantizer, tuple[Value, ...]] = {}
+        self.rounded: list[Rounded] = []
 
     def round_value(self, value: Value, quantizer: Quantizer) -> Value:
         """``value`` rounded to the grid of ``quantizer``: a new value, or itself if it is on that grid."""
@@ -92,7 +96,7 @@ class _Emitter:
         if _is_wide(encoding):
             return self._limited(value, encoding)
         result = self._rewriter.add_value(value.graph, f"{value.name}_simulated", value.original.type)
-        self._rewriter.add_op(
+        op = self._rewriter.add_op(
             value.graph,
             "FakeQuantize",
             (value, *self._inputs(value, quantizer, encoding)),
@@ -100,6 +104,7 @@ class _Emitter:
             {**_attributes(encoding), "rounding": self._rounding.value},
             DOMAIN,
         )
+        self.rounded.append(Rounded(op, value, quantizer))
         return result
 
     def _limited(self, value: Value, encoding: Encoding) -> Value:
@@ -113,8 +118,14 @@ class _Emitter:
         return value
 
     def settings(self) -> list[Value]:
-        """The scales, zero points and limits of all quantizers so far, which are in the main graph."""
-        return [value for values in self._parameters.values() for value in values]
+        """The scales, zero points and limits of all quantizers that round, which are in the main graph."""
+        main = self._rewriter.model.graph
+        return [value for values in self._parameters.values() for value in values if value.id in main.nx]
+
+    def parameters(self, graph: Graph, quantizer: Quantizer) -> tuple[Value, ...] | None:
+        """Scale, zero point and limits as ops of ``graph`` read them; None if there are none."""
+        found = self._parameters.get(quantizer)
+        return tuple(self._captures.into(graph, given) for given in found) if found is not None else None
 
     def _inputs(self, value: Value, quantizer: Quantizer, encoding: Encoding) -> tuple[Value, ...]:
         """Scale, zero point and limits: inputs of the main graph, the same for all sites of a quantizer."""
@@ -125,7 +136,9 @@ class _Emitter:
                 self._rewriter.add_constant(main, array, f"q{quantizer.id}/{name}")
                 for name, array in arrays.items()
             )
-        return tuple(self._captures.into(value.graph, given) for given in self._parameters[quantizer])
+        found = self.parameters(value.graph, quantizer)
+        assert found is not None
+        return found
 
 
 def _on_grid(model: Model) -> set[tuple[Value, Quantizer]]:

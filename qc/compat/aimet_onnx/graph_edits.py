@@ -12,7 +12,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
 
 from qc.ir.base.names import Names
 from qc.ir.onnx.protos import walk_graphs
-from qc.passes.lower.rounding.simulation import DOMAIN
+from qc.passes.lower.rounding.rewire import DOMAIN
 
 from .errors import ArgumentError
 from .utils import AnyModel, ParamUtils, get_node_attribute, proto_of

@@ -12,7 +12,7 @@ from onnx import ModelProto, TensorProto
 from onnxruntime.quantization.onnx_model import ONNXModel
 
 from qc.ir import lift
-from qc.passes.lower.rounding.simulation import DOMAIN
+from qc.passes.lower.rounding.rewire import DOMAIN
 from qc.runtime import OrtExecutor, model_inputs
 
 from .errors import ArgumentError

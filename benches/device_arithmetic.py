@@ -1,0 +1,259 @@
+"""Codes of the HTP's emulator against qc's simulations, op by op.
+
+    python benches/device_arithmetic.py                    every kind of op
+    python benches/device_arithmetic.py Conv --seeds 8     one, on more random grids
+    python benches/device_arithmetic.py --record FILE.npz  what tests compare with where there is no emulator
+
+Every model is one op, or two that the device runs as one, between quantize and dequantize ops of uint8 with
+random scales and zero points. Ops of one input see all codes, the others random ones. "simulation" rounds
+what floats give, "device" is ``to-simulation{device=qnn-htp}``; both as the share of codes that are those
+of the emulator and the largest difference in steps. Needs the extra ``qnn``.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+from rich.console import Console
+from rich.table import Table
+
+import qc
+from qc.ir.errors import QcError
+from qc.runtime.devices.known import DEVICES, open_device, version_of
+
+DEVICE = "qnn-htp"
+DATA = (1, 16, 8, 8)
+Grid = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass
+class OneOp:
+    """A model of one op, or of an op and an activation, between quantized tensors.
+
+    Attributes:
+        random: where scales, zero points and codes come from.
+        feed: the input by name, float32 numbers on their grids.
+    """
+
+    random: np.random.Generator
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    constants: list[TensorProto] = field(default_factory=list)
+    feed: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def constant(self, name: str, array: Any) -> str:
+        """An initializer; its name."""
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        return name
+
+    def op(self, op_type: str, inputs: list[str], **attributes: Any) -> str:
+        """A node; the name of its result."""
+        result = f"{op_type}{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op_type, inputs, [result], **attributes))
+        return result
+
+    def rounded(self, value: str, grid: Grid) -> str:
+        """A tensor behind a quantize and a dequantize op."""
+        numbers = [self.constant(f"{value}/{len(self.constants)}", number) for number in grid]
+        return self.op("DequantizeLinear", [self.op("QuantizeLinear", [value, *numbers]), *numbers])
+
+    def data(self, shape: tuple[int, ...] = DATA, grid: Grid | None = None) -> str:
+        """An input of all codes, again and again in random order."""
+        name, count = f"x{len(self.feed)}", int(np.prod(shape))
+        codes = self.random.permutation(np.resize(np.arange(256), count)).reshape(shape)
+        scale, zero_point = grid or (self._scale(), np.uint8(self.random.integers(256)))
+        self.feed[name] = (codes - np.float32(zero_point)).astype(np.float32) * scale
+        return self.rounded(name, (scale, zero_point))
+
+    def weight(self, shape: tuple[int, ...], bias_of: str = "", channels: bool = True) -> list[str]:
+        """A weight of int8 and, for the input ``bias_of``, a bias of int32, as what dequantizes them."""
+        ratios = np.exp(self.random.uniform(-2, 0, shape[0] if channels else ()))
+        scale = self._scale() * ratios.astype(np.float32)
+        made = [self._stored("w", self.random.integers(-127, 128, shape).astype(np.int8), scale)]
+        if bias_of:
+            of_input = next(numpy_helper.to_array(c) for c in self.constants if c.name.startswith(bias_of))
+            numbers = self.random.integers(-9999, 9999, shape[0]).astype(np.int32)
+            made.append(self._stored("b", numbers, (scale * of_input).astype(np.float32)))
+        return made
+
+    def model(self, result: str, activation: str = "", grid: Grid | None = None) -> ModelProto:
+        """The model; the grid of the result is that of its range, cut a little, if none is given."""
+        numbers = self._run(result)
+        if activation:
+            result = self.op(activation, [self.rounded(result, _grid(numbers))])
+            numbers = np.maximum(numbers, 0)
+        return self._model(self.rounded(result, grid or _grid(numbers)), numbers.shape)
+
+    def _stored(self, name: str, stored: np.ndarray, scale: np.ndarray) -> str:
+        zeros = np.zeros_like(scale, stored.dtype)
+        parts = {name: stored, f"{name}/scale": scale, f"{name}/zero": zeros}
+        attributes = {"axis": 0} if scale.ndim else {}
+        return self.op("DequantizeLinear", [self.constant(*part) for part in parts.items()], **attributes)
+
+    def _scale(self) -> np.ndarray:
+        return np.float32(np.exp(self.random.uniform(-5, -1)))
+
+    def _run(self, result: str) -> np.ndarray:
+        model = self._model(result, None).SerializeToString()
+        session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+        return np.asarray(session.run(None, self.feed)[0])
+
+    def _model(self, result: str, shape: tuple[int, ...] | None) -> ModelProto:
+        shapes = {name: x.shape for name, x in self.feed.items()} | {result: shape}
+        *given, made = (
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, shapes[name]) for name in shapes
+        )
+        graph = helper.make_graph(self.nodes, "one", given, [made], self.constants)
+        opsets = [helper.make_opsetid("", 21)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def _grid(numbers: np.ndarray) -> Grid:
+    low, high = min(numbers.min() * 0.9, 0), max(numbers.max() * 0.9, 1e-6)
+    scale = np.float32((high - low) / 255)
+    return scale, np.uint8(np.rint(-low / scale))
+
+
+def convolution(group: int = 1, activation: str = "", channels: bool = True, **attributes: Any) -> Callable:
+    """A Conv of 3 x 3 with a bias."""
+
+    def build(one: OneOp) -> ModelProto:
+        inputs = [one.data(), *one.weight((16, 16 // group, 3, 3), bias_of="x0", channels=channels)]
+        return one.model(one.op("Conv", inputs, group=group, pads=[1] * 4, **attributes), activation)
+
+    return build
+
+
+def product(op_type: str, weight: bool = True) -> Callable:
+    """A product of matrices, by a weight or by data."""
+
+    def build(one: OneOp) -> ModelProto:
+        x = one.data((16, 64))
+        by = one.weight((64, 16), channels=False) if weight else [one.data((64, 16))]
+        return one.model(one.op(op_type, [x, *by]))
+
+    return build
+
+
+def elementwise(op_type: str, count: int = 1, activation: str = "", **attributes: Any) -> Callable:
+    """An op whose inputs are data of one shape."""
+
+    def build(one: OneOp) -> ModelProto:
+        inputs = [one.data() for _ in range(count)]
+        return one.model(one.op(op_type, inputs, **attributes), activation)
+
+    return build
+
+
+def moving(op_type: str, count: int = 1, **attributes: Any) -> Callable:
+    """An op that moves numbers, so that all its tensors have one grid."""
+
+    def build(one: OneOp) -> ModelProto:
+        grid = (np.float32(0.03), np.uint8(99))
+        inputs = [one.data(grid=grid) for _ in range(count)]
+        return one.model(one.op(op_type, inputs, **attributes), grid=grid)
+
+    return build
+
+
+KINDS: dict[str, Callable[[OneOp], ModelProto]] = {
+    "Conv": convolution(),
+    "Conv, one scale": convolution(channels=False),
+    "Conv, strided": convolution(strides=[2, 2]),
+    "Conv, groups": convolution(group=4),
+    "Conv, depthwise": convolution(group=16),
+    "Conv, depthwise and strided": convolution(group=16, strides=[2, 2]),
+    "Conv and Relu": convolution(activation="Relu"),
+    "Gemm": product("Gemm"),
+    "MatMul": product("MatMul"),
+    "MatMul of data": product("MatMul", weight=False),
+    "Add": elementwise("Add", 2),
+    "Add and Relu": elementwise("Add", 2, "Relu"),
+    "Sub": elementwise("Sub", 2),
+    "Mul": elementwise("Mul", 2),
+    "Relu": elementwise("Relu"),
+    "GlobalAveragePool": elementwise("GlobalAveragePool"),
+    "AveragePool": elementwise("AveragePool", kernel_shape=[2, 2], strides=[2, 2]),
+    "MaxPool": moving("MaxPool", kernel_shape=[2, 2], strides=[2, 2]),
+    "Concat": moving("Concat", 2, axis=1),
+    "Sigmoid": elementwise("Sigmoid"),
+    "Tanh": elementwise("Tanh"),
+    "HardSwish": elementwise("HardSwish"),
+    "Gelu": elementwise("Gelu"),
+    "Exp": elementwise("Exp"),
+    "Softmax": elementwise("Softmax", axis=1),
+}
+
+
+def codes(model: ModelProto, made: np.ndarray) -> np.ndarray:
+    """The codes of a result, whose scale and zero point the last node reads."""
+    constants = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
+    scale, zero_point = (constants[name] for name in model.graph.node[-1].input[1:3])
+    return (np.rint(np.asarray(made, np.float64) / scale) + zero_point).astype(np.uint8)
+
+
+def simulated(model: ModelProto, feed: dict[str, np.ndarray], options: str) -> np.ndarray:
+    """The codes of a simulation."""
+    compiled = qc.compile(model, f"import-qdq, to-simulation{options}")
+    return codes(model, next(iter(qc.Simulation(compiled.simulation).run(feed).values())))
+
+
+def compared(found: np.ndarray, wanted: np.ndarray) -> tuple[int, int, int]:
+    """Equal codes, codes, and the largest difference."""
+    apart = np.abs(found.astype(int) - wanted.astype(int))
+    return int((apart == 0).sum()), apart.size, int(apart.max())
+
+
+def row(name: str, seeds: int, recorded: dict[str, np.ndarray]) -> list[str]:
+    """One line of the table; the first model is kept in ``recorded``."""
+    columns: dict[str, list[tuple[int, int, int]]] = {"": [], "{device=qnn-htp}": []}
+    for seed in range(seeds):
+        one = OneOp(np.random.default_rng(seed))
+        model = KINDS[name](one)
+        try:
+            wanted = codes(model, next(iter(open_device(DEVICE).open(model).run(one.feed).values())))
+        except QcError as error:
+            return [name, f"refused: {error}"[:60], "", "", ""]
+        for options, counts in columns.items():
+            counts.append(compared(simulated(model, one.feed, options), wanted))
+        if not seed:
+            recorded[f"{name}/model"] = np.frombuffer(model.SerializeToString(), np.uint8)
+            recorded[f"{name}/codes"] = wanted
+            recorded |= {f"{name}/{given}": array for given, array in one.feed.items()}
+    cells = [name]
+    for counts in columns.values():
+        equal, total, apart = zip(*counts, strict=True)
+        cells += [f"{sum(equal) / sum(total):.3%}", str(max(apart))]
+    return cells
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+@click.option("--seeds", default=2, help="How many random models of every kind.")
+@click.option(
+    "--record", type=click.Path(path_type=Path), help="Keep the first of every kind, with its codes."
+)
+def main(names: tuple[str, ...], seeds: int, record: Path | None) -> None:
+    console, recorded = Console(width=120), {}
+    console.print(f"{DEVICE}: {DEVICES[DEVICE].package} {version_of(DEVICES[DEVICE])}")
+    table = Table("op", "simulation", "steps", "device", "steps", box=None)
+    for name in KINDS:
+        if not names or name in names:
+            table.add_row(*row(name, seeds, recorded))
+    console.print(table)
+    if record is not None:
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, **recorded)
+        record.write_bytes(buffer.getvalue())
+
+
+if __name__ == "__main__":
+    main()

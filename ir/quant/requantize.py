@@ -1,0 +1,114 @@
+"""How a device makes codes of what it computed in integers: the numpy definition that the kernels must equal.
+
+An accelerator multiplies what it accumulated by a number of few bits instead of dividing by the scale, so
+that its codes differ from those of exact arithmetic, mostly by one step near ties. The kinds of arithmetic
+here are those of Qualcomm's HTP, found by offering models of one op to its emulator
+(``benches/device_arithmetic.py``).
+"""
+
+from __future__ import annotations
+
+import enum
+
+import numpy as np
+
+from .spec import Encoding
+
+_VECTOR_BITS, _MATRIX_BITS, _SUM_BITS = 15, 11, 13
+# The matrix unit keeps so many of the bits of a sum that are worth less than a code, or more by one.
+_KEPT_BITS = 4
+# The constant term of a sum of two tensors is a multiple of this.
+_SUM_UNIT = 256
+
+
+class Arithmetic(enum.Enum):
+    """How accumulated integers become codes.
+
+    Attributes:
+        MATRIX: the zero point, in accumulated steps, is added to the sum; its low bits are cut off, so that
+            4 or 5 stay behind those of the code; what is left is multiplied by a number of 11 bits, and
+            ties go up.
+        VECTOR: the zero point is added likewise; the whole sum is multiplied by a number of 15 bits, ties
+            go up.
+        CODES: the sum is multiplied by a number of 15 bits, ties go up, and the zero point is added to the
+            code.
+    """
+
+    MATRIX = "matrix"
+    VECTOR = "vector"
+    CODES = "codes"
+
+
+def requantize(x: np.ndarray, step: np.ndarray, encoding: Encoding, arithmetic: Arithmetic) -> np.ndarray:
+    """The nearest numbers to ``x`` on a grid of one scale, as a device finds them.
+
+    Args:
+        x: float32, sums of products as real numbers: whole multiples of ``step`` but for rounding in float32.
+        step: float64, what one is worth in the accumulated integers: scale of the input times scale of the
+            weight. It broadcasts with ``x``.
+        encoding: the grid; an integer format with one scale for the tensor.
+        arithmetic: how codes are made.
+
+    Returns:
+        float32, of the shape of ``x``.
+    """
+    multiplier = step / np.float64(encoding.scale)
+    accumulated, zero_point = np.rint(x.astype(np.float64) / step), np.float64(encoding.zero_point)
+    if arithmetic is Arithmetic.CODES:
+        return _on_grid(_round(accumulated * _of_bits(multiplier, _VECTOR_BITS)) + zero_point, encoding)
+    accumulated = accumulated + np.rint(zero_point / multiplier)
+    if arithmetic is Arithmetic.VECTOR:
+        return _on_grid(_round(accumulated * _of_bits(multiplier, _VECTOR_BITS)), encoding)
+    few = _of_bits(multiplier, _MATRIX_BITS)
+    unit = np.exp2(np.maximum(1 - _KEPT_BITS - np.frexp(few)[1], 0))
+    return _on_grid(_round(np.floor(accumulated / unit) * unit * few), encoding)
+
+
+def requantize_sum(
+    a: np.ndarray, b: np.ndarray, grids: tuple[Encoding, Encoding], encoding: Encoding, sign: int
+) -> np.ndarray:
+    """The sum of two tensors, or with ``sign`` -1 their difference, on a grid, as a device finds it.
+
+    Both codes are multiplied by whole numbers, which have 13 bits for the sum of the two (for a difference
+    for the larger one); a constant in units of 256 is added, ties go up.
+
+    Args:
+        a, b: float32, numbers of the two ``grids``, which have one scale each; they broadcast.
+        encoding: the grid of the result; an integer format with one scale for the tensor.
+    """
+    scale, zero_point = np.float64(encoding.scale), np.float64(encoding.zero_point)
+    ratios = [np.float64(grid.scale) / scale for grid in grids]
+    shift = _SUM_BITS - int(np.floor(np.log2(ratios[0] + ratios[1] if sign > 0 else max(ratios))))
+    whole = np.rint(np.ldexp(ratios, shift)) * (1, sign)
+    zeros = [np.float64(grid.zero_point) for grid in grids]
+    constant = np.ldexp(zero_point, shift) - whole[0] * zeros[0] - whole[1] * zeros[1]
+    total = _SUM_UNIT * np.rint(constant / _SUM_UNIT)
+    for x, grid, factor, zero in zip((a, b), grids, whole, zeros, strict=True):
+        total = total + (np.rint(x.astype(np.float64) / np.float64(grid.scale)) + zero) * factor
+    return _on_grid(_round(np.ldexp(total, -shift)), encoding)
+
+
+def quantize_in_float16(x: np.ndarray, encoding: Encoding) -> np.ndarray:
+    """The nearest numbers to ``x`` on a grid of one scale, found in float16; ties go away from zero.
+
+    ``x``, float32, is multiplied by the reciprocal of the scale, and the product is rounded to float16.
+    """
+    reciprocal = np.float32(1) / encoding.scale.astype(np.float32)
+    with np.errstate(over="ignore"):
+        scaled = (x.astype(np.float32) * reciprocal).astype(np.float16).astype(np.float64)
+    return _on_grid(np.trunc(scaled + np.copysign(0.5, scaled)) + encoding.zero_point, encoding)
+
+
+def _of_bits(multiplier: np.ndarray, bits: int) -> np.ndarray:
+    """The nearest number whose mantissa has so many bits."""
+    mantissa, exponent = np.frexp(multiplier)
+    return np.asarray(np.ldexp(np.rint(np.ldexp(mantissa, bits)), exponent - bits))
+
+
+def _round(x: np.ndarray) -> np.ndarray:
+    return np.floor(x + 0.5)
+
+
+def _on_grid(codes: np.ndarray, encoding: Encoding) -> np.ndarray:
+    steps = np.clip(codes, *encoding.spec.code_range) - encoding.zero_point
+    return steps.astype(np.float32) * encoding.scale

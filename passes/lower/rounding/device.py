@@ -1,0 +1,236 @@
+"""Lets a simulation compute codes as a device does, where its arithmetic is known."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from qc.ir.facts.scopes import Captures
+from qc.ir.graph import Graph, Op, Value
+from qc.ir.model import Model
+from qc.ir.quant.formats import IntFormat
+from qc.ir.quant.requantize import Arithmetic
+from qc.ir.quant.spec import PerChannel, PerTensor, Quantizer
+from qc.ir.rewriter import Rewriter
+
+from .rewire import DOMAIN
+
+# What stands in a target's table for the tensors that come from outside.
+INPUT = "input"
+_ACTIVATIONS = ("Relu", "Clip")
+_UINT8 = IntFormat(8, False)
+
+# Scale, zero point and limits of a quantizer as ops of a graph can read them; None if there are none.
+Parameters = Callable[[Graph, Quantizer], tuple[Value, ...] | None]
+
+
+class Rounded(NamedTuple):
+    """A tensor that the simulation rounds, by which op, and to which grid."""
+
+    op: Op
+    value: Value
+    quantizer: Quantizer
+
+
+class DeviceArithmetic:
+    """What a device does otherwise than to round what floats give.
+
+    Made before anything is lowered, as it keeps which grid each input of each op has.
+
+    Args:
+        kinds: what the device computes how, by op type, and by :data:`INPUT`; see ``Target.arithmetic``.
+    """
+
+    def __init__(self, model: Model, kinds: Mapping[str, str]) -> None:
+        self._kinds = kinds
+        self._grids = {
+            (op, port): held
+            for graph in model.graph.walk()
+            for op in graph.ops()
+            for port, value in enumerate(graph.op_inputs(op))
+            if value is not None and (held := model.quant.of_use(value, op, port)) is not None
+        }
+        self.unknown: Counter[str] = Counter()
+
+    def apply(self, rewriter: Rewriter, rounded: list[Rounded], parameters: Parameters) -> None:
+        """Puts in front of every op that rounds one that computes what the device does, if that is known."""
+        by_op, captures = {one.op: one for one in rounded}, Captures(rewriter)
+        for one in rounded:
+            self._fuse(rewriter, one, by_op)
+        for one in by_op.values():
+            if not self._compute(_Writer(rewriter, captures, one, parameters)):
+                op = one.value.graph.producer(one.value)
+                self.unknown[op.op_type if op is not None else INPUT] += 1
+
+    def _fuse(self, rewriter: Rewriter, one: Rounded, by_op: dict[Op, Rounded]) -> None:
+        """Lets an activation read what is computed before it as it is, where the device runs both as one.
+
+        It does where the activation alone reads the tensor, and the lowest code means zero.
+        """
+        graph = one.value.graph
+        activation = graph.producer(one.value)
+        if activation is None or activation.op_type not in _ACTIVATIONS or not _starts_at_zero(one.quantizer):
+            return
+        source = graph.op_inputs(activation)[0]
+        rounding = graph.producer(source) if source is not None else None
+        before = by_op.get(rounding) if rounding is not None else None
+        if source is None or before is None or len(graph.uses(source)) > 1 or graph.is_output(source):
+            return
+        made = graph.producer(before.value)
+        if made is not None and len(graph.uses(before.value)) == 1 and self._may_lead(made):
+            rewriter.set_input(activation, 0, before.value)
+            rewriter.erase_op(before.op)
+            del by_op[before.op]
+
+    def _may_lead(self, op: Op) -> bool:
+        return not op.domain and self._kinds.get(op.op_type) in (Arithmetic.MATRIX.value, "sum")
+
+    def _compute(self, writer: _Writer) -> bool:
+        """Writes what the device computes; whether that is known."""
+        one = writer.rounded
+        op = one.value.graph.producer(one.value)
+        if not _is_uint8(one.quantizer):
+            return False
+        if op is None:
+            known = one.value.graph.is_input(one.value) and INPUT in self._kinds
+            if known:
+                writer.write(one.op, "QuantizeInFloat16", (one.value, *writer.grid))
+            return known
+        reader = one.op
+        if op.op_type in _ACTIVATIONS and (led := self._leader(op)) is not None:
+            op, reader = led, op
+        kind = self._kinds.get(op.op_type) if not op.domain else None
+        if kind == "sum":
+            return self._sum(writer, op, reader)
+        return kind == "exact" or (kind is not None and self._product(writer, op, Arithmetic(kind)))
+
+    def _leader(self, activation: Op) -> Op | None:
+        """The op that the device runs as one with an activation."""
+        source = activation.graph.op_inputs(activation)[0]
+        made = activation.graph.producer(source) if source is not None else None
+        return made if made is not None and self._may_lead(made) else None
+
+    def _sum(self, writer: _Writer, op: Op, reader: Op) -> bool:
+        operands: list[Value] = []
+        for port, value in enumerate(op.graph.op_inputs(op)):
+            grid = writer.parameters(self._grids.get((op, port)))
+            if value is None or grid is None:
+                return False
+            operands += (value, *grid[:2])
+        inputs = (*operands, *writer.grid)
+        writer.write(reader, "RequantizeSum", inputs, {"subtract": int(op.op_type == "Sub")})
+        if not op.graph.is_read(_result(op)):
+            writer.rewriter.erase_op(op)
+        return True
+
+    def _product(self, writer: _Writer, op: Op, arithmetic: Arithmetic) -> bool:
+        data, weight = (self._grids.get((op, port)) for port in (0, 1))
+        grid = writer.parameters(data)
+        if grid is None:
+            return False
+        if arithmetic is Arithmetic.MATRIX:
+            step = writer.scale(weight)
+            arithmetic = Arithmetic.VECTOR if _is_strided_depthwise(op) else arithmetic
+        else:
+            step = writer.constant(_averaged(op))
+        if step is None:
+            return False
+        axis = 1 if op.op_type.startswith("Conv") else -1
+        inputs = (writer.rounded.value, *writer.grid, grid[0], step)
+        writer.write(writer.rounded.op, "Requantize", inputs, {"arithmetic": arithmetic.value, "axis": axis})
+        return True
+
+
+class _Writer:
+    """Writes ops in front of one that rounds."""
+
+    def __init__(
+        self, rewriter: Rewriter, captures: Captures, rounded: Rounded, parameters: Parameters
+    ) -> None:
+        self.rewriter = rewriter
+        self.rounded = rounded
+        self._graph = rounded.value.graph
+        self._captures = captures
+        self._parameters = parameters
+        self.grid = self._required(rounded.quantizer)
+
+    def parameters(self, quantizer: Quantizer | None) -> tuple[Value, ...] | None:
+        """Scale, zero point and limits of the grid of codes that are data; None if there are none."""
+        known = quantizer is not None and _is_uint8(quantizer)
+        return self._parameters(self._graph, quantizer) if quantizer is not None and known else None
+
+    def scale(self, weight: Quantizer | None) -> Value | None:
+        """The scale of a weight; None if it has none, or one of a kind that is not known."""
+        if weight is None or weight.encoding is None or not _is_weight(weight):
+            return None
+        settable = self._parameters(self._graph, weight)
+        return settable[0] if settable is not None else self.constant(weight.encoding.scale)
+
+    def constant(self, number: np.ndarray | None) -> Value | None:
+        """A constant of the main graph."""
+        if number is None:
+            return None
+        name = f"{self.rounded.value.name}_step"
+        made = self.rewriter.add_constant(self.rewriter.model.graph, np.asarray(number, np.float32), name)
+        return self._captures.into(self._graph, made)
+
+    def write(
+        self, reader: Op, op_type: str, inputs: tuple[Value, ...], attributes: dict[str, object] | None = None
+    ) -> None:
+        """Lets the first input of ``reader`` be what a new op makes."""
+        value = self.rounded.value
+        result = self.rewriter.add_value(self._graph, f"{value.name}_on_device", value.type)
+        self.rewriter.add_op(self._graph, op_type, inputs, [result], attributes, DOMAIN)
+        self.rewriter.set_input(reader, 0, result)
+
+    def _required(self, quantizer: Quantizer) -> tuple[Value, ...]:
+        found = self._parameters(self._graph, quantizer)
+        assert found is not None
+        return found
+
+
+def _result(op: Op) -> Value:
+    return next(value for value in op.graph.op_outputs(op) if value is not None)
+
+
+def _is_uint8(quantizer: Quantizer) -> bool:
+    spec = quantizer.spec
+    return (
+        spec.format == _UINT8 and isinstance(spec.granularity, PerTensor) and quantizer.encoding is not None
+    )
+
+
+def _is_weight(quantizer: Quantizer) -> bool:
+    format, granularity = quantizer.spec.format, quantizer.spec.granularity
+    whole = isinstance(granularity, PerTensor | PerChannel)
+    return whole and isinstance(format, IntFormat) and format.signed and format.bits <= 8
+
+
+def _starts_at_zero(quantizer: Quantizer) -> bool:
+    encoding = quantizer.encoding
+    return _is_uint8(quantizer) and encoding is not None and int(encoding.zero_point) == _UINT8.lowest
+
+
+def _is_strided_depthwise(op: Op) -> bool:
+    """Whether an op is a depthwise convolution with strides, which the device has no matrix unit for."""
+    x = op.graph.op_inputs(op)[0]
+    channels = (
+        x.type.shape[1] if x is not None and x.type.shape is not None and len(x.type.shape) > 1 else None
+    )
+    strided = any(stride > 1 for stride in op.attribute("strides", []))
+    return op.op_type == "Conv" and strided and op.attribute("group", 1) == channels
+
+
+def _averaged(op: Op) -> np.ndarray | None:
+    """What one is worth in the sums of an op that averages, as part of a step of its input; 1 for others."""
+    if op.op_type != "GlobalAveragePool":
+        return np.ones((), np.float32)
+    x = op.graph.op_inputs(op)[0]
+    shape = x.type.shape if x is not None and x.type.shape is not None else (None, None, None)
+    lengths = [length for length in shape[2:] if isinstance(length, int)]
+    if len(lengths) != len(shape) - 2:
+        return None
+    return np.asarray(np.float32(1) / np.float32(np.prod(lengths)))

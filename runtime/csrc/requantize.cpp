@@ -1,0 +1,192 @@
+#include "requantize.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "formats.h"
+
+namespace qc {
+namespace {
+
+constexpr std::size_t kTaskElements = std::size_t{1} << 14;
+constexpr int kVectorBits = 15, kMatrixBits = 11, kSumBits = 13, kKeptBits = 4;
+constexpr double kSumUnit = 256;
+
+void in_tasks(std::size_t count, const TaskRunner& run, const std::function<void(std::size_t, std::size_t)>& part) {
+  const std::size_t tasks = (count + kTaskElements - 1) / kTaskElements;
+  if (tasks <= 1) return part(0, count);
+  run(tasks, [&](std::size_t task) { part(task * kTaskElements, std::min(count, (task + 1) * kTaskElements)); });
+}
+
+float one_scale(const char* name, const Tensor<float>& scale) {
+  if (scale.shape.count() == 1) return scale.data[0];
+  throw InvalidArgument(std::string("Requantize: ") + name + " has shape " + scale.shape.text() +
+                        " but one for the tensor is needed.");
+}
+
+// The nearest number whose mantissa has so many bits.
+double of_bits(double multiplier, int bits) {
+  int exponent = 0;
+  const double mantissa = std::frexp(multiplier, &exponent);
+  return std::ldexp(std::nearbyint(std::ldexp(mantissa, bits)), exponent - bits);
+}
+
+// The grid of a result.
+struct Codes {
+  double scale, zero_point, lowest, highest;
+
+  explicit Codes(const Grid& grid) : scale(one_scale("scale", grid.scale)) {
+    if (grid.zero_point.shape.count() != 1 || grid.limits.shape.count() != 2)
+      throw InvalidArgument("Requantize: one zero_point and two limits are needed.");
+    zero_point = grid.zero_point.data[0];
+    lowest = grid.limits.data[0];
+    highest = grid.limits.data[1];
+  }
+
+  float number(double code) const {
+    code = code > lowest ? code : lowest;  // NaN becomes the lowest
+    return static_cast<float>(std::min(code, highest) - zero_point) * static_cast<float>(scale);
+  }
+};
+
+// What becomes of one accumulated sum: code = floor(floor((sum + offset) / unit) * multiplier + after).
+struct Rescaling {
+  double step, offset, unit, multiplier, after;
+
+  Rescaling(Arithmetic arithmetic, double accumulated_step, const Codes& codes) : step(accumulated_step) {
+    const double exact = step / codes.scale;
+    const bool matrix = arithmetic == Arithmetic::matrix;
+    const double few = of_bits(exact, matrix ? kMatrixBits : kVectorBits);
+    int exponent = 0;
+    std::frexp(few, &exponent);
+    unit = matrix ? std::ldexp(1, std::max(1 - kKeptBits - exponent, 0)) : 1;
+    multiplier = unit * few;
+    const bool after_all = arithmetic == Arithmetic::codes;
+    offset = after_all ? 0 : std::nearbyint(codes.zero_point / exact);
+    after = 0.5 + (after_all ? codes.zero_point : 0);
+  }
+
+  double code(double x) const {
+    return std::floor(std::floor((std::nearbyint(x / step) + offset) / unit) * multiplier + after);
+  }
+};
+
+// How far an operand moves on along each dimension of the result; 0 where it is repeated.
+std::vector<std::size_t> strides_in(const Shape& shape, const Shape& result) {
+  std::vector<std::size_t> strides(result.rank, 0);
+  std::size_t stride = 1;
+  for (std::size_t i = 0; i < shape.rank; ++i) {
+    const auto length = static_cast<std::size_t>(shape.dims[shape.rank - 1 - i]);
+    if (length != 1) strides[result.rank - 1 - i] = stride;
+    stride *= length;
+  }
+  return strides;
+}
+
+std::size_t place_of(std::size_t index, const Shape& result, const std::vector<std::size_t>& strides) {
+  std::size_t place = 0;
+  for (std::size_t i = result.rank; i-- > 0;) {
+    const auto length = static_cast<std::size_t>(result.dims[i]);
+    place += index % length * strides[i];
+    index /= length;
+  }
+  return place;
+}
+
+// Calls action(i, place in a, place in b) for the elements i of a result.
+template <class Action>
+void each_pair(const Shape& a, const Shape& b, const Shape& result, const TaskRunner& run, const Action& action) {
+  const std::size_t count = result.count();
+  const bool alike = a.count() == count && b.count() == count;
+  const std::vector<std::size_t> of_a = strides_in(a, result), of_b = strides_in(b, result);
+  in_tasks(count, run, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i)
+      action(i, alike ? i : place_of(i, result, of_a), alike ? i : place_of(i, result, of_b));
+  });
+}
+
+}  // namespace
+
+Arithmetic arithmetic_of(const std::string& word) {
+  if (word == "matrix") return Arithmetic::matrix;
+  if (word == "vector") return Arithmetic::vector;
+  if (word == "codes") return Arithmetic::codes;
+  throw InvalidArgument("Requantize: attribute arithmetic is '" + word + "' but must be one of matrix, vector, codes.");
+}
+
+void requantize(Arithmetic arithmetic, std::int64_t axis, const Tensor<float>& x, const Grid& grid,
+                const Tensor<float>& input_scale, const Tensor<float>& weight_scale, float* y, const TaskRunner& run) {
+  const Codes codes(grid);
+  const double input = one_scale("input_scale", input_scale);
+  const std::size_t count = x.shape.count(), channels = weight_scale.shape.count();
+  const auto rank = static_cast<std::int64_t>(x.shape.rank);
+  const auto place = static_cast<std::size_t>(axis < 0 ? axis + rank : axis);
+  const bool fits = channels == 1 || (place < x.shape.rank && static_cast<std::size_t>(x.shape.dims[place]) == channels);
+  if (!fits || channels == 0)
+    throw InvalidArgument("Requantize: weight_scale has shape " + weight_scale.shape.text() + ", which does not fit axis " +
+                          std::to_string(axis) + " of a tensor of shape " + x.shape.text() + ".");
+  if (codes.scale == 0 || input == 0 || weight_scale.data[0] == 0) {
+    std::copy(x.data, x.data + count, y);
+    return;
+  }
+  std::vector<Rescaling> rescaling;
+  for (std::size_t i = 0; i < channels; ++i) rescaling.emplace_back(arithmetic, input * weight_scale.data[i], codes);
+  const std::size_t inner = channels == 1 ? count : x.shape.count(place + 1, x.shape.rank);
+  in_tasks(count, run, [&](std::size_t begin, std::size_t end) {
+    while (begin < end) {
+      const Rescaling& here = rescaling[begin / inner % channels];
+      const std::size_t stop = std::min(end, (begin / inner + 1) * inner);
+      for (; begin < stop; ++begin) y[begin] = codes.number(here.code(x.data[begin]));
+    }
+  });
+}
+
+void requantize_sum(bool subtract, const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape, float* y,
+                    const TaskRunner& run) {
+  const Codes codes(grid);
+  const double scale_a = one_scale("a_scale", a.scale), scale_b = one_scale("b_scale", b.scale);
+  const float sign = subtract ? -1 : 1;
+  if (codes.scale == 0 || scale_a == 0 || scale_b == 0)
+    return each_pair(a.numbers.shape, b.numbers.shape, shape, run, [&](std::size_t i, std::size_t p, std::size_t q) {
+      y[i] = a.numbers.data[p] + sign * b.numbers.data[q];
+    });
+  const double ratio_a = scale_a / codes.scale, ratio_b = scale_b / codes.scale;
+  const double largest = subtract ? std::max(ratio_a, ratio_b) : ratio_a + ratio_b;
+  const int shift = kSumBits - static_cast<int>(std::floor(std::log2(largest)));
+  const double factor_a = std::nearbyint(std::ldexp(ratio_a, shift));
+  const double factor_b = sign * std::nearbyint(std::ldexp(ratio_b, shift));
+  const double zero_a = a.zero_point.data[0], zero_b = b.zero_point.data[0];
+  const double constant = std::ldexp(codes.zero_point, shift) - factor_a * zero_a - factor_b * zero_b;
+  const double offset = kSumUnit * std::nearbyint(constant / kSumUnit);
+  each_pair(a.numbers.shape, b.numbers.shape, shape, run, [&](std::size_t i, std::size_t p, std::size_t q) {
+    const double code_a = std::nearbyint(a.numbers.data[p] / scale_a) + zero_a;
+    const double code_b = std::nearbyint(b.numbers.data[q] / scale_b) + zero_b;
+    y[i] = codes.number(std::floor(std::ldexp(offset + code_a * factor_a + code_b * factor_b, -shift) + 0.5));
+  });
+}
+
+void quantize_in_float16(const Tensor<float>& x, const Grid& grid, float* y, const TaskRunner& run) {
+  const Codes codes(grid);
+  const auto scale = static_cast<float>(codes.scale);
+  in_tasks(x.shape.count(), run, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      const double scaled = scale == 0 ? 0 : round_to_float16(x.data[i] * (1.0f / scale));
+      y[i] = scale == 0 ? x.data[i] : codes.number(std::trunc(scaled + std::copysign(0.5, scaled)) + codes.zero_point);
+    }
+  });
+}
+
+std::vector<std::int64_t> broadcast_shape(const Shape& a, const Shape& b) {
+  std::vector<std::int64_t> shape(std::max(a.rank, b.rank), 1);
+  for (const Shape& one : {a, b})
+    for (std::size_t i = 0; i < one.rank; ++i) {
+      std::int64_t& length = shape[shape.size() - one.rank + i];
+      if (length != 1 && one.dims[i] != 1 && length != one.dims[i])
+        throw InvalidArgument("RequantizeSum: shapes " + a.text() + " and " + b.text() + " do not broadcast.");
+      if (one.dims[i] != 1) length = one.dims[i];
+    }
+  return shape;
+}
+
+}  // namespace qc

@@ -1,0 +1,41 @@
+// How a device makes codes of what it computed in integers, as qc.ir.quant.requantize defines it.
+#pragma once
+
+#include <vector>
+
+#include "fake_quantize.h"
+
+namespace qc {
+
+enum class Arithmetic { matrix, vector, codes };
+
+// Throws InvalidArgument if the word is unknown.
+Arithmetic arithmetic_of(const std::string& word);
+
+// Numbers on a grid of one scale.
+struct OnGrid {
+  Tensor<float> numbers;
+  Tensor<float> scale;
+  Tensor<std::int32_t> zero_point;
+};
+
+// All of these write the numbers of the grid that are nearest to something as a device finds them. The grid has one
+// scale and an integer format. A scale of zero among the arguments switches the quantizer off, and what is computed
+// exactly is written. They throw InvalidArgument if shapes do not fit.
+
+// To x, which are sums of integers as real numbers. What one is worth there is the scale of the input times that of
+// the weight; the latter is one for the tensor or one for each channel along the axis.
+void requantize(Arithmetic arithmetic, std::int64_t axis, const Tensor<float>& x, const Grid& grid,
+                const Tensor<float>& input_scale, const Tensor<float>& weight_scale, float* y, const TaskRunner& run);
+
+// To a + b, or to a - b; y has the shape that both broadcast to.
+void requantize_sum(bool subtract, const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape, float* y,
+                    const TaskRunner& run);
+
+// To x, found in float16.
+void quantize_in_float16(const Tensor<float>& x, const Grid& grid, float* y, const TaskRunner& run);
+
+// The shape that two broadcast to. Throws InvalidArgument if they do not.
+std::vector<std::int64_t> broadcast_shape(const Shape& a, const Shape& b);
+
+}  // namespace qc

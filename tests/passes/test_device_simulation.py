@@ -1,0 +1,77 @@
+"""Simulations of a device, against codes that its emulator made, and against the emulator where it is
+installed.
+
+``benches/device_arithmetic.py --record`` writes the file of models, inputs and codes.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import ModelProto, numpy_helper
+from support.models import parse, random_feeds
+
+import qc
+from qc.ir.errors import UsageError
+from qc.runtime.devices.device import version_of
+from qc.runtime.devices.known import DEVICES, open_device
+
+RECORDED = Path(__file__).parents[1] / "fixtures" / "qnn_htp_2.7.0.npz"
+KINDS = sorted({key.rpartition("/")[0] for key in np.load(RECORDED)})
+# Of other ops the arithmetic is not known: they are rounded as usual, and stay within so many steps.
+UNKNOWN = {"AveragePool": 1, "MatMul of data": 1, "Mul": 1, "Softmax": 3}
+
+
+@cache
+def recorded(kind: str) -> tuple[ModelProto, dict[str, np.ndarray], np.ndarray]:
+    """A model of one op, its input, and the codes of the device."""
+    with np.load(RECORDED) as file:
+        held = {key.rpartition("/")[2]: file[key] for key in file if key.rpartition("/")[0] == kind}
+    model = ModelProto.FromString(held.pop("model").tobytes())
+    return model, {name: array for name, array in held.items() if name != "codes"}, held["codes"]
+
+
+def codes(model: ModelProto, made: np.ndarray) -> np.ndarray:
+    constants = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
+    scale, zero_point = (constants[name] for name in model.graph.node[-1].input[1:3])
+    return np.rint(made.astype(np.float64) / scale).astype(int) + zero_point
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_simulation_makes_the_codes_of_the_device(kind: str) -> None:
+    model, feed, wanted = recorded(kind)
+    compiled = qc.compile(model, "import-qdq, to-simulation{device=qnn-htp}")
+    apart = np.abs(codes(model, *qc.Simulation(compiled.simulation).run(feed).values()) - wanted)
+    assert apart.max() <= UNKNOWN.get(kind, 0)
+    named = any(kind.split()[0] in note for note in compiled.notes)
+    assert named == (kind in UNKNOWN)
+
+
+@pytest.mark.parametrize("kind", ["Conv", "Add and Relu"])
+def test_the_installed_emulator_makes_the_recorded_codes(kind: str) -> None:
+    if version_of(DEVICES["qnn-htp"]) is None:
+        pytest.skip("onnxruntime-qnn is not installed")
+    model, feed, wanted = recorded(kind)
+    assert np.array_equal(codes(model, *open_device("qnn-htp").open(model).run(feed).values()), wanted)
+
+
+@pytest.mark.parametrize("kind", ["Conv", "Add", "GlobalAveragePool"])
+def test_without_quantizers_nothing_is_rounded_as_the_device_does(kind: str) -> None:
+    model, feed, _ = recorded(kind)
+    results = []
+    for options in ("", "{device=qnn-htp}"):
+        opened = qc.Simulation(qc.compile(model, f"import-qdq, to-simulation{options}").simulation)
+        off = opened.with_encodings(dict.fromkeys(opened.quantizers, "off"))
+        results.append(next(iter(off.run(feed).values())))
+    assert np.array_equal(*results)
+
+
+def test_a_target_without_arithmetic_is_refused() -> None:
+    model = parse("g (float[1, 4] x) => (float[1, 4] y) { y = Relu(x) }")
+    with pytest.raises(UsageError, match="'ort-cpu' says nothing of the arithmetic"):
+        qc.compile(
+            model, "insert-quantizers, calibrate, to-simulation{device=ort-cpu}", data=random_feeds(model)
+        )

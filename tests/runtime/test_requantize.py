@@ -1,0 +1,111 @@
+"""The arithmetic of devices: the kernels equal their definition in numpy, inside sessions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from qc.ir.quant.requantize import Arithmetic, quantize_in_float16, requantize, requantize_sum
+from qc.ir.quant.spec import Encoding, QuantSpec
+from qc.runtime.native.library import library_path
+
+SEEDS = st.integers(0, 2**32 - 1)
+LIMITS = np.array([0, 255], np.int32)
+
+
+def run(op_type: str, inputs: list[Any], **attributes: Any) -> np.ndarray:
+    """What an operator of qc makes of constants."""
+    names = [f"i{index}" for index in range(len(inputs))]
+    constants = [numpy_helper.from_array(np.asarray(x), name) for x, name in zip(inputs, names, strict=True)]
+    node = helper.make_node(op_type, names, ["y"], domain="qc", **attributes)
+    made = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("qc", 1)]
+    model = helper.make_model(
+        helper.make_graph([node], "g", [], made, constants), opset_imports=opsets, ir_version=10
+    )
+    options = onnxruntime.SessionOptions()
+    options.register_custom_ops_library(str(library_path()))
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    return np.asarray(session.run(None, {})[0])
+
+
+def grid(random: np.random.Generator, scale: float | None = None) -> Encoding:
+    scale = float(np.exp(random.uniform(-6, 1))) if scale is None else scale
+    return Encoding(QuantSpec.of("uint8"), np.float32(scale), np.int32(random.integers(256)))
+
+
+def parameters(encoding: Encoding) -> list[np.ndarray]:
+    return [encoding.scale, encoding.zero_point]
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=SEEDS, arithmetic=st.sampled_from(list(Arithmetic)), channels=st.booleans())
+def test_requantize_is_its_definition(seed: int, arithmetic: Arithmetic, channels: bool) -> None:
+    random = np.random.default_rng(seed)
+    data, encoding = grid(random), grid(random)
+    weight = np.exp(random.uniform(-6, 0, 3 if channels else 1)).astype(np.float32)
+    step = (np.float64(data.scale) * weight.astype(np.float64)).reshape(-1, 1)
+    most = 300 * encoding.scale / step.min()
+    x = (np.rint(random.uniform(-most, most, (2, 3, 500))) * step).astype(np.float32)
+    inputs = [x, *parameters(encoding), LIMITS, data.scale, weight]
+    found = run("Requantize", inputs, arithmetic=arithmetic.value, axis=1)
+    assert np.array_equal(found, requantize(x, step, encoding, arithmetic))
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=SEEDS, sign=st.sampled_from([1, -1]), broadcast=st.booleans())
+def test_a_sum_is_its_definition(seed: int, sign: int, broadcast: bool) -> None:
+    random = np.random.default_rng(seed)
+    grids = grid(random), grid(random)
+    encoding = grid(random, float(sum(one.scale for one in grids) * random.uniform(0.3, 2)))
+    shapes = ((2, 3, 100), (3, 1) if broadcast else (2, 3, 100))
+    a, b = (
+        (random.integers(0, 256, shape) - one.zero_point).astype(np.float32) * one.scale
+        for shape, one in zip(shapes, grids, strict=True)
+    )
+    inputs = [a, *parameters(grids[0]), b, *parameters(grids[1]), *parameters(encoding), LIMITS]
+    found = run("RequantizeSum", inputs, subtract=int(sign < 0))
+    assert np.array_equal(found, requantize_sum(a, b, grids, encoding, sign))
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=SEEDS)
+def test_quantizing_in_float16_is_its_definition(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    encoding = grid(random)
+    x = random.uniform(-300, 300, 1000).astype(np.float32) * encoding.scale
+    x[:3] = np.inf, -np.inf, 0
+    found = run("QuantizeInFloat16", [x, *parameters(encoding), LIMITS])
+    assert np.array_equal(found, quantize_in_float16(x, encoding))
+
+
+def test_a_scale_of_zero_switches_off() -> None:
+    x = np.array([[0.3, 1.7]], np.float32)
+    one, off, zero = np.float32(1), np.float32(0), np.int32(0)
+    for scales in ((off, one, one), (one, off, one), (one, one, off)):
+        found = run("Requantize", [x, scales[0], zero, LIMITS, *scales[1:]], arithmetic="matrix")
+        assert np.array_equal(found, x)
+    assert np.array_equal(run("QuantizeInFloat16", [x, off, zero, LIMITS]), x)
+    found = run("RequantizeSum", [x, one, zero, x, off, zero, one, zero, LIMITS], subtract=1)
+    assert np.array_equal(found, x - x)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        ([np.ones((1, 3), np.float32), 1, 0, [1.0, 2.0]], r"weight_scale has shape \(2,\), which"),
+        ([np.ones((1, 3), np.float32), [1.0, 1.0], [0, 0], [1.0]], "scale has shape"),
+    ],
+)
+def test_what_does_not_fit_is_refused(inputs: list[Any], said: str) -> None:
+    x, scale, zero_point, weight = inputs
+    given = [x, np.float32(scale), np.int32(zero_point), LIMITS, np.float32(1), np.float32(weight)]
+    with pytest.raises(Exception, match=said):
+        run("Requantize", given, arithmetic="codes", axis=1)
