@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from qc.ir.errors import UsageError, nearest
-from qc.ir.facts.scopes import scopes_of, tensors_by_name
+from qc.ir.facts.scopes import scopes_of, tensor_of_op, tensors_by_name
 from qc.ir.graph import Op, Value
 from qc.ir.journal import Remark
 from qc.ir.model import Model
@@ -45,19 +45,22 @@ def story_of(model: Model, tensor: str) -> Story:
     Args:
         tensor: its name in the compiled or, if a pass removed it, in the original model; for one inside a
             body whose name other graphs use as well, also its path, see
-            :func:`~qc.ir.facts.scopes.distinct_names`.
+            :func:`~qc.ir.facts.scopes.distinct_names`. The name of an op stands for its first result, unless
+            a tensor has it.
 
     Raises:
         UsageError: the name stands for no tensor, with the most similar one.
     """
     known = tensors_by_name(model)
+    if tensor not in known and tensor not in model.journal.removed:
+        tensor = tensor_of_op(model, tensor) or tensor
     values = tuple(value for value in known.values() if value.name == tensor)
     if not values and tensor in known:
         values = (known[tensor],)
     removed_by = None if values else model.journal.removed.get(tensor)
     if not values and removed_by is None:
         names = [*known, *model.journal.removed]
-        raise UsageError(f"the model has no tensor '{tensor}'{nearest(tensor, names)}")
+        raise UsageError(f"the model has no tensor or op '{tensor}'{nearest(tensor, names)}")
     scopes = scopes_of(model.graph)
     aliases = tuple(alias for value in values for alias in scopes.aliases(value))
     sites = tuple(_sites(model, aliases))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from ..analysis import STRUCTURE, analysis
 from ..base.names import Names
@@ -158,6 +159,14 @@ def tensors_by_name(model: Model) -> Mapping[str, Value]:
     names = distinct_names(model)
     values = (value for graph in model.graphs() for value in graph.values() if value.captured is None)
     return {names.get(value, value.name): value for value in values}
+
+
+def tensor_of_op(model: Model, name: str) -> str | None:
+    """The first result of the op of that name, in the model as it is or else as it came; None without one."""
+    ops = ((graph, op) for graph in model.graphs() for op in graph.ops() if op.name == name)
+    made = (value.name for graph, op in ops for value in graph.op_outputs(op) if value is not None)
+    came = (node.output[0] for node in model.origin.graph.node if node.name == name and node.output)
+    return next(chain(made, came), None)
 
 
 class Captures:

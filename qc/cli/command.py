@@ -17,6 +17,8 @@ from annotated_types import Gt
 
 from qc.options import Option, limits, path, plain_types, unwrapped, word
 
+from .completion import complete
+
 _MOST = 2**31 - 1
 
 
@@ -109,7 +111,12 @@ def _parameter(field: dataclasses.Field, annotation: Any) -> click.Parameter:
     if declared.help is None:
         many = -1 if several else 1
         return click.Argument(
-            [field.name], type=kind, metavar=declared.metavar, nargs=many, required=is_required
+            [field.name],
+            type=kind,
+            metavar=declared.metavar,
+            nargs=many,
+            required=is_required,
+            shell_complete=complete,
         )
     given_default: dict[str, Any] = {} if is_required else {"default": default}  # None counts as one
     made = _ClickOption(
@@ -121,6 +128,7 @@ def _parameter(field: dataclasses.Field, annotation: Any) -> click.Parameter:
         envvar=declared.envvar,
         show_default=default not in (None, ()),
         help=declared.help,
+        shell_complete=None if isinstance(kind, click.Choice) else complete,
         **given_default,
     )
     made.bare = declared.bare

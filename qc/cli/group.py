@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from qc.ir.errors import UsageError, nearest
 
@@ -107,6 +108,10 @@ class MainGroup(FolderGroup):
         if command is not None and name in self.running:
             command.params.append(_custom_ops_option())
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands that fit, or else files: a model needs no command."""
+        return super().shell_complete(ctx, incomplete) or [CompletionItem(incomplete, type="file")]
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command; raises PipeClosedError if the reader of its output went away."""

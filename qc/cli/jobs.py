@@ -16,7 +16,9 @@ from qc.ir.errors import UsageError, nearest
 from qc.ir.onnx.load import load_model
 from qc.named_pipelines import pipeline_names, resolve_pipeline
 from qc.passes import Pass, Pipeline, PipelineFile, Stage, with_options
+from qc.passes.framework.overrides import with_option
 from qc.passes.framework.pipeline import Step
+from qc.passes.quantize.configure_quantizers import ConfigureQuantizers
 from qc.passes.quantize.precision.rules import load_rules, rules_of
 from qc.progress import RichProgress
 from qc.runtime import Data, InputInfo, load_data, load_labels, random_data
@@ -128,6 +130,7 @@ def compile_options(job: Settings) -> dict[str, object]:
         "--pipeline": job.pipeline,
         "--opt": job.options or None,
         "--append": job.append,
+        "--config": job.config,
         "--set": job.rules or None,
         "--precision": job.precision,
         "--target": job.chosen["target"],
@@ -150,12 +153,23 @@ def refuse_compile_options(job: Settings, others: Mapping[str, object]) -> None:
 def chosen_pipeline(job: Settings) -> PipelineFile:
     """The pipeline; raises UsageError if there is no such pipeline, pass or option."""
     file = _named_pipeline(job)
+    if job.config is not None:
+        file = replace(file, pipeline=_configured(file, job.config))
     for text in job.options:
         file = replace(file, pipeline=with_options(file.pipeline, text))
     if job.append is not None:
         steps = resolve_pipeline(job.append).pipeline.steps
         file = replace(file, pipeline=Pipeline([*file.pipeline.steps, *steps]))
     return file
+
+
+def _configured(file: PipelineFile, config: str) -> Pipeline:
+    """The pipeline with another configuration of AIMET."""
+    if not any(isinstance(step, ConfigureQuantizers) for step in file.pipeline.passes()):
+        raise UsageError(
+            f"--config is for pipelines with configure-quantizers, such as quantsim; '{file.name}' has none"
+        )
+    return Pipeline(with_option(file.pipeline.steps, "configure-quantizers.config", config))
 
 
 def _named_pipeline(job: Settings) -> PipelineFile:

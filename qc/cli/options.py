@@ -92,6 +92,11 @@ class Settings:
     append: str | None = option(
         None, "Passes to run behind those of the pipeline, such as to-encodings.", metavar="TEXT"
     )
+    config: str | None = option(
+        None,
+        "Another configuration of AIMET for a pipeline that takes one, such as quantsim: htp_v73, or a file.",
+        metavar="NAME|FILE",
+    )
     rules: tuple[str, ...] = option(
         (),
         "Another precision for some tensors, such as 'Conv=w4a8'; may be repeated, later ones win.",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from qc.diff.wiring import GraphWiring, Wiring
 from qc.ir.errors import UsageError, nearest
+from qc.ir.facts.scopes import tensor_of_op
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
 
@@ -17,7 +18,10 @@ MAX_OPS = 3000
 
 @dataclass(frozen=True)
 class Crop:
-    """A part of a model: the ops that are at most ``radius`` steps from a tensor."""
+    """A part of a model: the ops that are at most ``radius`` steps from a tensor.
+
+    The name of an op stands for its first result, unless a tensor has it.
+    """
 
     tensor: str
     radius: int
@@ -74,13 +78,15 @@ def _around(wiring: Wiring, crop: Crop) -> dict[Op, None]:
 
 
 def _find(wiring: Wiring, name: str) -> tuple[GraphWiring, Value]:
+    """The tensor of that name, or the first result of the op."""
     names: dict[str, None] = {}
-    for graph, scope in wiring.scopes.items():
-        for value in graph.values():
-            if value.name == name and value.captured is None:
-                return scope, wiring.read(value).value
-            names[value.name] = None
-    raise UsageError(f"the model has no tensor '{name}'{nearest(name, list(names))}")
+    for wanted in (name, tensor_of_op(wiring.model, name)):
+        for graph, scope in wiring.scopes.items():
+            for value in graph.values():
+                if value.name == wanted and value.captured is None:
+                    return scope, wiring.read(value).value
+                names[value.name] = None
+    raise UsageError(f"the model has no tensor or op '{name}'{nearest(name, list(names))}")
 
 
 def _touching(scope: GraphWiring, value: Value) -> Iterator[Op]:

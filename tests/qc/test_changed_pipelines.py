@@ -1,5 +1,8 @@
 """Pipelines that have a name, with options changed and passes added in few words."""
 
+from pathlib import Path
+
+import onnx
 import pytest
 
 from qc.ir.errors import UsageError
@@ -78,3 +81,17 @@ def test_a_target_that_a_pipeline_ignores_is_refused(qc) -> None:
 def test_short_help(qc) -> None:
     assert qc("-h").out == qc("--help").out
     assert qc("encodings", "apply", "-h").out == qc("encodings", "apply", "--help").out
+
+
+def test_quantsim_takes_another_configuration_and_writes_both_forms(qc) -> None:
+    arguments = (MODEL, "--data", DATA, "--no-verdict", "-q")
+    asked = (*arguments, "--pipeline", "quantsim-qdq", "--config", "htp_v73")
+    assert qc(*asked, "-o", "a.onnx").made == ["a.encodings", "a.onnx"]
+    option = (*arguments, "--pipeline", "quantsim", "--opt", "configure-quantizers.config=htp_v73")
+    assert qc(*option, "-o", "b.onnx").code == 0
+    assert Path("a.encodings").read_bytes() == Path("b.encodings").read_bytes()
+    assert "DequantizeLinear" in {node.op_type for node in onnx.load("a.onnx").graph.node}
+    plain = (*arguments, "--pipeline", "quantsim", "-o", "c.onnx")
+    assert qc(*plain).code == 0 and Path("c.encodings").read_bytes() != Path("b.encodings").read_bytes()
+    result = qc(*arguments, "--config", "htp_v73")
+    assert result.code == 2 and "--config is for pipelines with configure-quantizers" in result.err

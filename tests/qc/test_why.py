@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import onnx
 from support.placement import placed
 
 from qc.why import story_of
@@ -61,7 +64,7 @@ def test_a_tensor_that_a_pass_removed(qc) -> None:
 def test_a_tensor_that_does_not_exist(qc) -> None:
     result = qc("why", MODEL, "relu__1")
     assert (result.code, result.out) == (2, "")
-    assert result.err == "qc: error: the model has no tensor 'relu__1' (did you mean 'relu_1'?)\n"
+    assert result.err == "qc: error: the model has no tensor or op 'relu__1' (did you mean 'relu_1'?)\n"
 
 
 def test_tensors_in_bodies() -> None:
@@ -78,3 +81,20 @@ def test_tensors_in_bodies() -> None:
     both, one = story_of(model, "k"), story_of(model, "y/else_branch/k")
     assert len(both.values) == 2 and len(both.sites) == 2
     assert one.values == both.values[1:] and one.sites == both.sites[1:]
+
+
+def test_an_op_stands_for_its_first_result(qc) -> None:
+    model = onnx.load("model.onnx")
+    for index, node in enumerate(model.graph.node):
+        node.name = f"op_{index}"
+    onnx.save(model, "named.onnx")
+    kept, folded = model.graph.node[0], model.graph.node[1]
+    assert folded.op_type == "BatchNormalization"
+    for node in (kept, folded):
+        by_op, by_tensor = (qc("why", "named.onnx", name) for name in (node.name, node.output[0]))
+        assert by_op.code == 0 and by_op.out == by_tensor.out
+    around = ("view", "named.onnx", "--radius", "1", "-o")
+    assert qc(*around, "a.dot", "--around", "op_0").code == 0
+    assert qc(*around, "b.dot", "--around", kept.output[0]).code == 0
+    assert Path("a.dot").read_bytes() == Path("b.dot").read_bytes()
+    assert "no tensor or op 'op_999'" in qc("why", "named.onnx", "op_999").err

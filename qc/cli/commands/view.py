@@ -40,7 +40,7 @@ class View(Command):
         "-o",
         metavar="FILE",
     )
-    around: str | None = option(None, "Show only what is around a tensor.", metavar="TENSOR")
+    around: str | None = option(None, "Show only what is around a tensor or op.", metavar="NAME")
     radius: int | None = option(None, f"How many ops far from it.  [default: {DEFAULT_RADIUS}]", metavar="N")
     open_browser: bool = option(False, "Open the page in the browser.", "--open")
 

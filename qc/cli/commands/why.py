@@ -29,6 +29,8 @@ _READERS = 6
 class Why(Command):
     """Tells everything that was done and decided about TENSOR of MODEL.onnx, and why.
 
+    An op stands for its first result.
+
     Without data the passes that need it are left out, and quantizers have no numbers.
     """
 
