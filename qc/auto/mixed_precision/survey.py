@@ -70,7 +70,7 @@ class Survey:
             text("choice"),
             Column("bits of a weight", ".2f"),
             Column("bit operations", ".1f"),
-            *((Column("time", ".2f"), Column("expected", ".2f")) if self.is_timed else ()),
+            *((Column("time", ".2f"), Column("estimated", ".2f")) if self.is_timed else ()),
             Column(self.metric.name, show),
             Column("loss", ".4g"),
             Column("expected", ".4g"),
