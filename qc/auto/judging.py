@@ -16,7 +16,7 @@ from onnx import ModelProto
 from qc.ir.errors import DataError, QcError, UsageError
 from qc.ir.executor import Feed
 from qc.runtime import Data, Metric, Runnable
-from qc.runtime.evaluation.judge import Judged, Labels, judge
+from qc.runtime.evaluation.judge import Judged, Labels, check_labels, judge
 from qc.runtime.metrics.metric import Sample, Tally
 from qc.runtime.sessions.runnable import OpenModel
 
@@ -120,7 +120,17 @@ class _Grouped:
 
     def value(self) -> _Scores:
         """So far."""
-        return _Scores(self.count, self.whole.value(), [part.value() for part in self.parts[: self.count]])
+        parts = [self._part(number) for number in range(min(self.count, _GROUPS))]
+        return _Scores(self.count, self.whole.value(), parts)
+
+    def _part(self, number: int) -> float:
+        try:
+            return self.parts[number].value()
+        except UsageError as error:
+            raise UsageError(
+                f"{error}; that is on samples {number}, {number + _GROUPS}, {number + 2 * _GROUPS} and so "
+                "on, a tenth of all, by which the sampling error is told: let it be a number there, too"
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -199,6 +209,8 @@ class Judge:
         feeds = list(islice(data, _FIRST_SAMPLES))
         if not feeds:
             raise DataError("there is no sample to judge by; give data with at least one")
+        if self.samples is not None:
+            check_labels(labels, self.samples)
         self._kept = _Kept(self.reference)
         outputs = [self._kept.run(feed) for feed in feeds]
         self.reason = ""
@@ -265,7 +277,7 @@ class Judge:
 
     def _verdict(self, reference: _Scores, model: _Scores) -> Verdict:
         expected, score = reference.whole, model.whole
-        _refuse_infinite(self.metric, expected)
+        _refuse_infinite(self.metric, expected, model.count)
         sign = 1 if self.metric.higher_is_better else -1
         error = math.nan
         groups = min(model.count, _GROUPS)
@@ -279,7 +291,7 @@ class Judge:
     def _check_metric(self, feeds: Sequence[Feed], outputs: Sequence[dict[str, Any]]) -> None:
         """Refuses a metric that is no number for the float model, or takes other outputs for as good."""
         expected = self._measured(feeds, outputs, outputs)
-        _refuse_infinite(self.metric, expected)
+        _refuse_infinite(self.metric, expected, len(feeds))
         if self.metric.compares and expected == 0 and self.max_drop.is_share and self.max_drop.amount:
             raise UsageError(
                 f"the metric '{self.metric.name}' is 0 for the float model, and {self.max_drop} of that is "
@@ -310,11 +322,14 @@ class Judge:
         return tally.value()
 
 
-def _refuse_infinite(metric: Metric, expected: float) -> None:
+def _refuse_infinite(metric: Metric, expected: float, samples: int) -> None:
     """Raises UsageError if the score of the float model is no number to compare with."""
     if not math.isfinite(expected):
         found = "NaN" if math.isnan(expected) else "infinite"
-        raise UsageError(f"the metric '{metric.name}' is {found} for the float model; it cannot judge")
+        raise UsageError(
+            f"the metric '{metric.name}' is {found} for the float model on the first {samples} samples; it "
+            "cannot judge"
+        )
 
 
 def _zeros(array: Any) -> Any:

@@ -16,7 +16,7 @@ import onnxruntime as ort
 from qc.compiler import Compilation
 from qc.ir.errors import UsageError
 from qc.ir.executor import Feed
-from qc.runtime import Data, DataFiles, Metric, load_data, model_inputs, parse_metric
+from qc.runtime import Data, DataFiles, Metric, load_data, parse_metric
 from qc.runtime.data.python import named_function
 from qc.runtime.evaluation.judge import Labels
 from qc.runtime.executors.fingerprint import feed_fingerprint, model_fingerprint
@@ -57,7 +57,7 @@ class Question:
             metric.check(proto)
         return Judge(
             self.compilation.reference(),
-            load_data(self.data, model_inputs(proto)),
+            load_data(self.data, self.compilation.fixed_inputs()),
             self.max_drop,
             metric,
             self.labels,
@@ -71,7 +71,7 @@ class Question:
         Raises:
             UsageError: the metric or the target cannot be sent.
         """
-        inputs = model_inputs(self.compilation.proto())
+        inputs = self.compilation.fixed_inputs()
         calibration, data = (load_data(one, inputs) for one in (self.compilation.data, self.data))
         sent = _sendable(calibration)
         judged = sent if calibration.source is data.source else _sendable(data)
@@ -89,7 +89,7 @@ class Question:
             return None
         compilation = self.compilation
         proto = compilation.proto()
-        inputs = model_inputs(proto)
+        inputs = compilation.fixed_inputs()
         labels = np.asarray(self.labels) if self.labels is not None else None
         parts = (
             *(version(name) for name in ("qc-onnx", "numpy")),
@@ -98,6 +98,7 @@ class Question:
             *(_feeds_digest(load_data(one, inputs)) for one in (compilation.data, self.data)),
             repr(compilation.chosen_target()),
             compilation.seed,
+            compilation.fix_shapes,
             str(self.max_drop),
             _metric_text(self.metric),
             None if labels is None else feed_fingerprint({"labels": labels}),

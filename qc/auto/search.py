@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor as Pool
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from qc.ir.errors import UsageError
 from qc.options import check_number
 from qc.passes import NullProgress, Progress
 from qc.passes.framework.target import Target
+from qc.passes.simplify.fix_shapes import with_fixed_shapes
 from qc.runtime import Metric, load_data, load_labels
 from qc.runtime.evaluation.judge import Labels
 
@@ -30,6 +31,7 @@ from .recipes import Recipe, ladder, load_ladder
 from .trial import Trial
 from .trials import Trials
 
+_SETTINGS = ("target", "fix_shapes", "threads", "device", "seed")  # as for a compilation
 _FEWEST_BITS, _MOST_BITS = 4, 8  # of weights, where fewer, or more, are not asked for
 
 
@@ -60,7 +62,7 @@ class RecipeSearch:
         pool: where they are tried instead: any ``concurrent.futures.Executor``, such as the one that Dask's
             ``Client.get_executor()`` gives.
         cache: a folder that keeps what was collected and tried, so that a search that was killed goes on.
-        target, threads, device, seed: as for :func:`qc.compile`.
+        target, fix_shapes, threads, device, seed: as for :func:`qc.compile`.
         progress: where long work shows how far it is.
         on_trial: called with every trial when it is done.
         on_failure: called with every recipe that does not fit the model.
@@ -84,6 +86,7 @@ class RecipeSearch:
     pool: Pool | None = None
     cache: str | Path | None = None
     target: str | Path | Target | None = None
+    fix_shapes: tuple[str, ...] = ()
     threads: int | None = None
     device: str = "auto"
     seed: int = 0
@@ -117,7 +120,7 @@ class RecipeSearch:
     @functools.cached_property
     def question(self) -> Question:
         """What is asked; raises UsageError or DataError for labels that cannot be read."""
-        settings = {name: getattr(self, name) for name in ("target", "threads", "device", "seed")}
+        settings = {name: getattr(self, name) for name in _SETTINGS}
         labels, drop = self.labels, self.max_drop
         compilation = Compilation(self.model, data=self.data, **settings)
         judged = self.data if self.eval_data is None else self.eval_data
@@ -141,6 +144,10 @@ class RecipeSearch:
     @functools.cached_property
     def ladder(self) -> Sequence[Recipe]:
         """The recipes that are tried, in their order; raises UsageError for a file of others."""
+        recipes = self._recipes()
+        return [_fixed(recipe, self.fix_shapes) for recipe in recipes] if self.fix_shapes else recipes
+
+    def _recipes(self) -> Sequence[Recipe]:
         if isinstance(self.recipes, str | Path):
             return load_ladder(self.recipes)
         if self.recipes is not None:
@@ -178,6 +185,12 @@ class RecipeSearch:
         with trials:
             climb = Climb(trials, self.objective, most, self.mixing, self.on_trial, self.on_failure)
             return climb.run(self.ladder, try_all=own)
+
+
+def _fixed(recipe: Recipe, lengths: Sequence[str]) -> Recipe:
+    """The recipe for a model whose free dimensions get lengths."""
+    file = recipe.pipeline
+    return replace(recipe, pipeline=replace(file, pipeline=with_fixed_shapes(file.pipeline, lengths)))
 
 
 @taking(RecipeSearch)

@@ -66,9 +66,14 @@ def labelled(feeds: Iterable[Feed], labels: Labels | None) -> Iterator[tuple[Fee
     count = 0
     for index, feed in enumerate(feeds):
         if labels is not None and index >= len(labels):
-            given = f"{len(labels)} label{'' if len(labels) == 1 else 's'}"
-            raise DataError(f"there are {given} for at least {index + 1} feeds; give one for each feed")
+            check_labels(labels, index + 1, "at least ")
         yield feed, labels[index] if labels is not None else None
         count += 1
-    if labels is not None and count != len(labels):
-        raise DataError(f"there are {len(labels)} labels for {count} feeds; give one for each feed")
+    check_labels(labels, count)
+
+
+def check_labels(labels: Labels | None, feeds: int, known: str = "") -> None:
+    """Raises DataError if there are labels, and not one for each of so many feeds."""
+    if labels is not None and len(labels) != feeds:
+        given = f"{len(labels)} label{'' if len(labels) == 1 else 's'}"
+        raise DataError(f"there are {given} for {known}{feeds} feeds; give one for each feed")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import textwrap
 import tomllib
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from support.models import parse, random_feeds
 
@@ -359,3 +361,36 @@ def test_a_recipe_puts_passes_around_the_calibration(tmp_path: Path) -> None:
     names = [str(step) for step in recipe.pipeline.pipeline.passes()]
     place = names.index("calibrate{method=entropy}")
     assert names[place + 1] == "correct-bias" and "calibrate{method=mse}" not in names
+
+
+def test_a_wrong_number_of_labels_is_told_before_anything_is_tried(qc) -> None:
+    np.save("few.npy", np.load("labels.npy")[:-1])
+    judged = ["--eval-data", "test.npz", "--labels", "few.npy", "--metric", "user.py:accuracy"]
+    result = qc("auto", MODEL, "--data", DATA, *judged, "--log", "log.json")
+    assert result.code == 4 and result.err.count("give one for each feed") == 1
+    assert not Path("log.json").read_text()
+
+
+def test_free_dimensions_get_lengths_in_the_recipe_too(qc) -> None:
+    result = qc("auto", MODEL, "--data", DATA, *JUDGED, "--fix-shape", "batch=1")
+    assert result.code == 0, result.err
+    assert "batch=1" in Path("model.q.recipe.toml").read_text()
+    assert model_inputs(onnx.load("model.q.onnx"))[0].shape[0] == 1
+
+
+def test_a_metric_that_fails_on_a_part_of_the_samples_names_them(qc) -> None:
+    code = """
+    class Rare:
+        def __init__(self): self.labels = []
+        def update(self, outputs, feed, label): self.labels.append((label, outputs["logits"].max()))
+        def compute(self):
+            rare = [score for label, score in self.labels if label == 77]
+            return sum(rare) / len(rare)
+    """
+    Path("rare.py").write_text(textwrap.dedent(code))
+    labels = np.load("labels.npy")
+    labels[:10:2] = 77
+    np.save("rare.npy", labels)
+    judged = ["--eval-data", "test.npz", "--labels", "rare.npy", "--metric", "rare.py:Rare"]
+    result = qc("auto", MODEL, "--data", DATA, *judged)
+    assert result.code == 2 and "on samples 1, 11, 21 and so on" in result.err

@@ -339,3 +339,17 @@ def test_masks_overlap() -> None:
     assert one_output("expected-iou", x, y) == pytest.approx(found / own)
     assert one_output("expected-iou", np.zeros(4, np.float32), np.zeros(4, np.float32)) == 1
     assert one_output("equal", np.int64([1, 2, 3, 4]), np.int64([1, 2, 4, 4])) == 0.75
+
+
+def test_borders_of_masks_may_move_a_little() -> None:
+    x = np.zeros((1, 1, 480, 640), np.float32)
+    x[..., 100:120, 100:500] = x[..., 200:203, 100:500] = 1
+    within, thin, farther = x.copy(), x.copy(), x.copy()
+    within[..., 98:100, 100:500] = within[..., 120:122, 100:500] = 1
+    thin[..., 200:203, :] = 0
+    farther[..., 94:100, 100:500] = 1
+    assert one_output("expected-iou", x, within) == 1
+    assert one_output("expected-iou", x, thin) == pytest.approx(20 / 23)
+    assert one_output("expected-iou", x, farther) == pytest.approx(23 / 27)
+    assert one_output("expected-iou", x[..., :100, :100], within[..., :100, :100]) == 1  # nothing is there
+    assert one_output("expected-iou", x[0], within[0]) == pytest.approx(23 / 27)

@@ -30,6 +30,7 @@ from ..output import print_note, print_warning, standard_error, standard_output
 from ..preparing import Preparing
 
 _POINTS = 8
+_FEW_INTEGERS = 0.5  # of the multiplications: a result with fewer is mostly float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +106,7 @@ class Auto(Command):
     log: Path | None = option(
         None, "Write what was tried as JSON, one trial on a line, as each of them ends.", metavar="FILE"
     )
-    chosen: Given = some_of(Compilation, "target", "threads", "device", "seed")
+    chosen: Given = some_of(Compilation, "target", "fix_shapes", "threads", "device", "seed")
     quiet: bool = quiet_option()
 
     def run(self) -> None:
@@ -134,7 +135,7 @@ class Auto(Command):
                 low, high = found.latency.ratio_quartiles
                 standard_output().show(
                     f"takes {found.latency.ratio:.2f} times as long as float on this machine, "
-                    f"{low:.2f} to {high:.2f} in half of the rounds"
+                    f"{low:.2f} to {high:.2f} in half of the rounds{_mostly_float(found.best)}"
                 )
             if found.survey is not None:
                 standard_output().show(found.survey.table())
@@ -252,6 +253,12 @@ class _Telling:
         if self._log is not None:
             self._log.write(f"{json.dumps(record, ensure_ascii=False)}\n")
             self._log.flush()
+
+
+def _mostly_float(trial: Trial) -> str:
+    """A warning if little of a model is left that runs in integers."""
+    share = trial.integer_share
+    return f"; only {share:.0%} of its multiplications are in integers" if share < _FEW_INTEGERS else ""
 
 
 def trial_table(found: Found, judge: Judge) -> Table:
