@@ -8,7 +8,7 @@ MODEL  ?= magika
 # keep what is compiled.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test gpu-test fuzz lint docs clean
+.PHONY: demo test gpu-test fuzz lint targets docs clean
 
 demo: $(VENV)/.demo-$(MODEL)
 	$(BIN)/python examples/demo/demo.py --model $(MODEL) --output demo-output
@@ -30,6 +30,10 @@ lint: $(VENV)/.dev
 	ln -s $(CURDIR)/qc/* build/typecheck/qc/
 	for room in ir patterns passes runtime; do ln -s $(CURDIR)/$$room build/typecheck/qc/$$room; done
 	cd build/typecheck && $(abspath $(BIN))/mypy --config-file $(CURDIR)/pyproject.toml -p qc
+
+# What the runtimes of devices take, asked of those that are installed: pip install '.[qnn,openvino]'.
+targets: $(VENV)/.dev
+	PYTHONPATH=tests $(BIN)/python -m supported
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/generate.py

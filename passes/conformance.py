@@ -17,6 +17,7 @@ from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, PerTensor, Quantize
 
 from .framework.target import Target
 from .framework.target_rules import FormatRule
+from .framework.target_support import weight_form
 from .quantize.placement.dataflow import is_plain_float
 from .quantize.placement.units import Input, Unit, UnitMap
 
@@ -82,7 +83,7 @@ class _Conformance:
 
     def _shapes(self) -> Iterator[Violation]:
         for value in self._model.graph.inputs if self._target.static_shapes else ():
-            free = [length for length in value.type.shape or (None,) if not isinstance(length, int)]
+            free = [length for length in _lengths(value) if not isinstance(length, int)]
             if free:
                 text = (
                     f"the input '{value.name}' has the free dimension '{free[0] or '?'}'; all must be known"
@@ -175,6 +176,7 @@ class _Conformance:
         else:
             yield from self._zero_point(op, value, quantizer, rule)
         granularity = quantizer.spec.granularity
+        yield from self._form(op, value, quantizer)
         if isinstance(granularity, PerBlock) and not rule.blocks:
             text = f"the weight '{value.name}' has a scale for every block; there is one for every channel"
             yield Violation(op, "granularity", text)
@@ -186,6 +188,18 @@ class _Conformance:
         elif granularity.axis != (axis := channel_axis(op, value.original)):
             text = f"the scales of the weight '{value.name}' are along axis {granularity.axis}, not {axis}"
             yield Violation(op, "axis", text)
+
+    def _form(self, op: Op, weight: Value, quantizer: Quantizer) -> Iterator[Violation]:
+        """Whether the runtime was seen to take such a weight beside such data."""
+        support, data = self._target.support, op.graph.op_inputs(op)[0]
+        seen = support.ops.get(op.op_type) if support is not None and not op.domain else None
+        held = self._quant.of_use(data, op, 0) if data is not None else None
+        if support is None or seen is None or held is None or not seen.weights:
+            return
+        form = weight_form(quantizer.spec.format, quantizer.spec.granularity)
+        if not seen.takes(str(held.spec.format), form):
+            text = f"{support.runtime} takes no weight of '{form}' beside {held.spec.format} data"
+            yield Violation(op, "support", f"{text}, as '{weight.name}' is")
 
     def _multiplied(self, op: Op, weight: Value, quantizer: Quantizer) -> Iterator[Violation]:
         """Whether what is multiplied with a weight for float data is float."""
@@ -273,6 +287,11 @@ class _Conformance:
             if value is not None and not before.encoding.equals(after.encoding):
                 text = f"it moves data, and its result '{value.name}' has another grid than its input"
                 yield Violation(op, "shared grid", text)
+
+
+def _lengths(value: Value) -> tuple[int | str | None, ...]:
+    """The lengths of a value; one that is not known if not even their number is."""
+    return value.type.shape if value.type.shape is not None else (None,)
 
 
 def _fits(rule: FormatRule, weight: Value, quantizer: Quantizer) -> bool:

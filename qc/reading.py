@@ -76,10 +76,11 @@ def _converted(ir: Model, opset: int) -> tuple[Model | None, str]:
     """The model in another opset, or why there is none."""
     try:
         proto = version_converter.convert_version(ir.origin, opset)
+        if _interface(proto) != _interface(ir.origin):
+            return None, "its inputs or outputs would change"
+        _declare_as(proto, ir.origin)
         onnx.checker.check_model(proto)
-        if _interface(proto) == _interface(ir.origin):
-            return lift(proto, ir.base_dir), ""
-        return None, "its inputs or outputs would change"
+        return lift(proto, ir.base_dir), ""
     except Exception as error:  # the converter raises bare exceptions of its C++ library
         return None, " ".join(str(error).split())
 
@@ -103,8 +104,20 @@ def runnable_form(model: ModelProto | str | Path) -> ModelProto | str | Path:
     return model
 
 
-def _interface(proto: ModelProto) -> list[tuple[str, onnx.TypeProto]]:
-    return [(value.name, value.type) for value in (*proto.graph.input, *proto.graph.output)]
+def _interface(proto: ModelProto) -> list[tuple[str, int]]:
+    return [
+        (value.name, value.type.tensor_type.elem_type) for value in (*proto.graph.input, *proto.graph.output)
+    ]
+
+
+def _declare_as(proto: ModelProto, original: ModelProto) -> None:
+    """Declares the shapes of the interface as before: the converter fills in those that it can infer."""
+    for values, known in (
+        (proto.graph.input, original.graph.input),
+        (proto.graph.output, original.graph.output),
+    ):
+        for value, before in zip(values, known, strict=True):
+            value.type.CopyFrom(before.type)
 
 
 def _check(model: ModelProto, base_dir: Path | None, label: str) -> None:

@@ -21,6 +21,7 @@ class OpTraits:
         grid: ``keeps`` if the results hold only numbers of the first input, whose grid holds for them;
             ``joins`` if they hold those of several inputs, which need one grid to stay in integers.
         ordered: input ports whose numbers it moves, chooses from, or limits: they keep their order.
+        compares: whether it compares the numbers of two inputs.
         masks: whether it can add a mask, or put one in.
         spreads: whether an infinity of any input can become one of a result.
         commutative: whether its inputs may be in any order.
@@ -35,6 +36,7 @@ class OpTraits:
     settings: tuple[int, ...] = ()
     grid: Literal["", "keeps", "joins"] = ""
     ordered: Container[int] = ()
+    compares: bool = False
     masks: bool = False
     spreads: bool = False
     commutative: bool = False
@@ -49,6 +51,7 @@ _RECURRENT = OpTraits("recurrent", {"weight": 1, "weight_r": 2, "bias": 3})
 _KEEPS = OpTraits(grid="keeps")
 _MOVES = OpTraits(grid="keeps", ordered=(0,))
 _COMMUTES = OpTraits(commutative=True)
+_COMPARES = OpTraits(compares=True)
 _REDUCES = OpTraits(parameters={"axes": 1}, axes_are_set=True)
 _REDUCES_TO_ONE = OpTraits(parameters={"axes": 1}, axes_are_set=True, grid="keeps")
 _RESIZES = {"roi": 1, "scales": 2, "sizes": 3}
@@ -78,7 +81,11 @@ TABLE: Mapping[str, OpTraits] = {
     "Cast": OpTraits(spreads=True),
     "CastLike": OpTraits(spreads=True),
     "Clip": OpTraits(parameters={"min": 1, "max": 2}, ordered=(0,)),
-    "Equal": _COMMUTES,
+    "Equal": OpTraits(compares=True, commutative=True),
+    "Greater": _COMPARES,
+    "GreaterOrEqual": _COMPARES,
+    "Less": _COMPARES,
+    "LessOrEqual": _COMPARES,
     "Max": OpTraits(ordered=_ALL, commutative=True),
     "Mean": _COMMUTES,
     "Min": _COMMUTES,

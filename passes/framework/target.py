@@ -7,9 +7,9 @@ import tomllib
 from fnmatch import fnmatchcase
 from importlib import resources
 from importlib.resources.abc import Traversable
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
 from qc.ir.base.plugins import plugins
@@ -20,6 +20,7 @@ from qc.patterns.attributes import all_attributes, known_attributes
 
 from .target_costs import Costs
 from .target_rules import FormatRule, OpRule, OwnSupergroup, Strict, require_op
+from .target_support import OpSupport, Support, load_support
 from .toml_source import TomlSource, read_text
 
 _CARRY = OpRule(runs="carry")
@@ -32,6 +33,8 @@ class Target(Strict):
 
     Attributes:
         provider: the execution provider of ONNX Runtime that runs it; empty for other runtimes.
+        support: what its runtime was seen to run, the name of a table; an op that it refuses stays float, and
+            its weight has a scale for every channel only if it takes one.
         machines: the machines that it is for, as :func:`platform.machine` names them; empty for all.
         activation, weight: formats where a pass does not ask for others.
         static_shapes: the lengths of all dimensions must be known.
@@ -72,6 +75,7 @@ class Target(Strict):
     name: str
     summary: str
     provider: str = ""
+    support: Support | None = None
     machines: tuple[str, ...] = ()
     static_shapes: bool = False
     opset: int = Field(0, ge=0)
@@ -95,6 +99,27 @@ class Target(Strict):
     ops: dict[str, OpRule] = Field(default_factory=dict)
     supergroups: tuple[OwnSupergroup, ...] = ()
     regions: dict[str, OpRule] = Field(default_factory=dict)
+
+    @field_validator("support", mode="before")
+    @classmethod
+    def _is_table(cls, support: object) -> object:
+        return load_support(support) if isinstance(support, str) else support
+
+    @model_validator(mode="after")
+    def _as_supported(self) -> Self:
+        for name, seen in self.support.ops.items() if self.support is not None else ():
+            self.ops[name] = self._seen_to_run(self.ops.get(name, self.default), seen)
+        return self
+
+    def _seen_to_run(self, rule: OpRule, seen: OpSupport) -> OpRule:
+        """A rule as far as the runtime was seen to run the op."""
+        assert self.support is not None
+        data, weight = self.activation.dtype, self.weight.dtype
+        if rule.runs == "integer" and data not in seen.data:
+            return rule.in_float(f"{self.support.runtime} does not run it in {data}", "")
+        if seen.weights and not seen.takes(data, f"{weight} channel"):
+            return rule.model_copy(update={"per_channel": False})
+        return rule
 
     @field_validator("ops")
     @classmethod

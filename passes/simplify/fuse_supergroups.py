@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,10 +24,11 @@ from ..framework.target import Target
 
 @dataclass(frozen=True)
 class FuseSupergroups(Pass):
-    """Writes a GELU or LayerNormalization that is made of several ops as the one op of ONNX.
+    """Writes a GELU, LayerNormalization or Softmax that is made of several ops as the one op of ONNX.
 
-    That is done where the target runs it only so (``written_as`` in its file), the data is float32 and the
-    model's opset has the op. Both forms are run on random numbers, and where they do not agree the ops stay.
+    A LayerNormalization along other axes than the last gets a Transpose on both sides. That is done where the
+    target runs it only so (``written_as`` in its file), the data is float32 and the model's opset has the op.
+    Both forms are run on random numbers, and where they do not agree the ops stay.
     """
 
     name = "fuse-supergroups"
@@ -57,10 +58,19 @@ class FuseSupergroups(Pass):
 
 @dataclass(frozen=True)
 class _Form:
-    """What one op reads besides its data, and its attributes."""
+    """What one op reads besides its data, its attributes, and the order of axes that it wants, if any."""
 
     parameters: Mapping[str, np.ndarray] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    order: tuple[int, ...] = ()
+
+    def steps(self, op_type: str) -> list[tuple[str, Sequence[str], Mapping[str, Any]]]:
+        """The ops, one behind the other: type, parameters and attributes."""
+        step = op_type, tuple(self.parameters), self.attributes
+        if not self.order:
+            return [step]
+        back = np.argsort(self.order).tolist()
+        return [("Transpose", (), {"perm": self.order}), step, ("Transpose", (), {"perm": back})]
 
 
 def _written_as(target: Target, name: str) -> str:
@@ -74,14 +84,13 @@ def _gelu(match: Match) -> _Form:
 
 
 def _layer_norm(match: Match) -> _Form | None:
-    """The scale and the bias over all normalized axes, which must be the last ones and have known lengths."""
+    """The scale and the bias over all normalized axes; these must have known lengths, and become the last."""
     shape, axes = match["x"].type.shape, match.attributes.get("axes")
     if shape is None or not isinstance(axes, tuple):
         return None
-    first = len(shape) - len(axes)
-    if sorted(axis % len(shape) for axis in axes) != list(range(first, len(shape))):
-        return None
-    lengths = tuple(length for length in shape[first:] if isinstance(length, int))
+    rank, normalized = len(shape), sorted(axis % len(shape) for axis in axes)
+    order = (*(axis for axis in range(rank) if axis not in normalized), *normalized)
+    lengths = tuple(length for axis in normalized if isinstance(length := shape[axis], int))
     if len(lengths) != len(axes):
         return None
     parameters = {"scale": np.ones(lengths, np.float32)}
@@ -89,6 +98,7 @@ def _layer_norm(match: Match) -> _Form | None:
         data = match.constant(name)
         if data is not None:
             array = data.numpy().astype(np.float32)
+            array = array.reshape((1,) * (rank - array.ndim) + array.shape).transpose(order)
             parameters[name] = np.ascontiguousarray(
                 np.broadcast_to(array.reshape(array.shape[-len(axes) :]), lengths)
             )
@@ -97,13 +107,19 @@ def _layer_norm(match: Match) -> _Form | None:
         "axis": -len(axes),
         "epsilon": float(epsilon.numpy().item()) if epsilon is not None else 0.0,
     }
-    return _Form(parameters, attributes)
+    return _Form(parameters, attributes, order if order != tuple(range(rank)) else ())
+
+
+def _softmax(match: Match) -> _Form | None:
+    axes = match.attributes.get("axes")
+    return _Form(attributes={"axis": axes[0]}) if isinstance(axes, tuple) and len(axes) == 1 else None
 
 
 # By op type: the first opset that has it, and what makes it of a match.
 _FORMS: dict[str, tuple[int, Callable[[Match], _Form | None]]] = {
     "Gelu": (20, _gelu),
     "LayerNormalization": (17, _layer_norm),
+    "Softmax": (13, _softmax),
 }
 
 
@@ -116,9 +132,14 @@ def _agrees(match: Match, data: Value, op_type: str, form: _Form, context: PassC
     constants = [op for op in dict.fromkeys(read) if op is not None and op.is_type("Constant")]
     written = lower_ops(graph, [*constants, *match.ops], [match.result])
     written.graph.input.append(declare(data))
-    node = helper.make_node(op_type, [data.name, *form.parameters], [match.result.name], **form.attributes)
+    steps = form.steps(op_type)
+    names = [data.name, *(f"{data.name}_{index}" for index in range(1, len(steps))), match.result.name]
+    nodes = [
+        helper.make_node(type, [names[index], *parameters], [names[index + 1]], **attributes)
+        for index, (type, parameters, attributes) in enumerate(steps)
+    ]
     tensors = [numpy_helper.from_array(array, name) for name, array in form.parameters.items()]
-    one_op = helper.make_graph([node], op_type, [declare(data)], [declare(match.result)], tensors)
+    one_op = helper.make_graph(nodes, op_type, [declare(data)], [declare(match.result)], tensors)
     single = ModelProto(ir_version=written.ir_version, opset_import=written.opset_import, graph=one_op)
     shape = [length if isinstance(length, int) else 2 for length in data.type.shape]
     feed = {data.name: np.random.default_rng(0).normal(0, 2, shape).astype(np.float32)}
@@ -133,11 +154,20 @@ def _agrees(match: Match, data: Value, op_type: str, form: _Form, context: PassC
 def _replace(rewriter: Rewriter, match: Match, data: Value, op_type: str, form: _Form) -> Value:
     """Puts the op in the place of a match; its result."""
     graph, result = match.graph, match.result
-    inputs: list[Value | None] = [data]
-    for name, array in form.parameters.items():
-        inputs.append(rewriter.add_constant(graph, array, f"{result.name}_{name}"))
-    name, made = result.name, rewriter.add_value(graph, result.name, result.type)
-    rewriter.add_op(graph, op_type, inputs, [made], form.attributes)
+    constants = {
+        name: rewriter.add_constant(graph, array, f"{result.name}_{name}")
+        for name, array in form.parameters.items()
+    }
+    steps, made = form.steps(op_type), data
+    assert data.type.shape is not None
+    turned = data.type._replace(shape=tuple(data.type.shape[axis] for axis in form.order))
+    for index, (type, parameters, attributes) in enumerate(steps):
+        last = index == len(steps) - 1
+        read = made
+        name = result.name if last else f"{result.name}_{type}"
+        made = rewriter.add_value(graph, name, result.type if last else turned)
+        rewriter.add_op(graph, type, [read, *(constants[name] for name in parameters)], [made], attributes)
+    name = result.name
     rewriter.replace_uses(result, made)
     if made.name != name:  # a graph output takes its name along
         rewriter.swap_names(result, made)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib.metadata
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import onnxruntime as ort
 from onnx import ModelProto
@@ -13,7 +14,7 @@ from onnx import ModelProto
 from qc.ir.errors import ModelError, QcError
 from qc.ir.executor import Feed
 
-from ..data.inputs import free_dimensions, model_inputs
+from ..data.inputs import InputInfo, check_fit, free_dimensions, model_inputs
 from ..execution.executed import Execution
 from ..sessions.runnable import Runnable
 
@@ -59,6 +60,33 @@ class Device(Protocol):
         Raises:
             ModelError: the runtime cannot read the model at all.
         """
+
+
+class DeviceModel(ABC):
+    """A model that a device has opened; what differs is how it is run."""
+
+    def __init__(self, model: ModelProto) -> None:
+        self._inputs: tuple[InputInfo, ...] = model_inputs(model)
+        self._outputs = [output.name for output in model.graph.output]
+
+    @property
+    def outputs(self) -> Sequence[str]:
+        """The names of the outputs."""
+        return self._outputs
+
+    def run(self, feed: Feed) -> dict[str, Any]:
+        """Runs the model once; arrays by the name of the output.
+
+        Raises:
+            DataError: the feed does not fit.
+            ModelError: the device failed, or ended the process that it runs in.
+        """
+        check_fit(feed, self._inputs, "the feed")
+        return dict(zip(self._outputs, self._results(feed), strict=True))
+
+    @abstractmethod
+    def _results(self, feed: Feed) -> Sequence[Any]:
+        """The outputs of one run, in their order."""
 
 
 def version_of(device: type[Device]) -> str | None:

@@ -18,15 +18,14 @@ from qc.ir.errors import ModelError, UsageError
 from qc.ir.executor import Feed
 from qc.ir.onnx.save import save_model
 
-from ..data.inputs import InputInfo, check_fit, model_inputs
 from ..execution.executed import ExecutedOp, Execution
 from ..execution.profile import NodeTime
 from ..protos.marks import mark_nodes, marks_in
-from ..protos.wiring import all_nodes
-from .device import Options
+from ..protos.wiring import Node, all_nodes
+from .device import DeviceModel, Options
 
-# What OpenVINO's kernels are named after that compute on, or move, integers of 8 bits.
-_INTEGER = "_I8"
+# What OpenVINO's kernels are named after that compute on, or move, integers of 8 bits; some in small letters.
+_INTEGER = ("_I8", "_i8")
 # Nodes of its graph that compute nothing of the model.
 _HELPERS = frozenset({"Const", "Input", "Output"})
 _LONGEST = 400  # of a message, which can hold a whole graph
@@ -59,10 +58,11 @@ class OpenVino:
         mark_nodes(marked)
         opened = OpenVinoModel(marked, base_dir, {**self._properties(threads), "PERF_COUNT": True})
         times = _times(opened, feeds)
-        runners = _runners(opened.kernels())
+        nodes = list(all_nodes(model.graph))
+        runners = _with_rounding(nodes, _runners(opened.kernels()))
         seconds = {time.name: time.seconds for time in times}
         ops = []
-        for index, node in enumerate(all_nodes(model.graph)):
+        for index, node in enumerate(nodes):
             if not node.rounds and node.op_type != "Constant":
                 name, kernel = runners.get(index, ("", ""))
                 integer = kernel.endswith(_INTEGER) if kernel else None
@@ -73,7 +73,7 @@ class OpenVino:
         return {"INFERENCE_NUM_THREADS": threads, **self._options}
 
 
-class OpenVinoModel:
+class OpenVinoModel(DeviceModel):
     """A model that OpenVINO has compiled.
 
     Args:
@@ -87,8 +87,7 @@ class OpenVinoModel:
     """
 
     def __init__(self, model: ModelProto, base_dir: Path | None, properties: Mapping[str, Any]) -> None:
-        self._inputs: tuple[InputInfo, ...] = model_inputs(model)
-        self._outputs = [output.name for output in model.graph.output]
+        super().__init__(model)
         core = importlib.import_module("openvino").Core()
         for name in properties:
             if name not in core.get_property("CPU", "SUPPORTED_PROPERTIES"):
@@ -102,27 +101,15 @@ class OpenVinoModel:
                 raise ModelError(f"OpenVINO cannot open the model: {_plain(error)}") from error
         self._request = self._compiled.create_infer_request()
 
-    @property
-    def outputs(self) -> Sequence[str]:
-        """The names of the outputs."""
-        return self._outputs
-
-    def run(self, feed: Feed) -> dict[str, Any]:
-        """Runs the model once; arrays by the name of the output.
-
-        Raises:
-            DataError: the feed does not fit.
-            ModelError: OpenVINO failed.
-        """
-        check_fit(feed, self._inputs, "the feed")
+    def _results(self, feed: Feed) -> Sequence[Any]:
         try:
             with underway("ran a model in OpenVINO", outer=True):
                 self._request.infer({name: np.asarray(array) for name, array in feed.items()})
         except RuntimeError as error:
             raise ModelError(f"OpenVINO failed to run the model: {_plain(error)}") from error
         # The tensors are those of the request, which the next run fills again.
-        tensors = [self._request.get_output_tensor(index) for index in range(len(self._outputs))]
-        return {name: np.array(one.data) for name, one in zip(self._outputs, tensors, strict=True)}
+        count = len(self._outputs)
+        return [np.array(self._request.get_output_tensor(index).data) for index in range(count)]
 
     def kernels(self) -> Iterator[tuple[str, str, str]]:
         """The nodes that OpenVINO runs: name, kernel, and the names of the nodes that it is made of."""
@@ -159,6 +146,19 @@ def _runners(kernels: Iterable[tuple[str, str, str]]) -> dict[int, tuple[str, st
             if place not in found or kernel.endswith(_INTEGER):
                 found[place] = name, kernel
     return found
+
+
+def _with_rounding(
+    nodes: Sequence[Node], runners: Mapping[int, tuple[str, str]]
+) -> Mapping[int, tuple[str, str]]:
+    """The runners, and of ops that lost their names the runner of the op that rounds what they make."""
+    rounding = {node.proto.input[0]: index for index, node in enumerate(nodes) if node.rounds}
+    behind = {
+        index: rounding.get(node.proto.output[0], index)
+        for index, node in enumerate(nodes)
+        if node.proto.output
+    }
+    return {index: runners[place] for index, place in behind.items() if place in runners} | dict(runners)
 
 
 def _plain(error: Exception) -> str:

@@ -22,11 +22,10 @@ from qc.ir.errors import ModelError, UsageError
 from qc.ir.executor import Feed
 from qc.ir.onnx.save import save_model
 
-from ..data.inputs import InputInfo, check_fit, model_inputs
 from ..execution.executed import ExecutedOp, Execution
 from ..protos.marks import mark_nodes
 from ..protos.wiring import all_nodes
-from .device import Options, require_fixed_shapes
+from .device import DeviceModel, Options, require_fixed_shapes
 from .qnn_log import Verdict, read_verdicts
 from .qnn_process import Answer, Request
 
@@ -73,7 +72,7 @@ class QnnHtp:
         return Execution(tuple(ops), (), opened.failure)
 
 
-class HtpModel:
+class HtpModel(DeviceModel):
     """A model on the emulator, in a process of its own that ends when nobody holds this any longer.
 
     Args:
@@ -95,8 +94,7 @@ class HtpModel:
         self, model: ModelProto, base_dir: Path | None, options: Options, *, only_look: bool = False
     ) -> None:
         require_fixed_shapes(model, QnnHtp.name)
-        self._inputs: tuple[InputInfo, ...] = model_inputs(model)
-        self._outputs = [output.name for output in model.graph.output]
+        super().__init__(model)
         folder = tempfile.TemporaryDirectory()
         self._process = subprocess.Popen(_COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._close = weakref.finalize(self, _end, self._process, folder)
@@ -112,21 +110,8 @@ class HtpModel:
             self._close()
             raise ModelError(self.failure)
 
-    @property
-    def outputs(self) -> Sequence[str]:
-        """The names of the outputs."""
-        return self._outputs
-
-    def run(self, feed: Feed) -> dict[str, Any]:
-        """Runs the model once; arrays by the name of the output.
-
-        Raises:
-            DataError: the feed does not fit.
-            ModelError: the emulator failed, or ended its process.
-        """
-        check_fit(feed, self._inputs, "the feed")
-        answer = self._ask(dict(feed))
-        return dict(zip(self._outputs, answer, strict=True))
+    def _results(self, feed: Feed) -> Sequence[Any]:
+        return list(self._ask(dict(feed)))
 
     def _ask(self, request: Request | Feed) -> Any:
         """What the process answers."""

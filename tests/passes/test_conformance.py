@@ -126,7 +126,6 @@ def test_sixteen_bit_softmax_of_the_htp_has_its_fixed_scale() -> None:
         (CONV_NET, "tensorrt", "ort-cpu", "float bias", "its bias 'b1' is not quantized to int32"),
         (CONV_NET, "tensorrt", "ort-cpu", "no output quantizer", "its result 'c2' is not quantized"),
         (CONV_NET, "ort-cpu", "qnn-htp", "no output quantizer", "its result 'c1' is not quantized"),
-        (CONV_NET, "ort-cpu", "qnn-htp", "granularity", "has a scale for every channel; Gemm takes one"),
         (TRANSFORMER, "npu", "qnn-htp", "float input", "reads the weight 'g' in float"),
         (CONV_NET.replace("[1, 3, 8", "[N, 3, 8"), "qnn-htp", "qnn-htp", "static shapes", "dimension 'N'"),
     ],
@@ -214,7 +213,8 @@ def test_a_bias_beside_a_weight_in_blocks(options: str, target: str) -> None:
     text = f"{header} g (float[2, 8] x) => (float[2, 5] y) {constants} {{ y = Gemm<transB=1>(x, w, b) }}"
     place = PLACE.replace("annotate-per-channel", f"annotate-per-channel{{{options}}}")
     model = lowered(text, target, place)
-    assert broken(model, target) == []
+    # OpenVINO multiplies such weights with floats.
+    assert {one.rule for one in broken(model, target)} == ({"support"} if target == "openvino" else set())
     codes = {tensor.name: tensor for tensor in model.graph.initializer}
     assert ("b_quantized" in codes) is (target == "npu")
     if target == "npu":
@@ -300,3 +300,23 @@ def test_a_mask_of_infinity_is_the_reason_to_stay_float() -> None:
     _, context, _ = apply(f"{QUANTIZE},insert-qdq", model, "qnn-htp", feeds)
     (where,) = (op for op in qc.check(artifact(context, "qdq"), "qnn-htp").ops if op.op_type == "Where")
     assert (where.runs, where.rule) == ("float", "infinity") and "'c' can hold an infinity" in where.why
+
+
+def test_constants_that_data_is_compared_with_have_grids() -> None:
+    """Beside a float constant, the compiler of the HTP gives a comparison up."""
+    text = """g (float[1, 4] x) => (float[1, 4] y) <float half = {0.5}, float one = {1}> {
+        is_half = Equal(x, half)
+        y = Where(is_half, one, x)
+    }"""
+    model = lowered(text, "qnn-htp")
+    made = {node.output[0]: node.op_type for node in model.graph.node}
+    (compared,) = (node for node in model.graph.node if node.op_type == "Equal")
+    assert [made[name] for name in compared.input] == ["DequantizeLinear"] * 2
+    assert broken(model, "qnn-htp") == []
+
+
+def test_a_scalar_input_has_no_free_dimension() -> None:
+    text = "g (float[1, 4] x, bool s) => (float[1, 4] y) { y = Where(s, x, x) }"
+    assert not [
+        one for one in violations(lift(parse(text)), load_target("qnn-htp")) if "dimension" in one.text
+    ]

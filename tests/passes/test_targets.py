@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.models import parse
 from support.placement import placed
 
+from qc.ir import lift
 from qc.ir.errors import UsageError
 from qc.ir.journal import MATCH
 from qc.passes.framework.target import load_target, target_names
+from qc.reading import with_opset
 
 GOOD = """
 name = "mine"
@@ -225,3 +228,13 @@ def test_the_documented_target_can_be_read(tmp_path: Path) -> None:
     target = load_target(str(path))
     assert target.name == "mine" and target.region_rule("conv_silu") is not None
     assert all(f"`{name}`" in page for name in target_names())
+
+
+def test_a_newer_opset_leaves_the_interface_as_it_was_declared() -> None:
+    """ONNX's converter fills in lengths that it can infer, here 3 for M."""
+    header = '<ir_version: 9, opset_import: ["" : 17]>'
+    text = "g (float[N, 4] x) => (float[N, M] y) <float[4, 3] w> { y = MatMul(x, w) }"
+    converted = with_opset(lift(parse(f"{header} {text}")), 21)
+    assert converted.opset == 21
+    (output,) = converted.origin.graph.output
+    assert [dim.dim_param for dim in output.type.tensor_type.shape.dim] == ["N", "M"]

@@ -87,8 +87,8 @@ def test_convolutions_in_float_are_told_from_what_reorders_their_results(qc) -> 
 def test_a_row_has_one_line_where_there_is_no_terminal(
     qc, quantized: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments = ("check", quantized, "--target", "qnn-htp")
-    sentence = "Gemm 'logits': the weight 'gemm.weight' has a scale for every channel; Gemm takes one"
+    arguments = ("check", quantized, "--target", "tensorrt")
+    sentence = "Conv 'conv_1': 'image' is quantized to uint8; tensorrt takes int8 or float8e4m3fn"
     assert sentence not in qc(*arguments).out, "COLUMNS, which is 80, is obeyed"
     monkeypatch.delenv("COLUMNS")
     assert f"  {sentence}\n" in qc(*arguments).out

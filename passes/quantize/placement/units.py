@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
@@ -229,8 +229,10 @@ class UnitMap:
         return is_plain_float(value) and not self.is_infinite(value)
 
     def _is_eligible(self, unit: Unit) -> bool:
-        """Whether the unit computes float32 data from float32 data."""
-        outputs = self.outputs(unit)
+        """Whether the unit computes float32 data from float32 data, or compares such data."""
+        outputs: Iterable[Value] = self.outputs(unit)
+        if unit.rule.runs == "integer" and traits(unit.root).compares:
+            outputs = (value for value in unit.root.graph.op_outputs(unit.root) if value is not None)
         given = [value for value, _, _ in self.inputs(unit)]
         if unit.rule.fused_with and self.fused_input(unit) is None:
             return False

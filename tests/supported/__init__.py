@@ -1,0 +1,1 @@
+"""What runtimes of devices take: models of one op, and the tables that are made of the verdicts on them."""
