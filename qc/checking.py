@@ -224,7 +224,9 @@ def _told(ir: Model, ops: Sequence[CheckedOp]) -> tuple[CheckedOp, ...]:
 def _refuse_float(ir: Model, nodes: Sequence[Node]) -> None:
     quantized = any(node.rounds or is_integer_op(node) or has_stored_weights(node) for node in nodes)
     if not quantized and not ir.quant.sites():
-        raise UsageError("nothing in the model is quantized; check what 'qc MODEL.onnx -o FILE' writes")
+        raise UsageError(
+            "nothing in the model is quantized: 'qc MODEL.onnx --data DATA -o FILE' makes a FILE to check"
+        )
 
 
 def _foreign_rounding(nodes: Sequence[Node], target: Target) -> list[Violation]:

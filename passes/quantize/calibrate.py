@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Gt, Le
 
+from qc.ir.errors import UsageError
 from qc.ir.executor import Executor, Statistics
 from qc.ir.graph import Value
 from qc.ir.model import Model
@@ -55,6 +56,11 @@ class Calibrate(CalibrationPass):
     )
 
     def run(self, model: Model, context: PassContext) -> None:
+        if self.percentile != type(self).percentile and self.method != "percentile":
+            raise UsageError(
+                f"calibrate{{percentile={self.percentile:g}}} changes nothing with method={self.method}: "
+                "give method=percentile as well, or leave it out"
+            )
         calibration = Calibration(model, context, self, self.weights)
         if calibration.observed:
             has_histogram = self.method not in ("min-max", "moving-average")

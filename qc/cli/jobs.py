@@ -178,10 +178,8 @@ def _named_pipeline(job: Settings) -> PipelineFile:
         raise UsageError("give --passes or --pipeline, not both")
     known = pipeline_names()
     if job.passes is not None:
-        if job.passes.strip() in known or job.passes.endswith(".toml"):
-            raise UsageError(
-                f"'{job.passes}' is a pipeline, not a pass; give it as --pipeline {job.passes.strip()}"
-            )
+        if job.passes.endswith(".toml"):
+            raise UsageError(f"'{job.passes}' is a pipeline, not a pass; give it as --pipeline {job.passes}")
         return replace(resolve_pipeline(job.passes), name="--passes")
     name = job.pipeline or DEFAULT_PIPELINE
     if not name.endswith(".toml") and name.partition("{")[0] not in known:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from qc.runtime import Benchmark, Evaluation, Latency
@@ -67,7 +67,10 @@ def latency_note(result: Evaluation | Benchmark) -> str:
 
 def bench_table(benchmark: Benchmark) -> Table:
     """Time, memory and size of every model."""
-    table = Table((text("model"), *_LATENCY, Column("peak memory"), Column("size", file_size)))
+    first = benchmark.models[0].name
+    ratio = _TO_FLOAT if first == REFERENCE else replace(_TO_FLOAT, title=f"to '{first}'")
+    latency = tuple(ratio if column is _TO_FLOAT else column for column in _LATENCY)
+    table = Table((text("model"), *latency, Column("peak memory"), Column("size", file_size)))
     for cost in benchmark.models:
         memory = file_size(cost.peak_memory) if cost.peak_memory is not None else "not known"
         table.add(cost.name, *_latency(cost.latency), memory, cost.file_size)

@@ -54,6 +54,13 @@ class Finding:
     best_removal: Removal | None = None
     removals: int = 0
 
+    @property
+    def is_gradual(self) -> bool:
+        """Whether the result stays bad without any single quantizer that was turned off."""
+        if self.without is None or not self.without.is_bad:
+            return False
+        return self.best_removal is None or self.best_removal.verdict.is_bad
+
 
 def bisect(
     compilation: Compilation,

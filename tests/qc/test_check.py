@@ -142,7 +142,7 @@ def test_a_note_names_every_op_that_formats_keep_in_float(qc) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("model.onnx",), 2, "nothing in the model is quantized; check what 'qc MODEL.onnx -o FILE' writes"),
+        (("model.onnx",), 2, "nothing in the model is quantized: 'qc MODEL.onnx --data DATA"),
         (("nothing.onnx",), 3, "nothing.onnx"),
         (("model.onnx", "--target", "tensorrtx"), 2, "unknown target 'tensorrtx' (did you mean 'tensorrt'?)"),
         (("model.onnx", "--fail-below", "lots"), 2, "'lots' is not a share from 0% to 100%"),

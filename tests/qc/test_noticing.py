@@ -124,3 +124,30 @@ def test_inputs_that_saturate_are_told_of_in_the_verdict(tmp_path: Path) -> None
     assert qc_package.measure_verdict(right, feeds, seconds=0).saturated == ()
     (said,) = qc_package.measure_verdict(right, [{"x": feeds[0]["x"] * 4}], seconds=0).saturated
     assert said.partition("%")[2].startswith(" of the values of input 'x' lie beyond")
+
+
+def test_a_percentile_that_no_method_uses_is_refused(qc) -> None:
+    idle = qc("model.onnx", "--data", "calibration.npz", "--opt", "calibrate.percentile=99")
+    assert (idle.code, idle.made) == (2, []) and "changes nothing with method=" in idle.err
+    used = ["--opt", "calibrate.percentile=99", "--opt", "calibrate.method=percentile"]
+    assert qc("model.onnx", "--data", "calibration.npz", *used).code == 0
+
+
+def test_a_pipeline_is_text_of_passes_too(qc) -> None:
+    assert qc("model.onnx", "--data", "calibration.npz", "--passes", "w8a8").made == ["model.q.onnx"]
+
+
+def test_sensitivity_takes_as_many_samples_as_tell_the_whole() -> None:
+    model = _trained()
+    compiled = qc_package.compile(model, "w8a8", data=[{"x": _pictures()}], threads=1)
+    even = [{"x": picture[None]} for picture in _pictures(24)]
+    late = [*even[:12], *({"x": feed["x"] * 30} for feed in even[12:])]  # saturates far beyond the grid
+    assert qc_package.measure_sensitivity(compiled, even, threads=1).feeds < 12
+    assert qc_package.measure_sensitivity(compiled, late, threads=1).feeds > 12
+
+
+def test_a_gradual_loss_is_told_of_and_samples_are_left_out(qc) -> None:
+    oracle = ["--oracle", "sqnr < 40", "--samples", "4", "--threads", "1"]
+    result = qc("bisect", "model.onnx", "--data", "calibration.npz", *oracle)
+    assert result.code == 0 and "no quantizer is to blame alone" in result.err
+    assert "'qc sensitivity'" in result.err

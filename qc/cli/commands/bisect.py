@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Annotated
+
+from annotated_types import Ge
 
 from qc.ir.errors import UsageError
+from qc.ir.executor import Feed
 from qc.options import option
 from qc.progress import RichProgress
 from qc.report.terminal import facts_grid
 from qc.report.words import printable
+from qc.runtime import Data
 from qc.search import Probe, bisect, parse_oracle
 
 from ..command import Command
 from ..files import judging_files, write_json
 from ..findings import finding_document, finding_facts
-from ..jobs import chosen_labels, start
+from ..jobs import Task, chosen_labels, start
 from ..options import Job, calibration_option, json_option, labels_option
-from ..output import standard_error, standard_output
+from ..output import print_note, standard_error, standard_output
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +34,9 @@ class Bisect(Command):
     yours, for the worst output or one that is named as in 'sqnr(logits) < 30'. "fails" looks for
     a defect of qc or of a pass. A command gets the path of the result for {}, or at its end; its exit code 0
     means good, 125 that it cannot tell, others bad.
+
+    A loss that grows with every action has no culprit: what is found is where it crosses the threshold. Then
+    'qc sensitivity' ranks all quantizers, and 'qc auto' looks for another recipe.
     """
 
     job: Job
@@ -39,12 +48,16 @@ class Bisect(Command):
     )
     labels: Path | None = labels_option()
     calibration: str | None = calibration_option()
+    samples: Annotated[int, Ge(1)] | None = option(
+        None, "Compare on the first N samples.  [default: on all]", metavar="N"
+    )
     json_file: Path | None = json_option()
 
     def run(self) -> None:
         files = judging_files([self.oracle], self.labels)
         task = start(self.job, [self.json_file], files, calibration=self.calibration)
-        judge = parse_oracle(self.oracle, labels=chosen_labels(self.labels, task.data))
+        labels = chosen_labels(self.labels, task.data)
+        judge = parse_oracle(self.oracle, labels=labels if labels is None else labels[: self.samples])
         judge.check(task.proto)
         if judge.needs_data and task.data is None:
             raise UsageError(f"the oracle '{judge}' compares on data; give it with --data")
@@ -56,7 +69,18 @@ class Bisect(Command):
                 console.show(printable(line), wrap=False)
 
         with RichProgress(console) as progress:
-            finding = bisect(task.compilation, judge, data=task.data, progress=progress, on_probe=tell)
+            finding = bisect(task.compilation, judge, data=self._data(task), progress=progress, on_probe=tell)
         if self.json_file is not None:
             write_json(self.json_file, finding_document(self.job.label, judge, finding))
         standard_output().show(facts_grid(finding_facts(finding)))
+        if finding.is_gradual:
+            print_note(
+                "no quantizer is to blame alone, and the action found is where a gradual loss crosses the "
+                "threshold: 'qc sensitivity' ranks all quantizers, 'qc auto' looks for another recipe"
+            )
+
+    def _data(self, task: Task) -> Data | list[Feed] | None:
+        """The data to compare on."""
+        if self.samples is None or task.data is None:
+            return task.data
+        return list(islice(task.data, self.samples))

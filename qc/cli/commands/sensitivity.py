@@ -32,7 +32,9 @@ class SensitivityCommand(Command):
 
     job: Job
     calibration: str | None = calibration_option()
-    samples: int = option(4, "Samples to run at most.", metavar="N")
+    samples: Annotated[int, Ge(1)] | None = option(
+        None, "Samples to run at most.  [default: as few as tell the SQNR within 1 dB]", metavar="N"
+    )
     bits: Annotated[int, Ge(2), Le(16)] | None = option(
         None,
         "Round integers to N bits over the same ranges, instead of to those of the pipeline.",
