@@ -34,11 +34,11 @@ _OPSET = 17
 
 # The quantities that the time of a kind grows with, in float and in integers.
 QUANTITIES = {
-    "Conv": ("op padded made", "op padded patch made"),
-    "NarrowConv": ("op padded made group", "op padded patch made group window"),
+    "Conv": ("op padded made", "op padded patch made row"),
+    "NarrowConv": ("op padded made group", "op padded patch made group window row"),
     "DepthwiseConv": ("op padded made", "op product tail made window"),
-    "GroupedConv": ("op product patch group", "op product patch group"),
-    "FlatConv": ("op product patch", "op padded patch made"),
+    "GroupedConv": ("op product patch group", "op product patch group row"),
+    "FlatConv": ("op product patch", "op padded patch made row"),
     "FlatDepthwiseConv": ("op product channel", "op product made"),
     "MatMul": ("op product weight read made", "op product weight read made"),
     "Gemm": ("op product weight read made", "op product weight read made"),
@@ -108,13 +108,16 @@ class Case:
     beside: Body | None = None
 
 
-def convolution(inputs: int, outputs: int, kernel: tuple[int, ...], group: int = 1) -> Body:
+def convolution(
+    inputs: int, outputs: int, kernel: tuple[int, ...], group: int = 1, dilation: int = 1
+) -> Body:
     """A convolution with a Relu, and one back to as many channels as it begins with if these are others."""
+    dilations = [dilation] * len(kernel)
 
     def one(builder: Builder, value: str, width: int, made: int) -> str:
         weight = builder.weight((made, width // group, *kernel), 0)
-        pads = [length // 2 for length in kernel] * 2
-        value = builder.op("Conv", value, weight, group=group, pads=pads, kernel_shape=kernel)
+        pads = [length // 2 * dilation for length in kernel] * 2
+        value = builder.op("Conv", value, weight, group=group, pads=pads, dilations=dilations)
         return builder.rounded(builder.op("Relu", value))
 
     def body(builder: Builder, value: str) -> str:
@@ -171,6 +174,12 @@ def cases() -> Iterator[Case]:
             if size**2 * inputs * outputs * kernel**2 < 4e7:
                 kind = "Conv" if inputs >= LANES else "NarrowConv"
                 yield Case(kind, (1, inputs, size, size), convolution(inputs, outputs, (kernel, kernel)))
+        for channels in (4, 8, 12, 16, 24):
+            for kernel in ((7, 1), (1, 7), (5, 3)):
+                kind = "Conv" if channels >= LANES else "NarrowConv"
+                yield Case(kind, (1, channels, size, size), convolution(channels, channels, kernel))
+            body = convolution(channels, channels, (3, 3), dilation=2)
+            yield Case(kind, (1, channels, size, size), body)
         for channels in (8, 16, 20, 32, 72, 192):
             for kernel in (3, 5, 7, 11):
                 if size**2 * channels * kernel**2 > 2e7:
@@ -184,7 +193,9 @@ def cases() -> Iterator[Case]:
         for channels in (16, 32, 64, 128):
             for kernel in (1, 3, 9):
                 shape = (1, channels, length)
-                yield Case("FlatConv", shape, convolution(channels, channels, (kernel,)))
+                for dilation in (1, 4) if kernel > 1 else (1,):
+                    body = convolution(channels, channels, (kernel,), dilation=dilation)
+                    yield Case("FlatConv", shape, body)
         for channels in (32, 128):
             for kernel in (3, 5, 31):
                 body = convolution(channels, channels, (kernel,), channels)

@@ -19,6 +19,7 @@ QUANTITIES = {
     "patch": "numbers that a convolution gathers for its products",
     "group": "positions of the result, for each group of channels",
     "window": "places of the kernel over all positions of the result",
+    "row": "the same, where places side by side, without dilation, count as one",
     "channel": "channels of the result",
     "read": "numbers of the data that is read",
     "made": "numbers of the result",

@@ -31,13 +31,14 @@ def lowered(model: ModelProto, target: str = "ort-cpu", options: str = "") -> Mo
 
 
 def added(model: ModelProto) -> list[int]:
-    """The channels that each Pad adds."""
-    lengths = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-    return [int(lengths[node.input[1]].sum()) for node in model.graph.node if node.op_type == "Pad"]
+    """The channels that each Gather adds."""
+    arrays = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    taken = [arrays[node.input[1]] for node in model.graph.node if node.op_type == "Gather"]
+    return [indices.size - np.unique(indices).size for indices in taken]
 
 
 @pytest.mark.parametrize(("channels", "expected"), [(1, []), (2, []), (3, [1]), (4, []), (5, [])])
-@pytest.mark.parametrize("opset", [11, 13, 21])
+@pytest.mark.parametrize("opset", [10, 13, 21])
 def test_results_stay_the_same(channels: int, expected: list[int], opset: int) -> None:
     model = network(channels, opset=opset)
     padded = lowered(model)
@@ -65,7 +66,6 @@ def test_it_comes_back_with_its_own_channels() -> None:
 def test_only_where_it_helps() -> None:
     assert not added(lowered(network(3), "npu"))
     assert not added(lowered(network(2, group=2)))
-    assert not added(lowered(network(3, opset=10)))
 
 
 def test_another_reader_sees_the_tensor_as_it_is() -> None:
@@ -78,17 +78,17 @@ def test_another_reader_sees_the_tensor_as_it_is() -> None:
         np.testing.assert_allclose(results["y"], expected["y"], atol=0.3)
 
 
-def test_a_pad_that_is_the_models_own_stays() -> None:
+def test_a_gather_that_is_the_models_own_stays() -> None:
     model = parse(
         """<ir_version: 8, opset_import: ["" : 17]>
         g (float[2, 3, 7, 7] x) => (float[2, 8, 7, 7] y) <
-            float[8, 4, 3, 3] w, int64[8] pads = {0, 0, 0, 0, 0, 1, 0, 0}
+            float[8, 4, 3, 3] w, int64[4] channels = {0, 1, 2, 0}
         > {
-            p = Pad(x, pads)
+            p = Gather<axis = 1>(x, channels)
             y = Conv<pads = [1, 1, 1, 1]>(p, w)
         }"""
     )
     made = lowered(model)
     ir, context, _ = apply("import-qdq,insert-qdq", made, "ort-cpu")
-    assert [op.op_type for op in ir.graph.ops()].count("Pad") == 1
+    assert [op.op_type for op in ir.graph.ops()].count("Gather") == 1
     assert serialize(artifact(context, "qdq")) == serialize(made)

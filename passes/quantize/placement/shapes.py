@@ -17,8 +17,9 @@ from .work import Shape, ShapeOf
 def estimated_shapes(model: Model, context: PassContext, free_length: int) -> ShapeOf:
     """The shapes of tensors: as declared, and where dimensions are free as they are on the first sample.
 
-    The first dimension of an input counts as 1 where it alone is free, as batches usually are. Without data
-    others count as ``free_length``. Inside bodies only shapes without free dimensions are known.
+    The first dimension of an input counts as 1 where it alone is free, as batches usually are, and all shapes
+    follow from it. Without data others count as ``free_length``. Inside bodies only shapes without free
+    dimensions are known.
     """
     free = [
         value.name for value in model.graph.values() if value.is_float and _whole(value.type.shape) is None
@@ -27,7 +28,7 @@ def estimated_shapes(model: Model, context: PassContext, free_length: int) -> Sh
     if free:
         assumed = _with_free_dimensions(model, free_length)
         given = [value for value in model.graph.inputs if value.const is None]
-        if not all(map(_has_free_batch_alone, given)):
+        if not all(map(_has_free_batch_alone, given)) or any(name not in assumed for name in free):
             assumed = _on_first_sample(model, context, free) or assumed
 
     def shape_of(value: Value | None) -> Shape | None:

@@ -40,7 +40,7 @@ def work_of(op: Op, shape_of: ShapeOf, lanes: int) -> Work | None:
         return None
     if op.is_type("Conv"):
         kernel = read[1] if len(read) > 1 else None
-        return _convolution(read[0], kernel, made, lanes) if kernel is not None else None
+        return _convolution(op, read[0], kernel, made, lanes) if kernel is not None else None
     if op.is_type("MatMul", "Gemm"):
         return _product(op, read[0], made)
     if op.is_type("AveragePool", "MaxPool"):
@@ -81,10 +81,11 @@ def _product(op: Op, data: Shape, made: Shape) -> Work | None:
     )
 
 
-def _convolution(data: Shape, kernel: Shape, made: Shape, lanes: int) -> Work | None:
+def _convolution(op: Op, data: Shape, kernel: Shape, made: Shape, lanes: int) -> Work | None:
     if len(data) < 3 or len(kernel) != len(data) or not kernel[1]:
         return None
     places, taps = made[0] * prod(made[2:]), prod(kernel[2:])
+    is_dilated = op.attribute("dilations", [1])[-1] > 1
     inputs, outputs, each = data[1], made[1], kernel[1]
     groups = max(inputs // each, 1)
     kind = "Conv" if groups == 1 else "DepthwiseConv" if each == 1 and inputs == outputs else "GroupedConv"
@@ -98,6 +99,7 @@ def _convolution(data: Shape, kernel: Shape, made: Shape, lanes: int) -> Work | 
         patch=places * taps * inputs,
         group=places * groups,
         window=places * taps,
+        row=places * (taps if is_dilated else prod(kernel[2:-1])),
         channel=outputs,
         read=prod(data),
         made=prod(made),
