@@ -196,7 +196,7 @@ class _Measuring:
     def _is_late(self, part: str) -> bool:
         late = time.monotonic() > self._end
         if late:
-            self._leave_out(f"{part} not looked at after {self._seconds:.0f} s")
+            self._leave_out(f"{part} left out after {self._seconds:.0f} s")
         return late
 
     def _leave_out(self, why: str) -> None:

@@ -42,7 +42,7 @@ def _accuracy(found: Accuracy) -> str:
     if found.sqnr_db is not None:
         parts.append(f"{decibels(found.sqnr_db)} at the worst output")
     if found.agreement is not None:
-        parts.append(f"agreement {found.agreement:.3f} of 1 ({found.metric})")
+        parts.append(f"agreement {found.agreement:.3f} of 1 ({found.metric.partition('(')[0]})")
     return f"{', '.join(parts) or 'not comparable'}, on {count(found.samples, 'sample')}"
 
 
@@ -57,7 +57,7 @@ def _costs(verdict: Verdict) -> list[str]:
         before, after = verdict.memory
         costs.append(f"peak memory {after / before:.2f} x ({file_size(after)})")
     if verdict.unmeasured:
-        costs.append(f"the rest by 'qc bench', as {verdict.unmeasured}")
+        costs.append(f"{verdict.unmeasured}: see 'qc bench'")
     return costs
 
 
