@@ -11,7 +11,7 @@ from typing import Literal
 from onnx import ModelProto
 
 from qc.ir.base.underway import underway
-from qc.ir.errors import UsageError
+from qc.ir.errors import QcError, UsageError
 from qc.ir.executor import Feed
 from qc.ir.facts.op_table import traits_of
 from qc.ir.facts.op_traits import is_grid_preserving, reads_shape_only
@@ -30,6 +30,7 @@ from qc.runtime.devices.onnx_runtime import OrtCpu
 from qc.runtime.execution.cost import Shapes, multiplied_by, tensor_shapes
 from qc.runtime.execution.executed import ExecutedOp, Execution, is_integer_op
 from qc.runtime.execution.integer_kernels import has_stored_weights, misread, why_float
+from qc.runtime.executors.in_process import OrtExecutor
 from qc.runtime.protos.detach import detach_weights
 from qc.runtime.protos.wiring import Node, all_nodes
 
@@ -103,16 +104,17 @@ class Check:
 
     @property
     def is_weighted(self) -> bool:
-        """Whether :attr:`share` counts multiplications; it counts ops if they are not known, or none."""
+        """Whether :attr:`share` counts multiplications; if they are not known it counts ops that multiply."""
         numbers = [op.multiplications for op in self.counted]
         return None not in numbers and any(numbers)
 
     @property
     def share(self) -> float:
         """The share of the multiplications of ``counted`` that run in integers, 0 to 1."""
-        weights = [(op.multiplications or 0) if self.is_weighted else 1 for op in self.counted]
-        integer = sum(w for w, op in zip(weights, self.counted, strict=True) if op.runs == "integer")
-        return integer / sum(weights) if sum(weights) else 0.0
+        multiplying = [op for op in self.counted if op.multiplications != 0] or self.counted
+        weights = [op.multiplications or 0 if self.is_weighted else 1 for op in multiplying]
+        integer = sum(w for w, op in zip(weights, multiplying, strict=True) if op.runs == "integer")
+        return integer / sum(weights) if weights else 0.0
 
     @property
     def time_share(self) -> float | None:
@@ -155,8 +157,7 @@ def check(
     if not isinstance(model, ModelProto):
         model, base_dir = load_model(model), model_folder(model)
     nodes = list(all_nodes(model.graph))
-    fed = {name: array.shape for name, array in feeds[0].items()} if feeds else {}
-    shapes = tensor_shapes(detach_weights(model)[0], fed)
+    shapes = _shapes(model, nodes, feeds, base_dir)
     run_pipeline(parse_pipeline(_READ_BACK), ir, PassContext(target=chosen))
     _refuse_float(ir, nodes)
     counted = {op.label for graph in ir.graphs() for op in graph.ops() if reads_float_data(ir, graph, op)}
@@ -188,6 +189,21 @@ def check(
         left.insert(0, ("", "not opened", execution.failure))
     total = sum(time.seconds for time in execution.times)
     return Check(chosen.name, True, where, tuple(ops), tuple(left), total, _rest(execution, ops))
+
+
+def _shapes(model: ModelProto, nodes: Sequence[Node], feeds: Sequence[Feed], base_dir: Path | None) -> Shapes:
+    """The shapes of tensors: inferred, or of the first feed where a product needs what cannot be inferred."""
+    fed = {name: array.shape for name, array in feeds[0].items()} if feeds else {}
+    known = tensor_shapes(detach_weights(model)[0], fed)
+    products = [node.proto for node in nodes if node.graph.owner is None and _is_product(node)]
+    around = dict.fromkeys(name for proto in products for name in (*proto.input, *proto.output[:1]) if name)
+    missing = [name for name in around if name not in known]
+    if not feeds or not missing:
+        return known
+    try:
+        return {**known, **OrtExecutor().shapes(model, missing, feeds[:1], base_dir=base_dir)}
+    except QcError:  # what is wrong with the model is told when it is opened
+        return known
 
 
 def device_here(target: Target) -> type[Device] | None:

@@ -34,7 +34,7 @@ def check_document(check: Check) -> dict[str, Any]:
         "executed": check.executed,
         "where": check.where,
         "share": check.share,
-        "share_of": "multiplications" if check.is_weighted else "ops",
+        "share_of": "multiplications" if check.is_weighted else "ops that multiply",
         "time_share": check.time_share,
         "seconds": check.seconds,
         "ops": [asdict(op) for op in check.ops],
@@ -104,7 +104,7 @@ def integer_share(check: Check) -> str:
     if check.is_weighted:
         found.append(f"{check.share:.1%} of the multiplications")
     elif any(op.multiplications is None for op in check.counted):
-        found.append("of multiplications that are not known, as shapes are not")
+        found.append(f"{check.share:.1%} of those that multiply, as not all shapes are known")
     if check.time_share is not None:
         found.append(f"{check.time_share:.1%} of the time")
     return ", ".join(found)
