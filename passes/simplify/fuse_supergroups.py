@@ -98,6 +98,8 @@ def _layer_norm(match: Match) -> _Form | None:
         data = match.constant(name)
         if data is not None:
             array = data.numpy().astype(np.float32)
+            if array.ndim > rank:  # it gives the result more axes
+                return None
             array = array.reshape((1,) * (rank - array.ndim) + array.shape).transpose(order)
             parameters[name] = np.ascontiguousarray(
                 np.broadcast_to(array.reshape(array.shape[-len(axes) :]), lengths)

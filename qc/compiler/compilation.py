@@ -173,7 +173,7 @@ class Compilation:
             said += notes.missing_lowering(context.artifacts)
             if isinstance(context.data, Data) and context.data.origin != RANDOM_DATA:
                 said += notes.little_data(context.little_data)
-                if self.executor is None and self.statistics is None:
+                if self.statistics is None:
                     said += unlike_training(ir.origin, ir.base_dir, context.data)
         if ir.journal.stopped:
             said.append(f"stopped after action {self.action_limit}, as asked: the result is not complete")

@@ -24,6 +24,7 @@ from .inputs import InputInfo, the_only_input
 from .source import Rows, Source, Unread, lacks_batch_axis, stacked_source
 
 _ZIP_START = b"PK"
+_ZIP_ERRORS = zipfile.BadZipFile, zlib.error, NotImplementedError  # the last for unknown compressions
 
 
 def array_source(path: Path, inputs: Sequence[InputInfo]) -> Source | None:
@@ -62,7 +63,8 @@ def load_labels(path: str | Path) -> np.ndarray:
 
 
 def _folder_source(path: Path, inputs: Sequence[InputInfo]) -> Source | None:
-    children = sorted(path.iterdir(), key=natural_order)
+    visible = (child for child in path.iterdir() if not child.name.startswith("."))
+    children = sorted(visible, key=natural_order)
     sets = [child for child in children if child.name.startswith("test_data_set_") and child.is_dir()]
     npz = [child for child in children if child.suffix == ".npz"]
     arrays = [child for child in children if child.suffix == ".npy"]
@@ -130,7 +132,7 @@ def natural_order(path: Path) -> list[tuple[bool, int, str]]:
 def _reading(path: Path) -> Iterator[None]:
     try:
         yield
-    except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, ValueError, EOFError, MemoryError, *_ZIP_ERRORS) as error:
         raise DataError(f"cannot read data from '{path}': {error}") from error
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from qc.ir.errors import DataError
+from qc.ir.errors import DataError, QcError
 
 from .data_files import DataFiles
 from .extras import extra
@@ -107,5 +107,7 @@ def _opened(path: Path) -> Iterator[_Audio]:
         else:
             with extra("soundfile", "audio", f"'{path.suffix}'").SoundFile(str(path)) as file:
                 yield _Other(file)
+    except QcError:
+        raise
     except (wave.Error, EOFError, OSError, ValueError, RuntimeError) as error:
         raise DataError(f"'{path}' cannot be read as audio: {' '.join(str(error).split())}") from error

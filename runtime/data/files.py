@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -67,7 +67,7 @@ def _known_files(path: Path) -> tuple[str, list[Path]]:
     """
     if (path / tables.STATE).is_file():
         return "tables", tables.data_set_files(path)
-    files = sorted(path.rglob("*"), key=lambda file: _order(file, path)) if path.is_dir() else [path]
+    files = sorted(_visible(path), key=lambda file: _order(file, path)) if path.is_dir() else [path]
     found = {
         kind: [file for file in files if file.suffix.lower() in reader.suffixes and file.is_file()]
         for kind, reader in _READERS.items()
@@ -90,6 +90,13 @@ def _known_files(path: Path) -> tuple[str, list[Path]]:
     raise DataError(
         f"data '{path}' is neither a folder nor an .npz or .npy file, nor one of {', '.join(suffixes)}"
     )
+
+
+def _visible(folder: Path) -> Iterator[Path]:
+    """All that is in a folder but what is hidden, such as what file managers keep beside pictures."""
+    for file in folder.rglob("*"):
+        if not any(part.startswith(".") for part in file.relative_to(folder).parts):
+            yield file
 
 
 def _order(file: Path, folder: Path) -> list[list[tuple[bool, int, str]]]:

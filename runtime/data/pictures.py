@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # Pillow knows more, which run other programs
+_BRIGHTEST = 255  # value of a pixel
 _SIDE = 224  # that of presets where the model leaves it free
 
 
@@ -242,6 +243,8 @@ def _normalization(how: DataFiles, info: InputInfo) -> tuple[float | None, Seque
             raise UsageError(
                 f"'{asked[0]}' would make fractions of pixels, and the input '{info.name}' takes {info}"
             )
+        if np.iinfo(info.dtype).max < _BRIGHTEST:
+            raise DataError(f"pixels of 0 to 255 do not fit the input '{info.name}' ({info}); give arrays")
         return None, (0.0,), (1.0,)
     if how.preset is None and not asked:
         raise DataError(

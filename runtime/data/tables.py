@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -83,7 +84,7 @@ def _maker(row: Row, how: DataFiles, inputs: Sequence[InputInfo]) -> tuple[Seque
         if column not in row:
             raise DataError(f"'{how.path}' has no column '{column}'; name the text with --columns")
         encoder = TokenEncoder.of(how, inputs)
-        return [column], lambda row, place: encoder.feed(str(row[column]), place)
+        return [column], lambda row, place: encoder.feed(_text(row[column], place), place)
     pictures = [name for name, value in row.items() if _is_picture(value) and name in (how.columns or row)]
     if pictures:
         column, info = pictures[0], picture_input(inputs, how)
@@ -113,11 +114,19 @@ def _array(value: Any, info: InputInfo, place: str) -> np.ndarray:
         if info.dtype is None:
             array = np.array(value, object)
         else:
-            exact = np.array(value, np.float64) if info.dtype.kind not in "iu" else np.array(value, np.int64)
+            exact = np.array(value, np.float64 if info.dtype.kind not in "iu" else np.int64)
             array = exact.astype(info.dtype)
+            if info.dtype.kind in "iu" and not np.array_equal(array, np.array(value, np.float64)):
+                raise ValueError("a fraction, or beyond the type")
     except (ValueError, TypeError, OverflowError) as error:
         raise DataError(f"{place}: {value!r:.60} does not fit the input '{info.name}' ({info})") from error
     return array.reshape((1,) * (rank - array.ndim) + array.shape)
+
+
+def _text(value: Any, place: str) -> str:
+    if not isinstance(value, str):
+        raise DataError(f"{place}: {value!r:.60} is no text")
+    return value
 
 
 def _picture(value: Any, preparation: Preparation, place: str) -> np.ndarray:
@@ -148,6 +157,9 @@ def _rows(file: Path) -> Iterator[Row]:
             reader = csv.DictReader(opened, strict=True)
             if any(not isinstance(_number(name), str) for name in reader.fieldnames or ()):
                 raise ValueError("its first line holds numbers; put the names of the columns there")
+            twice = [name for name, times in Counter(reader.fieldnames or ()).items() if times > 1]
+            if twice:
+                raise ValueError(f"its first line names the column '{twice[0]}' twice")
             for row in reader:
                 if None in row or None in row.values():
                     raise ValueError(f"line {reader.line_num} has not as many fields as the first")

@@ -388,3 +388,21 @@ def test_supergroups_of_other_floats_stay(kind: str, fused: bool) -> None:
     }}""".replace(" y) {", " y) <float r = {1.4142135}, float o = {1.0}, float h = {0.5}> {")
     made = qc.compile(parse(text), "fold-constants,fuse-supergroups", target="qnn-htp").model
     assert ([node.op_type for node in made.graph.node] == ["Gelu"]) == fused
+
+
+def test_a_scale_of_more_axes_than_the_data_is_not_fused() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[3, 4] x) => (float[1, 3, 4] y)
+    <float[1, 1, 4] scale, float[1, 1, 4] bias, float two = {2}, float e = {1e-5}> {
+        mean = ReduceMean<axes = [-1]>(x)
+        centered = Sub(x, mean)
+        squares = Pow(centered, two)
+        variance = ReduceMean<axes = [-1]>(squares)
+        guarded = Add(variance, e)
+        deviation = Sqrt(guarded)
+        normal = Div(centered, deviation)
+        scaled = Mul(normal, scale)
+        y = Add(scaled, bias)
+    }"""
+    made = qc.compile(parse(text), "fuse-supergroups", target="qnn-htp").model
+    assert "LayerNormalization" not in [node.op_type for node in made.graph.node]

@@ -58,6 +58,13 @@ def test_raw_pictures_are_told_of_and_right_ones_are_not(model) -> None:
     assert "from 0 to 255, seems to lack the preprocessing" in note
 
 
+def test_the_command_line_tells_of_raw_pictures(qc) -> None:
+    onnx.save(_trained(), "trained.onnx")
+    np.savez("raw.npz", x=(_pictures() + 4) * 30)
+    result = qc("trained.onnx", "--data", "raw.npz", "--no-verdict")
+    assert result.code == 0 and "seems to lack the preprocessing" in result.err
+
+
 def test_pictures_that_are_scaled_alone_are_told_of_where_the_variance_is_known() -> None:
     (note,) = _notes(_trained(), _pictures() / 50)
     assert "BatchNormalization" in note and "times the spread that its running variance has" in note

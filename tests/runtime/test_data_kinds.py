@@ -24,6 +24,7 @@ MASK = InputInfo("attention_mask", TensorProto.INT64, ("batch", "tokens"))
 FIXED = InputInfo("tokens", TensorProto.INT32, (1, 4))
 WAVE = InputInfo("audio", TensorProto.FLOAT, (1, 4))
 FREE = InputInfo("audio", TensorProto.FLOAT, ("n", 1, "samples"))
+BYTE = InputInfo("b", TensorProto.UINT8, ("n",))
 FEATURES = InputInfo("x", TensorProto.FLOAT, ("n", 2))
 
 
@@ -117,7 +118,7 @@ def test_careless_audio(tmp_path: Path) -> None:
     write_wave(tmp_path / "a.wav", np.zeros((4, 1)), 2)
     with pytest.raises(DataError, match=r"give the rate that the model was trained on, --rate 16000"):
         load(tmp_path, WAVE)
-    with pytest.raises(DataError, match=r"'.*a.wav' has 8,000 samples in a second, not 16,000"):
+    with pytest.raises(DataError, match=r"^'[^']*a.wav' has 8,000 samples in a second, not 16,000"):
         list(load(tmp_path, WAVE, rate=16000))
     with pytest.raises(DataError, match=r"holds audio, and the input 'input_ids' takes int64"):
         load(tmp_path, IDS, rate=8000)
@@ -191,6 +192,9 @@ def test_careless_tables(tmp_path: Path) -> None:
         ("a,b\n1\n", [FEATURES], {}, "line 2 has not as many fields as the first"),
         ("1,2\n3,4\n", [FEATURES], {}, "its first line holds numbers; put the names"),
         ("", [FEATURES], {}, "there is no sample"),
+        ("a,a,b\n1,2,3\n", [FEATURES], {}, "its first line names the column 'a' twice"),
+        ("input_ids\n1.5\n", [IDS], {}, "row 1: '1.5' does not fit the input 'input_ids'"),
+        ("b\n256\n", [BYTE], {}, "row 1: '256' does not fit the input 'b'"),
     ):
         path.write_text(content)
         with pytest.raises(DataError, match=message):
@@ -200,6 +204,20 @@ def test_careless_tables(tmp_path: Path) -> None:
     (tmp_path / "t.parquet").write_bytes(b"PAR1")
     with pytest.raises(DataError, match=r"t.parquet' cannot be read as a table"):
         load(tmp_path / "t.parquet", FEATURES)
+
+
+def test_numbers_in_tables_are_never_cut(tmp_path: Path) -> None:
+    path = write_table(tmp_path, "parquet", {"b": [2.0, 1.5]})
+    feeds = iter(load(path, BYTE))
+    assert next(feeds)["b"].tolist() == [2]
+    with pytest.raises(DataError, match=r"row 2: 1.5 does not fit the input 'b' \(uint8"):
+        next(feeds)
+
+
+def test_a_missing_text_is_no_text(tokenizer: Path, tmp_path: Path) -> None:
+    path = write_table(tmp_path, "parquet", {"text": ["a", None]})
+    with pytest.raises(DataError, match="row 2: None is no text"):
+        list(load(path, IDS, tokenizer=tokenizer))
 
 
 def test_a_data_set_names_no_file_elsewhere(tmp_path: Path) -> None:

@@ -92,6 +92,9 @@ def test_a_folder_in_natural_order_with_the_numbers_of_classes(tmp_path: Path) -
     assert [int(feed["x"][0, 0, 0, 0]) for feed in data] == [2, 1, 0]
     assert data.length == 3 and data.labels is not None and data.labels.tolist() == [0, 1, 1]
     assert data.shard(1, 2).labels.tolist() == [1]  # type: ignore[union-attr]
+    (tmp_path / "cat" / "._1.jpg").write_bytes(b"what a file manager keeps of a picture")
+    save(tmp_path / ".cache" / "1.png", pixels())
+    assert load_data(DataFiles(tmp_path, scale=1), [FREE]).length == 3
     save(tmp_path / "loose.png", pixels())
     assert load_data(DataFiles(tmp_path, scale=1), [FREE]).labels is None
 
@@ -130,6 +133,12 @@ def test_another_process_prepares_pictures_likewise(tmp_path: Path) -> None:
         (NCHW, {"std": 0}, UsageError, "std holds 0"),
         (NCHW, {"preset": "imagnet"}, UsageError, r"unknown preset 'imagnet' \(did you mean 'imagenet'"),
         (NCHW, {"resize": 0}, UsageError, "resize=0 is not at least 1"),
+        (
+            InputInfo("x", TensorProto.INT8, (1, 3, 6, 6)),
+            {},
+            DataError,
+            r"pixels of 0 to 255 do not fit the input 'x' \(int8",
+        ),
         (BYTES, {"mean": 0.5}, UsageError, "'mean' would make fractions of pixels, .* takes uint8"),
         (
             InputInfo("x", TensorProto.FLOAT, ("n", "a", "b", "c")),
