@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import starmap
 from pathlib import Path
 
 import onnx
@@ -76,7 +77,7 @@ def _converted(ir: Model, opset: int) -> tuple[Model | None, str]:
     """The model in another opset, or why there is none."""
     try:
         proto = version_converter.convert_version(ir.origin, opset)
-        if _interface(proto) != _interface(ir.origin):
+        if not all(starmap(_is_kept, zip(_interface(ir.origin), _interface(proto), strict=True))):
             return None, "its inputs or outputs would change"
         _declare_as(proto, ir.origin)
         onnx.checker.check_model(proto)
@@ -104,20 +105,28 @@ def runnable_form(model: ModelProto | str | Path) -> ModelProto | str | Path:
     return model
 
 
-def _interface(proto: ModelProto) -> list[tuple[str, int]]:
-    return [
-        (value.name, value.type.tensor_type.elem_type) for value in (*proto.graph.input, *proto.graph.output)
-    ]
+def _interface(proto: ModelProto) -> list[onnx.ValueInfoProto]:
+    return [*proto.graph.input, *proto.graph.output]
+
+
+def _is_kept(before: onnx.ValueInfoProto, after: onnx.ValueInfoProto) -> bool:
+    """Whether an input or output is the same: lengths that were free may be inferred, others not change."""
+    old, new = before.type.tensor_type, after.type.tensor_type
+    if before.name != after.name or old.elem_type != new.elem_type:
+        return False
+    if not (old.HasField("shape") and new.HasField("shape")):
+        return True
+    lengths = list(zip(old.shape.dim, new.shape.dim, strict=False))
+    fits = all(
+        a.dim_value == b.dim_value for a, b in lengths if a.HasField("dim_value") and b.HasField("dim_value")
+    )
+    return fits and len(old.shape.dim) == len(new.shape.dim)
 
 
 def _declare_as(proto: ModelProto, original: ModelProto) -> None:
     """Declares the shapes of the interface as before: the converter fills in those that it can infer."""
-    for values, known in (
-        (proto.graph.input, original.graph.input),
-        (proto.graph.output, original.graph.output),
-    ):
-        for value, before in zip(values, known, strict=True):
-            value.type.CopyFrom(before.type)
+    for value, before in zip(_interface(proto), _interface(original), strict=True):
+        value.type.CopyFrom(before.type)
 
 
 def _check(model: ModelProto, base_dir: Path | None, label: str) -> None:

@@ -78,11 +78,12 @@ def test_accuracy_where_everything_is_quantized(pipeline: str) -> None:
 
 
 def test_all_pipelines_are_tested() -> None:
-    assert sorted([*ALL, "quantsim"]) == qc.pipeline_names()
+    assert sorted([*ALL, "quantsim", "quantsim-qdq"]) == qc.pipeline_names()
 
 
 def test_accuracy_as_aimet_quantizes() -> None:
     assert accuracy(compiled("quantsim").simulation) >= float_accuracy() - 0.01
+    assert accuracy(compiled("quantsim-qdq").model) >= float_accuracy() - 0.01
 
 
 @pytest.mark.parametrize("method", ["min-max", "percentile", "mse"])

@@ -304,12 +304,13 @@ class Compilation:
         return self.model if isinstance(self.model, ModelProto) else load_model(self.model)
 
     def fixed_inputs(self) -> tuple[InputInfo, ...]:
-        """The inputs of the model with the lengths of ``fix_shapes``."""
+        """The inputs to feed, with the lengths of ``fix_shapes``; those with a default become constants."""
         from qc.passes.simplify.fix_shapes import FixShapes
         from qc.runtime import model_inputs
         from qc.runtime.data.inputs import with_lengths
 
-        return with_lengths(model_inputs(self.proto()), FixShapes(lengths=self.fix_shapes).as_numbers())
+        fed = [info for info in model_inputs(self.proto()) if not info.optional]
+        return with_lengths(fed, FixShapes(lengths=self.fix_shapes).as_numbers())
 
     def reference(self) -> ModelProto | str | Path:
         """What results are compared with: the model, in float32 where ONNX Runtime cannot run it as it is."""

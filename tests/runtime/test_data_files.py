@@ -121,6 +121,7 @@ def test_files_that_are_not_what_they_claim(tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("not an archive")
     (tmp_path / "text.npy").write_text("not an array")
     np.save(tmp_path / "objects.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    (tmp_path / "table.xyz").write_text("1,2")
     (tmp_path / "table.csv").write_text("1,2")
     for name, message in {
         "objects.npz": "objects.npz': 'image.npy' holds Python objects, which are not loaded for safety",
@@ -128,7 +129,8 @@ def test_files_that_are_not_what_they_claim(tmp_path: Path) -> None:
         "text.npz": "text.npz': it is not an .npz file",
         "text.npy": "cannot read data from '",
         "objects.npy": "cannot read data from '",
-        "table.csv": "table.csv' is neither a folder nor an .npz or .npy file",
+        "table.csv": "table.csv' cannot be read as a table: its first line holds numbers",
+        "table.xyz": "table.xyz' is ",
         "missing.npz": "missing.npz' does not exist; give a file, a folder or module:function",
     }.items():
         with pytest.raises(DataError) as caught:
