@@ -18,13 +18,13 @@ from google.protobuf.message import DecodeError
 from numpy.lib import format as npy
 from onnx import TensorProto, numpy_helper
 
-from qc.ir.errors import DataError
+from qc.ir.errors import DataError, QcError
 
 from .inputs import InputInfo, the_only_input
 from .source import Rows, Source, Unread, lacks_batch_axis, stacked_source
 
 _ZIP_START = b"PK"
-_ZIP_ERRORS = zipfile.BadZipFile, zlib.error, NotImplementedError  # the last for unknown compressions
+_ZIP_ERRORS = zipfile.BadZipFile, zlib.error  # and RuntimeErrors for encryption and unknown compression
 
 
 def array_source(path: Path, inputs: Sequence[InputInfo]) -> Source | None:
@@ -132,7 +132,9 @@ def natural_order(path: Path) -> list[tuple[bool, int, str]]:
 def _reading(path: Path) -> Iterator[None]:
     try:
         yield
-    except (OSError, ValueError, EOFError, MemoryError, *_ZIP_ERRORS) as error:
+    except QcError:
+        raise
+    except (OSError, ValueError, EOFError, MemoryError, RuntimeError, *_ZIP_ERRORS) as error:
         raise DataError(f"cannot read data from '{path}': {error}") from error
 
 

@@ -129,3 +129,20 @@ def test_no_advice_where_no_layout_would_help() -> None:
     with pytest.raises(DataError) as caught:
         list(load_data(np.zeros((1, 3, 4, 6), np.float32), [PICTURE]))
     assert "layout" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "number", "message"),
+    [((6, 8), 1, "is encrypted"), ((8, 10), 97, "compression method is not supported")],
+)
+def test_archives_that_cannot_be_opened(
+    offsets: tuple[int, int], number: int, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, image=images(1))
+    content = bytearray(path.read_bytes())
+    for start, offset in zip((b"PK\x03\x04", b"PK\x01\x02"), offsets, strict=True):
+        content[content.find(start) + offset] = number  # of the file, and in the directory of the archive
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=f"cannot read data from '.*a.npz': .*{message}"):
+        load_data(path, [IMAGE])
