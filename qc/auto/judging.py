@@ -297,6 +297,11 @@ class Judge:
                 f"the metric '{self.metric.name}' is 0 for the float model, and {self.max_drop} of that is "
                 "nothing: give the drop as a number in its unit, such as 0.5"
             )
+        if self.metric.higher_is_better and 0 < expected < self.max_drop.of(expected):
+            raise UsageError(
+                f"a drop of {self.max_drop} allows anything, as the float model has {expected:.4g}: give a "
+                "share, such as 1%, or a smaller number"
+            )
         others = [*outputs[1:], outputs[0]]
         zeros = [{name: _zeros(array) for name, array in output.items()} for output in outputs]
         if all(map(_are_equal, outputs, others)) and all(map(_are_equal, outputs, zeros)):

@@ -127,7 +127,9 @@ class _Measuring:
             OpenModel(model, base_dir=self._base_dir, threads=1)
             for model in (runnable_form(self._source), made)
         ]
-        samples, taken = self._samples(models, islice(data, _SAMPLES if is_meaningful else 1))
+        count = _SAMPLES if is_meaningful else 1
+        spread = data.shard(0, max((data.length or count) // count, 1))  # folders hold one class after the other
+        samples, taken = self._samples(models, islice(spread, count))
         if is_meaningful:
             metric = agreement([sample.reference for sample in samples], data.inputs).metric
             sqnr = _value(parse_metric("sqnr"), samples)

@@ -215,6 +215,12 @@ def test_a_share_of_nothing_is_refused_before_anything_is_tried(qc) -> None:
     assert "is 0 for the float model, and 1% of that is nothing: give the drop as a number" in result.err
 
 
+def test_a_drop_that_allows_anything_is_refused(qc) -> None:
+    result = qc("auto", MODEL, "--data", DATA, "--max-drop", "2")
+    assert (result.code, result.made) == (2, [])
+    assert "a drop of 2 allows anything, as the float model has 1: give a share, such as 1%" in result.err
+
+
 def test_results_do_not_depend_on_the_number_of_jobs(tmp_path: Path) -> None:
     alone, beside = products_search(), products_search(jobs=2, cache=tmp_path)
     one, two = alone.run(), beside.run()

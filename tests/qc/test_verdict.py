@@ -134,3 +134,11 @@ def test_what_is_slower_or_takes_more_memory_has_a_cause_and_a_command() -> None
 
 def _latency(ratio: float) -> Latency:
     return Latency(0.001, ratio, (0.001, 0.001), (ratio, ratio))
+
+
+def test_samples_are_spread_over_the_data() -> None:
+    compiled, feeds = _compiled()
+    zeros = [{name: 0 * array for name, array in feed.items()} for feed in feeds]
+    assert qc_package.measure_verdict(compiled, [*zeros[:1] * 8, *feeds[:1] * 8]).accuracy != (
+        qc_package.measure_verdict(compiled, zeros[:1] * 16).accuracy
+    )
