@@ -40,6 +40,7 @@ class Target(Strict):
         static_shapes: the lengths of all dimensions must be known.
         opset: models of an older one are converted to it, where ONNX can do that; 0 if any will do.
         minimum_range: the least distance between the ends of the range of an activation.
+        mask_limit: what a mask holds at most, with either sign, so that integers reach there; 0 for no limit.
         one_kind: a model has either integers or small floats, and not both.
         quantize_bias: biases become 32-bit integers of scale input times weight.
         extension_domain: operator domain for quantize ops of types that the model's opset does not have.
@@ -80,6 +81,7 @@ class Target(Strict):
     static_shapes: bool = False
     opset: int = Field(0, ge=0)
     minimum_range: float = 0.0
+    mask_limit: float = Field(0.0, ge=0)
     one_kind: bool = False
     activation: FormatRule
     weight: FormatRule

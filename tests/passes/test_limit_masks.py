@@ -1,0 +1,115 @@
+"""Masks become small enough for the integers of a target, and Softmax gives what it gave."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import ModelProto, numpy_helper
+from support.masks import LENGTH, SPELLINGS, attention, feeds_of, sqnr
+from support.models import parse
+from support.pipelines import apply, artifact, run_model
+
+import qc
+
+LOWEST = -3.4028235e38
+COMPUTED = [(spelling, LOWEST) for spelling in SPELLINGS if spelling.startswith(("where", "added, computed"))]
+INFINITE = [("where", -np.inf), ("where behind a shape", -np.inf)]
+
+
+def masked(spelling: str, far: float) -> ModelProto:
+    """Attention with a mask, which the text of a model cannot spell if it is infinite."""
+    model = attention(spelling, max(far, LOWEST))
+    for tensor in model.graph.initializer:
+        if tensor.name == "far":
+            tensor.CopyFrom(numpy_helper.from_array(np.float32(far), "far"))
+    return model
+
+
+def limited(model: ModelProto, target: str = "qnn-htp") -> ModelProto:
+    return qc.compile(model, "limit-masks", target=target).model
+
+
+def constants(model: ModelProto) -> dict[str, float]:
+    """The least number of each constant."""
+    return {tensor.name: float(numpy_helper.to_array(tensor).min()) for tensor in model.graph.initializer}
+
+
+@pytest.mark.parametrize("spelling, far", COMPUTED + INFINITE)
+def test_float_results_stay_and_every_tensor_gets_a_grid(spelling: str, far: float) -> None:
+    model = masked(spelling, far)
+    feeds = feeds_of(model, far)
+    made = limited(model)
+    assert constants(made)["far_limited"] == -512 and "far" not in constants(made)
+    for feed in feeds:
+        np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(model, feed)["y"])
+    result = qc.compile(model, "w8a8", data=feeds, target="qnn-htp", threads=1)
+    assert not [remark for remark in result.ir.journal.remarks if "infinity" in remark.reason]
+    assert min(sqnr(run_model(model, feed)["y"], run_model(result.model, feed)["y"]) for feed in feeds) > 20
+
+
+@pytest.mark.parametrize("spelling, far", COMPUTED)
+def test_a_row_that_is_all_masked_is_uniform_in_integers(spelling: str, far: float) -> None:
+    model = masked(spelling, far)
+    feeds = feeds_of(model, far)
+    pipeline = "limit-masks,insert-quantizers,calibrate,to-simulation"
+    made = artifact(apply(pipeline, model, "qnn-htp", feeds)[1], "simulation")
+    feed = {"x": feeds[0]["x"], "m": np.zeros_like(feeds[0]["m"])}
+    floats, rounded = run_model(model, feed)["y"], run_model(made, feed)["y"]
+    assert np.ptp(floats, axis=2).max() < 1e-5 and np.ptp(rounded, axis=2).max() < 1e-5
+    assert sqnr(floats, rounded) > 15
+
+
+def test_a_target_without_a_limit_keeps_masks() -> None:
+    assert constants(limited(masked("where", LOWEST), "ort-cpu"))["far"] == np.float32(LOWEST)
+
+
+@pytest.mark.parametrize("far, stays", [("-3.4028235e38", False), ("inf", True)])
+def test_an_infinity_stays_where_an_is_nan_looks_for_it(far: str, stays: bool) -> None:
+    text = """g (float[2, 4] s, bool[2, 4] m) => (float[2, 4] y)
+        <float far = {-3.4028235e38}, float zero = {0}> {
+        b = Where(m, zero, far)
+        w = Add(s, b)
+        a = Softmax(w)
+        n = IsNaN(a)
+        y = Where(n, zero, a)
+    }"""
+    model = parse(text)
+    if far == "inf":
+        model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.float32(-np.inf), "far"))
+    result = qc.compile(model, "limit-masks", target="qnn-htp")
+    assert ("far" in constants(result.model)) == stays
+    assert any("an IsNaN looks for" in remark.reason for remark in result.ir.journal.remarks) == stays
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "w = Where(m, s, far)\n a = Softmax(w)\n y = Add(a, w)",
+        "w = Where(m, s, far)\n n = Equal(w, far)\n a = Softmax(w)\n y = Where(n, s, a)",
+        "b = Where(m, s, far)\n w = Add(s, b)\n y = LogSoftmax(w)",
+        "y = Where(m, s, far)",
+        "y = Max(s, far)",
+    ],
+)
+def test_what_others_see_as_well_stays(body: str) -> None:
+    text = f"g (float[2, 4] s, bool[2, 4] m) => (float[2, 4] y) <float far = {{-1000000000}}> {{ {body} }}"
+    assert constants(limited(parse(text))) == {"far": -1e9}
+
+
+def test_masks_in_bodies_are_limited_too() -> None:
+    text = """g (float[2, 12] s, bool[2, 12] m, bool c) => (float[2, 12] y) <float far = {-1000000000}> {
+        y = If(c) <
+            then_branch = t () => (float[2, 12] p) { w = Where(m, s, far)  p = Softmax(w) },
+            else_branch = e () => (float[2, 12] q) { q = Where(m, s, far) }
+        >
+    }"""
+    model = parse(text)
+    made = limited(model)
+    assert constants(made) == {"far": -1e9}  # the other branch gives it back
+    (branch,) = [a.g for a in made.graph.node[0].attribute if a.name == "then_branch"]
+    assert [float(numpy_helper.to_array(tensor)) for tensor in branch.initializer] == [-512]
+    rng = np.random.default_rng(0)
+    for condition in (True, False):
+        mask = np.arange(LENGTH) < np.array([[5], [9]])
+        feed = {"s": rng.normal(size=(2, LENGTH)).astype(np.float32), "m": mask, "c": np.array(condition)}
+        np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(model, feed)["y"])
