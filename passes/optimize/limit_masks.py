@@ -43,10 +43,11 @@ class LimitMasks(Pass):
             return
         rewriter = Rewriter(model)
         limited: dict[tuple[Graph, Value], Value] = {}
-        for op, port, constant in list(_masking_constants(model.graph)):
+        scopes = scopes_of(model.graph)
+        for op, port, constant in list(_masking_constants(scopes, masked_scores(model.graph))):
             read = constant.original
             assert read.const is not None
-            if _is_infinite(read) and _nan_is_looked_for(op):
+            if _is_infinite(read) and _nan_is_looked_for(scopes, op):
                 reason = f"an IsNaN looks for rows that '{read.name}' masks as a whole"
                 model.journal.note(Remark(SKIP, op, op.label, reason))
                 continue
@@ -58,10 +59,9 @@ class LimitMasks(Pass):
                 rewriter.drop_unread(constant)
 
 
-def _masking_constants(graph: Graph) -> Iterator[tuple[Op, int, Value]]:
+def _masking_constants(scopes: Scopes, scores: Set[Value]) -> Iterator[tuple[Op, int, Value]]:
     """The uses of constants as large as infinity that only masks are made of."""
-    scopes = scopes_of(graph)
-    masks = _masks(scopes, masked_scores(graph))
+    masks = _masks(scopes, scores)
     for op in scopes.ops:
         for port, value in enumerate(op.graph.op_inputs(op)):
             if value is not None and holds_infinity(value.original) and _passes_on(Use(op, port), masks):
@@ -91,10 +91,9 @@ def _is_infinite(value: Value) -> bool:
     return value.const is not None and math.inf in map(abs, value.const.extremes())
 
 
-def _nan_is_looked_for(op: Op) -> bool:
+def _nan_is_looked_for(scopes: Scopes, op: Op) -> bool:
     """Whether an IsNaN reads a Softmax behind ``op``."""
     pending, known = [op], {op}
-    scopes = scopes_of(op.graph.model.graph)
     for current in pending:
         for value in current.graph.op_outputs(current):
             readers = [use.op for use in scopes.uses(value)] if value is not None else []

@@ -52,6 +52,13 @@ ODD_TEXTS = (
         g = Gemm<transB = 1>(f, dense)
         y = Softmax<axis = -1>(g)
     }""",
+    """masked (float[2, 4, 8] x, bool[2, 1, 4] m) => (float[2, 4, 8] y) <float far = {-1000000000}> {
+        t = Transpose<perm = [0, 2, 1]>(x)
+        s = MatMul(x, t)
+        w = Where(m, s, far)
+        a = Softmax(w)
+        y = MatMul(a, x)
+    }""",
     """preactivation (float[N, 3, 6, 6] x) => (float[N, 2, 6, 6] y) <
         float[4, 3, 1, 1] w, float[4] scale, float[4] shift, float[4] mean, float[4] var, float[2, 4, 3, 3] v
     > {
