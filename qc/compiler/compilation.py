@@ -126,7 +126,7 @@ class Compilation:
 
         from qc.ir.verifier import verify
         from qc.passes import NullProgress, PassContext, Stage, run_pipeline
-        from qc.runtime import Data, RecordedExecutor, load_data
+        from qc.runtime import Data, RecordedExecutor, Recorder, load_data
         from qc.runtime.data.load import RANDOM_DATA
 
         from ..coverage import coverage_of
@@ -173,7 +173,8 @@ class Compilation:
             said += notes.missing_lowering(context.artifacts)
             if isinstance(context.data, Data) and context.data.origin != RANDOM_DATA:
                 said += notes.little_data(context.little_data)
-                if self.statistics is None:
+                shares_one_pass = isinstance(self.executor, Recorder) and self.executor.is_planned
+                if self.statistics is None and not shares_one_pass:
                     said += unlike_training(ir.origin, ir.base_dir, context.data)
         if ir.journal.stopped:
             said.append(f"stopped after action {self.action_limit}, as asked: the result is not complete")

@@ -40,18 +40,20 @@ class Recorder(DelegatingExecutor):
             every method can calibrate on what is recorded.
         recording: what was collected.
         passes: how many times data was read so far.
+        is_planned: whether several compilations share what one pass over the data gives.
     """
 
     inner: Executor
     widens: bool = False
     recording: Recording = field(default_factory=Recording)
     passes: int = 0
+    is_planned: bool = False
     _planning: bool = False
     _planned: dict[str, dict[Request, None]] = field(default_factory=dict)
 
     def plan(self, dry_run: Callable[[], object]) -> None:
         """Calls ``dry_run`` up to the first request for statistics, and takes note of that."""
-        self._planning = True
+        self._planning = self.is_planned = True
         try:
             dry_run()
         except StatisticsAsked:
