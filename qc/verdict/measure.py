@@ -128,7 +128,8 @@ class _Measuring:
             for model in (runnable_form(self._source), made)
         ]
         count = _SAMPLES if is_meaningful else 1
-        spread = data.shard(0, max((data.length or count) // count, 1))  # folders hold one class after the other
+        # Folders of pictures hold one class after the other.
+        spread = data.shard(0, max((data.length or count) // count, 1))
         samples, taken = self._samples(models, islice(spread, count))
         if is_meaningful:
             metric = agreement([sample.reference for sample in samples], data.inputs).metric
