@@ -1,7 +1,7 @@
-"""Writes docs/passes.md from the passes and pipelines themselves.
+"""Writes the pages below docs/passes from the passes and pipelines themselves.
 
-python docs/generate.py            writes the page
-python docs/generate.py --check    exit code 1 if the page is not what would be written
+python docs/generate.py            writes them
+python docs/generate.py --check    exit code 1 if they are not what would be written
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from qc import pipeline_names, resolve_pipeline
-from qc.cli.combinators import describe_combinator
+from qc.cli.combinators import CombinatorDescription, describe_combinator
 from qc.cli.docstrings import markdown, paragraphs
 from qc.passes import OptionDescription, PassDescription, Stage, describe, registry
 from qc.passes.framework.context import NEEDS
 from qc.passes.framework.pipeline import COMBINATORS
 
-PAGE = Path(__file__).with_name("passes.md")
+FOLDER = Path(__file__).with_name("passes")
 
 INTRODUCTION = """\
 # Passes
 
-This page is written by `docs/generate.py` from the passes themselves; change them, not the page.
-`qc help PASS` shows the same on a terminal.
+The pages of this folder are written by `docs/generate.py` from the passes themselves; change them, not the
+pages. `qc help PASS` shows the same on a terminal.
 
 A pipeline is a list of passes: `fold-constants,calibrate{method=mse},insert-qdq`. Options stand in braces,
 separated by blanks. Passes come in three stages, and a pipeline never goes back to an earlier one."""
@@ -39,39 +39,34 @@ STAGES = {
 }
 
 
-def passes_page() -> str:
-    """The page: passes by stage, combinators, and the pipelines that come with qc."""
-    return "\n\n".join([INTRODUCTION, *_stages(), *_combinators(), *_pipelines()]) + "\n"
-
-
-def _stages() -> Iterator[str]:
+def pages() -> dict[str, str]:
+    """The text of every page by the name of its file: for each pass and combinator, and a list of all."""
     # Passes of plugins that happen to be installed are not part of qc.
-    own = [describe(cls) for cls in registry() if cls.__module__.startswith("qc.passes.")]
+    passes = [describe(cls) for cls in registry() if cls.__module__.startswith("qc.passes.")]
+    combinators = [describe_combinator(cls) for cls in COMBINATORS.values()]
+    index = [INTRODUCTION]
     for stage, (title, what) in STAGES.items():
-        yield f"## {title}"
-        yield what
-        for description in own:
-            if description.stage is stage:
-                yield from _pass(description)
+        index += [f"## {title}", what, _list([each for each in passes if each.stage is stage])]
+    index += [
+        "## Combinators",
+        "They run other passes: `fixpoint<max=4>(fold-constants,eliminate-identity)`.",
+        _list(combinators),
+        *_pipelines(),
+    ]
+    described = {f"{each.name}.md": _page(each) for each in [*passes, *combinators]}
+    return {"index.md": "\n\n".join(index) + "\n", **described}
 
 
-def _pass(description: PassDescription) -> Iterator[str]:
-    yield f"### {description.name}"
-    yield from _text(description.docstring)
-    needs = [NEEDS[need][0] for need in description.needs]
-    if needs:
-        yield f"Needs {' and '.join(needs)}."
-    yield from _options(description.options)
+def _list(described: Sequence[PassDescription | CombinatorDescription]) -> str:
+    rows = [_row(f"[{each.name}]({each.name}.md)", markdown(each.summary)) for each in described]
+    return "\n".join([_row("name", "what it does"), "|---|---|", *rows])
 
 
-def _combinators() -> Iterator[str]:
-    yield "## Combinators"
-    yield "They run other passes: `fixpoint<max=4>(fold-constants,eliminate-identity)`."
-    for cls in COMBINATORS.values():
-        description = describe_combinator(cls)
-        yield f"### {description.name}"
-        yield from _text(description.docstring)
-        yield from _options(description.options)
+def _page(described: PassDescription | CombinatorDescription) -> str:
+    needs = [NEEDS[need][0] for need in described.needs] if isinstance(described, PassDescription) else []
+    sentence = [f"Needs {' and '.join(needs)}."] if needs else []
+    parts = [f"# {described.name}", *_text(described.docstring), *sentence, *_options(described.options)]
+    return "\n\n".join(parts) + "\n"
 
 
 def _pipelines() -> Iterator[str]:
@@ -103,17 +98,22 @@ def _row(*cells: str) -> str:
 
 
 def main() -> int:
-    """Writes or checks the page."""
-    parser = argparse.ArgumentParser(description="Writes docs/passes.md.")
-    parser.add_argument("--check", action="store_true", help="only check that the page is up to date")
-    page = passes_page()
-    if not parser.parse_args().check:
-        PAGE.write_text(page, encoding="utf-8")
+    """Writes or checks the pages."""
+    parser = argparse.ArgumentParser(description="Writes the pages below docs/passes.")
+    parser.add_argument("--check", action="store_true", help="only check that the pages are up to date")
+    written = pages()
+    there = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
+    if there == written:
         return 0
-    if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == page:
-        return 0
-    sys.stderr.write("docs/passes.md is out of date; write it anew with: python docs/generate.py\n")
-    return 1
+    if parser.parse_args().check:
+        sys.stderr.write("docs/passes is out of date; write it anew with: python docs/generate.py\n")
+        return 1
+    FOLDER.mkdir(exist_ok=True)
+    for name in there.keys() - written.keys():
+        (FOLDER / name).unlink()
+    for name, text in written.items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":

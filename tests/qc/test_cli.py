@@ -369,7 +369,7 @@ def test_an_interrupt(qc, monkeypatch: pytest.MonkeyPatch) -> None:
 # -- documentation --------------------------------------------------------------------------------------
 
 
-def test_the_page_of_passes_is_up_to_date() -> None:
+def test_the_pages_of_passes_are_up_to_date() -> None:
     check = subprocess.run(
         [sys.executable, ROOT / "docs/generate.py", "--check"], capture_output=True, text=True
     )
@@ -377,7 +377,7 @@ def test_the_page_of_passes_is_up_to_date() -> None:
 
 
 def test_the_pass_in_the_guide_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    guide = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
     code = textwrap.dedent(re.findall(r" *```python\n(.*?)```", guide, re.DOTALL)[0])
     path = tmp_path / "eliminate_double_neg.py"
     path.write_text(code)
@@ -395,7 +395,7 @@ def test_the_pass_in_the_guide_works(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_the_command_of_the_guide(qc, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    guide = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
     folder = Path(commands.__file__).parent
     place = shutil.copytree(folder, tmp_path / "commands")
     blocks = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
@@ -410,21 +410,31 @@ def test_the_command_of_the_guide(qc, monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_the_target_of_the_guide(qc) -> None:
-    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    guide = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
     Path("toy.toml").write_text(re.findall(r"```toml\n(.*?)```", guide, re.DOTALL)[0])
     result = qc(MODEL, "--data", DATA, "--target", "toy.toml")
     assert result.code == 0 and "w8a8 for toy" in result.err
 
 
+# Pages whose commands are run, in an order in which each finds the files that it reads.
+PAGES = (
+    *("command-line", "aimet-configurations", "calibration", "debugging", "comparing"),
+    *("recipes", "simulation", "encodings", "looking"),
+)
+
+
+def documentation(*pages: str) -> str:
+    return "\n".join((ROOT / f"docs/{page}.md").read_text(encoding="utf-8") for page in pages)
+
+
 def documented_commands() -> list[str]:
-    page = (ROOT / "docs/command-line.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    blocks = re.findall(r"```sh\n(.*?)```", documentation(*PAGES), re.DOTALL)
     return [command for block in blocks for command in re.split(r"\n(?=qc )", block)]
 
 
 def documented_files() -> dict[str, str]:
-    page = (ROOT / "docs/command-line.md").read_text(encoding="utf-8")
-    return dict(re.findall(r"A file `(\w+\.\w+)`.*?```(?:toml|python)\n(.*?)```", page, re.DOTALL))
+    text = documentation(*PAGES, "targets")
+    return dict(re.findall(r"A file `(\w+\.\w+)`.*?```(?:toml|python)\n(.*?)```", text, re.DOTALL))
 
 
 def test_the_documented_commands_run(qc) -> None:
