@@ -8,7 +8,7 @@ MODEL  ?= magika
 # keep what is compiled.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test gpu-test fuzz lint targets docs clean
+.PHONY: demo test gpu-test fuzz lint targets docs site build/package clean
 
 demo: $(VENV)/.demo-$(MODEL)
 	$(BIN)/python examples/demo/demo.py --model $(MODEL) --output demo-output
@@ -23,13 +23,16 @@ fuzz: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -m fuzz
 	PYTHONPATH=tests $(BIN)/python -m fuzz --models capturing
 
-lint: $(VENV)/.dev
+lint: $(VENV)/.dev build/package
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	rm -rf build/typecheck && mkdir -p build/typecheck/qc
-	ln -s $(CURDIR)/qc/* build/typecheck/qc/
-	for room in ir patterns passes runtime; do ln -s $(CURDIR)/$$room build/typecheck/qc/$$room; done
-	cd build/typecheck && $(abspath $(BIN))/mypy --config-file $(CURDIR)/pyproject.toml -p qc
+	cd build/package && $(abspath $(BIN))/mypy --config-file $(CURDIR)/pyproject.toml -p qc
+
+# The package as an installation has it, for tools that read the sources.
+build/package:
+	rm -rf $@ && mkdir -p $@/qc
+	ln -s $(CURDIR)/qc/* $@/qc/
+	for room in ir patterns passes runtime; do ln -s $(CURDIR)/$$room $@/qc/$$room; done
 
 # What the runtimes of devices take, asked of those that are installed: pip install '.[qnn,openvino]'.
 targets: $(VENV)/.dev
@@ -37,6 +40,10 @@ targets: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/generate.py
+
+# The documentation as a site, build/site/index.html. What is wrong with a link or a name is an error.
+site: $(VENV)/.site build/package
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 OLD_PYTHON := qc needs Python 3.11 or newer; choose one with: make PYTHON=python3.12
 
@@ -54,6 +61,10 @@ $(VENV)/.demo-%:
 $(VENV)/.dev: $(VENV)/pyvenv.cfg $(NATIVE)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	-$(BIN)/pip install --quiet --disable-pip-version-check --no-deps silero-vad==6.2.3
+	touch $@
+
+$(VENV)/.site: $(VENV)/.dev docs/requirements.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --requirement docs/requirements.txt
 	touch $@
 
 $(VENV)/.demo-magika: $(VENV)/pyvenv.cfg $(NATIVE)
