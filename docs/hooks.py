@@ -1,4 +1,4 @@
-"""What `make site` adds to the pages: files beside this folder, an example of each pass, and the Python API."""
+"""What `make site` adds to the pages: files beside this folder, examples of passes, and the Python API."""
 
 from __future__ import annotations
 
