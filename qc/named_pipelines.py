@@ -52,7 +52,7 @@ def resolve_pipeline(pipeline: str | Path | Pipeline | PipelineFile) -> Pipeline
     if text in pipeline_names():
         return _load(text)
     try:
-        pipeline = parse_pipeline(text, named=named)
+        pipeline = parse_pipeline(text, named=named, runs_code=True)
         return replace(found[0], pipeline=pipeline, name=text) if found else PipelineFile(pipeline)
     except UsageError as error:
         hint = nearest(text, pipeline_names()) if text.isidentifier() else ""

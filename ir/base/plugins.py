@@ -1,8 +1,8 @@
-"""Plugins: installed distributions that bring passes, supergroups and targets of their own.
+"""Plugins: modules that bring passes, supergroups and targets of their own.
 
-A plugin has an entry point of the group ``qc.plugins`` that names a module. Each room takes from that module
-what it knows: passes the subclasses of Pass, metrics those of OutputMetric, patterns the supergroups,
-targets the TOML files.
+An installed distribution names its module by an entry point of the group ``qc.plugins``, and ``use_plugin``
+takes one that is a file. Each room takes from that module what it knows: passes the subclasses of Pass,
+metrics those of OutputMetric, patterns the supergroups, targets the TOML files.
 """
 
 from __future__ import annotations
@@ -11,33 +11,82 @@ import functools
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple, TypeVar
 
 from ..errors import UsageError
+from .python_files import import_module
 
 PLUGIN_GROUP = "qc.plugins"
 
 T = TypeVar("T")
 
 
+_used: list[Plugin] = []
+
+
 class Plugin(NamedTuple):
-    """An installed plugin: the name of its entry point, and its module."""
+    """A plugin: the name of its entry point or file, and its module."""
 
     name: str
     module: ModuleType
 
 
-@functools.cache
 def plugins() -> tuple[Plugin, ...]:
-    """All installed plugins in the order of their names, loaded once per process.
+    """All installed plugins in the order of their names, loaded once per process, then those of files.
 
     Raises:
         UsageError: one of them cannot be imported.
     """
+    return (*installed_plugins(), *_used)
+
+
+@functools.cache
+def installed_plugins() -> tuple[Plugin, ...]:
+    """Those with an entry point."""
     return load_plugins(entry_points(group=PLUGIN_GROUP))
+
+
+def use_plugin(name: str) -> ModuleType:
+    """Makes a module a plugin of this process, from now on.
+
+    Args:
+        name: the path of a Python file, or the name of a module that can be imported from the current folder.
+
+    Raises:
+        UsageError: it cannot be imported.
+    """
+    for plugin in plugins():
+        if name == plugin.module.__name__ or _is_file(plugin.module, name):
+            return plugin.module
+    if name.endswith(".py") and not Path(name).is_file():
+        raise UsageError(f"the Python file '{name}' of a plugin does not exist")
+    try:
+        module = import_module(name)
+    except Exception as error:  # a module may raise anything while it is imported
+        raise UsageError(f"plugin '{name}' cannot be imported: {type(error).__name__}: {error}") from error
+    _used.append(Plugin(name, module))
+    return module
+
+
+def _is_file(module: ModuleType, name: str) -> bool:
+    """Whether a module comes from the file of that path."""
+    return module.__file__ is not None and Path(module.__file__).resolve() == Path(name).resolve()
+
+
+def cached_for_plugins(find: Callable[[], T]) -> Callable[[], T]:
+    """Decorator of a function that looks into plugins: it is called again only when there are others."""
+    found = functools.cache(lambda _: find())
+
+    @functools.wraps(find)
+    def call() -> T:
+        return found(plugins())
+
+    call.cache_clear = found.cache_clear  # type: ignore[attr-defined]
+    return call
 
 
 def load_plugins(points: Iterable[EntryPoint]) -> tuple[Plugin, ...]:

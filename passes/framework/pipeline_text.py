@@ -3,7 +3,7 @@
 ::
 
     pipeline = [ step { "," step } [ "," ] ]
-    step     = name [ "{" options "}" ]                         a pass
+    step     = name [ "{" options "}" ]                         a pass, or file.py:Class with one
              | name [ "{" options "}" ]                         the passes of a pipeline that has a name
              | name [ "<" options ">" ] "(" pipeline ")"        a combinator: fixpoint, repeat
     options  = { name "=" value [ "," ] }
@@ -29,7 +29,7 @@ from .notation import WORD, pointed, value_of_word
 from .options import C, OptionError, build
 from .overrides import with_option
 from .pipeline import COMBINATORS, Combinator, Pipeline, Step
-from .registry import Registry, registry
+from .registry import Registry, pass_class, registry
 
 _TOKEN = re.compile(
     rf"""\s*(?:(?P<word>{WORD.pattern})|(?P<mark>[,<>{{}}()\[\]=])"""
@@ -57,7 +57,10 @@ class Given(NamedTuple):
 
 
 def parse_pipeline(
-    text: str, known: Registry | None = None, named: Callable[[str], Pipeline | None] = lambda name: None
+    text: str,
+    known: Registry | None = None,
+    named: Callable[[str], Pipeline | None] = lambda name: None,
+    runs_code: bool = False,
 ) -> Pipeline:
     """Reads a pipeline.
 
@@ -65,11 +68,12 @@ def parse_pipeline(
         text: see above.
         known: the passes it may name; default: all registered ones.
         named: the pipeline of a name, whose passes then stand there; None if there is none.
+        runs_code: whether ``file.py:Class`` is imported, which the text of strangers must not ask for.
 
     Raises:
         UsageError: with the line at fault, carets below the culprit, and the nearest name.
     """
-    parser = _Parser(text, _tokens(text), known or registry(), named)
+    parser = _Parser(text, _tokens(text), known or registry(), named, runs_code)
     try:
         return Pipeline(parser.steps("end"))
     except RecursionError:
@@ -122,6 +126,7 @@ class _Parser:
     tokens: list[Token]
     known: Registry
     named: Callable[[str], Pipeline | None] = lambda name: None
+    runs_code: bool = False
     position: int = 0
 
     @property
@@ -147,10 +152,19 @@ class _Parser:
         if pipeline is not None:
             return self.changed(pipeline.steps, "}") if self._take("{") else pipeline.steps
         try:
-            owner = step_class(name.text, self.known)
+            owner = self._class(name.text)
         except UsageError as error:
             self._fail(str(error), name)
         return [self._pass(owner, name) if issubclass(owner, Pass) else self._combinator(owner, name)]
+
+    def _class(self, name: str) -> type[Pass] | type[Combinator]:
+        if ":" not in name:
+            return step_class(name, self.known)
+        if self.runs_code:
+            return pass_class(name)
+        raise UsageError(
+            "only --passes takes a pass of a Python file; give the file with --plugin, and name its pass here"
+        )
 
     def changed(self, steps: Sequence[Step], closing: str) -> Sequence[Step]:
         """Reads options up to the closing mark, and puts them into the passes that they name."""

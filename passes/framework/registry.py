@@ -1,4 +1,4 @@
-"""Finds every pass: those in the modules of this package, and those that installed plugins bring.
+"""Finds every pass: those in the modules of this package, and those that plugins bring.
 
 Nothing is registered by hand: a new file below ``passes/`` with a subclass of ``Pass`` is enough, and so is
 one below the module of a plugin (see :mod:`qc.ir.base.plugins`).
@@ -6,12 +6,11 @@ one below the module of a plugin (see :mod:`qc.ir.base.plugins`).
 
 from __future__ import annotations
 
-import functools
 import importlib
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from qc.ir.base.plugins import plugins, subclasses_below
+from qc.ir.base.plugins import cached_for_plugins, plugins, subclasses_below, use_plugin
 from qc.ir.errors import UsageError, nearest
 
 from .base import Pass
@@ -56,13 +55,28 @@ class Registry:
         return iter(self._classes.values())
 
 
-@functools.cache
+@cached_for_plugins
 def registry() -> Registry:
-    """All passes of qc and of the installed plugins, found once per process."""
+    """All passes of qc and of the plugins, found once per process."""
     package = importlib.import_module("qc.passes")
     modules = [package, *(plugin.module for plugin in plugins())]
     found = (subclasses_below(module, Pass) for module in modules)  # type: ignore[type-abstract]
     return Registry(chain.from_iterable(found))
+
+
+def pass_class(text: str) -> type[Pass]:
+    """The pass that ``mypass:Class`` or ``mypass.py:Class`` names; its module is a plugin from then on.
+
+    Raises:
+        UsageError: the module cannot be imported, or has no such pass.
+    """
+    module_name, _, class_name = text.rpartition(":")
+    module = use_plugin(module_name)
+    classes = {cls.__name__: cls for cls in subclasses_below(module, Pass)}  # type: ignore[type-abstract]
+    if class_name not in classes:
+        hint = f"{nearest(class_name, list(classes))}; its passes: {', '.join(classes) or 'none'}"
+        raise UsageError(f"'{module_name}' has no pass '{class_name}'{hint}")
+    return registry().get(classes[class_name].name)
 
 
 def _path(cls: type[Pass]) -> str:

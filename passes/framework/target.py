@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
-from qc.ir.base.plugins import plugins
+from qc.ir.base.plugins import cached_for_plugins, plugins
 from qc.ir.errors import UsageError, nearest
 from qc.ir.facts.scopes import CONTROL_FLOW
 from qc.patterns import Supergroup, chain, is_block, supergroup_names, supergroups
@@ -211,7 +211,7 @@ def load_target(name: str) -> Target:
     return _parse(files[name].read_text(encoding="utf-8"), name)
 
 
-@functools.cache
+@cached_for_plugins
 def _files() -> dict[str, Traversable]:
     """The target files of qc and of the folders ``targets`` beside the modules of plugins, by name.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache, lru_cache
 
-from qc.ir.base.plugins import plugins
+from qc.ir.base.plugins import Plugin, cached_for_plugins, plugins
 from qc.ir.errors import UsageError, nearest
 
 from ..supergroup import BLOCK, Supergroup
@@ -44,7 +44,7 @@ def _families() -> tuple[Supergroup, ...]:
     return linear_groups()
 
 
-@cache
+@cached_for_plugins
 def _single() -> tuple[Supergroup, ...]:
     """All supergroups that are no family: those of qc, then those that plugins define in their modules.
 
@@ -68,7 +68,7 @@ def _single() -> tuple[Supergroup, ...]:
     return tuple(found)
 
 
-@cache
+@cached_for_plugins
 def blocks() -> tuple[Supergroup, ...]:
     """The supergroups that devices run as several operators, those of plugins last.
 
@@ -78,12 +78,12 @@ def blocks() -> tuple[Supergroup, ...]:
     return tuple(group for group in _single() if group.kind == BLOCK)
 
 
-@cache
+@cached_for_plugins
 def _block_names() -> frozenset[str]:
     return frozenset(block.name for block in blocks())
 
 
-@cache
+@cached_for_plugins
 def _names() -> tuple[str, ...]:
     groups = (group for group in _single() if group.kind != BLOCK)
     return tuple(dict.fromkeys(name for each in (*groups, *blocks(), *_families()) for name in each.names))
@@ -110,16 +110,16 @@ def supergroups(names: Iterable[str] | None = None) -> tuple[Supergroup, ...]:
         UsageError: a name that the catalogue does not have.
     """
     if names is None:
-        return _chosen(None)
+        return _chosen(None, plugins())
     wanted, known = list(names), supergroup_names()
     for name in wanted:
         if name not in known:
             raise UsageError(f"there is no supergroup '{name}'{nearest(name, known)}")
-    return _chosen(frozenset(wanted))
+    return _chosen(frozenset(wanted), plugins())
 
 
 @lru_cache(maxsize=64)
-def _chosen(wanted: frozenset[str] | None) -> tuple[Supergroup, ...]:
+def _chosen(wanted: frozenset[str] | None, _: tuple[Plugin, ...]) -> tuple[Supergroup, ...]:
     """The supergroups of these names. Patterns never change, so everybody may have the same ones."""
     groups = (group for group in _single() if group.kind != BLOCK)
     if wanted is None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import math
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +17,7 @@ from annotated_types import Gt
 from qc.options import Option, limits, path, plain_types, unwrapped, word
 
 from .completion import complete
+from .sections import split_examples, write_examples, write_options
 
 _MOST = 2**31 - 1
 
@@ -25,6 +25,7 @@ _MOST = 2**31 - 1
 class Command(ABC):
     """A command: its docstring is the help, the first line of its file what the list of commands says.
 
+    Command lines behind "Examples:" at the end of the docstring stand in the help as they are.
     A field is an option or an argument, a dataclass with more of them, or some of those of another dataclass.
     """
 
@@ -35,17 +36,49 @@ class Command(ABC):
 
 def click_command(cls: type[Command], name: str, short_help: str) -> click.Command:
     """What click runs."""
-    return _ClickCommand(
+    text, examples = split_examples(cls.__doc__ or "")
+    made = _ClickCommand(
         name,
-        params=list(_parameters(cls)),
+        params=[*_parameters(cls), _plugin_option()],
         callback=lambda **given: _filled(cls, given).run(),
-        help=inspect.cleandoc(cls.__doc__ or ""),
+        help=text,
         short_help=short_help,
     )
+    made.examples = examples
+    return made
+
+
+def _plugin_option() -> click.Option:
+    help = "Use the passes and more of a Python file; it is code that runs. May be given several times."
+    return click.Option(
+        ["--plugin"],
+        multiple=True,
+        metavar="FILE.py",
+        expose_value=False,
+        is_eager=True,
+        callback=_use_plugins,
+        help=help,
+    )
+
+
+def _use_plugins(ctx: click.Context, param: click.Parameter, files: tuple[str, ...]) -> None:
+    if files and not ctx.resilient_parsing:
+        from qc.ir.base.plugins import use_plugin
+
+        for file in files:
+            use_plugin(file)
 
 
 class _ClickCommand(click.Command):
     """A command with options that take a value or none; click would take any word that follows for it."""
+
+    examples: Sequence[str] = ()
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Examples, then the options under headings."""
+        if self.examples:
+            write_examples(formatter, self.examples)
+        write_options(formatter, ctx, self.get_params(ctx))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Writes the value of an option without one behind it."""

@@ -14,6 +14,16 @@ from click.shell_completion import CompletionItem
 from qc.ir.errors import UsageError, nearest
 
 from .command import Command, click_command
+from .sections import write_examples
+
+WIDEST = 100  # columns of the help, where the terminal has as many
+
+EXAMPLES = (
+    "qc model.onnx --data photos --preset imagenet",
+    "qc model.onnx --random-data",
+    "qc auto model.onnx --data train.npz --max-drop 1%",
+    "qc eval model.onnx --data test.npz --layers",
+)
 
 
 class PipeClosedError(Exception):
@@ -27,7 +37,8 @@ class FolderGroup(click.Group):
     """
 
     def __init__(self, name: str, package: str, help: str) -> None:
-        super().__init__(name, help=help, context_settings={"help_option_names": ["-h", "--help"]})
+        settings = {"help_option_names": ["-h", "--help"], "max_content_width": WIDEST}
+        super().__init__(name, help=help, context_settings=settings)
         self.package = package
         self.folder = Path(str(importlib.import_module(package).__file__)).parent
 
@@ -94,8 +105,10 @@ class MainGroup(FolderGroup):
         self.running = running
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Puts the name of the default command where none is named."""
-        if args and args[0] not in (*self.list_commands(ctx), *ctx.help_option_names):
+        """Puts the name of the default command where none is named; says how to go on if nothing is given."""
+        if not args:
+            self._show_beginning(ctx)
+        if args[0] not in (*self.list_commands(ctx), *ctx.help_option_names):
             self._refuse_misspelt(args[0], self.list_commands(ctx))
             args = [self.default, *args]
         return super().parse_args(ctx, args)
@@ -126,11 +139,17 @@ class MainGroup(FolderGroup):
         formatter.write_usage("qc", "COMMAND [ARGUMENTS]...", prefix=" " * len("Usage: "))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options of the default command, then the commands."""
-        default = self.get_command(ctx, self.default)
-        assert default is not None
-        default.format_options(click.Context(default, parent=ctx), formatter)
+        """Examples, the commands, and where options are explained."""
+        write_examples(formatter, EXAMPLES)
         self.format_commands(ctx, formatter)
+        with formatter.section("Options"):
+            formatter.write_dl(
+                [
+                    (f"qc {self.default} --help", "shows those of qc MODEL.onnx, by sections."),
+                    ("qc COMMAND --help", "shows those of a command, with examples."),
+                    ("qc --version", "shows the versions of qc and of what it stands on."),
+                ]
+            )
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands with one line each, section by section, all in the same columns."""
@@ -141,6 +160,14 @@ class MainGroup(FolderGroup):
         for heading, section in {**self.sections, **({"Others": others} if others else {})}.items():
             with formatter.section(heading):
                 formatter.write_dl([(f"{name:{width}}", self.summary_of(name)) for name in section])
+
+    def _show_beginning(self, ctx: click.Context) -> None:
+        """The usage with examples, and where more is told; ends the command."""
+        formatter = ctx.make_formatter()
+        self.format_usage(ctx, formatter)
+        write_examples(formatter, EXAMPLES)
+        click.echo(f"{formatter.getvalue()}\n'qc --help' lists the commands.")
+        ctx.exit()
 
     def _refuse_misspelt(self, given: str, names: list[str]) -> None:
         """Raises UsageError for a word that is no file but nearly a command."""

@@ -11,26 +11,17 @@ import click
 from qc.ir.errors import QcError, nearest
 
 from .group import MainGroup, PipeClosedError
+from .sections import COMMANDS
 
 PIPE_CLOSED = 141
 DEFECT = 6
-
-# The order of the help; a command that is not named here comes last.
-SECTIONS = {
-    "Quantize": ["compile", "auto", "observe", "merge-statistics"],
-    "Judge the result": ["eval", "bench", "check", "sensitivity", "diff"],
-    "Look inside": ["inspect", "data", "view", "why", "weights", "print", "parse", "explain-match"],
-    "Encodings and configurations of AIMET": ["encodings", "explain-config", "convert-config"],
-    "Find what goes wrong": ["bisect", "reduce", "repro"],
-    "Learn": ["help", "list-passes", "list-pipelines", "list-targets", "list-supergroups"],
-}
 
 cli = MainGroup(
     f"{__package__}.commands",
     help="qc is a quantization compiler for ONNX: it takes a float model and gives back a quantized one.",
     default="compile",
-    sections=SECTIONS,
-    running=[*SECTIONS["Quantize"], *SECTIONS["Judge the result"], *SECTIONS["Find what goes wrong"]],
+    sections=COMMANDS,
+    running=[*COMMANDS["Quantize"], *COMMANDS["Judge the result"], *COMMANDS["Find what goes wrong"]],
 )
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+from qc.ir.base.python_files import import_module
 from qc.ir.errors import DataError, QcError, nearest
 
 from .source import Source
@@ -67,7 +64,7 @@ def named_function(
     if module_name.endswith(".py") and not Path(module_name).is_file():
         raise error_type(f"the Python file '{module_name}' for {role} does not exist")
     try:
-        module = _import(module_name)
+        module = import_module(module_name)
     except Exception as error:  # a module may raise anything while it is imported
         sentence = f"cannot import '{module_name}' for {role}: {type(error).__name__}: {error}"
         raise error_type(sentence) from error
@@ -76,20 +73,6 @@ def named_function(
         known = [name for name, value in vars(module).items() if callable(value)]
         raise error_type(f"'{module_name}' has no function '{function_name}'{nearest(function_name, known)}")
     return function  # type: ignore[no-any-return]
-
-
-def _import(name: str) -> ModuleType:
-    if not name.endswith(".py"):
-        here = str(Path.cwd())
-        if here not in sys.path:
-            sys.path.insert(0, here)
-        return importlib.import_module(name)
-    spec = importlib.util.spec_from_file_location(Path(name).stem, name)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"'{name}' is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 class _Once:

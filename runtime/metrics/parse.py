@@ -8,13 +8,12 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import re
 from collections.abc import Callable
 from functools import partial
 
-from qc.ir.base.plugins import plugins, subclasses_below
+from qc.ir.base.plugins import cached_for_plugins, plugins, subclasses_below
 from qc.ir.errors import UsageError, nearest
 
 from .metric import Metric, OutputMetric, WorstOutput
@@ -74,7 +73,7 @@ def _find(name: str) -> Callable[[], OutputMetric] | None:
     return None
 
 
-@functools.cache
+@cached_for_plugins
 def known_metrics() -> dict[str, type[OutputMetric]]:
     """The metrics of this folder and of plugins by name.
 

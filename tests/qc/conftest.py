@@ -15,8 +15,7 @@ from onnx import ModelProto, helper, numpy_helper
 from support.models import floats, model_of
 
 from qc.cli import main
-from qc.ir.base.plugins import plugins
-from qc.passes import registry
+from qc.ir.base.plugins import installed_plugins
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -70,11 +69,9 @@ def planted(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: planted\nVersion: 1\n")
     (info / "entry_points.txt").write_text("[qc.plugins]\nplanted = support.planted\n")
     monkeypatch.syspath_prepend(site)
-    for cached in (plugins, registry):
-        cached.cache_clear()
+    installed_plugins.cache_clear()
     yield f"{site}{os.pathsep}{Path(__file__).parents[1]}"
-    for cached in (plugins, registry):
-        cached.cache_clear()
+    installed_plugins.cache_clear()
 
 
 @pytest.fixture

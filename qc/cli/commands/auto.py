@@ -44,6 +44,10 @@ class Auto(Command):
 
     Without --metric a model is good if it agrees with the float model: in classes, texts, masks or vectors,
     by what its outputs hold, which is told first.
+
+    Examples:
+        qc auto model.onnx --data train.npz --eval-data test.npz --max-drop 1%
+        qc auto model.onnx --data photos --preset imagenet --labels labels.npy --metric judge.py:accuracy
     """
 
     model: str = argument("MODEL.onnx")

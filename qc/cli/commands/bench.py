@@ -43,6 +43,10 @@ class Bench(Command):
     Latency is timed in turns, with threads pinned to processors (one thread unless --threads says otherwise),
     peak memory in a process for each. With --on the last form is timed on a device, too. Without data a model
     is calibrated and timed on random numbers. A model that holds quantizers already is measured as it is.
+
+    Examples:
+        qc bench model.onnx --threads 2
+        qc bench model.onnx --quantized model.q.onnx --data test.npz
     """
 
     models: tuple[str, ...] = argument("MODEL.onnx...")

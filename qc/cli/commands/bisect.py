@@ -37,6 +37,9 @@ class Bisect(Command):
 
     A loss that grows with every action has no culprit: what is found is where it crosses the threshold. Then
     'qc sensitivity' ranks all quantizers, and 'qc auto' looks for another recipe.
+
+    Examples:
+        qc bisect model.onnx --data calibration.npz --oracle 'sqnr(logits) < 30'
     """
 
     job: Job

@@ -51,6 +51,10 @@ class CheckCommand(Command):
 
     Where the runtime of the target is installed, it opens the model, and what it makes of it is read back
     and, on CPUs, measured. For other targets their rules are checked on the graph.
+
+    Examples:
+        qc check model.q.onnx
+        qc check model.q.onnx --target qnn-htp --fail-below 90
     """
 
     model: str = argument("MODEL.onnx")

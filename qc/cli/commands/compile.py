@@ -10,7 +10,14 @@ from ..options import Collecting, Instrumentation, Job, Keeping, Wishes
 
 @dataclass(frozen=True, kw_only=True)
 class Compile(Command):
-    """Quantizes MODEL.onnx. Files are written only when everything went well."""
+    """Quantizes MODEL.onnx. Files are written only when everything went well.
+
+    Examples:
+        qc model.onnx --data photos --preset imagenet
+        qc model.onnx --data calibration.npz --pipeline w4a8 --target qnn-htp
+        qc model.onnx --data calibration.npz --set Softmax=off --opt calibrate.method=percentile
+        qc model.onnx --data calibration.npz --passes fold-batch-norms,mypass.py:MyPass
+    """
 
     job: Job
     wishes: Wishes

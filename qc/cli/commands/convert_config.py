@@ -17,7 +17,11 @@ from ..files import InputFile, check_outputs, writing
 
 @dataclass(frozen=True, kw_only=True)
 class ConvertConfig(Command):
-    """Writes a quantsim configuration, such as AIMET's JSON, as TOML that says the same."""
+    """Writes a quantsim configuration, such as AIMET's JSON, as TOML that says the same.
+
+    Examples:
+        qc convert-config default_config.json -o quantsim.toml
+    """
 
     config: str = argument("NAME|FILE")
     output: Path = option(REQUIRED, "Where to write it.", "-o", metavar="FILE.toml")

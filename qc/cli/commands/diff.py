@@ -32,6 +32,9 @@ class Diff(Command):
     dequantized again is shown as quantized, and a folded batch normalization as folded; channels of zeros
     and zero points of -1 that a target wanted do not count. The exit code is 0 if the models are equal and 1
     if they differ.
+
+    Examples:
+        qc diff model.onnx model.q.onnx
     """
 
     first: str = argument("A.onnx")

@@ -48,6 +48,10 @@ class Eval(Command):
     "simulation" computes in float and rounds every quantized tensor to its grid; "integer" is the result for
     the target, run by ONNX Runtime, and with --on by a device as well. Runs are pinned to one thread unless
     --threads says otherwise.
+
+    Examples:
+        qc eval model.onnx --data test.npz --calibration train.npz --layers
+        qc eval model.onnx --data test.npz --quantized model.q.onnx --metric top-1
     """
 
     job: Job

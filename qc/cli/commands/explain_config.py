@@ -20,6 +20,9 @@ class ExplainConfig(Command):
     """Says in plain words what a quantsim configuration does.
 
     It is one that comes with qc, such as htp_v73, AIMET's JSON, or the same in TOML.
+
+    Examples:
+        qc explain-config htp_v73
     """
 
     config: str = argument("NAME|FILE")

@@ -29,6 +29,9 @@ class ExplainMatch(Command):
     """Tells where SUPERGROUP is in MODEL.onnx, or how far the best attempts got and what they expected there.
 
     NODE is the name of an op or of one of its outputs: then only what that op is part of counts.
+
+    Examples:
+        qc explain-match model.onnx layer_norm norm1
     """
 
     model: str = argument("MODEL.onnx")

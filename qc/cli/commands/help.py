@@ -36,7 +36,12 @@ _RUNS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Help(Command):
-    """Explains a pass with its options, a pipeline, a target, or a command."""
+    """Explains a pass with its options, a pipeline, a target, or a command.
+
+    Examples:
+        qc help calibrate
+        qc help ort-cpu
+    """
 
     name: str | None = argument("[PASS|PIPELINE|TARGET|COMMAND]", None)
 

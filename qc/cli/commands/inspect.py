@@ -31,7 +31,11 @@ _LISTED_DEFAULTS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Inspect(Command):
-    """Shows the interface, ops and weights of MODEL.onnx, its supergroups, and what is quantized."""
+    """Shows the interface, ops and weights of MODEL.onnx, its supergroups, and what is quantized.
+
+    Examples:
+        qc inspect model.onnx
+    """
 
     model: str = argument("MODEL.onnx")
 

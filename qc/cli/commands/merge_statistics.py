@@ -17,7 +17,11 @@ from ..options import quiet_option
 
 @dataclass(frozen=True, kw_only=True)
 class MergeStatistics(Command):
-    """Merges statistics of parts of the data, exactly and in any order; no sample may be in two of them."""
+    """Merges statistics of parts of the data, exactly and in any order; no sample may be in two of them.
+
+    Examples:
+        qc merge-statistics first.npz second.npz -o all.npz
+    """
 
     files: tuple[str, ...] = argument("FILE.npz...")
     output: Path = option(REQUIRED, "Where to write the sum.", "-o", metavar="FILE")

@@ -30,6 +30,10 @@ class Observe(Command):
 
     Parts of the data can be observed on several machines, with --shard, and merged by "qc merge-statistics":
     the result is that of one run, bit for bit.
+
+    Examples:
+        qc observe model.onnx --data photos --preset imagenet --shard 1/2 -o first.npz
+        qc model.onnx --statistics first.npz
     """
 
     job: Job

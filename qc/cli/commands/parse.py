@@ -21,7 +21,11 @@ from ..output import print_note, print_written
 
 @dataclass(frozen=True, kw_only=True)
 class Parse(Command):
-    """Reads TEXT, which 'qc print' wrote, and writes the ONNX model again."""
+    """Reads TEXT, which 'qc print' wrote, and writes the ONNX model again.
+
+    Examples:
+        qc parse model.txt -o model.onnx
+    """
 
     text: str = argument("TEXT")
     output: Path = option(REQUIRED, "Where to write the model.", "-o", metavar="FILE")

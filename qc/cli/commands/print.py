@@ -23,6 +23,10 @@ class Print(Command):
 
     The model is printed as it is. With a pipeline, passes, a target or data it is compiled first, and printed
     with its regions and quantizers.
+
+    Examples:
+        qc print model.onnx
+        qc print model.onnx --pipeline w8a8 -o model.txt
     """
 
     job: Job

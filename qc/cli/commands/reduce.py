@@ -40,6 +40,9 @@ class Reduce(Command):
     or which is bad by an oracle: 'fails', or a condition such as 'sqnr < 30'. An oracle compiles every model:
     inputs that are kept get the data, and new ones get what the op in their place gave. When interrupted, it
     writes the smallest model so far.
+
+    Examples:
+        qc reduce model.onnx --data calibration.npz --interesting 'sqnr < 20'
     """
 
     job: Job

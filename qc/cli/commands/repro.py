@@ -18,6 +18,9 @@ class Repro(Command):
     """Compiles what the reproducer DIR holds.
 
     The same error ends with exit code 6, as it did when it was recorded; success with 0.
+
+    Examples:
+        qc repro model.reproducer
     """
 
     folder: Path = argument("DIR")

@@ -28,6 +28,9 @@ class SensitivityCommand(Command):
     Activations and weights alike, in one session. The numbers are SQNR at the worst output, in dB, against
     the model with all quantizers off: "alone" with no other quantizer, the most harmful first; "without" with
     all others.
+
+    Examples:
+        qc sensitivity model.onnx --data calibration.npz --top 10
     """
 
     job: Job

@@ -31,6 +31,10 @@ class View(Command):
 
     The model is drawn as it is, with its supergroups. With a pipeline, passes, a target or data it is
     compiled first, and drawn with the quantizers and the reason of every decision.
+
+    Examples:
+        qc view model.onnx --open
+        qc view model.onnx --data calibration.npz --around conv1 --radius 4
     """
 
     job: Job

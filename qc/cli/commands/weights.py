@@ -28,6 +28,10 @@ class WeightsCommand(Command):
     """Lists the quantized weights of MODEL.onnx, or shows those that are named.
 
     MODEL.onnx is a QDQ model, whoever made it, or a float model with --encodings.
+
+    Examples:
+        qc weights model.q.onnx
+        qc weights model.q.onnx conv1.weight -o weights.npz --packed
     """
 
     model: str = argument("MODEL.onnx")

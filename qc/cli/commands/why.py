@@ -32,6 +32,9 @@ class Why(Command):
     An op stands for its first result.
 
     Without data the passes that need it are left out, and quantizers have no numbers.
+
+    Examples:
+        qc why model.onnx conv1 --data calibration.npz
     """
 
     job: Job

@@ -31,6 +31,9 @@ class Preview(Command):
 
     With -o they are drawn, too: pictures, curves and token ids on one page for the browser. What was prepared
     wrongly is often seen at once: colors, sizes, and ranges that the model was not trained on.
+
+    Examples:
+        qc data preview model.onnx --data photos --preset imagenet -o preview.html
     """
 
     model: str = argument("MODEL.onnx")

@@ -25,6 +25,9 @@ class Apply(Command):
     """Rounds the tensors of MODEL.onnx to the grids of FILE, and no others.
 
     FILE is an encodings file of any version. Weights are stored in codes.
+
+    Examples:
+        qc encodings apply model.encodings model.onnx -o model.q.onnx
     """
 
     file: str = argument("FILE")

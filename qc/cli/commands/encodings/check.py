@@ -24,7 +24,11 @@ from ...output import standard_output
 
 @dataclass(frozen=True, kw_only=True)
 class Check(Command):
-    """Checks that every tensor of FILE is a float tensor of MODEL, and that its scales fit it."""
+    """Checks that every tensor of FILE is a float tensor of MODEL, and that its scales fit it.
+
+    Examples:
+        qc encodings check model.encodings model.onnx
+    """
 
     file: str = argument("FILE")
     model: str = argument("MODEL.onnx")

@@ -25,7 +25,11 @@ from ...output import print_note
 
 @dataclass(frozen=True, kw_only=True)
 class Convert(Command):
-    """Writes FILE in another version. What that version cannot say is an error that names the tensor."""
+    """Writes FILE in another version. What that version cannot say is an error that names the tensor.
+
+    Examples:
+        qc encodings convert model.encodings --version 2.0.0 -o newer.encodings
+    """
 
     file: str = argument("FILE")
     output: Path = option(REQUIRED, "Where to write.", "-o", metavar="FILE")

@@ -24,6 +24,9 @@ class Diff(Command):
     """Tells which tensors have another grid in B than in A, and which one of them lacks.
 
     The exit code is 0 if they say the same, else 1.
+
+    Examples:
+        qc encodings diff ours.encodings theirs.encodings --tolerance 0.01
     """
 
     first: str = argument("A")

@@ -31,6 +31,9 @@ class Strip(Command):
     """Writes the float model that MODEL.onnx, a QDQ model whoever made it, was made of.
 
     Its weights are the numbers that the codes stand for: what was rounded stays rounded.
+
+    Examples:
+        qc encodings strip model.q.onnx -o float.onnx --encodings model.encodings
     """
 
     model: str = argument("MODEL.onnx")

@@ -1,0 +1,28 @@
+"""Python code of users: modules, and files that belong to none."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+
+def import_module(name: str) -> ModuleType:
+    """Imports ``package.module``, from the current folder as ``python -m`` does it, or the file ``file.py``.
+
+    Raises:
+        Exception: whatever the code raises while it runs, which is ImportError if there is no such module.
+    """
+    if not name.endswith(".py"):
+        here = str(Path.cwd())
+        if here not in sys.path:
+            sys.path.insert(0, here)
+        return importlib.import_module(name)
+    spec = importlib.util.spec_from_file_location(Path(name).stem, name)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"'{name}' is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,117 @@
+"""A Python file as a plugin: ``--plugin file.py``, and ``file.py:Class`` among passes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+from qc import resolve_pipeline
+from qc.ir.base import plugins
+from qc.passes import registry
+
+OWN = '''
+from dataclasses import dataclass
+
+from qc.ir.model import Model
+from qc.ir.rewriter import Rewriter
+from qc.passes import Pass, PassContext, Stage, option
+
+
+@dataclass(frozen=True)
+class DropRelu(Pass):
+    """Takes away every Relu."""
+
+    name = "drop-relu"
+    stage = Stage.FLOAT
+    most: int = option(100, "how many at most")
+
+    def run(self, model: Model, context: PassContext) -> None:
+        rewriter = Rewriter(model)
+        for op in [op for op in model.graph.ops() if op.is_type("Relu")][: self.most]:
+            with rewriter.action("drop", op):
+                rewriter.replace_uses(model.graph.op_outputs(op)[0], model.graph.op_inputs(op)[0])
+                rewriter.erase_op(op)
+'''
+
+
+@pytest.fixture(autouse=True)
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, qc) -> None:
+    """The file of a user, forgotten again at the end."""
+    (tmp_path / "mine.py").write_text(OWN)
+    monkeypatch.setattr(plugins, "_used", [])
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(__import__("sys").modules, "mine", raising=False)
+
+
+def relus(file: str) -> int:
+    return sum(node.op_type == "Relu" for node in onnx.load(file).graph.node)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--passes", "fold-constants,mine.py:DropRelu"),
+        ("--passes", "mine:DropRelu"),
+        ("--plugin", "mine.py", "--passes", "drop-relu"),
+        ("--plugin", "mine.py", "--passes", "mine:DropRelu"),
+        ("--plugin", "mine", "--passes", "mine.py:DropRelu{most=9}"),
+    ],
+)
+def test_a_pass_of_a_file_runs(qc, arguments: tuple[str, ...]) -> None:
+    assert relus("model.onnx") == 3
+    result = qc("model.onnx", *arguments, "-o", "made.onnx")
+    assert result.code == 0, result.err
+    assert relus("made.onnx") == 0
+
+
+def test_its_options_are_read_and_explained(qc) -> None:
+    assert qc("model.onnx", "--passes", "mine.py:DropRelu{most=1}", "-o", "made.onnx").code == 0
+    assert relus("made.onnx") == 2
+    assert "how many at most" in qc("help", "drop-relu", "--plugin", "mine.py").out
+    assert "  drop-relu " in qc("list-passes", "--plugin", "mine.py").out
+
+
+def test_it_runs_from_python_and_stands_in_texts_by_its_name(qc) -> None:
+    assert "drop-relu" not in registry()
+    assert str(resolve_pipeline("mine.py:DropRelu{most=2}").pipeline) == "drop-relu{most=2}"
+    assert "drop-relu" in registry()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--plugin", "no.py"), "the Python file 'no.py' of a plugin does not exist"),
+        (("--passes", "no.py:Pass"), "the Python file 'no.py' of a plugin does not exist"),
+        (
+            ("--passes", "nomodule:Pass"),
+            "plugin 'nomodule' cannot be imported: ModuleNotFoundError",
+        ),
+        (("--plugin", "bad.py"), "plugin 'bad.py' cannot be imported: ZeroDivisionError: division by zero"),
+        (
+            ("--passes", "mine.py:DropRelus"),
+            "no pass 'DropRelus' (did you mean 'DropRelu'?); its passes",
+        ),
+        (("--passes", "empty.py:Any"), "'empty.py' has no pass 'Any'; its passes: none"),
+    ],
+)
+def test_what_cannot_be_used(qc, arguments: tuple[str, ...], sentence: str) -> None:
+    Path("bad.py").write_text("1 / 0")
+    Path("empty.py").write_text("")
+    result = qc("model.onnx", *arguments)
+    assert (result.code, result.made) == (2, []) and sentence in result.err
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ('[pipeline]\npasses = "mine.py:DropRelu"', "only --passes takes a pass of a Python file"),
+        ('[[pass]]\nname = "mine.py:DropRelu"', "unknown pass 'mine.py:DropRelu'"),
+    ],
+)
+def test_a_pipeline_file_runs_no_code(qc, text: str, sentence: str) -> None:
+    """Unlike text that is typed, it may come from anywhere."""
+    Path("pipeline.toml").write_text(text)
+    result = qc("model.onnx", "--pipeline", "pipeline.toml")
+    assert result.code == 2 and sentence in result.err and not plugins._used
