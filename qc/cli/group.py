@@ -106,9 +106,9 @@ class MainGroup(FolderGroup):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Puts the name of the default command where none is named; says how to go on if nothing is given."""
-        if not args:
+        if not args and not ctx.resilient_parsing:
             self._show_beginning(ctx)
-        if args[0] not in (*self.list_commands(ctx), *ctx.help_option_names):
+        if args and args[0] not in (*self.list_commands(ctx), *ctx.help_option_names):
             self._refuse_misspelt(args[0], self.list_commands(ctx))
             args = [self.default, *args]
         return super().parse_args(ctx, args)
