@@ -2,6 +2,7 @@ from . import auto as auto
 from . import diff as diff
 from . import ir as ir
 from . import layers as layers
+from . import model_report as model_report
 from . import passes as passes
 from . import patterns as patterns
 from . import runtime as runtime

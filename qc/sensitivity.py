@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -22,6 +23,8 @@ from qc.runtime.evaluation.judge import judge
 from qc.runtime.evaluation.simulation import OFF
 
 from .compiler.compiled import Compiled
+from .report.table import Column, Table, text
+from .report.words import decibels
 
 _LOOKED_AT = 256
 _LEAST_SAMPLES = 4
@@ -119,6 +122,15 @@ def measure_sensitivity(
         for name, one in whole.quantizers.items()
     ]
     return Sensitivity(found.feeds, found.whole, tuple(sorted(rows, key=lambda row: row.alone_db)))
+
+
+def sensitivity_table(rows: Sequence[QuantizerSensitivity]) -> Table:
+    """A line for each quantizer."""
+    numbers = (Column("alone", decibels), Column("without", decibels))
+    table = Table((text(""), text("tensor"), text("format"), *numbers))
+    for row in rows:
+        table.add(row.quantizer, ", ".join(row.tensors), row.format, row.alone_db, row.without_db)
+    return table
 
 
 def _enough(whole: Simulation, metric: Metric, data: Data) -> int:

@@ -49,6 +49,7 @@ FRONT_FLOORS = [
     {"layers", "sensitivity", "weights", "why", "explanation"},
     {"search", "auto"},
     {"verdict"},
+    {"model_report"},
     {"compat"},
     {"cli", "__main__"},
 ]

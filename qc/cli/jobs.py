@@ -143,11 +143,13 @@ def is_to_compile(job: Job) -> bool:
     return any(one is not None for one in given)
 
 
-def refuse_compile_options(job: Settings, others: Mapping[str, object]) -> None:
-    """Raises UsageError for options that say how to compile, where a quantized model is given instead."""
+def refuse_compile_options(
+    job: Settings, others: Mapping[str, object], why: str = "which --quantized leaves out; give one of them"
+) -> None:
+    """Raises UsageError for options that say how to compile where nothing is compiled, and ``why``."""
     for option, value in {**compile_options(job), **others}.items():
         if value is not None:
-            raise UsageError(f"{option} is for compiling, which --quantized leaves out; give one of them")
+            raise UsageError(f"{option} is for compiling, {why}")
 
 
 def chosen_pipeline(job: Settings) -> PipelineFile:

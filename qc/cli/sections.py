@@ -10,7 +10,7 @@ import click
 # In this order; a command that is not named here comes last.
 COMMANDS = {
     "Quantize": ["compile", "auto", "observe", "merge-statistics"],
-    "Judge the result": ["eval", "bench", "check", "sensitivity", "diff"],
+    "Judge the result": ["report", "eval", "bench", "check", "sensitivity", "diff"],
     "Look inside": ["inspect", "data", "view", "why", "weights", "print", "parse", "explain-match"],
     "Encodings and configurations of AIMET": ["encodings", "explain-config", "convert-config"],
     "Find what goes wrong": ["bisect", "reduce", "repro"],

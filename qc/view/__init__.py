@@ -2,6 +2,7 @@
 
 from .dot import dot_source
 from .page import html_page
+from .precision import OpPrecision, precision_map
 from .scenes import MAX_OPS, Crop
 
-__all__ = ["MAX_OPS", "Crop", "dot_source", "html_page"]
+__all__ = ["MAX_OPS", "Crop", "OpPrecision", "dot_source", "html_page", "precision_map"]

@@ -10,9 +10,8 @@ from annotated_types import Ge, Le
 
 from qc.options import option
 from qc.progress import RichProgress
-from qc.report.table import Column, Table, text
 from qc.report.words import count, decibels, finite, printable
-from qc.sensitivity import QuantizerSensitivity, Sensitivity, measure_sensitivity
+from qc.sensitivity import Sensitivity, measure_sensitivity, sensitivity_table
 
 from ..command import Command
 from ..files import write_json
@@ -70,12 +69,4 @@ def _show(job: Job, result: Sensitivity, top: int) -> None:
         f"{job.label}: all quantizers on, {decibels(result.whole_db)} on {count(result.feeds, 'sample')}; "
         f"the {len(rows)} of {count(len(result.quantizers), 'quantizer')} that harm most"
     )
-    standard_output().show(printable(heading), "", _table(rows))
-
-
-def _table(rows: tuple[QuantizerSensitivity, ...]) -> Table:
-    numbers = (Column("alone", decibels), Column("without", decibels))
-    table = Table((text(""), text("tensor"), text("format"), *numbers))
-    for row in rows:
-        table.add(row.quantizer, ", ".join(row.tensors), row.format, row.alone_db, row.without_db)
-    return table
+    standard_output().show(printable(heading), "", sensitivity_table(rows))

@@ -1,0 +1,91 @@
+"""The page: a self-contained HTML file for a colleague, on a screen or on paper."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qc.layers import Chart, layer_table
+from qc.report.check import check_table
+from qc.report.coverage import group_by_reason
+from qc.report.html import page
+from qc.report.table import Column, Table, text
+from qc.report.words import count, milliseconds
+from qc.sensitivity import sensitivity_table
+from qc.verdict.measure import Verdict
+from qc.verdict.words import verdict_notes
+from qc.view import precision_map
+
+from .document import report_document
+from .findings import Findings
+
+_WORST = 20
+_SLOWEST = 15
+_NAMED = 8  # tensors of one reason
+_KEY = {
+    "bits-8u": "uint8",
+    "bits-8": "int8",
+    "bits-4": "up to 4 bits",
+    "bits-16": "16 bits",
+    "bits-32": "32 bits",
+    "small-float": "small float",
+    "float": "float",
+}
+
+
+def report_page(findings: Findings, title: str, command: str) -> str:
+    """An HTML page; nothing is loaded from elsewhere, and all names are escaped.
+
+    Args:
+        title: the name of the model.
+        command: what makes it again.
+    """
+    compiled, errors, sensitivity = findings.compiled, findings.errors, findings.sensitivity
+    precision = precision_map(compiled.ir)
+    styles = {style for op in precision for style in (op.data, op.weights)}
+    document = report_document(findings, title, command)
+    return page(
+        "model_report/page.html",
+        title=title,
+        subtitle=f"for {compiled.target.name}, {compiled.coverage.quantized:,} tensors quantized",
+        document=document,
+        data=document.model_dump(mode="json"),
+        notes=[*compiled.notes, *verdict_notes(findings.verdict)],
+        precision=precision,
+        key=[(style, words) for style, words in _KEY.items() if style in styles],
+        formats=Table((Column("tensors"), text("format")), _formats(document.formats)),
+        floats=_floats(findings),
+        chart=Chart(errors.layers) if errors is not None else None,
+        left_out=errors.left_out if errors is not None else "",
+        worst=layer_table(errors, _WORST) if errors is not None else None,
+        times=_times(findings.verdict),
+        histograms=findings.histograms,
+        sensitivity=sensitivity_table(sensitivity.quantizers[:_WORST]) if sensitivity is not None else None,
+    )
+
+
+def _formats(formats: dict[str, int]) -> list[tuple[Any, ...]]:
+    return [(number, spec) for spec, number in sorted(formats.items(), key=lambda item: -item[1])]
+
+
+def _floats(findings: Findings) -> Table:
+    """Why tensors stay float, the most frequent reason first."""
+    table = Table((Column("tensors"), text("reason"), text("which")))
+    for group in group_by_reason(findings.compiled.coverage.unquantized):
+        rest = len(group.names) - _NAMED
+        named = ", ".join(group.names[:_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")
+        table.add(len(group.names), group.reason, named)
+    return table
+
+
+def _times(verdict: Verdict) -> dict[str, Table]:
+    """By op type, and the ops that take longest; nothing where the result was not timed."""
+    check = verdict.check
+    if check is None or not check.seconds:
+        return {}
+    slowest = Table(
+        (text("op"), text("runs"), text("kernel"), Column("time", milliseconds), Column("", ".1%"))
+    )
+    for op in sorted(check.counted, key=lambda op: -op.seconds)[:_SLOWEST]:
+        if op.seconds:
+            slowest.add(op.name, op.runs, op.kernel, op.seconds, op.seconds / check.seconds)
+    return {"by type": check_table(check), f"the {count(len(slowest.rows), 'op')} that take longest": slowest}

@@ -1,0 +1,164 @@
+"""``qc report``: what is on the page, that names stay text, and two pages beside each other."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from qc import UsageError, compile
+from qc.layers import layer_errors
+from qc.model_report import find, read_document, report_page
+from qc.model_report.histograms import WIDTH
+from qc.runtime import OpenModel, load_data, model_inputs
+from qc.view import precision_map
+
+MODEL, DATA = "model.onnx", "calibration.npz"
+
+
+class Page(HTMLParser):
+    """The texts of each section, and all elements."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.text = Path(path).read_text(encoding="utf-8")
+        self.elements: list[str] = []
+        self.sections: dict[str, list[str]] = {}
+        self._section = ""
+        self.feed(self.text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.elements.append(tag)
+        if tag == "section":
+            self._section = dict(attributes).get("id") or f"{len(self.sections)}"
+            self.sections[self._section] = []
+        for name, value in attributes:
+            assert name not in ("src", "onclick", "onerror")
+            assert name != "href" or (value or "").startswith("#")
+
+    def handle_data(self, data: str) -> None:
+        if data.strip() and self._section:
+            self.sections[self._section].append(data.strip())
+
+
+@pytest.fixture
+def small(qc) -> None:
+    """A few samples in ``few.npz``."""
+    data = np.load(DATA)
+    np.savez("few.npz", **{name: data[name][:16] for name in data.files})
+
+
+def test_a_report(qc, small) -> None:
+    result = qc("report", MODEL, "--data", "few.npz", "--sensitivity", "--tensor", "conv_1.weight_folded")
+    assert (result.code, result.made) == (0, ["model.report.html"])
+    page = Page("model.report.html")
+    assert list(page.sections) == [
+        "verdict", "precision", "float", "layers", "time", "histograms", "sensitivity", "recipe",
+    ]  # fmt: skip
+    verdict = page.sections["verdict"]
+    assert [name for name in ("SQNR", "agreement", "in integers", "time", "size") if name in verdict]
+    assert "logits" in page.sections["float"]
+    assert "int8 symmetric narrow channel(0)" in page.sections["precision"]
+    assert page.sections["layers"].count("uint8") > 3
+    assert "QLinearConv" in page.sections["time"]
+    assert "conv_1.weight_folded" in page.sections["histograms"]
+    assert "alone" in page.sections["sensitivity"]
+    command, *steps = page.sections["recipe"][1:]
+    assert command.startswith("qc report model.onnx --data few.npz --sensitivity --tensor conv_1")
+    assert any(step.startswith("calibrate") for step in steps)
+
+
+def test_numbers_are_those_of_the_measurements(qc, small) -> None:
+    compiled = compile(MODEL, data="few.npz")
+    findings = find(compiled, "few.npz")
+    Path("page.html").write_text(report_page(findings, "m", "c"))
+    document = read_document("page.html")
+    feeds = load_data("few.npz", model_inputs(compiled.ir.origin))
+    errors = {layer.tensor: layer.isolated_db for layer in layer_errors(compiled, feeds).worst_first()[:5]}
+    kept = {layer.tensor: layer.isolated_db for layer in document.layers}
+    assert errors == {name: kept[name] for name in errors}
+    assert document.formats == compiled.coverage.formats
+    assert document.float_tensors == {one.name: one.reason for one in compiled.coverage.unquantized}
+
+
+def test_histograms_count_every_value(qc, small) -> None:
+    compiled = compile(MODEL, data="few.npz")
+    first, weight = find(compiled, "few.npz", tensors=["relu_1", "conv_2.weight_folded"]).histograms
+    feeds = list(load_data("few.npz", model_inputs(compiled.ir.origin)))
+    model = OpenModel(compiled.float_model, outputs=["relu_1"])
+    values = np.concatenate([model.run(feed)["relu_1"].ravel() for feed in feeds])
+    assert sum(first.counts) == values.size
+    assert first.limits[0] <= values.min() and values.max() <= first.limits[1]
+    constants = {one.name: one for one in compiled.float_model.graph.initializer}
+    assert sum(weight.counts) == np.prod(constants["conv_2.weight_folded"].dims)
+    left, width = map(float, first.grid_span)
+    assert left >= 0 and left + width <= WIDTH + 0.1
+    assert all(0 <= float(x) <= WIDTH for x, _, _ in first.bars())
+    with pytest.raises(UsageError, match=r"no quantized tensor has the name 'relu_11' \(did you mean"):
+        find(compiled, "few.npz", tensors=["relu_11"])
+
+
+def test_ops_that_run_as_one_have_one_precision(qc) -> None:
+    compiled = compile(MODEL, "w4a8", data=DATA)
+    found = precision_map(compiled.ir)
+    convs = [op for op in found if op.title.startswith("Conv")]
+    assert {op.data for op in convs} == {"bits-8u"}
+    assert "bits-4" in {op.weights for op in convs}
+    assert not any(op.title.startswith("Clip") for op in found)
+
+
+def test_two_reports(qc, small) -> None:
+    for name, pipeline in (("a", "w8a8"), ("b", "w4a8")):
+        result = qc("report", MODEL, "--data", "few.npz", "--pipeline", pipeline, "-o", f"{name}.html")
+        assert result.code == 0
+    result = qc("report", "a.html", "b.html")
+    assert (result.code, result.made) == (0, ["a.comparison.html"])
+    page = Page("a.comparison.html")
+    verdict, formats, layers, *_ = page.sections.values()
+    assert verdict[:4] == ["Verdict", "measure", "a", "b"]
+    assert formats[0] == "Tensors by format" and any(text.startswith("int4") for text in formats)
+    assert "int4" in layers
+    assert qc("report", "a.html", "b.html", "-o", "again.html").code == 0
+    assert Path("again.html").read_bytes() == Path("a.comparison.html").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([MODEL], "there is no data to measure on"),
+        ([MODEL, "--data", DATA, "-o", "report.pdf"], "'report.pdf' is not a page"),
+        (["a.html"], "'a.html' is a report, not a model; give two reports"),
+        (["a.html", "b.html"], "'a.html' is not a report of this version of qc"),
+        (["a.html", "b.html", "--data", DATA], "--data is for compiling, and two reports are only compared"),
+        (["a.html", "b.html", "-o", "a.html"], "'a.html'"),
+    ],
+)
+def test_wrong_options(qc, arguments: list[str], words: str) -> None:
+    for name in ("a.html", "b.html"):
+        Path(name).write_text("<p>another page")
+    result = qc("report", *arguments)
+    assert (result.code, result.made) == (2, [])
+    assert words in result.err
+
+
+def test_nothing_in_a_model_becomes_part_of_the_page(qc, small) -> None:
+    model = onnx.load(MODEL)
+    evil = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x07"
+    for node in model.graph.node:
+        for names in (node.input, node.output):
+            names[:] = [evil if name == "relu_1" else name for name in names]
+    model.graph.node[0].name = evil
+    findings = find(compile(model, data="few.npz"), "few.npz", is_meaningful=False, sensitivity=True)
+    Path("evil.html").write_text(report_page(findings, "evil <b>.onnx", f"qc {evil}"))
+    page = Page("evil.html")
+    assert page.elements.count("script") == 1
+    assert "img" not in page.elements
+    assert evil.replace("\x07", "\\x07") in page.sections["layers"]
+    assert evil in {layer.tensor for layer in read_document("evil.html").layers}
+    assert "\x07" not in re.sub(r'<script id="report".*', "", page.text, flags=re.DOTALL)
+    assert json.loads(re.findall(r'application/json">(.*?)</script>', page.text)[0])["title"]
