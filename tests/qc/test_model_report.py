@@ -14,7 +14,7 @@ import pytest
 from qc import UsageError, compile
 from qc.layers import layer_errors
 from qc.model_report import find, read_document, report_page
-from qc.model_report.histograms import WIDTH
+from qc.model_report.histograms import WIDTH, histograms_of
 from qc.runtime import OpenModel, load_data, model_inputs
 from qc.view import precision_map
 
@@ -88,8 +88,9 @@ def test_numbers_are_those_of_the_measurements(qc, small) -> None:
 
 def test_histograms_count_every_value(qc, small) -> None:
     compiled = compile(MODEL, data="few.npz")
-    first, weight = find(compiled, "few.npz", tensors=["relu_1", "conv_2.weight_folded"]).histograms
-    feeds = list(load_data("few.npz", model_inputs(compiled.ir.origin)))
+    feeds = load_data("few.npz", model_inputs(compiled.ir.origin))
+    errors = layer_errors(compiled, feeds)
+    first, weight = histograms_of(compiled, feeds, errors, ["relu_1", "conv_2.weight_folded"])
     model = OpenModel(compiled.float_model, outputs=["relu_1"])
     values = np.concatenate([model.run(feed)["relu_1"].ravel() for feed in feeds])
     assert sum(first.counts) == values.size
@@ -100,7 +101,7 @@ def test_histograms_count_every_value(qc, small) -> None:
     assert left >= 0 and left + width <= WIDTH + 0.1
     assert all(0 <= float(x) <= WIDTH for x, _, _ in first.bars())
     with pytest.raises(UsageError, match=r"no quantized tensor has the name 'relu_11' \(did you mean"):
-        find(compiled, "few.npz", tensors=["relu_11"])
+        list(histograms_of(compiled, feeds, errors, ["relu_11"]))
 
 
 def test_ops_that_run_as_one_have_one_precision(qc) -> None:
