@@ -16,7 +16,7 @@ from qc.ir.rewriter import Rewriter
 
 from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
-from ..quantize.placement.outliers import mark_outliers
+from ..quantize.placement.outliers import mark_outliers, mark_probabilities
 from .layers.layer import Layer, layers_of
 from .layers.observed import observed_in_float
 
@@ -35,6 +35,10 @@ class SeparateOutliers(Pass):
     is at most ``1 / ratio`` of what it was. It costs that share of the multiplications, a product with zeros
     and ones, and a sum. ``smooth`` behind it finds less to do, and does less harm to weights. It helps where
     the target keeps the tensor float for what does not multiply it by weights, such as ``ort-cpu``.
+
+    Probabilities of attention are such, too: a causal model gives nearly all to its first token, and the
+    small rest is below a step of the grid. With ``probabilities`` a target that computes in floats as well
+    multiplies what Softmax made so, as a whole.
     """
 
     name = "separate-outliers"
@@ -46,8 +50,11 @@ class SeparateOutliers(Pass):
     share: Annotated[float, Gt(0), Le(0.5)] = option(0.01, "how many channels are separated, at most")
     ratio: Annotated[float, Gt(1)] = option(4.0, "by how much the largest number must become smaller")
     samples: Annotated[int, Ge(1)] = option(32, "how many of the samples to look at, at most")
+    probabilities: bool = option(False, "multiply what Softmax made in float as well")
 
     def run(self, model: Model, context: PassContext) -> None:
+        if self.probabilities:
+            mark_probabilities(model)
         readers = _readers(model, self.share)
         if not readers:
             return

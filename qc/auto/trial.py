@@ -25,7 +25,8 @@ class Trial:
     Attributes:
         recipe: what was tried.
         verdict: on what came out.
-        integer_share: the share of the multiplications that are done on quantized data; 0 if there are none.
+        quantized_share: the share of the multiplications on quantized data, or by quantized weights alone,
+            as of an LSTM that quantizes its data itself; 0 if there are none.
         weight_bits: bits of a weight, on average over all elements of tensors of two and more axes.
         float_weights: the share of these elements that stay float.
         size: bytes of the model, weights included.
@@ -34,7 +35,7 @@ class Trial:
 
     recipe: Recipe
     verdict: Verdict
-    integer_share: float
+    quantized_share: float
     weight_bits: float
     float_weights: float
     size: int
@@ -53,7 +54,7 @@ class Trial:
             "float": verdict.reference,
             "drop": verdict.drop,
             "sampling_error": verdict.error,
-            "integer_share": round(self.integer_share, 4),
+            "quantized_share": round(self.quantized_share, 4),
             "weight_bits": round(self.weight_bits, 2),
             "size": self.size,
             "seconds": round(self.seconds, 1),
@@ -71,7 +72,7 @@ class Trial:
 def trial_of(recipe: Recipe, verdict: Verdict, made: Compiled, seconds: float) -> Trial:
     """The trial of a recipe that made a model."""
     done = made.coverage.multiplied
-    share = done.quantized / done.total if done.total else 0.0
+    share = (done.quantized + done.weights) / done.total if done.total else 0.0
     return Trial(recipe, verdict, share, *weight_bits(made.ir), _size(made), seconds)
 
 

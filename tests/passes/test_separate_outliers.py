@@ -85,3 +85,31 @@ def test_less_is_lost() -> None:
         found = run_model(artifact(context, "qdq"), data[0])["y"]
         errors.append(float(np.square(found - run_model(source, data[0])["y"]).sum()))
     assert errors[1] < errors[0] / 30
+
+
+ATTENTION = """g (float[2, 4, 6, 8] q, float[2, 4, 6, 8] v) => (float[2, 4, 6, 2] y)
+<float zero = {0}, float[8, 2] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 8, 7, 6, 5, 4, 3, 2}> {
+    turned = Transpose<perm = [0, 1, 3, 2]>(v)
+    scores = MatMul(q, turned)
+    p = Softmax<axis = -1>(scores)
+    missing = IsNaN(p)
+    kept = Where(missing, zero, p)
+    made = MatMul(kept, v)
+    y = MatMul(made, w)
+}"""
+
+
+@pytest.mark.parametrize("target", ["ort-cpu", "npu"])
+@pytest.mark.parametrize("options", ["", "{probabilities=true}"])
+def test_products_of_probabilities_are_in_float_if_asked_for(target: str, options: str) -> None:
+    model, _, _ = apply(f"separate-outliers{options},{PLACE}", parse(ATTENTION), target, attention_feeds())
+    is_float = of_value(model, "kept") is None
+    assert is_float == (bool(options) and target == "ort-cpu")
+    assert of_value(model, "made") is not None, "the product by a weight is in integers all the same"
+    if is_float:
+        assert "probabilities" in reason(model, "kept")
+
+
+def attention_feeds() -> list[dict[str, np.ndarray]]:
+    rng = np.random.default_rng(5)
+    return [{name: rng.standard_normal((2, 4, 6, 8)).astype(np.float32) for name in "qv"} for _ in range(2)]

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from support.models import parse, random_feeds
+from support.recurrent import recurrent
 
 import qc as package
 from qc.auto import Judge, MaxDrop, Recipe, RecipeSearch, Trial, ladder, load_ladder
@@ -183,7 +184,7 @@ def test_groups_that_harm_most_get_more_bits_and_no_more_than_needed(names: tupl
     tried: list[Trial] = []
     found = products_search(*names, on_trial=tried.append).run()
     assert found.is_accepted and len(tried) > 1 and tuple(tried) == found.trials
-    assert found.best.recipe.rules[1:] and found.best.integer_share == 1  # more bits were enough
+    assert found.best.recipe.rules[1:] and found.best.quantized_share == 1  # more bits were enough
     accepted = [trial for trial in tried if trial.verdict.is_accepted]
     assert found.best is accepted[-1]
 
@@ -400,3 +401,14 @@ def test_a_metric_that_fails_on_a_part_of_the_samples_names_them(qc) -> None:
     judged = ["--eval-data", "test.npz", "--labels", "rare.npy", "--metric", "rare.py:Rare"]
     result = qc("auto", MODEL, "--data", DATA, *judged)
     assert result.code == 2 and "on samples 1, 11, 21 and so on" in result.err
+
+
+def test_weights_of_an_lstm_that_quantizes_its_data_itself_count_as_quantized() -> None:
+    model = recurrent("LSTM", 64, 64)
+    found = package.find_recipe(model, data=random_feeds(model, 4), max_drop=1.0, recipes=ladder(8)[:1])
+    assert found.best.quantized_share == 1
+
+
+def test_the_table_says_in_a_word_which_recipe_is_the_result(qc) -> None:
+    result = qc("auto", MODEL, "--data", DATA, *JUDGED)
+    assert "best" in result.out and "*" not in result.out

@@ -4,18 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from qc.ir.facts.op_traits import traits
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 
 from ...framework.target import Target
 from .units import Reason
 
-_REASON = Reason("it multiplies the outliers of a tensor, whose grid would be too coarse")
+_OUTLIERS = Reason("it multiplies the outliers of a tensor, whose grid would be too coarse")
+_PROBABILITIES = Reason(
+    "it multiplies probabilities, most of which are below a step of a grid that reaches to 1"
+)
+_REASONS = {reason.text: reason for reason in (_OUTLIERS, _PROBABILITIES)}
 
 
 def mark_outliers(model: Model, outliers: Value) -> None:
     """Asks to leave products of a tensor in float, where the target computes in float as well."""
-    model.quant.skip(outliers, _REASON.text)
+    model.quant.skip(outliers, _OUTLIERS.text)
+
+
+def mark_probabilities(model: Model) -> None:
+    """Asks the same for products of what Softmax made, maybe moved, masked or limited since then."""
+    for graph in model.graph.walk():
+        probabilities: set[Value] = set()
+        for op in graph.ops():
+            read = enumerate(graph.op_inputs(op))
+            known = {port: value for port, value in read if value is not None and value in probabilities}
+            if op.is_type("MatMul"):
+                for value in known.values():
+                    model.quant.skip(value, _PROBABILITIES.text)
+            elif op.is_type("Softmax") or any(port in traits(op).ordered for port in known):
+                probabilities.update(value for value in graph.op_outputs(op) if value is not None)
 
 
 def products_of_outliers(model: Model, target: Target) -> Iterator[tuple[Op, Reason]]:
@@ -24,6 +43,7 @@ def products_of_outliers(model: Model, target: Target) -> Iterator[tuple[Op, Rea
         return
     for graph in model.graph.walk():
         for op in graph.ops():
-            data = graph.op_inputs(op)[:1]
-            if data and data[0] is not None and model.quant.why_not(data[0]) == _REASON.text:
-                yield op, _REASON
+            for value in graph.op_inputs(op) if op.is_type("MatMul") else ():
+                reason = _REASONS.get(model.quant.why_not(value) or "") if value is not None else None
+                if reason is not None:
+                    yield op, reason

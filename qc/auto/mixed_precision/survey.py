@@ -63,7 +63,7 @@ class Survey:
         return self.front.kind == "time"
 
     def table(self) -> Table:
-        """The measured points for a terminal or a page; those that no other one beats are marked."""
+        """The measured points for a terminal or a page; those on the front are marked: less loses more."""
         show = self.metric.show
         columns = (
             text(""),
@@ -80,7 +80,7 @@ class Survey:
             point, verdict = one.point, one.verdict
             times = (one.time, point.time) if self.is_timed else ()
             numbers = point.bits, point.operations, *times, verdict.score, verdict.drop, point.harm
-            table.add("*" if one.is_best else "", point.name, *numbers)
+            table.add("front" if one.is_best else "", point.name, *numbers)
         return table
 
     def document(self) -> dict[str, Any]:

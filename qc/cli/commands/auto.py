@@ -30,7 +30,7 @@ from ..output import print_note, print_warning, standard_error, standard_output
 from ..preparing import Preparing
 
 _POINTS = 8
-_FEW_INTEGERS = 0.5  # of the multiplications: a result with fewer is mostly float
+_FEW_QUANTIZED = 0.5  # of the multiplications: a result with less is mostly float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,12 +261,12 @@ class _Telling:
 
 def _mostly_float(trial: Trial) -> str:
     """A warning if little of a model is left that runs in integers."""
-    share = trial.integer_share
-    return f"; only {share:.0%} of its multiplications are in integers" if share < _FEW_INTEGERS else ""
+    share = trial.quantized_share
+    return f"; only {share:.0%} of its multiplications are quantized" if share < _FEW_QUANTIZED else ""
 
 
 def trial_table(found: Found, judge: Judge) -> Table:
-    """What was tried, with the result marked."""
+    """What was tried, with the best marked, which is the result."""
     score = judge.metric.show
     columns = (
         text(""),
@@ -274,17 +274,17 @@ def trial_table(found: Found, judge: Judge) -> Table:
         Column(judge.metric.name, score),
         Column("float", score),
         Column("95 % within", lambda error: f"± {error:.2g}"),
-        Column("in integers", ".1%"),
+        Column("quantized", ".1%"),
         Column("bits", ".2f"),
         Column("seconds", ".1f"),
     )
     table = Table(columns)
     for trial in found.trials:
         verdict = trial.verdict
-        mark = "*" if trial is found.best else "accepted" if verdict.is_accepted else ""
+        mark = "best" if trial is found.best else "accepted" if verdict.is_accepted else ""
         error = verdict.error if math.isfinite(verdict.error) else None
         scores = verdict.score, verdict.reference, error
-        numbers = trial.integer_share, trial.weight_bits, trial.seconds
+        numbers = trial.quantized_share, trial.weight_bits, trial.seconds
         table.add(mark, trial.recipe.name, *scores, *numbers)
     return table
 
