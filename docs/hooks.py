@@ -25,6 +25,7 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "benches/README.md": "benches.md",
+    "examples/README.md": "examples/index.md",
 }
 ROOMS = ("qc", "qc.ir", "qc.patterns", "qc.passes", "qc.runtime")
 LANGUAGES = {".py": "python", ".toml": "toml", ".c": "c", ".cpp": "cpp"}  # of the files of examples
@@ -34,7 +35,7 @@ LINK = re.compile(r"\[([^\]]*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 def on_config(config: MkDocsConfig) -> None:
     """Puts every pass and example into the navigation."""
     passes = [f"passes/{path.name}" for path in sorted((ROOT / "docs/passes").glob("*.md"), key=_index_first)]
-    examples = [f"examples/{folder.name}.md" for folder in _examples()]
+    examples = ["examples/index.md", *(f"examples/{folder.name}.md" for folder in _examples())]
     lists = {"passes/": {"Passes": passes}, "examples/": {"Examples": examples}}
     for section in config.nav:
         for title, entries in section.items():
@@ -59,16 +60,15 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Points links to files beside this folder at their pages, and shows an example of each pass."""
     place = page.file.src_uri
     source = next((source for source, made in PAGES.items() if made == place), f"docs/{place}")
-    if place.startswith("examples/"):
+    if place.startswith("examples/") and place not in PAGES.values():
         source = f"{place.removesuffix('.md')}/README.md"
 
     def point(link: re.Match) -> str:
         text, path, anchor = link.groups(default="")
         target = os.path.normpath(Path(source).parent / path)
-        if target.startswith("examples/"):
+        made = PAGES.get(target, target.removeprefix("docs/"))
+        if target.startswith("examples/") and target not in PAGES:
             made = "/".join(target.split("/")[:2]) + ".md"
-        else:
-            made = PAGES.get(target, target.removeprefix("docs/"))
         if made == target and (ROOT / target).exists():
             return text  # a file of the sources that has no page
         return f"[{text}]({os.path.relpath(made, Path(place).parent)}{anchor})"

@@ -1,0 +1,62 @@
+"""The scripts of ``examples`` run as a user runs them, and what they print is what they promise."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "examples"
+
+
+def numbers(script: str, folder: Path) -> dict[str, float]:
+    """The number at the end of what a script prints before it, on each line."""
+    command = [sys.executable, str(FOLDER / script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return {name: float(number) for name, number in re.findall(r"^(.*) ([\d.]+)$", done.stdout, re.MULTILINE)}
+
+
+def test_classification(tmp_path: Path) -> None:
+    found = numbers("classification/classify.py", tmp_path)
+    assert found["float"] > 0.95 and found["quantized"] > 0.95 and found["integer"] > 0.9
+
+
+def test_detection(tmp_path: Path) -> None:
+    found = numbers("detection/detect.py", tmp_path)
+    assert found["boxes"] == 60 and found["matched"] > 0.95 and found["integer"] > 0.9
+
+
+def test_speech(tmp_path: Path) -> None:
+    if find_spec("silero_vad") is None:
+        pytest.skip("the package silero-vad, which the Makefile installs, is not here")
+    found = numbers("speech/voice.py", tmp_path)
+    assert found["voice"] > 0.2 and found["agree"] > 0.9 and found["size"] < 0.4
+
+
+def test_a_recurrent_network(tmp_path: Path) -> None:
+    found = numbers("recurrent/forecast.py", tmp_path)
+    assert found["float error"] < 0.1 and found["quantized error"] < 1.1 * found["float error"]
+    assert found["size"] < 0.4
+
+
+def test_a_language_model(tmp_path: Path) -> None:
+    found = numbers("language/bigrams.py", tmp_path)
+    assert found["model"] < 15
+    assert found["model.w4-block32"] < 1.05 * found["model"] and found["model.w4a8"] < 1.05 * found["model"]
+
+
+def test_mixed_precision_by_hand(tmp_path: Path) -> None:
+    found = list(numbers("mixed-precision/by_hand.py", tmp_path).values())
+    assert found == sorted(found) and found[0] < found[-1]
+    assert (tmp_path / "model.mixed.onnx").exists()
+
+
+def test_dask(tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    assert numbers("dask/calibrate.py", tmp_path)["workers"] == 2
+    assert (tmp_path / "cluster.onnx").read_bytes() == (tmp_path / "alone.onnx").read_bytes()
