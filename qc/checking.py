@@ -13,9 +13,11 @@ from onnx import ModelProto
 from qc.ir.base.underway import underway
 from qc.ir.errors import QcError, UsageError
 from qc.ir.executor import Feed
+from qc.ir.facts.code_grids import grids_of_codes
 from qc.ir.facts.op_table import traits_of
 from qc.ir.facts.op_traits import is_grid_preserving, reads_shape_only
 from qc.ir.facts.products import is_product
+from qc.ir.facts.scopes import scopes_of
 from qc.ir.graph import Value
 from qc.ir.model import Model
 from qc.ir.onnx.load import load_model, model_folder
@@ -158,10 +160,11 @@ def check(
         model, base_dir = load_model(model), model_folder(model)
     nodes = list(all_nodes(model.graph))
     shapes = _shapes(model, nodes, feeds, base_dir)
+    shared = _shared_codes(ir, chosen)
     run_pipeline(parse_pipeline(_READ_BACK), ir, PassContext(target=chosen))
     _refuse_float(ir, nodes)
     counted = {op.label for graph in ir.graphs() for op in graph.ops() if reads_float_data(ir, graph, op)}
-    broken = [*_foreign_rounding(nodes, chosen), *violations(ir, chosen)]
+    broken = [*_foreign_rounding(nodes, chosen), *shared, *violations(ir, chosen)]
     device = device_here(chosen)
     free = list(free_dimensions(model_inputs(model)).values())
     if device is None or (device.fixed_shapes and free):
@@ -252,6 +255,20 @@ def _foreign_rounding(nodes: Sequence[Node], target: Target) -> list[Violation]:
         if node.rounds and node.proto.domain not in ("", "ai.onnx", target.extension_domain):
             text = f"{node.label} is of the domain '{node.proto.domain}', which {target.name} does not know"
             found.append(Violation(None, "domain", text))
+    return found
+
+
+def _shared_codes(ir: Model, target: Target) -> list[Violation]:
+    """The constants of codes that are dequantized on several grids, where a device knows one."""
+    if not target.one_grid:
+        return []
+    found, scopes = [], scopes_of(ir.graph)
+    for value in (value for graph in ir.graphs() for value in graph.values() if value.const is not None):
+        count = len(grids_of_codes(scopes, value))
+        if count > 1:
+            text = f"the codes '{value.name}' are read on {count} grids, and {target.name} takes one for all"
+            mend = "its numbers are wrong; 'qc FILE --passes import-qdq,insert-qdq' gives each its own"
+            found.append(Violation(None, "shared codes", f"{text}: {mend}"))
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Hashable, Set
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,9 +10,10 @@ import numpy as np
 from onnx import TensorProto
 
 from qc.ir.errors import UsageError
+from qc.ir.facts.code_grids import grids_of_codes
 from qc.ir.facts.equal_constants import share_constants
 from qc.ir.facts.op_traits import is_grid_preserving
-from qc.ir.facts.scopes import CONTROL_FLOW, Captures, captured_values
+from qc.ir.facts.scopes import CONTROL_FLOW, Captures, captured_values, scopes_of
 from qc.ir.graph import Graph, Use, Value, ValueType
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
@@ -85,7 +86,8 @@ class InsertQdq(Pass):
 
     What an op only moves to where a body of If, Loop or Scan captures it is rounded to its grid once more, as
     ONNX Runtime cannot open such a model otherwise. Codes and zero points that are equal within a graph are
-    stored once.
+    stored once, but for equal codes of several grids: ONNX Runtime's provider for QNN gives all that read a
+    constant the grid of the first, and so computes wrong numbers.
     """
 
     name = "insert-qdq"
@@ -149,8 +151,7 @@ class InsertQdq(Pass):
                 keep_float(model, rewriter)
             round_captures(model, rewriter)
             dequantize_outside(model, rewriter)
-            for graph in model.graph.walk():
-                share_constants(rewriter, [value for value in graph.values() if _is_storage(value)])
+            _share_storage(model, rewriter)
             context.add_artifact("qdq", Artifact("onnx", lower(model), ".onnx"))
 
 
@@ -328,6 +329,16 @@ class _Emitter:
         if self._extension not in self._model.opset_imports:
             self._rewriter.set_opset(self._extension, 1)
         return self._extension
+
+
+def _share_storage(model: Model, rewriter: Rewriter) -> None:
+    """Stores equal codes of one grid, and equal zero points, once in each graph."""
+    scopes, alike = scopes_of(model.graph), dict[Hashable, list[Value]]()
+    for graph in model.graph.walk():
+        for value in filter(_is_storage, graph.values()):
+            alike.setdefault((graph, grids_of_codes(scopes, value)), []).append(value)
+    for values in alike.values():
+        share_constants(rewriter, values)
 
 
 def _is_storage(value: Value) -> bool:

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from onnx import ModelProto
 
 from qc.ir.errors import UsageError, nearest
-from qc.ir.graph import Graph, Value
+from qc.ir.graph import Value
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
 from qc.ir.onnx.protos import walk_graphs
-from qc.ir.onnx.types import Types, inferred
 from qc.ir.rewriter import Rewriter
 
 from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
 from ..framework.pipeline import Pipeline
+from .constants.shapes import take_inferred_shapes
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class FixShapes(Pass):
                 shape = value.type.shape or ()
                 fixed = tuple(lengths.get(_name(value, axis), size) for axis, size in enumerate(shape))
                 rewriter.set_type(value, value.type._replace(shape=fixed))
-            _set_types(rewriter, model.graph, inferred(_with_lengths(lower(model), lengths)))
+            take_inferred_shapes(rewriter, model.graph, _with_lengths(lower(model), lengths))
 
 
 def with_fixed_shapes(pipeline: Pipeline, lengths: Sequence[str]) -> Pipeline:
@@ -115,16 +115,3 @@ def _with_lengths(proto: ModelProto, lengths: Mapping[str, int]) -> ModelProto:
                 if dim.dim_param in lengths:
                     dim.dim_value = lengths[dim.dim_param]
     return proto
-
-
-def _set_types(rewriter: Rewriter, graph: Graph, types: Types) -> None:
-    """Takes over the types that follow; the ops of a graph stand in its proto in their order."""
-    for value in graph.values():
-        source = value.captured
-        found = source.type if source is not None else types.known.get(value.name)
-        if value.const is None and found is not None and found.shape is not None and found != value.type:
-            rewriter.set_type(value, value.type._replace(shape=found.shape))
-    for index, op in enumerate(graph.ops()):
-        for key, body in op.subgraphs.items():
-            if (index, key) in types.nested:
-                _set_types(rewriter, body, types.nested[index, key])

@@ -18,13 +18,14 @@ from qc.ir.facts.op_traits import reads_shape_only
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.journal import SKIP, Remark
 from qc.ir.model import Model
-from qc.ir.onnx.lower import lower_ops
+from qc.ir.onnx.lower import lower, lower_ops
 from qc.ir.rewriter import Rewriter
 from qc.ir.tensor_ref import TensorRef
 
 from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
 from .constants.initializers import initializer_data, make_initializer
+from .constants.shapes import take_inferred_shapes
 from .constants.size import is_parameter, original_size, sources_of, stored_size
 
 _RANDOM = {
@@ -43,7 +44,8 @@ _KEPT = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
 class FoldConstants(Pass):
     """Replaces ops whose inputs are all constant by their result, and Constant ops by initializers.
 
-    What a Shape or a Size tells of a tensor whose lengths are all known is constant, too.
+    What a Shape or a Size tells of a tensor whose lengths are all known is constant, too. Shapes that are not
+    known are inferred anew from what was folded, where an op asks for them or those of all inputs are fixed.
 
     The bodies of If, Loop and Scan are folded too, also where they read a constant of a graph around them.
 
@@ -71,17 +73,22 @@ class FoldConstants(Pass):
     def run(self, model: Model, context: PassContext) -> None:
         rewriter = Rewriter(model)
         _fix_defaults(rewriter, model)
-        for graph in model.graph.walk():  # not function bodies, which have no initializers
-            for op in graph.ops():
-                if op.is_type("Constant"):
-                    _lift_constant(rewriter, op)
-                elif reads_shape_only(op):
-                    _lift_shape(rewriter, op)
+        for op in _ops(model):
+            if op.is_type("Constant"):
+                _lift_constant(rewriter, op)
         size = original_size(model)
         limit = size + max(self.max_growth * size, _SMALL if self.max_growth else 0)
         narrow = _narrow_storage(model)
-        for graph in model.graph.walk():  # outer before inner, which reads what was folded there
-            self._fold(rewriter, graph, context, narrow, limit)
+        while True:
+            for op in _ops(model):
+                if reads_shape_only(op):
+                    _lift_shape(rewriter, op)
+            before = [graph.epoch for graph in model.graph.walk()]
+            for graph in model.graph.walk():  # outer before inner, which reads what was folded there
+                self._fold(rewriter, graph, context, narrow, limit)
+            is_same = before == [graph.epoch for graph in model.graph.walk()]
+            if is_same or not _infer_shapes(rewriter, model):
+                return
 
     def _fold(
         self, rewriter: Rewriter, graph: Graph, context: PassContext, narrow: int, limit: float
@@ -195,16 +202,49 @@ def _lift_constant(rewriter: Rewriter, op: Op) -> None:
             make_initializer(rewriter, op, data)
 
 
-def _lift_shape(rewriter: Rewriter, op: Op) -> None:
-    """Puts what an op tells of a shape in its place, if all of that shape is known."""
-    read, (result,) = op.graph.op_inputs(op)[0], op.graph.op_outputs(op)
+def _ops(model: Model) -> list[Op]:
+    """All ops but those of function bodies, which have no initializers."""
+    return [op for graph in model.graph.walk() for op in graph.ops()]
+
+
+def _infer_shapes(rewriter: Rewriter, model: Model) -> bool:
+    """Finds the shapes that follow from what was folded, where some are asked for; whether that helped.
+
+    All are if those of the inputs are known, as devices with fixed shapes want them declared.
+    """
+    asking = [op for op in _ops(model) if reads_shape_only(op)]
+    if not asking and not _should_be_known(model.graph):
+        return False
+    with rewriter.action("infer shapes", model.graph.inputs[0]):
+        take_inferred_shapes(rewriter, model.graph, lower(model))
+    return any(_told_of_shape(op) is not None for op in asking)
+
+
+def _should_be_known(graph: Graph) -> bool:
+    """Whether some lengths are free, and none of an input."""
+    return all(map(_is_known, graph.inputs)) and not all(map(_is_known, graph.values()))
+
+
+def _is_known(value: Value) -> bool:
+    return all(isinstance(length, int) for length in value.type.shape or ())
+
+
+def _told_of_shape(op: Op) -> np.ndarray | None:
+    """What an op tells of a shape; None if not all of that shape is known."""
+    read = op.graph.op_inputs(op)[0]
     shape = read.original.type.shape if read is not None else None
-    if shape is None or result is None or op.graph.is_output(result):
-        return
+    if shape is None:
+        return None
     first, last = (op.attributes[name].i if name in op.attributes else None for name in ("start", "end"))
     lengths = [length for length in shape[first:last] if isinstance(length, int)]
-    if len(lengths) == len(shape[first:last]):
-        told = np.array(prod(lengths) if op.is_type("Size") else lengths, np.int64)
+    if len(lengths) < len(shape[first:last]):
+        return None
+    return np.array(prod(lengths) if op.is_type("Size") else lengths, np.int64)
+
+
+def _lift_shape(rewriter: Rewriter, op: Op) -> None:
+    told, (result,) = _told_of_shape(op), op.graph.op_outputs(op)
+    if told is not None and result is not None and not op.graph.is_output(result):
         with rewriter.action("shape to initializer", op):
             make_initializer(rewriter, op, TensorRef.from_array(told))
 

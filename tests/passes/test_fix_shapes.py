@@ -56,3 +56,24 @@ def test_what_is_no_free_dimension_or_no_length_is_refused(lengths: str) -> None
 def test_lengths_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(UsageError, match="'N' cannot be both 1 and 2"):
         FixShapes(lengths=("N=1", "N=2"))
+
+
+def test_shapes_follow_from_what_was_folded() -> None:
+    """The length of a table that is only known when it is folded decides what a Reshape makes."""
+    body = """g (float[N, 4, 8] x) => (float[M, K] y)
+    <float[6, 4, 8] table, int64[1] zero = {0}, int64[1] one = {1}, int64[1] rest = {32}> {
+        s = Shape(x)
+        first = Slice(s, zero, one)
+        row = Expand(zero, first)
+        part = Gather(table, row)
+        a = Add(x, part)
+        t = Shape(a)
+        n = Slice(t, zero, one)
+        to = Concat<axis = 0>(n, rest)
+        y = Reshape(a, to)
+    }"""
+    model = parse(body)
+    passes = "fix-shapes{lengths=['N=1']},fold-constants,eliminate-dead-code,eliminate-identity"
+    graph = qc.compile(model, passes, allow_unquantized=True).ir.graph
+    assert [op.op_type for op in graph.ops()] == ["Add", "Reshape"]
+    assert graph.outputs[0].type.shape == (1, 32)
