@@ -221,12 +221,13 @@ def test_a_target_that_extends_what_is_none(tmp_path: Path, text: str, said: str
     assert message(tmp_path, text).startswith(said)
 
 
-def test_the_documented_target_can_be_read(tmp_path: Path) -> None:
+def test_the_documented_targets_can_be_read(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "targets.md").read_text(encoding="utf-8")
-    path = tmp_path / "mine.toml"
-    path.write_text(page.partition("```toml\n")[2].partition("```")[0])
-    target = load_target(str(path))
-    assert target.name == "mine" and target.region_rule("conv_silu") is not None
+    path, targets = tmp_path / "mine.toml", {}
+    for part in page.split("```toml\n")[1:]:
+        path.write_text(part.partition("```")[0])
+        targets[load_target(str(path)).name] = load_target(str(path))
+    assert list(targets) == ["device", "mine"] and targets["mine"].region_rule("conv_silu") is not None
     assert all(f"`{name}`" in page for name in target_names())
 
 
