@@ -114,6 +114,8 @@ class OpRule(Strict):
             also not ``when-needed`` by no more than ops that run ``between``, as floats cost nothing.
         output_range: a fixed range for the result, for functions whose range is known.
         output_ranges: the same by the format of the result, where the target fixes the scale itself.
+        constants: of what only moves data, a constant that it moves has a grid, which its result keeps;
+            without, rows of a table of embeddings are quantized after they were looked up in float.
         share_grid: all data inputs and the output must have one grid.
         per_channel: the weight has one scale per output channel.
         fused_with: op types whose result, where nothing else reads it, this op takes as it is, since both
@@ -134,6 +136,7 @@ class OpRule(Strict):
     output: Literal["always", "when-read", "when-needed"] = "always"
     output_range: tuple[float, float] | None = None
     output_ranges: dict[str, tuple[float, float]] = Field(default_factory=dict)
+    constants: bool = False
     share_grid: bool = False
     per_channel: bool = True
     fused_with: tuple[str, ...] = ()

@@ -193,6 +193,9 @@ class _Placement:
         for unit in storing:
             if traits(unit.root).product == "recurrent":
                 self._place_stored_weights(unit)
+        for unit in self.units.units:
+            if self.units.is_carry(unit.root) and unit.rule.constants:
+                self._place_moved_constant(unit)
         for unit in self.units.integer:
             for value, op, port in self.units.inputs(unit):
                 self._place_input(unit, value, op, port)
@@ -229,6 +232,12 @@ class _Placement:
             self._place_shared(site, self.activation, f"constant read by {unit.label}", unit)
         elif not self._inherit(value):
             self._place_read(value, op, port, f"read by {unit.label}", unit)
+
+    def _place_moved_constant(self, unit: Unit) -> None:
+        value, op, port = next(iter(self.units.inputs(unit)), (None, None, 0))
+        if value is not None and op is not None and port == 0 and value.original.const is not None:
+            site = Site(value, op, port)
+            self._place_shared(site, self.activation, f"constant moved by {unit.label}", unit)
 
     def _place_stored_weights(self, unit: Unit) -> None:
         """Places quantizers on the weights of a unit whose data stays float, in a format of the target."""
@@ -287,6 +296,8 @@ class _Placement:
                 return None
             chain.append((current, producer))
             source = producer.graph.op_inputs(producer)[0]
+            if source is not None and self.quant.of_use(source, producer, 0) is not None:
+                break
             current = source.original if source is not None else None
         return chain
 

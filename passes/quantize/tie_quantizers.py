@@ -57,7 +57,7 @@ class TieQuantizers(Pass):
 
 def _tie_moved(model: Model, op: Op) -> None:
     source = op.graph.op_inputs(op)[0]
-    quantizer = model.quant.of_value(source) if source is not None else None
+    quantizer = model.quant.of_use(source, op, 0) if source is not None else None
     if quantizer is None:
         return
     for value in op.graph.op_outputs(op):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from onnx import TensorProto
 from support.models import parse
 from support.placement import placed
 
+import qc
 from qc.ir import lift
 from qc.ir.errors import UsageError
 from qc.ir.journal import MATCH
@@ -239,3 +242,25 @@ def test_a_newer_opset_leaves_the_interface_as_it_was_declared() -> None:
     assert converted.opset == 21
     (output,) = converted.origin.graph.output
     assert [dim.dim_param for dim in output.type.tensor_type.shape.dim] == ["N", "M"]
+
+
+def test_a_table_has_a_grid_where_the_device_looks_up_codes() -> None:
+    """The HTP makes no graph of a large table in float; elsewhere what was looked up is quantized."""
+    model = parse(
+        """g (int64[2, 3] i) => (float[2, 3, 5] y) <float[40, 8] table, float[8, 5] w> {
+            rows = Gather(table, i)
+            y = MatMul(rows, w)
+        }"""
+    )
+    feeds = [{"i": np.arange(6).reshape(2, 3)}]
+    for target, has_grid in (("qnn-htp", True), ("ort-cpu", False)):
+        compiled = qc.compile(model, "w8a8", data=feeds, target=target)
+        ir = compiled.ir
+        (lookup,) = (op for op in ir.graph.ops() if op.is_type("Gather"))
+        table, (rows,) = ir.graph.op_inputs(lookup)[0], ir.graph.op_outputs(lookup)
+        assert table is not None and rows is not None
+        held = ir.quant.of_use(table, lookup, 0)
+        assert (held is not None) is has_grid
+        assert (held is ir.quant.of_value(rows)) is has_grid
+        stored = {tensor.name: tensor.data_type for tensor in compiled.model.graph.initializer}
+        assert (stored.get("table_quantized") == TensorProto.UINT8) is has_grid
