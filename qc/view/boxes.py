@@ -9,12 +9,14 @@ from qc.ir.model import Model
 from qc.report.words import printable
 
 from . import layout
+from .modules import Module
 from .palette import format_class
 from .picture import Box, Row
 
 PADDING = 10.0
 TITLE, NAME, ROW = 17.0, 15.0, 15.0  # heights of lines of text
 _PILL, _REFERENCE = 26.0, 20.0
+_PILLS = ("input", "output", "reference")
 _LONGEST = 32  # characters of a name
 
 # Widths of characters as part of the font's size: of a sans-serif font, by group, and of a monospaced one.
@@ -23,8 +25,10 @@ _MONOSPACED = 0.605
 _TITLE_SIZE, _SMALL_SIZE = 13.0, 11.0
 
 
-def key_of(subject: Op | Value | Graph) -> str:
-    """What identifies an op, a tensor or a graph within the page."""
+def key_of(subject: Op | Module | Value | Graph) -> str:
+    """What identifies an op, a module, a tensor or a graph within the page."""
+    if isinstance(subject, Module):
+        return f"module-{subject.key}"
     if isinstance(subject, Graph):
         parent = subject.parent
         model = subject.model
@@ -37,7 +41,7 @@ def key_of(subject: Op | Value | Graph) -> str:
 
 def size_of(box: Box, lines: int) -> layout.Box:
     """How large a box is with its text, and with room for the lines that leave it."""
-    if box.kind != "op":
+    if box.kind in _PILLS:
         height = _REFERENCE if box.kind == "reference" else _PILL
         return layout.Box(_small_width(shortened(box.title)) + 2 * PADDING + 6, height)
     widths = [_title_width(shortened(box.title)), _small_width(shortened(box.name))]
@@ -66,9 +70,9 @@ def draw_box(parent: Element, box: Box, size: layout.Box, centre: tuple[float, f
         },
     )
     SubElement(group, "title").text = printable(box.name or box.title)
-    radius = 7.0 if box.kind == "op" else size.height / 2
+    radius = size.height / 2 if box.kind in _PILLS else 7.0
     SubElement(group, "rect", _rectangle(0, 0, size.width, size.height, radius, "body"))
-    if box.kind != "op":
+    if box.kind in _PILLS:
         _text(group, "name", size.width / 2, size.height / 2 + 4, shortened(box.title))
         return
     if box.quantized is not None:
@@ -116,7 +120,10 @@ def pixels(number: float) -> str:
 
 
 def _title_width(text: str) -> float:
-    widths = (0.34 if c in _NARROW else 0.9 if c in _WIDE else 0.7 if c.isupper() else 0.6 for c in text)
+    widths = (
+        0.34 if c in _NARROW else 0.9 if c in _WIDE else 0.7 if c.isupper() or c.isdigit() else 0.64
+        for c in text
+    )
     return sum(widths) * _TITLE_SIZE
 
 

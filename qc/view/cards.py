@@ -16,6 +16,7 @@ from qc.ir.tensor_ref import TensorRef
 from qc.report.words import count, file_size, printable
 
 from .boxes import key_of
+from .modules import Module
 from .picture import Picture
 from .words import element_type, encoding_texts, numbers_text, op_type, port_name, shape_text
 
@@ -146,10 +147,11 @@ class Cards:
             yield f"{number}{remark.pass_name}", [(f"{remark.kind}: {remark.reason}{asked}{hint}", "")]
 
 
-def _values_at(scope: GraphWiring, subject: Op | Value) -> Iterator[Value]:
-    """The tensor itself, or what an op reads and makes."""
+def _values_at(scope: GraphWiring, subject: Op | Module | Value) -> Iterator[Value]:
+    """The tensor itself, or what an op reads and makes; the ops of a module are drawn elsewhere."""
     if isinstance(subject, Value):
         yield subject
+    if not isinstance(subject, Op):
         return
     yield from (read.value for read in scope.reads[subject] if read is not None)
     yield from scope.captured.get(subject, ())

@@ -42,7 +42,7 @@ def dot_source(model: Model, title: str, crop: Crop | None = None) -> str:
         UsageError: no tensor of the name in ``crop``.
     """
     lines = [f"digraph {_quoted(title)} {{", "  node [fontname=monospace fontsize=10];"]
-    pictures = pictures_of(Wiring(model), crop, limit=None)
+    pictures = pictures_of(Wiring(model), crop, is_page=False)
     for number, picture in enumerate(pictures):
         body = _body(picture, f"g{number}_")
         lines += _cluster(f"graph_{number}", picture.label, body) if picture.label else body

@@ -2,7 +2,7 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const stage = document.getElementById("stage");
-const drawings = [...stage.querySelectorAll("svg")];
+const drawings = [...stage.querySelectorAll("svg:not(#minimap)")];
 const scenes = data.scenes.map((scene, index) => ({ ...scene, svg: drawings[index], view: null }));
 const pages = new Map(); // for each card, the first scene with a drawing of it
 let current = null;
@@ -22,6 +22,7 @@ function show(index) {
   current = scenes[index];
   current.svg.classList.add("shown");
   if (!current.view) begin();
+  draw_minimap();
   draw();
   document.querySelectorAll("#scenes a").forEach((one, number) => {
     one.style.fontWeight = number === index ? "600" : "";
@@ -41,6 +42,7 @@ function ancestors(scene) {
 function draw() {
   const { x, y, scale } = current.view;
   current.svg.firstElementChild.setAttribute("transform", `translate(${x},${y}) scale(${scale})`);
+  frame_minimap();
 }
 
 function fit(least) {
@@ -331,7 +333,7 @@ function overview() {
     scenes.forEach((scene, number) => {
       const item = make("li");
       item.style.paddingLeft = `${ancestors(scene).length * 14}px`;
-      item.append(link(scene.label, () => show(number)), make("span", "number", `${scene.ops} op${scene.ops === 1 ? "" : "s"}`));
+      item.append(link(scene.label, () => show(number)), make("span", "number", `${scene.ops.toLocaleString("en-US")} op${scene.ops === 1 ? "" : "s"}`));
       found.append(item);
     });
     place.append(make("h2", "", "Graphs"), found);
@@ -343,6 +345,8 @@ function overview() {
   place.append(...legend("Regions", data.regions, "area"));
 }
 
-overview();
-show(0);
-if (location.hash) go(decodeURIComponent(location.hash.slice(1)));
+function begin_page() {
+  overview();
+  show(0);
+  if (location.hash) go(decodeURIComponent(location.hash.slice(1)));
+}

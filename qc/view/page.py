@@ -7,14 +7,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from qc.diff.wiring import Wiring
+from qc.ir.graph import Op
 from qc.ir.model import Model
 from qc.report.html import page
 from qc.report.words import count, printable
 
 from .boxes import key_of, shortened
 from .cards import Cards
+from .modules import Module
 from .palette import format_class, region_classes
-from .picture import Picture
+from .picture import Box, Picture
 from .scenes import Crop, pictures_of
 from .svg import Drawing, draw
 
@@ -46,18 +48,26 @@ def html_page(model: Model, title: str, crop: Crop | None = None) -> str:
 
 def _scene(picture: Picture, drawing: Drawing) -> dict[str, Any]:
     return {
-        "key": key_of(picture.graph),
-        "parent": key_of(picture.graph.parent.graph) if picture.graph.parent is not None else "",
+        "key": key_of(picture.subject),
+        "parent": key_of(picture.parent) if picture.parent is not None else "",
         "label": _short_label(picture),
-        "ops": sum(box.kind == "op" for box in picture.boxes),
+        "ops": sum(_op_count(box) for box in picture.boxes),
         "hidden": picture.hidden,
         "width": drawing.width,
         "height": drawing.height,
     }
 
 
+def _op_count(box: Box) -> int:
+    if isinstance(box.subject, Module):
+        return sum(1 for _ in box.subject.ops)
+    return int(isinstance(box.subject, Op))
+
+
 def _short_label(picture: Picture) -> str:
-    """Where a graph is within the next outer one."""
+    """Where a graph or module is within the next outer one."""
+    if isinstance(picture.subject, Module):
+        return printable(picture.label)
     parent = picture.graph.parent
     if parent is None:
         return printable(picture.label or "main graph")

@@ -9,8 +9,10 @@ from qc.diff.wiring import GraphWiring, Read
 from qc.ir.facts.constants import constant_data
 from qc.ir.facts.op_traits import is_parameter
 from qc.ir.graph import Graph, Op, Region, Value
+from qc.report.words import count
 
 from .layout import Link, layers_of
+from .modules import Module, ops_of
 from .words import constant_text, format_of, op_type, port_name
 
 # The longest lines are cut where, taken together, lines would pass more layers than this, for each box.
@@ -38,13 +40,15 @@ class Box:
     """A box.
 
     Attributes:
-        kind: ``op``, ``input``, ``output``, or ``reference`` to a tensor that comes from afar.
-        subject: the op, or the tensor that goes in, goes out, or is referred to.
-        quantized: whether an op reads quantized numbers only; None if it reads no float numbers.
+        kind: ``op``, ``module``, ``input``, ``output``, or ``reference`` to a tensor that comes from afar, or
+            is read there.
+        subject: the op, the module, or the tensor that goes in, goes out, or is referred to.
+        quantized: whether an op, or all of a module, reads quantized numbers only; None if it reads no float
+            numbers.
     """
 
     kind: str
-    subject: Op | Value
+    subject: Op | Module | Value
     title: str
     name: str = ""
     rows: tuple[Row, ...] = ()
@@ -77,9 +81,11 @@ class Line:
 
 @dataclass(frozen=True)
 class Picture:
-    """One graph.
+    """One graph, or a module of it.
 
     Attributes:
+        subject: what is drawn.
+        parent: the graph or module that it opens from; None for those that stand at the top.
         label: where it is; empty for the main graph.
         boxes: in topological order.
         lines: in the order of their sources.
@@ -87,6 +93,8 @@ class Picture:
     """
 
     graph: Graph
+    subject: Graph | Module
+    parent: Graph | Module | None
     label: str
     boxes: list[Box]
     lines: list[Line]
@@ -98,45 +106,105 @@ class Picture:
         return [Link(number[line.source], tuple(number[end.box] for end in line.ends)) for line in self.lines]
 
 
-def picture_of(scope: GraphWiring, label: str, shown: Container[Op]) -> Picture:
-    """The picture of the ops of a graph that are to be shown."""
-    painter = _Painter(scope, shown)
-    painter.paint()
-    lines = [line for line in painter.lines if line.ends]
+def picture_of(scope: GraphWiring, label: str, items: Sequence[Op | Module]) -> Picture:
+    """The picture of the ops and modules of a graph that are to be shown."""
+    painter = _Painter(scope, items)
+    painter.paint_graph()
+    parent = scope.graph.parent.graph if scope.graph.parent is not None else None
     hidden = len(scope.ops) - len(painter.ops)
-    return _with_short_lines(Picture(scope.graph, label, painter.boxes, lines, hidden))
+    return painter.picture(scope.graph, parent, label, hidden)
+
+
+def module_pictures(
+    scope: GraphWiring, parent: Graph | Module, items: Sequence[Op | Module]
+) -> Iterator[Picture]:
+    """The pictures of the modules among ``items``, each followed by those of the modules within."""
+    for module in items:
+        if isinstance(module, Module):
+            painter = _Painter(scope, module.items)
+            painter.paint_module()
+            yield painter.picture(module, parent, module.label, 0)
+            yield from module_pictures(scope, module, module.items)
 
 
 class _Painter:
-    """Makes boxes and lines; ``ops`` are the ops that are drawn."""
+    """Makes boxes and lines; ``ops`` are the ops that are drawn, be it within modules."""
 
-    def __init__(self, scope: GraphWiring, shown: Container[Op]) -> None:
+    def __init__(self, scope: GraphWiring, items: Sequence[Op | Module]) -> None:
         self.scope = scope
-        self.ops = {op: None for op in scope.ops if op in shown}
+        self.items = items
+        self.ops = dict.fromkeys(ops_of(items))
         self.boxes: list[Box] = []
         self.lines: list[Line] = []
         self._line_of: dict[Value, Line] = {}
 
-    def paint(self) -> None:
+    def picture(
+        self, subject: Graph | Module, parent: Graph | Module | None, label: str, hidden: int
+    ) -> Picture:
+        """What was painted."""
+        lines = [line for line in self.lines if line.ends]
+        drawn = Picture(self.scope.graph, subject, parent, label, self.boxes, lines, hidden)
+        return _with_short_lines(drawn)
+
+    def paint_module(self) -> None:
+        """What goes out of the ops is read elsewhere; what comes in has a reference as well."""
+        self._paint_items()
+        for value in [value for value in self._line_of if self._is_read_outside(value, self.ops)]:
+            self._add(Box("reference", value, value.name), [], [Read(value)])
+
+    def paint_graph(self) -> None:
         """Goes through the graph in topological order."""
         whole = len(self.ops) == len(self.scope.ops)
         for value in self.scope.graph.inputs:
             used = any(user.op in self.ops for user in self.scope.users.get(value, ()))
             if constant_data(value) is None and (used or whole):
                 self._add(Box("input", value, value.name), [value])
-        for op in self.ops:
-            self._paint_op(op)
+        self._paint_items()
         for output, read in self.scope.outputs.items():
             if whole or read.value in self._line_of:
                 self._add(Box("output", output, output.name), [], [read])
 
-    def _paint_op(self, op: Op) -> None:
+    def _paint_items(self) -> None:
+        for item in self.items:
+            if isinstance(item, Module):
+                self._paint_module(item)
+            else:
+                self._paint_op(item)
+
+    def _paint_module(self, module: Module) -> None:
+        inside = dict.fromkeys(module.ops)
+        made = [value for op in inside for value in self.scope.results[op] if value is not None]
+        states = [state for state in map(self._is_quantized, inside) if state is not None]
+        box = Box(
+            "module",
+            module,
+            module.label,
+            count(len(inside), "op"),
+            quantized=all(states) if states else None,
+        )
+        reads = {
+            (read.value, format_of(read)): read
+            for op in inside
+            for read in self._reads(op)
+            if self.scope.producer.get(read.value) not in inside
+        }
+        self._add(box, [value for value in made if self._is_read_outside(value, inside)], [*reads.values()])
+
+    def _is_read_outside(self, value: Value, ops: Container[Op]) -> bool:
+        users = self.scope.users.get(value, ())
+        return value in self.scope.given_as or any(user.op not in ops for user in users)
+
+    def _reads(self, op: Op) -> list[Read]:
+        """What an op reads, constants aside."""
         reads = [read for read in self.scope.reads[op] if read is not None]
         reads += [Read(value) for value in self.scope.captured.get(op, ())]
+        return [read for read in reads if constant_data(read.value) is None]
+
+    def _paint_op(self, op: Op) -> None:
         region = op.region
         box = Box("op", op, op_type(op), op.name, tuple(self._rows(op)), region, self._is_quantized(op))
         results = [value for value in self.scope.results[op] if value is not None]
-        self._add(box, results, [read for read in reads if constant_data(read.value) is None])
+        self._add(box, results, self._reads(op))
 
     def _add(self, box: Box, results: list[Value], reads: Sequence[Read] = ()) -> None:
         """Adds a box, and leads to it what it reads: by a reference if what produces it is not drawn."""

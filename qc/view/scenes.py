@@ -11,9 +11,10 @@ from qc.ir.facts.scopes import tensor_of_op
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
 
-from .picture import Picture, picture_of
+from .modules import folded
+from .picture import Picture, module_pictures, picture_of
 
-MAX_OPS = 3000
+MAX_OPS = 20_000
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,11 @@ class Crop:
     radius: int
 
 
-def pictures_of(wiring: Wiring, crop: Crop | None, limit: int | None = MAX_OPS) -> list[Picture]:
-    """The pictures of all graphs, or of what is around a tensor.
+def pictures_of(wiring: Wiring, crop: Crop | None, *, is_page: bool = True) -> list[Picture]:
+    """The pictures of all graphs, or of what is around a tensor; large graphs have modules.
 
     Args:
-        limit: how many ops may be drawn.
+        is_page: whether it is for a page, which can show only so many ops, and has modules.
 
     Raises:
         UsageError: there are too many ops, or no tensor of that name.
@@ -40,11 +41,15 @@ def pictures_of(wiring: Wiring, crop: Crop | None, limit: int | None = MAX_OPS) 
         shown = {op: None for scope in wiring.scopes.values() for op in scope.ops}
     else:
         shown = _around(wiring, crop)
-    if limit is not None and len(shown) > limit:
+    if is_page and len(shown) > MAX_OPS:
         way = "a smaller --radius" if crop is not None else "--around TENSOR, which shows a part of it"
-        raise UsageError(f"a page shows at most {limit:,} ops, and these are {len(shown):,}: give {way}")
+        raise UsageError(f"a page shows at most {MAX_OPS:,} ops, and these are {len(shown):,}: give {way}")
     labels = dict(_labels(wiring.model))
-    pictures = [picture_of(scope, labels[graph], shown) for graph, scope in wiring.scopes.items()]
+    pictures = []
+    for graph, scope in wiring.scopes.items():
+        ops = [op for op in scope.ops if op in shown]
+        items = folded(ops) if is_page else ops
+        pictures += [picture_of(scope, labels[graph], items), *module_pictures(scope, graph, items)]
     return [picture for picture in pictures if picture.boxes]
 
 
