@@ -57,5 +57,6 @@ def nearest(word: str, choices: "list[str]") -> str:
     """Returns `` (did you mean 'x'?)`` for the most similar choice, or an empty string."""
     from difflib import get_close_matches
 
-    close = get_close_matches(word, choices, n=1, cutoff=0.5)
+    # In three letters, one that differs makes another word.
+    close = get_close_matches(word, choices, n=1, cutoff=0.5 if len(word) > 3 else 0.7)
     return f" (did you mean '{close[0]}'?)" if close else ""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from qc.ir.errors import UsageError, nearest
-from qc.ir.facts.scopes import scopes_of, tensor_of_op, tensors_by_name
+from qc.ir.facts.scopes import no_such_tensor, scopes_of, tensor_of_op, tensors_by_name
 from qc.ir.graph import Op, Value
 from qc.ir.journal import Remark
 from qc.ir.model import Model
@@ -59,8 +58,7 @@ def story_of(model: Model, tensor: str) -> Story:
         values = (known[tensor],)
     removed_by = None if values else model.journal.removed.get(tensor)
     if not values and removed_by is None:
-        names = [*known, *model.journal.removed]
-        raise UsageError(f"the model has no tensor or op '{tensor}'{nearest(tensor, names)}")
+        raise no_such_tensor(tensor, [*known, *model.journal.removed])
     scopes = scopes_of(model.graph)
     aliases = tuple(alias for value in values for alias in scopes.aliases(value))
     sites = tuple(_sites(model, aliases))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
 from ..analysis import STRUCTURE, analysis
 from ..base.names import Names
+from ..errors import UsageError, nearest
 from ..graph import Graph, Op, Use, Value
 from ..model import Model
 from ..rewriter import Rewriter
@@ -167,6 +168,12 @@ def tensor_of_op(model: Model, name: str) -> str | None:
     made = (value.name for graph, op in ops for value in graph.op_outputs(op) if value is not None)
     came = (node.output[0] for node in model.origin.graph.node if node.name == name and node.output)
     return next(chain(made, came), None)
+
+
+def no_such_tensor(name: str, known: Iterable[str]) -> UsageError:
+    """What to raise for a name that stands for nothing, with the one that is most like it."""
+    hint = nearest(name, list(known))
+    return UsageError(f"the model has no tensor or op '{name}'{hint}; 'qc print' lists all")
 
 
 class Captures:

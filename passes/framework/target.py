@@ -208,7 +208,8 @@ def load_target(name: str) -> Target:
     if name not in files:
         known = ", ".join(sorted(files))
         raise UsageError(
-            f"unknown target '{name}'{nearest(name, list(files))}; known: {known}, or a .toml file"
+            f"unknown target '{name}'{nearest(name, list(files))}; known: {known}, or a .toml file; "
+            "'qc list-targets' says what each is for"
         )
     return _parse(files[name].read_text(encoding="utf-8"), name)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge
@@ -31,8 +30,9 @@ def numbers(text: str) -> tuple[float, ...]:
 def number(text: str) -> float:
     """``0.5`` or ``1/255``."""
     try:
-        found = float(Fraction(text.strip()))
-    except (ValueError, ZeroDivisionError, OverflowError):
+        over, slash, under = text.partition("/")
+        found = float(over) / float(under) if slash else float(over)
+    except (ValueError, ZeroDivisionError):
         found = math.nan
     if not math.isfinite(found):
         raise ValueError(f"{text!r} is not a number such as 0.5 or 1/255")

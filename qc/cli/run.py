@@ -91,6 +91,4 @@ def _usage_sentence(error: click.ClickException) -> str:
         name = error.option_name
         message = f"no such option '{name}'{nearest(name, list(error.possibilities or []))}"
     path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "qc"
-    if path == f"qc {cli.default}":
-        path = "qc"
     return f"{message[:1].lower()}{message[1:]}; '{path} --help' shows how it is used"

@@ -179,7 +179,7 @@ class Compilation:
         if ir.journal.stopped:
             said.append(f"stopped after action {self.action_limit}, as asked: the result is not complete")
         said += notes.lost_inputs(ir)
-        said += notes.unused_arrays(context.data)
+        said += notes.unused_data(context.data)
         context.notes += said
         source = None if isinstance(self.model, ModelProto) else Path(self.model)
         return Compiled(

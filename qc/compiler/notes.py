@@ -83,7 +83,13 @@ def lost_inputs(ir: Model) -> list[str]:
     return [f"inputs with a default, such as '{lost[0]}', were compiled as constants ({len(lost)} in all)"]
 
 
-def unused_arrays(data: object) -> list[str]:
-    """A note on what the data holds besides the inputs of the model and labels."""
-    names = [f"'{name}'" for name in data.unused if name not in LABELS] if isinstance(data, Data) else []
-    return [f"the model has no input for {', '.join(names)} of the data, left out"] if names else []
+def unused_data(data: object) -> list[str]:
+    """Notes on what was given with data and counts for nothing: arrays that are no inputs, a layout."""
+    if not isinstance(data, Data):
+        return []
+    said = []
+    if names := [f"'{name}'" for name in data.unused if name not in LABELS]:
+        said.append(f"the model has no input for {', '.join(names)} of the data, left out")
+    if data.idle_layout is not None:
+        said.append(f"layout {data.idle_layout} changed nothing: the arrays fit the model as they are")
+    return said

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from qc.diff.wiring import GraphWiring, Wiring
-from qc.ir.errors import UsageError, nearest
-from qc.ir.facts.scopes import tensor_of_op
+from qc.ir.errors import UsageError
+from qc.ir.facts.scopes import no_such_tensor, tensor_of_op
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
 
@@ -91,7 +91,7 @@ def _find(wiring: Wiring, name: str) -> tuple[GraphWiring, Value]:
                 if value.name == wanted and value.captured is None:
                     return scope, wiring.read(value).value
                 names[value.name] = None
-    raise UsageError(f"the model has no tensor or op '{name}'{nearest(name, list(names))}")
+    raise no_such_tensor(name, names)
 
 
 def _touching(scope: GraphWiring, value: Value) -> Iterator[Op]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -102,19 +105,10 @@ class DataFiles:
     columns: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        for name in ("mean", "std"):
+        for name, read in _READ.items():
             value = getattr(self, name)
             if value is not None:
-                numbers = (value,) if isinstance(value, int | float) else tuple(value)
-                object.__setattr__(self, name, tuple(map(float, numbers)))
-        object.__setattr__(self, "columns", tuple(self.columns))
-        _one_of("preset", self.preset, tuple(PRESETS))
-        _one_of("color", self.color, COLORS)
-        _one_of("layout", self.layout, LAYOUTS)
-        for name in ("resize", "crop", "length", "rate"):
-            value = getattr(self, name)
-            if value is not None and min(pair(value)) < 1:
-                raise UsageError(f"{name}={value!r} is not at least 1")
+                object.__setattr__(self, name, read(name, value))
         if self.std is not None and not all(self.std):  # type: ignore[arg-type]
             raise UsageError("std holds 0, which nothing can be divided by")
 
@@ -136,6 +130,53 @@ def pair(size: Size) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else size
 
 
-def _one_of(name: str, value: str | None, known: Sequence[str]) -> None:
-    if value is not None and value not in known:
-        raise UsageError(f"unknown {name} '{value}'{nearest(value, list(known))}; known: {', '.join(known)}")
+def _size(name: str, value: object) -> Size:
+    sides = value if isinstance(value, tuple | list) else (value, value)
+    if len(sides) != 2 or not all(isinstance(side, Integral) and int(side) > 0 for side in sides):
+        raise UsageError(f"{name}={value!r} is neither a whole number of at least 1 nor (height, width)")
+    height, width = map(int, sides)
+    return (height, width) if isinstance(value, tuple | list) else height
+
+
+def _whole(name: str, value: object) -> int:
+    if not isinstance(value, Integral) or int(value) < 1:
+        raise UsageError(f"{name}={value!r} is not a whole number of at least 1")
+    return int(value)
+
+
+def _number(name: str, value: object) -> float:
+    if not isinstance(value, Real) or not math.isfinite(value):
+        raise UsageError(f"{name}={value!r} is not a number")
+    return float(value)
+
+
+def _numbers(name: str, value: object) -> tuple[float, ...]:
+    one_or_many = isinstance(value, Iterable) and not isinstance(value, str)
+    return tuple(_number(name, one) for one in (value if one_or_many else (value,)))  # type: ignore[attr-defined]
+
+
+def _names(name: str, value: object) -> tuple[str, ...]:
+    names = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (None,)
+    if not all(isinstance(one, str) for one in names):
+        raise UsageError(f"{name}={value!r} is not a list of names")
+    return names  # type: ignore[return-value]
+
+
+def _one_of(known: Sequence[str], name: str, value: object) -> str:
+    if value not in known:
+        hint = nearest(str(value), list(known))
+        raise UsageError(f"unknown {name} '{value}'{hint}; known: {', '.join(known)}")
+    return str(value)
+
+
+# How what was given for an option is checked, and kept.
+_READ: Mapping[str, Callable[[str, Any], object]] = {
+    "preset": partial(_one_of, tuple(PRESETS)),
+    "color": partial(_one_of, COLORS),
+    "layout": partial(_one_of, LAYOUTS),
+    **dict.fromkeys(("resize", "crop"), _size),
+    **dict.fromkeys(("length", "rate"), _whole),
+    **dict.fromkeys(("mean", "std"), _numbers),
+    "scale": _number,
+    "columns": _names,
+}

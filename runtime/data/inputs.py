@@ -178,9 +178,22 @@ def _check_array(array: object, info: InputInfo, subject: str) -> None:
     if not fits:
         raise DataError(
             f"{subject} has dtype {array.dtype}, the model takes {expected or 'strings'}; "
-            "qc never converts data, as that can hide a mistake in preprocessing"
+            f"{_dtype_advice(array.dtype, expected)}"
         )
     _check_shape(array.shape, info, subject)
+
+
+def _dtype_advice(given: np.dtype, expected: np.dtype | None) -> str:
+    """What to do about numbers of another type."""
+    if expected is None:
+        return "array.astype(str) makes strings of numbers"
+    if given.kind in "OUS":
+        return "text needs a tokenizer, and other objects have to become numbers before they are saved"
+    raw = "prepare it as for training, and " if given.kind != expected.kind else ""
+    return (
+        f"{raw}save array.astype('{expected}'): qc never converts data, as that can hide a mistake in "
+        "preprocessing"
+    )
 
 
 def _check_shape(shape: tuple[int, ...], info: InputInfo, subject: str) -> None:

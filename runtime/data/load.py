@@ -92,6 +92,7 @@ class Data:
         share: which of the feeds of the source these are.
         length: how many feeds there are, if that is known beforehand.
         unused: names in the data that the model does not take, as far as it was read.
+        idle_layout: the layout that arrays were to be transposed to, if none had to be, as far as was read.
     """
 
     def __init__(self, inputs: Sequence[InputInfo], source: Source, share: Share = WHOLE) -> None:
@@ -101,6 +102,7 @@ class Data:
         self.share = share
         self.length = None if source.length is None else len(range(share.start, source.length, share.step))
         self.unused = dict.fromkeys(source.unused)
+        self.idle_layout: str | None = None
 
     @property
     def labels(self) -> np.ndarray | None:
@@ -125,8 +127,14 @@ class Data:
         feed, unused = as_feed(sample, self.inputs, place)
         self.unused.update(dict.fromkeys(unused))
         if self.source.layout is not None and isinstance(feed, dict):
-            feed = in_layout(feed, self.inputs, self.source.layout)
+            feed = self._in_layout(feed, self.source.layout)
         return check_feed(feed, self.inputs, place)
+
+    def _in_layout(self, feed: Feed, layout: str) -> Feed:
+        made = in_layout(feed, self.inputs, layout)
+        is_idle = all(made[name] is feed[name] for name in feed)
+        self.idle_layout = layout if is_idle else None
+        return made
 
     def shard(self, index: int, count: int) -> Data:
         """Every ``count``-th of these feeds, from the one at ``index`` on; perhaps none.

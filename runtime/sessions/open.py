@@ -293,10 +293,16 @@ def check_interface(reference: ort.InferenceSession, candidate: ort.InferenceSes
     given = {output.name for output in candidate.get_outputs()}
     for output in reference.get_outputs():
         if output.name not in given:
-            raise ModelError(f"the candidate '{name}' has no output '{output.name}', the reference has")
-    expected = [value.name for value in reference.get_inputs()]
-    taken = [value.name for value in candidate.get_inputs()]
-    for value in (*expected, *taken):
-        if value not in expected or value not in taken:
-            owner = "only the reference" if value in expected else f"only the candidate '{name}'"
-            raise ModelError(f"{owner} has an input '{value}'; compare models with the same inputs")
+            raise _made_of_another(name, f"lacks the output '{output.name}' of the float model")
+    expected = {value.name: None for value in reference.get_inputs()}
+    taken = {value.name: None for value in candidate.get_inputs()}
+    if expected.keys() != taken.keys():
+        theirs, ours = (", ".join(f"'{one}'" for one in names) or "nothing" for names in (taken, expected))
+        raise _made_of_another(name, f"takes {theirs}, the float model takes {ours}")
+
+
+def _made_of_another(name: str, difference: str) -> ModelError:
+    return ModelError(
+        f"the candidate '{name}' {difference}: it seems to be made of another model; compare models with the "
+        "same inputs and outputs"
+    )

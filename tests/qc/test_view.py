@@ -169,7 +169,7 @@ def test_a_part(qc) -> None:
     result = qc("view", MODEL, "--around", "relu_11")
     assert (result.code, result.err) == (
         2,
-        "qc: error: the model has no tensor or op 'relu_11' (did you mean 'relu_1'?)\n",
+        "qc: error: the model has no tensor or op 'relu_11' (did you mean 'relu_1'?); 'qc print' lists all\n",
     )
 
 

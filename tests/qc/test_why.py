@@ -64,7 +64,8 @@ def test_a_tensor_that_a_pass_removed(qc) -> None:
 def test_a_tensor_that_does_not_exist(qc) -> None:
     result = qc("why", MODEL, "relu__1")
     assert (result.code, result.out) == (2, "")
-    assert result.err == "qc: error: the model has no tensor or op 'relu__1' (did you mean 'relu_1'?)\n"
+    hint = "(did you mean 'relu_1'?); 'qc print' lists all"
+    assert result.err == f"qc: error: the model has no tensor or op 'relu__1' {hint}\n"
 
 
 def test_tensors_in_bodies() -> None:

@@ -57,7 +57,7 @@ def good() -> dict[str, object]:
         ({"length": 3}, "input 'length' must be a numpy array, got a 'int'"),
         (
             {"length": np.array(3, np.int32)},
-            "input 'length' has dtype int32, the model takes int64; qc never",
+            "input 'length' has dtype int32, the model takes int64; save array.astype('int64'): qc never",
         ),
         ({"image": images(1).astype(np.float64)}, "input 'image' has dtype float64, the model takes float32"),
         ({"image": images(1).astype(">f4")}, "input 'image' has dtype >f4, the model takes float32"),

@@ -155,9 +155,9 @@ def test_candidates_that_do_not_fit_are_refused() -> None:
     with pytest.raises(UsageError, match="give at least one candidate"):
         evaluate(op("Relu"), {}, x)
     renamed = make_model([helper.make_node("Relu", ["x"], ["z"])], ["z"])
-    with pytest.raises(ModelError, match="the candidate 'odd' has no output 'y', the reference has"):
+    with pytest.raises(ModelError, match="the candidate 'odd' lacks the output 'y' of the float model"):
         evaluate(op("Relu"), {"odd": renamed}, x)
-    with pytest.raises(ModelError, match="only the reference has an input 'x'; compare models with the same"):
+    with pytest.raises(ModelError, match="the float model takes 'x'"):
         evaluate(op("Relu"), {"odd": op("Relu", "v")}, x)
     scalar = op("ReduceMax", keepdims=0)
     with pytest.raises(

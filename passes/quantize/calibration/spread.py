@@ -14,6 +14,7 @@ from qc.ir.graph import Value
 _GROWTH = 0.1
 _LEAST_FEEDS = 4  # of one sample each, below which a spread says nothing
 _ENOUGH_FEEDS = 64
+_ROUNDING = 1e-12  # of an average of equal numbers
 
 
 def too_few(statistics: Mapping[Value, Statistics], inputs: Iterable[Value]) -> str:
@@ -23,13 +24,20 @@ def too_few(statistics: Mapping[Value, Statistics], inputs: Iterable[Value]) -> 
         statistics: of the tensors that were observed.
         inputs: those of the graph, which tell whether a feed is a batch of samples.
     """
+    inputs = set(inputs)
     feeds = max((int(one.feeds.max(initial=0)) for one in statistics.values()), default=0)
-    if not feeds or feeds >= _ENOUGH_FEEDS:
+    if not feeds:
         return ""
     if feeds < _LEAST_FEEDS and all(_samples(value, statistics.get(value)) <= feeds for value in inputs):
         return f"ranges are those of {feeds} sample{'' if feeds == 1 else 's'} alone"
-    growths = [growth for one in statistics.values() if (growth := _growth(one, feeds)) is not None]
-    typical = float(np.median(growths)) if growths else 0.0
+    found = {value: _growth(one, feeds) for value, one in statistics.items()}
+    growths = {value: growth for value, growth in found.items() if growth is not None}
+    # Inputs alone may well be from 0 to 255 in every picture.
+    if growths.keys() - inputs and max(growths.values()) <= _ROUNDING:
+        return f"all {feeds} samples give the same ranges, as one that is repeated does"
+    if feeds >= _ENOUGH_FEEDS:
+        return ""
+    typical = float(np.median(list(growths.values()))) if growths else 0.0
     if typical <= _GROWTH:
         return ""
     return (

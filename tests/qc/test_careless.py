@@ -1,0 +1,112 @@
+"""What people type in a hurry, and the one sentence that says what to do about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import qc as package
+from qc.ir.errors import UsageError, nearest
+
+MODEL, DATA = "model.onnx", "calibration.npz"
+
+
+@pytest.fixture
+def images(qc) -> np.ndarray:
+    """Of the calibration data."""
+    return np.load(DATA)["image"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "advice"),
+    [
+        ("float64", "save array.astype('float32'): qc never converts data"),
+        ("uint8", "prepare it as for training, and save array.astype('float32')"),
+        ("complex64", "save array.astype('float32')"),
+        ("str", "text needs a tokenizer"),
+    ],
+)
+def test_data_of_another_type_names_the_remedy(qc, images, dtype: str, advice: str) -> None:
+    np.savez("other.npz", image=np.abs(images).astype(dtype))
+    result = qc(MODEL, "--data", "other.npz")
+    assert (result.code, result.made) == (4, [])
+    assert advice in result.err and "the model takes float32" in result.err
+
+
+@pytest.mark.parametrize("samples", [8, 100])
+def test_one_sample_that_is_repeated_is_told(qc, images, samples: int) -> None:
+    np.savez("same.npz", image=np.repeat(images[:1], samples, axis=0))
+    said = qc(MODEL, "--data", "same.npz", "--no-verdict").err
+    assert f"all {samples} samples give the same ranges, as one that is repeated does" in said
+
+
+def test_inputs_that_span_the_same_range_are_no_reason_to_worry(qc, images) -> None:
+    images[:, 0, 0, 0], images[:, 0, 0, 1] = -1, 1
+    np.savez("full.npz", image=images)
+    assert "the same ranges" not in qc(MODEL, "--data", "full.npz", "--no-verdict").err
+
+
+def test_a_layout_that_changes_nothing_is_told(qc, images) -> None:
+    idle = "layout nchw changed nothing: the arrays fit the model as they are"
+    assert idle in qc(MODEL, "--data", DATA, "--layout", "nchw", "--no-verdict").err
+    np.savez("nhwc.npz", image=images.transpose(0, 2, 3, 1))
+    assert "changed nothing" not in qc(MODEL, "--data", "nhwc.npz", "--layout", "nchw", "--no-verdict").err
+    assert "changed nothing" not in qc(MODEL, "--data", DATA, "--no-verdict").err
+
+
+def test_a_target_that_is_none_is_answered_by_all(qc) -> None:
+    said = qc(MODEL, "--data", DATA, "--target", "gpu").err
+    assert "unknown target 'gpu'; known: npu," in said and "tensorrt" in said and "'qc list-targets'" in said
+    assert nearest("gpu", ["npu"]) == "" and nearest("openvno", ["openvino"]) != ""
+
+
+def test_where_names_are_listed(qc) -> None:
+    for arguments in (("why", MODEL, "cnov_1"), ("view", MODEL, "--around", "cnov_1")):
+        said = qc(*arguments).err
+        assert "no tensor or op 'cnov_1' (did you mean 'conv_1'?); 'qc print' lists all" in said
+
+
+def test_another_model_in_place_of_the_quantized_one(qc) -> None:
+    import onnx
+    from support.models import parse
+
+    onnx.save(parse("g (float[n, 3] x) => (float[n, 3] logits) { logits = Relu(x) }"), "relu.onnx")
+    said = qc("eval", MODEL, "--data", DATA, "--quantized", "relu.onnx").err
+    assert "takes 'x', the float model takes 'image': it seems to be made of another model" in said
+
+
+@pytest.mark.parametrize("text", ["1e999999999", "1/0", "1/2/3", "nan", "-inf", "x", ""])
+def test_numbers_that_are_none_are_refused_at_once(qc, text: str) -> None:
+    result = qc(MODEL, "--data", DATA, f"--scale={text}")
+    assert result.code == 2 and f"'{text}' is not a number such as 0.5 or 1/255" in result.err
+    assert "'qc compile --help'" in result.err
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"resize": "224"}, "resize='224' is neither a whole number of at least 1 nor (height, width)"),
+        ({"resize": (1, 2, 3)}, "resize=(1, 2, 3) is neither"),
+        ({"crop": 2.5}, "crop=2.5 is neither"),
+        ({"crop": 0}, "crop=0 is neither"),
+        ({"length": "4"}, "length='4' is not a whole number of at least 1"),
+        ({"rate": 0.5}, "rate=0.5 is not a whole number"),
+        ({"scale": "x"}, "scale='x' is not a number"),
+        ({"mean": "0.5"}, "mean='0.5' is not a number"),
+        ({"mean": [float("nan")]}, "mean=nan is not a number"),
+        ({"std": [0.0]}, "std holds 0"),
+        ({"columns": "age"}, "columns='age' is not a list of names"),
+        ({"layout": 3}, "unknown layout '3'; known: nchw, nhwc"),
+    ],
+)
+def test_python_refuses_what_is_no_option_of_data(given: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        package.DataFiles(Path("photos"), **given)
+    assert sentence in str(refused.value)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    made = package.DataFiles("photos", resize=np.int64(8), mean=np.float32(0.5), std=np.ones(3))
+    assert (made.resize, made.mean, made.std) == (8, (0.5,), (1.0, 1.0, 1.0))
