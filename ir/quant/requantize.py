@@ -78,7 +78,7 @@ def requantize_sum(
     """
     scale, zero_point = np.float64(encoding.scale), np.float64(encoding.zero_point)
     ratios = [np.float64(grid.scale) / scale for grid in grids]
-    shift = _SUM_BITS - int(np.floor(np.log2(ratios[0] + ratios[1] if sign > 0 else max(ratios))))
+    shift = _SUM_BITS - int(np.frexp(ratios[0] + ratios[1] if sign > 0 else max(ratios))[1]) + 1
     whole = np.rint(np.ldexp(ratios, shift)) * (1, sign)
     zeros = [np.float64(grid.zero_point) for grid in grids]
     constant = np.ldexp(zero_point, shift) - whole[0] * zeros[0] - whole[1] * zeros[1]

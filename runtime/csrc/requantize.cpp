@@ -153,7 +153,7 @@ void requantize_sum(bool subtract, const OnGrid& a, const OnGrid& b, const Grid&
     });
   const double ratio_a = scale_a / codes.scale, ratio_b = scale_b / codes.scale;
   const double largest = subtract ? std::max(ratio_a, ratio_b) : ratio_a + ratio_b;
-  const int shift = kSumBits - static_cast<int>(std::floor(std::log2(largest)));
+  const int shift = kSumBits - std::ilogb(largest);
   const double factor_a = std::nearbyint(std::ldexp(ratio_a, shift));
   const double factor_b = sign * std::nearbyint(std::ldexp(ratio_b, shift));
   const double zero_a = a.zero_point.data[0], zero_b = b.zero_point.data[0];

@@ -406,7 +406,7 @@ def test_the_target_of_the_guide(qc) -> None:
 
 # Pages whose commands are run, in an order in which each finds the files that it reads.
 PAGES = (
-    *("command-line", "aimet-configurations", "calibration", "debugging", "comparing"),
+    *("command-line", "aimet-configurations", "calibration", "debugging", "comparing", "speed"),
     *("recipes", "simulation", "encodings", "looking"),
 )
 
