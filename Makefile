@@ -109,16 +109,15 @@ $(GPU)/.gpu: $(NATIVE)
 	$(GPU)/bin/python -c "from qc.runtime import choose_provider; choose_provider('cuda')"
 	touch $@
 
-# What is to be uploaded, in dist: the sources, and a wheel made of them. Its library has the C++ library inside and
-# runs wherever glibc is as new as the name of the wheel says. The wheel is installed and tried without a compiler.
+# What is to be uploaded, in dist: the sources, and a wheel made of them. It runs wherever glibc
+# is as new as its name says, 2.28 or older if made with GCC 12. It is installed and tried without a compiler.
 RELEASE := $(VENV)-release
 TRIED   := $(abspath build/tried)
-STATIC  := -static-libstdc++ -Wl,--exclude-libs,ALL
 
 release: $(RELEASE)/.release
 	rm -rf dist $(TRIED)
-	$(RELEASE)/bin/python -m build --outdir dist --config-setting cmake.define.QC_CUDA=OFF \
-		--config-setting cmake.define.CMAKE_SHARED_LINKER_FLAGS="$(STATIC)"
+	$(RELEASE)/bin/python -m build --outdir dist \
+		--config-setting cmake.define.QC_PORTABLE=ON --config-setting cmake.define.QC_CUDA=OFF
 	PATH=$(abspath $(RELEASE))/bin:$$PATH auditwheel repair --wheel-dir dist dist/*-linux_*.whl
 	rm dist/*-linux_*.whl
 	$(RELEASE)/bin/twine check --strict dist/*
