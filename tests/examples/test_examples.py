@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
+import onnxruntime
 import pytest
 
+import qc
+from qc.runtime import library_path, open_session
+
 FOLDER = Path(__file__).parents[2] / "examples"
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 def numbers(script: str, folder: Path) -> dict[str, float]:
@@ -60,3 +67,29 @@ def test_dask(tmp_path: Path) -> None:
     pytest.importorskip("distributed")
     assert numbers("dask/calibrate.py", tmp_path)["workers"] == 2
     assert (tmp_path / "cluster.onnx").read_bytes() == (tmp_path / "alone.onnx").read_bytes()
+
+
+def test_c(tmp_path: Path) -> None:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    libraries = sorted((Path(onnxruntime.__file__).parent / "capi").glob("libonnxruntime.so*"))
+    if compiler is None or not libraries:
+        pytest.skip("there is no C compiler, or no library of ONNX Runtime to link to")
+    declarations = Path(__file__).with_name("declarations")
+    program = tmp_path / "run"
+    (tmp_path / "libonnxruntime.so.1").symlink_to(libraries[0])  # the name that it goes by when it is loaded
+    build = [compiler, str(FOLDER / "c/run.c"), "-Wall", "-Werror", f"-I{declarations}", str(libraries[0])]
+    subprocess.run([*build, f"-Wl,-rpath,{tmp_path}", "-o", str(program)], check=True)
+    model, data = FIXTURES / "digits_cnn.onnx", FIXTURES / "digits_calibration.npz"
+    made = qc.compile(model, "w8a8{calibrate.method=min-max},to-simulation", data=data)
+    made.save(tmp_path / "digits.onnx")
+    image = np.load(data)["image"][:1]
+    for name, session, library in (
+        ("digits.onnx", onnxruntime.InferenceSession(tmp_path / "digits.onnx"), []),
+        ("digits.simulation.onnx", open_session(made.simulation), [str(library_path())]),
+    ):
+        command = [str(program), str(tmp_path / name), "image", "logits", *library]
+        done = subprocess.run(command, input=image.tobytes(), capture_output=True)
+        assert done.returncode == 0, done.stderr
+        np.testing.assert_allclose(
+            np.array(done.stdout.split(), float), session.run(None, {"image": image})[0][0], rtol=1e-6
+        )
