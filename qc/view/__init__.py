@@ -1,8 +1,9 @@
 """Pictures of models: an HTML page for the browser, and source text for Graphviz."""
 
 from .dot import dot_source
+from .model_explorer import graph_collection
 from .page import html_page
 from .precision import OpPrecision, precision_map
 from .scenes import MAX_OPS, Crop
 
-__all__ = ["MAX_OPS", "Crop", "OpPrecision", "dot_source", "html_page", "precision_map"]
+__all__ = ["MAX_OPS", "Crop", "OpPrecision", "dot_source", "graph_collection", "html_page", "precision_map"]

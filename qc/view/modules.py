@@ -57,7 +57,7 @@ def folded(ops: Sequence[Op], depth: int = 0) -> tuple[Op | Module, ...]:
         return tuple(ops)
     groups: dict[str, list[Op]] = {}
     for op in ops:
-        scopes = _scopes(op)
+        scopes = scopes_of(op)
         # An op of no scope at this depth has an entry of its own.
         key = scopes[depth] if depth < len(scopes) else f"/{op.id}"
         groups.setdefault(key, []).append(op)
@@ -86,7 +86,7 @@ def _span(items: Sequence[Op | Module], start: int, stretch: Sequence[Op | Modul
     return f"{start + 1:,} to {start + len(stretch):,} of {len(items):,}"
 
 
-def _scopes(op: Op) -> list[str]:
+def scopes_of(op: Op) -> list[str]:
     """The parts of the name of an op, or of the first tensor it makes, without the last."""
     made = (value.name for value in op.graph.op_outputs(op) if value is not None)
     name = op.name or next(made, "")

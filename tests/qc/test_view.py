@@ -362,6 +362,32 @@ def test_source_for_graphviz(qc) -> None:
     assert "label=\"else_branch of If of 'y'\";" in Path("if.gv").read_text()
 
 
+def test_a_graph_for_model_explorer(qc) -> None:
+    assert qc("view", MODEL, "--data", DATA, "-o", "model.json").made == ["model.json"]
+    found = json.loads(Path("model.json").read_text())
+    (graph,) = found["graphs"]
+    assert (found["label"], graph["id"]) == ("model.onnx", "main")
+    nodes = {node["id"]: node for node in graph["nodes"]}
+    assert len(nodes) == len(graph["nodes"])
+    (gemm,) = (node for node in nodes.values() if node["label"] == "Gemm")
+    (edge,) = gemm["incomingEdges"]
+    source = nodes[edge["sourceNodeId"]]
+    (made,) = (one for one in source["outputsMetadata"] if one["id"] == edge["sourceNodeOutputId"])
+    assert {"key": "format", "value": "uint8"} in made["attrs"]
+    assert {"key": "reads", "value": "quantized numbers only"} in gemm["attrs"]
+    onnx.save(chain(2, ["/net/block.0/Neg", "/net/block.1/Neg"]), "scopes.onnx")
+    assert qc("view", "scopes.onnx", "-o", "scopes.json").code == 0
+    (graph,) = json.loads(Path("scopes.json").read_text())["graphs"]
+    spaces = [node["namespace"] for node in graph["nodes"] if node["label"] == "Neg"]
+    assert spaces == ["net/block.0", "net/block.1"]
+    onnx.save(branches(), "if.onnx")
+    assert qc("view", "if.onnx", "-o", "if.json").code == 0
+    main, *bodies = json.loads(Path("if.json").read_text())["graphs"]
+    (branching,) = (node for node in main["nodes"] if node["label"] == "If")
+    assert branching["subgraphIds"] == [body["id"] for body in bodies]
+    assert bodies[0]["id"] == "then_branch of If of 'y'"
+
+
 def test_the_same_model_gives_the_same_page(qc) -> None:
     for name in ("a.html", "b.html"):
         qc("view", MODEL, "-o", name)
@@ -380,7 +406,7 @@ def test_open(qc, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["-o", "page.pdf"], "'page.pdf' is neither a page nor for Graphviz"),
+        (["-o", "page.pdf"], "'page.pdf' is neither a page nor for Graphviz or Model Explorer"),
         (["-o", "a.dot", "--open"], "--open is for pages"),
         (["--radius", "3"], "--radius is for --around, which is not given"),
         (["-o", "absent/page.html"], "the folder 'absent' does not exist"),

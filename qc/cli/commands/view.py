@@ -13,7 +13,7 @@ from qc.ir.model import Model
 from qc.options import option
 from qc.passes.lower.qdq.fit_kernels import unfit_kernels
 from qc.patterns import find_all, supergroups
-from qc.view import Crop, dot_source, html_page
+from qc.view import Crop, dot_source, graph_collection, html_page
 
 from ..command import Command
 from ..files import writing
@@ -22,7 +22,13 @@ from ..options import Job
 from ..output import print_warning, print_written
 
 DEFAULT_RADIUS = 6
-_PAGES = {".html": html_page, ".htm": html_page, ".dot": dot_source, ".gv": dot_source}
+_PAGES = {
+    ".html": html_page,
+    ".htm": html_page,
+    ".dot": dot_source,
+    ".gv": dot_source,
+    ".json": graph_collection,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +46,8 @@ class View(Command):
     job: Job
     output: Path | None = option(
         None,
-        "A page, .html, or source for Graphviz, .dot.  [default: MODEL.html in the current folder]",
+        "A page, .html; source for Graphviz, .dot; or a graph for Model Explorer, .json.  "
+        "[default: MODEL.html in the current folder]",
         "-o",
         metavar="FILE",
     )
@@ -62,12 +69,14 @@ class View(Command):
             print_warning(f"there is no browser to open '{path}' with")
 
     def _path(self) -> Path:
-        """Where the picture goes; raises UsageError if it is neither a page nor for Graphviz."""
+        """Where the picture goes; raises UsageError if it has another suffix."""
         path = self.output or Path(f"{Path(self.job.model).stem}.html")
         if path.suffix not in _PAGES:
-            raise UsageError(f"'{path}' is neither a page nor for Graphviz: name a file .html or .dot")
+            raise UsageError(
+                f"'{path}' is neither a page nor for Graphviz or Model Explorer: name it .html, .dot or .json"
+            )
         if self.open_browser and _PAGES[path.suffix] is not html_page:
-            raise UsageError(f"--open is for pages, and '{path}' is for Graphviz")
+            raise UsageError(f"--open is for pages, and '{path}' is none")
         return path
 
     def _crop(self) -> Crop | None:
