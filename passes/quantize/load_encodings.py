@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from qc.ir.errors import UsageError, nearest
+from qc.ir.facts.op_traits import is_grid_preserving
 from qc.ir.facts.scopes import captured_values, tensors_by_name
 from qc.ir.graph import Value
 from qc.ir.model import Model
@@ -18,14 +19,17 @@ from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
 from .calibration.bias import place_biases
 
+_NAMED = 5  # tensors that a note names
+
 
 @dataclass(frozen=True)
 class LoadEncodings(Pass):
     """Gives tensors the grids that an encodings file has for them.
 
     A tensor without a quantizer gets one for all its readers, so that this pass also works alone. Quantizers
-    of tensors that the file does not list stay open for ``calibrate``, or are taken away. A loaded grid is
-    frozen: no later pass changes it. Files of all versions are read.
+    of tensors that the file does not list stay open for ``calibrate``, or are taken away; what an op only
+    moves, as Reshape does, has the grid of the listed tensor it comes from. A loaded grid is frozen: no later
+    pass changes it. Files of all versions are read.
     """
 
     name = "load-encodings"
@@ -65,6 +69,10 @@ class LoadEncodings(Pass):
                 loaded.add(value)
         if self.others == "remove":
             self._remove_others(model, loaded)
+        else:
+            for value in tuple(loaded):
+                self._pass_on(model, value, loaded)
+            context.notes += self._missing(model, loaded)
         if self.bias == "int32":
             place_biases(model, f"option bias of '{self.name}'")
 
@@ -107,6 +115,32 @@ class LoadEncodings(Pass):
                 f"'{self.file}' has {listed} for {site}, where {placed} was placed; with formats=take the "
                 "file is right"
             )
+
+    def _pass_on(self, model: Model, value: Value, loaded: set[Value]) -> None:
+        """Gives what is only moved from a listed tensor its grid, where a quantizer stands."""
+        quantizer = model.quant.of_value(value)
+        if quantizer is None:
+            return
+        for op, port in value.graph.uses(value):
+            for result in op.graph.op_outputs(op) if is_grid_preserving(op) and port == 0 else ():
+                if result is None or result in loaded or model.quant.get(Site(result)) is None:
+                    continue
+                reason = f"{op.label} moves '{value.name}', which '{self.file}' lists"
+                model.quant.remove(Site(result), reason)
+                model.quant.place(Site(result), quantizer, reason)
+                loaded.add(result)
+                self._pass_on(model, result, loaded)
+
+    def _missing(self, model: Model, loaded: set[Value]) -> Iterator[str]:
+        """A note on the tensors that have quantizers and no grids in the file; those of biases follow."""
+        sites = (site for site in model.quant.sites() if self._is_wanted(site.value.original))
+        held = ((site.value.original, model.quant.get(site)) for site in sites)
+        missing = (value for value, one in held if one is not None and not one.spec.derived)
+        names = list(dict.fromkeys(value.name for value in missing if value not in loaded))
+        if names:
+            listed = ", ".join(f"'{name}'" for name in names[:_NAMED]) + (" ..." if names[_NAMED:] else "")
+            count = "a quantized tensor" if len(names) == 1 else f"{len(names)} quantized tensors"
+            yield f"'{self.file}' has no grid for {count}, which 'calibrate' finds: {listed}"
 
     def _remove_others(self, model: Model, loaded: set[Value]) -> None:
         for site in model.quant.sites():

@@ -178,3 +178,20 @@ def test_a_bias_too_large_for_a_frozen_weight_stays_float(model: ModelProto, tmp
     assert value is not None and not result.ir.quant.sites_on(value)
     assert "too large for 32 bits" in str(result.ir.quant.why_not(value))
     assert _quantizer(result, "b2").encoding is not None
+
+
+def test_what_a_file_of_aimet_misses_for_a_device_is_completed_and_named(
+    model: ModelProto, tmp_path: Path
+) -> None:
+    """AIMET lists neither what a Flatten moves nor what a fused Relu reads, and the HTP wants grids there."""
+    listed = compiled(model, "configure-quantizers,calibrate,to-encodings")
+    (tmp_path / "f.encodings").write_text(str(listed.artifacts["encodings"].payload))
+    names = {record.name for record in read_encodings(str(tmp_path / "f.encodings")).records}
+    assert not {"c", "f"} & names and "p" in names
+    load = f"{PLACE},load-encodings{{file={tmp_path}/f.encodings}},calibrate,insert-qdq"
+    made = compiled(model, load, target="qnn-htp")
+    assert _quantizer(made, "f") is _quantizer(made, "p") and _quantizer(made, "f").frozen
+    assert _quantizer(made, "c").encoding is not None and not _quantizer(made, "c").frozen
+    (note,) = (note for note in made.notes if "has no grid" in note)
+    assert "a quantized tensor, which 'calibrate' finds: 'c'" in note
+    assert qc.check(made.model, "qnn-htp").share == 1
