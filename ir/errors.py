@@ -57,6 +57,8 @@ def nearest(word: str, choices: "list[str]") -> str:
     """Returns `` (did you mean 'x'?)`` for the most similar choice, or an empty string."""
     from difflib import get_close_matches
 
-    # In three letters, one that differs makes another word.
-    close = get_close_matches(word, choices, n=1, cutoff=0.5 if len(word) > 3 else 0.7)
-    return f" (did you mean '{close[0]}'?)" if close else ""
+    close = get_close_matches(word, choices, n=1, cutoff=0.5)
+    # A short word with another beginning is another word: gpu and npu.
+    if not close or (len(word) <= 3 and close[0][:1] != word[:1]):
+        return ""
+    return f" (did you mean '{close[0]}'?)"

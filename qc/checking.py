@@ -10,6 +10,7 @@ from typing import Literal
 
 from onnx import ModelProto
 
+from qc.ir.base.extras import install_command
 from qc.ir.base.underway import underway
 from qc.ir.errors import QcError, UsageError
 from qc.ir.executor import Feed
@@ -223,7 +224,7 @@ def _not_asked(device: type[Device] | None, target: Target) -> str:
     if device is not None:
         return f"which takes no free dimensions (fix them when compiling, --fix-shape NAME=1): {rules}"
     if known is not None and version_of(known) is None:
-        return f"whose runtime is not installed (pip install 'qc-onnx[{known.extra}]'): {rules}"
+        return f"whose runtime is not installed ({install_command(known.extra)}): {rules}"
     return f"which is not on this machine: {rules}"
 
 

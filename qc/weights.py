@@ -10,6 +10,7 @@ from typing import IO, Any
 import numpy as np
 from onnx import ModelProto
 
+from qc.ir.base.extras import install_command
 from qc.ir.base.files import atomic_write
 from qc.ir.errors import UsageError
 from qc.ir.facts.weights import QuantizedWeight, Weights, weights_of
@@ -104,7 +105,7 @@ def _write_safetensors(file: IO[bytes], arrays: dict[str, np.ndarray], metadata:
         from safetensors.numpy import save
     except ImportError as error:
         raise UsageError(
-            "writing .safetensors needs the package 'safetensors': pip install 'qc-onnx[safetensors]'"
+            f"writing .safetensors needs the package 'safetensors': {install_command('safetensors')}"
         ) from error
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     file.write(save(contiguous, {"weights": metadata}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from qc.ir.base.extras import install_command
 from qc.ir.errors import DataError
 
 
@@ -21,4 +22,4 @@ def extra(module: str, name: str, what: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise DataError(f"reading {what} needs an extra: pip install 'qc-onnx[{name}]'") from error
+        raise DataError(f"reading {what} needs an extra: {install_command(name)}") from error

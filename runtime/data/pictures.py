@@ -109,8 +109,8 @@ class Preparation:
         count = 1 if color == "gray" else 3
         if isinstance(channels, int) and channels != count:
             raise DataError(
-                f"'{how.path}': pictures in {color} have {count} channels, the input '{info.name}' takes "
-                f"{info}"
+                f"'{how.path}': pictures in {color} have {count} channel{'s' if count > 1 else ''}, and in "
+                f"{layout} the input '{info.name}' has {channels} ({info}); --color and --layout change that"
             )
         resize, crop = how.resize, None if how.crop is None else pair(how.crop)
         if preset is not None and resize is None and crop is None:
@@ -178,7 +178,7 @@ class Preparation:
         if crop_height > height or crop_width > width:
             raise DataError(
                 f"{place}: a crop of {crop_height}x{crop_width} does not fit the picture of "
-                f"{height}x{width}; give --resize, too"
+                f"{height}x{width}; make pictures larger with --resize"
             )
         left, top = round((width - crop_width) / 2), round((height - crop_height) / 2)
         return picture.crop((left, top, left + crop_width, top + crop_height))

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import onnxruntime as ort
 from onnx import ModelProto
 
+from qc.ir.base.extras import install_command
 from qc.ir.errors import ModelError, QcError
 from qc.ir.executor import Feed
 
@@ -104,7 +105,7 @@ def require_installed(device: type[Device]) -> None:
     if version_of(device) is None:
         raise QcError(
             f"{device.name} needs the package '{device.package}'; install it by: "
-            f"pip install 'qc-onnx[{device.extra}]'"
+            f"{install_command(device.extra)}"
         )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import qc as package
+from qc.ir.base.extras import install_command
 from qc.ir.errors import UsageError, nearest
 
 MODEL, DATA = "model.onnx", "calibration.npz"
@@ -59,7 +60,7 @@ def test_a_layout_that_changes_nothing_is_told(qc, images) -> None:
 def test_a_target_that_is_none_is_answered_by_all(qc) -> None:
     said = qc(MODEL, "--data", DATA, "--target", "gpu").err
     assert "unknown target 'gpu'; known: npu," in said and "tensorrt" in said and "'qc list-targets'" in said
-    assert nearest("gpu", ["npu"]) == "" and nearest("openvno", ["openvino"]) != ""
+    assert nearest("gpu", ["npu"]) == "" and "'qnn-htp'" in nearest("qnn", ["qnn-htp"])
 
 
 def test_where_names_are_listed(qc) -> None:
@@ -110,3 +111,7 @@ def test_python_refuses_what_is_no_option_of_data(given: dict[str, object], sent
 def test_numbers_of_numpy_are_numbers() -> None:
     made = package.DataFiles("photos", resize=np.int64(8), mean=np.float32(0.5), std=np.ones(3))
     assert (made.resize, made.mean, made.std) == (8, (0.5,), (1.0, 1.0, 1.0))
+
+
+def test_an_extra_is_installed_from_an_index_or_a_clone() -> None:
+    assert install_command("pictures") == "pip install 'qc-onnx[pictures]', or '.[pictures]' in a clone of qc"
