@@ -39,29 +39,52 @@ class Arithmetic(enum.Enum):
     CODES = "codes"
 
 
-def requantize(x: np.ndarray, step: np.ndarray, encoding: Encoding, arithmetic: Arithmetic) -> np.ndarray:
+def requantize(
+    x: np.ndarray,
+    input_scale: np.ndarray,
+    weight_scale: np.ndarray,
+    encoding: Encoding,
+    arithmetic: Arithmetic,
+) -> np.ndarray:
     """The nearest numbers to ``x`` on a grid of one scale, as a device finds them.
 
     Args:
-        x: float32, sums of products as real numbers: whole multiples of ``step`` but for rounding in float32.
-        step: float64, what one is worth in the accumulated integers: scale of the input times scale of the
-            weight. It broadcasts with ``x``.
+        x: float32, sums of products as real numbers: whole multiples of ``input_scale * weight_scale`` but
+            for rounding in float32.
+        input_scale: float32, one number.
+        weight_scale: float32, one number or one for each channel; it broadcasts with ``x``. Where it is 0,
+            ``x`` stays as it is.
         encoding: the grid; an integer format with one scale for the tensor.
         arithmetic: how codes are made.
 
     Returns:
         float32, of the shape of ``x``.
     """
-    multiplier = step / np.float64(encoding.scale)
-    accumulated, zero_point = np.rint(x.astype(np.float64) / step), np.float64(encoding.zero_point)
+    off = weight_scale == 0
+    weight_scale = np.where(off, np.max(weight_scale, initial=1, where=~off), weight_scale)
+    step = np.float64(input_scale) * weight_scale.astype(np.float64)
+    codes = _codes(np.rint(x / step), _multiplier(input_scale, weight_scale, encoding), encoding, arithmetic)
+    return np.where(off, x, _on_grid(codes, encoding))
+
+
+def _codes(
+    accumulated: np.ndarray, multiplier: np.ndarray, encoding: Encoding, arithmetic: Arithmetic
+) -> np.ndarray:
+    bits = _MATRIX_BITS if arithmetic is Arithmetic.MATRIX else _VECTOR_BITS
+    few, zero_point = _of_bits(multiplier.astype(np.float64), bits), encoding.zero_point.astype(np.float32)
     if arithmetic is Arithmetic.CODES:
-        return _on_grid(_round(accumulated * _of_bits(multiplier, _VECTOR_BITS)) + zero_point, encoding)
-    accumulated = accumulated + np.rint(zero_point / multiplier)
+        return _round(accumulated * few) + zero_point
+    accumulated = accumulated + np.floor(zero_point / multiplier + np.float32(0.5))
     if arithmetic is Arithmetic.VECTOR:
-        return _on_grid(_round(accumulated * _of_bits(multiplier, _VECTOR_BITS)), encoding)
-    few = _of_bits(multiplier, _MATRIX_BITS)
+        return _round(accumulated * few)
     unit = np.exp2(np.maximum(1 - _KEPT_BITS - np.frexp(few)[1], 0))
-    return _on_grid(_round(np.floor(accumulated / unit) * unit * few), encoding)
+    return _round(np.floor(accumulated / unit) * unit * few)
+
+
+def _multiplier(input_scale: np.ndarray, weight_scale: np.ndarray, encoding: Encoding) -> np.ndarray:
+    """Codes of the result for one accumulated step, float32: for the largest scale, times the shares of it."""
+    largest = weight_scale.max()
+    return (input_scale * largest / encoding.scale) * (weight_scale / largest)
 
 
 def requantize_sum(

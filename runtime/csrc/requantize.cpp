@@ -54,8 +54,12 @@ struct Codes {
 struct Rescaling {
   double step, offset, unit, multiplier, after;
 
-  Rescaling(Arithmetic arithmetic, double accumulated_step, const Codes& codes) : step(accumulated_step) {
-    const double exact = step / codes.scale;
+  // share: the scale of the weight as part of the largest one among its channels. It and what it is multiplied by
+  // are float32, as the device has it.
+  Rescaling(Arithmetic arithmetic, float input, float weight, float largest, const Codes& codes)
+      : step(static_cast<double>(input) * weight) {
+    const float share = weight / largest, of_largest = input * largest / static_cast<float>(codes.scale);
+    const float exact = of_largest * share;
     const bool matrix = arithmetic == Arithmetic::matrix;
     const double few = of_bits(exact, matrix ? kMatrixBits : kVectorBits);
     int exponent = 0;
@@ -63,7 +67,7 @@ struct Rescaling {
     unit = matrix ? std::ldexp(1, std::max(1 - kKeptBits - exponent, 0)) : 1;
     multiplier = unit * few;
     const bool after_all = arithmetic == Arithmetic::codes;
-    offset = after_all ? 0 : std::nearbyint(codes.zero_point / exact);
+    offset = after_all ? 0 : std::floor(static_cast<float>(codes.zero_point) / exact + 0.5f);
     after = 0.5 + (after_all ? codes.zero_point : 0);
   }
 
@@ -118,7 +122,7 @@ Arithmetic arithmetic_of(const std::string& word) {
 void requantize(Arithmetic arithmetic, std::int64_t axis, const Tensor<float>& x, const Grid& grid,
                 const Tensor<float>& input_scale, const Tensor<float>& weight_scale, float* y, const TaskRunner& run) {
   const Codes codes(grid);
-  const double input = one_scale("input_scale", input_scale);
+  const float input = one_scale("input_scale", input_scale);
   const std::size_t count = x.shape.count(), channels = weight_scale.shape.count();
   const auto rank = static_cast<std::int64_t>(x.shape.rank);
   const auto place = static_cast<std::size_t>(axis < 0 ? axis + rank : axis);
@@ -126,18 +130,21 @@ void requantize(Arithmetic arithmetic, std::int64_t axis, const Tensor<float>& x
   if (!fits || channels == 0)
     throw InvalidArgument("Requantize: weight_scale has shape " + weight_scale.shape.text() + ", which does not fit axis " +
                           std::to_string(axis) + " of a tensor of shape " + x.shape.text() + ".");
-  if (codes.scale == 0 || input == 0 || weight_scale.data[0] == 0) {
+  if (codes.scale == 0 || input == 0) {
     std::copy(x.data, x.data + count, y);
     return;
   }
+  const float largest = *std::max_element(weight_scale.data, weight_scale.data + channels);
   std::vector<Rescaling> rescaling;
-  for (std::size_t i = 0; i < channels; ++i) rescaling.emplace_back(arithmetic, input * weight_scale.data[i], codes);
+  for (std::size_t i = 0; i < channels; ++i)
+    rescaling.emplace_back(arithmetic, input, weight_scale.data[i], largest, codes);
   const std::size_t inner = channels == 1 ? count : x.shape.count(place + 1, x.shape.rank);
   in_tasks(count, run, [&](std::size_t begin, std::size_t end) {
     while (begin < end) {
       const Rescaling& here = rescaling[begin / inner % channels];
       const std::size_t stop = std::min(end, (begin / inner + 1) * inner);
-      for (; begin < stop; ++begin) y[begin] = codes.number(here.code(x.data[begin]));
+      for (; begin < stop; ++begin)
+        y[begin] = here.step == 0 ? x.data[begin] : codes.number(here.code(x.data[begin]));
     }
   });
 }

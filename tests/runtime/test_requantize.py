@@ -46,17 +46,21 @@ def parameters(encoding: Encoding) -> list[np.ndarray]:
 
 
 @settings(max_examples=30, deadline=None)
-@given(seed=SEEDS, arithmetic=st.sampled_from(list(Arithmetic)), channels=st.booleans())
-def test_requantize_is_its_definition(seed: int, arithmetic: Arithmetic, channels: bool) -> None:
+@given(seed=SEEDS, arithmetic=st.sampled_from(list(Arithmetic)), channels=st.booleans(), off=st.booleans())
+def test_requantize_is_its_definition(seed: int, arithmetic: Arithmetic, channels: bool, off: bool) -> None:
+    """Where ``off`` the last of the channels, if there are some, has a scale of 0."""
     random = np.random.default_rng(seed)
     data, encoding = grid(random), grid(random)
     weight = np.exp(random.uniform(-6, 0, 3 if channels else 1)).astype(np.float32)
-    step = (np.float64(data.scale) * weight.astype(np.float64)).reshape(-1, 1)
-    most = 300 * encoding.scale / step.min()
+    weight[2:] = 0 if off else weight[2:]
+    of_channels = weight.reshape(-1, 1)
+    step = np.float64(data.scale) * of_channels.astype(np.float64)
+    most = 300 * encoding.scale / step[step > 0].min()
     x = (np.rint(random.uniform(-most, most, (2, 3, 500))) * step).astype(np.float32)
+    x[:, 2:] = 0.3 if off else x[:, 2:]
     inputs = [x, *parameters(encoding), LIMITS, data.scale, weight]
     found = run("Requantize", inputs, arithmetic=arithmetic.value, axis=1)
-    assert np.array_equal(found, requantize(x, step, encoding, arithmetic))
+    assert np.array_equal(found, requantize(x, data.scale, of_channels, encoding, arithmetic))
 
 
 @settings(max_examples=30, deadline=None)
