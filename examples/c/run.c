@@ -2,10 +2,11 @@
 //
 //     cc run.c -I ONNXRUNTIME/include -L ONNXRUNTIME/lib -lonnxruntime -o run
 //     ./run model.q.onnx image logits < pixels.bin
-//     ./run model.simulation.onnx image logits $(python -c 'import qc.runtime as r; print(r.library_path())') < pixels.bin
+//     ./run model.simulation.onnx image logits libqc_runtime.so < pixels.bin
 //
-// It reads a picture of 8 by 8 float32 pixels and prints the scores of 10 classes. ONNXRUNTIME is a release for C of
-// https://github.com/microsoft/onnxruntime/releases, not older than the ONNX Runtime that the model was made with.
+// It reads a picture of 8 by 8 float32 pixels and prints the scores of 10 classes. qc.runtime.library_path() in Python
+// tells where the library of operators is. ONNXRUNTIME is a release for C, not older than the ONNX Runtime that the
+// model was made with, of https://github.com/microsoft/onnxruntime/releases.
 #include <onnxruntime_c_api.h>
 #include <stdio.h>
 #include <stdlib.h>
