@@ -82,7 +82,7 @@ def _codes(
 
 
 def _multiplier(input_scale: np.ndarray, weight_scale: np.ndarray, encoding: Encoding) -> np.ndarray:
-    """Codes of the result for one accumulated step, float32: for the largest scale, times the shares of it."""
+    """Codes of the result for one accumulated step, float32: for the largest scale, times its shares."""
     largest = weight_scale.max()
     return np.asarray((input_scale * largest / encoding.scale) * (weight_scale / largest))
 
