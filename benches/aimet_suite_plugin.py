@@ -52,6 +52,11 @@ def _fail(said: str, *_: Any, **__: Any) -> None:
     pytest.fail(said)
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Names a form with the path of a file after its argument: each library has its files elsewhere."""
+    return argname if isinstance(val, str) and Path(val).is_absolute() else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keeps some of the many forms of one test, evenly spaced, if ``QC_SUITE_FORMS`` says how many."""
     forms: dict[str, list[pytest.Item]] = {}

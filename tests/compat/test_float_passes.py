@@ -139,7 +139,7 @@ def test_norms_are_folded_into_products_on_both_sides(
     found = fold_all_batch_norms_to_weight(model)
     for pairs, expected in zip(found, (behind, in_front), strict=True):
         assert [(layer.op_type, list(layer.input)) for layer, _ in pairs] == expected
-        assert all(norm.op_type == "BatchNormalization" for _, norm in pairs)
+        assert all(norm.bn_layer.op_type == "BatchNormalization" for _, norm in pairs)
     assert ("BatchNormalization" in {node.op_type for node in model.graph.node}) == (not behind + in_front)
     np.testing.assert_allclose(open_session(model).run(None, feed)[0], before, rtol=1e-3, atol=1e-3)
 

@@ -158,6 +158,21 @@ def test_losses_are_mean_squared_errors(tmp_path: Path) -> None:
         asked.enable_per_layer_mse_loss(FEEDS, 4)
 
 
+def test_what_a_relu_takes_away_is_no_error_of_the_layer_before_it(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    constants = {"w": random.normal(size=(4, 3, 3, 3)), "v": random.normal(size=(4, 4, 1, 1))}
+    body = "c = Conv(x, w); p = MaxPool<kernel_shape=[1,1]>(c); r = Relu(p); y = Conv(r, v)"
+    model = typed(build_model(body, inputs="float[2,3,6,6] x", constants=constants))
+    for node in model.graph.node:
+        node.name = node.output[0]
+    asked = QuantAnalyzer(model, None, CallbackFunc(calibrate, FEEDS), score)
+    sim = asked.create_quantsim_and_encodings(QuantScheme.min_max, 8, 8, None)
+    assert sim.qc_quantize_op_dict["c"] is sim.qc_quantize_op_dict["r"]  # which begins at zero
+    asked.enable_per_layer_mse_loss(FEEDS, 3)
+    found = asked.export_per_layer_mse_loss(sim, tmp_path)
+    assert found["c"] == found["p"] == pytest.approx(found["r"], rel=1e-6)
+
+
 def test_one_layer_at_a_time_of_a_simulation(tmp_path: Path) -> None:
     sim = QuantizationSimModel(network(), param_type="int4")
     sim.compute_encodings(FEEDS)

@@ -335,7 +335,9 @@ def test_batch_norms_are_folded_in_place() -> None:
     model = typed(build_model(body, inputs="float[1,3,4,4] x", constants=constants))
     before = open_session(model).run(None, feeds()[0])[0]
     backward, forward = fold_all_batch_norms_to_weight(model)
-    assert [(conv.op_type, norm.op_type) for conv, norm in backward] == [("Conv", "BatchNormalization")]
+    assert [(conv.op_type, norm.bn_layer.op_type) for conv, norm in backward] == [
+        ("Conv", "BatchNormalization")
+    ]
     assert forward == [] and [node.op_type for node in model.graph.node] == ["Conv"]
     assert model.graph.node[0].input[1] == "W"
     np.testing.assert_allclose(open_session(model).run(None, feeds()[0])[0], before, rtol=1e-4, atol=1e-5)
@@ -350,8 +352,8 @@ def test_batch_norms_are_folded_into_the_op_behind() -> None:
     model = typed(build_model(body, inputs="float[1,3,4,4] x", constants=constants))
     before = open_session(model).run(None, feeds()[0])[0]
     backward, forward = fold_all_batch_norms_to_weight(model)
-    assert [(op.output[0], norm.output[0]) for op, norm in backward] == [("c", "n1")]
-    assert [(op.output[0], norm.output[0]) for op, norm in forward] == [("y", "n2")]
+    assert [(op.output[0], norm.bn_layer.output[0]) for op, norm in backward] == [("c", "n1")]
+    assert [(op.output[0], norm.bn_layer.output[0]) for op, norm in forward] == [("y", "n2")]
     assert [node.op_type for node in model.graph.node] == ["Conv", "Relu", "Conv"]
     np.testing.assert_allclose(open_session(model).run(None, feeds()[0])[0], before, rtol=1e-4, atol=1e-5)
 

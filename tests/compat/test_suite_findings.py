@@ -109,7 +109,7 @@ def test_norms_on_both_sides_of_a_product() -> None:
     assert find_all_batch_norms_to_fold(ConnectedGraph(model)) == ([(product, second)], [(first, product)])
     behind, in_front = fold_all_batch_norms_to_weight(model)
     assert [node.op_type for node in model.graph.node] == ["Flatten", "Gemm"]
-    assert [[node.op_type for node in pair] for pair in (*behind, *in_front)] == [
+    assert [[op.op_type, norm.bn_layer.op_type] for op, norm in (*behind, *in_front)] == [
         ["Gemm", "BatchNormalization"]
     ] * 2
     assert "W" in [tensor.name for tensor in model.graph.initializer]

@@ -10,6 +10,7 @@ from typing import Any
 from .defs import CallbackFunc, QuantizationDataType, qtype
 from .deprecation import warn_deprecated
 from .errors import ArgumentError, raised_as_in_aimet
+from .files import config_of
 
 # The order of the constructor's arguments when they could be given without their names.
 _OLD_ORDER = (
@@ -46,6 +47,7 @@ def with_old_arguments(constructor: Callable[..., None]) -> Callable[..., None]:
             given |= dict(zip(_OLD_ORDER, old, strict=False))
             given = _translated(given)
         with raised_as_in_aimet():
+            given["config_file"] = config_of(given.get("config_file"))
             constructor(self, model, **given)
 
     construct.__signature__ = signature(constructor)  # type: ignore[attr-defined]

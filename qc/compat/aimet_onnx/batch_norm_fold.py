@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from onnx import ModelProto, NodeProto
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import ModelProto, NodeProto, numpy_helper
 from onnxruntime.quantization.onnx_model import ONNXModel
 
 import qc
@@ -11,12 +14,30 @@ from qc.passes.simplify.batch_norms.forward import FORWARD
 from .errors import ArgumentError
 from .meta.connectedgraph import ConnectedGraph
 from .model_names import restore_names
+from .utils import ParamUtils
 
 _FOLDED = "_folded"
 Pairs = list[tuple[NodeProto, NodeProto]]
 
 
-def fold_all_batch_norms_to_weight(model: ModelProto | ONNXModel) -> tuple[Pairs, Pairs]:
+@dataclass
+class BNLayer:
+    """A BatchNormalization that was folded away.
+
+    Attributes:
+        bn_layer: its node.
+        gamma, beta: its scale and its shift; shape ``(channels,)``.
+    """
+
+    bn_layer: NodeProto
+    gamma: np.ndarray
+    beta: np.ndarray
+
+
+Folded = list[tuple[NodeProto, BNLayer]]
+
+
+def fold_all_batch_norms_to_weight(model: ModelProto | ONNXModel) -> tuple[Folded, Folded]:
     """Folds every BatchNormalization that it can into the op before it or behind it; the model is changed.
 
     Weights keep their names. A MatMul becomes a Gemm, which has a bias, also by its name.
@@ -35,15 +56,16 @@ def fold_all_batch_norms_to_weight(model: ModelProto | ONNXModel) -> tuple[Pairs
     norms = [node for node in proto.graph.node if node.op_type == "BatchNormalization"]
     gone = [_copy(node) for node in norms if tuple(node.input) not in left]
     forward = [norm for norm in gone if norm.output[0] in went_forward]
+    layers = {norm.output[0]: _layer(proto, norm) for norm in gone}
     restore_names(folded, _FOLDED)
     _name_products(folded, products)
     made = _makers(folded)
     pairs = [
-        (_made_by(made, before[norm.input[0]].output[0], norm.output[0]), norm)
+        (_made_by(made, before[norm.input[0]].output[0], norm.output[0]), layers[norm.output[0]])
         for norm in gone
         if norm not in forward
     ]
-    pairs_behind = [(_made_by(made, *_results(behind, norm)), norm) for norm in forward]
+    pairs_behind = [(_made_by(made, *_results(behind, norm)), layers[norm.output[0]]) for norm in forward]
     proto.CopyFrom(folded)
     return pairs, pairs_behind
 
@@ -63,12 +85,22 @@ def find_all_batch_norms_to_fold(connected_graph: ConnectedGraph) -> tuple[Pairs
     before, behind = _makers(model), _readers(model)
     backward, forward = fold_all_batch_norms_to_weight(proto)
     return (
-        [(before[norm.input[0]], before[norm.output[0]]) for _, norm in backward],
-        [(before[norm.output[0]], _weighted(behind, norm)) for _, norm in forward],
+        [(before[norm.input[0]], before[norm.output[0]]) for norm in _nodes(backward)],
+        [(before[norm.output[0]], _weighted(behind, norm)) for norm in _nodes(forward)],
     )
 
 
 fold_all_batch_norms = fold_all_batch_norms_to_weight  # the name for other frameworks
+
+
+def _nodes(pairs: Folded) -> list[NodeProto]:
+    return [layer.bn_layer for _, layer in pairs]
+
+
+def _layer(model: ModelProto, norm: NodeProto) -> BNLayer:
+    gamma, beta = (ParamUtils.get_param_by_name(model, name) for name in norm.input[1:3])
+    assert gamma is not None and beta is not None  # else it could not be folded
+    return BNLayer(norm, numpy_helper.to_array(gamma), numpy_helper.to_array(beta))
 
 
 def _makers(model: ModelProto) -> dict[str, NodeProto]:

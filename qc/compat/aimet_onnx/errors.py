@@ -10,6 +10,10 @@ class ArgumentError(UsageError, ValueError, AssertionError):
     """An argument that is wrong: of all the types that AIMET raises for one, here or there."""
 
 
+class MissingFileError(ArgumentError, FileNotFoundError):
+    """A file that is not there."""
+
+
 class FeedError(DataError, ValueError):
     """Data that does not fit the model."""
 

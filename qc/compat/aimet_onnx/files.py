@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from qc.ir.errors import UsageError
 from qc.passes.encodings import Document
 from qc.passes.lower.insert_qdq import InsertQdq
 from qc.passes.lower.rounding.activation_codes import ActivationCodes
 from qc.passes.quantize.calibrate_as_aimet import CalibrateAsAimet
-from qc.passes.quantize.quantsim.reading import load_config
+from qc.passes.quantize.quantsim.reading import config_names, load_config
 from qc.runtime import OrtExecutor
 
 from .defs import QuantScheme, qtype
-from .errors import ArgumentError
+from .deprecation import warn_deprecated
+from .errors import ArgumentError, MissingFileError
 from .quantized_model import QuantizedModel
 
 _CODES: dict[str | None, ActivationCodes] = {
@@ -52,6 +56,25 @@ def calibrate_parameters(simulation: QuantizedModel, calibration: CalibrateAsAim
         if op.enabled and op.encoding is None:
             encoding = calibration.of_constant(op.spec, placement.sites[name].value, OrtExecutor())
             table.calibrate(op.quantizer, encoding, "from the constant alone")
+
+
+def config_of(config_file: str | Path | None) -> str:
+    """The name of a configuration that is there, or its file; raises MissingFileError if there is none."""
+    config = str(config_file or "default")
+    if config not in config_names() and not Path(config).is_file():
+        try:
+            load_config(config)
+        except UsageError as error:
+            raise MissingFileError(str(error)) from error
+    return config
+
+
+def version_of(encoding_version: str | None) -> str:
+    """The version of encodings files to write, with a DeprecationWarning if it is 0.6.1."""
+    version = encoding_version or os.environ.get("AIMET_ENCODING_VERSION", "1.0.0")
+    if version == "0.6.1":
+        warn_deprecated("encoding_version 0.6.1", "1.0.0 or 2.0.0", 4)
+    return version
 
 
 def arguments_of(config: str, scheme: QuantScheme, parameter: qtype, activation: qtype) -> Mapping[str, Any]:

@@ -24,7 +24,7 @@ from qc.passes.lower.rounding.moved import place_moved
 from qc.passes.quantize.load_encodings import LoadEncodings
 from qc.passes.simplify.convert_to_float32 import ConvertToFloat32
 
-from .errors import ArgumentError
+from .errors import ArgumentError, MissingFileError
 from .files import qdq_lowering
 from .qc_quantize_op import QcQuantizeOp
 from .quantized_model import QuantizedModel
@@ -107,9 +107,10 @@ def encodings_to_onnx_qdq(
         UsageError: the file is wrong, or the model has no such tensor.
     """
     lowering = qdq_lowering(prequantize_constants, force_activation_as)
+    text, _ = _text_of(encodings)
     with temporary_folder() as folder:
         file = folder / "given.encodings"
-        file.write_text(_text_of(encodings)[0], encoding="utf-8")
+        file.write_text(text, encoding="utf-8")
         source = model.model if isinstance(model, ONNXModel) else model
         loaded = qc.compile(source, Pipeline([ConvertToFloat32(), LoadEncodings(file=str(file))]))
     with loaded.ir.transaction.atomic():
@@ -238,7 +239,7 @@ def _text_of(file: str | Path | Mapping[str, Any]) -> tuple[str, str]:
         return json.dumps(file), "the given encodings"
     path = Path(file)
     if not path.is_file():
-        raise ArgumentError(f"there is no encodings file '{path}'")
+        raise MissingFileError(f"there is no encodings file '{path}'")
     return path.read_text(encoding="utf-8"), f"'{path}'"
 
 

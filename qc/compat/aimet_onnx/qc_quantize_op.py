@@ -258,6 +258,7 @@ class GroupedBlockQuantizeDequantize(QcQuantizeOp):
         op_mode: OpMode | None = None,
         tensor_quantizer_params: TensorQuantizerParams | None = None,
     ) -> None:
+        warn_deprecated("GroupedBlockQuantizeDequantize", "QcQuantizeOp.set_qspec(QSpec.lpbq(...))")
         if decompressed_bw <= bitwidth:
             raise ArgumentError(
                 f"decompressed_bw is {decompressed_bw}; it must be more than the {bitwidth} bits"

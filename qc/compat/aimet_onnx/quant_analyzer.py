@@ -217,6 +217,8 @@ class QuantAnalyzer:
     ) -> dict[str, float]:
         """Writes and returns the mean squared error of what each layer makes, against the float model.
 
+        Where a Relu behind limits the grid of a layer, what it takes away anyway is no error of the layer.
+
         Raises:
             UsageError: :meth:`enable_per_layer_mse_loss` was not called.
         """
@@ -227,7 +229,9 @@ class QuantAnalyzer:
         made = {node.name: node.output[0] for node in nodes if node.output[0] in sim.qc_quantize_op_dict}
         simulation = sim.model.model
         holders = computed_tensors(simulation)
-        losses = _Losses({name: (tensor, holders[tensor]) for name, tensor in made.items()})
+        grids = {tensor: sim._placement.effective(tensor) for tensor in made.values()}
+        ranges = {tensor: op.spec.fixed_range if op is not None else None for tensor, op in grids.items()}
+        losses = _Losses({name: (tensor, holders[tensor], ranges[tensor]) for name, tensor in made.items()})
         exact = OpenModel(self._model, outputs=list(dict.fromkeys(made.values())))
         simulated = OpenModel(
             simulation, outputs=list(dict.fromkeys(holders[tensor] for tensor in made.values()))
@@ -286,16 +290,19 @@ class _Losses:
     """The mean squared errors of layers, as a tally.
 
     Args:
-        tensors: what each layer makes, in the float model and in the simulation.
+        tensors: what each layer makes, in the float model and in the simulation, and the range that its grid
+            is fixed to.
     """
 
-    def __init__(self, tensors: Mapping[str, tuple[str, str]]) -> None:
+    def __init__(self, tensors: Mapping[str, tuple[str, str, Ends | None]]) -> None:
         self._tensors = tensors
         self._sums = {name: Sums() for name in tensors}
 
     def add(self, sample: Sample) -> None:
-        for name, (exact, simulated) in self._tensors.items():
-            self._sums[name].add(sample.reference[exact], sample.outputs[simulated], f"'{exact}'")
+        for name, (exact, simulated, ends) in self._tensors.items():
+            whole = sample.reference[exact]
+            within = np.clip(whole, *ends) if ends is not None else whole
+            self._sums[name].add(within, sample.outputs[simulated], f"'{exact}'")
 
     def value(self) -> dict[str, float]:
         return {name: sums.noise / max(sums.elements, 1) for name, sums in self._sums.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -41,7 +40,7 @@ from .arguments import calibration_of, with_old_arguments
 from .bias import integer_biases
 from .defs import QuantizationDataType, QuantScheme, int8, qtype
 from .errors import raised_as_in_aimet
-from .files import arguments_of, calibrate_parameters, codes_of, ordered, qdq_lowering
+from .files import arguments_of, calibrate_parameters, codes_of, ordered, qdq_lowering, version_of
 from .graph_edits import without_quantizers
 from .limits import Providers, refuse_providers
 from .loading import (
@@ -85,7 +84,6 @@ _CALIBRATIONS = {
     QuantScheme.post_training_tf_enhanced: CalibrateAsAimet("sqnr", rounded_parameters=True),
     QuantScheme.post_training_percentile: CalibrateAsAimet("percentile", 100.0, rounded_parameters=True),
 }
-_VERSION_VARIABLE = "AIMET_ENCODING_VERSION"
 
 
 class QuantizationSimModel(QuantizedModel):
@@ -270,7 +268,7 @@ class QuantizationSimModel(QuantizedModel):
         codes = codes_of(force_activation_as)
         folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
-        version = encoding_version or os.environ.get(_VERSION_VARIABLE, "1.0.0")
+        version = version_of(encoding_version)
         has_biases = version.startswith("2") if export_int32_bias is None else export_int32_bias
         text = dump_encodings(self._document(version, has_biases, codes))
         if export_model:

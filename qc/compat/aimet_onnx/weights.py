@@ -113,6 +113,7 @@ def set_grouped_blockwise_quantization_for_weights(
     Raises:
         UsageError: the decompressed width is not above that of the codes.
     """
+    warn_deprecated("set_grouped_blockwise_quantization_for_weights", "set_lpbq_for_params")
     if decompressed_bw <= bitwidth:
         raise ArgumentError(
             f"decompressed_bw is {decompressed_bw}; it must be above the bitwidth, {bitwidth}"

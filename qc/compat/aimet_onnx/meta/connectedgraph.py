@@ -11,6 +11,7 @@ from qc.ir import lift
 from qc.ir.facts.constants import constant_data
 from qc.ir.facts.op_table import TABLE
 from qc.ir.graph import Value
+from qc.ir.onnx.protos import walk_graphs
 from qc.passes.quantize.quantsim.nodes import Node, NodeGraph
 
 from ..errors import ArgumentError
@@ -66,7 +67,8 @@ class ConnectedGraph:
     def _op(self, graph: NodeGraph, node: Node) -> Op:
         last = node.ops[-1]
         made = [self._product(value) for value in node.made]
-        op = Op(last.name or (made[0].name if made else node.op_type), node.op_type, node.domain, last.proto)
+        name = last.name or (made[0].name if made and self.model is None else "")
+        op = Op(name, node.op_type, node.domain, last.proto)
         op.outputs = made
         for value in filter(None, node.inputs):
             if _is_unknown(value):
@@ -113,7 +115,10 @@ def _graphs(model: ModelProto | ONNXModel | NodeGraph) -> Iterator[NodeGraph]:
     if isinstance(model, NodeGraph):
         yield model
         return
-    lifted = lift(with_names(model.model if isinstance(model, ONNXModel) else model))
+    proto = model.model if isinstance(model, ONNXModel) else model
+    nodes = (node for graph in walk_graphs(proto.graph) for node in graph.node)
+    names = [node.name for node in nodes if node.op_type != "Constant"]
+    lifted = lift(proto if len(set(names)) == len(names) else with_names(proto))
     for graph in reversed(list(lifted.graphs())):
         yield NodeGraph(graph)
 

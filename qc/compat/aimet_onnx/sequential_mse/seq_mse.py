@@ -12,6 +12,7 @@ from qc.ir.errors import UsageError
 from qc.passes.optimize.choose_weight_ranges import ChooseWeightRanges
 from qc.passes.optimize.layers.layer import layers_of, named_layers
 
+from ..deprecation import warn_deprecated
 from ..feeds import feeds_of
 from ..quantsim import QuantizationSimModel
 
@@ -94,6 +95,7 @@ class SequentialMse:
         model: ModelProto, sim: QuantizationSimModel, params: SeqMseParams, data_loader: Collection[Any]
     ) -> None:
         """Does it at once."""
+        warn_deprecated("SequentialMse.apply_seq_mse", "aimet_onnx.apply_seq_mse")
         SequentialMse(model, sim, params, data_loader).apply_seq_mse_algo()
 
     def apply_seq_mse_algo(self) -> None:
