@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 
 import numpy as np
 from onnx import ModelProto, TensorProto, numpy_helper
@@ -110,8 +109,8 @@ class CrossLayerScaling:
         ):
             several = scales if isinstance(scales, tuple) else (scales,)
             relus = flags if isinstance(flags, tuple) else (flags,)
-            pairs = zip(pairwise(layers), several, relus, strict=True)
-            found.append(ClsSetInfo(*(ClsSetInfo.ClsSetLayerPairInfo(*pair, *rest) for pair, *rest in pairs)))
+            pairs = zip(layers, layers[1:], several, relus, strict=False)
+            found.append(ClsSetInfo(*(ClsSetInfo.ClsSetLayerPairInfo(*pair) for pair in pairs)))
         return found
 
     def _scale(self, layer: Op, before: np.ndarray | None, behind: np.ndarray | None) -> None:
