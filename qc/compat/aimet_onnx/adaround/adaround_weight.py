@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,5 +150,7 @@ def _of_model(
         beta=params.default_beta_range,
         warm_start=params.default_warm_start,
     )
-    sim.export(path, filename_prefix, export_model=False, encoding_version="0.6.1")
+    with warnings.catch_warnings():  # what these scripts read has always been of this version
+        warnings.simplefilter("ignore", DeprecationWarning)
+        sim.export(path, filename_prefix, export_model=False, encoding_version="0.6.1")
     return ONNXModel(sim._float_model())
