@@ -19,12 +19,13 @@ def pipeline_names() -> list[str]:
     )
 
 
-def resolve_pipeline(pipeline: str | Path | Pipeline | PipelineFile) -> PipelineFile:
+def resolve_pipeline(pipeline: str | Path | Pipeline | PipelineFile, runs_code: bool = True) -> PipelineFile:
     """A pipeline from its name, its text, the path of a TOML file, or an object.
 
     Text that ends in ``.toml`` is a path; a single word that names a pipeline of qc is that pipeline;
     everything else is pipeline text such as ``fold-constants,calibrate{method=mse}``, in which pipelines may
-    be named: ``w8a8{calibrate.method=percentile},to-encodings``. The target is then that of the first.
+    be named: ``w8a8{calibrate.method=percentile},to-encodings``. The target is then that of the first. Where
+    ``runs_code`` is false, as for the files of strangers, ``file.py:Class`` is refused.
 
     Raises:
         UsageError: no such pipeline, pass or option, or a file that cannot be read.
@@ -52,7 +53,7 @@ def resolve_pipeline(pipeline: str | Path | Pipeline | PipelineFile) -> Pipeline
     if text in pipeline_names():
         return _load(text)
     try:
-        pipeline = parse_pipeline(text, named=named, runs_code=True)
+        pipeline = parse_pipeline(text, named=named, runs_code=runs_code)
         return replace(found[0], pipeline=pipeline, name=text) if found else PipelineFile(pipeline)
     except UsageError as error:
         hint = nearest(text, pipeline_names()) if text.isidentifier() else ""

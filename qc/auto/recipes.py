@@ -96,7 +96,7 @@ def _recipe(table: object, place: str) -> Recipe:
             raise UsageError(f"{place} has an unknown key '{key}'{nearest(key, list(_KEYS))}")
     pipeline = table.get("pipeline", "w8a8")
     try:
-        file = resolve_pipeline(pipeline)
+        file = resolve_pipeline(pipeline, runs_code=False)
         parts = {key: parse_pipeline(table[key]).steps for key in _KEYS[2:] if key in table}
     except UsageError as error:
         raise UsageError(f"{place}: {error}") from None

@@ -350,6 +350,7 @@ def test_a_target_of_a_file_is_in_the_recipe_by_its_path(qc) -> None:
         ("[[recipe]]\npipeline = 'w8a9'", "w8a9"),
         ("[[recipe]]\npipeline = 'w8'\nbefore = 'equalize'", "no place for 'before', as 'w8' has no match-"),
         ("[[recipe]]\npipeline = 'fold-constants'\nafter = 'correct-bias'", "no place for 'after'"),
+        ("[[recipe]]\npipeline = 'mine.py:DropRelu'", "only --passes takes a pass of a Python file"),
         ("[[recipe]]\nafter = 3", "is a table of texts"),
         ("[[recipe", "is not valid TOML"),
     ],
