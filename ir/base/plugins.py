@@ -60,7 +60,7 @@ def use_plugin(name: str) -> ModuleType:
         UsageError: it cannot be imported.
     """
     for plugin in plugins():
-        if name == plugin.module.__name__ or _is_file(plugin.module, name):
+        if _is_module(plugin.module, name):
             return plugin.module
     if name.endswith(".py") and not Path(name).is_file():
         raise UsageError(f"the Python file '{name}' of a plugin does not exist")
@@ -72,9 +72,11 @@ def use_plugin(name: str) -> ModuleType:
     return module
 
 
-def _is_file(module: ModuleType, name: str) -> bool:
-    """Whether a module comes from the file of that path."""
-    return module.__file__ is not None and Path(module.__file__).resolve() == Path(name).resolve()
+def _is_module(module: ModuleType, name: str) -> bool:
+    """Whether a module has that name, or comes from the file of that path, with or without ``.py``."""
+    file = getattr(module, "__file__", None)  # modules in C and packages without __init__.py have none
+    files = (Path(name).resolve(), Path(f"{name}.py").resolve())
+    return name == module.__name__ or (file is not None and Path(file).resolve() in files)
 
 
 def cached_for_plugins(find: Callable[[], T]) -> Callable[[], T]:

@@ -20,9 +20,15 @@ def import_module(name: str) -> ModuleType:
         if here not in sys.path:
             sys.path.insert(0, here)
         return importlib.import_module(name)
-    spec = importlib.util.spec_from_file_location(Path(name).stem, name)
+    # Its path is its name, as that of another module might be the same as that of the file.
+    spec = importlib.util.spec_from_file_location(str(Path(name).resolve()), name)
     if spec is None or spec.loader is None:
         raise ImportError(f"'{name}' is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.modules[spec.name] = module  # where dataclasses look up annotations that are text
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[spec.name]
+        raise
     return module

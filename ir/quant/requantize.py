@@ -61,7 +61,7 @@ def requantize(
         float32, of the shape of ``x``.
     """
     off = weight_scale == 0
-    weight_scale = np.where(off, np.max(weight_scale, initial=1, where=~off), weight_scale)
+    weight_scale = np.where(off, weight_scale.max() or np.float32(1), weight_scale)
     step = np.float64(input_scale) * weight_scale.astype(np.float64)
     codes = _codes(np.rint(x / step), _multiplier(input_scale, weight_scale, encoding), encoding, arithmetic)
     return np.where(off, x, _on_grid(codes, encoding))

@@ -58,7 +58,7 @@ class LoadEncodings(Pass):
         model.quant.scheme = str(document.arguments.get("quant_scheme", model.quant.scheme))
         values = tensors_by_name(model)
         inside = captured_values(list(model.graphs()))
-        loaded: set[Value] = set()
+        loaded: dict[Value, None] = {}  # in the order of the file
         unknown = [record.name for record in document.records if record.name not in values]
         if unknown:
             self._pass_over(unknown, values, context)
@@ -66,7 +66,7 @@ class LoadEncodings(Pass):
             value = values.get(record.name)
             if value is not None and self._is_wanted(value):
                 self._load(model, [value, *inside.get(value, ())], record)
-                loaded.add(value)
+                loaded[value] = None
         if self.others == "remove":
             self._remove_others(model, loaded)
         else:
@@ -116,7 +116,7 @@ class LoadEncodings(Pass):
                 "file is right"
             )
 
-    def _pass_on(self, model: Model, value: Value, loaded: set[Value]) -> None:
+    def _pass_on(self, model: Model, value: Value, loaded: dict[Value, None]) -> None:
         """Gives what is only moved from a listed tensor its grid, where a quantizer stands."""
         quantizer = model.quant.of_value(value)
         if quantizer is None:
@@ -128,10 +128,10 @@ class LoadEncodings(Pass):
                 reason = f"{op.label} moves '{value.name}', which '{self.file}' lists"
                 model.quant.remove(Site(result), reason)
                 model.quant.place(Site(result), quantizer, reason)
-                loaded.add(result)
+                loaded[result] = None
                 self._pass_on(model, result, loaded)
 
-    def _missing(self, model: Model, loaded: set[Value]) -> Iterator[str]:
+    def _missing(self, model: Model, loaded: dict[Value, None]) -> Iterator[str]:
         """A note on the tensors that have quantizers and no grids in the file; those of biases follow."""
         sites = (site for site in model.quant.sites() if self._is_wanted(site.value.original))
         held = ((site.value.original, model.quant.get(site)) for site in sites)
@@ -142,7 +142,7 @@ class LoadEncodings(Pass):
             count = "a quantized tensor" if len(names) == 1 else f"{len(names)} quantized tensors"
             yield f"'{self.file}' has no grid for {count}, which 'calibrate' finds: {listed}"
 
-    def _remove_others(self, model: Model, loaded: set[Value]) -> None:
+    def _remove_others(self, model: Model, loaded: dict[Value, None]) -> None:
         for site in model.quant.sites():
             value = site.value.original
             if value not in loaded and self._is_wanted(value):

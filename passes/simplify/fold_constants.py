@@ -215,7 +215,7 @@ def _infer_shapes(rewriter: Rewriter, model: Model) -> bool:
     asking = [op for op in _ops(model) if reads_shape_only(op)]
     if not asking and not _should_be_known(model.graph):
         return False
-    with rewriter.action("infer shapes", model.graph.inputs[0]):
+    with rewriter.action("infer shapes", model.graph.values()[0]):
         take_inferred_shapes(rewriter, model.graph, lower(model))
     return any(_told_of_shape(op) is not None for op in asking)
 

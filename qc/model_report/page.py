@@ -9,7 +9,7 @@ from qc.report.check import check_table
 from qc.report.coverage import group_by_reason
 from qc.report.html import page
 from qc.report.table import Column, Table, text
-from qc.report.words import count, milliseconds
+from qc.report.words import count, finite, milliseconds
 from qc.sensitivity import sensitivity_table
 from qc.verdict.measure import Verdict
 from qc.verdict.words import verdict_notes
@@ -48,7 +48,7 @@ def report_page(findings: Findings, title: str, command: str) -> str:
         title=title,
         subtitle=f"for {compiled.target.name}, {compiled.coverage.quantized:,} tensors quantized",
         document=document,
-        data=document.model_dump(mode="json"),
+        data=finite(document.model_dump(mode="json")),
         notes=[*compiled.notes, *verdict_notes(findings.verdict)],
         precision=precision,
         key=[(style, words) for style, words in _KEY.items() if style in styles],

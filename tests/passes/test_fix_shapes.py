@@ -77,3 +77,17 @@ def test_shapes_follow_from_what_was_folded() -> None:
     graph = qc.compile(model, passes, allow_unquantized=True).ir.graph
     assert [op.op_type for op in graph.ops()] == ["Add", "Reshape"]
     assert graph.outputs[0].type.shape == (1, 32)
+
+
+def test_shapes_of_a_model_without_inputs() -> None:
+    model = parse("""g () => (int64[2] y) <float[2] c = {0, 1}> {
+        d = Add(c, c)
+        n = NonZero(d)
+        r = RandomUniform<shape = [2, 3]>()
+        k = NonZero(r)
+        s = Shape(k)
+        t = Shape(n)
+        y = Add(s, t)
+    }""")
+    graph = qc.compile(model, "fold-constants,eliminate-dead-code", allow_unquantized=True).ir.graph
+    assert [op.op_type for op in graph.ops()] == ["RandomUniform", "NonZero", "Shape", "Add"]

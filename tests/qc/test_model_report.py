@@ -30,7 +30,10 @@ class Page(HTMLParser):
         self.elements: list[str] = []
         self.sections: dict[str, list[str]] = {}
         self._section = ""
+        self.links: set[str] = set()
+        self.ids: set[str] = set()
         self.feed(self.text)
+        assert self.links <= self.ids
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.elements.append(tag)
@@ -39,7 +42,10 @@ class Page(HTMLParser):
             self.sections[self._section] = []
         for name, value in attributes:
             assert name not in ("src", "onclick", "onerror")
-            assert name != "href" or (value or "").startswith("#")
+            if name == "href":
+                self.links.add((value or "").removeprefix("#"))
+            elif name == "id":
+                self.ids.add(value or "")
 
     def handle_data(self, data: str) -> None:
         if data.strip() and self._section:
@@ -111,6 +117,18 @@ def test_ops_that_run_as_one_have_one_precision(qc) -> None:
     assert {op.data for op in convs} == {"bits-8u"}
     assert "bits-4" in {op.weights for op in convs}
     assert not any(op.title.startswith("Clip") for op in found)
+
+
+def test_a_tensor_that_its_grid_holds_exactly(qc) -> None:
+    """As pictures of whole numbers from 0 to 255 are; their SQNR is infinite."""
+    (name,) = (one.name for one in model_inputs(onnx.load(MODEL)))
+    shape = np.load(DATA)[name].shape
+    data = np.random.default_rng(0).integers(0, 256, (8, *shape[1:])).astype(np.float32)
+    np.savez("whole.npz", **{name: data})
+    result = qc("report", MODEL, "--data", "whole.npz", "-o", "whole.html")
+    assert result.code == 0, result.err
+    assert np.inf in {layer.isolated_db for layer in read_document("whole.html").layers}
+    assert qc("report", "whole.html", "whole.html", "-o", "same.html").code == 0
 
 
 def test_two_reports(qc, small) -> None:

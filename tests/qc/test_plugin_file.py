@@ -12,6 +12,8 @@ from qc.ir.base import plugins
 from qc.passes import registry
 
 OWN = '''
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from qc.ir.model import Model
@@ -71,6 +73,10 @@ def test_its_options_are_read_and_explained(qc) -> None:
     assert relus("made.onnx") == 2
     assert "how many at most" in qc("help", "drop-relu", "--plugin", "mine.py").out
     assert "  drop-relu " in qc("list-passes", "--plugin", "mine.py").out
+
+
+def test_a_module_without_a_file_among_plugins(qc) -> None:
+    assert qc("model.onnx", "--plugin", "sys", "--plugin", "mine.py", "--passes", "drop-relu").code == 0
 
 
 def test_it_runs_from_python_and_stands_in_texts_by_its_name(qc) -> None:

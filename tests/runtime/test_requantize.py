@@ -63,6 +63,23 @@ def test_requantize_is_its_definition(seed: int, arithmetic: Arithmetic, channel
     assert np.array_equal(found, requantize(x, data.scale, of_channels, encoding, arithmetic))
 
 
+@pytest.mark.parametrize("seed", [87, 752, 906])
+def test_a_channel_of_zeros_leaves_the_others_their_multipliers(seed: int) -> None:
+    """Those of these seeds are others in float32 if they are shares of another largest scale."""
+    random = np.random.default_rng(seed)
+    data, encoding = grid(random), grid(random)
+    weight = np.exp(random.uniform(-6, -0.5, 3)).astype(np.float32)
+    weight[2] = 0
+    of_channels = weight.reshape(-1, 1)
+    step = np.float64(data.scale) * of_channels.astype(np.float64)
+    codes = np.linspace(-300, 300, 20001) * np.float64(encoding.scale)
+    x = (np.rint(codes / step[:2]) * step[:2]).astype(np.float32)
+    x = np.concatenate([x, np.full((1, len(codes)), 0.3, np.float32)])[np.newaxis]
+    inputs = [x, *parameters(encoding), LIMITS, data.scale, weight]
+    found = run("Requantize", inputs, arithmetic=Arithmetic.VECTOR.value, axis=1)
+    assert np.array_equal(found, requantize(x, data.scale, of_channels, encoding, Arithmetic.VECTOR))
+
+
 @settings(max_examples=30, deadline=None)
 @given(seed=SEEDS, sign=st.sampled_from([1, -1]), broadcast=st.booleans())
 def test_a_sum_is_its_definition(seed: int, sign: int, broadcast: bool) -> None:
