@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from qc.runtime.native.library import library_path
 
 SEEDS = st.integers(0, 2**32 - 1)
 LIMITS = np.array([0, 255], np.int32)
+CONSTANT = Path(__file__).parents[1] / "fixtures" / "qnn_htp_2.7.0_constant.npz"
 
 
 def run(op_type: str, inputs: list[Any], **attributes: Any) -> np.ndarray:
@@ -78,6 +80,23 @@ def test_a_channel_of_zeros_leaves_the_others_their_multipliers(seed: int) -> No
     inputs = [x, *parameters(encoding), LIMITS, data.scale, weight]
     found = run("Requantize", inputs, arithmetic=Arithmetic.VECTOR.value, axis=1)
     assert np.array_equal(found, requantize(x, data.scale, of_channels, encoding, Arithmetic.VECTOR))
+
+
+def test_the_zero_point_is_divided_as_the_emulator_does() -> None:
+    """Codes that the emulator made of a Conv, on 16 sums either side of a tie in each of 256 channels.
+
+    The multipliers are small (2^-18 to 2^-15), so that a zero point is millions of steps. A quotient in
+    float64, or one that is not found by way of the largest scale, is off by some, which shows at the tie.
+    """
+    file = np.load(CONSTANT)
+    encoding = Encoding(QuantSpec.of("uint8"), file["scale"], file["zero_point"])
+    of_input, weight = file["input_scale"], file["weight_scale"]
+    of_channels = weight[:, np.newaxis]
+    x = (file["sums"] * (np.float64(of_input) * of_channels.astype(np.float64))).astype(np.float32)
+    made = requantize(x, of_input, of_channels, encoding, Arithmetic.MATRIX)
+    assert np.array_equal(np.rint(made / encoding.scale) + encoding.zero_point, file["codes"])
+    inputs = [x, *parameters(encoding), LIMITS, of_input, weight]
+    assert np.array_equal(run("Requantize", inputs, arithmetic="matrix", axis=0), made)
 
 
 @settings(max_examples=30, deadline=None)
