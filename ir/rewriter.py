@@ -219,40 +219,6 @@ class Rewriter:
                         if other.captured is None and other.name == value.name:
                             self._set(other, "name", self._fresh_name(other.name))
 
-    def remove_state(self, op: Op, port: int, output: int) -> None:
-        """Takes what a Loop or Scan carries, and nothing reads, out of its interface and that of its body.
-
-        Nothing may be quantized yet, since the ports behind it move down.
-
-        Args:
-            port: where it comes in; the input of the body has the same index.
-            output: where it goes out. The body of a Loop gives back a condition before all that it carries.
-
-        Raises:
-            ValueError: an op of the body still reads it, or somebody reads the last of it.
-        """
-        graph, (body,) = op.graph, op.subgraphs.values()
-        results = graph.op_outputs(op)
-        given, last = body.inputs[port], results[output] if output < len(results) else None
-        back = output + op.is_type("Loop")
-        if body.nx.sinks(given.id) or (last is not None and graph.is_read(last)):
-            raise ValueError(f"{op.label} cannot stop carrying '{given.name}', which is still read")
-        for index, value in enumerate((*graph.op_inputs(op)[port + 1 :], None), port):
-            self.set_input(op, index, value)
-        self._set(op, "num_inputs", op.num_inputs - 1)
-        for index, value in enumerate(results[output:], output):
-            if value is not None:
-                self._disconnect(op, value, index)
-        for index, value in enumerate(results[output + 1 :], output):
-            if value is not None:
-                self._connect(op, value, index)
-        self._set(op, "num_outputs", len(results) - (output < len(results)))
-        self._set(body, "inputs", [*body.inputs[:port], *body.inputs[port + 1 :]])
-        self._set(body, "outputs", [*body.outputs[:back], *body.outputs[back + 1 :]])
-        for value in (last, given):
-            if value is not None and not value.graph.is_read(value):
-                self._remove_value(value)
-
     # -- removal ------------------------------------------------------------------------------------
 
     def erase_op(self, op: Op) -> None:

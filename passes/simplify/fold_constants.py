@@ -13,6 +13,7 @@ from annotated_types import Ge
 from onnx import ModelProto
 
 from qc.ir.analysis import CONSTANTS, STRUCTURE, analysis
+from qc.ir.body_rewriter import BodyRewriter
 from qc.ir.facts.constants import is_default
 from qc.ir.facts.op_traits import reads_shape_only
 from qc.ir.graph import Graph, Op, Value
@@ -48,10 +49,11 @@ class FoldConstants(Pass):
     known are inferred anew from what was folded, where an op asks for them or those of all inputs are fixed.
 
     The bodies of If, Loop and Scan are folded too, also where they read a constant of a graph around them.
+    An If whose condition is constant gives way to its branch.
 
-    Quantize and dequantize ops, random ops, and ops with subgraphs stay. The executor computes the results,
-    so they are those of the runtime. An input with a default, which a caller could override, is taken as a
-    constant and stops being an input.
+    Quantize and dequantize ops, random ops, and other ops with subgraphs stay. The executor computes the
+    results, so they are those of the runtime. An input with a default, which a caller could override, is
+    taken as a constant and stops being an input.
 
     An op also stays if its results would make the model larger than ``max_growth`` allows: they are weighed
     against the constants and ops that nothing needs any more behind them. A trained parameter, which is going
@@ -71,7 +73,7 @@ class FoldConstants(Pass):
     )
 
     def run(self, model: Model, context: PassContext) -> None:
-        rewriter = Rewriter(model)
+        rewriter = BodyRewriter(model)
         _fix_defaults(rewriter, model)
         for op in _ops(model):
             if op.is_type("Constant"):
@@ -87,7 +89,9 @@ class FoldConstants(Pass):
             for graph in model.graph.walk():  # outer before inner, which reads what was folded there
                 self._fold(rewriter, graph, context, narrow, limit)
             is_same = before == [graph.epoch for graph in model.graph.walk()]
-            if is_same or not _infer_shapes(rewriter, model):
+            has_branches = _take_branches(rewriter, model)
+            has_shapes = (has_branches or not is_same) and _infer_shapes(rewriter, model)
+            if not (has_branches or has_shapes):
                 return
 
     def _fold(
@@ -205,6 +209,22 @@ def _lift_constant(rewriter: Rewriter, op: Op) -> None:
 def _ops(model: Model) -> list[Op]:
     """All ops but those of function bodies, which have no initializers."""
     return [op for graph in model.graph.walk() for op in graph.ops()]
+
+
+def _take_branches(rewriter: BodyRewriter, model: Model) -> bool:
+    """Puts branches in the places of Ifs whose conditions are constant; whether there were any.
+
+    An If inside such a branch is left for the next time.
+    """
+    before = model.epoch
+    for graph in model.graph.walk():
+        for op in graph.ops():
+            condition = graph.constant(graph.op_inputs(op)[0]) if op.is_type("If") else None
+            if condition is not None and condition.size == 1:
+                branch = "then_branch" if condition.numpy().item() else "else_branch"
+                with rewriter.action("take branch", op, f"the condition is constant, {branch} stays"):
+                    rewriter.inline_branch(op, op.subgraphs[branch])
+    return model.epoch != before
 
 
 def _infer_shapes(rewriter: Rewriter, model: Model) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from qc.ir.body_rewriter import BodyRewriter
 from qc.ir.facts.scopes import RegionBranchEdge, scopes_of
 from qc.ir.graph import Value
 from qc.ir.model import Model
-from qc.ir.rewriter import Rewriter
 
 from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
@@ -25,7 +25,7 @@ class HoistLoopInvariants(Pass):
     stage = Stage.FLOAT
 
     def run(self, model: Model, context: PassContext) -> None:
-        rewriter = Rewriter(model)
+        rewriter = BodyRewriter(model)
         for edges in scopes_of(model.graph).branch_edges.values():
             for edge in reversed(edges):  # removing one moves the ports behind it
                 if _is_invariant(edge):
@@ -46,7 +46,7 @@ def _is_invariant(edge: RegionBranchEdge) -> bool:
     return current is not None
 
 
-def _hoist(rewriter: Rewriter, edge: RegionBranchEdge) -> None:
+def _hoist(rewriter: BodyRewriter, edge: RegionBranchEdge) -> None:
     op, inside, last = edge.op, edge.inside, edge.outside
     assert inside is not None and edge.port is not None
     given = op.graph.op_inputs(op)[edge.port]

@@ -1,0 +1,105 @@
+"""Changes of ops together with their bodies: what a loop carries, and branches without a choice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from .analysis import CONSTANTS, STRUCTURE, TYPES
+from .graph import Graph, Op, Value
+from .rewriter import Rewriter
+
+
+class BodyRewriter(Rewriter):
+    """A rewriter that also changes the interface of a body, or puts a body in the place of its op."""
+
+    def remove_state(self, op: Op, port: int, output: int) -> None:
+        """Takes what a Loop or Scan carries, and nothing reads, out of its interface and that of its body.
+
+        Nothing may be quantized yet, since the ports behind it move down.
+
+        Args:
+            port: where it comes in; the input of the body has the same index.
+            output: where it goes out. The body of a Loop gives back a condition before all that it carries.
+
+        Raises:
+            ValueError: an op of the body still reads it, or somebody reads the last of it.
+        """
+        graph, (body,) = op.graph, op.subgraphs.values()
+        results = graph.op_outputs(op)
+        given, last = body.inputs[port], results[output] if output < len(results) else None
+        back = output + op.is_type("Loop")
+        if body.nx.sinks(given.id) or (last is not None and graph.is_read(last)):
+            raise ValueError(f"{op.label} cannot stop carrying '{given.name}', which is still read")
+        for index, value in enumerate((*graph.op_inputs(op)[port + 1 :], None), port):
+            self.set_input(op, index, value)
+        self._set(op, "num_inputs", op.num_inputs - 1)
+        for index, value in enumerate(results[output:], output):
+            if value is not None:
+                self._disconnect(op, value, index)
+        for index, value in enumerate(results[output + 1 :], output):
+            if value is not None:
+                self._connect(op, value, index)
+        self._set(op, "num_outputs", len(results) - (output < len(results)))
+        self._set(body, "inputs", [*body.inputs[:port], *body.inputs[port + 1 :]])
+        self._set(body, "outputs", [*body.outputs[:back], *body.outputs[back + 1 :]])
+        for value in (last, given):
+            if value is not None and not value.graph.is_read(value):
+                self._remove_value(value)
+
+    def inline_branch(self, op: Op, branch: Graph) -> None:
+        """Puts the ops of a branch of an If in its place, and removes the If with its other branch.
+
+        The ops and tensors are the same as before, with their names unless others have these as well.
+        Nothing may be quantized yet.
+        """
+        graph = op.graph
+        sources = {value: value.captured or value for value in branch.values()}
+        moved: list[Op | Value] = [value for value, source in sources.items() if value is source]
+        moved += branch.ops()
+        between = list(branch.nx.edges(keys=True))
+        edges = [(branch.payload(source), branch.payload(sink), port) for source, sink, port in between]
+        for edge in edges:
+            self._disconnect(*edge)
+        for node in moved:
+            self._move(node, op, sources)
+        for source, sink, port in edges:
+            self._connect(sources[source] if isinstance(source, Value) else source, sink, port)
+        for result, given in zip(graph.op_outputs(op), branch.outputs, strict=True):
+            if result is not None and given is not None:
+                self._give_result(result, sources[given])
+        self.erase_op(op)
+        self._name_apart(moved)
+
+    def _move(self, node: Op | Value, op: Op, sources: Mapping[Value, Value]) -> None:
+        """Moves a node without edges out of a branch of ``op`` into the graph around it.
+
+        ``sources`` tells what the tensors of the branch are there.
+        """
+        aspects, inside, outside = (STRUCTURE, TYPES, CONSTANTS), node.graph, op.graph
+        self._transaction.change(aspects, (inside._remove_node, node), (inside._add_node, node))
+        self._set(node, "graph", outside)
+        self._transaction.change(aspects, (outside._add_node, node), (outside._remove_node, node))
+        if isinstance(node, Op):
+            self._set(node, "position", (*op.position, *node.position))
+            for value in (value for body in node.subgraphs.values() for value in body.values()):
+                if value.captured is not None:
+                    self._set(value, "captured", sources[value.captured])
+
+    def _give_result(self, result: Value, given: Value) -> None:
+        """Lets all that reads a result of an If read a tensor of its graph."""
+        graph = result.graph
+        if graph.is_output(result):
+            if graph.producer(given) is None or graph.is_output(given):
+                (given,) = graph.op_outputs(self.add_op(graph, "Identity", [given], [result.name]))
+            self.set_type(given, result.type)
+        self.replace_uses(result, given)
+
+    def _name_apart(self, moved: Sequence[Op | Value]) -> None:
+        """Gives nodes whose names others have as well names of their own."""
+        graphs = list(self.model.graphs())
+        values = Counter(value.name for graph in graphs for value in graph.values() if value.captured is None)
+        ops = Counter(op.name for graph in graphs for op in graph.ops())
+        for node in moved:
+            if node.name and (ops if isinstance(node, Op) else values)[node.name] > 1:
+                self._set(node, "name", self._fresh_name(node.name))
