@@ -91,7 +91,9 @@ class BodyRewriter(Rewriter):
         graph = result.graph
         if graph.is_output(result):
             if graph.producer(given) is None or graph.is_output(given):
-                (given,) = graph.op_outputs(self.add_op(graph, "Identity", [given], [result.name]))
+                identity = self.add_value(graph, result.name)
+                self.add_op(graph, "Identity", [given], [identity])
+                given = identity
             self.set_type(given, result.type)
         self.replace_uses(result, given)
 

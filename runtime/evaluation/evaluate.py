@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -86,6 +86,7 @@ def evaluate(
     metrics: Sequence[str | Metric] = (),
     labels: Labels | None = None,
     provider: str = "cpu",
+    untimed: Collection[str] = (),
 ) -> Evaluation:
     """Compares candidates with a reference, output by output, and times them side by side.
 
@@ -105,6 +106,7 @@ def evaluate(
         metrics: further metrics, of the reference too; :mod:`qc.runtime.metrics.parse` has their forms.
         labels: what the metrics get beside the feeds: one element for each feed; default: those of the data.
         provider: where the models run, the same for all; see :func:`open_session`.
+        untimed: the names of candidates whose time says nothing, such as those that an emulator runs.
 
     Raises:
         UsageError: there is no candidate, no provider of that name, or a metric that does not exist, does not
@@ -144,14 +146,19 @@ def evaluate(
     feeds = iter(source)
     feed = next(feeds)
     count = judge(first, judged, chain([feed], feeds), labels)
-    timing = time_in_turns([first, *runnables.values()], feed, latency_seconds, max_rounds)
+    timed = {name: one for name, one in runnables.items() if name not in untimed}
+    timing = time_in_turns([first, *timed.values()], feed, latency_seconds, max_rounds)
+    latencies = dict(zip(timed, timing.latencies[1:], strict=True))
     return Evaluation(
         count,
         timing.rounds,
         device,
         threads,
         timing.latencies[0],
-        tuple(map(CandidateScore, runnables, (score.value() for score in scores), timing.latencies[1:])),
+        tuple(
+            CandidateScore(name, score.value(), latencies.get(name))
+            for name, score in zip(runnables, scores, strict=True)
+        ),
         tuple(_metric_score(one.name, [own[i] for own in tallies]) for i, one in enumerate(asked)),
     )
 

@@ -144,3 +144,22 @@ def test_a_maximum_stays_float_where_it_takes_no_integers() -> None:
         qdq = artifact(apply(f"{QUANTIZE},insert-qdq", model, feeds=random_feeds(model))[1], "qdq")
         (maximum,) = (op for op in execution_of(qdq).ops if op.node.op_type == "ReduceMax")
         assert maximum.integer == (runs == "integer")
+
+
+def test_ifs_without_a_choice_in_front_of_a_capture() -> None:
+    # ONNX Runtime takes such an If out itself, and then ended the process at what the next one captures.
+    model = parse("""g (float[1, 2, 4, 4] x, bool c) => (float[1, 2, 4] y)
+    <float[2, 2, 1, 1] w = {1, 2, 3, 4}, bool yes = {1}, int64[1] axis = {3}> {
+        a = Conv(x, w)
+        k = MaxPool<kernel_shape = [1, 4]>(a)
+        d = If(yes) <then_branch = one () => (float[1, 2, 4] p) { p = Squeeze(k, axis) },
+                     else_branch = two () => (float[1, 2, 4, 1] q) { q = Identity(k) }>
+        y = If(c) <then_branch = three () => (float[1, 2, 4] r) { r = Sin(d) },
+                   else_branch = four () => (float[1, 2, 4] s) { s = Cos(d) }>
+    }""")
+    feeds = [{**feed, "c": np.array(True)} for feed in random_feeds(model, 2)]
+    _, context, _ = apply(f"{QUANTIZE},insert-qdq", model, "qnn-htp", feeds)
+    written = artifact(context, "qdq")
+    assert [node.op_type for node in written.graph.node].count("If") == 1
+    result = run_model(written, feeds[0], optimize=True)["y"]
+    np.testing.assert_allclose(result, run_model(model, feeds[0])["y"], atol=0.1)

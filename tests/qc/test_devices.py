@@ -60,3 +60,13 @@ def test_the_device_is_one_more_column(qc) -> None:
     qc("eval", "model.onnx", *DATA, "--on", "openvino", "--target", "openvino", "--json", "eval.json")
     names = [one["name"] for one in json.loads(Path("eval.json").read_text())["candidates"]]
     assert names == ["simulation", "integer", "openvino"]
+
+
+def test_an_emulator_is_not_timed(qc, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DEVICES["ort-cpu"], "emulated", True)
+    asked = ("--on", "ort-cpu", "--latency-seconds", "0.01", "--json", "eval.json")
+    result = qc("eval", "model.onnx", *DATA, *asked)
+    assert result.code == 0 and "its time is not" in " ".join(result.err.split())
+    candidates = json.loads(Path("eval.json").read_text())["candidates"]
+    is_timed = {one["name"]: one["latency"] is not None for one in candidates}
+    assert is_timed == {"simulation": True, "integer": True, "ort-cpu": False}

@@ -116,6 +116,7 @@ class Eval(Command):
                 metrics=metrics,
                 labels=labels,
                 provider=task.compilation.device,
+                untimed=[device.name] if device is not None and device.emulated else (),
             )
             errors = None
             if self._asks_layers and compiled is not None:
