@@ -24,6 +24,7 @@ from qc.ir.model import Model
 from qc.ir.onnx.load import load_model, model_folder
 from qc.passes import PassContext, parse_pipeline, run_pipeline
 from qc.passes.conformance import Violation, quantizes_weights_alone, violations
+from qc.passes.framework.made_for import target_in
 from qc.passes.framework.target import Target, load_target
 from qc.passes.quantize.placement.units import UnitMap
 from qc.runtime.data.inputs import free_dimensions, model_inputs
@@ -90,6 +91,7 @@ class Check:
             model as a whole, or of ops that run in integers here all the same. As ``(op, rule, sentence)``.
         seconds: the time of all nodes in one run; 0 if it was not measured.
         rest: of ``seconds``, that of nodes that run none of ``ops``, by their op type, the longest first.
+        made_for: the target that qc made the model for, as its metadata says; empty if it does not.
     """
 
     target: str
@@ -99,6 +101,7 @@ class Check:
     broken: tuple[tuple[str, str, str], ...] = ()
     seconds: float = 0.0
     rest: tuple[tuple[str, float], ...] = ()
+    made_for: str = ""
 
     @property
     def counted(self) -> tuple[CheckedOp, ...]:
@@ -174,7 +177,7 @@ def check(
                 f"device options are for a runtime, and none is asked: {_not_asked(device, chosen)}"
             )
         checked = _by_rules(ir, chosen, broken, nodes, shapes, _not_asked(device, chosen))
-        return replace(checked, ops=_told(ir, checked.ops))
+        return replace(checked, ops=_told(ir, checked.ops), made_for=target_in(model))
     opened = open_device(device.name, device_options)
     measured = feeds if len(feeds) > 1 else ()
     with underway(f"opened or ran {name}"):
@@ -192,7 +195,8 @@ def check(
     if execution.failure:
         left.insert(0, ("", "not opened", execution.failure))
     total = sum(time.seconds for time in execution.times)
-    return Check(chosen.name, True, where, tuple(ops), tuple(left), total, _rest(execution, ops))
+    rest, made_for = _rest(execution, ops), target_in(model)
+    return Check(chosen.name, True, where, tuple(ops), tuple(left), total, rest, made_for)
 
 
 def _shapes(model: ModelProto, nodes: Sequence[Node], feeds: Sequence[Feed], base_dir: Path | None) -> Shapes:

@@ -26,6 +26,7 @@ from qc.ir.tensor_ref import TensorRef
 
 from ..framework.base import Pass, Stage, option
 from ..framework.context import Artifact, PassContext
+from ..framework.made_for import mark_target
 from ..framework.target import Products
 from ..framework.target_rules import Storage
 from .qdq.dequantize_outside import dequantize_outside
@@ -87,7 +88,7 @@ class InsertQdq(Pass):
     What an op only moves to where a body of If, Loop or Scan captures it is rounded to its grid once more, as
     ONNX Runtime cannot open such a model otherwise. Codes and zero points that are equal within a graph are
     stored once, but for equal codes of several grids: ONNX Runtime's provider for QNN gives all that read a
-    constant the grid of the first, and so computes wrong numbers.
+    constant the grid of the first, and so computes wrong numbers. The metadata of the model names the target.
     """
 
     name = "insert-qdq"
@@ -131,8 +132,8 @@ class InsertQdq(Pass):
             products = "standard"
         least = target.stored_products_from if target is not None and self.products is None else 0
         if self.opset == "raise":
-            written = only_stored_in(stored_matrices(model, products, least), model)
-            model = in_opset(model, opset_needed_by(model, extension, in_bytes, written))
+            stored = only_stored_in(stored_matrices(model, products, least), model)
+            model = in_opset(model, opset_needed_by(model, extension, in_bytes, stored))
         rewriter = Rewriter(model)
         with rewriter.trial():
             StoredProducts(model, rewriter, products).write(stored_matrices(model, products, least))
@@ -152,7 +153,10 @@ class InsertQdq(Pass):
             round_captures(model, rewriter)
             dequantize_outside(model, rewriter)
             _share_storage(model, rewriter)
-            context.add_artifact("qdq", Artifact("onnx", lower(model), ".onnx"))
+            written = lower(model)
+            if target is not None:
+                mark_target(written, target.name)
+            context.add_artifact("qdq", Artifact("onnx", written, ".onnx"))
 
 
 class _Emitter:

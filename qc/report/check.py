@@ -31,6 +31,7 @@ def check_document(check: Check) -> dict[str, Any]:
     """The whole check, as JSON has it; times in seconds, shares from 0 to 1."""
     return {
         "target": check.target,
+        "made_for": check.made_for or None,
         "executed": check.executed,
         "where": check.where,
         "share": check.share,

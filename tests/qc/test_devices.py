@@ -70,3 +70,11 @@ def test_an_emulator_is_not_timed(qc, monkeypatch: pytest.MonkeyPatch) -> None:
     candidates = json.loads(Path("eval.json").read_text())["candidates"]
     is_timed = {one["name"]: one["latency"] is not None for one in candidates}
     assert is_timed == {"simulation": True, "integer": True, "ort-cpu": False}
+
+
+def test_a_model_for_another_target_is_told_as_such(qc) -> None:
+    qc("model.onnx", *DATA, "-q", "--target", "tensorrt")
+    result = qc("check", "model.q.onnx", "--target", "npu", "--json", "check.json")
+    assert "the model was made for tensorrt, and was checked for npu" in " ".join(result.err.split())
+    assert json.loads(Path("check.json").read_text())["made_for"] == "tensorrt"
+    assert "was made for" not in qc("check", "model.q.onnx", "--target", "tensorrt").err

@@ -91,6 +91,11 @@ class CheckCommand(Command):
         if self.json_file is not None:
             write_json(self.json_file, check_document(result))
         _show(result, self.runs if feeds else 0, self.verbose)
+        if result.made_for not in ("", result.target):
+            print_note(
+                f"the model was made for {result.made_for}, and was checked for {result.target}: "
+                f"for the latter compile it with --target {self.target}"
+            )
         _check_demands(result, self.fail_below)
 
 
