@@ -19,6 +19,8 @@ _VECTOR_BITS, _MATRIX_BITS, _SUM_BITS = 15, 11, 13
 _KEPT_BITS = 4
 # The constant term of a sum of two tensors is a multiple of this.
 _SUM_UNIT = 256
+# A product of two codes is moved by a multiple of this, and the constant behind it has so many bits.
+_PRODUCT_UNIT, _CONSTANT_BITS = 256, 15
 
 
 class Arithmetic(enum.Enum):
@@ -109,6 +111,35 @@ def requantize_sum(
     for x, grid, factor, zero in zip((a, b), grids, whole, zeros, strict=True):
         total = total + (np.rint(x.astype(np.float64) / np.float64(grid.scale)) + zero) * factor
     return _on_grid(_round(np.ldexp(total, -shift)), encoding)
+
+
+def requantize_product(
+    a: np.ndarray, b: np.ndarray, grids: tuple[Encoding, Encoding], encoding: Encoding
+) -> np.ndarray:
+    """The product of two tensors on a grid, as a device finds it.
+
+    The product of the codes less their zero points is moved towards 0 by a multiple of 256 and multiplied by
+    a number of 15 bits; a constant of 16 bits undoes the move and adds the zero point, ties go up. Where the
+    constant would not fit, the number has fewer bits. Found for numbers of at least 1/256; for smaller ones a
+    few codes of a device differ by one.
+
+    Args:
+        a, b: float32, numbers of the two ``grids``, of uint8, which have one scale each; they broadcast.
+        encoding: the grid of the result; an integer format with one scale for the tensor.
+    """
+    exact = np.float64(grids[0].scale / encoding.scale * grids[1].scale)
+    centers = [np.float64(grid.zero_point) - 127.5 for grid in grids]
+    move = -_PRODUCT_UNIT * np.rint(centers[0] * centers[1] / 128)
+    most = -int(np.frexp(exact)[1])
+    for shift in range(most, most - _VECTOR_BITS, -1):
+        factor = np.ldexp(np.rint(np.ldexp(exact, shift + _VECTOR_BITS)), -_VECTOR_BITS)
+        constant = _round(-move * factor) + np.ldexp(np.float64(encoding.zero_point) + 0.5, shift)
+        if abs(constant) < 2**_CONSTANT_BITS:
+            break
+    steps = [
+        np.rint(x.astype(np.float64) / np.float64(grid.scale)) for x, grid in zip((a, b), grids, strict=True)
+    ]
+    return _on_grid(np.floor(np.ldexp((steps[0] * steps[1] + move) * factor + constant, -shift)), encoding)
 
 
 def quantize_in_float16(x: np.ndarray, encoding: Encoding) -> np.ndarray:

@@ -26,6 +26,7 @@ from .toml_source import TomlSource, read_text
 _CARRY = OpRule(runs="carry")
 # How products of float data by stored weights are written.
 Products = Literal["standard", "exact", "fast"]
+DeviceArithmetic = Literal["exact", "matrix", "codes", "sum", "product", "float16"]
 
 
 class Target(Strict):
@@ -62,8 +63,8 @@ class Target(Strict):
         costs: what kernels take, where quantizers are placed by it.
         arithmetic: how the device makes codes, by op type, and for what comes from outside by ``input``:
             ``exact`` if they are what rounding gives, ``matrix`` for sums of products, ``codes`` for sums
-            of codes, ``sum`` for two tensors, ``float16``; see :class:`qc.ir.quant.requantize.Arithmetic`.
-            Simulations of the device need it.
+            of codes, ``sum`` and ``product`` for those of two tensors, ``float16``; see
+            :class:`qc.ir.quant.requantize.Arithmetic`. Simulations of the device need it.
         default: the rule for ops that ``ops`` does not list; If, Loop and Scan ``carry`` unless it does.
         foreign: the rule for ops of other domains than ONNX's.
         ops: rules by ONNX op type.
@@ -97,7 +98,7 @@ class Target(Strict):
     products: Products = "standard"
     stored_products_from: int = Field(0, ge=0)
     costs: Costs | None = None
-    arithmetic: dict[str, Literal["exact", "matrix", "codes", "sum", "float16"]] = Field(default_factory=dict)
+    arithmetic: dict[str, DeviceArithmetic] = Field(default_factory=dict)
     default: OpRule
     foreign: OpRule = OpRule(runs="float", why="an operator that ONNX does not define")
     ops: dict[str, OpRule] = Field(default_factory=dict)

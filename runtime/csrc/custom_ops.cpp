@@ -157,15 +157,13 @@ struct RequantizeKernel {
   }
 };
 
-// a, its scale and zero point, b and the same, and the grid.
-struct RequantizeSumKernel {
+// Of two tensors: a, its scale and zero point, b and the same, and the grid.
+struct PairKernel {
   const ort::Api& api;
-  const bool subtract;
 
-  RequantizeSumKernel(const ort::Api& table, const ort::KernelInfo* info, ElementType)
-      : api(table), subtract(integer_attribute(table, info, "subtract", 0) != 0) {}
-
-  void compute(ort::KernelContext* context) const {
+  // Calls action(a, b, grid, shape of the result, result).
+  template <class Action>
+  void on_pair(ort::KernelContext* context, const Action& action) const {
     std::vector<Input> held;
     held.reserve(9);
     for (std::size_t i = 0; i < 6; ++i) held.emplace_back(api, context, i);
@@ -174,7 +172,30 @@ struct RequantizeSumKernel {
     const OnGrid b = {held[3].tensor<float>(), held[4].tensor<float>(), held[5].tensor<std::int32_t>()};
     const std::vector<std::int64_t> dims = broadcast_shape(a.numbers.shape, b.numbers.shape);
     const Shape shape = {dims.data(), dims.size()};
-    requantize_sum(subtract, a, b, grid, shape, output<float>(api, context, 0, shape), session_threads(api, context));
+    action(a, b, grid, shape, output<float>(api, context, 0, shape));
+  }
+};
+
+struct RequantizeSumKernel : PairKernel {
+  const bool subtract;
+
+  RequantizeSumKernel(const ort::Api& table, const ort::KernelInfo* info, ElementType)
+      : PairKernel{table}, subtract(integer_attribute(table, info, "subtract", 0) != 0) {}
+
+  void compute(ort::KernelContext* context) const {
+    on_pair(context, [&](const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape, float* y) {
+      requantize_sum(subtract, a, b, grid, shape, y, session_threads(api, context));
+    });
+  }
+};
+
+struct RequantizeProductKernel : PairKernel {
+  RequantizeProductKernel(const ort::Api& table, const ort::KernelInfo*, ElementType) : PairKernel{table} {}
+
+  void compute(ort::KernelContext* context) const {
+    on_pair(context, [&](const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape, float* y) {
+      requantize_product(a, b, grid, shape, y, session_threads(api, context));
+    });
   }
 };
 
@@ -220,6 +241,7 @@ Operators cpu_operators(const ort::Api& api) {
   for (const ElementType type : kElementTypes) operators.push_back(std::make_unique<ObserveMomentsOp>(type, api));
   operators.push_back(std::make_unique<DeviceOp<RequantizeKernel>>("Requantize", "ffiiff", api));
   operators.push_back(std::make_unique<DeviceOp<RequantizeSumKernel>>("RequantizeSum", "ffiffifii", api));
+  operators.push_back(std::make_unique<DeviceOp<RequantizeProductKernel>>("RequantizeProduct", "ffiffifii", api));
   operators.push_back(std::make_unique<DeviceOp<QuantizeInFloat16Kernel>>("QuantizeInFloat16", "ffii", api));
   return operators;
 }

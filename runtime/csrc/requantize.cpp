@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kTaskElements = std::size_t{1} << 14;
 constexpr int kVectorBits = 15, kMatrixBits = 11, kSumBits = 13, kKeptBits = 4;
-constexpr double kSumUnit = 256;
+constexpr double kSumUnit = 256, kProductUnit = 256, kMostConstant = 1 << 15;
 
 void in_tasks(std::size_t count, const TaskRunner& run, const std::function<void(std::size_t, std::size_t)>& part) {
   const std::size_t tasks = (count + kTaskElements - 1) / kTaskElements;
@@ -74,6 +74,28 @@ struct Rescaling {
   double code(double x) const {
     return std::floor(std::floor((std::nearbyint(x / step) + offset) / unit) * multiplier + after);
   }
+};
+
+// What becomes of one product of two codes less their zero points:
+// code = floor(((product + move) * factor + constant) / 2^shift).
+struct ProductRescaling {
+  double move, factor, constant;
+  int shift;
+
+  ProductRescaling(float a_scale, float b_scale, double zero_a, double zero_b, const Codes& codes)
+      : move(-kProductUnit * std::nearbyint((zero_a - 127.5) * (zero_b - 127.5) / 128)) {
+    const double exact = a_scale / static_cast<float>(codes.scale) * b_scale;
+    int exponent = 0;
+    std::frexp(exact, &exponent);
+    const int least = -exponent - kVectorBits + 1;
+    for (shift = -exponent;; --shift) {
+      factor = std::ldexp(std::nearbyint(std::ldexp(exact, shift + kVectorBits)), -kVectorBits);
+      constant = std::floor(-move * factor + 0.5) + std::ldexp(codes.zero_point + 0.5, shift);
+      if (std::abs(constant) < kMostConstant || shift == least) return;
+    }
+  }
+
+  double code(double product) const { return std::floor(std::ldexp((product + move) * factor + constant, -shift)); }
 };
 
 // How far an operand moves on along each dimension of the result; 0 where it is repeated.
@@ -173,6 +195,22 @@ void requantize_sum(bool subtract, const OnGrid& a, const OnGrid& b, const Grid&
   });
 }
 
+void requantize_product(const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape, float* y,
+                        const TaskRunner& run) {
+  const Codes codes(grid);
+  const float scale_a = one_scale("a_scale", a.scale), scale_b = one_scale("b_scale", b.scale);
+  if (codes.scale == 0 || scale_a == 0 || scale_b == 0)
+    return each_pair(a.numbers.shape, b.numbers.shape, shape, run, [&](std::size_t i, std::size_t p, std::size_t q) {
+      y[i] = a.numbers.data[p] * b.numbers.data[q];
+    });
+  const ProductRescaling here(scale_a, scale_b, a.zero_point.data[0], b.zero_point.data[0], codes);
+  each_pair(a.numbers.shape, b.numbers.shape, shape, run, [&](std::size_t i, std::size_t p, std::size_t q) {
+    const double steps_a = std::nearbyint(a.numbers.data[p] / static_cast<double>(scale_a));
+    const double steps_b = std::nearbyint(b.numbers.data[q] / static_cast<double>(scale_b));
+    y[i] = codes.number(here.code(steps_a * steps_b));
+  });
+}
+
 void quantize_in_float16(const Tensor<float>& x, const Grid& grid, float* y, const TaskRunner& run) {
   const Codes codes(grid);
   const auto scale = static_cast<float>(codes.scale);
@@ -190,7 +228,7 @@ std::vector<std::int64_t> broadcast_shape(const Shape& a, const Shape& b) {
     for (std::size_t i = 0; i < one.rank; ++i) {
       std::int64_t& length = shape[shape.size() - one.rank + i];
       if (length != 1 && one.dims[i] != 1 && length != one.dims[i])
-        throw InvalidArgument("RequantizeSum: shapes " + a.text() + " and " + b.text() + " do not broadcast.");
+        throw InvalidArgument("Requantize: shapes " + a.text() + " and " + b.text() + " do not broadcast.");
       if (one.dims[i] != 1) length = one.dims[i];
     }
   return shape;

@@ -32,6 +32,10 @@ void requantize(Arithmetic arithmetic, std::int64_t axis, const Tensor<float>& x
 void requantize_sum(bool subtract, const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape, float* y,
                     const TaskRunner& run);
 
+// To a * b; y has the shape that both broadcast to.
+void requantize_product(const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape, float* y,
+                        const TaskRunner& run);
+
 // To x, found in float16.
 void quantize_in_float16(const Tensor<float>& x, const Grid& grid, float* y, const TaskRunner& run);
 

@@ -104,7 +104,9 @@ class DeviceArithmetic:
             op, reader = led, op
         kind = self._kinds.get(op.op_type) if not op.domain else None
         if kind == "sum":
-            return self._sum(writer, op, reader)
+            return self._pair(writer, op, reader, "RequantizeSum", subtract=int(op.op_type == "Sub"))
+        if kind == "product":
+            return self._pair(writer, op, reader, "RequantizeProduct")
         return kind == "exact" or (kind is not None and self._product(writer, op, Arithmetic(kind)))
 
     def _leader(self, activation: Op) -> Op | None:
@@ -113,15 +115,15 @@ class DeviceArithmetic:
         made = activation.graph.producer(source) if source is not None else None
         return made if made is not None and self._may_lead(made) else None
 
-    def _sum(self, writer: _Writer, op: Op, reader: Op) -> bool:
+    def _pair(self, writer: _Writer, op: Op, reader: Op, op_type: str, **attributes: object) -> bool:
+        """Computes a sum or a product of two tensors from their codes."""
         operands: list[Value] = []
         for port, value in enumerate(op.graph.op_inputs(op)):
             grid = writer.parameters(self._grids.get((op, port)))
             if value is None or grid is None:
                 return False
             operands += (value, *grid[:2])
-        inputs = (*operands, *writer.grid)
-        writer.write(reader, "RequantizeSum", inputs, {"subtract": int(op.op_type == "Sub")})
+        writer.write(reader, op_type, (*operands, *writer.grid), attributes)
         if not op.graph.is_read(_result(op)):
             writer.rewriter.erase_op(op)
         return True
