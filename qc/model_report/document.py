@@ -79,6 +79,8 @@ def read_document(path: str | Path) -> ReportDocument:
     Raises:
         UsageError: the file cannot be read, or is no such page.
     """
+    if not Path(path).is_file():
+        raise UsageError(f"there is no report '{path}'")
     try:
         found = _DATA.search(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):

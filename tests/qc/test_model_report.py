@@ -153,6 +153,7 @@ def test_two_reports(qc, small) -> None:
         ([MODEL, "--data", DATA, "-o", "report.pdf"], "'report.pdf' is not a page"),
         (["a.html"], "'a.html' is a report, not a model; give two reports"),
         (["a.html", "b.html"], "'a.html' is not a report of this version of qc"),
+        (["missing.html", "b.html"], "there is no report 'missing.html'"),
         (["a.html", "b.html", "--data", DATA], "--data is for compiling, and two reports are only compared"),
         (["a.html", "b.html", "-o", "a.html"], "'a.html'"),
     ],
