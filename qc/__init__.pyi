@@ -2,9 +2,9 @@ from . import auto as auto
 from . import diff as diff
 from . import ir as ir
 from . import layers as layers
-from . import model_report as model_report
 from . import passes as passes
 from . import patterns as patterns
+from . import report as report
 from . import runtime as runtime
 from . import search as search
 from . import view as view

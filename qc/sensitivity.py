@@ -23,8 +23,8 @@ from qc.runtime.evaluation.judge import judge
 from qc.runtime.evaluation.simulation import OFF
 
 from .compiler.compiled import Compiled
-from .report.table import Column, Table, text
-from .report.words import decibels
+from .rendering.table import Column, Table, text
+from .rendering.words import decibels
 
 _LOOKED_AT = 256
 _LEAST_SAMPLES = 4

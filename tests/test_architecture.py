@@ -43,13 +43,13 @@ PASS_FLOORS = ["framework", "encodings", "simplify", "lower", "quantize", "optim
 FRONT_FLOORS = [
     {"options", "reading", "progress", "named_pipelines", "coverage", "checking"},
     {"diff"},
-    {"report"},
+    {"rendering"},
     {"view"},
     {"compiler"},
     {"layers", "sensitivity", "weights", "why", "explanation"},
     {"search", "auto"},
     {"verdict"},
-    {"model_report"},
+    {"report"},
     {"compat"},
     {"cli", "__main__"},
 ]

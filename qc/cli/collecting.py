@@ -7,8 +7,8 @@ from pathlib import Path
 from qc.compiler import Compilation
 from qc.passes import PipelineFile
 from qc.passes.quantize.calibration.calibration import CalibrationPass
-from qc.report.terminal import Fact, facts_grid
-from qc.report.words import count, file_size, printable
+from qc.rendering.terminal import Fact, facts_grid
+from qc.rendering.words import count, file_size, printable
 from qc.runtime import OrtExecutor, Recording, ShardedExecutor, process_executor
 
 from .files import writing

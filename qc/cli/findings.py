@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from qc.report.remarks import remark_document
-from qc.report.terminal import Fact
-from qc.report.words import count
+from qc.rendering.remarks import remark_document
+from qc.rendering.terminal import Fact
+from qc.rendering.words import count
 from qc.search import Finding, Oracle, QuantizerFacts, Verdict
 
 _SHOWN_SITES = 4

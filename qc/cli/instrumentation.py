@@ -12,10 +12,10 @@ from qc.compiler.compiled import Compiled
 from qc.ir.errors import UsageError, nearest
 from qc.passes import DumpModel, Instrument, Pipeline, PrintModel, registry
 from qc.passes.framework.instruments import ALL, CHANGED
-from qc.report.passes import analyses_table, statistics_table, timing_table
-from qc.report.remarks import remark_document, remark_line, select_remarks
-from qc.report.terminal import rendered
-from qc.report.words import printable
+from qc.rendering.passes import analyses_table, statistics_table, timing_table
+from qc.rendering.remarks import remark_document, remark_line, select_remarks
+from qc.rendering.terminal import rendered
+from qc.rendering.words import printable
 
 from .options import Instrumentation
 from .output import ReportConsole

@@ -15,9 +15,9 @@ from rich.text import Text
 
 from qc.ir.onnx.load import model_folder
 from qc.ir.onnx.save import external_files
-from qc.report.table import Table
-from qc.report.terminal import rendered
-from qc.report.words import file_size, printable
+from qc.rendering.table import Table
+from qc.rendering.terminal import rendered
+from qc.rendering.words import file_size, printable
 
 # In columns: enough for any row. COLUMNS in the environment is obeyed all the same.
 _UNWRAPPED = 10_000

@@ -17,9 +17,9 @@ from qc.ir.base.files import atomic_write
 from qc.ir.errors import UsageError
 from qc.passes.framework.target import Target, load_target
 from qc.progress import RichProgress
-from qc.report.coverage import coverage_document, coverage_summary, unquantized_table
-from qc.report.terminal import Fact, facts_grid
-from qc.report.words import file_size, printable
+from qc.rendering.coverage import coverage_document, coverage_summary, unquantized_table
+from qc.rendering.terminal import Fact, facts_grid
+from qc.rendering.words import file_size, printable
 from qc.verdict.measure import Verdict, measure_verdict
 from qc.verdict.words import verdict_facts, verdict_notes
 

@@ -13,7 +13,7 @@ import click
 from qc.compiler import Compilation
 from qc.ir.errors import UsageError
 from qc.progress import RichProgress
-from qc.report.words import count
+from qc.rendering.words import count
 from qc.search import Reproducer, write_reproducer
 from qc.search.watch import is_defect
 

@@ -42,8 +42,8 @@ def run(arguments: Sequence[str]) -> int:
 def _tell(error: Exception) -> int:
     """Says what went wrong; the exit code."""
     from qc.coverage import CoverageError
-    from qc.report.coverage import coverage_summary
-    from qc.report.terminal import facts_grid
+    from qc.rendering.coverage import coverage_summary
+    from qc.rendering.terminal import facts_grid
 
     from .output import print_error, print_note, print_traceback, standard_error
 

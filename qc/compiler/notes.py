@@ -16,7 +16,7 @@ from qc.passes.simplify.dequantize import Dequantize
 from qc.runtime import Data, Recording
 from qc.runtime.data.source import LABELS
 
-from ..report.words import count
+from ..rendering.words import count
 
 _NAMED = 12  # ops in a note
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from qc.report.words import decibels
+from qc.rendering.words import decibels
 
 from .errors import LayerError
 from .table import axis_top

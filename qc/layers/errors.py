@@ -38,7 +38,7 @@ from qc.ir.quant import arithmetic
 from qc.ir.quant.arithmetic import Rounding
 from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.spec import Quantizer
-from qc.report.words import count
+from qc.rendering.words import count
 from qc.runtime import Data, OpenModel
 from qc.runtime.evaluation.judge import judge
 from qc.runtime.metrics.metric import Sample

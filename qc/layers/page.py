@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from qc.report.evaluation import accuracy_table, latency_table, metric_table
-from qc.report.html import page
-from qc.report.table import Table
+from qc.rendering.evaluation import accuracy_table, latency_table, metric_table
+from qc.rendering.html import page
+from qc.rendering.table import Table
 from qc.runtime import Evaluation
 
 from .chart import Chart, describe

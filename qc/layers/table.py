@@ -11,8 +11,8 @@ from rich import table as rich_table
 from rich.bar import Bar
 from rich.constrain import Constrain
 
-from qc.report.table import Column, Table, text
-from qc.report.words import decibels, finite, printable
+from qc.rendering.table import Column, Table, text
+from qc.rendering.words import decibels, finite, printable
 
 from .errors import LayerError, LayerErrors
 

@@ -8,7 +8,7 @@ from qc.ir.graph import FLOAT_TYPES
 from qc.ir.onnx.protos import model_tensors, without_weights
 from qc.ir.tensor_ref import TensorRef
 
-from ..report.words import file_size
+from ..rendering.words import file_size
 
 
 def cause_of_growth(before: ModelProto, after: ModelProto) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from qc.checking import Check
 
-from ..report.check import integer_share
-from ..report.terminal import Fact
-from ..report.words import count, decibels, file_size, milliseconds
+from ..rendering.check import integer_share
+from ..rendering.terminal import Fact
+from ..rendering.words import count, decibels, file_size, milliseconds
 from .measure import Accuracy, Verdict
 
 POOR_DECIBELS = 15.0

@@ -6,7 +6,7 @@ from xml.etree.ElementTree import Element, SubElement
 
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
-from qc.report.words import printable
+from qc.rendering.words import printable
 
 from . import layout
 from .modules import Module

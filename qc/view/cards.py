@@ -13,7 +13,7 @@ from qc.ir.facts.qdq import Quantization
 from qc.ir.graph import Op, Value
 from qc.ir.journal import Remark
 from qc.ir.tensor_ref import TensorRef
-from qc.report.words import count, file_size, printable
+from qc.rendering.words import count, file_size, printable
 
 from .boxes import key_of
 from .modules import Module

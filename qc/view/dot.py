@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from qc.diff.wiring import Wiring
 from qc.ir.graph import Region
 from qc.ir.model import Model
-from qc.report.words import printable
+from qc.rendering.words import printable
 
 from .palette import format_class
 from .picture import Box, Line, Picture

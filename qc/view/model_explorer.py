@@ -14,7 +14,7 @@ from typing import Any
 from qc.diff.wiring import Wiring
 from qc.ir.graph import Graph, Op
 from qc.ir.model import Model
-from qc.report.words import printable
+from qc.rendering.words import printable
 
 from .boxes import key_of
 from .modules import scopes_of

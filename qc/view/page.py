@@ -9,8 +9,8 @@ from typing import Any
 from qc.diff.wiring import Wiring
 from qc.ir.graph import Op
 from qc.ir.model import Model
-from qc.report.html import page
-from qc.report.words import count, printable
+from qc.rendering.html import page
+from qc.rendering.words import count, printable
 
 from .boxes import key_of, shortened
 from .cards import Cards

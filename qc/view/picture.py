@@ -9,7 +9,7 @@ from qc.diff.wiring import GraphWiring, Read
 from qc.ir.facts.constants import constant_data
 from qc.ir.facts.op_traits import is_parameter
 from qc.ir.graph import Graph, Op, Region, Value
-from qc.report.words import count
+from qc.rendering.words import count
 
 from .layout import Link, layers_of
 from .modules import Module, ops_of

@@ -12,7 +12,7 @@ from qc.ir.model import Model
 from qc.ir.quant.spec import QuantSpec
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
-from qc.report.remarks import count_by_rule
+from qc.rendering.remarks import count_by_rule
 
 MODEL = "g (float[2] x) => (float[2] y) { a = Neg(x) b = Abs(a) y = Relu(b) }"
 

@@ -29,7 +29,7 @@ from qc.layers import (
     layer_plot,
     layer_table,
 )
-from qc.report.terminal import rendered
+from qc.rendering.terminal import rendered
 from qc.runtime import evaluate, expose_tensors, load_data, model_inputs
 
 NETWORK = parse("""g (float[1, 3, 6, 6] x) => (float[1, 4, 6, 6] y)

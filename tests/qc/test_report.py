@@ -1,256 +1,184 @@
-"""Reports: grouping of reasons, tables, JSON and progress."""
+"""``qc report``: what is on the page, that names stay text, and two pages beside each other."""
 
 from __future__ import annotations
 
-import io
 import json
-import math
+import re
+from html.parser import HTMLParser
+from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from rich.console import Console, RenderableType
 
-from qc.coverage import Coverage, UnquantizedTensor
-from qc.ir.analysis import Lookups
-from qc.passes import PassContext, PipelineReport, StepReport
-from qc.progress import RichProgress
-from qc.report.coverage import coverage_document, coverage_summary, group_by_reason, unquantized_table
-from qc.report.evaluation import accuracy_table, evaluation_document, latency_table
-from qc.report.passes import analyses_table, timing_table
-from qc.report.table import Table
-from qc.report.terminal import facts_grid, rendered
-from qc.report.words import file_size, printable
-from qc.runtime import CandidateScore, Evaluation, Latency, OutputScore
+from qc import UsageError, compile
+from qc.layers import layer_errors
+from qc.report import find, read_document, report_page
+from qc.report.histograms import WIDTH, histograms_of
+from qc.runtime import OpenModel, load_data, model_inputs
+from qc.view import precision_map
+
+MODEL, DATA = "model.onnx", "calibration.npz"
 
 
-def text(*items: RenderableType | Table, width: int = 80, gap: int = 2) -> str:
-    console = Console(file=io.StringIO(), width=width, markup=False, highlight=False)
-    with console.capture() as capture:
-        for item in items:
-            console.print(rendered(item, gap) if isinstance(item, Table) else item)
-    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+class Page(HTMLParser):
+    """The texts of each section, and all elements."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.text = Path(path).read_text(encoding="utf-8")
+        self.elements: list[str] = []
+        self.sections: dict[str, list[str]] = {}
+        self._section = ""
+        self.links: set[str] = set()
+        self.ids: set[str] = set()
+        self.feed(self.text)
+        assert self.links <= self.ids
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.elements.append(tag)
+        if tag == "section":
+            self._section = dict(attributes).get("id") or f"{len(self.sections)}"
+            self.sections[self._section] = []
+        for name, value in attributes:
+            assert name not in ("src", "onclick", "onerror")
+            if name == "href":
+                self.links.add((value or "").removeprefix("#"))
+            elif name == "id":
+                self.ids.add(value or "")
+
+    def handle_data(self, data: str) -> None:
+        if data.strip() and self._section:
+            self.sections[self._section].append(data.strip())
 
 
-def skipped(*pairs: tuple[str, str]) -> list[UnquantizedTensor]:
-    return [UnquantizedTensor(name, reason) for name, reason in pairs]
+@pytest.fixture
+def small(qc) -> None:
+    """A few samples in ``few.npz``."""
+    data = np.load(DATA)
+    np.savez("few.npz", **{name: data[name][:16] for name in data.files})
 
 
-# -- coverage -------------------------------------------------------------------------------------------
+def test_a_report(qc, small) -> None:
+    result = qc("report", MODEL, "--data", "few.npz", "--sensitivity", "--tensor", "conv_1.weight_folded")
+    assert (result.code, result.made) == (0, ["model.report.html"])
+    page = Page("model.report.html")
+    assert list(page.sections) == [
+        "verdict", "precision", "float", "layers", "time", "histograms", "sensitivity", "recipe",
+    ]  # fmt: skip
+    verdict = page.sections["verdict"]
+    assert [name for name in ("SQNR", "agreement", "in integers", "time", "size") if name in verdict]
+    assert "logits" in page.sections["float"]
+    assert "int8 symmetric narrow channel(0)" in page.sections["precision"]
+    assert page.sections["layers"].count("uint8") > 3
+    assert "QLinearConv" in page.sections["time"]
+    assert "conv_1.weight_folded" in page.sections["histograms"]
+    assert "alone" in page.sections["sensitivity"]
+    command, *steps = page.sections["recipe"][1:]
+    assert command.startswith("qc report model.onnx --data few.npz --sensitivity --tensor conv_1")
+    assert any(step.startswith("calibrate") for step in steps)
 
 
-def test_reasons_that_differ_in_the_op_are_one_group() -> None:
-    groups = group_by_reason(
-        skipped(
-            ("a", "Softmax 'soft_1' runs in float: no kernel"),
-            ("b", "read by Add 'x', which runs in float"),
-            ("c", "Tanh of 'c' runs in float: no kernel"),
-            ("d", "layer_norm at Add 'n' runs in float: no kernel"),
-            ("e", "nothing reads it"),
-        )
-    )
-    assert [(group.reason, group.names) for group in groups] == [
-        ("Softmax/Tanh/layer_norm runs in float: no kernel", ("a", "c", "d")),
-        ("read by Add, which runs in float", ("b",)),
-        ("nothing reads it", ("e",)),
-    ]
+def test_numbers_are_those_of_the_measurements(qc, small) -> None:
+    compiled = compile(MODEL, data="few.npz")
+    findings = find(compiled, "few.npz")
+    Path("page.html").write_text(report_page(findings, "m", "c"))
+    document = read_document("page.html")
+    feeds = load_data("few.npz", model_inputs(compiled.ir.origin))
+    errors = {layer.tensor: layer.isolated_db for layer in layer_errors(compiled, feeds).worst_first()[:5]}
+    kept = {layer.tensor: layer.isolated_db for layer in document.layers}
+    assert errors == {name: kept[name] for name in errors}
+    assert document.formats == compiled.coverage.formats
+    assert document.float_tensors == {one.name: one.reason for one in compiled.coverage.unquantized}
 
 
-@given(st.lists(st.tuples(st.text(), st.text())))
-def test_grouping_loses_no_tensor(pairs: list[tuple[str, str]]) -> None:
-    names = [name for group in group_by_reason(skipped(*pairs)) for name in group.names]
-    assert sorted(names) == sorted(name for name, _ in pairs)
+def test_histograms_count_every_value(qc, small) -> None:
+    compiled = compile(MODEL, data="few.npz")
+    feeds = load_data("few.npz", model_inputs(compiled.ir.origin))
+    errors = layer_errors(compiled, feeds)
+    first, weight = histograms_of(compiled, feeds, errors, ["relu_1", "conv_2.weight_folded"])
+    model = OpenModel(compiled.float_model, outputs=["relu_1"])
+    values = np.concatenate([model.run(feed)["relu_1"].ravel() for feed in feeds])
+    assert sum(first.counts) == values.size
+    assert first.limits[0] <= values.min() and values.max() <= first.limits[1]
+    constants = {one.name: one for one in compiled.float_model.graph.initializer}
+    assert sum(weight.counts) == np.prod(constants["conv_2.weight_folded"].dims)
+    left, width = map(float, first.grid_span)
+    assert left >= 0 and left + width <= WIDTH + 0.1
+    assert all(0 <= float(x) <= WIDTH for x, _, _ in first.bars())
+    with pytest.raises(UsageError, match=r"no quantized tensor has the name 'relu_11' \(did you mean"):
+        list(histograms_of(compiled, feeds, errors, ["relu_11"]))
 
 
-def large_coverage() -> Coverage:
-    """More of everything than a screen holds."""
-    return Coverage(
-        formats={f"uint{bits} asymmetric": bits for bits in (2, 4, 8, 16)},
-        unquantized=tuple(
-            UnquantizedTensor(
-                f"model/layers.{index}/a/very/long/path/to/tensor_{index}", f"reason {index % 9}"
-            )
-            for index in range(1000)
-        ),
-        inner=7,
-        ops={f"OpType{index}": (index % 3, 3) for index in range(60)},
-    )
+def test_ops_that_run_as_one_have_one_precision(qc) -> None:
+    compiled = compile(MODEL, "w4a8", data=DATA)
+    found = precision_map(compiled.ir)
+    convs = [op for op in found if op.title.startswith("Conv")]
+    assert {op.data for op in convs} == {"bits-8u"}
+    assert "bits-4" in {op.weights for op in convs}
+    assert not any(op.title.startswith("Clip") for op in found)
 
 
-def test_a_summary_is_one_screen_however_large_the_model() -> None:
-    lines = text(facts_grid(coverage_summary(large_coverage()))).splitlines()
-    assert len(lines) < 24
-    assert max(map(len, lines)) <= 80
-    assert "30 of 1,030 float tensors" in lines[0]
-    assert any("and 40 other types" in line for line in lines)
-    assert any("for 5 other reasons" in line for line in lines)
+def test_a_tensor_that_its_grid_holds_exactly(qc) -> None:
+    """As pictures of whole numbers from 0 to 255 are; their SQNR is infinite."""
+    (name,) = (one.name for one in model_inputs(onnx.load(MODEL)))
+    shape = np.load(DATA)[name].shape
+    data = np.random.default_rng(0).integers(0, 256, (8, *shape[1:])).astype(np.float32)
+    np.savez("whole.npz", **{name: data})
+    result = qc("report", MODEL, "--data", "whole.npz", "-o", "whole.html")
+    assert result.code == 0, result.err
+    assert np.inf in {layer.isolated_db for layer in read_document("whole.html").layers}
+    assert qc("report", "whole.html", "whole.html", "-o", "same.html").code == 0
 
 
-def test_the_list_of_float_tensors_is_complete() -> None:
-    listed = text(unquantized_table(large_coverage()), width=200).splitlines()
-    assert len(listed) == 2000
-    assert listed[-2:] == ["model/layers.999/a/very/long/path/to/tensor_999", "  reason 0"]
-    assert text(unquantized_table(Coverage())) == "every float tensor is quantized"
-
-
-def test_a_summary_of_nothing() -> None:
-    shown = text(facts_grid(coverage_summary(Coverage())))
-    assert shown == "quantized  0 of 0 float tensors, 0 of 0 ops read quantized data"
-
-
-def test_the_document_holds_everything() -> None:
-    document = json.loads(json.dumps(coverage_document(large_coverage())))
-    assert document["quantized_tensors"] == 30
-    assert len(document["float_tensors"]) == 1000
-    assert document["ops"]["OpType1"] == {"quantized": 1, "total": 3}
-
-
-# -- timing ---------------------------------------------------------------------------------------------
-
-
-def test_the_timing_table_indents_what_a_loop_runs() -> None:
-    asked = {"topological_order": Lookups(2, 1199, 0.25), "data_values": Lookups(0, 1)}
-    report = PipelineReport(
-        [
-            StepReport("fixpoint", "combinator", "fixpoint<max=4>", 0, 3.0, 0.5, actions=5, analyses=asked),
-            StepReport(
-                "fold", "pass", "fold{x=1}", 1, 2.5, 2.0, 0.5, actions=5, memory=3 << 20, analyses=asked
-            ),
-            StepReport("lower", "pass", "lower", 0, 1.0, 1.0),
-        ]
-    )
-    assert text(timing_table(report), gap=1).splitlines() == [
-        "pass            seconds  self verify share  memory actions   analyses",
-        "fixpoint<max=4>   3.000 0.500          75%               5 2 of 1,202",
-        "  fold{x=1}       2.500 2.000  0.500       +3.0 MB       5 2 of 1,202",
-        "lower             1.000 1.000          25%",
-        "all               4.000 3.500  0.500                     5 2 of 1,202",
-    ]
-    name = "hoist-loop-invariants"
-    slow = StepReport(
-        name, "pass", f"{name}{{x=1}}", 1, 100.0, 100.0, 1.0, 1000, analyses=asked, memory=-(100 << 20)
-    )
-    lines = text(timing_table(PipelineReport([slow])), gap=1).splitlines()
-    assert lines[1].startswith("  hoist-loop-invariants ") and max(map(len, lines)) <= 80
-
-
-def test_the_analyses_that_were_kept() -> None:
-    asked = {"topological_order": Lookups(2, 1199, 0.25), "data_values": Lookups(0, 1)}
-    assert text(analyses_table(asked)).splitlines() == [
-        "analysis           computed  reused  seconds",
-        "topological order         2   1,199    0.250",
-        "data values               0       1    0.000",
-    ]
-
-
-# -- evaluation -----------------------------------------------------------------------------------------
-
-
-def evaluation(**changes: object) -> Evaluation:
-    scores = (
-        OutputScore("logits", 40, 0.25, 31.26, 0.99963, 0.125),
-        OutputScore("same", 4, 1.0, math.inf, 1.0, 0.0),
-        OutputScore("broken", 4, 0.0, -math.inf, math.nan, math.inf),
-        OutputScore("label", 4, 0.75),
-    )
-    fields = {
-        "feeds": 4,
-        "rounds": 5,
-        "device": "cpu",
-        "threads": 1,
-        "reference": Latency(0.002, 1.0, (0.0019, 0.0022), (1.0, 1.0)),
-        "candidates": (CandidateScore("integer", scores, Latency(1.5, 750.0, (1.4, 2.0), (700.0, 800.0))),),
-    }
-    return Evaluation(**{**fields, **changes})  # type: ignore[arg-type]
-
-
-def test_the_accuracy_table() -> None:
-    assert text(accuracy_table(evaluation())).splitlines() == [
-        "output  model       SQNR    cosine  max error   equal",
-        "logits  integer  31.3 dB  0.999630      0.125   25.0%",
-        "same    integer    equal  1.000000          0  100.0%",
-        "broken  integer  -inf dB       nan        inf    0.0%",
-        "label   integer                                 75.0%",
-    ]
-
-
-def test_the_latency_table() -> None:
-    assert text(latency_table(evaluation())).splitlines() == [
-        "model    latency     ±  to float    ±",
-        "float       2 ms   ±8%    1.00 x",
-        "integer  1500 ms  ±20%  750.00 x  ±7%",
-    ]
-
-
-def test_json_has_no_infinity() -> None:
-    document = evaluation_document(evaluation(reference=None))
-    outputs = json.loads(json.dumps(document, allow_nan=False))["candidates"][0]["outputs"]
-    assert [output["sqnr_db"] for output in outputs] == [31.26, "inf", "-inf", None]
-    assert outputs[2]["cosine"] == "nan"
-
-
-# -- small things ---------------------------------------------------------------------------------------
+def test_two_reports(qc, small) -> None:
+    for name, pipeline in (("a", "w8a8"), ("b", "w4a8")):
+        result = qc("report", MODEL, "--data", "few.npz", "--pipeline", pipeline, "-o", f"{name}.html")
+        assert result.code == 0
+    result = qc("report", "a.html", "b.html")
+    assert (result.code, result.made) == (0, ["a.comparison.html"])
+    page = Page("a.comparison.html")
+    verdict, formats, layers, *_ = page.sections.values()
+    assert verdict[:4] == ["Verdict", "measure", "a", "b"]
+    assert formats[0] == "Tensors by format" and any(text.startswith("int4") for text in formats)
+    assert "int4" in layers
+    assert qc("report", "a.html", "b.html", "-o", "again.html").code == 0
+    assert Path("again.html").read_bytes() == Path("a.comparison.html").read_bytes()
 
 
 @pytest.mark.parametrize(
-    ("size", "words"),
+    ("arguments", "words"),
     [
-        (0, "0 B"),
-        (999, "999 B"),
-        (1000, "1.0 KB"),
-        (84_320, "84.3 KB"),
-        (326_000, "326 KB"),
-        (999_960, "1.0 MB"),
-        (7_300_000_000, "7.3 GB"),
-        (2_500_000_000_000, "2500 GB"),
+        ([MODEL], "there is no data to measure on"),
+        ([MODEL, "--data", DATA, "-o", "report.pdf"], "'report.pdf' is not a page"),
+        (["a.html"], "'a.html' is a report, not a model; give two reports"),
+        (["a.html", "b.html"], "'a.html' is not a report of this version of qc"),
+        (["missing.html", "b.html"], "there is no report 'missing.html'"),
+        (["a.html", "b.html", "--data", DATA], "--data is for compiling, and two reports are only compared"),
+        (["a.html", "b.html", "-o", "a.html"], "'a.html'"),
     ],
 )
-def test_file_sizes(size: int, words: str) -> None:
-    assert file_size(size) == words
+def test_wrong_options(qc, arguments: list[str], words: str) -> None:
+    for name in ("a.html", "b.html"):
+        Path(name).write_text("<p>another page")
+    result = qc("report", *arguments)
+    assert (result.code, result.made) == (2, [])
+    assert words in result.err
 
 
-@given(st.text())
-def test_what_is_printable_has_no_control_characters(name: str) -> None:
-    shown = printable(name)
-    assert shown.replace("\n", "").isprintable()
-    if name.isprintable():
-        assert shown == name
-
-
-# -- progress -------------------------------------------------------------------------------------------
-
-
-def terminal(is_one: bool) -> Console:
-    return Console(file=io.StringIO(), force_terminal=is_one, width=80)
-
-
-def test_progress_is_silent_without_a_terminal() -> None:
-    console = terminal(False)
-    with RichProgress(console) as progress:
-        assert list(PassContext(progress=progress).track(range(5), "calibrating", 5)) == [0, 1, 2, 3, 4]
-    assert console.file.getvalue() == ""  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("total", [5, None])
-def test_progress_shows_a_bar_and_takes_it_down(total: int | None) -> None:
-    console = terminal(True)
-    progress = RichProgress(console)
-    outer = progress.start("outer", 2)
-    list(PassContext(progress=progress).track(range(5), "calibrating", total))
-    outer.advance()
-    outer.finish()
-    outer.finish()
-    shown = console.file.getvalue()  # type: ignore[attr-defined]
-    last = shown.rpartition("━")[2]
-    assert "outer" in shown and "calibrating" in shown
-    assert "\x1b[2K" in last and "\x1b[?25h" in last  # line erased, cursor back
-    progress.start("again", None).finish()
-
-
-def test_an_error_leaves_a_clean_line() -> None:
-    console = terminal(True)
-    with pytest.raises(KeyError), RichProgress(console) as progress:
-        progress.start("calibrating", 3)
-        raise KeyError
-    console.print("qc: error: ...")
-    assert console.file.getvalue().count("\x1b[?25h") == 1  # type: ignore[attr-defined]
+def test_nothing_in_a_model_becomes_part_of_the_page(qc, small) -> None:
+    model = onnx.load(MODEL)
+    evil = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x07"
+    for node in model.graph.node:
+        for names in (node.input, node.output):
+            names[:] = [evil if name == "relu_1" else name for name in names]
+    model.graph.node[0].name = evil
+    findings = find(compile(model, data="few.npz"), "few.npz", is_meaningful=False, sensitivity=True)
+    Path("evil.html").write_text(report_page(findings, "evil <b>.onnx", f"qc {evil}"))
+    page = Page("evil.html")
+    assert page.elements.count("script") == 1
+    assert "img" not in page.elements
+    assert evil.replace("\x07", "\\x07") in page.sections["layers"]
+    assert evil in {layer.tensor for layer in read_document("evil.html").layers}
+    assert "\x07" not in re.sub(r'<script id="report".*', "", page.text, flags=re.DOTALL)
+    assert json.loads(re.findall(r'application/json">(.*?)</script>', page.text)[0])["title"]

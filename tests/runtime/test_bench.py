@@ -14,7 +14,7 @@ from support.models import parse, random_feeds
 import qc
 from qc.ir.errors import DataError, ModelError, UsageError
 from qc.ir.onnx.save import save_model
-from qc.report.evaluation import latency_note
+from qc.rendering.evaluation import latency_note
 from qc.runtime import OpenModel, bench
 from qc.runtime.speed.footprint import peak_memory
 from qc.runtime.speed.latency import pinned_processors, time_in_turns

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from qc.report.html import page
-from qc.report.words import count
+from qc.rendering.html import page
+from qc.rendering.words import count
 
 from .candidates import FLOAT
 from .survey import Measured, Survey

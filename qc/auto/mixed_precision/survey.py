@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from qc.report.table import Column, Table, text
-from qc.report.words import finite
+from qc.rendering.table import Column, Table, text
+from qc.rendering.words import finite
 from qc.runtime import Metric
 
 from ..judging import Verdict

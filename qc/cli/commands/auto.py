@@ -20,8 +20,8 @@ from qc.ir.errors import DemandError, UsageError
 from qc.ir.onnx.load import load_model
 from qc.options import REQUIRED, Given, argument, option, some_of
 from qc.progress import RichProgress
-from qc.report.table import Column, Table, text
-from qc.report.words import count, file_size, printable
+from qc.rendering.table import Column, Table, text
+from qc.rendering.words import count, file_size, printable
 
 from ..command import Command
 from ..files import check_outputs, data_files, judging_files, model_files, toml_files, writing

@@ -22,8 +22,8 @@ from qc.ir.onnx.save import save_model
 from qc.options import argument, option
 from qc.passes import PassContext
 from qc.progress import RichProgress
-from qc.report.evaluation import REFERENCE, bench_document, bench_table, latency_note
-from qc.report.words import printable
+from qc.rendering.evaluation import REFERENCE, bench_document, bench_table, latency_note
+from qc.rendering.words import printable
 from qc.runtime import Benchmark, Runnable, bench, choose_provider, random_data
 from qc.runtime.devices.device import Device
 from qc.runtime.speed.latency import LATENCY_SECONDS

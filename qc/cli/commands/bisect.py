@@ -13,8 +13,8 @@ from qc.ir.errors import UsageError
 from qc.ir.executor import Feed
 from qc.options import option
 from qc.progress import RichProgress
-from qc.report.terminal import facts_grid
-from qc.report.words import printable
+from qc.rendering.terminal import facts_grid
+from qc.rendering.words import printable
 from qc.runtime import Data
 from qc.search import Probe, bisect, parse_oracle
 

@@ -17,8 +17,8 @@ from qc.ir.executor import Feed
 from qc.ir.onnx.load import load_model
 from qc.options import argument, option
 from qc.passes.framework.target import load_target
-from qc.report.check import check_document, check_facts, check_reasons, check_table
-from qc.report.terminal import facts_grid
+from qc.rendering.check import check_document, check_facts, check_reasons, check_table
+from qc.rendering.terminal import facts_grid
 from qc.runtime import DataFiles, load_data, model_inputs, random_data
 from qc.runtime.data.inputs import free_dimensions
 from qc.runtime.devices.onnx_runtime import OrtCpu

@@ -12,8 +12,8 @@ import qc
 from qc.diff import ChangeCount, Difference, ModelDiff, diff_models
 from qc.options import argument, option
 from qc.passes.lower.qdq.fit_kernels import unfit_kernels
-from qc.report.terminal import facts_grid
-from qc.report.words import printable
+from qc.rendering.terminal import facts_grid
+from qc.rendering.words import printable
 
 from ..command import Command
 from ..files import check_outputs, model_files, write_json

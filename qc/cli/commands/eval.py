@@ -17,7 +17,7 @@ from qc.layers import LayerErrors, evaluation_page, layer_document, layer_errors
 from qc.options import option
 from qc.passes import PassContext
 from qc.progress import RichProgress
-from qc.report.evaluation import (
+from qc.rendering.evaluation import (
     accuracy_table,
     comparison_notes,
     evaluation_document,
@@ -25,7 +25,7 @@ from qc.report.evaluation import (
     latency_table,
     metric_table,
 )
-from qc.report.words import count
+from qc.rendering.words import count
 from qc.runtime import Evaluation, Metric, Runnable, evaluate, parse_metric
 from qc.runtime.devices.device import Device
 from qc.runtime.speed.latency import LATENCY_SECONDS

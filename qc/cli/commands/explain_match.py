@@ -14,8 +14,8 @@ from qc.ir.graph import Op
 from qc.options import argument, option
 from qc.passes.framework.target import load_target
 from qc.patterns import Match, Mismatch
-from qc.report.terminal import Fact, facts_grid
-from qc.report.words import count, printable
+from qc.rendering.terminal import Fact, facts_grid
+from qc.rendering.words import count, printable
 
 from ..command import Command
 from ..output import standard_output

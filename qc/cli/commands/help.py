@@ -17,7 +17,7 @@ from qc.passes.framework.context import NEEDS
 from qc.passes.framework.pipeline import COMBINATORS
 from qc.passes.framework.target import Target, load_target, target_names
 from qc.passes.framework.target_rules import FormatRule
-from qc.report.terminal import Fact, facts_grid, indented
+from qc.rendering.terminal import Fact, facts_grid, indented
 
 from ..combinators import CombinatorDescription, describe_combinator
 from ..command import Command

@@ -20,8 +20,8 @@ from qc.ir.model import Model
 from qc.ir.tensor_ref import TensorRef
 from qc.options import argument
 from qc.patterns import blocks, find_all, supergroups
-from qc.report.terminal import Fact, facts_grid
-from qc.report.words import count, file_size, printable
+from qc.rendering.terminal import Fact, facts_grid
+from qc.rendering.words import count, file_size, printable
 
 from ..command import Command
 from ..output import model_bytes, print_note, standard_output

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from qc.passes import Stage, registry
 from qc.passes.framework.pipeline import COMBINATORS
-from qc.report.terminal import indented, listing
+from qc.rendering.terminal import indented, listing
 
 from ..combinators import describe_combinator
 from ..command import Command

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from qc import pipeline_names, resolve_pipeline
-from qc.report.terminal import listing
+from qc.rendering.terminal import listing
 
 from ..command import Command
 from ..output import standard_output

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from qc.patterns import Supergroup, blocks, supergroups
-from qc.report.terminal import indented, listing
+from qc.rendering.terminal import indented, listing
 
 from ..command import Command
 from ..output import standard_output

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from qc.passes.framework.target import load_target, target_names
-from qc.report.terminal import listing
+from qc.rendering.terminal import listing
 
 from ..command import Command
 from ..output import standard_output

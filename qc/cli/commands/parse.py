@@ -11,7 +11,7 @@ from qc.ir.onnx.save import save_model
 from qc.ir.text import data_path, load_text
 from qc.ir.verifier import verify_input
 from qc.options import REQUIRED, argument, option
-from qc.report.words import count
+from qc.rendering.words import count
 
 from ..command import Command
 from ..files import InputFile, check_outputs, model_files, writing

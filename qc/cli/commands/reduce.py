@@ -16,7 +16,7 @@ from qc.ir.executor import Feed
 from qc.ir.onnx.load import model_folder
 from qc.ir.onnx.save import save_model
 from qc.options import REQUIRED, option
-from qc.report.words import count, file_size, printable
+from qc.rendering.words import count, file_size, printable
 from qc.runtime import Data, model_inputs, random_data
 from qc.runtime.evaluation.judge import labelled
 from qc.search import Interest, Reduction, parse_interest

@@ -10,9 +10,9 @@ import click
 
 from qc.ir.base.files import atomic_write
 from qc.ir.errors import UsageError
-from qc.model_report import comparison_page, find, read_document, report_page
 from qc.options import argument, option
 from qc.progress import RichProgress
+from qc.report import comparison_page, find, read_document, report_page
 
 from ..command import Command
 from ..files import InputFile, check_outputs, writing

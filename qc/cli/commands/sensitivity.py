@@ -10,7 +10,7 @@ from annotated_types import Ge, Le
 
 from qc.options import option
 from qc.progress import RichProgress
-from qc.report.words import count, decibels, finite, printable
+from qc.rendering.words import count, decibels, finite, printable
 from qc.sensitivity import Sensitivity, measure_sensitivity, sensitivity_table
 
 from ..command import Command

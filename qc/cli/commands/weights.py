@@ -11,9 +11,9 @@ import numpy as np
 from qc.ir.errors import UsageError
 from qc.ir.facts.weights import QuantizedWeight, Weights
 from qc.options import argument, option
-from qc.report.table import Column, Table, text
-from qc.report.terminal import Fact, facts_grid
-from qc.report.words import count, file_size, printable
+from qc.rendering.table import Column, Table, text
+from qc.rendering.terminal import Fact, facts_grid
+from qc.rendering.words import count, file_size, printable
 from qc.weights import check_suffix, read_weights, save_weights
 
 from ..command import Command

@@ -13,8 +13,8 @@ from qc.ir.graph import Value
 from qc.ir.journal import Remark
 from qc.ir.quant.spec import Encoding, Quantizer
 from qc.options import argument
-from qc.report.terminal import Fact, facts_grid
-from qc.report.words import printable
+from qc.rendering.terminal import Fact, facts_grid
+from qc.rendering.words import printable
 from qc.why import Story, story_of
 
 from ..command import Command

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from qc.ir.base.files import atomic_write
-from qc.report.html import page
+from qc.rendering.html import page
 
 _WIDTH, _HEIGHT = 1100, 360  # pixels
 _LEFT, _RIGHT, _ABOVE, _BELOW = 76, 16, 12, 26

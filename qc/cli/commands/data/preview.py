@@ -13,8 +13,8 @@ from qc.ir.base.files import atomic_write
 from qc.ir.errors import UsageError
 from qc.ir.onnx.load import load_model
 from qc.options import REQUIRED, argument, option
-from qc.report.preview import preview_page, preview_table
-from qc.report.words import count
+from qc.rendering.preview import preview_page, preview_table
+from qc.rendering.words import count
 from qc.runtime import load_data, model_inputs
 
 from ...command import Command

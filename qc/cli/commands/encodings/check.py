@@ -15,7 +15,7 @@ from qc.options import argument
 from qc.passes.encodings import (
     Document,
 )
-from qc.report.words import count, printable
+from qc.rendering.words import count, printable
 
 from ...command import Command
 from ...encodings_files import read_document

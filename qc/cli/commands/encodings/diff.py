@@ -11,8 +11,8 @@ from rich.text import Text
 from qc.ir.errors import UsageError
 from qc.options import argument, option
 from qc.passes.encodings.comparison import Comparison, compare
-from qc.report.table import Column, Table, text
-from qc.report.terminal import lines, rendered
+from qc.rendering.table import Column, Table, text
+from qc.rendering.terminal import lines, rendered
 
 from ...command import Command
 from ...encodings_files import lifted, model_option, read_document

@@ -19,7 +19,7 @@ from qc.passes import PassContext
 from qc.passes.encodings import VERSIONS
 from qc.passes.lower.to_encodings import ToEncodings
 from qc.passes.quantize.import_qdq import ImportQdq
-from qc.report.words import count
+from qc.rendering.words import count
 
 from ...command import Command
 from ...files import check_outputs, model_files, writing

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from qc.layers import Chart, layer_table
-from qc.report.check import check_table
-from qc.report.coverage import group_by_reason
-from qc.report.html import page
-from qc.report.table import Column, Table, text
-from qc.report.words import count, finite, milliseconds
+from qc.rendering.check import check_table
+from qc.rendering.coverage import group_by_reason
+from qc.rendering.html import page
+from qc.rendering.table import Column, Table, text
+from qc.rendering.words import count, finite, milliseconds
 from qc.sensitivity import sensitivity_table
 from qc.verdict.measure import Verdict
 from qc.verdict.words import verdict_notes
@@ -44,7 +44,7 @@ def report_page(findings: Findings, title: str, command: str) -> str:
     styles = {style for op in precision for style in (op.data, op.weights)}
     document = report_document(findings, title, command)
     return page(
-        "model_report/page.html",
+        "report/page.html",
         title=title,
         subtitle=f"for {compiled.target.name}, {compiled.coverage.quantized:,} tensors quantized",
         document=document,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from qc.report.check import integer_share
-from qc.report.words import count, decibels, file_size, milliseconds
+from qc.rendering.check import integer_share
+from qc.rendering.words import count, decibels, file_size, milliseconds
 from qc.verdict.measure import Verdict
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from qc.report.html import page
-from qc.report.table import Column, Table, text
-from qc.report.words import decibels
+from qc.rendering.html import page
+from qc.rendering.table import Column, Table, text
+from qc.rendering.words import decibels
 
 from .document import KeptLayer, ReportDocument
 
@@ -27,7 +27,7 @@ def comparison_page(a: ReportDocument, b: ReportDocument, names: tuple[str, str]
         "Float in one of them alone": _floats(a, b, names),
     }
     return page(
-        "model_report/comparison.html",
+        "report/comparison.html",
         title=f"{names[0]} and {names[1]}",
         subtitle=a.title if a.title == b.title else f"{a.title} and {b.title}",
         tables={heading: table for heading, table in tables.items() if table.rows},

@@ -21,7 +21,7 @@ def page(template: str, **values: Any) -> str:
     Args:
         template: a file for Jinja below ``qc/``, such as ``view/page.html``.
         values: what it puts in. All text is escaped, control characters too; tables (:class:`.table.Table`)
-            are for its macro ``table`` of ``report/table.html``.
+            are for its macro ``table`` of ``rendering/table.html``.
     """
     return _environment().get_template(template).render(values)
 

@@ -77,7 +77,7 @@ def preview_page(title: str, data: Data, feeds: Sequence[Feed]) -> str:
     ]
     subtitle = f"the first {count(len(feeds), 'sample')} of {data.origin}"
     return page(
-        "report/preview.html", title=title, subtitle=subtitle, table=preview_table(feeds), samples=samples
+        "rendering/preview.html", title=title, subtitle=subtitle, table=preview_table(feeds), samples=samples
     )
 
 
