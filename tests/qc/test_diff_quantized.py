@@ -59,7 +59,9 @@ def test_a_normalization_whose_parameters_are_behind_identity_ops_is_folded_too(
 def test_the_ir_and_what_it_is_lowered_to_mean_the_same() -> None:
     model = parse(NORMALIZED)
     ir, context, _ = apply(f"{QUANTIZE},{QDQ}", model, feeds=random_feeds(model, 4))
-    assert groups(diff_models(ir, lift(artifact(context, "qdq")))) == ["regions"]
+    found = diff_models(ir, lift(artifact(context, "qdq")))
+    assert groups(found) == ["model", "regions"]
+    assert [line for line in lines(found, "model") if "qc.target" not in line] == []
 
 
 def test_a_weight_that_was_changed_before_it_was_quantized() -> None:
