@@ -5,12 +5,13 @@
     python benches/rounding.py cifar_resnet20 --method beam --method gptq --aimet-python AIMET/bin/python
 
 The models, their data and ``score.py`` lie in a folder of their own (``--models``), as for ``accuracy.py``.
-Weights have one scale for each output channel, at first of least squared error. Each cell is a process of its
-own with one thread: the score of the simulation, the median over layers of the error at their results in dB,
-the processor seconds that the compilation takes, and the most memory that the process takes. What takes
-longer than ``--limit`` is ended, and its cell says so. Cells are kept in ``--results`` as they are done: a
-run that was interrupted goes on there. AIMET's AdaRound and SeqMSE are shown for tasks whose feeds do not
-depend on earlier results; their seconds are by the clock.
+Weights have one scale for each output channel, at first of least squared error; in ``w4-block32`` one for
+every 32 inputs, and activations stay float. Each cell is a process of its own with one thread: the score of
+the simulation, the median over layers of the error at their results in dB, the processor seconds that the
+compilation takes, and the most memory that the process takes. What takes longer than ``--limit`` is ended,
+and its cell says so. Cells are kept in ``--results`` as they are done: a run that was interrupted goes on
+there. AIMET's AdaRound and SeqMSE are shown for forms with integer activations and for tasks whose feeds do
+not depend on earlier results; their seconds are by the clock.
 """
 
 from __future__ import annotations
@@ -49,12 +50,14 @@ TASKS = (
     "ocr_det_v4",
     "layout_picodet",
     "basic_pitch",
+    "lm_minimind",
 )
 FORMS = {
-    "w8a8": ("int8", "uint8"),
-    "w4a8": ("int4", "uint8"),
-    "w4a16": ("int4", "uint16"),
-    "w3a16": ("int3", "uint16"),
+    "w8a8": ("int8", "uint8", ""),
+    "w4a8": ("int4", "uint8", ""),
+    "w4a16": ("int4", "uint16", ""),
+    "w3a16": ("int3", "uint16", ""),
+    "w4-block32": ("uint4", "float", "{block_size=32}"),
 }
 METHODS = {"nearest": "", "ranges": "choose-weight-ranges,"} | {
     name: f"round-weights{{method={name}}},"
@@ -63,7 +66,7 @@ METHODS = {"nearest": "", "ranges": "choose-weight-ranges,"} | {
 PASSES = (
     "inline-functions,convert-to-float32,hoist-loop-invariants,eliminate-identity,fold-constants,fold-batch-norms,"
     "share-constants,eliminate-dead-code,match-supergroups,insert-quantizers{{weight={} activation={}}},"
-    "annotate-per-channel,tie-quantizers,calibrate{{method=mse weights=mse}},{}to-simulation"
+    "annotate-per-channel{},tie-quantizers,calibrate{{method=mse weights=mse}},{}to-simulation"
 )
 PEERS = {"adaround": "1000", "seq_mse": "20"}
 
@@ -162,7 +165,9 @@ def measure(task: Any, model: Path, form: str, method: str) -> str:
 
 def beside(python: str, task: Any, model: Path, form: str, method: str, steps: str) -> tuple[str, str]:
     """The score of AIMET's simulation after one of its methods, and its seconds; or why there is none."""
-    weights, activations = (kind.lstrip("u") for kind in FORMS[form])
+    weights, activations = (kind.lstrip("u") for kind in FORMS[form][:2])
+    if activations == "float":
+        return "activations are float", ""
     seen: list[Feed] = []
     session = qc.runtime.OpenModel(model)
 
