@@ -28,6 +28,7 @@ from qc.compat.aimet_onnx.common.quantsim_config.utils import (
     get_path_for_per_tensor_config,
     get_path_for_target_config,
 )
+from qc.compat.aimet_onnx.defs import TfEncoding, qtype
 from qc.compat.aimet_onnx.graph_edits import (
     duplicate_shared_initializers,
     remove_node,
@@ -194,6 +195,42 @@ def test_a_quantizer_of_channels_and_blocks() -> None:
     assert (info.blockSize, info.blockAxis, info.channelAxis) == (4, 1, 0)
     info.opMode = OpMode.passThrough
     assert not op.enabled
+
+
+@pytest.mark.parametrize("precision", ["float8e4m3fn", "float8e5m2"])
+def test_a_quantizer_of_small_floats_has_one_scale(precision: str) -> None:
+    op = QcQuantizeOp()
+    op.set_precision(precision)
+    op.update_encoding_stats(np.float32([-3, 5]))
+    (encoding,) = op.compute_encodings() or ()
+    np.testing.assert_allclose((encoding.min, encoding.max, encoding.offset), (-5, 5, 0), rtol=1e-6)
+    op.load_encodings([TfEncoding(delta=0.5, bw=8)])
+    assert op.precision() == qtype.from_string(precision)
+    (loaded,) = op.get_encodings() or ()
+    assert (loaded.delta, loaded.max) == (0.5, 0.5 * qtype.from_string(precision).format.highest)
+
+
+def test_a_quantizer_of_16_bit_floats_has_no_scale() -> None:
+    op = QcQuantizeOp(bitwidth=16)
+    op.data_type = QuantizationDataType.float
+    assert op.get_encodings() is None
+    assert op.export_encodings("0.6.1") == [{"bitwidth": 16, "dtype": "float"}]
+    assert op.export_encodings("1.0.0") == {"bw": 16, "dtype": "FLOAT", "enc_type": "PER_TENSOR"}
+    assert op.export_encodings("2.0.0") == {}
+    with pytest.raises(RuntimeError, match="a float16 has no scale to load"):
+        op.load_encodings([TfEncoding()])
+
+
+@pytest.mark.parametrize("symmetric, offset", [(True, -8), (False, -3)])
+def test_a_quantizer_takes_format_and_numbers_at_once(symmetric: bool, offset: int) -> None:
+    op = QcQuantizeOp()
+    op.enabled = False
+    encoding = TfEncoding(0.5 * offset, 0.5 * (offset + 15), 0.5, offset, 4)
+    op.update_quantizer_and_load_encodings([encoding], symmetric, False, False, QuantizationDataType.int)
+    assert (op.enabled, op.use_symmetric_encodings, op.get_encodings()) == (True, symmetric, [encoding])
+    op.freeze_encodings()
+    op.update_quantizer_and_load_encodings([TfEncoding(bw=16)], None, None, None, QuantizationDataType.float)
+    assert op.get_encodings() == [encoding]
 
 
 def test_a_quantizer_of_a_script_is_given_to_tensors() -> None:

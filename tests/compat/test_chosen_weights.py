@@ -230,6 +230,9 @@ def test_nodes_that_are_named() -> None:
         chosen = [name for name, op in sim.qc_quantize_op_dict.items() if op.quantizer.codes is not None]
         assert chosen == ["V"]
         assert [name for name in "WV" if sim.qc_quantize_op_dict[name].is_encoding_frozen()] == ["V"]
+        products = sim.connected_graph.get_all_products()
+        given = {tensor.name: tensor for tensor in model.graph.initializer}
+        assert [name for name in "WV" if products[name].tensor != given[name]] == ["V"]
     with pytest.raises(qc.UsageError, match=r"there is no layer 'r'"):
         apply_adaround(sim, feeds, 10, ["r"])
     with pytest.raises(qc.UsageError, match="give the first alone"):

@@ -70,6 +70,12 @@ def test_what_is_not_there_is_a_sentence_on_every_path(statement: str, sentence:
 
 
 @pytest.mark.usefixtures("installed")
+def test_every_module_lies_in_a_file() -> None:
+    for module in ("aimet_onnx.quantsim", "aimet_common.libquant_info"):
+        assert Path(importlib.import_module(module).__file__ or "").is_file()
+
+
+@pytest.mark.usefixtures("installed")
 def test_what_aimet_does_not_have_either_is_missing_as_usual() -> None:
     with pytest.raises(ModuleNotFoundError, match=r"No module named 'aimet_onnx\.nothing'"):
         importlib.import_module("aimet_onnx.nothing")

@@ -21,6 +21,7 @@ from typing import Any
 from ..missing import refuse
 
 _LAYER = __name__.rpartition(".")[0]
+_NAMES = Path(__file__).with_name("names.toml")
 _ALIASES = {"aimet_onnx": "", "aimet_common": "common"}  # packages of AIMET, and where they lie in the layer
 
 
@@ -72,7 +73,7 @@ def provided(module: str) -> Callable[[str], Any]:
 
 @cache
 def _tables() -> tuple[dict[str, list[str]], dict[str, str], dict[str, frozenset[str]]]:
-    with Path(__file__).with_name("names.toml").open("rb") as file:
+    with _NAMES.open("rb") as file:
         tables = tomllib.load(file)
     defined = {module: frozenset(names.split()) for module, names in tables["modules"].items()}
     return tables["places"], tables["instead"], defined
@@ -174,7 +175,9 @@ class _Finder(MetaPathFinder):
             return None
         if not is_provided(module):
             refuse(f"'{_called(module)}'", _instead(module))
-        return ModuleSpec(fullname, _Table(), is_package=True)
+        made = ModuleSpec(fullname, _Table(), origin=str(_NAMES), is_package=True)
+        made.has_location = True
+        return made
 
 
 _FINDER = _Finder()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -12,10 +12,10 @@ from onnx import ModelProto, TensorProto, helper
 
 from qc.ir import lift
 from qc.ir.quant.arithmetic import reduce_groups
-from qc.ir.quant.formats import IntFormat
+from qc.ir.quant.formats import IntFormat, has_limits
 from qc.ir.quant.spec import PerBlock, PerChannel, PerTensor, QuantSpec
 from qc.ir.quant_table import Site
-from qc.passes.encodings import Document, dump_encodings
+from qc.passes.encodings import Document, TensorRecord, dump_encodings
 from qc.passes.encodings.from_model import record_of
 from qc.passes.quantize.aimet.arithmetic import grid_of_range
 from qc.passes.quantize.calibration.ranges import covering
@@ -196,6 +196,32 @@ class QcQuantizeOp(TensorQuantizer):
 
     # -- numbers ------------------------------------------------------------------------------------
 
+    def update_quantizer_and_load_encodings(
+        self,
+        encoding: Sequence[TfEncoding],
+        is_symmetric: bool | None,
+        is_strict_symmetric: bool | None,
+        is_unsigned_symmetric: bool | None,
+        data_type: QuantizationDataType,
+    ) -> None:
+        """Turns it on with a format of its own, and takes over the numbers; a frozen quantizer is left alone.
+
+        Args:
+            encoding: the numbers of each scale; of floats nothing but the width counts.
+            is_symmetric, is_strict_symmetric, is_unsigned_symmetric: of the grid.
+            data_type: of codes.
+        """
+        if self._held.frozen:
+            return
+        self.enabled = True
+        self.set_precision(qtype.from_legacy_repr(data_type, encoding[0].bw))
+        if data_type is QuantizationDataType.int:
+            self.use_symmetric_encodings = bool(is_symmetric)
+            if is_symmetric:
+                self.use_strict_symmetric = bool(is_strict_symmetric)
+                self.use_unsigned_symmetric = bool(is_unsigned_symmetric) or self._unsigned
+            self.load_encodings(encoding)
+
     def update_encoding_stats(self, tensor: np.ndarray) -> None:
         """Takes an array into what :meth:`compute_encodings` makes the grid of."""
         array, granularity = np.asarray(tensor), self.spec.granularity
@@ -233,10 +259,15 @@ class QcQuantizeOp(TensorQuantizer):
 
     def export_encodings(self, encoding_version: str = "0.6.1") -> Any:
         """What an encodings file of a version says about it: in 0.6.1 a list, else an object, or None."""
-        if not (self.enabled and self.is_initialized()) or self.encoding is None:
+        if not (self.enabled and self.is_initialized()):
             return None
-        site = self._sites[0]
-        record = replace(record_of(site.value.name, site.value, self.quantizer), is_parameter=True)
+        value = self._sites[0].value
+        if has_limits(self.spec.format):
+            record = replace(record_of(value.name, value, self.quantizer), is_parameter=True)
+        elif encoding_version.startswith("2"):
+            return {}  # which leaves 16-bit floats out
+        else:
+            record = TensorRecord(value.name, self.spec.format, is_parameter=True)
         content = json.loads(dump_encodings(Document(encoding_version, [record])))
         if encoding_version == "0.6.1":
             return content["param_encodings"][record.name]

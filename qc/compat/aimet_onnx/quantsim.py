@@ -193,6 +193,7 @@ class QuantizationSimModel(QuantizedModel):
                     table.freeze(quantizer)
             for quantizer in opened:
                 table.reopen(quantizer, "calibrated for the weights alone")
+        self.connected_graph.take_parameters(self._float_model())
 
     # -- running ------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from qc.ir.quant.arithmetic import Rounding, fake_quantize
-from qc.ir.quant.formats import FloatFormat, Format, IntFormat
+from qc.ir.quant.formats import FloatFormat, Format, IntFormat, has_limits
 from qc.ir.quant.ranges import encoding_of_range
 from qc.ir.quant.spec import Encoding, Quantizer, QuantSpec
 from qc.ir.quant_table import QuantTable, Site
@@ -169,7 +169,7 @@ class TensorQuantizer:
     def get_encodings(self) -> list[TfEncoding] | None:
         """The numbers of each scale; None before calibration, and for formats without a scale."""
         found = self._held.encoding
-        if found is None or not self.enabled or not isinstance(found.spec.format, IntFormat):
+        if found is None or not self.enabled or not has_limits(found.spec.format):
             return None
         return encodings_of(found, self._sites[0].value if self._sites else None)
 
@@ -267,11 +267,18 @@ class TensorQuantizer:
         """Takes over the numbers of each scale; a frozen quantizer is left alone.
 
         Raises:
-            UsageError: their number does not fit the granularity, or their offsets the format.
+            UsageError: their number does not fit the granularity, or their offsets the format, or the format
+                has no scale.
         """
-        spec = self._with_bits(self._integer, encoding[0].bw)
-        if any(one.offset % 1 for one in encoding):
-            spec = replace(spec, shifted=True)
+        if self._held.frozen:
+            return
+        spec = self.spec
+        if not has_limits(spec.format):
+            raise ArgumentError(f"a {spec.format} has no scale to load; set data_type to int first")
+        if isinstance(spec.format, IntFormat):
+            spec = self._with_bits(self._integer, encoding[0].bw)
+            if any(one.offset % 1 for one in encoding):
+                spec = replace(spec, shifted=True)
         self.load(encoding_from(encoding, spec, self.axes.scale_shape(spec.granularity)))
 
     def load(self, encoding: Encoding) -> None:
@@ -306,12 +313,8 @@ class TensorQuantizer:
     def clip_and_recompute_encodings(self, clamp_val: float) -> bool:
         """Limits the range to ``[-clamp_val, clamp_val]``; tells whether that changed the numbers."""
         found = self._held.encoding
-        if (
-            found is None
-            or not self.enabled
-            or self._held.frozen
-            or not isinstance(self.spec.format, IntFormat)
-        ):
+        is_integer = isinstance(self.spec.format, IntFormat)
+        if found is None or not (self.enabled and is_integer) or self._held.frozen:
             return False
         if found.minimum.min() >= -clamp_val and found.maximum.max() <= clamp_val:
             return False

@@ -20,15 +20,17 @@ _ROUNDING = 1e-6  # what a float32 scale moves the ends of a grid by, relatively
 
 
 def encodings_of(encoding: Encoding, value: Value | None) -> list[TfEncoding]:
-    """The numbers of each scale of an integer grid; blocks of a kernel that are the same count as one.
+    """The numbers of each scale of a grid; blocks of a kernel that are the same count as one.
 
     Args:
         value: the tensor, if it is known.
     """
     spec = encoding.spec
-    assert isinstance(spec.format, IntFormat)
-    (lowest, highest), bits = spec.code_range, spec.format.bits
     scale, zero_point = encoding.scale.astype(np.float64), np.asarray(encoding.zero_point)
+    if not isinstance(spec.format, IntFormat):
+        ends = [(float(step), float(step) * spec.format.highest) for step in scale.ravel()]
+        return [TfEncoding(-end, end, step, 0, spec.format.bits) for step, end in ends]
+    (lowest, highest), bits = spec.code_range, spec.format.bits
     if isinstance(spec.granularity, PerBlock) and value is not None:
         kernel = kernel_axes(weighted_op(value), value)
         scale, zero_point = once(scale, kernel), once(zero_point, kernel)
@@ -54,12 +56,13 @@ def encoding_from(encodings: Sequence[TfEncoding], spec: QuantSpec, shape: tuple
     if len(encodings) not in (math.prod(shape), math.prod(given)):
         raise ArgumentError(f"{len(encodings)} encodings do not fit {spec}, which has {math.prod(shape)}")
     as_given = shape if len(encodings) == math.prod(shape) else given
-    lowest = spec.format.lowest if isinstance(spec.format, IntFormat) else 0
     scale, offset = (
         np.broadcast_to(np.reshape([getattr(one, name) for one in encodings], as_given), shape)
         for name in ("delta", "offset")
     )
-    return Encoding(spec, scale, lowest + spec.shift - offset)
+    if not isinstance(spec.format, IntFormat):
+        return Encoding(spec, scale, np.zeros(shape))
+    return Encoding(spec, scale, spec.format.lowest + spec.shift - offset)
 
 
 def _at(end: np.ndarray, fixed: float) -> np.ndarray:

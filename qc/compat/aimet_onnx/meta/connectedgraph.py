@@ -58,6 +58,13 @@ class ConnectedGraph:
         """The op of a name; None if there is none."""
         return self.get_all_ops().get(name)
 
+    def take_parameters(self, model: ModelProto) -> None:
+        """Gives parameters the numbers that they have in another form of the model."""
+        numbers = {tensor.name: tensor for tensor in model.graph.initializer}
+        for product in self._products.values():
+            if product.is_parm:
+                product.tensor = numbers.get(product.name, product.tensor)
+
     def _add(self, graph: NodeGraph) -> None:
         for value in graph.graph.inputs:
             self._product(value).is_model_input = graph.graph.parent is None
