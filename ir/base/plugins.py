@@ -50,11 +50,17 @@ def installed_plugins() -> tuple[Plugin, ...]:
     return load_plugins(entry_points(group=PLUGIN_GROUP))
 
 
+def used_plugins() -> tuple[str, ...]:
+    """What :func:`use_plugin` was given in this process."""
+    return tuple(plugin.name for plugin in _used)
+
+
 def use_plugin(name: str) -> ModuleType:
     """Makes a module a plugin of this process, from now on.
 
     Args:
-        name: the path of a Python file, or the name of a module that can be imported from the current folder.
+        name: the path of a Python file or of the folder of a package, or the name of a module that can be
+            imported from the current folder.
 
     Raises:
         UsageError: it cannot be imported.
@@ -64,8 +70,9 @@ def use_plugin(name: str) -> ModuleType:
             return plugin.module
     if name.endswith(".py") and not Path(name).is_file():
         raise UsageError(f"the Python file '{name}' of a plugin does not exist")
+    package = Path(name) / "__init__.py"
     try:
-        module = import_module(name)
+        module = import_module(str(package) if package.is_file() else name)
     except Exception as error:  # a module may raise anything while it is imported
         raise UsageError(f"plugin '{name}' cannot be imported: {type(error).__name__}: {error}") from error
     _used.append(Plugin(name, module))
@@ -73,9 +80,9 @@ def use_plugin(name: str) -> ModuleType:
 
 
 def _is_module(module: ModuleType, name: str) -> bool:
-    """Whether a module has that name, or comes from the file of that path, with or without ``.py``."""
+    """Whether a module has that name, or comes from the file of that path, with or without ``.py``, or that folder."""
     file = getattr(module, "__file__", None)  # modules in C and packages without __init__.py have none
-    files = (Path(name).resolve(), Path(f"{name}.py").resolve())
+    files = [Path(path).resolve() for path in (name, f"{name}.py", f"{name}/__init__.py")]
     return name == module.__name__ or (file is not None and Path(file).resolve() in files)
 
 

@@ -73,7 +73,7 @@ def parse_pipeline(
     Raises:
         UsageError: with the line at fault, carets below the culprit, and the nearest name.
     """
-    parser = _Parser(text, _tokens(text), known or registry(), named, runs_code)
+    parser = _Parser(text, _tokens(text), known, named, runs_code)
     try:
         return Pipeline(parser.steps("end"))
     except RecursionError:
@@ -86,7 +86,7 @@ def with_options(pipeline: Pipeline, text: str) -> Pipeline:
     Raises:
         UsageError: with carets below the culprit.
     """
-    parser = _Parser(text, _tokens(text), registry())
+    parser = _Parser(text, _tokens(text))
     return Pipeline(parser.changed(pipeline.steps, "end"))
 
 
@@ -124,7 +124,7 @@ def _unexpected_character(text: str, position: int) -> UsageError:
 class _Parser:
     text: str
     tokens: list[Token]
-    known: Registry
+    known: Registry | None = None
     named: Callable[[str], Pipeline | None] = lambda name: None
     runs_code: bool = False
     position: int = 0
@@ -159,7 +159,8 @@ class _Parser:
 
     def _class(self, name: str) -> type[Pass] | type[Combinator]:
         if ":" not in name:
-            return step_class(name, self.known)
+            # Asked anew for each name: a file that the text has named may bring several passes.
+            return step_class(name, self.known or registry())
         if self.runs_code:
             return pass_class(name)
         raise UsageError(

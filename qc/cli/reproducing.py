@@ -75,4 +75,6 @@ def _sentence(made: Reproducer) -> str:
         detail = f" with {' and '.join(lacks)}" if lacks else ""
         return f"{where} holds the model and the pipeline, but compiling it{detail} does not fail like this"
     action = f"{record.action.title} is the first to do this; " if record.action is not None else ""
-    return f"{action}{where} has all it takes to see it again: qc repro {shlex.quote(str(made.folder))}"
+    plugins = [word for name in record.plugins for word in ("--plugin", name)]
+    command = shlex.join(["qc", "repro", *plugins, str(made.folder)])
+    return f"{action}{where} has all it takes to see it again: {command}"

@@ -20,6 +20,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
+from qc.ir.base.plugins import used_plugins
 from qc.ir.errors import DataError, UsageError
 from qc.ir.executor import Feed
 from qc.ir.onnx.lower import serialize
@@ -55,6 +56,7 @@ class Contents(BaseModel):
 
     Attributes:
         versions: of qc and of what it stands on.
+        plugins: files that the passes may come from, which are not in the folder, as they are code.
         zero_weights: names of the weights that stand as zeros in the folder.
         feeds: number of feeds of data; None if there was no data.
         statistics: whether there are statistics to calibrate on.
@@ -65,6 +67,7 @@ class Contents(BaseModel):
 
     format: Literal[1] = 1
     versions: dict[str, str]
+    plugins: tuple[str, ...] = ()
     zero_weights: tuple[str, ...] = ()
     feeds: Annotated[int, Field(ge=0)] | None = None
     statistics: bool = False
@@ -104,6 +107,7 @@ def write(
         statistics.save(folder / STATISTICS)
     Contents(
         versions=current_versions(),
+        plugins=used_plugins(),
         zero_weights=tuple(zeros),
         feeds=feeds,
         statistics=statistics is not None,
@@ -121,7 +125,7 @@ def read(folder: Path, settings: Mapping[str, tuple[Any, object]]) -> dict[str, 
     """
     checked = create_model("Contents", __base__=Contents, **settings)  # type: ignore[call-overload]
     contents = read_contents(folder, checked)
-    pipeline = load_pipeline_file(_file(folder, PIPELINE))
+    pipeline = _pipeline(folder, contents.plugins)
     return {
         "model": _file(folder, MODEL),
         "pipeline": _with_files(pipeline, lambda name: str(_file(folder, name))),
@@ -170,6 +174,19 @@ def _file(folder: Path, name: str) -> Path:
     if not path.is_file():
         raise UsageError(f"'{folder}' is no reproducer: it has no file '{name}'")
     return path
+
+
+def _pipeline(folder: Path, plugins: Sequence[str]) -> PipelineFile:
+    path = _file(folder, PIPELINE)
+    try:
+        return load_pipeline_file(path)
+    except UsageError as error:
+        missing = [name for name in plugins if name not in used_plugins()]
+        if not missing:
+            raise
+        raise UsageError(
+            f"{error}; it was made with --plugin {missing[0]}, code that is not in '{folder}': give that, too"
+        ) from error
 
 
 def _target(folder: Path, target: dict[str, Any]) -> Target:

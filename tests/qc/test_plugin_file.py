@@ -85,6 +85,29 @@ def test_it_runs_from_python_and_stands_in_texts_by_its_name(qc) -> None:
     assert "drop-relu" in registry()
 
 
+def test_a_file_that_was_named_may_bring_several_passes(qc) -> None:
+    """The names of its passes are known behind it, and so they are in the same text."""
+    assert qc("model.onnx", "--passes", "mine.py:DropRelu{most=1},drop-relu", "-o", "made.onnx").code == 0
+    assert relus("made.onnx") == 0
+
+
+def test_the_folder_of_a_package_brings_its_targets(qc) -> None:
+    Path("own/targets").mkdir(parents=True)
+    Path("own/__init__.py").write_text("")
+    Path("own/targets/mine.toml").write_text('name = "mine"\nextends = "ort-cpu"\nsummary = "for a test"')
+    assert "for a test" in qc("list-targets", "--plugin", "./own").out
+
+
+def test_a_reproducer_says_which_plugin_it_needs(qc) -> None:
+    Path("mine.py").write_text(OWN.replace("rewriter = Rewriter(model)", "rewriter = Rewriter(1 / 0)"))
+    result = qc("model.onnx", "--plugin", "mine.py", "--passes", "drop-relu")
+    assert result.code == 6 and "qc repro --plugin mine.py model.reproducer" in result.err
+    plugins._used.clear()
+    result = qc("repro", "model.reproducer")
+    assert result.code == 2 and "it was made with --plugin mine.py, code that is not in" in result.err
+    assert qc("repro", "--plugin", "mine.py", "model.reproducer").code == 6
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
