@@ -147,7 +147,7 @@ class InsertQdq(Pass):
                     model, rewriter, target, self.pad_channels, self.shift_weights, self.fit_recurrent
                 )
             if products != "standard":
-                fold_weights(model, rewriter, least)
+                context.notes += fold_weights(model, rewriter, least)
             if target is None or target.provider:
                 keep_float(model, rewriter)
             round_captures(model, rewriter)

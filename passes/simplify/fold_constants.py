@@ -28,6 +28,7 @@ from ..framework.context import PassContext
 from .constants.initializers import initializer_data, make_initializer
 from .constants.shapes import take_inferred_shapes
 from .constants.size import is_parameter, original_size, sources_of, stored_size
+from .eliminate_identity import EliminateIdentity
 
 _RANDOM = {
     "RandomNormal",
@@ -90,6 +91,8 @@ class FoldConstants(Pass):
                 self._fold(rewriter, graph, context, narrow, limit)
             is_same = before == [graph.epoch for graph in model.graph.walk()]
             has_branches = _take_branches(rewriter, model)
+            if has_branches:  # which give back what they capture by an Identity
+                EliminateIdentity().run(model, context)
             has_shapes = (has_branches or not is_same) and _infer_shapes(rewriter, model)
             if not (has_branches or has_shapes):
                 return

@@ -49,7 +49,7 @@ def click_command(cls: type[Command], name: str, short_help: str) -> click.Comma
 
 
 def _plugin_option() -> click.Option:
-    help = "Use the passes and more of a Python file or package; it is code that runs. May be given several times."
+    help = "Use the passes and more of a Python file or package, code that runs. May be given several times."
     return click.Option(
         ["--plugin"],
         multiple=True,

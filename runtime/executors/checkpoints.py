@@ -56,8 +56,9 @@ def cache_key(
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
 
-def made_folder(folder: Path) -> Path:
+def made_folder(folder: str | Path) -> Path:
     """The folder of a cache, which is made if it is not there; raises UsageError if it cannot be."""
+    folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -68,7 +69,7 @@ def made_folder(folder: Path) -> Path:
 class Checkpoints:
     """Collects statistics with a file to fall back on."""
 
-    def __init__(self, folder: Path, key: str, on_note: OnNote | None = None) -> None:
+    def __init__(self, folder: str | Path, key: str, on_note: OnNote | None = None) -> None:
         """Uses, or makes, ``folder``.
 
         Raises:

@@ -56,7 +56,7 @@ class OrtExecutor:
     allow_nonfinite: bool = False
     provider: str = "cpu"
     identify_feeds: bool = False
-    cache: Path | None = None
+    cache: str | Path | None = None
     memory: int | None = None
     on_note: OnNote | None = None
 

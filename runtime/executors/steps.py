@@ -38,7 +38,7 @@ def steps_key(about: str, models: Iterable[ModelProto], feeds: Iterable[Feed], b
 class KeptSteps:
     """Steps with a file each. Implements :class:`qc.ir.executor.Steps`."""
 
-    def __init__(self, folder: Path, key: str, on_note: OnNote | None = None) -> None:
+    def __init__(self, folder: str | Path, key: str, on_note: OnNote | None = None) -> None:
         """Uses, or makes, ``folder``.
 
         Raises:

@@ -79,3 +79,9 @@ def test_what_is_stored_is_said() -> None:
     assert any("one code in each byte" in note for note in compiled.notes)
     compiled = qc.compile(model, "w8a8", data=random_feeds(model, 16), threads=1)
     assert compiled.notes == []
+
+
+def test_codes_of_convolutions_take_a_byte_each_before_casts_read_packed_ones() -> None:
+    said = {opset: qc.compile(parse(NET.format(opset)), "w4", threads=1).notes for opset in (13, 21)}
+    assert any("one code in each byte" in note and "opset 13" in note for note in said[13])
+    assert not any("each byte" in note for note in said[21])

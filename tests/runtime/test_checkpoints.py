@@ -66,7 +66,7 @@ def same(first: ModelStatistics, second: ModelStatistics) -> bool:
     )
 
 
-def executor(folder: Path, notes: list[str] | None = None, allow_nonfinite: bool = False) -> OrtExecutor:
+def executor(folder: str | Path, notes: list[str] | None = None, allow_nonfinite: bool = False) -> OrtExecutor:
     on_note = None if notes is None else notes.append
     return OrtExecutor(threads=1, cache=folder, on_note=on_note, allow_nonfinite=allow_nonfinite)
 
@@ -79,7 +79,7 @@ def test_a_finished_calibration_is_read_again(
     assert same(executor(tmp_path).observe(digits, REQUESTS, images()), plain)
     assert runs.run == list(range(FEEDS))
     steps: list[int] = []
-    again = executor(tmp_path).observe(digits, REQUESTS, iter(images()), on_feeds=steps.append)
+    again = executor(str(tmp_path)).observe(digits, REQUESTS, iter(images()), on_feeds=steps.append)
     assert same(again, plain) and sum(steps) == FEEDS
     assert len(runs.run) == FEEDS
     more = executor(tmp_path).observe(digits, REQUESTS, images(FEEDS + 4))
