@@ -80,7 +80,7 @@ def use_plugin(name: str) -> ModuleType:
 
 
 def _is_module(module: ModuleType, name: str) -> bool:
-    """Whether a module has that name, or comes from the file of that path, with or without ``.py``, or that folder."""
+    """Whether a module has that name, or comes from that file, maybe without ``.py``, or that folder."""
     file = getattr(module, "__file__", None)  # modules in C and packages without __init__.py have none
     files = [Path(path).resolve() for path in (name, f"{name}.py", f"{name}/__init__.py")]
     return name == module.__name__ or (file is not None and Path(file).resolve() in files)

@@ -70,6 +70,53 @@ def test_pictures_that_are_scaled_alone_are_told_of_where_the_variance_is_known(
     assert "BatchNormalization" in note and "times the spread that its running variance has" in note
 
 
+@pytest.mark.parametrize(
+    ("nodes", "right", "wrong", "said"),
+    [
+        (
+            "s = Sub(x, mean) n = Div(s, std)",
+            (0, 255),
+            (0, 1),
+            "takes 123.7 off and divides by 58.4 (Sub of 's')",
+        ),
+        ("s = Sub(x, mean) n = Div(s, std)", (0, 255), (-2, 2), "takes 123.7 off and divides by 58.4"),
+        ("s = Sub(x, mean) n = Identity(s)", (0, 255), (0, 1), "takes 123.7 off (Sub of 's')"),
+        ("s = Mul(x, two) n = Add(s, less)", (0, 1), (0, 255), "takes 0.5 off and divides by 0.5"),
+        ("s = Cast<to = 1>(x) n = Div(s, most)", (0, 255), (0, 1), "divides by 255 (Div of 'n')"),
+    ],
+)
+def test_data_that_a_model_normalizes_itself(nodes: str, right, wrong, said: str) -> None:
+    model = parse(
+        f"""g (float[N, 3, 8, 8] x) => (float[N, 8, 8, 8] y) <float[8, 3, 3, 3] w, float[1, 3, 1, 1] mean =
+        {{123.675, 123.675, 123.675}}, float[1] std = {{58.4}}, float[1] two = {{2}}, float[1] less = {{-1}},
+        float[1] most = {{255}}> {{ {nodes} c = Conv<pads=[1, 1, 1, 1]>(n, w) y = Relu(c) }}"""
+    )
+    pictures = np.clip(_pictures() / 4, -1, 1) / 2 + 0.5
+    for ends, count in ((right, 0), (wrong, 1)):
+        low, high = ends
+        notes = _notes(model, (low + pictures * (high - low)).astype(np.float32))
+        assert len(notes) == count
+    assert said in notes[0] and "seems to lack the preprocessing" in notes[0]
+
+
+def test_what_is_no_normalization_tells_nothing() -> None:
+    """A mask that is turned around, and a state of zeros."""
+    model = parse(
+        """g (float[N, 3, 8, 8] x, float[N, 3, 8, 8] mask, float[N, 3, 8, 8] h) => (float[N, 8, 8, 8] y)
+        <float[8, 3, 3, 3] w, float[1] one = {1}, float[1] low = {-1000}, float[1] most = {255}> {
+        m = Sub(one, mask) n = Mul(m, low) k = Add(h, most) a = Add(x, n) b = Add(a, k)
+        c = Conv<pads=[1, 1, 1, 1]>(b, w) y = Relu(c) }"""
+    )
+    feeds = [{"x": one[None], "mask": np.ones_like(one[None]), "h": one[None] * 0} for one in _pictures()]
+    assert qc_package.compile(model, "w8a8", data=feeds, threads=1).notes == []
+
+
+def test_pictures_from_0_to_1_are_told_of_where_others_were_seen_in_training() -> None:
+    (note,) = _notes(_trained(), np.clip(_pictures() / 3 + 0.5, 0, 1))
+    assert "from 0 to 1, seems to lack the preprocessing" in note
+    assert _notes(_trained(), np.clip(_pictures(), -1, 1)) == []
+
+
 def test_a_network_that_takes_raw_pictures_is_left_alone() -> None:
     model = parse(
         "g (float[N, 3, 8, 8] x) => (float[N, 4, 8, 8] y) <float[4, 3, 1, 1] w, float[4] b>"

@@ -66,7 +66,9 @@ def same(first: ModelStatistics, second: ModelStatistics) -> bool:
     )
 
 
-def executor(folder: str | Path, notes: list[str] | None = None, allow_nonfinite: bool = False) -> OrtExecutor:
+def executor(
+    folder: str | Path, notes: list[str] | None = None, allow_nonfinite: bool = False
+) -> OrtExecutor:
     on_note = None if notes is None else notes.append
     return OrtExecutor(threads=1, cache=folder, on_note=on_note, allow_nonfinite=allow_nonfinite)
 
