@@ -43,3 +43,10 @@ def missing_names(module: str, names: Mapping[str, str]) -> Callable[[str], NoRe
 
 class MissingAttributesError(UsageError, AttributeError):
     """An attribute of an object of the other package that qc's object does not have."""
+
+
+class PartlyProvided:
+    """An object of the other package of which qc has some attributes; the others are told by a sentence."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise MissingAttributesError(f"{type(self).__name__}.{name} is not part of qc's compatibility layer")

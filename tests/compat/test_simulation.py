@@ -120,7 +120,7 @@ def test_schemes(scheme: str | QuantScheme) -> None:
     sim.compute_encodings(feeds())
     assert np.abs(output(sim) - float_output()).max() < 1.0
     said = sim.encodings().arguments["quant_scheme"]
-    assert said == QuantScheme.of(scheme).name
+    assert said == QuantScheme.from_str(scheme).name
 
 
 # -- files -------------------------------------------------------------------------------------------

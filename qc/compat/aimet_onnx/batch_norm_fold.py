@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from onnx import ModelProto, NodeProto, numpy_helper
@@ -29,9 +29,9 @@ class BNLayer:
         gamma, beta: its scale and its shift; shape ``(channels,)``.
     """
 
-    bn_layer: NodeProto
-    gamma: np.ndarray
-    beta: np.ndarray
+    bn_layer: NodeProto = field(default_factory=NodeProto)
+    gamma: np.ndarray = field(default_factory=lambda: np.ones(()))
+    beta: np.ndarray = field(default_factory=lambda: np.zeros(()))
 
 
 Folded = list[tuple[NodeProto, BNLayer]]

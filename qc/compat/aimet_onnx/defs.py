@@ -6,7 +6,7 @@ import builtins
 import enum
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from qc.ir.quant.formats import FloatFormat, Format, IntFormat, parse_format
 
@@ -22,14 +22,14 @@ class QuantScheme(enum.Enum):
     post_training_percentile = 6
 
     @classmethod
-    def of(cls, scheme: QuantScheme | str) -> QuantScheme:
+    def from_str(cls, alias: QuantScheme | str) -> QuantScheme:
         """The scheme of a name such as ``min_max`` or ``tf_enhanced``; raises UsageError for another one."""
-        if isinstance(scheme, cls):
-            return scheme
-        for name in (str(scheme), f"post_training_{scheme}"):
+        if isinstance(alias, cls):
+            return alias
+        for name in (str(alias), f"post_training_{alias}"):
             if name in cls.__members__:
                 return cls[name]
-        raise ArgumentError(f"there is no quant_scheme '{scheme}' in qc; use {', '.join(cls.__members__)}")
+        raise ArgumentError(f"there is no quant_scheme '{alias}' in qc; use {', '.join(cls.__members__)}")
 
 
 @dataclass(frozen=True)
@@ -59,19 +59,19 @@ class DataLoader:
 
     Attributes:
         batch_size: samples in a batch.
-        iterations_per_epoch: batches.
+        iterations: batches.
     """
 
-    def __init__(self, data: Any, batch_size: int, iterations_per_epoch: int | None = None) -> None:
+    def __init__(self, data: Any, batch_size: int, iterations: int | None = None) -> None:
         self._data, self.batch_size = data, batch_size
-        self.iterations_per_epoch = iterations_per_epoch or -(-len(data) // batch_size)
+        self.iterations = iterations or -(-len(data) // batch_size)
 
     def __iter__(self) -> Iterator[Any]:
-        starts = range(0, self.iterations_per_epoch * self.batch_size, self.batch_size)
+        starts = range(0, self.iterations * self.batch_size, self.batch_size)
         return (self._data[start : start + self.batch_size] for start in starts)
 
     def __len__(self) -> int:
-        return self.iterations_per_epoch
+        return self.iterations
 
 
 class TensorQuantizerOpMode(enum.IntEnum):
@@ -193,17 +193,51 @@ int2, int4, int8, int16 = (qtype.int(bits) for bits in (2, 4, 8, 16))
 float16, float8e4m3fn, float8e5m2 = map(qtype.from_string, ("float16", "float8e4m3fn", "float8e5m2"))
 
 
+class Granularity:
+    """What has a scale of its own."""
+
+
+@dataclass(frozen=True)
+class PerTensor(Granularity):
+    """The whole tensor."""
+
+
+@dataclass(frozen=True)
+class PerChannel(Granularity):
+    """Each output channel."""
+
+
+@dataclass(frozen=True)
+class Blockwise(Granularity):
+    """Each block of input channels at each output channel.
+
+    Attributes:
+        block_size: elements in a block.
+    """
+
+    block_size: int
+
+
+@dataclass(frozen=True)
+class LPBQ(Blockwise):
+    """Blocks whose scales are integers times one float for each output channel.
+
+    Attributes:
+        scale_bits: bits of these integers.
+    """
+
+    block_size: int = 64
+    scale_bits: int = 4
+
+
 @dataclass(frozen=True)
 class QSpec:
     """The specification of the quantizer of a weight.
 
     Attributes:
         dtype: its number format.
-        granularity: what has a scale of its own; ``lpbq`` are blocks whose scales are integers times one
-            float for each channel. None leaves it as it is.
+        granularity: what has a scale of its own; None leaves it as it is.
         symmetric: None leaves it as it is.
-        block_size: elements in a block.
-        scale_bits: bits of the integer scales of ``lpbq``.
         shift_zero_point: shift a symmetric grid of int2 by half a step.
 
     Raises:
@@ -211,10 +245,8 @@ class QSpec:
     """
 
     dtype: qtype
-    granularity: Literal["tensor", "channel", "block", "lpbq"] | None = None
+    granularity: Granularity | None = None
     symmetric: bool | None = None
-    block_size: int = 0
-    scale_bits: int = 0
     shift_zero_point: bool = False
 
     def __post_init__(self) -> None:
@@ -226,14 +258,14 @@ class QSpec:
         cls, dtype: qtype | str, *, symmetric: bool | None = None, shift_zero_point: bool = False
     ) -> QSpec:
         """One scale."""
-        return cls(qtype.as_qtype(dtype), "tensor", symmetric, shift_zero_point=shift_zero_point)
+        return cls(qtype.as_qtype(dtype), PerTensor(), symmetric, shift_zero_point)
 
     @classmethod
     def per_channel(
         cls, dtype: qtype | str, *, symmetric: bool | None = None, shift_zero_point: bool = False
     ) -> QSpec:
         """One scale for each output channel."""
-        return cls(qtype.as_qtype(dtype), "channel", symmetric, shift_zero_point=shift_zero_point)
+        return cls(qtype.as_qtype(dtype), PerChannel(), symmetric, shift_zero_point)
 
     @classmethod
     def blockwise(
@@ -245,10 +277,9 @@ class QSpec:
         shift_zero_point: bool = False,
     ) -> QSpec:
         """One scale for each block of input channels at each output channel."""
-        dtype = qtype.as_qtype(dtype)
-        return cls(dtype, "block", symmetric, block_size, shift_zero_point=shift_zero_point)
+        return cls(qtype.as_qtype(dtype), Blockwise(block_size), symmetric, shift_zero_point)
 
     @classmethod
     def lpbq(cls, dtype: qtype | str, block_size: int = 64, scale_bits: int = 4) -> QSpec:
         """Blocks whose scales are integers of ``scale_bits`` times one float for each output channel."""
-        return cls(qtype.as_qtype(dtype), "lpbq", True, block_size, scale_bits)
+        return cls(qtype.as_qtype(dtype), LPBQ(block_size, scale_bits), True)

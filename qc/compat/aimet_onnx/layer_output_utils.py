@@ -15,6 +15,7 @@ from qc.ir import lift
 from qc.passes.lower.rounding.rewire import DOMAIN
 from qc.runtime import OrtExecutor, model_inputs
 
+from ..missing import PartlyProvided
 from .errors import ArgumentError
 from .feeds import Given, feed_of
 from .limits import Providers, refuse_providers
@@ -58,7 +59,7 @@ class LayerOutputUtil:
         self._count += 1
 
 
-class LayerOutput:
+class LayerOutput(PartlyProvided):
     """Runs a model and gives every float tensor that it computes or reads as an input.
 
     Args:

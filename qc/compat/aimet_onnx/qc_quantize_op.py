@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from onnx import ModelProto, TensorProto, helper
@@ -20,7 +20,7 @@ from qc.passes.encodings.from_model import record_of
 from qc.passes.quantize.aimet.arithmetic import grid_of_range
 from qc.passes.quantize.calibration.ranges import covering
 
-from ..missing import MissingAttributesError
+from ..missing import MissingAttributesError, PartlyProvided
 from .defs import QSpec, QuantizationDataType, QuantScheme, TfEncoding, qtype
 from .defs import TensorQuantizerOpMode as OpMode
 from .deprecation import warn_deprecated
@@ -89,7 +89,7 @@ class QcQuantizeInfo:
             setattr(self, name, value)
 
 
-class QcQuantizeOp(TensorQuantizer):
+class QcQuantizeOp(PartlyProvided, TensorQuantizer):
     """A quantizer; ``QuantizationSimModel`` makes those of its tensors.
 
     One that a script makes stands alone: it can be asked, set, shown arrays, calibrated and used on arrays.
@@ -128,15 +128,12 @@ class QcQuantizeOp(TensorQuantizer):
         assert value is not None
         super().__init__(model.quant, [Site(value)], spec, use_symmetric_encodings, axes)
         self._model = model  # which the table belongs to
-        self._scheme = QuantScheme.of(quant_scheme)
+        self._scheme = QuantScheme.from_str(quant_scheme)
         self.enabled = True
         if op_mode is not None:
             self.op_mode = op_mode
         if quant_info is not None:
             quant_info.hand_over(self)
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise MissingAttributesError(f"QcQuantizeOp.{name} is not part of qc's compatibility layer")
 
     @property
     def stands_alone(self) -> bool:
@@ -193,6 +190,11 @@ class QcQuantizeOp(TensorQuantizer):
         """What the tensor looks like; None where that is not known."""
         axes = self.axes
         return TensorQuantizerParams(axes.shape, axes.channel, axes.block) if axes.shape else None
+
+    def enable_per_channel_quantization(self, enable: bool = True) -> None:
+        """One scale for each output channel, or one for all; raises UsageError if there is no such axis."""
+        form = QSpec.per_channel if enable else QSpec.per_tensor
+        self.set_qspec(form(self.precision()))
 
     # -- numbers ------------------------------------------------------------------------------------
 
@@ -298,6 +300,7 @@ class GroupedBlockQuantizeDequantize(QcQuantizeOp):
             quant_info, quant_scheme, "nearest", op_mode, bitwidth, True, tensor_quantizer_params
         )
         self.set_qspec(QSpec.lpbq(qtype.int(bitwidth), block_size, decompressed_bw - bitwidth))
+        self.decompressed_bw = decompressed_bw
 
 
 def _lone_tensor() -> ModelProto:

@@ -93,7 +93,7 @@ class QuantAnalyzer:
         disabled = self.perform_per_layer_analysis_by_disabling_quantizers(sim, folder)
         _write_json(folder / "per_layer_quant_disabled.json", disabled)
         self.export_per_layer_encoding_min_max_range(sim, folder)
-        if QuantScheme.of(quant_scheme) is QuantScheme.post_training_tf_enhanced:
+        if QuantScheme.from_str(quant_scheme) is QuantScheme.post_training_tf_enhanced:
             self.export_per_layer_stats_histogram(sim, folder)
         if self._dataset is not None:
             self.export_per_layer_mse_loss(sim, folder)

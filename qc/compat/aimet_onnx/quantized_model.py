@@ -13,6 +13,7 @@ from qc.ir.errors import nearest
 from qc.ir.model import Model
 from qc.passes.quantize.quantsim.config import Defaults, Kernel, OpTypeRule
 
+from ..missing import PartlyProvided
 from .defs import QuantizationDataType, qtype
 from .errors import ArgumentError
 from .meta.connectedgraph import ConnectedGraph
@@ -24,7 +25,7 @@ Feed = Mapping[str, np.ndarray]
 OpQuantizers = tuple[list[QcQuantizeOp], list[QcQuantizeOp], dict[str, QcQuantizeOp]]
 
 
-class QuantizedModel(ABC):
+class QuantizedModel(PartlyProvided, ABC):
     """A model with what ``configure-quantizers`` placed in it.
 
     Args:

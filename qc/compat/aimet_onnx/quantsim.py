@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -35,7 +35,6 @@ from qc.passes.simplify.convert_to_float32 import ConvertToFloat32
 from qc.passes.simplify.fold_constants import FoldConstants
 from qc.runtime import load_data, model_inputs, open_session, use_custom_ops
 
-from ..missing import MissingAttributesError
 from .arguments import calibration_of, with_old_arguments
 from .bias import integer_biases
 from .defs import QuantizationDataType, QuantScheme, int8, qtype
@@ -125,7 +124,7 @@ class QuantizationSimModel(QuantizedModel):
         refuse_providers(providers)
         use_custom_ops(user_onnx_libs or ())
         self._settings = dict(session_options_kwargs or {})
-        self._scheme = QuantScheme.of(quant_scheme)
+        self._scheme = QuantScheme.from_str(quant_scheme)
         activation = qtype.as_qtype(activation_type)
         sign = "u" if activation.kind is QuantizationDataType.int and activation.bits < 32 else ""
         config, parameter = str(config_file or "default"), qtype.as_qtype(param_type)
@@ -141,9 +140,6 @@ class QuantizationSimModel(QuantizedModel):
         self._model: tuple[object, ONNXModel] | None = None
         self._path = path
         self._is_folded = False
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise MissingAttributesError(f"QuantizationSimModel.{name} is not part of qc's compatibility layer")
 
     # -- calibration --------------------------------------------------------------------------------
 

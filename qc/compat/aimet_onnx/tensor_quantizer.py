@@ -227,7 +227,7 @@ class TensorQuantizer:
         if self._held.frozen:
             return
         if self.axes.shape and spec.granularity is not None:
-            self._integer = replace(self._integer, granularity=self.axes.granularity(spec))
+            self._integer = replace(self._integer, granularity=self.axes.granularity(spec.granularity))
         self._integer = replace(self._integer, shifted=False)
         if spec.symmetric is not None:
             self._integer = self._with_flags(replace(self._integer, symmetric=spec.symmetric))
@@ -235,9 +235,9 @@ class TensorQuantizer:
         if spec.shift_zero_point:
             self.set_zero_point_shift()
 
-    def set_quant_scheme(self, scheme: QuantScheme | str) -> None:
+    def set_quant_scheme(self, quant_scheme: QuantScheme | str) -> None:
         """Sets how the range is found; all quantizers of a simulation have the same scheme in qc."""
-        if QuantScheme.of(scheme) is not self._scheme:
+        if QuantScheme.from_str(quant_scheme) is not self._scheme:
             raise ArgumentError(
                 "one quantizer with a scheme of its own is not part of qc's compatibility layer; "
                 "give quant_scheme to QuantizationSimModel"
@@ -258,10 +258,6 @@ class TensorQuantizer:
         low, high = fixed_range
         ends = (-np.inf if low is None else low, np.inf if high is None else high)
         self._adjust(fixed_range=None if np.isinf(ends).all() else ends)
-
-    def enable_per_channel_quantization(self, enable: bool = True) -> None:
-        """One scale for each output channel, or one for all; raises UsageError if there is no such axis."""
-        self.set_qspec(QSpec(self.precision(), "channel" if enable else "tensor"))
 
     def load_encodings(self, encoding: Sequence[TfEncoding]) -> None:
         """Takes over the numbers of each scale; a frozen quantizer is left alone.

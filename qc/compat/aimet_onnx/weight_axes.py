@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from qc.ir.quant.spec import Granularity, PerBlock, PerChannel, PerTensor, TwoLevelBlock
 
-from .defs import QSpec
+from . import defs
 from .errors import ArgumentError
 
 
@@ -24,27 +24,27 @@ class WeightAxes:
     block: int | None = None
     shape: tuple[int, ...] = ()
 
-    def granularity(self, spec: QSpec) -> Granularity:
-        """qc's granularity for a specification that has one.
+    def granularity(self, asked: defs.Granularity) -> Granularity:
+        """qc's granularity for one of AIMET.
 
         Raises:
             UsageError: the weight has no axis for it, or the blocks do not divide it.
         """
-        if spec.granularity == "tensor":
+        if isinstance(asked, defs.PerTensor):
             return PerTensor()
         if self.channel is None:
             raise ArgumentError(f"a weight of shape {list(self.shape)} has no axis of output channels here")
-        if spec.granularity == "channel":
+        if not isinstance(asked, defs.Blockwise):
             return PerChannel(self.channel)
-        if self.block is None or self.shape[self.block] % spec.block_size:
+        if self.block is None or self.shape[self.block] % asked.block_size:
             divided = self.shape[self.block] if self.block is not None else "an axis it has"
             raise ArgumentError(
-                f"blocks of {spec.block_size} do not divide the input channels of a weight of shape "
+                f"blocks of {asked.block_size} do not divide the input channels of a weight of shape "
                 f"{list(self.shape)}; use a divisor of {divided}"
             )
-        if not spec.scale_bits:
-            return PerBlock(self.block, spec.block_size)
-        two_level = TwoLevelBlock(self.block, spec.block_size, spec.scale_bits)
+        if not isinstance(asked, defs.LPBQ):
+            return PerBlock(self.block, asked.block_size)
+        two_level = TwoLevelBlock(self.block, asked.block_size, asked.scale_bits)
         if two_level.channel_axis != self.channel:
             raise ArgumentError(f"blocks of a weight of shape {list(self.shape)} have no scales of channels")
         return two_level

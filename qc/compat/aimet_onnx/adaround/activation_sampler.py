@@ -9,6 +9,7 @@ import numpy as np
 
 from qc.runtime import OrtExecutor
 
+from ...missing import PartlyProvided
 from ..layer_output_utils import computed_tensors
 from ..quantsim import QuantizationSimModel
 from ..utils import AnyModel, create_input_dict, proto_of
@@ -16,7 +17,7 @@ from ..utils import AnyModel, create_input_dict, proto_of
 _QUANTIZED = "_updated"  # behind the name of a tensor: as its quantizer gives it
 
 
-class ActivationSampler:
+class ActivationSampler(PartlyProvided):
     """Runs a simulation and its float model, and gives one tensor of each.
 
     Args:

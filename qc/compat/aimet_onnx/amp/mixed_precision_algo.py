@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...missing import PartlyProvided
 from ..charts import write_line
 from ..common.amp.utils import (
     SEARCHES,
@@ -41,7 +42,7 @@ Visited = tuple[float, float, QuantizerGroup, Candidate]  # the share of the cos
 Grids = dict[tuple[str, qtype], list[TfEncoding] | None]  # by tensor and format
 
 
-class GreedyMixedPrecisionAlgo:
+class GreedyMixedPrecisionAlgo(PartlyProvided):
     """Finds out what candidates do in each group, and gives groups cheaper ones as far as that will do.
 
     Args:

@@ -12,6 +12,7 @@ from onnxruntime.quantization.onnx_model import ONNXModel
 
 from qc.ir.onnx.protos import walk_graphs
 
+from ...missing import PartlyProvided
 from ..meta.connectedgraph import ConnectedGraph
 from ..meta.operations import Op
 
@@ -54,7 +55,7 @@ class ClsSetInfo:
         self.cls_pair_info_list = [pair for pair in (cls_pair_1, cls_pair_2) if pair is not None]
 
 
-class GraphSearchUtils:
+class GraphSearchUtils(PartlyProvided):
     """Finds layers that nothing but scalable ops lies between.
 
     Args:

@@ -14,6 +14,7 @@ from qc.ir.graph import Value
 from qc.ir.onnx.protos import walk_graphs
 from qc.passes.quantize.quantsim.nodes import Node, NodeGraph
 
+from ...missing import PartlyProvided
 from ..errors import ArgumentError
 from ..model_names import with_names
 from .operations import Op, Product
@@ -23,7 +24,7 @@ INPUT_INDEX, WEIGHT_INDEX, BIAS_INDEX, RUNNING_MEAN_INDEX, RUNNING_VAR_INDEX = r
 OPS_WITH_PARAMS = [op_type for op_type, traits in TABLE.items() if traits.trained]
 
 
-class ConnectedGraph:
+class ConnectedGraph(PartlyProvided):
     """The ops of a model, those inside of If, Loop and Scan among them.
 
     Args:
@@ -53,6 +54,10 @@ class ConnectedGraph:
     def get_all_products(self) -> Mapping[str, Product]:
         """The products by name."""
         return dict(self._products)
+
+    def get_product(self, name: str) -> Product | None:
+        """The product of a name; None if there is none."""
+        return self._products.get(name)
 
     def get_op_from_module_name(self, name: str) -> Op | None:
         """The op of a name; None if there is none."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from onnx import NodeProto, TensorProto
 
+from ...missing import PartlyProvided
 from ..deprecation import warn_deprecated
 
 
@@ -48,7 +49,7 @@ class Product:
 
 
 @dataclass(eq=False)
-class Op:
+class Op(PartlyProvided):
     """An op of the model, or several that the configuration counts as one.
 
     Attributes:
@@ -105,6 +106,15 @@ class Op:
         """The groups of a convolution, as its node tells them."""
         attributes = self.node.attribute if self.node is not None else ()
         return next((one.i for one in attributes if one.name == "group"), None)
+
+    @property
+    def output_shape(self) -> list[int] | None:
+        """The sizes of the first thing that it makes; None where they are not known."""
+        return self.outputs[0].shape if self.outputs else None
+
+    def get_input_products(self) -> list[Product]:
+        """What it reads but for parameters and other constants."""
+        return [product for product in self.inputs if not (product.is_parm or product.is_const)]
 
     def get_module(self) -> NodeProto | None:
         """Its node in the model."""

@@ -12,6 +12,7 @@ from qc.ir.errors import UsageError
 from qc.passes.optimize.choose_weight_ranges import ChooseWeightRanges
 from qc.passes.optimize.layers.layer import layers_of, named_layers
 
+from ...missing import PartlyProvided
 from ..deprecation import warn_deprecated
 from ..feeds import feeds_of
 from ..quantsim import QuantizationSimModel
@@ -68,7 +69,7 @@ class SeqMseParams:
                 raise UsageError(f"{name} is '{getattr(self, name)}'; qc has '{only}' alone")
 
 
-class SequentialMse:
+class SequentialMse(PartlyProvided):
     """Sequential MSE as a class; what it does is :func:`apply_seq_mse`.
 
     Args:
