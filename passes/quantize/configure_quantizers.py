@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -121,7 +122,7 @@ class _Writer:
         self.made[draft] = self.model.quant.place(site, held or draft.spec, reason, asked_by)
 
     def _is_infinite(self, value: Value) -> bool:
-        return value in self.infinite or (value.const is not None and holds_infinity(value))
+        return value in self.infinite or holds_infinity(value) or _holds_nan(value)
 
     def _why_float(self, value: Value) -> tuple[str, str]:
         draft = self.drafts.get(value)
@@ -131,14 +132,18 @@ class _Writer:
             return "inside the body of an op; only the main graph is treated", ""
         if draft is not None and draft.enabled:
             return (
-                "it can hold infinity, or a number that stands for it, next to which a grid has nothing "
-                "else; AIMET differs (B11)"
+                "it can hold NaN, or infinity, or a number that stands for it, next to which a grid has "
+                "nothing else; AIMET differs (B11)"
             ), ""
         if draft is not None:
             return self.drafts.reason(value)
         if self.drafts.nodes.is_inner(value):
             return "inside ops that count as one", ""
         return "it keeps the grid of what it was made from, or is no data", ""
+
+
+def _holds_nan(value: Value) -> bool:
+    return value.const is not None and value.is_float and math.isnan(sum(value.const.extremes()))
 
 
 def _is_empty(value: Value) -> bool:

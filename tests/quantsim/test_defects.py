@@ -16,6 +16,7 @@ from support.quantsim import as_aimet_writes, axis, bits, built, grid, on, remar
 from qc.ir.onnx.lower import lower
 from qc.ir.quant_table import Site
 from qc.passes.quantize.quantsim.reading import load_config
+from qc.runtime.execution.executed import execution_of
 
 from .test_placement_table import CONV, IMAGE, LN, NEW_LN, NORM
 
@@ -38,6 +39,17 @@ def test_every_convolution_around_an_exposed_tensor_has_scales_per_channel() -> 
     model = built(body, outputs="c1 y", inputs=IMAGE, constants=constants)
     assert (axis(model, "W"), axis(model, "V")) == (0, 0)
     assert {"c1", "r"} <= on(model)  # AIMET leaves the output c1 out, as inside of Conv + Relu
+
+
+def test_what_makes_an_exposed_tensor_runs_in_integers() -> None:
+    body = "c1 = Conv(x, W); r = Relu(c1); y = Conv(r, V)"
+    constants = {"W": CONV["W"], "V": CONV["W"] * 2}
+    proto = build_model(body, "c1 y", IMAGE, constants=constants)
+    feeds = random_feeds(proto)
+    pipeline = f"configure-quantizers{{config=htp_v73}},{CHAIN},insert-qdq"
+    integer = artifact(apply(pipeline, proto, feeds=feeds)[1], "qdq")
+    kernels = [op.kernel for op in execution_of(integer).ops]
+    assert kernels.count("QLinearConv") == 2  # of AIMET's model one: what the other makes is left in float
 
 
 def test_outputs_whose_names_begin_alike() -> None:
@@ -272,6 +284,12 @@ def test_b11_a_number_that_masks_has_no_grid_where_others_see_it() -> None:
     model = built(body, **parts)  # type: ignore[arg-type]
     assert not {"low", "w"} & on(model)
     assert "B11" in remarks(model, "w")
+
+
+def test_b11_a_constant_with_nan_stays_float_alone() -> None:
+    model = built("s = Add(x, k); y = Relu(s)", constants={"k": np.float32([1, np.nan])}, inputs="float[2] x")
+    assert on(model) == {"x", "y"}
+    assert "it can hold NaN" in remarks(model, "k")
 
 
 def test_b11_a_sum_with_a_mask_has_a_grid() -> None:
