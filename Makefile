@@ -126,6 +126,7 @@ release: $(RELEASE)/.release
 	cd $(TRIED) && env -i PATH=$(TRIED)/bin qc $(CURDIR)/tests/fixtures/digits_cnn.onnx \
 		--data $(CURDIR)/tests/fixtures/digits_calibration.npz --append to-simulation -o digits.onnx
 	cd $(TRIED) && env -i PATH=$(TRIED)/bin python -c "from qc import Simulation; Simulation('digits.simulation.onnx')"
+	$(PYTHON) benches/first_result.py dist/*.whl
 	@echo "To publish what is in dist: tag the commit, then $(RELEASE)/bin/twine upload dist/*"
 
 $(RELEASE)/.release:

@@ -200,7 +200,10 @@ class TensorRef:
         if not path.is_relative_to(base):
             raise ModelError(f"constant '{name}' points outside the model's folder: '{location}'")
         if not exists:
-            raise ModelError(f"constant '{name}' needs the file '{path}', which does not exist")
+            raise ModelError(
+                f"constant '{name}' needs the file '{path}', which does not exist: it is a part of the model "
+                "and belongs beside it"
+            )
         return path
 
     def _map_external(self) -> np.ndarray:

@@ -19,7 +19,9 @@ from qc.ir.errors import UsageError
 from qc.options import check_number
 from qc.passes import NullProgress, Progress
 from qc.passes.framework.target import Target
+from qc.passes.quantize.insert_quantizers import refuse_quantized
 from qc.passes.simplify.fix_shapes import with_fixed_shapes
+from qc.reading import read_model
 from qc.runtime import Metric, load_data, load_labels
 from qc.runtime.evaluation.judge import Labels
 
@@ -159,9 +161,11 @@ class RecipeSearch:
         return ladder(self.weights or _MOST_BITS)
 
     def check(self) -> None:
-        """Reads recipes, candidates, labels and the target, before any work; raises what these raise."""
+        """Reads recipes, candidates, labels, target and model, before any work; raises what these raise."""
         for part in ("question", "mixing", "ladder"):
             getattr(self, part)
+        if self.recipes is None:
+            refuse_quantized(read_model(self.model))
 
     def run(self) -> Found:
         """Searches.

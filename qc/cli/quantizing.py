@@ -44,6 +44,8 @@ def quantize(
     """
     if wishes.chosen["statistics"] is not None and collecting.jobs is not None:
         raise UsageError("--jobs is for collecting statistics, which --statistics has; give one of them")
+    if job.quiet and wishes.verbose:
+        raise UsageError("give --quiet or --verbose, not both")
     output = wishes.output or Path(f"{Path(job.model).stem}.q.onnx")
     console = standard_error()
     others = _others(job, wishes, output)

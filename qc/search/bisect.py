@@ -117,7 +117,8 @@ class _Search:
         self._report(self.total, verdict)
         if verdict.outcome is not Outcome.BAD:
             raise DemandError(
-                f"the whole result is not bad by '{self.oracle}' ({verdict}): there is nothing to find"
+                f"the whole result is not bad by '{self.oracle}' ({verdict}), so there is nothing to find: "
+                "let another --oracle say what is bad, such as 'sqnr < 30'"
             )
         if not self.total:
             raise DemandError(f"the result is {verdict}, but there is no action that could be to blame")

@@ -149,6 +149,8 @@ def _check_format(path: Path, start: bytes) -> None:
 def _load_npy(path: Path, mapped: bool = False) -> np.ndarray:
     _check_format(path, npy.MAGIC_PREFIX)
     with _reading(path):
+        with path.open("rb") as file:
+            _refuse_objects(path.name, _read_header(file)[2])
         return np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)  # type: ignore[no-any-return]
 
 
@@ -200,10 +202,14 @@ def _npz_rows(path: Path) -> dict[str, Rows]:
         for member in archive.namelist():
             with archive.open(member) as file:
                 shape, fortran_order, dtype = _read_header(file)
-            if dtype.hasobject:
-                raise ValueError(f"'{member}' holds Python objects, which are not loaded for safety")
+            _refuse_objects(member, dtype)
             rows[member.removesuffix(".npy")] = _NpzRows(path, member, shape, dtype, fortran_order)
     return rows
+
+
+def _refuse_objects(name: str, dtype: np.dtype) -> None:
+    if dtype.hasobject:
+        raise ValueError(f"'{name}' holds Python objects, which are not loaded for safety")
 
 
 def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:

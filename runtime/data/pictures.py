@@ -145,7 +145,8 @@ class Preparation:
         if any(isinstance(size, int) and size != got for size, got in zip(sizes, pixels.shape, strict=False)):
             raise DataError(
                 f"{place}: the picture is {pixels.shape[0]}x{pixels.shape[1]} (height x width), the model "
-                f"takes {sizes[0]}x{sizes[1]}; give --resize and --crop, or a --preset, which does both"
+                f"takes {sizes[0]}x{sizes[1]}; --resize HxW gives it that size, --crop cuts it out of a "
+                "larger one, and a --preset alone does both"
             )
         if self.color == "bgr":
             pixels = pixels[..., ::-1]

@@ -58,7 +58,10 @@ def _count_parameters(text: str, function: Callable[..., Any], has_labels: bool)
             "let it take (outputs), (outputs, feed) or (outputs, feed, label)"
         )
     if len(positional) == len(_PARAMETERS) and not has_labels:
-        raise UsageError(f"the metric '{text}' takes a label, and there are none; give them with --labels")
+        raise UsageError(
+            f"the metric '{text}' takes a label, and there are none: give --labels FILE.npy, or data "
+            "that has them, such as a folder of pictures for each class or an .npz with 'labels'"
+        )
     return len(positional)
 
 

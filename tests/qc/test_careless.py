@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import qc as package
@@ -55,6 +56,24 @@ def test_a_layout_that_changes_nothing_is_told(qc, images) -> None:
     np.savez("nhwc.npz", image=images.transpose(0, 2, 3, 1))
     assert "changed nothing" not in qc(MODEL, "--data", "nhwc.npz", "--layout", "nchw", "--no-verdict").err
     assert "changed nothing" not in qc(MODEL, "--data", DATA, "--no-verdict").err
+
+
+def test_auto_refuses_a_quantized_model_before_any_recipe(qc) -> None:
+    assert qc(MODEL, "--data", DATA, "--no-verdict", "-o", "small.onnx").code == 0
+    result = qc("auto", "small.onnx", "--data", DATA)
+    assert result.code == 3 and "the model is quantized already" in result.err and "to try" not in result.err
+
+
+def test_external_data_that_is_missing_is_said_to_be_a_part_of_the_model(qc) -> None:
+    onnx.save(onnx.load(MODEL), "outside.onnx", save_as_external_data=True, location="data", size_threshold=0)
+    Path("data").unlink()
+    result = qc("outside.onnx", "--data", DATA)
+    assert result.code == 3 and "which does not exist: it is a part of the model and belongs" in result.err
+
+
+def test_options_that_contradict_each_other(qc) -> None:
+    result = qc(MODEL, "--data", DATA, "--quiet", "--verbose")
+    assert (result.code, result.made) == (2, []) and "give --quiet or --verbose, not both" in result.err
 
 
 def test_a_target_that_is_none_is_answered_by_all(qc) -> None:

@@ -42,19 +42,21 @@ def photos(qc) -> None:
         Image.fromarray(np.round((image[0] + 1) * 127.5).astype(np.uint8)).save(folder / f"{index}.png")
 
 
-def test_the_image_tutorial(qc, photos) -> None:
+def test_the_image_tutorial(qc, photos, capsys: pytest.CaptureFixture) -> None:
     text = (ROOT / "docs/image-tutorial.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    Path("judge.py").write_text(code)
+    judge, deploy = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    Path("judge.py").write_text(judge)
     results = run_commands(qc, text)
-    assert len(results) == 8
-    assert all(Path(name).exists() for name in ("samples.html", "small.onnx", "best.onnx"))
+    assert len(results) == 9
+    assert all(Path(name).exists() for name in ("samples.html", "small.onnx", "report.html", "best.onnx"))
     (scores,) = [
         found
         for result in results.values()
         if (found := re.search(r"^judge.py:accuracy +(\S+) +(\S+) +(\S+)$", result.out, re.MULTILINE))
     ]
     assert min(map(float, scores.groups())) > 0.9
+    exec(compile(deploy, "image-tutorial.md", "exec"), {})
+    assert capsys.readouterr().out == "3\n"
 
 
 WORDS = ["the", "a", "model", "compiler", "writes", "reads", "small", "large", "numbers", "codes", "of"]

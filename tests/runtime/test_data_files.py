@@ -128,7 +128,7 @@ def test_files_that_are_not_what_they_claim(tmp_path: Path) -> None:
         "short.npz": "cannot read data from '",
         "text.npz": "text.npz': it is not an .npz file",
         "text.npy": "cannot read data from '",
-        "objects.npy": "cannot read data from '",
+        "objects.npy": "objects.npy' holds Python objects, which are not loaded for safety",
         "table.csv": "table.csv' cannot be read as a table: its first line holds numbers",
         "table.xyz": "table.xyz' is ",
         "missing.npz": "missing.npz' does not exist; give a file, a folder or module:function",

@@ -248,7 +248,10 @@ def test_labels_go_with_the_feeds(user: Path) -> None:
         ("user.py:Half", "the metric class 'user.py:Half' has no method 'compute'"),
         ("user.py:no_argument", r"takes \(\); let it take \(outputs\), \(outputs, feed\) or"),
         ("user.py:named", r"takes \(outputs, \*, threshold\); let it take \(outputs\)"),
-        ("user.py:accuracy", "takes a label, and there are none; give them with --labels"),
+        (
+            "user.py:accuracy",
+            "takes a label, and there are none: give --labels FILE.npy, or data that",
+        ),
         ("user.py:number", "'user.py' has no function 'number'"),
         ("user.py:Larges", r"has no function 'Larges' \(did you mean 'Largest'\?\)"),
         ("absent.py:f", "the Python file 'absent.py' for the metric does not exist"),

@@ -34,7 +34,8 @@ def too_few(statistics: Mapping[Value, Statistics], inputs: Iterable[Value]) -> 
     growths = {value: growth for value, growth in found.items() if growth is not None}
     # Inputs alone may well be from 0 to 255 in every picture.
     if growths.keys() - inputs and max(growths.values()) <= _ROUNDING:
-        return f"all {feeds} samples give the same ranges, as one that is repeated does"
+        same = f"all {feeds} samples give the same ranges"
+        return f"{same}, as one that is repeated does, or data that saturates everything"
     if feeds >= _ENOUGH_FEEDS:
         return ""
     typical = float(np.median(list(growths.values()))) if growths else 0.0
