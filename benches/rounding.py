@@ -18,11 +18,14 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import re
 import resource
+import signal
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Lock
@@ -131,11 +134,14 @@ def in_time(limit: float, *arguments: Any) -> str:
     except EOFError:
         return "failed"
     finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # with AIMET, which it may have started
         process.kill()
         process.join()
 
 
 def _send(pipe: Connection, models: Path, name: str, form: str, method: str, aimet: str | None) -> None:
+    os.setsid()
     task = load_tasks(models)[name]()
     model = models / "models" / task.model
     if form == "float":
