@@ -21,6 +21,8 @@ _KEPT_BITS = 4
 _SUM_UNIT = 256
 # A product of two codes is moved by a multiple of this, and the constant behind it has so many bits.
 _PRODUCT_UNIT, _CONSTANT_BITS = 256, 15
+# The scale that a column of codes is divided by has so many bits behind the point, and its reciprocal.
+_COLUMN_BITS, _RECIPROCAL_BITS = 11, 16
 
 
 class Arithmetic(enum.Enum):
@@ -142,6 +144,29 @@ def requantize_product(
     return _on_grid(np.floor(np.ldexp((steps[0] * steps[1] + move) * factor + constant, -shift)), encoding)
 
 
+def requantize_matmul(
+    a: np.ndarray, b: np.ndarray, grids: tuple[Encoding, Encoding], encoding: Encoding
+) -> np.ndarray:
+    """The matrix product of two tensors on a grid, as a device finds it whose matrix unit has signed weights.
+
+    Every column of ``b`` becomes codes of int8 by a scale of its own, which is 1 where its codes less their
+    zero point fit. What is accumulated becomes codes as in :attr:`Arithmetic.MATRIX`.
+
+    Args:
+        a, b: float32, numbers of the two ``grids``, of uint8, which have one scale each; of 2 dimensions or
+            more, as MatMul of ONNX has them.
+        encoding: the grid of the result; an integer format with one scale for the tensor.
+    """
+    rows, columns = (
+        np.rint(x.astype(np.float64) / np.float64(grid.scale)) for x, grid in zip((a, b), grids, strict=True)
+    )
+    highest, lowest = columns.max(-2, keepdims=True), columns.min(-2, keepdims=True)
+    scale = _of_fraction(np.maximum(np.maximum(highest / 127, lowest / -128), 1), _COLUMN_BITS)
+    signed = np.clip(_round(columns * _of_fraction(1 / scale, _RECIPROCAL_BITS)), -128, 127)
+    multiplier = np.float32(grids[0].scale / encoding.scale * grids[1].scale) * scale.astype(np.float32)
+    return _on_grid(_codes(rows @ signed, multiplier, encoding, Arithmetic.MATRIX), encoding)
+
+
 def quantize_in_float16(x: np.ndarray, encoding: Encoding) -> np.ndarray:
     """The nearest numbers to ``x`` on a grid of one scale, found in float16; ties go away from zero.
 
@@ -157,6 +182,11 @@ def _of_bits(multiplier: np.ndarray, bits: int) -> np.ndarray:
     """The nearest number whose mantissa has so many bits."""
     mantissa, exponent = np.frexp(multiplier)
     return np.asarray(np.ldexp(np.rint(np.ldexp(mantissa, bits)), exponent - bits))
+
+
+def _of_fraction(x: np.ndarray, bits: int) -> np.ndarray:
+    """The nearest number with so many bits behind the point."""
+    return np.asarray(np.ldexp(_round(np.ldexp(x, bits)), -bits))
 
 
 def _round(x: np.ndarray) -> np.ndarray:

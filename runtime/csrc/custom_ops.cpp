@@ -163,14 +163,15 @@ struct PairKernel {
 
   // Calls action(a, b, grid, shape of the result, result).
   template <class Action>
-  void on_pair(ort::KernelContext* context, const Action& action) const {
+  void on_pair(ort::KernelContext* context, const Action& action,
+               std::vector<std::int64_t> (*shape_of)(const Shape&, const Shape&) = broadcast_shape) const {
     std::vector<Input> held;
     held.reserve(9);
     for (std::size_t i = 0; i < 6; ++i) held.emplace_back(api, context, i);
     const Grid grid = grid_of(api, context, held, 6);
     const OnGrid a = {held[0].tensor<float>(), held[1].tensor<float>(), held[2].tensor<std::int32_t>()};
     const OnGrid b = {held[3].tensor<float>(), held[4].tensor<float>(), held[5].tensor<std::int32_t>()};
-    const std::vector<std::int64_t> dims = broadcast_shape(a.numbers.shape, b.numbers.shape);
+    const std::vector<std::int64_t> dims = shape_of(a.numbers.shape, b.numbers.shape);
     const Shape shape = {dims.data(), dims.size()};
     action(a, b, grid, shape, output<float>(api, context, 0, shape));
   }
@@ -196,6 +197,17 @@ struct RequantizeProductKernel : PairKernel {
     on_pair(context, [&](const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape, float* y) {
       requantize_product(a, b, grid, shape, y, session_threads(api, context));
     });
+  }
+};
+
+struct RequantizeMatMulKernel : PairKernel {
+  RequantizeMatMulKernel(const ort::Api& table, const ort::KernelInfo*, ElementType) : PairKernel{table} {}
+
+  void compute(ort::KernelContext* context) const {
+    const auto action = [&](const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape, float* y) {
+      requantize_matmul(a, b, grid, shape, y, session_threads(api, context));
+    };
+    on_pair(context, action, matmul_shape);
   }
 };
 
@@ -242,6 +254,7 @@ Operators cpu_operators(const ort::Api& api) {
   operators.push_back(std::make_unique<DeviceOp<RequantizeKernel>>("Requantize", "ffiiff", api));
   operators.push_back(std::make_unique<DeviceOp<RequantizeSumKernel>>("RequantizeSum", "ffiffifii", api));
   operators.push_back(std::make_unique<DeviceOp<RequantizeProductKernel>>("RequantizeProduct", "ffiffifii", api));
+  operators.push_back(std::make_unique<DeviceOp<RequantizeMatMulKernel>>("RequantizeMatMul", "ffiffifii", api));
   operators.push_back(std::make_unique<DeviceOp<QuantizeInFloat16Kernel>>("QuantizeInFloat16", "ffii", api));
   return operators;
 }

@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::size_t kTaskElements = std::size_t{1} << 14;
 constexpr int kVectorBits = 15, kMatrixBits = 11, kSumBits = 13, kKeptBits = 4;
+constexpr double kColumnUnit = 1 << 11, kReciprocalUnit = 1 << 16;
 constexpr double kSumUnit = 256, kProductUnit = 256, kMostConstant = 1 << 15;
 
 void in_tasks(std::size_t count, const TaskRunner& run, const std::function<void(std::size_t, std::size_t)>& part) {
@@ -57,9 +58,12 @@ struct Rescaling {
   // share: the scale of the weight as part of the largest one among its channels. It and what it is multiplied by
   // are float32, as the device has it.
   Rescaling(Arithmetic arithmetic, float input, float weight, float largest, const Codes& codes)
-      : step(static_cast<double>(input) * weight) {
-    const float share = weight / largest, of_largest = input * largest / static_cast<float>(codes.scale);
-    const float exact = of_largest * share;
+      : Rescaling(arithmetic, input * largest / static_cast<float>(codes.scale) * (weight / largest), codes) {
+    step = static_cast<double>(input) * weight;
+  }
+
+  // Of sums that are whole numbers, by what one of them is worth in codes.
+  Rescaling(Arithmetic arithmetic, float exact, const Codes& codes) : step(1) {
     const bool matrix = arithmetic == Arithmetic::matrix;
     const double few = of_bits(exact, matrix ? kMatrixBits : kVectorBits);
     int exponent = 0;
@@ -73,6 +77,30 @@ struct Rescaling {
 
   double code(double x) const {
     return std::floor(std::floor((std::nearbyint(x / step) + offset) / unit) * multiplier + after);
+  }
+};
+
+// A matrix of codes less their zero point, whose columns become codes of int8 by scales of their own.
+struct SignedColumns {
+  std::vector<std::int32_t> codes;
+  std::vector<float> scales;
+
+  SignedColumns(const float* numbers, double scale, std::size_t rows, std::size_t columns)
+      : codes(rows * columns), scales(columns, 1) {
+    std::vector<double> largest(columns, 1);
+    for (std::size_t i = 0; i < codes.size(); ++i) {
+      codes[i] = static_cast<std::int32_t>(std::nearbyint(numbers[i] / scale));
+      largest[i % columns] = std::max(largest[i % columns], codes[i] / (codes[i] < 0 ? -128.0 : 127.0));
+    }
+    for (std::size_t column = 0; column < columns; ++column) {
+      const double own = std::floor(largest[column] * kColumnUnit + 0.5) / kColumnUnit;
+      const double reciprocal = std::floor(kReciprocalUnit / own + 0.5) / kReciprocalUnit;
+      scales[column] = static_cast<float>(own);
+      for (std::size_t i = column; i < codes.size(); i += columns) {
+        const auto code = static_cast<std::int32_t>(std::floor(codes[i] * reciprocal + 0.5));
+        codes[i] = std::min(std::max(code, -128), 127);
+      }
+    }
   }
 };
 
@@ -130,6 +158,15 @@ void each_pair(const Shape& a, const Shape& b, const Shape& result, const TaskRu
     for (std::size_t i = begin; i < end; ++i)
       action(i, alike ? i : place_of(i, result, of_a), alike ? i : place_of(i, result, of_b));
   });
+}
+
+template <class Number>
+void multiply(const Number* a, const Number* b, std::size_t rows, std::size_t inner, std::size_t columns, Number* y) {
+  std::fill(y, y + rows * columns, Number{0});
+  for (std::size_t row = 0; row < rows; ++row)
+    for (std::size_t k = 0; k < inner; ++k)
+      for (std::size_t column = 0; column < columns; ++column)
+        y[row * columns + column] += a[row * inner + k] * b[k * columns + column];
 }
 
 }  // namespace
@@ -211,6 +248,34 @@ void requantize_product(const OnGrid& a, const OnGrid& b, const Grid& grid, cons
   });
 }
 
+void requantize_matmul(const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape, float* y,
+                       const TaskRunner& run) {
+  const Codes codes(grid);
+  const float scale_a = one_scale("a_scale", a.scale), scale_b = one_scale("b_scale", b.scale);
+  const bool off = codes.scale == 0 || scale_a == 0 || scale_b == 0;
+  const Shape &of_a = a.numbers.shape, &of_b = b.numbers.shape;
+  const auto rows = static_cast<std::size_t>(of_a.dims[of_a.rank - 2]), inner = static_cast<std::size_t>(of_a.dims[of_a.rank - 1]);
+  const auto columns = static_cast<std::size_t>(of_b.dims[of_b.rank - 1]);
+  const Shape matrices = {shape.dims, shape.rank - 2};
+  const auto strides_a = strides_in({of_a.dims, of_a.rank - 2}, matrices), strides_b = strides_in({of_b.dims, of_b.rank - 2}, matrices);
+  run(matrices.count(), [&](std::size_t matrix) {
+    const float* left = a.numbers.data + place_of(matrix, matrices, strides_a) * rows * inner;
+    const float* right = b.numbers.data + place_of(matrix, matrices, strides_b) * inner * columns;
+    float* result = y + matrix * rows * columns;
+    if (off) return multiply(left, right, rows, inner, columns, result);
+    const SignedColumns signed_codes(right, scale_b, inner, columns);
+    std::vector<std::int32_t> steps(rows * inner), sums(rows * columns);
+    for (std::size_t i = 0; i < steps.size(); ++i)
+      steps[i] = static_cast<std::int32_t>(std::nearbyint(left[i] / static_cast<double>(scale_a)));
+    multiply(steps.data(), signed_codes.codes.data(), rows, inner, columns, sums.data());
+    for (std::size_t column = 0; column < columns; ++column) {
+      const float exact = scale_a / static_cast<float>(codes.scale) * scale_b * signed_codes.scales[column];
+      const Rescaling rescaling(Arithmetic::matrix, exact, codes);
+      for (std::size_t i = column; i < sums.size(); i += columns) result[i] = codes.number(rescaling.code(sums[i]));
+    }
+  });
+}
+
 void quantize_in_float16(const Tensor<float>& x, const Grid& grid, float* y, const TaskRunner& run) {
   const Codes codes(grid);
   const auto scale = static_cast<float>(codes.scale);
@@ -231,6 +296,14 @@ std::vector<std::int64_t> broadcast_shape(const Shape& a, const Shape& b) {
         throw InvalidArgument("Requantize: shapes " + a.text() + " and " + b.text() + " do not broadcast.");
       if (one.dims[i] != 1) length = one.dims[i];
     }
+  return shape;
+}
+
+std::vector<std::int64_t> matmul_shape(const Shape& a, const Shape& b) {
+  const bool fits = a.rank > 1 && b.rank > 1 && a.dims[a.rank - 1] == b.dims[b.rank - 2];
+  if (!fits) throw InvalidArgument("Requantize: no matrix product of shapes " + a.text() + " and " + b.text() + ".");
+  std::vector<std::int64_t> shape = broadcast_shape({a.dims, a.rank - 2}, {b.dims, b.rank - 2});
+  shape.insert(shape.end(), {a.dims[a.rank - 2], b.dims[b.rank - 1]});
   return shape;
 }
 

@@ -36,10 +36,17 @@ void requantize_sum(bool subtract, const OnGrid& a, const OnGrid& b, const Grid&
 void requantize_product(const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape, float* y,
                         const TaskRunner& run);
 
+// To the matrix product of a and b, whose columns become int8 first; y has the shape of matmul_shape.
+void requantize_matmul(const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape, float* y,
+                       const TaskRunner& run);
+
 // To x, found in float16.
 void quantize_in_float16(const Tensor<float>& x, const Grid& grid, float* y, const TaskRunner& run);
 
 // The shape that two broadcast to. Throws InvalidArgument if they do not.
 std::vector<std::int64_t> broadcast_shape(const Shape& a, const Shape& b);
+
+// The shape of a matrix product. Throws InvalidArgument if there is none, or if one has fewer than 2 dimensions.
+std::vector<std::int64_t> matmul_shape(const Shape& a, const Shape& b);
 
 }  // namespace qc

@@ -16,6 +16,7 @@ from qc.ir.quant.requantize import (
     Arithmetic,
     quantize_in_float16,
     requantize,
+    requantize_matmul,
     requantize_product,
     requantize_sum,
 )
@@ -152,6 +153,23 @@ def test_a_product_is_its_definition(seed: int, broadcast: bool) -> None:
     assert np.array_equal(found, requantize_product(a, b, grids, encoding))
 
 
+@settings(max_examples=30, deadline=None)
+@given(seed=SEEDS, batches=st.sampled_from([((), ()), ((3,), (3,)), ((2, 1), (3,)), ((), (2, 2))]))
+def test_a_matrix_product_is_its_definition(
+    seed: int, batches: tuple[tuple[int, ...], tuple[int, ...]]
+) -> None:
+    random = np.random.default_rng(seed)
+    rows, inner, columns = random.integers(1, 20, 3)
+    grids = grid(random), grid(random)
+    a, b = (
+        (random.integers(0, 256, (*batch, *shape)) - one.zero_point).astype(np.float32) * one.scale
+        for one, batch, shape in zip(grids, batches, ((rows, inner), (inner, columns)), strict=True)
+    )
+    encoding = grid(random, float(max(np.std(np.matmul(a, b)), grids[0].scale) / random.uniform(10, 80)))
+    found = of_pair("RequantizeMatMul", a, b, grids, encoding)
+    assert np.array_equal(found, requantize_matmul(a, b, grids, encoding))
+
+
 @settings(max_examples=20, deadline=None)
 @given(seed=SEEDS)
 def test_quantizing_in_float16_is_its_definition(seed: int) -> None:
@@ -193,6 +211,8 @@ def test_a_scale_of_zero_switches_off() -> None:
     inputs = [x, one, zero, x, off, zero, one, zero, LIMITS]
     assert np.array_equal(run("RequantizeSum", inputs, subtract=1), x - x)
     assert np.array_equal(run("RequantizeProduct", inputs), x * x)
+    inputs[3] = x.T
+    assert np.allclose(run("RequantizeMatMul", inputs), x @ x.T, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -207,3 +227,10 @@ def test_what_does_not_fit_is_refused(inputs: list[Any], said: str) -> None:
     given = [x, np.float32(scale), np.int32(zero_point), LIMITS, np.float32(1), np.float32(weight)]
     with pytest.raises(Exception, match=said):
         run("Requantize", given, arithmetic="codes", axis=1)
+
+
+def test_matrices_that_do_not_fit_are_refused() -> None:
+    one = [np.float32(1), np.int32(0)]
+    given = [np.ones((2, 3), np.float32), *one, np.ones((2, 3), np.float32), *one, *one, LIMITS]
+    with pytest.raises(Exception, match=r"no matrix product of shapes \(2, 3\) and \(2, 3\)"):
+        run("RequantizeMatMul", given)

@@ -107,7 +107,19 @@ class DeviceArithmetic:
             return self._pair(writer, op, reader, "RequantizeSum", subtract=int(op.op_type == "Sub"))
         if kind == "product":
             return self._pair(writer, op, reader, "RequantizeProduct")
+        if kind == Arithmetic.MATRIX.value and op.op_type == "MatMul" and self._has_two_data(op):
+            return self._pair(writer, op, reader, "RequantizeMatMul")
         return kind == "exact" or (kind is not None and self._product(writer, op, Arithmetic(kind)))
+
+    def _has_two_data(self, op: Op) -> bool:
+        """Whether a product has two matrices of uint8, neither of which is a constant."""
+        return all(
+            value is not None
+            and value.original.const is None
+            and len(value.type.shape or ()) > 1
+            and (op, port) in self._grids
+            for port, value in enumerate(op.graph.op_inputs(op))
+        )
 
     def _leader(self, activation: Op) -> Op | None:
         """The op that the device runs as one with an activation."""
