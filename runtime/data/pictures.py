@@ -128,8 +128,8 @@ class Preparation:
             crop=crop,
             is_bicubic=preset is not None and preset.is_bicubic,
             scale=scale,
-            mean=_per_channel("mean", mean, count),
-            std=_per_channel("std", std, count),
+            mean=_per_channel("mean", mean, count, how),
+            std=_per_channel("std", std, count, how),
         )
 
     def array(self, picture: Image, place: str) -> np.ndarray:
@@ -260,7 +260,12 @@ def _normalization(how: DataFiles, info: InputInfo) -> tuple[float | None, Seque
     return scale, mean, std  # type: ignore[return-value]
 
 
-def _per_channel(name: str, numbers: Sequence[float], channels: int) -> np.ndarray:
+def _per_channel(name: str, numbers: Sequence[float], channels: int, how: DataFiles) -> np.ndarray:
     if len(numbers) not in (1, channels):
-        raise UsageError(f"{name} has {len(numbers)} numbers for {channels} channels; give 1 or {channels}")
+        owner = f" of preset '{how.preset}'" if getattr(how, name) is None else ""
+        pictures = "pictures in gray have 1 channel" if channels == 1 else f"there are {channels} channels"
+        one_each = "" if channels == 1 else f", or {channels}"
+        raise UsageError(
+            f"the {name}{owner} has {len(numbers)} numbers, and {pictures}: give a --{name} of 1{one_each}"
+        )
     return np.array(numbers)
