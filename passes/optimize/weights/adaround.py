@@ -19,6 +19,8 @@ _BOTTOM, _TOP = -0.1, 1.1
 _RATE, _FADING, _FADING_OF_SQUARES = 1e-2, 0.9, 0.999
 # Regularization counts in so many times the mean error of a nearest code.
 _UNIT = 1000.0
+# An error below this is none: what divides by it has no float32.
+_NO_ERROR = 1e-30
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def adaround(problem: Problem, annealing: Annealing = Annealing()) -> np.ndarray
     places = np.clip(problem.wanted / problem.scale + problem.zero, problem.lowest, problem.highest)
     below = np.floor(places)
     error = problem.error(nearest)
-    unit = np.where(error > 0, error, 1.0)[..., np.newaxis] / problem.wanted.shape[-1] * _UNIT
+    unit = np.where(error > _NO_ERROR, error, 1.0)[..., np.newaxis] / problem.wanted.shape[-1] * _UNIT
     learned = below + (_learned(problem, below, places - below, unit, annealing) >= 0.5)
     return problem.better(np.clip(learned, problem.lowest, problem.highest), nearest)
 
