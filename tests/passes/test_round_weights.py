@@ -122,12 +122,12 @@ def test_adaround_is_never_worse_than_the_nearest_codes_and_rounds_up_or_down(
     np.testing.assert_array_equal(found, adaround(given, Annealing(iterations=60)))
 
 
-def test_adaround_leaves_an_output_of_hardly_any_error_alone() -> None:
-    given, size = problem(np.random.default_rng(3), 3, 8), np.array([1.0, 1e-22, 1.0])[:, np.newaxis]
-    tiny = replace(given, wanted=given.wanted * size, scale=given.scale * size)
+def test_adaround_is_undisturbed_by_a_group_whose_features_are_nearly_zero() -> None:
+    given = problem(np.random.default_rng(3), 3, 8, groups=2)
+    tiny = replace(given, gram=given.gram * np.array([1.0, 1e-42])[:, np.newaxis, np.newaxis])
     with np.errstate(over="raise", invalid="raise"):
-        found, others = (adaround(one, Annealing(iterations=20)) for one in (tiny, given))
-    np.testing.assert_array_equal(found[:, [0, 2]], others[:, [0, 2]])
+        found = adaround(tiny, Annealing(iterations=20))
+    np.testing.assert_array_equal(found[0], adaround(given, Annealing(iterations=20))[0])
     assert (tiny.error(found) <= tiny.error(tiny.nearest(tiny.wanted))).all()
 
 
