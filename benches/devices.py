@@ -22,6 +22,7 @@ from typing import Any
 
 import click
 import numpy as np
+import onnx
 from accuracy import load_tasks, models_option
 from rich.console import Console
 from rich.table import Table
@@ -55,24 +56,51 @@ def alike(feeds: Iterator[dict[str, np.ndarray]]) -> list[dict[str, np.ndarray]]
     return [first, *(one for one, _ in zip(same, range(FEEDS - 1), strict=False))]
 
 
-def runner(opened: Runnable, batch: int) -> Callable[[dict[str, np.ndarray]], list[np.ndarray]]:
+def dimensions(value: onnx.ValueInfoProto) -> list[str | int]:
+    """The names of free dimensions and the lengths of others."""
+    return [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
+
+
+def batch_axes(path: Path) -> tuple[dict[str, int | None], list[int]]:
+    """Where the inputs, by name, and the outputs have the dimension that the first input begins with.
+
+    None for an input that has it nowhere, such as a sampling rate; outputs that do not name it begin with it.
+    """
+    graph = qc.ir.onnx.load.load_model(path).graph
+    name = dimensions(graph.input[0])[0]
+    inputs = {value.name: dimensions(value) for value in graph.input}
+    made = map(dimensions, graph.output)
+    return {key: own.index(name) if name in own else None for key, own in inputs.items()}, [
+        own.index(name) if name in own else 0 for own in made
+    ]
+
+
+def runner(opened: Runnable, batch: int, path: Path) -> Callable[[dict[str, np.ndarray]], list[np.ndarray]]:
     """Runs feeds of any number of samples ``batch`` at a time, the last ones filled up to so many."""
+    axes, made_axes = batch_axes(path)
+
+    def part(feed: dict[str, np.ndarray], places: np.ndarray) -> dict[str, np.ndarray]:
+        return {
+            name: array if axes[name] is None else np.take(array, places, axes[name])
+            for name, array in feed.items()
+        }
 
     def run(feed: dict[str, np.ndarray]) -> list[np.ndarray]:
         count = len(next(iter(feed.values())))
         made = []
         for first in range(0, count, batch):
             places = np.minimum(np.arange(first, first + batch), count - 1)
-            made.append(opened.run({name: array[places] for name, array in feed.items()}).values())
-        return [np.concatenate(parts)[:count] for parts in zip(*made, strict=True)]
+            made.append(opened.run(part(feed, places)).values())
+        joined = zip(zip(*made, strict=True), made_axes, strict=True)
+        return [np.take(np.concatenate(parts, axis), range(count), axis) for parts, axis in joined]
 
     return run
 
 
-def scored(task: Any, opened: Runnable, batch: int) -> str:
+def scored(task: Any, opened: Runnable, batch: int, path: Path) -> str:
     """The score, or why there is none."""
     try:
-        value = task.evaluate(runner(opened, batch))
+        value = task.evaluate(runner(opened, batch, path))
     except QcError as error:
         return "other lengths" if "shape" in str(error) else f"fails: {error}"
     number = value[task.metric] if isinstance(value, dict) else value
@@ -106,7 +134,7 @@ def row(name: str, task: Any, folder: Path, runtime: str) -> list[str]:
         lambda: open_device(runtime).open(compiled.model),
     ):
         try:
-            scores.append(scored(task, open_one(), batch))
+            scores.append(scored(task, open_one(), batch, path))
         except QcError as error:
             scores.append("-")
             told = told or [str(error)[:90]]

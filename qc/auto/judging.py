@@ -16,6 +16,7 @@ from onnx import ModelProto
 from qc.ir.errors import DataError, QcError, UsageError
 from qc.ir.executor import Feed
 from qc.runtime import Data, Metric, Runnable
+from qc.runtime.devices.device import Device
 from qc.runtime.evaluation.judge import Judged, Labels, check_labels, judge
 from qc.runtime.metrics.metric import Sample, Tally
 from qc.runtime.sessions.runnable import OpenModel
@@ -186,6 +187,7 @@ class Judge:
         max_drop: MaxDrop,
         metric: Metric | None = None,
         labels: Labels | None = None,
+        device: Device | None = None,
         **settings: Any,
     ) -> None:
         """Opens the float model and looks at its first outputs.
@@ -196,6 +198,7 @@ class Judge:
             max_drop: how much may be lost.
             metric: what counts; None for agreement with the float model, see :mod:`qc.auto.agreement`.
             labels: one for each sample, for a metric that is a function.
+            device: what runs the models that are judged; None for ONNX Runtime, which runs the float model.
             settings: as for :func:`qc.runtime.open_session`.
 
         Raises:
@@ -203,7 +206,7 @@ class Judge:
             UsageError: the metric fails, or gives one number whatever a model gives.
             ModelError: the model does not run.
         """
-        self._settings = settings
+        self._device, self._settings = device, settings
         self.reference: Runnable = OpenModel(reference, **settings)
         self.data, self.labels, self.max_drop = data, labels, max_drop
         feeds = list(islice(data, _FIRST_SAMPLES))
@@ -230,7 +233,7 @@ class Judge:
             DataError: there is another number of labels than of samples.
             ModelError: the model does not run.
         """
-        candidate, found = OpenModel(model, **self._settings), _Grouped(self.metric)
+        candidate, found = self._opened(model), _Grouped(self.metric)
         self._kept.rewind()
         feeds = iter(self.data)
         verdict = None
@@ -241,6 +244,13 @@ class Judge:
                 break
         assert verdict is not None
         return verdict
+
+    def _opened(self, model: ModelProto) -> Runnable:
+        """A model as it will run."""
+        if self._device is None:
+            return OpenModel(model, **self._settings)
+        threads, base_dir = self._settings.get("threads") or 1, self._settings.get("base_dir")
+        return self._device.open(model, base_dir=base_dir, threads=threads)
 
     @property
     def samples(self) -> int | None:

@@ -18,6 +18,7 @@ from qc.ir.errors import UsageError
 from qc.ir.executor import Feed
 from qc.runtime import Data, DataFiles, Metric, load_data, parse_metric
 from qc.runtime.data.python import named_function
+from qc.runtime.devices.known import DEVICES, open_device, version_of
 from qc.runtime.evaluation.judge import Labels
 from qc.runtime.executors.fingerprint import feed_fingerprint, model_fingerprint
 from qc.runtime.protos.detach import ModelParts
@@ -35,6 +36,8 @@ class Question:
         max_drop: how much may be lost.
         metric: what counts; None for agreement with the float model.
         labels: one for each sample, for a metric that is a function.
+        on: the device that runs the models that are judged, by its name; None for ONNX Runtime.
+        device_options: options of the device, as pairs.
     """
 
     compilation: Compilation
@@ -42,6 +45,8 @@ class Question:
     max_drop: MaxDrop
     metric: str | Metric | None = None
     labels: Labels | None = None
+    on: str | None = None
+    device_options: tuple[tuple[str, str], ...] = ()
 
     def judge(self) -> Judge:
         """Opens the float model.
@@ -61,6 +66,7 @@ class Question:
             self.max_drop,
             metric,
             self.labels,
+            None if self.on is None else open_device(self.on, dict(self.device_options)),
             base_dir=self.compilation.base_dir,
             threads=self.compilation.threads,
         )
@@ -99,6 +105,7 @@ class Question:
             repr(compilation.chosen_target()),
             compilation.seed,
             compilation.fix_shapes,
+            (self.on, self.device_options, version_of(DEVICES[self.on]) if self.on is not None else None),
             str(self.max_drop),
             _metric_text(self.metric),
             None if labels is None else feed_fingerprint({"labels": labels}),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor as Pool
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,9 @@ class RecipeSearch:
         pool: where they are tried instead: any ``concurrent.futures.Executor``, such as the one that Dask's
             ``Client.get_executor()`` gives.
         cache: a folder that keeps what was collected and tried, so that a search that was killed goes on.
+        on: the device that runs what is judged: ``"openvino"``, or ``"qnn-htp"``, which is emulated;
+            default: ONNX Runtime.
+        device_options: options of that device in its own words, such as ``{"htp_arch": "75"}``.
         target, fix_shapes, threads, device, seed: as for :func:`qc.compile`.
         progress: where long work shows how far it is.
         on_trial: called with every trial when it is done.
@@ -87,6 +90,8 @@ class RecipeSearch:
     jobs: int = 1
     pool: Pool | None = None
     cache: str | Path | None = None
+    on: str | None = None
+    device_options: Mapping[str, str] = field(default_factory=dict)
     target: str | Path | Target | None = None
     fix_shapes: tuple[str, ...] = ()
     threads: int | None = None
@@ -103,6 +108,13 @@ class RecipeSearch:
             raise UsageError("bits of weights are for qc's own recipes; give recipes or weights, not both")
         if self.bits is not None and self.weights is not None:
             raise UsageError("bits of weights are given twice; give weights or bits, not both")
+        if self.on is not None and self.objective == "latency":
+            raise UsageError(
+                f"the objective latency is measured with ONNX Runtime, not on {self.on}; give size or bits, "
+                "or judge without a device"
+            )
+        if self.device_options and self.on is None:
+            raise UsageError("device options are for a device, and none is given: name it as 'on'")
         for name, least, most in (("jobs", 1, MOST_WORKERS), ("weights", 2, 8), ("points", 0, sys.maxsize)):
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), least, most)
@@ -136,6 +148,8 @@ class RecipeSearch:
             drop if isinstance(drop, MaxDrop) else MaxDrop.parse(drop),
             self.metric,
             labels,
+            self.on,
+            tuple(sorted(self.device_options.items())),
         )
 
     @functools.cached_property

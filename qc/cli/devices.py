@@ -31,14 +31,11 @@ def device_options_option() -> Any:
     )
 
 
-def on_option() -> Any:
+def on_option(
+    help: str = "Run the result on this device, too: openvino or qnn-htp, which is emulated.",
+) -> Any:
     """``--on``."""
-    return option(
-        None,
-        "Run the result on this device, too: openvino or qnn-htp, which is emulated.",
-        "--on",
-        metavar="NAME",
-    )
+    return option(None, help, "--on", metavar="NAME")
 
 
 def chosen_device(name: str | None, options: tuple[tuple[str, str], ...]) -> Device | None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
+from onnx import ModelProto, helper
 
+from qc.runtime import OpenModel
 from qc.runtime.devices.known import DEVICES, version_of
 
 DATA = ("--data", "calibration.npz")
@@ -78,3 +82,49 @@ def test_a_model_for_another_target_is_told_as_such(qc) -> None:
     assert "the model was made for tensorrt, and was checked for npu" in " ".join(result.err.split())
     assert json.loads(Path("check.json").read_text())["made_for"] == "tensorrt"
     assert "was made for" not in qc("check", "model.q.onnx", "--target", "tensorrt").err
+
+
+class Zeros:
+    """A device that gives zeros, and counts what it opened."""
+
+    name, title, provider, package, extra = "zeros", "Zeros", "ZerosExecutionProvider", "", ""
+    fixed_shapes = emulated = False
+    opened: ClassVar[list[dict[str, str]]] = []
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = dict(options)
+
+    def open(self, model: ModelProto, *, base_dir: Path | None = None, threads: int = 1) -> OpenModel:
+        self.opened.append(self._options)
+        zeros = ModelProto()
+        zeros.CopyFrom(model)
+        for node in zeros.graph.node:
+            for place, name in enumerate(node.output):
+                if name == zeros.graph.output[0].name:
+                    node.output[place] = "before"
+        zeros.graph.node.append(helper.make_node("Sub", ["before", "before"], [zeros.graph.output[0].name]))
+        return OpenModel(zeros, base_dir=base_dir, threads=threads)
+
+
+def test_a_search_judges_on_the_device(qc, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DEVICES, "zeros", Zeros)
+    monkeypatch.setattr(Zeros, "opened", [])
+    asked = ("auto", "model.onnx", *DATA, "--metric", "max-error", "--log", "log.jsonl", "--minutes", "0.01")
+    result = qc(*asked, "--on", "zeros", "--device-option", "speed=1", "--max-drop", "0.5")
+    scores = [json.loads(line)["score"] for line in Path("log.jsonl").read_text().splitlines()]
+    assert result.code == 5 and min(scores) > 0.5
+    assert Zeros.opened == [{"speed": "1"}] * len(scores)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--on", "opnvino"), "unknown device 'opnvino' (did you mean 'openvino'?)"),
+        (("--device-option", "a=1"), "name it with --on"),
+        (("--on", "ort-cpu", "--objective", "latency"), "measured with ONNX Runtime, not on ort-cpu"),
+    ],
+)
+def test_what_a_search_refuses(qc, arguments: tuple[str, ...], said: str) -> None:
+    result = qc("auto", "model.onnx", *DATA, *arguments)
+    assert (result.code, result.made) == (2, [])
+    assert said in " ".join(result.err.split())

@@ -24,6 +24,7 @@ from qc.rendering.table import Column, Table, text
 from qc.rendering.words import count, file_size, printable
 
 from ..command import Command
+from ..devices import chosen_device, device_options_option, on_option
 from ..files import check_outputs, data_files, judging_files, model_files, toml_files, writing
 from ..options import labels_option, quiet_option
 from ..output import print_note, print_warning, standard_error, standard_output
@@ -58,6 +59,8 @@ class Auto(Command):
     metric: str | None = option(
         None, "What counts, as for qc eval.  [default: agreement with the float model]", metavar="TEXT"
     )
+    on: str | None = on_option("Judge results on this device: openvino or qnn-htp, which is emulated.")
+    device_options: tuple[tuple[str, str], ...] = device_options_option()
     max_drop: str = option(
         "1%",
         "How much may be lost: a share of the float model's score, or a number in its unit.",
@@ -117,6 +120,7 @@ class Auto(Command):
         output = self.output or Path(f"{Path(self.model).stem}.q.onnx")
         recipe_file = output.with_suffix(".recipe.toml")
         self._check([output, recipe_file, self.log, self.front])
+        chosen_device(self.on, self.device_options)
         with ExitStack() as stack:
             telling = _Telling(self, stack)
             search = self._search(telling)
@@ -182,13 +186,15 @@ class Auto(Command):
     def _search(self, telling: _Telling) -> RecipeSearch:
         names = "labels", "metric", "max_drop", "weights", "recipes", "objective"
         given: dict[str, Any] = {
-            name: getattr(self, name) for name in (*names, "minutes", "jobs", "cache", "candidates", "bits")
+            name: getattr(self, name)
+            for name in (*names, "minutes", "jobs", "cache", "candidates", "bits", "on")
         }
         search = RecipeSearch(
             self.model,
             data=self.preparing.of(self.data),
             eval_data=self.preparing.of(self.eval_data) if self.eval_data is not None else None,
             **given,
+            device_options=dict(self.device_options),
             **self.chosen,
             points=(self.points or _POINTS) if self.front is not None else 0,
             progress=telling.progress,
