@@ -8,17 +8,25 @@
     before = "equalize"                                passes right before match-supergroups
     calibrate = "calibrate{method=mse weights=mse}"    in place of that of the pipeline
     after = "round-weights"                            passes right after calibrate
+    for = "products"                                   left out elsewhere, see :func:`suits`
 """
 
 from __future__ import annotations
 
+import math
 import tomllib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
+from onnx import ModelProto
+
+from qc.compiler import Compilation
 from qc.ir.errors import UsageError, nearest
+from qc.ir.facts.op_table import traits_of
+from qc.ir.onnx.protos import walk_graphs, walk_nodes
 from qc.named_pipelines import resolve_pipeline
 from qc.passes import Pipeline, PipelineFile, parse_pipeline
 from qc.passes.framework.pipeline import Step
@@ -27,7 +35,10 @@ from qc.passes.quantize.calibration.calibration import CalibrationPass
 from qc.passes.quantize.insert_quantizers import InsertQuantizers
 from qc.passes.quantize.match_supergroups import MatchSupergroups
 
-_KEYS = ("name", "pipeline", "before", "calibrate", "after")
+_PARTS = ("before", "calibrate", "after")
+_KEYS = ("name", "pipeline", *_PARTS, "for")
+# The share of the weights of layers that are matrices in a model of products.
+_NEARLY_ALL = 0.95
 
 
 @dataclass(frozen=True)
@@ -38,11 +49,13 @@ class Recipe:
         name: in words.
         pipeline: the passes.
         rules: what gets another precision, as for ``set-precision``.
+        is_for_products: whether it is for models that hardly do anything but multiply by matrices.
     """
 
     name: str
     pipeline: PipelineFile
     rules: tuple[str, ...] = ()
+    is_for_products: bool = False
 
 
 def ladder(weights: int) -> list[Recipe]:
@@ -57,6 +70,37 @@ def ladder(weights: int) -> list[Recipe]:
     text = (resources.files("qc.auto") / "ladders" / name).read_text(encoding="utf-8")
     found = _read(text, name)
     return found if weights in (4, 8) else [_of_bits(recipe, weights) for recipe in found]
+
+
+def suits(recipe: Recipe, compilation: Compilation) -> bool:
+    """Whether a recipe is worth a trial: one for products is if those are nearly all that has weights.
+
+    The target has to multiply by stored weights in integers, too: such recipes leave activations in float.
+
+    Raises:
+        ModelError: the model cannot be read.
+        UsageError: the target cannot be read.
+    """
+    if not recipe.is_for_products:
+        return True
+    is_quick = compilation.chosen_target().products == "fast"
+    return is_quick and _share_of_matrices(compilation.proto()) >= _NEARLY_ALL
+
+
+def _share_of_matrices(model: ModelProto) -> float:
+    """The share of the weights of layers, by their numbers, that are matrices of products."""
+    nodes = list(walk_nodes(model.graph.node))
+    sizes = {one.name: math.prod(one.dims) for graph in walk_graphs(model.graph) for one in graph.initializer}
+    for node in nodes:
+        if node.op_type == "Constant":
+            sizes |= {node.output[0]: math.prod(one.t.dims) for one in node.attribute if one.HasField("t")}
+    found: Counter[str] = Counter()
+    for node in nodes:
+        traits = traits_of(node.op_type, node.domain)
+        port = traits.trained["weight"] if traits.product else len(node.input)
+        if port < len(node.input):
+            found[traits.product] += sizes.get(node.input[port], 0)
+    return found["matrix"] / max(found.total(), 1)
 
 
 def _of_bits(recipe: Recipe, weights: int) -> Recipe:
@@ -94,10 +138,12 @@ def _recipe(table: object, place: str) -> Recipe:
     for key in table:
         if key not in _KEYS:
             raise UsageError(f"{place} has an unknown key '{key}'{nearest(key, list(_KEYS))}")
+    if table.get("for", "products") != "products":
+        raise UsageError(f"{place} is for '{table['for']}'; it can be for products, or for all without 'for'")
     pipeline = table.get("pipeline", "w8a8")
     try:
         file = resolve_pipeline(pipeline, runs_code=False)
-        parts = {key: parse_pipeline(table[key]).steps for key in _KEYS[2:] if key in table}
+        parts = {key: parse_pipeline(table[key]).steps for key in _PARTS if key in table}
     except UsageError as error:
         raise UsageError(f"{place}: {error}") from None
     steps = file.pipeline.steps
@@ -107,7 +153,8 @@ def _recipe(table: object, place: str) -> Recipe:
             where = "match-supergroups" if key == "before" else "pass that calibrates"
             raise UsageError(f"{place}: there is no place for '{key}', as '{pipeline}' has no {where}")
     steps = _around(steps, parts)
-    return Recipe(table.get("name", place), replace(file, pipeline=Pipeline(steps)))
+    file = replace(file, pipeline=Pipeline(steps))
+    return Recipe(table.get("name", place), file, is_for_products="for" in table)
 
 
 def _around(steps: Sequence[Step], parts: dict[str, Sequence[Step]]) -> list[Step]:

@@ -29,7 +29,7 @@ from .climb import OBJECTIVES, Climb, Failure, Found, Objective
 from .judging import Judge, MaxDrop
 from .mixed_precision import Mixing, parse_candidates
 from .question import Question
-from .recipes import Recipe, ladder, load_ladder
+from .recipes import Recipe, ladder, load_ladder, suits
 from .trial import Trial
 from .trials import Trials
 
@@ -160,7 +160,7 @@ class RecipeSearch:
     @functools.cached_property
     def ladder(self) -> Sequence[Recipe]:
         """The recipes that are tried, in their order; raises UsageError for a file of others."""
-        recipes = self._recipes()
+        recipes = [recipe for recipe in self._recipes() if suits(recipe, self.question.compilation)]
         return [_fixed(recipe, self.fix_shapes) for recipe in recipes] if self.fix_shapes else recipes
 
     def _recipes(self) -> Sequence[Recipe]:

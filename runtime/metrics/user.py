@@ -57,6 +57,11 @@ def _count_parameters(text: str, function: Callable[..., Any], has_labels: bool)
             f"the metric '{text}' takes {inspect.signature(function)}; "
             "let it take (outputs), (outputs, feed) or (outputs, feed, label)"
         )
+    if len(positional) == 2 and positional[1].name in ("label", "labels"):
+        raise UsageError(
+            f"the metric '{text}' takes {inspect.signature(function)}, where its second argument would be "
+            "the feed; let it take (outputs, feed, label)"
+        )
     if len(positional) == len(_PARAMETERS) and not has_labels:
         raise UsageError(
             f"the metric '{text}' takes a label, and there are none: give --labels FILE.npy, or data "

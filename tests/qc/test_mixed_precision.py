@@ -128,6 +128,16 @@ def test_what_reads_one_tensor_is_one_group_and_results_belong_to_readers() -> N
     ]
 
 
+def test_a_table_of_rows_is_no_activation_and_keeps_its_width() -> None:
+    text = """g (int64[2, 3] i) => (float[2, 3, 64] y) <float[512, 64] table, float[64, 64] w> {
+        x = Gather (table, i)
+        y = MatMul (x, w)
+    }"""
+    made = package.compile(parse(text), "w4-block32", threads=1)
+    assert members(find_groups(made.ir, made.target)) == [(("y",), ["w"])]
+    assert [one.name for one in wider_candidates(made.ir, made.target)] == ["w4a8", "w8a8", "float"]
+
+
 def test_a_group_knows_its_weights_and_multiplications() -> None:
     made = compiled(RESIDUAL)
     first, second, _ = find_groups(made.ir, made.target)

@@ -6,6 +6,7 @@ import math
 import re
 
 import pytest
+from support.models import parse, random_feeds
 
 from qc.auto import MaxDrop, RecipeSearch, ladder
 from qc.ir.errors import UsageError
@@ -13,9 +14,39 @@ from qc.ir.errors import UsageError
 MODEL, DATA = "model.onnx", "calibration.npz"
 
 
+PRODUCTS = """g (float[n, 64] x) => (float[n, 64] y) <float[64, 256] v> {
+    w = Constant <value = float[256, 64] {SIZE}> ()
+    a = MatMul (x, v)
+    y = MatMul (a, w)
+}"""
+CONVOLUTION = """g (float[n, 16, 4, 4] x) => (float[n, 64] y) <float[16, 16, 4, 4] v, float[16, 64] w> {
+    a = Conv (x, v)
+    b = Flatten (a)
+    y = MatMul (b, w)
+}"""
+
+
 def test_fewer_bits_than_four_have_recipes_of_their_own() -> None:
-    assert RecipeSearch("model.onnx", data=DATA, bits=2.5).ladder == ladder(2)
-    assert RecipeSearch("model.onnx", data=DATA, bits=5.5).ladder == ladder(4)
+    for bits, weights in ((2.5, 2), (5.5, 4)):
+        recipes = [one for one in ladder(weights) if not one.is_for_products]
+        assert RecipeSearch(parse(CONVOLUTION), data=DATA, bits=bits).ladder == recipes
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "is_tried"),
+    [
+        (PRODUCTS, "ort-cpu", True),
+        (PRODUCTS, "npu", False),  # which runs what stays float in float
+        (CONVOLUTION, "ort-cpu", False),
+    ],
+)
+def test_weights_in_blocks_are_tried_where_nearly_all_are_of_products(
+    text: str, target: str, is_tried: bool
+) -> None:
+    zeros = "{" + ", ".join("0" for _ in range(256 * 64)) + "}"
+    model = parse(text.replace("{SIZE}", zeros))
+    search = RecipeSearch(model, data=random_feeds(model), weights=4, target=target)
+    assert any(one.name.startswith("blocks of 32") for one in search.ladder) == is_tried
 
 
 @pytest.mark.parametrize(

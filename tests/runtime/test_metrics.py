@@ -108,6 +108,9 @@ def test_scores_are_of_the_worst_output_or_of_one() -> None:
 CODE = """
 import numpy as np
 
+def of_two(outputs, label):
+    return outputs["y"] == label
+
 def mean(outputs):
     return outputs["y"].mean()
 
@@ -252,6 +255,7 @@ def test_labels_go_with_the_feeds(user: Path) -> None:
             "user.py:accuracy",
             "takes a label, and there are none: give --labels FILE.npy, or data that",
         ),
+        ("user.py:of_two", r"takes \(outputs, label\), where its second argument would be the feed; let it"),
         ("user.py:number", "'user.py' has no function 'number'"),
         ("user.py:Larges", r"has no function 'Larges' \(did you mean 'Largest'\?\)"),
         ("absent.py:f", "the Python file 'absent.py' for the metric does not exist"),

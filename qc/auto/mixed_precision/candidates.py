@@ -97,13 +97,12 @@ def wider_candidates(model: Model, target: Target) -> tuple[Candidate, ...]:
 
 def _usual_width(model: Model, is_weight: bool, default: int) -> int:
     """The width that most quantizers of weights, or of activations, have; the default if there are none."""
-    widths = [
-        quantizer.spec.format.bits
-        for quantizer in model.quant.quantizers()
-        if isinstance(quantizer.spec.format, IntFormat)
-        and not quantizer.spec.derived
-        and is_trained(model.quant.sites_of(quantizer)[0].value.original) == is_weight
-    ]
+    widths = []
+    for quantizer in model.quant.quantizers():
+        value = model.quant.sites_of(quantizer)[0].value.original
+        is_asked_for = is_trained(value) if is_weight else value.const is None
+        if isinstance(quantizer.spec.format, IntFormat) and not quantizer.spec.derived and is_asked_for:
+            widths.append(quantizer.spec.format.bits)
     return max(sorted(set(widths)), key=widths.count, default=default)
 
 

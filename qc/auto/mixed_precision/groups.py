@@ -84,6 +84,8 @@ def bits_of(candidate: Candidate, held: Held) -> int:
 def find_groups(model: Model, target: Target) -> list[Group]:
     """The groups of a model with quantizers, in the order of its ops; each quantizer is in one of them.
 
+    Those of tables that rows are looked up in are in none: such tables keep their width.
+
     A quantizer belongs to the ops that read in integers what it rounds, or if there are none, to the op that
     makes that. All that such an op reads must have one precision, so groups are what hangs together by ops.
     """
@@ -143,7 +145,8 @@ class _Grouping:
         for op in unit.ops:
             for port, value in enumerate(op.graph.op_inputs(op)):
                 held = self._quant.of_use(value, op, port) if value is not None else None
-                if held is not None and _is_settable(held):
+                is_table = op.is_type("Gather") and value is not None and value.original.const is not None
+                if held is not None and _is_settable(held) and not is_table:
                     yield held
 
 
