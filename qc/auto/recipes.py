@@ -91,9 +91,8 @@ def _share_of_matrices(model: ModelProto) -> float:
     """The share of the weights of layers, by their numbers, that are matrices of products."""
     nodes = list(walk_nodes(model.graph.node))
     sizes = {one.name: math.prod(one.dims) for graph in walk_graphs(model.graph) for one in graph.initializer}
-    for node in nodes:
-        if node.op_type == "Constant":
-            sizes |= {node.output[0]: math.prod(one.t.dims) for one in node.attribute if one.HasField("t")}
+    for node in (one for one in nodes if one.op_type == "Constant"):
+        sizes[node.output[0]] = sum(math.prod(one.t.dims) for one in node.attribute if one.HasField("t"))
     found: Counter[str] = Counter()
     for node in nodes:
         traits = traits_of(node.op_type, node.domain)

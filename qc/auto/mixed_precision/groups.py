@@ -84,7 +84,7 @@ def bits_of(candidate: Candidate, held: Held) -> int:
 def find_groups(model: Model, target: Target) -> list[Group]:
     """The groups of a model with quantizers, in the order of its ops; each quantizer is in one of them.
 
-    Those of tables that rows are looked up in are in none: such tables keep their width.
+    But those of tables are in none, of which rows are looked up that are floats: they keep their width.
 
     A quantizer belongs to the ops that read in integers what it rounds, or if there are none, to the op that
     makes that. All that such an op reads must have one precision, so groups are what hangs together by ops.
@@ -145,9 +145,14 @@ class _Grouping:
         for op in unit.ops:
             for port, value in enumerate(op.graph.op_inputs(op)):
                 held = self._quant.of_use(value, op, port) if value is not None else None
-                is_table = op.is_type("Gather") and value is not None and value.original.const is not None
-                if held is not None and _is_settable(held) and not is_table:
+                if held is not None and _is_settable(held) and not self._is_table(op):
                     yield held
+
+    def _is_table(self, op: Op) -> bool:
+        """Whether an op looks up rows of a constant, which are floats from there on."""
+        data, result = op.graph.op_inputs(op)[0], op.graph.op_outputs(op)[0]
+        is_lookup = op.is_type("Gather") and data is not None and data.original.const is not None
+        return is_lookup and result is not None and not self._quant.touches(result)
 
 
 def _holds_grids(unit: Unit) -> bool:
