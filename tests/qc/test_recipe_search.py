@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import re
 
+import onnx
 import pytest
 from support.models import parse, random_feeds
 
+from qc import find_recipe
 from qc.auto import MaxDrop, RecipeSearch, ladder
 from qc.ir.errors import UsageError
 
@@ -85,3 +87,18 @@ def test_what_is_no_drop(given) -> None:
 def test_what_is_no_search(settings: dict, sentence: str) -> None:
     with pytest.raises(UsageError, match=re.escape(sentence)):
         assert RecipeSearch(MODEL, data=DATA, **settings).mixing
+
+
+def test_tables_have_8_bits_beside_weights_in_blocks_of_4() -> None:
+    model = parse("""g (int64[2, 3] i) => (float[2, 3, 64] y) <float[512, 64] table, float[64, 64] w> {
+        x = Gather (table, i)
+        y = MatMul (x, w)
+    }""")
+    data = random_feeds(model)
+    recipes = [one for one in RecipeSearch(model, data=data, weights=4).ladder if one.is_for_products]
+    found = find_recipe(model, data=data, recipes=recipes, max_drop=1.0)
+    bits = {
+        onnx.helper.get_node_attr_value(node, "bits"): node.op_type
+        for node in found.compiled.model.graph.node
+    }
+    assert bits == {8: "GatherBlockQuantized", 4: "MatMulNBits"}
