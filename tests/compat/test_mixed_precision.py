@@ -159,7 +159,7 @@ def test_scores_that_are_no_numbers(tmp_path: Path) -> None:
     score = near_float()
     scores = CallbackFunc(lambda session, _: score(session))
     nothing = CallbackFunc(lambda session, _: np.nan)
-    rest = 1.0, str(tmp_path), True, CallbackFunc(run)
+    rest = None, str(tmp_path), True, CallbackFunc(run)
     with pytest.raises(ArgumentError, match="of int8, int8 in 'x, conv\\.weight' is NaN"):
         choose_mixed_precision(simulation(), [W8A16, W8A8], nothing, scores, *rest)
     with pytest.raises(ArgumentError, match="of the model without quantizers is NaN"):

@@ -147,13 +147,13 @@ class NodeGraph:
 
 
 def channel_axis(node: Node, parameter: Parameter) -> int | None:
-    """The axis of output channels of a parameter; None for ops that have none."""
+    """The axis of output channels of a parameter, of one with a single axis that; None for others."""
     data = constant_data(parameter.value)
     rank = len(data.shape) if data is not None else 0
-    if not node.is_type(*WEIGHTED) or not rank:
-        return None
-    if rank == 1 or node.is_type("Conv"):
+    if rank == 1 or (rank and node.is_type("Conv")):
         return 0
+    if not rank or not node.is_type(*WEIGHTED):
+        return None
     if node.is_type("ConvTranspose"):
         return 1
     if node.is_type("Gemm"):

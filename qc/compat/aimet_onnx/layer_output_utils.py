@@ -105,7 +105,8 @@ def computed_tensors(model: ModelProto) -> dict[str, str]:
         if op.domain == DOMAIN:
             source = graph.op_inputs(op)[0]
             assert source is not None
-            rounded[source.name] = made[0].name
+            if len(graph.uses(source)) == 1:  # else it is what one of several readers sees
+                rounded[source.name] = made[0].name
         else:
             values += made
     found = {}

@@ -143,7 +143,7 @@ def load_document(
             const = values[record.name].const
             found[record.name] = encoding_of(record, const.shape if const else (), document.source)
     listed = {ops[name] for name in found}
-    missing = [name for name, op in ops.items() if op.enabled and op not in listed] if disable_missing else []
+    missing = [name for name, op in ops.items() if op.enabled and op not in listed]
     mismatches = [_compared(name, ops[name], encoding, document) for name, encoding in found.items()]
     mismatches += [EncodingMismatchInfo(name, enabled_mismatch=(True, False)) for name in missing]
     mismatches = [mismatch for mismatch in mismatches if mismatch.has_mismatch()]
@@ -152,7 +152,7 @@ def load_document(
             f"{document.source} does not fit the simulation in {len(mismatches)} places, first "
             f"{mismatches[0]}; give strict=False to take over what the file says"
         )
-    for name in missing:
+    for name in missing if disable_missing else ():
         ops[name].enabled = False
     _untie_different(simulation, found)
     for name, encoding in found.items():

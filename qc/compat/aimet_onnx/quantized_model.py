@@ -114,7 +114,8 @@ class QuantizedModel(PartlyProvided, ABC):
         """The formats that the device computes with, by the type of op, as the configuration lists them."""
         config = self._placement.config
         rules: dict[str, Defaults | OpTypeRule] = {"defaults": config.defaults, **config.op_type}
-        return {op_type: [_formats(one) for one in rule.supported_kernels] for op_type, rule in rules.items()}
+        found = {key: [_formats(one) for one in rule.supported_kernels] for key, rule in rules.items()}
+        return {key: formats for key, formats in found.items() if formats or key == "defaults"}
 
     def set_quantizers(self, quantizer_dict: Mapping[str, QcQuantizeOp]) -> None:
         """Gives tensors other quantizers of this simulation, which ties them.

@@ -373,9 +373,13 @@ class QuantizationSimModel(QuantizedModel):
 
     def _lowered(self, step: Pass, artifact: str, has_biases: bool = False) -> object:
         """What a lowering makes; quantizers without numbers are left out, biases are integers if asked."""
+        table = self._ir.quant
         with self._ir.transaction.trial():
             self._placement.fill_unscaled()
-            self._ir.quant.drop_open()
+            table.drop_open()
+            for site in table.sites() if isinstance(step, ToEncodings) else ():
+                if site.op is not None:  # a tensor has one grid in a file: that which it has for all
+                    table.remove(site, "the grid of one reader")
             with integer_biases(self) if has_biases else nullcontext():
                 if isinstance(step, InsertQdq):
                     place_moved(self._ir)

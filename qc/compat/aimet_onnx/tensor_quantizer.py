@@ -11,9 +11,9 @@ import numpy as np
 
 from qc.ir.quant.arithmetic import Rounding, fake_quantize
 from qc.ir.quant.formats import FloatFormat, Format, IntFormat, has_limits
-from qc.ir.quant.ranges import encoding_of_range
 from qc.ir.quant.spec import Encoding, Quantizer, QuantSpec
 from qc.ir.quant_table import QuantTable, Site
+from qc.passes.quantize.aimet.arithmetic import grid_of_range
 
 from .defs import QSpec, QuantizationDataType, QuantScheme, TfEncoding, float16, qtype
 from .errors import ArgumentError
@@ -315,7 +315,8 @@ class TensorQuantizer:
         if found.minimum.min() >= -clamp_val and found.maximum.max() <= clamp_val:
             return False
         low, high = np.maximum(found.minimum, -clamp_val), np.minimum(found.maximum, clamp_val)
-        self._table.calibrate(self._held, encoding_of_range(found.spec, low, high), f"clamped, {_ASKED}")
+        grid = grid_of_range(found.spec, low, high).encoding(found.spec)
+        self._table.calibrate(self._held, grid, f"clamped, {_ASKED}")
         return True
 
     def quantize_dequantize(self, input_tensor: np.ndarray) -> np.ndarray:

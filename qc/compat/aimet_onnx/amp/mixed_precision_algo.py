@@ -133,7 +133,8 @@ class GreedyMixedPrecisionAlgo(PartlyProvided):
 
         Returns:
             The visited points: the share of the baseline's cost, the score, and the group and the candidate
-            that it has more than the point before. Empty if the baseline is not good enough.
+            that it has more than the point before. Empty if the baseline is not good enough, or the candidate
+            with the fewest bits is good enough for all groups.
 
         Raises:
             UsageError: there is no such search, or a score is NaN.
@@ -144,10 +145,12 @@ class GreedyMixedPrecisionAlgo(PartlyProvided):
         start = time.monotonic()
         fp32_accuracy, baseline = self.set_baseline()
         drop = allowed_accuracy_drop
-        first = self._score(self._second, f"{_text(baseline)} in all groups") if drop is not None else None
-        if first is not None and drop is not None and first < fp32_accuracy - drop:
-            self._settle()
-            return []
+        if drop is not None:
+            least = fp32_accuracy - drop
+            if self._score_of_all(baseline) < least or self._score_of_all(self.min_candidate) > least:
+                self._settle()
+                return []
+            self._set_all(baseline)
         scored = self._create_and_save_accuracy_list(baseline)
         between = time.monotonic()
         found = self._create_pareto_front_list(
@@ -222,6 +225,7 @@ class GreedyMixedPrecisionAlgo(PartlyProvided):
         if values and allowed_accuracy_drop is None:
             for value in values:
                 value()
+            count = len(values)
         elif values and allowed_accuracy_drop is not None:
             target = fp32_accuracy - allowed_accuracy_drop
             last = search_algo(values, target)
