@@ -153,6 +153,19 @@ def elementwise(op_type: str, count: int = 1, activation: str = "", **attributes
     return build
 
 
+def with_constant(op_type: str) -> Callable:
+    """An op of data and a constant for each channel, of uint8."""
+
+    def build(one: OneOp) -> ModelProto:
+        scale, zero_point = one._scale(), np.uint8(one.random.integers(256))
+        stored = one.random.integers(0, 256, (16, 1, 1)).astype(np.uint8)
+        parts = {"c": stored, "c/scale": scale, "c/zero": zero_point}
+        constant = one.op("DequantizeLinear", [one.constant(*part) for part in parts.items()])
+        return one.model(one.op(op_type, [one.data(), constant]))
+
+    return build
+
+
 def moving(op_type: str, count: int = 1, **attributes: Any) -> Callable:
     """An op that moves numbers, so that all its tensors have one grid."""
 
@@ -177,8 +190,10 @@ KINDS: dict[str, Callable[[OneOp], ModelProto]] = {
     "MatMul of data": product("MatMul", weight=False),
     "Add": elementwise("Add", 2),
     "Add and Relu": elementwise("Add", 2, "Relu"),
+    "Add of a constant": with_constant("Add"),
     "Sub": elementwise("Sub", 2),
     "Mul": elementwise("Mul", 2),
+    "Mul by a constant": with_constant("Mul"),
     "Relu": elementwise("Relu"),
     "GlobalAveragePool": elementwise("GlobalAveragePool"),
     "AveragePool": elementwise("AveragePool", kernel_shape=[2, 2], strides=[2, 2]),

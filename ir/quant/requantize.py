@@ -36,11 +36,14 @@ class Arithmetic(enum.Enum):
             go up.
         CODES: the sum is multiplied by a number of 15 bits, ties go up, and the zero point is added to the
             code.
+        HALVES: as CODES, but a 16th of the power of two above the multiplier is added before ties are looked
+            for, as if what is multiplied were rounded to an eighth of it first.
     """
 
     MATRIX = "matrix"
     VECTOR = "vector"
     CODES = "codes"
+    HALVES = "halves"
 
 
 def requantize(
@@ -78,6 +81,8 @@ def _codes(
     few, zero_point = _of_bits(multiplier.astype(np.float64), bits), encoding.zero_point.astype(np.float32)
     if arithmetic is Arithmetic.CODES:
         return _round(accumulated * few) + zero_point
+    if arithmetic is Arithmetic.HALVES:
+        return _round(accumulated * few + np.ldexp(1 / 16, np.frexp(few)[1])) + zero_point
     accumulated = accumulated + np.floor(zero_point / multiplier + np.float32(0.5))
     if arithmetic is Arithmetic.VECTOR:
         return _round(accumulated * few)

@@ -70,9 +70,9 @@ struct Rescaling {
     std::frexp(few, &exponent);
     unit = matrix ? std::ldexp(1, std::max(1 - kKeptBits - exponent, 0)) : 1;
     multiplier = unit * few;
-    const bool after_all = arithmetic == Arithmetic::codes;
+    const bool halves = arithmetic == Arithmetic::halves, after_all = halves || arithmetic == Arithmetic::codes;
     offset = after_all ? 0 : std::floor(static_cast<float>(codes.zero_point) / exact + 0.5f);
-    after = 0.5 + (after_all ? codes.zero_point : 0);
+    after = 0.5 + (after_all ? codes.zero_point : 0) + (halves ? std::ldexp(1, exponent - 4) : 0);
   }
 
   double code(double x) const {
@@ -175,7 +175,8 @@ Arithmetic arithmetic_of(const std::string& word) {
   if (word == "matrix") return Arithmetic::matrix;
   if (word == "vector") return Arithmetic::vector;
   if (word == "codes") return Arithmetic::codes;
-  throw InvalidArgument("Requantize: attribute arithmetic is '" + word + "' but must be one of matrix, vector, codes.");
+  if (word == "halves") return Arithmetic::halves;
+  throw InvalidArgument("Requantize: attribute arithmetic is '" + word + "' but must be one of matrix, vector, codes, halves.");
 }
 
 void requantize(Arithmetic arithmetic, std::int64_t axis, const Tensor<float>& x, const Grid& grid,

@@ -7,7 +7,7 @@
 
 namespace qc {
 
-enum class Arithmetic { matrix, vector, codes };
+enum class Arithmetic { matrix, vector, codes, halves };
 
 // Throws InvalidArgument if the word is unknown.
 Arithmetic arithmetic_of(const std::string& word);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -150,6 +151,9 @@ class DeviceArithmetic:
             arithmetic = Arithmetic.VECTOR if _is_strided_depthwise(op) else arithmetic
         else:
             step = writer.constant(_averaged(op))
+            arithmetic = (
+                Arithmetic.HALVES if op.attribute("kernel_shape") == [2, 2] == _strides(op) else arithmetic
+            )
         if step is None:
             return False
         axis = 1 if op.op_type.startswith("Conv") else -1
@@ -172,9 +176,17 @@ class _Writer:
         self.grid = self._required(rounded.quantizer)
 
     def parameters(self, quantizer: Quantizer | None) -> tuple[Value, ...] | None:
-        """Scale, zero point and limits of the grid of codes that are data; None if there are none."""
-        known = quantizer is not None and _is_uint8(quantizer)
-        return self._parameters(self._graph, quantizer) if quantizer is not None and known else None
+        """Scale and zero point of a grid of uint8, and limits if it is one of data; None of another."""
+        encoding = quantizer.encoding if quantizer is not None else None
+        if (
+            quantizer is None
+            or encoding is None
+            or quantizer.spec.format != _UINT8
+            or encoding.scale.size > 1
+        ):
+            return None
+        found = self._parameters(self._graph, quantizer)
+        return found or (self._constant(encoding.scale), self._constant(encoding.zero_point))
 
     def scale(self, weight: Quantizer | None) -> Value | None:
         """The scale of a weight; None if it has none, or one of a kind that is not known."""
@@ -185,10 +197,11 @@ class _Writer:
 
     def constant(self, number: np.ndarray | None) -> Value | None:
         """A constant of the main graph."""
-        if number is None:
-            return None
+        return self._constant(np.asarray(number, np.float32)) if number is not None else None
+
+    def _constant(self, array: np.ndarray) -> Value:
         name = f"{self.rounded.value.name}_step"
-        made = self.rewriter.add_constant(self.rewriter.model.graph, np.asarray(number, np.float32), name)
+        made = self.rewriter.add_constant(self.rewriter.model.graph, np.asarray(array), name)
         return self._captures.into(self._graph, made)
 
     def write(
@@ -240,6 +253,8 @@ def _is_strided_depthwise(op: Op) -> bool:
 
 def _averaged(op: Op) -> np.ndarray | None:
     """What one is worth in the sums of an op that averages, as part of a step of its input; 1 for others."""
+    if op.op_type == "AveragePool":
+        return _share(math.prod(op.attribute("kernel_shape"))) if _is_summed_at_once(op) else None
     if op.op_type != "GlobalAveragePool":
         return np.ones((), np.float32)
     x = op.graph.op_inputs(op)[0]
@@ -247,4 +262,22 @@ def _averaged(op: Op) -> np.ndarray | None:
     lengths = [length for length in shape[2:] if isinstance(length, int)]
     if len(lengths) != len(shape) - 2:
         return None
-    return np.asarray(np.float32(1) / np.float32(np.prod(lengths)))
+    return _share(math.prod(lengths))
+
+
+def _share(count: int) -> np.ndarray:
+    return np.asarray(np.float32(1) / np.float32(count))
+
+
+def _is_summed_at_once(pooling: Op) -> bool:
+    """Whether a pooling has no border, and is none that the device does in several steps of 2 x 2."""
+    kernel = pooling.attribute("kernel_shape")
+    plain = pooling.attribute("auto_pad", "NOTSET") in ("NOTSET", "VALID") and not any(
+        [*pooling.attribute("pads", []), pooling.attribute("ceil_mode", 0)]
+    )
+    steps = kernel == _strides(pooling) != [2, 2] and all(length % 2 == 0 for length in kernel)
+    return plain and len(kernel) == 2 and not steps and max(pooling.attribute("dilations", [1])) == 1
+
+
+def _strides(pooling: Op) -> list[int]:
+    return list(pooling.attribute("strides", [1, 1]))
