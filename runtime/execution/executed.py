@@ -33,6 +33,8 @@ _INTEGER = frozenset(
         "QGemm",
     }
 )
+# The accuracy level of a MatMulNBits that rounds data to 8 bits as it comes.
+_IN_8_BITS = 4
 # Ops whose result has the type of their first input.
 _MOVERS = GRID_PRESERVING | {"Concat", "Pad", "Resize", "Upsample"}
 # ONNX Runtime names a convolution in its blocked layout after the tensor that the op made.
@@ -208,7 +210,9 @@ def _integer_nodes(nodes: Iterable[Node]) -> set[Node]:
 
 
 def is_integer_op(node: Node) -> bool:
-    """Whether an op computes on integers of a grid by its definition."""
+    """Whether an op computes on integers of a grid by its definition, or as it is asked to."""
+    if node.op_type == "MatMulNBits":
+        return any(one.name == "accuracy_level" and one.i == _IN_8_BITS for one in node.proto.attribute)
     return node.op_type.startswith("QLinear") or node.op_type in _INTEGER
 
 
