@@ -14,7 +14,7 @@ from onnx import ModelProto
 
 from qc.ir.base.files import temporary_folder
 from qc.ir.base.underway import underway
-from qc.ir.errors import ModelError, UsageError
+from qc.ir.errors import ModelError, UsageError, nearest
 from qc.ir.executor import Feed
 from qc.ir.onnx.save import save_model
 
@@ -43,6 +43,10 @@ class OpenVino:
     emulated = False
 
     def __init__(self, options: Options) -> None:
+        known = _core().get_property("CPU", "SUPPORTED_PROPERTIES") if options else ()
+        for name in options:
+            if name not in known:
+                raise UsageError(f"openvino has no device option '{name}'{nearest(name, list(known))}")
         self._options = options
 
     def open(self, model: ModelProto, *, base_dir: Path | None = None, threads: int = 1) -> OpenVinoModel:
@@ -83,15 +87,11 @@ class OpenVinoModel(DeviceModel):
 
     Raises:
         ModelError: OpenVINO cannot read or compile the model.
-        UsageError: it has no such property.
     """
 
     def __init__(self, model: ModelProto, base_dir: Path | None, properties: Mapping[str, Any]) -> None:
         super().__init__(model)
-        core = importlib.import_module("openvino").Core()
-        for name in properties:
-            if name not in core.get_property("CPU", "SUPPORTED_PROPERTIES"):
-                raise UsageError(f"openvino has no device option '{name}'")
+        core = _core()
         with temporary_folder() as folder, underway("opened a model in OpenVINO", outer=True):
             path = folder / "model.onnx"
             save_model(model, path, base_dir)
@@ -126,6 +126,11 @@ class OpenVinoModel(DeviceModel):
         """Name, type and time of every node in the last run; only with the property ``PERF_COUNT``."""
         for one in self._request.get_profiling_info():
             yield one.node_name, one.node_type, one.real_time.total_seconds()
+
+
+def _core() -> Any:
+    """OpenVINO itself, which is imported when it is used."""
+    return importlib.import_module("openvino").Core()
 
 
 def _times(opened: OpenVinoModel, feeds: Sequence[Feed]) -> list[NodeTime]:

@@ -26,7 +26,7 @@ from ..execution.executed import ExecutedOp, Execution
 from ..protos.marks import mark_nodes
 from ..protos.wiring import all_nodes
 from .device import DeviceModel, Options, require_fixed_shapes
-from .qnn_log import Verdict, read_verdicts
+from .qnn_log import Verdict, invalid_option, read_verdicts
 from .qnn_process import Answer, Request
 
 _COMMAND = [sys.executable, "-c", "from qc.runtime.devices.qnn_process import serve; serve()"]
@@ -87,7 +87,8 @@ class HtpModel(DeviceModel):
 
     Raises:
         ModelError: the HTP refuses the model, or its compiler ended the process.
-        UsageError: the provider cannot be used with the ONNX Runtime that is installed.
+        UsageError: the provider cannot be used with the ONNX Runtime that is installed, or does not know the
+            value of an option.
     """
 
     def __init__(
@@ -106,6 +107,9 @@ class HtpModel(DeviceModel):
         except ModelError as error:
             self.failure = str(error)
         self.verdicts = read_verdicts(log) if log.is_file() else {}
+        if log.is_file() and (told := invalid_option(log)):
+            self._close()
+            raise UsageError(f"a device option of {QnnHtp.name} is not valid: {told}")
         if self.failure and not only_look:
             self._close()
             raise ModelError(self.failure)
@@ -123,7 +127,12 @@ class HtpModel(DeviceModel):
         except (EOFError, BrokenPipeError, pickle.UnpicklingError):
             code = self._process.wait()
             ending = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-            raise ModelError(f"the compiler or emulator of the HTP ended its process with {ending}") from None
+            deed = "opened" if isinstance(request, Request) else "ran"
+            raise ModelError(
+                f"the compiler or emulator of the HTP ended its process with {ending} while it {deed} the "
+                f"model; compile the float model anew with --target {QnnHtp.name}, or keep ops in float "
+                "until it is taken (insert-quantizers{skip_nodes=[...]})"
+            ) from None
         if answer.wrong_version:
             raise UsageError(answer.failure)
         if answer.failure:

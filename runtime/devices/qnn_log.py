@@ -17,6 +17,7 @@ _REFUSED = re.compile(
 )
 _CALLED = re.compile(r"Qnn_OpConfig node name: (.*?) package_name: \S+ QNN_op_type: (\w+)")
 _MADE = re.compile(r"^\s*name=.* dataType=QNN_DATATYPE_(\w+)")
+_INVALID = re.compile(r"\] (Invalid HTP architecture: [^\x1b\n]*)")
 _ROUNDS = ("QuantizeLinear", "DequantizeLinear")
 # What the provider says whatever the reason.
 _EMPTY = "Failed to add node."
@@ -46,6 +47,12 @@ def read_verdicts(log: Path) -> dict[int, Verdict]:
     """
     with log.open(encoding="utf-8", errors="replace") as file:
         return _read(line.rstrip("\n") for line in file)
+
+
+def invalid_option(log: Path) -> str:
+    """What the provider says of an option whose value it passed over; empty if it took all."""
+    with log.open(encoding="utf-8", errors="replace") as file:
+        return next((found[1].strip() for found in map(_INVALID.search, file) if found), "")
 
 
 def _read(lines: Iterable[str]) -> dict[int, Verdict]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import signal
+import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +17,11 @@ from support.models import parse, random_feeds
 
 import qc
 from qc.ir.errors import ModelError, QcError, UsageError
+from qc.runtime.devices import qnn_htp, qnn_process
 from qc.runtime.devices.device import version_of
 from qc.runtime.devices.known import DEVICES, open_device
 from qc.runtime.devices.qnn_htp import HtpModel
-from qc.runtime.devices.qnn_log import Verdict, read_verdicts
+from qc.runtime.devices.qnn_log import Verdict, invalid_option, read_verdicts
 
 # What the provider said, cut to what matters. Node 3 is refused by the HTP's compiler, 9 by the provider;
 # 12 is offered twice, as the layout changed in between.
@@ -61,6 +64,35 @@ def test_verdicts_are_read_from_the_log(tmp_path: Path) -> None:
         9: Verdict(False, reason="Operators of type `Erf` are not supported by QNN EP."),
         12: Verdict(True),
     }
+
+
+def test_an_option_that_the_provider_passes_over_is_found_in_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(
+        LOG + "\x1b[0;93m2026 [W:onnxruntime:, c.cc:290 Parse] Invalid HTP architecture: 99\x1b[m\n"
+    )
+    assert invalid_option(log) == "Invalid HTP architecture: 99"
+    log.write_text(LOG)
+    assert not invalid_option(log)
+
+
+def test_a_plugin_of_another_version_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    plugin = types.ModuleType("onnxruntime_qnn")
+    plugin.EP_NAME, plugin.__version__ = "Fake", "0.1"  # type: ignore[attr-defined]
+    plugin.get_library_path = lambda: "/nowhere/libfake.so"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "onnxruntime_qnn", plugin)
+    session, answer = qnn_process._opened(qnn_process.Request(Path("a"), Path("b"), {}, may_use_cpu=False))
+    assert session is None and answer.wrong_version
+    assert answer.failure.startswith("onnxruntime-qnn 0.1 does not work with onnxruntime")
+    assert "install another version" in answer.failure and "\n" not in answer.failure
+
+
+def test_a_process_that_ends_while_it_opens_a_model_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    ending = [sys.executable, "-c", "import os, sys; sys.stdin.buffer.read(1); os.abort()"]
+    monkeypatch.setattr(qnn_htp, "_COMMAND", ending)
+    model = parse("g (float[1, 8] x) => (float[1, 8] y) { y = Relu(x) }")
+    with pytest.raises(ModelError, match="SIGABRT while it opened the model; compile the float model anew"):
+        HtpModel(model, None, {})
 
 
 def test_unknown_devices_and_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +168,7 @@ def test_an_emulator_that_ends_its_process_is_an_error() -> None:
     opened = HtpModel(model, None, {})
     os.kill(opened._process.pid, signal.SIGSEGV)
     with pytest.raises(
-        ModelError, match="the compiler or emulator of the HTP ended its process with SIGSEGV"
+        ModelError, match="the HTP ended its process with SIGSEGV while it ran the model; compile the float"
     ):
         opened.run(random_feeds(model, 1)[0])
 
