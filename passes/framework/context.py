@@ -111,14 +111,14 @@ class PassContext:
         """The data; raises UsageError, which says that ``who`` needs it, if there is none."""
         return _required("data", self.data, who)
 
-    def first_samples(self, most: int, who: str) -> list[Feed]:
-        """The first samples of the data, ``most`` at most.
+    def samples(self, most: int, who: str) -> list[Feed]:
+        """Samples from all over the data, ``most`` at most, as folders hold one class after the other.
 
         Raises:
             UsageError: there is no data, which ``who`` needs.
             DataError: there is no sample in it.
         """
-        found = list(islice(self.required_data(who), most))
+        found = list(_spread(self.required_data(who), most))
         if not found:
             raise DataError(f"{who} needs calibration data, and there is none")
         return found
@@ -154,6 +154,18 @@ class PassContext:
             for item in items:
                 yield item
                 task.advance()
+
+
+def _spread(data: Iterable[Feed], most: int) -> Iterator[Feed]:
+    """``most`` of the feeds at equal distances, without reading many more; the first ones of unknown many."""
+    length, shard = getattr(data, "length", None), getattr(data, "shard", None)
+    if length is None or shard is None or length <= most:
+        yield from islice(data, most)
+        return
+    part = shard(0, length // most)
+    for number, feed in enumerate(part):
+        if number * most // part.length > (number - 1) * most // part.length:
+            yield feed
 
 
 def _required(need: str, given: T | None, who: str = "this pass") -> T:

@@ -66,7 +66,7 @@ class ChooseRanges(Pass):
         if getattr(context.data, "length", None) == 0:  # with statistics that were recorded there may be none
             context.notes.append(f"ranges stay as they are: pass '{self.name}' needs data to choose them by")
             return
-        feeds = context.first_samples(self.samples, f"pass '{self.name}'")
+        feeds = context.samples(self.samples, f"pass '{self.name}'")
         executor = context.required_executor()
         exact = lower(model)
         floats = executor.segments(exact, feeds, base_dir=model.base_dir)

@@ -58,7 +58,7 @@ class CorrectBias(Pass):
     samples: Annotated[int, Ge(1)] = option(256, "how many of the samples to measure the shift on, at most")
 
     def run(self, model: Model, context: PassContext) -> None:
-        feeds = context.first_samples(self.samples, f"pass '{self.name}'")
+        feeds = context.samples(self.samples, f"pass '{self.name}'")
         layers = [
             one for one in layers_of(model) if one.bias is not None and one.weight.quantizer is not None
         ]

@@ -53,7 +53,7 @@ class ReestimateBatchNorms(Pass):
     samples: Annotated[int, Ge(1)] = option(256, "how many of the samples to measure on, at most")
 
     def run(self, model: Model, context: PassContext) -> None:
-        feeds = context.first_samples(self.samples, f"pass '{self.name}'")
+        feeds = context.samples(self.samples, f"pass '{self.name}'")
         norms = [norm for op in model.graph.ops() if (norm := _BatchNorm.of(model, op)) is not None]
         if not norms or not model.quant.quantizers():
             return

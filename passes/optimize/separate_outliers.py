@@ -58,7 +58,7 @@ class SeparateOutliers(Pass):
         readers = _readers(model, self.share)
         if not readers:
             return
-        feeds = context.first_samples(self.samples, f"pass '{self.name}'")
+        feeds = context.samples(self.samples, f"pass '{self.name}'")
         asked = {data: (data, Observation("range", layers[0].input_axis)) for data, layers in readers.items()}
         found = observed_in_float(model, asked.values(), feeds, context.required_executor())
         rewriter = Rewriter(model)

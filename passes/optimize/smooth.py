@@ -81,7 +81,7 @@ class Smooth(Pass):
         if getattr(context.data, "length", None) == 0:  # with statistics that were recorded there may be none
             context.notes.append(f"channels stay as they are: pass '{self.name}' needs data to scale them by")
             return
-        feeds = context.first_samples(self.samples, f"pass '{self.name}'")
+        feeds = context.samples(self.samples, f"pass '{self.name}'")
         executor = context.required_executor()
         for one, readings in context.track(observed(model, found, feeds, executor), "smoothing", len(found)):
             self._smooth(model, one, readings, executor)

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
+from onnx import TensorProto
 from support.models import parse
 
 from qc.ir import lift
@@ -13,6 +15,8 @@ from qc.ir.journal import Journal
 from qc.ir.model import Model as IR
 from qc.ir.rewriter import Rewriter
 from qc.passes import Artifact, Fixpoint, Pass, PassContext, Pipeline, Repeat, Stage, option, run_pipeline
+from qc.runtime.data.inputs import InputInfo
+from qc.runtime.data.load import load_data
 
 
 @dataclass
@@ -279,3 +283,13 @@ def test_the_analyses_that_each_pass_asked_for_are_reported() -> None:
     asked = [step.analyses["known_types"] for step in report.steps]
     assert [(count.computed, count.reused) for count in asked] == [(1, 0), (1, 0), (0, 1)]
     assert report.analyses["known_types"][:2] == (2, 1)
+
+
+@pytest.mark.parametrize("length", [1, 7, 8, 9, 15, 16, 100])
+def test_samples_are_from_all_over_the_data(length: int) -> None:
+    feeds = [{"x": np.full(1, number, np.float32)} for number in range(length)]
+    data = load_data(feeds, [InputInfo("x", TensorProto.FLOAT, (1,))])
+    found = [int(feed["x"][0]) for feed in PassContext(data=data).samples(8, "a test")]
+    assert len(found) == min(8, length)
+    distances = np.diff([*found, length])
+    assert min(distances) >= 1 and max(distances) <= 2 * (length // 8 + 1)

@@ -10,7 +10,6 @@ from itertools import chain, islice
 import numpy as np
 from onnx import ModelProto
 
-from qc.ir.errors import DataError
 from qc.ir.executor import Feed, Steps
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
@@ -139,15 +138,12 @@ def _feeds(
     model: Model, layers: Sequence[Layer], context: PassContext, user: str, samples: int
 ) -> list[Feed]:
     """As many as are asked for, and fit into memory."""
-    data = iter(context.required_data(user))
-    feeds = list(islice(data, 1))
-    if not feeds:
-        raise DataError(f"{user} needs calibration data, and there is none")
+    first = context.samples(1, user)
     main = (layer.data for layer in layers if layer.op.graph.parent is None)
     names = list(dict.fromkeys(value.name for value in main if value.const is None))
     sizes = [0]
     if names:
-        runs = context.required_executor().run(lower(model), feeds, names, base_dir=model.base_dir)
+        runs = context.required_executor().run(lower(model), first, names, base_dir=model.base_dir)
         sizes = sorted(array.nbytes for run in runs for array in run.values())
     held = 2 * sum(sizes[-3:])  # of the float model and of the quantized one, where the graph is widest
-    return feeds + list(islice(data, min(samples, max(_MEMORY // max(held, 1), 1)) - 1))
+    return context.samples(min(samples, max(_MEMORY // max(held, 1), 1)), user)
