@@ -109,7 +109,8 @@ def _output_errors(
 ) -> np.ndarray:
     """The squared error of the outputs of all models but the first, beside the first; float64.
 
-    That of each output is relative to its squared size; their sum counts.
+    That of each output is relative to its squared size; their sum counts. Where the first gives NaN or
+    infinity, as masked scores have it, no error is counted.
     """
     names = [value.name for value in model.graph.outputs if value is not None and value.is_float]
     if not names:
@@ -118,10 +119,13 @@ def _output_errors(
     runs = [executor.run(one, feeds, names, base_dir=model.base_dir) for one in models]
     error, size = np.zeros((len(models) - 1, len(names))), np.zeros(len(names))
     for results in zip(*runs, strict=True):
-        wanted, *others = ([result[name].astype(np.float64) for name in names] for result in results)
+        first, *others = ([result[name].astype(np.float64) for name in names] for result in results)
+        counts = [np.isfinite(array) for array in first]
+        wanted = [array[places] for array, places in zip(first, counts, strict=True)]
         size += [np.sum(array**2) for array in wanted]
         for index, arrays in enumerate(others):
-            error[index] += [np.sum((one - two) ** 2) for one, two in zip(arrays, wanted, strict=True)]
+            found = (array[places] for array, places in zip(arrays, counts, strict=True))
+            error[index] += [np.sum((one - two) ** 2) for one, two in zip(found, wanted, strict=True)]
     return np.asarray((error / np.maximum(size, np.finfo(np.float64).tiny)).sum(axis=1))
 
 

@@ -23,6 +23,7 @@ _LEAST_RANK = 3  # masks and lists of numbers, which have fewer axes, are comput
 _FARTHEST = 16.0
 _MOST_SPREAD = 4.0
 _LEAST_SHARE = 1 / 64  # of what is divided by, where nothing is taken off
+_LEAST_SCALE = 1e-20  # what is scaled by less, or by more than one over it, is not normalized
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
 
 
@@ -46,6 +47,8 @@ class _Normalized:
             if number <= 0 or (node.op_type == "Div" and not is_first):  # what is turned around is a mask
                 return False
             factor = 1 / number if node.op_type == "Div" else number
+            if not _LEAST_SCALE < self.scale * factor < 1 / _LEAST_SCALE:
+                return False
             self.scale, self.shift = self.scale * factor, self.shift * factor
         elif node.op_type == "Add" or is_first:
             self.shift += number if node.op_type == "Add" else -number
@@ -56,7 +59,7 @@ class _Normalized:
 
     def strange(self, arrays: Sequence[np.ndarray]) -> str:
         """What the input does not fit by, in words; empty if it does."""
-        if self.first is None:
+        if self.scale == 1 and not self.shift:
             return ""
         numbers = np.concatenate([array.reshape(-1) for array in arrays]).astype(np.float64)
         deviation, unit = float(numbers.std()), 1 / self.scale
@@ -68,10 +71,9 @@ class _Normalized:
             strange |= unit != 1 and deviation > _MOST_SPREAD * unit
         else:
             strange = 0 < float(np.abs(numbers).max()) < _LEAST_SHARE * unit
-        doing = " and ".join(done)
-        return (
-            f"the model normalizes '{self.name}' itself, it {doing} ({self.first.label})" if strange else ""
-        )
+        if self.first is None or not strange:
+            return ""
+        return f"the model normalizes '{self.name}' itself, it {' and '.join(done)} ({self.first.label})"
 
 
 def unlike_normalization(model: ModelProto, base_dir: Path | None, feeds: Sequence[Feed]) -> str:
@@ -109,10 +111,11 @@ def _normalized_inputs(model: ModelProto, base_dir: Path | None) -> Iterator[_No
 
 
 def _constant(node: Node, tensor: str, base_dir: Path | None) -> float | None:
-    """The typical number of the constant beside a tensor in an elementwise op."""
+    """The typical number of the constant beside a tensor in an elementwise op; None if there is none."""
     if node.op_type not in ("Add", "Sub", "Mul", "Div"):
         return None
     constant = node.constant(1 if node.proto.input[0] == tensor else 0)
     if constant is None or constant.data_type not in _FLOATS:
         return None
-    return float(np.median(TensorRef(constant, base_dir).numpy().astype(np.float64)))
+    numbers = TensorRef(constant, base_dir).numpy().astype(np.float64)
+    return float(np.median(numbers)) if numbers.size and np.isfinite(numbers).all() else None

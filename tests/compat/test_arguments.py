@@ -197,6 +197,30 @@ def test_a_quantizer_of_channels_and_blocks() -> None:
     assert not op.enabled
 
 
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (QSpec.blockwise("int4", 0), "blocks of 0 do not divide"),
+        (QSpec.blockwise("int4", -1), "blocks of -1 do not divide"),
+        (QSpec.lpbq("int4", 4, 0), "scale_bits is 0; it must be at least 1"),
+    ],
+)
+def test_blocks_that_are_none(spec: QSpec, said: str) -> None:
+    op = QcQuantizeOp(tensor_quantizer_params=TensorQuantizerParams((4, 8), 0, 1))
+    with pytest.raises(RuntimeError, match=said):
+        op.set_qspec(spec)
+
+
+def test_no_encodings_to_load() -> None:
+    op = QcQuantizeOp()
+    op.enabled = False
+    with pytest.raises(RuntimeError, match="there is no encoding to load"):
+        op.load_encodings([])
+    with pytest.raises(RuntimeError, match="there is no encoding to load"):
+        op.update_quantizer_and_load_encodings([], True, False, False, QuantizationDataType.int)
+    assert not op.enabled
+
+
 @pytest.mark.parametrize("precision", ["float8e4m3fn", "float8e5m2"])
 def test_a_quantizer_of_small_floats_has_one_scale(precision: str) -> None:
     op = QcQuantizeOp()

@@ -115,6 +115,15 @@ def test_corrections_that_harm_the_outputs_are_taken_back() -> None:
     assert sum(reason.startswith(told) for reason in reasons) == 2
 
 
+@pytest.mark.filterwarnings("error")
+def test_masked_outputs_are_no_harm() -> None:
+    body = CHAIN.replace("y = Conv(s, w)", "o = Conv(s, w) y = Add(o, m)")
+    masked = parse(body.replace("w> {", "w, float[8] m = {inf, 0, 0, 0, 0, 0, 0, 0}> {"))
+    model = corrected(masked, list(random_feeds(masked, 2)))[0]
+    assert any(remark.reason.startswith("correct bias") for remark in model.journal.remarks)
+    assert not any(remark.reason.startswith("take back") for remark in model.journal.remarks)
+
+
 def test_what_adds_axes_to_a_product_is_no_bias() -> None:
     source = parse("""g (float[2, 4] x) => (float[1, 2, 3] y) <float[4, 3] w, float[1, 1, 3] b> {
         a = MatMul(x, w)

@@ -113,7 +113,8 @@ def test_a_search_judges_on_the_device(qc, monkeypatch: pytest.MonkeyPatch) -> N
     result = qc(*asked, "--on", "zeros", "--device-option", "speed=1", "--max-drop", "0.5")
     scores = [json.loads(line)["score"] for line in Path("log.jsonl").read_text().splitlines()]
     assert result.code == 5 and min(scores) > 0.5
-    assert Zeros.opened == [{"speed": "1"}] * len(scores)
+    assert len(Zeros.opened) >= len(scores)  # the time may end while one more is judged
+    assert all(options == {"speed": "1"} for options in Zeros.opened)
 
 
 @pytest.mark.parametrize(

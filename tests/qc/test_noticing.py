@@ -11,6 +11,7 @@ from onnx import ModelProto, numpy_helper
 from support.models import parse
 
 import qc as qc_package
+from qc.compiler.normalized_inputs import unlike_normalization
 from qc.runtime import random_data
 from qc.runtime.data.inputs import model_inputs
 
@@ -109,6 +110,27 @@ def test_what_is_no_normalization_tells_nothing() -> None:
     )
     feeds = [{"x": one[None], "mask": np.ones_like(one[None]), "h": one[None] * 0} for one in _pictures()]
     assert qc_package.compile(model, "w8a8", data=feeds, threads=1).notes == []
+
+
+@pytest.mark.parametrize(
+    ("op", "numbers"),
+    [
+        ("Mul", "1"),
+        ("Add", "0"),
+        ("Mul", "inf"),
+        ("Div", "inf"),
+        ("Mul", "nan"),
+        ("Div", "1e-40"),
+        ("Sub", ""),
+    ],
+)
+def test_constants_that_normalize_nothing(op: str, numbers: str) -> None:
+    model = parse(
+        f"""g (float[1, 3, 8, 8] x) => (float[1, 4, 8, 8] y) <float[4, 3, 1, 1] w> {{
+        k = Constant<value = float[{1 if numbers else 0}] {{{numbers}}}>() n = {op}(x, k) y = Conv(n, w) }}"""
+    )
+    feeds = [{"x": np.linspace(-1e-3, 1e-3, 192, dtype=np.float32).reshape(1, 3, 8, 8)}]
+    assert unlike_normalization(model, None, feeds) == ""
 
 
 def test_pictures_from_0_to_1_are_told_of_where_others_were_seen_in_training() -> None:

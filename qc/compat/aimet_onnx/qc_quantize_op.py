@@ -26,6 +26,7 @@ from .defs import TensorQuantizerOpMode as OpMode
 from .deprecation import warn_deprecated
 from .errors import ArgumentError
 from .tensor_quantizer import TensorQuantizer
+from .tf_encodings import bits_of
 from .weight_axes import WeightAxes
 
 __all__ = ["GroupedBlockQuantizeDequantize", "OpMode", "QcQuantizeOp", "TensorQuantizerParams", "TfEncoding"]
@@ -215,8 +216,9 @@ class QcQuantizeOp(PartlyProvided, TensorQuantizer):
         """
         if self._held.frozen:
             return
+        precision = qtype.from_legacy_repr(data_type, bits_of(encoding))
         self.enabled = True
-        self.set_precision(qtype.from_legacy_repr(data_type, encoding[0].bw))
+        self.set_precision(precision)
         if data_type is QuantizationDataType.int:
             self.use_symmetric_encodings = bool(is_symmetric)
             if is_symmetric:

@@ -17,7 +17,7 @@ from qc.passes.quantize.aimet.arithmetic import grid_of_range
 
 from .defs import QSpec, QuantizationDataType, QuantScheme, TfEncoding, float16, qtype
 from .errors import ArgumentError
-from .tf_encodings import encoding_from, encodings_of, in_codes_of
+from .tf_encodings import bits_of, encoding_from, encodings_of, in_codes_of
 from .weight_axes import WeightAxes
 
 _ASKED = "set through qc.compat.aimet_onnx"
@@ -272,7 +272,7 @@ class TensorQuantizer:
         if not has_limits(spec.format):
             raise ArgumentError(f"a {spec.format} has no scale to load; set data_type to int first")
         if isinstance(spec.format, IntFormat):
-            spec = self._with_bits(self._integer, encoding[0].bw)
+            spec = self._with_bits(self._integer, bits_of(encoding))
             if any(one.offset % 1 for one in encoding):
                 spec = replace(spec, shifted=True)
         self.load(encoding_from(encoding, spec, self.axes.scale_shape(spec.granularity)))

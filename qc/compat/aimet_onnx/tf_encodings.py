@@ -43,6 +43,13 @@ def encodings_of(encoding: Encoding, value: Value | None) -> list[TfEncoding]:
     return [TfEncoding(*fields, bits) for fields in numbers]
 
 
+def bits_of(encodings: Sequence[TfEncoding]) -> int:
+    """The width of the codes of a grid; raises UsageError if there are no encodings."""
+    if not encodings:
+        raise ArgumentError("there is no encoding to load; give one for each scale")
+    return encodings[0].bw
+
+
 def encoding_from(encodings: Sequence[TfEncoding], spec: QuantSpec, shape: tuple[int, ...]) -> Encoding:
     """The grid of a list.
 

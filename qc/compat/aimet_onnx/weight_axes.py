@@ -28,7 +28,7 @@ class WeightAxes:
         """qc's granularity for one of AIMET.
 
         Raises:
-            UsageError: the weight has no axis for it, or the blocks do not divide it.
+            UsageError: the weight has no axis for it, the blocks do not divide it, or scales have no bits.
         """
         if isinstance(asked, defs.PerTensor):
             return PerTensor()
@@ -36,7 +36,7 @@ class WeightAxes:
             raise ArgumentError(f"a weight of shape {list(self.shape)} has no axis of output channels here")
         if not isinstance(asked, defs.Blockwise):
             return PerChannel(self.channel)
-        if self.block is None or self.shape[self.block] % asked.block_size:
+        if self.block is None or asked.block_size < 1 or self.shape[self.block] % asked.block_size:
             divided = self.shape[self.block] if self.block is not None else "an axis it has"
             raise ArgumentError(
                 f"blocks of {asked.block_size} do not divide the input channels of a weight of shape "
@@ -44,6 +44,8 @@ class WeightAxes:
             )
         if not isinstance(asked, defs.LPBQ):
             return PerBlock(self.block, asked.block_size)
+        if asked.scale_bits < 1:
+            raise ArgumentError(f"scale_bits is {asked.scale_bits}; it must be at least 1")
         two_level = TwoLevelBlock(self.block, asked.block_size, asked.scale_bits)
         if two_level.channel_axis != self.channel:
             raise ArgumentError(f"blocks of a weight of shape {list(self.shape)} have no scales of channels")
