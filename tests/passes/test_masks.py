@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import numpy as np
 import pytest
 from hypothesis import given
@@ -106,7 +107,7 @@ def test_a_true_infinity_has_no_grid() -> None:
         placed = qc.compile(model, passes, target="npu", allow_unquantized=True).ir
         for name in ("far", "w"):  # the mask and the masked scores
             assert not placed.quant.sites_on(value(placed, name))
-            assert "can hold infinity" in str(placed.quant.why_not(value(placed, name)))
+            assert re.search("can hold (NaN, or )?infinity", str(placed.quant.why_not(value(placed, name))))
 
 
 numbers = st.lists(st.floats(-50, 50, width=32), min_size=1, max_size=40)
