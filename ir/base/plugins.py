@@ -63,7 +63,7 @@ def use_plugin(name: str) -> ModuleType:
             imported from the current folder.
 
     Raises:
-        UsageError: it cannot be imported.
+        UsageError: it cannot be imported, or is a folder that is no package.
     """
     for plugin in plugins():
         if _is_module(plugin.module, name):
@@ -71,6 +71,9 @@ def use_plugin(name: str) -> ModuleType:
     if name.endswith(".py") and not Path(name).is_file():
         raise UsageError(f"the Python file '{name}' of a plugin does not exist")
     package = Path(name) / "__init__.py"
+    is_path = not all(part.isidentifier() for part in name.split("."))
+    if is_path and Path(name).is_dir() and not package.is_file():
+        raise UsageError(f"the folder '{name}' of a plugin has no __init__.py, which would make it a package")
     try:
         module = import_module(str(package) if package.is_file() else name)
     except Exception as error:  # a module may raise anything while it is imported
@@ -122,6 +125,9 @@ def subclasses_below(module: ModuleType, base: type[T]) -> list[type[T]]:
     """The subclasses defined in a module, or in all modules of a package and its folders, in a fixed order.
 
     Abstract and underscored classes are building blocks and left out.
+
+    Raises:
+        UsageError: one of the modules cannot be imported.
     """
     found = [
         item
@@ -133,5 +139,12 @@ def subclasses_below(module: ModuleType, base: type[T]) -> list[type[T]]:
         and not name.startswith("_")
     ]
     for info in sorted(pkgutil.iter_modules(getattr(module, "__path__", [])), key=lambda info: info.name):
-        found += subclasses_below(importlib.import_module(f"{module.__name__}.{info.name}"), base)
+        name = f"{module.__name__}.{info.name}"
+        try:
+            below = importlib.import_module(name)
+        except Exception as error:  # a plugin may have loaded without it
+            raise UsageError(
+                f"module '{name}' cannot be imported: {type(error).__name__}: {error}"
+            ) from error
+        found += subclasses_below(below, base)
     return found

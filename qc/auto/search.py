@@ -159,8 +159,15 @@ class RecipeSearch:
 
     @functools.cached_property
     def ladder(self) -> Sequence[Recipe]:
-        """The recipes that are tried, in their order; raises UsageError for a file of others."""
-        recipes = [recipe for recipe in self._recipes() if suits(recipe, self.question.compilation)]
+        """The recipes that are tried, in their order.
+
+        Raises:
+            UsageError: a file holds something else, or no recipe suits the model.
+        """
+        known = self._recipes()
+        recipes = [recipe for recipe in known if suits(recipe, self.question.compilation)]
+        if known and not recipes:
+            raise UsageError("no recipe is for this model and target: give one without for = 'products'")
         return [_fixed(recipe, self.fix_shapes) for recipe in recipes] if self.fix_shapes else recipes
 
     def _recipes(self) -> Sequence[Recipe]:

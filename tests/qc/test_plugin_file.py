@@ -98,6 +98,16 @@ def test_the_folder_of_a_package_brings_its_targets(qc) -> None:
     assert "for a test" in qc("list-targets", "--plugin", "./own").out
 
 
+def test_packages_that_are_none_or_do_not_load(qc) -> None:
+    Path("own").mkdir()
+    result = qc("list-passes", "--plugin", "./own")
+    assert result.code == 2 and "the folder './own' of a plugin has no __init__.py" in result.err
+    Path("own/__init__.py").write_text("")
+    Path("own/passes.py").write_text("from qc.passes import Nothing")
+    result = qc("list-passes", "--plugin", "./own")
+    assert result.code == 2 and "own/__init__.py.passes' cannot be imported: ImportError" in result.err
+
+
 def test_a_reproducer_says_which_plugin_it_needs(qc) -> None:
     Path("mine.py").write_text(OWN.replace("rewriter = Rewriter(model)", "rewriter = Rewriter(1 / 0)"))
     result = qc("model.onnx", "--plugin", "mine.py", "--passes", "drop-relu")

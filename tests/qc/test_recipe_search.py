@@ -34,6 +34,12 @@ def test_fewer_bits_than_four_have_recipes_of_their_own() -> None:
         assert RecipeSearch(parse(CONVOLUTION), data=DATA, bits=bits).ladder == recipes
 
 
+def test_recipes_that_are_all_for_other_models() -> None:
+    recipes = [one for one in ladder(4) if one.is_for_products]
+    with pytest.raises(UsageError, match="no recipe is for this model and target"):
+        RecipeSearch(parse(CONVOLUTION), data=DATA, recipes=recipes).check()
+
+
 @pytest.mark.parametrize(
     ("text", "target", "is_tried"),
     [
