@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
+from qc.ir.errors import UsageError
 from qc.ir.graph import Graph, Op, Value
+from qc.ir.model import Model
 
 from .attempt import Solution
 from .automaton import State
@@ -216,7 +218,9 @@ class Matcher:
                 yield _Candidate(-self.view.reach(self.forms[rank][1].term, result), rank, place, result)
 
 
-def find_all(graph: Graph, patterns: Sequence[AnyPattern], taken: Iterable[Op] = ()) -> list[Match]:
+def find_all(
+    graph: Graph, patterns: AnyPattern | Sequence[AnyPattern], taken: Iterable[Op] = ()
+) -> list[Match]:
     """All matches in a graph, none sharing an op with another.
 
     Matches with more ops come first, then the order of ``patterns``, then the order of the graph; a match
@@ -224,14 +228,17 @@ def find_all(graph: Graph, patterns: Sequence[AnyPattern], taken: Iterable[Op] =
     at the root of a pattern count as patterns of their own.
 
     Args:
-        graph: the graph, without the graphs nested in it.
-        patterns: patterns and supergroups; the earlier one wins among matches of equal size.
+        graph: the graph, without the graphs nested in it, such as ``model.graph``.
+        patterns: a pattern or supergroup, or several; the earlier one wins among matches of equal size.
         taken: ops that no match may use.
 
     Returns:
         The matches in the order of their results in the graph.
 
     Raises:
-        UsageError: a pattern whose root is not an op.
+        UsageError: a pattern whose root is not an op, or a model in place of a graph.
     """
-    return Matcher(graph, patterns).find_all(taken)
+    if isinstance(graph, Model):
+        raise UsageError("patterns match in a graph: take model.graph, or each of model.graphs()")
+    several = [patterns] if isinstance(patterns, AnyPattern) else patterns
+    return Matcher(graph, several).find_all(taken)

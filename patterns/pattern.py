@@ -207,6 +207,8 @@ class OpPattern(Pattern):
         """Output ``index`` of the same op."""
         return Output(self, index)
 
+    __iter__ = None  # or Python would take outputs for the items of an endless sequence
+
     def _written(self, write: Writer) -> str:
         words = f'op.of("{self.domain}")' if self.domain else "op"
         alone = len(self.op_types) == 1

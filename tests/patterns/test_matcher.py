@@ -7,6 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from qc.ir import lift
+from qc.ir.errors import UsageError
 from qc.patterns import (
     Supergroup,
     attribute,
@@ -24,6 +25,20 @@ from qc.patterns import (
 
 def names(match):
     return sorted(each.op_type for each in match.ops)
+
+
+def test_one_pattern_is_searched_for_like_several(graph_of):
+    graph = graph_of("a = Relu(x); y = Relu(a)")
+    pattern = op.Relu(value("x"))
+    assert [match.root for match in find_all(graph, pattern)] == graph.ops()
+    assert [match.root for match in find_all(graph, [pattern])] == graph.ops()
+    with pytest.raises(TypeError, match="not iterable"):
+        iter(pattern)
+
+
+def test_a_model_is_no_graph():
+    with pytest.raises(UsageError, match=r"take model\.graph"):
+        find_all(lift(onnx.ModelProto()), op.Relu(value("x")))
 
 
 # -- completeness ------------------------------------------------------------------------------------
