@@ -141,7 +141,8 @@ def _in_words(spec: str) -> str:
         elif kind == "block":
             parts.append(f"in blocks of {values.rpartition(',')[2]}")
         elif kind == "range":
-            parts.append(f"range {values.replace(',', ' to ')}")
+            low, _, high = values.partition(",")
+            parts.append(f"range {low} to {high}" if low and high else f"from {low}" if low else f"to {high}")
     return ", ".join(parts)
 
 

@@ -93,6 +93,14 @@ def test_the_list_of_float_tensors_is_complete() -> None:
     assert text(unquantized_table(Coverage())) == "every float tensor is quantized"
 
 
+@pytest.mark.parametrize(
+    ("limits", "words"), [("0.0,1.0", "range 0.0 to 1.0"), ("0.0,", "from 0.0"), (",1.0", "to 1.0")]
+)
+def test_ranges_may_be_open_at_an_end(limits: str, words: str) -> None:
+    shown = text(facts_grid(coverage_summary(Coverage(formats={f"uint8 asymmetric range({limits})": 20}))))
+    assert shown.endswith(f"20 uint8 asymmetric, {words}")
+
+
 def test_a_summary_of_nothing() -> None:
     shown = text(facts_grid(coverage_summary(Coverage())))
     assert shown == "quantized  0 of 0 float tensors, 0 of 0 ops read quantized data"
