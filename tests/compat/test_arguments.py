@@ -211,6 +211,23 @@ def test_blocks_that_are_none(spec: QSpec, said: str) -> None:
         op.set_qspec(spec)
 
 
+@pytest.mark.parametrize("bits", [4, 8])
+def test_strict_grids_are_loaded_as_they_are_told(bits: int) -> None:
+    op = QcQuantizeOp(bitwidth=bits, use_symmetric_encodings=True)
+    op.use_strict_symmetric = True
+    op.update_encoding_stats(np.float32([-3, 5]))
+    strict = op.compute_encodings() or []
+    op.load_encodings(strict)
+    assert op.get_encodings() == strict and strict[0].offset == 1 - 2 ** (bits - 1)
+    other = QcQuantizeOp()
+    other.update_quantizer_and_load_encodings(strict, True, True, False, QuantizationDataType.int)
+    assert other.get_encodings() == strict
+    other.load_encodings([TfEncoding(delta=0.5, offset=-(2 ** (bits - 1)), bw=bits)])
+    np.testing.assert_array_equal(
+        other.quantize_dequantize(np.float32([0, 1, -100])), [0, 1, 0.5 * strict[0].offset]
+    )
+
+
 def test_no_encodings_to_load() -> None:
     op = QcQuantizeOp()
     op.enabled = False

@@ -69,7 +69,10 @@ def encoding_from(encodings: Sequence[TfEncoding], spec: QuantSpec, shape: tuple
     )
     if not isinstance(spec.format, IntFormat):
         return Encoding(spec, scale, np.zeros(shape))
-    return Encoding(spec, scale, spec.format.lowest + spec.shift - offset)
+    # A symmetric grid that is not strict begins one code lower, and has its zero at the same one.
+    is_whole = offset == -(1 << (spec.format.bits - 1))
+    lowest = np.where(is_whole, spec.format.lowest, spec.code_range[0])
+    return Encoding(spec, scale, lowest + spec.shift - offset)
 
 
 def _at(end: np.ndarray, fixed: float) -> np.ndarray:
