@@ -25,7 +25,13 @@ class Names:
         self._used_up.clear()
 
     def free(self, hint: str) -> str:
-        """The first that is free of ``hint``, ``hint_1``, ``hint_2`` and so on."""
+        """The first that is free of ``hint``, ``hint_1``, ``hint_2`` and so on.
+
+        Raises:
+            TypeError: the hint is no text.
+        """
+        if not isinstance(hint, str):
+            raise TypeError(f"a name is text, not {hint!r}")
         if hint not in self._taken:
             return hint
         count = self._used_up.get(hint, 0) + 1

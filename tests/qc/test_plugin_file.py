@@ -118,6 +118,14 @@ def test_a_reproducer_says_which_plugin_it_needs(qc) -> None:
     assert qc("repro", "--plugin", "mine.py", "model.reproducer").code == 6
 
 
+def test_arguments_in_the_wrong_order_are_a_defect_of_the_pass(qc) -> None:
+    wrong = 'rewriter = Rewriter(model)\n        rewriter.add_constant(model.graph, "low", b"numbers")'
+    Path("mine.py").write_text(OWN.replace("rewriter = Rewriter(model)", wrong))
+    result = qc("model.onnx", "--passes", "mine.py:DropRelu")
+    assert result.code == 6
+    assert "pass 'drop-relu' failed with TypeError: a name is text, not b'numbers'" in result.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
