@@ -50,7 +50,7 @@ def record_of(name: str, value: Value, quantizer: Quantizer) -> TensorRecord:
     """The record of a tensor; raises UsageError for a quantizer without numbers."""
     encoding = quantizer.encoding
     if encoding is None:
-        raise UsageError(f"'{name}' has no encoding yet; run 'calibrate' before lowering")
+        raise UsageError(f"'{name}' has no encoding yet; 'calibrate' belongs behind its placement")
     spec = quantizer.spec
     granularity: Granularity = "tensor"
     axis = block_size = None

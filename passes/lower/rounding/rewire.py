@@ -75,7 +75,7 @@ def numbers(quantizer: Quantizer, value: Value) -> Encoding:
         UsageError: it has none, or one that only constants can have.
     """
     if quantizer.encoding is None:
-        raise UsageError(f"'{value.name}' has no encoding yet; run 'calibrate' before lowering")
+        raise UsageError(f"'{value.name}' has no encoding yet; 'calibrate' belongs behind its placement")
     if quantizer.spec.shifted and value.original.const is None:
         raise UsageError(f"'{value.name}' is computed; only a constant can have the grid {quantizer.spec}")
     return quantizer.encoding
