@@ -92,6 +92,10 @@ def test_a_clamped_range_has_the_grid_that_calibration_would_find() -> None:
     clamp_activation_encodings(sim, 1.0)
     (encoding,) = sim.qc_quantize_op_dict["x"].get_encodings() or ()
     assert (encoding.offset, encoding.delta) == (-128, pytest.approx(2 / 255))
+    for value in (0.0, -1.0, np.nan):
+        with pytest.raises(RuntimeError, match="it must be above 0"):
+            clamp_activation_encodings(sim, value)
+    assert sim.qc_quantize_op_dict["x"].get_encodings() == [encoding]
 
 
 def test_missing_quantizers_are_told_of_whether_they_are_turned_off_or_not(tmp_path: Path) -> None:

@@ -308,6 +308,8 @@ class TensorQuantizer:
 
     def clip_and_recompute_encodings(self, clamp_val: float) -> bool:
         """Limits the range to ``[-clamp_val, clamp_val]``; tells whether that changed the numbers."""
+        if not clamp_val > 0:
+            raise ArgumentError(f"clamp_val is {clamp_val}; it must be above 0")
         found = self._held.encoding
         is_integer = isinstance(self.spec.format, IntFormat)
         if found is None or not (self.enabled and is_integer) or self._held.frozen:
