@@ -40,6 +40,10 @@ class Model(ModelContext):
         self.quant = QuantTable(self.transaction)
         self.regions: list[Region] = []
 
+    def __repr__(self) -> str:
+        quantizers = sum(1 for _ in self.quant.quantizers())
+        return f"<Model {self.name!r}: {len(self.graph.ops())} ops, {quantizers} quantizers>"
+
     @property
     def name(self) -> str:
         """The name of the main graph."""

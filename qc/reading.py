@@ -32,6 +32,8 @@ def read_model(model: ModelProto | str | Path) -> Model:
         UsageError: it is neither a model nor a path.
         ModelError: it cannot be read, fails the ONNX checker, or its graph is inconsistent.
     """
+    if isinstance(model, Model):
+        raise UsageError("a model is read already; qc.ir.lower(model) gives it as an onnx.ModelProto")
     if not isinstance(model, ModelProto | str | Path):
         raise UsageError(f"a model is an onnx.ModelProto or the path of a file, not {type(model).__name__}")
     if isinstance(model, ModelProto):

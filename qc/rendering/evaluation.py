@@ -15,6 +15,7 @@ from .words import count, decibels, file_size, finite, milliseconds
 REFERENCE = "float"
 _TO_FLOAT = Column("to float", lambda ratio: f"{ratio:.2f} x")
 _SPREAD = Column("±", lambda share: f"±{share:.0%}")
+_BUSY = 0.5  # of a ratio that is spread so far nothing can be said
 _LATENCY = (Column("latency", milliseconds), _SPREAD, _TO_FLOAT, _SPREAD)
 
 
@@ -62,7 +63,13 @@ def latency_table(evaluation: Evaluation) -> Table:
 def latency_note(result: Evaluation | Benchmark) -> str:
     """How the numbers of a latency table came about."""
     where = "on the GPU" if result.device == "cuda" else count(result.threads, "thread")
-    return f"median of {count(result.rounds, 'round')}, {where}; ± is half the distance between the quartiles"
+    how = f"median of {count(result.rounds, 'round')}, {where}; ± is half the distance between the quartiles"
+    timed = result.models if isinstance(result, Benchmark) else result.candidates
+    spreads = [_spread(one.latency.ratio, one.latency.ratio_quartiles) for one in timed if one.latency]
+    busy = max((spread or 0.0 for spread in spreads), default=0.0) > _BUSY
+    return (
+        f"{how}; so much that they tell little: other work keeps the processors busy" if busy else how
+    )
 
 
 def bench_table(benchmark: Benchmark) -> Table:

@@ -109,7 +109,7 @@ def _pictures(array: np.ndarray) -> list[np.ndarray] | None:
 
 def _png(picture: np.ndarray) -> str:
     """A picture, from black for its least number to white for its greatest, as a URI."""
-    image = extra("PIL.Image", "pictures", "pictures")
+    image = extra("PIL.Image", "pictures", "drawing samples")
     numbers = picture.astype(np.float64)
     span = numbers.max() - numbers.min()
     pixels = np.round((numbers - numbers.min()) * (255 / span if span else 0)).astype(np.uint8)

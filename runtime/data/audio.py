@@ -105,7 +105,7 @@ def _opened(path: Path) -> Iterator[_Audio]:
             with wave.open(str(path), "rb") as file:
                 yield _Wav(file)
         else:
-            with extra("soundfile", "audio", f"'{path.suffix}'").SoundFile(str(path)) as file:
+            with extra("soundfile", "audio", f"reading '{path.suffix}'").SoundFile(str(path)) as file:
                 yield _Other(file)
     except QcError:
         raise

@@ -14,7 +14,7 @@ def extra(module: str, name: str, what: str) -> Any:
 
     Args:
         name: of the extra.
-        what: what it is needed for, in words.
+        what: what it is needed for, such as "reading text".
 
     Raises:
         DataError: it is not installed.
@@ -22,4 +22,4 @@ def extra(module: str, name: str, what: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise DataError(f"reading {what} needs an extra: {install_command(name)}") from error
+        raise DataError(f"{what} needs an extra: {install_command(name)}") from error

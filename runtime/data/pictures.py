@@ -36,7 +36,7 @@ def picture_source(files: Sequence[Path], how: DataFiles, inputs: Sequence[Input
     Raises:
         DataError: pictures do not fit the model, or nothing says how they are to be prepared.
     """
-    extra("PIL", "pictures", "pictures")
+    extra("PIL", "pictures", "reading pictures")
     info = picture_input(inputs, how)
     preparation = Preparation.of(how, info)
     first = info.shape[0] if info.shape is not None and len(info.shape) == 4 else None

@@ -165,9 +165,9 @@ def _rows(file: Path) -> Iterator[Row]:
                     raise ValueError(f"line {reader.line_num} has not as many fields as the first")
                 yield row
         return
-    pyarrow = extra("pyarrow", "tables", f"'{file.name}'")
+    pyarrow = extra("pyarrow", "tables", f"reading '{file.name}'")
     if file.suffix.lower() == ".parquet":
-        parquet = extra("pyarrow.parquet", "tables", f"'{file.name}'")
+        parquet = extra("pyarrow.parquet", "tables", f"reading '{file.name}'")
         with parquet.ParquetFile(file) as opened:
             for batch in opened.iter_batches(_ROWS):
                 yield from batch.to_pylist()

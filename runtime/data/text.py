@@ -60,7 +60,7 @@ class TokenEncoder:
         """
         if how.tokenizer is None:
             raise DataError(f"'{how.path}' holds text, which needs --tokenizer with a tokenizer.json")
-        tokenizers = extra("tokenizers", "text", "text")
+        tokenizers = extra("tokenizers", "text", "reading text")
         path = Path(how.tokenizer)
         if not path.is_file():
             raise DataError(f"the tokenizer '{path}' does not exist; give a file such as tokenizer.json")

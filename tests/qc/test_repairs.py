@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from support.models import parse
 
 import qc as package
-from qc.ir.errors import ModelError
+from qc.ir.errors import ModelError, UsageError
 from qc.ir.onnx.lower import serialize
 
 X = np.arange(-3, 3, dtype=np.float32).reshape(2, 3)
@@ -185,6 +186,13 @@ def test_text_that_is_not_utf8_is_written_with_escapes(tmp_path: Path, name: str
     np.testing.assert_allclose(
         run(compiled.model.SerializeToString()), run(healthy().SerializeToString()), atol=0.05
     )
+
+
+def test_a_model_that_is_read_says_what_it_is() -> None:
+    model = package.read_model(healthy())
+    assert re.fullmatch(r"<Model '.*': \d+ ops, 0 quantizers>", repr(model))
+    with pytest.raises(UsageError, match=r"qc\.ir\.lower\(model\)"):
+        package.compile(model)  # type: ignore[arg-type]
 
 
 def test_escapes_that_are_taken_are_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +64,14 @@ def test_the_models_run_where_they_are_to_run(tmp_path: Path, monkeypatch: pytes
     assert asked == ["cuda", "cuda"] and result.device == "cuda"
     assert [cost.peak_memory for cost in result.models] == [None, None], "memory of the GPU is not measured"
     assert latency_note(result).startswith("median of 5 rounds, on the GPU; ")
+
+
+@pytest.mark.parametrize(("high", "is_told"), [(1.4, False), (12.0, True)])
+def test_times_that_tell_little_are_told(tmp_path: Path, high: float, is_told: bool) -> None:
+    result = bench({"it": saved(tmp_path, "a.onnx", SMALL)}, [FEED], seconds=0.01, max_rounds=5)
+    one = result.models[0]
+    spread = replace(one, latency=replace(one.latency, ratio_quartiles=(0.9, high)))
+    assert ("they tell little" in latency_note(replace(result, models=(spread,)))) == is_told
 
 
 def test_the_size_counts_external_data(tmp_path: Path) -> None:
