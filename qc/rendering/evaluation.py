@@ -67,9 +67,7 @@ def latency_note(result: Evaluation | Benchmark) -> str:
     timed = result.models if isinstance(result, Benchmark) else result.candidates
     spreads = [_spread(one.latency.ratio, one.latency.ratio_quartiles) for one in timed if one.latency]
     busy = max((spread or 0.0 for spread in spreads), default=0.0) > _BUSY
-    return (
-        f"{how}; so much that they tell little: other work keeps the processors busy" if busy else how
-    )
+    return f"{how}; so much that they tell little: other work keeps the processors busy" if busy else how
 
 
 def bench_table(benchmark: Benchmark) -> Table:
