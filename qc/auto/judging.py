@@ -307,7 +307,7 @@ class Judge:
                 f"the metric '{self.metric.name}' is 0 for the float model, and {self.max_drop} of that is "
                 "nothing: give the drop as a number in its unit, such as 0.5"
             )
-        if self.metric.higher_is_better and 0 < expected < self.max_drop.of(expected):
+        if self.metric.higher_is_better and 0 < expected <= self.max_drop.of(expected):
             raise UsageError(
                 f"a drop of {self.max_drop} allows anything, as the float model has {expected:.4g}: give a "
                 "share, such as 1%, or a smaller number"

@@ -216,10 +216,11 @@ def test_a_share_of_nothing_is_refused_before_anything_is_tried(qc) -> None:
     assert "is 0 for the float model, and 1% of that is nothing: give the drop as a number" in result.err
 
 
-def test_a_drop_that_allows_anything_is_refused(qc) -> None:
-    result = qc("auto", MODEL, "--data", DATA, "--max-drop", "2")
+@pytest.mark.parametrize("drop", ["1", "2", "100%"])
+def test_a_drop_that_allows_anything_is_refused(qc, drop: str) -> None:
+    result = qc("auto", MODEL, "--data", DATA, "--max-drop", drop)
     assert (result.code, result.made) == (2, [])
-    assert "a drop of 2 allows anything, as the float model has 1: give a share, such as 1%" in result.err
+    assert f"a drop of {drop} allows anything, as the float model has 1: give a share, such as 1%" in result.err
 
 
 def test_results_do_not_depend_on_the_number_of_jobs(tmp_path: Path) -> None:
@@ -407,7 +408,7 @@ def test_a_metric_that_fails_on_a_part_of_the_samples_names_them(qc) -> None:
 
 def test_weights_of_an_lstm_that_quantizes_its_data_itself_count_as_quantized() -> None:
     model = recurrent("LSTM", 64, 64)
-    found = package.find_recipe(model, data=random_feeds(model, 4), max_drop=1.0, recipes=ladder(8)[:1])
+    found = package.find_recipe(model, data=random_feeds(model, 4), max_drop=0.99, recipes=ladder(8)[:1])
     assert found.best.quantized_share == 1
 
 
