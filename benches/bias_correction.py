@@ -29,7 +29,7 @@ PREPARE = "fold-constants,eliminate-identity,fold-batch-norms,eliminate-dead-cod
 def quantized(model: Path, task: Any, weight: str, granularity: str, correction: str) -> onnx.ModelProto:
     """The QDQ model."""
     place = f"insert-quantizers{{activation=uint8 weight={weight}}},{granularity}tie-quantizers"
-    passes = f"{PREPARE},{place},calibrate,{correction}insert-qdq{{opset=raise}}"
+    passes = f"{PREPARE},{place},calibrate,{correction}insert-qdq"
     return qc.compile(model, passes, data=task.calib, target="ort-cpu").model
 
 

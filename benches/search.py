@@ -150,7 +150,7 @@ def measured(ops: int, layers: int) -> Iterator[Row]:
         feed = {"x": rng.standard_normal((1, TOKENS, WIDTH), np.float32)}
         yield activations(f"a language model, {layers} layers", path, feed)
         yardstick, searched = (
-            run(path, feed, f"{PLACED},calibrate{{{options}}},insert-qdq{{opset=raise}}")[1]
+            run(path, feed, f"{PLACED},calibrate{{{options}}},insert-qdq")[1]
             for options in ("", "method=mse weights=mse")
         )
         yield f"W4A8 of a language model, {layers} layers", yardstick, searched, LIMITS["pipeline"]

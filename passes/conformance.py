@@ -272,7 +272,10 @@ class _Conformance:
         """Whether all that a join reads and makes has one grid."""
         reads = self._units.inputs(unit)
         found = [self._quant.of_use(value, op, port) for value, op, port in reads]
-        found += [self._quant.of_value(value) for value in self._units.outputs(unit)]
+        made = [self._quant.of_value(value) for value in self._units.outputs(unit)]
+        if not any(made):
+            return
+        found += made
         encodings = [one.encoding for one in found if one is not None and one.encoding is not None]
         if any(not encodings[0].equals(other) for other in encodings[1:]):
             yield Violation(unit.root, "shared grid", "not all that it joins and its result have one grid")

@@ -66,14 +66,14 @@ class InsertQdq(Pass):
     one code in each byte, unless there is a scale for every block: the same numbers in twice the bytes of
     int4, for devices that would unpack them in every run, as ONNX Runtime does on CPUs. Types and
     granularities that the model's opset does not have use the operators of the target's extension domain;
-    where that does not have them either, ``opset=raise`` converts the model. Shifted int2 weights become int4
-    with the same numbers. A convolution on somewhat fewer input channels than the target wants (a picture has
-    three) gets more, with codes and weights of zero. Where the target has a quicker kernel for weights whose
-    zero points are not 0, codes and zero points of a convolution are one lower than they are in the
-    simulation. Both change no result, and ``import-qdq`` undoes them. Where the target has kernels for it, a
-    large LSTM or GRU multiplies the codes of its weights with its data, which is quantized as it comes, the
-    GRU as a Scan, which ``import-qdq`` leaves; other recurrent ops have their weights dequantized once, when
-    ONNX Runtime loads the model.
+    where that does not have them either, the model is converted to a newer one, with a note, unless
+    ``opset=keep`` refuses that. Shifted int2 weights become int4 with the same numbers. A convolution on
+    somewhat fewer input channels than the target wants (a picture has three) gets more, with codes and
+    weights of zero. Where the target has a quicker kernel for weights whose zero points are not 0, codes and
+    zero points of a convolution are one lower than they are in the simulation. Both change no result, and
+    ``import-qdq`` undoes them. Where the target has kernels for it, a large LSTM or GRU multiplies the codes
+    of its weights with its data, which is quantized as it comes, the GRU as a Scan, which ``import-qdq``
+    leaves; other recurrent ops have their weights dequantized once, when ONNX Runtime loads the model.
 
     Products of float data by stored weights, and lookups of stored rows, are written as MatMulNBits and
     GatherBlockQuantized where the target has them, in any opset; a matrix that both read is stored once.
@@ -99,7 +99,7 @@ class InsertQdq(Pass):
         "codes", "store weights as codes, or in float to be quantized"
     )
     opset: Literal["keep", "raise"] = option(
-        "keep", "what to do if a grid needs a newer opset: refuse it, or convert the model"
+        "raise", "what to do if a grid needs a newer opset: convert the model, or refuse it (keep)"
     )
     storage: Storage | None = option(
         None, "how weights of fewer than 8 bits are stored: packed, or each in a byte; default: the target's"
@@ -133,7 +133,12 @@ class InsertQdq(Pass):
         least = target.stored_products_from if target is not None and self.products is None else 0
         if self.opset == "raise":
             stored = only_stored_in(stored_matrices(model, products, least), model)
-            model = in_opset(model, opset_needed_by(model, extension, in_bytes, stored))
+            needed = opset_needed_by(model, extension, in_bytes, stored)
+            if needed > model.opset:
+                context.notes.append(
+                    f"the model was converted from opset {model.opset} to {needed}, which its grids need"
+                )
+            model = in_opset(model, needed)
         rewriter = Rewriter(model)
         with rewriter.trial():
             StoredProducts(model, rewriter, products).write(stored_matrices(model, products, least))
@@ -328,7 +333,7 @@ class _Emitter:
         if not self._extension or self._model.opset < OLDEST_OPSET or not extension_knows(encoding):
             raise UsageError(
                 f"'{value.name}' is quantized to {encoding.spec}, which needs opset {needed}; "
-                f"the model has {self._model.opset}: convert it first, or let insert-qdq{{opset=raise}} do it"
+                f"the model has {self._model.opset}: convert it first, or leave opset=keep out"
             )
         if self._extension not in self._model.opset_imports:
             self._rewriter.set_opset(self._extension, 1)

@@ -18,6 +18,7 @@ from ..framework.base import option
 from ..framework.context import PassContext
 from .calibration.bias import calibrate_biases
 from .calibration.calibration import Calibration, CalibrationPass, Range
+from .calibration.joins import separate_joins
 from .calibration.range_of import SCHEMES, Method, range_of
 from .calibration.ranges import covering, finite_data, mse_encoding, weight_encoding
 
@@ -32,6 +33,9 @@ class Calibrate(CalibrationPass):
 
     Scores that only Softmax sees have the range of what is not masked, and a little below: masked numbers,
     however large, saturate there, where Softmax cannot tell them from what they were. A remark says so.
+
+    A join, such as Concat, whose inputs have ranges so different that one of them would lose three bits or
+    more on the grid of the result stays float if nothing in integers reads it, with a note.
 
     The methods: ``min-max`` covers all that was seen; ``percentile`` all but a share at either end;
     ``entropy`` changes the distribution least; ``mse`` has the least squared error, and ``sqnr`` likewise
@@ -65,9 +69,11 @@ class Calibrate(CalibrationPass):
         if calibration.observed:
             has_histogram = self.method not in ("min-max", "moving-average")
             rounded = _as_calibrated if self.rounded_parameters else None
-            user = f"pass '{self.name}'"
+            statistics = calibration.observe(f"pass '{self.name}'", has_histogram, rounded)
+            if context.target is not None:
+                context.notes += separate_joins(model, context.target, calibration.observed, statistics)
             ranges = partial(self._range, context.required_executor())
-            calibration.calibrate_observed(user, self.method, ranges, has_histogram, rounded)
+            calibration.calibrate_observed(self.method, ranges, statistics)
             model.quant.scheme = SCHEMES.get(self.method, self.method)
         calibrate_biases(model)
 

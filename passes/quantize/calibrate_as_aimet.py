@@ -73,7 +73,8 @@ class CalibrateAsAimet(CalibrationPass):
             rounded = self._while_observed if self.rounded_parameters else None
             user, rule = f"pass '{self.name}'", self._histogram_rule
             if rule is None:
-                calibration.calibrate_observed(user, self.method, _min_max, False, rounded)
+                statistics = calibration.observe(user, False, rounded)
+                calibration.calibrate_observed(self.method, _min_max, statistics)
             else:
                 user += f" with the method {self.method}"
                 self._calibrate_streamed(calibration, user, rule, rounded)

@@ -80,7 +80,7 @@ def test_quantized_models_have_them(weight: str, weights: str) -> None:
     place = PLACE.replace("insert-quantizers", f"insert-quantizers{{weight={weight}}}")
     shifted = place.replace("annotate-per-channel", "annotate-per-channel{shift_int2=true}")
     model, expected = chosen(f"{shifted if weight == 'int2' else place},calibrate", "npu")
-    lowering = f"insert-qdq{{opset=raise weights={weights} shift_weights=false}},to-simulation"
+    lowering = f"insert-qdq{{weights={weights} shift_weights=false}},to-simulation"
     context = apply(lowering, model, "npu")[1]
     qdq = artifact(context, "qdq")
     if weights == "codes" and weight == "int8":

@@ -30,7 +30,7 @@ TENSORS = ("c", "e", "y")
 def corrected(
     source: onnx.ModelProto, feeds: Feeds, passes: str = EMPIRICAL, target: str = "npu"
 ) -> tuple[Model, PassContext]:
-    return apply(f"{passes},to-simulation,insert-qdq{{opset=raise}}", source, target, feeds)[:2]
+    return apply(f"{passes},to-simulation,insert-qdq", source, target, feeds)[:2]
 
 
 def means(model: onnx.ModelProto, feeds: Feeds, name: str) -> np.ndarray:

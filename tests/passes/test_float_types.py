@@ -154,7 +154,7 @@ def test_other_opsets_keep_interface_and_storage() -> None:
     feeds = random_feeds(model, 2)
     pipeline = (
         "convert-to-float32, fold-constants, insert-quantizers{weight=int4 skip_ops=[Gather]}, "
-        "annotate-per-channel{block_size=16}, calibrate, insert-qdq{opset=raise}"
+        "annotate-per-channel{block_size=16}, calibrate, insert-qdq"
     )
     compiled = qc.compile(model, pipeline, data=feeds, threads=1)
     result = compiled.model

@@ -195,9 +195,7 @@ def test_embeddings_are_read_row_by_row() -> None:
 
 def test_shared_weights_are_one_in_the_file() -> None:
     source = parse(SHARED)
-    model, context, _ = apply(
-        f"{INT4},round-weights,insert-qdq{{opset=raise}}", source, "npu", alike_feeds(source)
-    )
+    model, context, _ = apply(f"{INT4},round-weights,insert-qdq", source, "npu", alike_feeds(source))
     (held,) = [one for one in model.quant.quantizers() if one.codes is not None]
     stored = [numpy_helper.to_array(one) for one in artifact(context, "qdq").graph.initializer]
     same = [one for one in stored if one.shape == (6, 6, 3, 3)]

@@ -310,8 +310,6 @@ def test_features_that_hardly_vary(share: float) -> None:
 def test_without_data_weights_keep_the_nearest_codes_and_a_note_says_so() -> None:
     source = parse(LAYERS["gemm"])
     recorded = qc.observe(source, data=list(random_feeds(source, 2)), target="npu")
-    made = qc.compile(
-        source, f"{INT4},round-weights,insert-qdq{{opset=raise}}", statistics=recorded, target="npu"
-    )
+    made = qc.compile(source, f"{INT4},round-weights,insert-qdq", statistics=recorded, target="npu")
     assert all(quantizer.codes is None for quantizer in made.ir.quant.quantizers())
     assert any("needs data" in note for note in made.notes)

@@ -28,7 +28,7 @@ g (int64[3] ids) => (float[3, 48] y, float[3, 20] z)
 }"""
 PASSES = (
     "insert-quantizers{{activation=float weight={}}},annotate-per-channel{},calibrate{{weights=mse}},"
-    "to-simulation,insert-qdq{{storage=packed opset=raise products={}}}"
+    "to-simulation,insert-qdq{{storage=packed products={}}}"
 )
 FEED = {"ids": np.array([0, 5, 47])}
 

@@ -65,7 +65,7 @@ def problem(rng: np.random.Generator, outputs: int, features: int, bits: int = 4
 def compiled(
     source: onnx.ModelProto, feeds: Feeds, passes: str = f"{INT4},round-weights"
 ) -> tuple[Model, PassContext]:
-    return apply(f"{passes},insert-qdq{{opset=raise}}", source, "npu", feeds)[:2]
+    return apply(f"{passes},insert-qdq", source, "npu", feeds)[:2]
 
 
 def error_of(source: onnx.ModelProto, context: PassContext, feeds: Feeds) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
 from itertools import chain
@@ -95,16 +95,9 @@ class Calibration:
                 self.observed[quantizer] = values
 
     def calibrate_observed(
-        self, user: str, method: str, range_of: RangeOf, has_histogram: bool, rounded: EncodingOf | None
+        self, method: str, range_of: RangeOf, statistics: Mapping[Value, Statistics]
     ) -> None:
-        """Gives the observed quantizers their numbers, after one pass over the data.
-
-        Args:
-            user: the pass, as messages name it.
-            has_histogram: whether ranges are found in histograms.
-            rounded: the grids of trained parameters while the model runs; None if they are not rounded.
-        """
-        statistics = self._observe(user, has_histogram, rounded)
+        """Gives the observed quantizers their numbers, from the statistics of their tensors."""
         scopes = scopes_of(self.model.graph)
         saturated: list[Value] = []
         unseen: list[Quantizer] = []
@@ -161,8 +154,14 @@ class Calibration:
                 round_parameters(rewriter, rounded)
             yield
 
-    def _observe(self, user: str, has_histogram: bool, rounded: EncodingOf | None) -> dict[Value, Statistics]:
-        """Statistics of every tensor that some quantizer has to cover, from one pass over the data."""
+    def observe(self, user: str, has_histogram: bool, rounded: EncodingOf | None) -> dict[Value, Statistics]:
+        """Statistics of every tensor that some quantizer has to cover, from one pass over the data.
+
+        Args:
+            user: the pass, as messages name it.
+            has_histogram: whether ranges are found in histograms.
+            rounded: the grids of trained parameters while the model runs; None if they are not rounded.
+        """
         wanted = self.tensors
         # All alike, since the statistics of tied tensors are merged.
         has_histogram = has_histogram or not self.masked.isdisjoint(wanted)
@@ -219,7 +218,7 @@ def _named(values: list[Value]) -> str:
     return f"'{values[0].name}'" + (f" and {len(values) - 1} more" if len(values) > 1 else "")
 
 
-def _merged(values: list[Value], statistics: dict[Value, Statistics]) -> Statistics | None:
+def _merged(values: list[Value], statistics: Mapping[Value, Statistics]) -> Statistics | None:
     """What was seen of some tensors together."""
     merged: Statistics | None = None
     for value in values:

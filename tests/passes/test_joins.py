@@ -1,0 +1,103 @@
+"""Joins of tensors with different ranges: in integers where that costs little, or is needed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.models import parse
+from support.pipelines import PLACE, apply, artifact, run_model
+from support.placement import of_value, reason
+
+from qc.ir.model import Model
+from qc.passes import PassContext
+
+WEIGHTS = "float[4, 8, 1, 1] wb, float[4, 8, 1, 1] ws, float[8, 8, 1, 1] wy"
+
+
+def head(data: str, level: str = "") -> str:
+    """Boxes beside scores of 0 to 1, as detectors join them."""
+    boxes, scores = f"boxes{level}", f"scores{level}"
+    return f"""
+        b{level} = Conv({data}, wb)
+        b1{level} = Sigmoid(b{level})
+        {boxes} = Mul(b1{level}, largest)
+        s{level} = Conv({data}, ws)
+        {scores} = Sigmoid(s{level})
+        both{level} = Concat<axis = 1>({boxes}, {scores})"""
+
+
+DETECTOR = f"(float[1, 8, 4, 4] both) {{{head('x')} }}"
+ANCHORS = DETECTOR.replace("(boxes, scores)", "(anchors, scores)")
+PICTURE = DETECTOR.replace("(boxes, scores)", "(x, scores)").replace(
+    "[1, 8, 4, 4] both", "[1, 12, 4, 4] both"
+)
+CONSUMED = f"(float[1, 8, 4, 4] y) {{{head('x')} y = Conv(both, wy) }}"
+LEVELS = f"""(float[1, 8, 20] y) {{{head("x")}{head("half", "2")}
+    half = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(x)
+    r = Reshape(both, shape)
+    r2 = Reshape(both2, shape)
+    y = Concat<axis = 2>(r, r2) }}"""
+
+
+def compiled(
+    rest: str, target: str, largest: float, placing: str = PLACE, scale: float = 1.0
+) -> tuple[Model, PassContext, list[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]]:
+    """The model on a target, its context, and outputs in float beside those of the result."""
+    interface, body = rest.split("{", 1)
+    anchors = ", ".join(str(10 * number) for number in range(64))
+    constants = f"float largest = {{{largest}}}, float[1, 4, 4, 4] anchors = {{{anchors}}}"
+    shape = "int64[3] shape = {1, 8, -1}"
+    text = f"g (float[1, 8, 4, 4] x) => {interface} <{WEIGHTS}, {constants}, {shape}> {{{body}"
+    source = parse(f'<ir_version: 10, opset_import: ["" : 21]>{text}')
+    rng = np.random.default_rng(1)
+    feeds = [{"x": scale * rng.normal(size=(1, 8, 4, 4)).astype(np.float32)} for _ in range(8)]
+    model, context = apply(f"{placing},calibrate,insert-qdq", source, target, feeds)[:2]
+    pairs = [(run_model(source, feed), run_model(artifact(context, "qdq"), feed)) for feed in feeds]
+    return model, context, pairs
+
+
+@pytest.mark.parametrize("target", ["npu", "qnn-htp"])
+@pytest.mark.parametrize("rest", [DETECTOR, LEVELS])
+def test_scores_keep_their_numbers_beside_boxes(rest: str, target: str) -> None:
+    model, context, pairs = compiled(rest, target, 640.0)
+    name = "both" if rest is DETECTOR else "y"
+    assert all(np.abs(float_[name] - made[name])[:, 4:].max() < 0.05 for float_, made in pairs)
+    assert of_value(model, "both") is None
+    assert reason(model, "both") == "made by a join of ranges too different for one grid"
+    (note,) = (note for note in context.notes if "stays in float" in note)
+    assert note.startswith("Concat of 'both' joins 'scores' of 0")
+    boxes, scores = of_value(model, "boxes"), of_value(model, "scores")
+    assert boxes is not None and scores is not None and boxes is not scores
+    if target == "qnn-htp":
+        assert scores.spec.fixed_range == (0.0, 1.0)
+
+
+def test_ranges_that_are_alike_share_a_grid() -> None:
+    model, context, _ = compiled(DETECTOR, "npu", 4.0)
+    assert of_value(model, "both") is of_value(model, "scores") is of_value(model, "boxes")
+    assert not context.notes
+
+
+def test_sixteen_bits_are_enough_for_both() -> None:
+    placing = PLACE.replace("insert-quantizers", "insert-quantizers{activation=uint16}")
+    model, context, _ = compiled(DETECTOR, "npu", 640.0, placing)
+    assert of_value(model, "both") is of_value(model, "scores")
+    assert not context.notes
+
+
+def test_what_an_integer_op_reads_has_a_grid() -> None:
+    model, context, _ = compiled(CONSUMED, "npu", 640.0)
+    assert of_value(model, "both") is of_value(model, "scores")
+    assert not context.notes
+
+
+def test_what_no_op_makes_in_integers_needs_no_grid_of_its_own() -> None:
+    model, _, _ = compiled(ANCHORS, "qnn-htp", 1.0)
+    assert of_value(model, "both") is None and of_value(model, "scores") is not None
+    assert "anchors" not in {site.value.name for site in model.quant.sites()}
+
+
+def test_an_input_has_a_grid_where_others_read_it() -> None:
+    model, _, _ = compiled(PICTURE, "npu", 1.0, scale=100.0)
+    both, x, scores = (of_value(model, name) for name in ("both", "x", "scores"))
+    assert both is None and x is not None and scores is not None and x is not scores
