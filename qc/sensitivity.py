@@ -14,6 +14,7 @@ from qc.runtime import (
     Metric,
     SimulatedQuantizer,
     Simulation,
+    Spread,
     harm,
     load_data,
     model_inputs,
@@ -86,8 +87,8 @@ def measure_sensitivity(
     Args:
         compiled: a model whose quantizers have numbers.
         data: anything :func:`qc.runtime.load_data` takes.
-        samples: run this many feeds at most; default: as few of the first 256 as give the SQNR with all
-            quantizers on within 1 dB of that on all of these.
+        samples: run this many feeds from all over the data at most; default: as few of 256 as give the SQNR
+            with all quantizers on within 1 dB of that on all of these.
         bits: give all quantizers with integer formats this width instead of their own.
         threads: threads of the runtime; None for one per physical core.
         device: where the simulation runs, as for :func:`qc.compile`.
@@ -107,7 +108,7 @@ def measure_sensitivity(
         whole = whole.with_encodings(dict.fromkeys(_integers(whole), bits))
     metric = parse_metric("sqnr")
     metric.check(compiled.ir.origin)
-    feeds = load_data(data, model_inputs(compiled.ir.origin))
+    feeds = Spread(load_data(data, model_inputs(compiled.ir.origin)))
     samples = samples or _enough(whole, metric, feeds)
     runs = 1 + 2 * len(whole.quantizers)
     length = samples if feeds.length is None else min(feeds.length, samples or feeds.length)
@@ -134,7 +135,7 @@ def sensitivity_table(rows: Sequence[QuantizerSensitivity]) -> Table:
 
 
 def _enough(whole: Simulation, metric: Metric, data: Data) -> int:
-    """How many of the first feeds tell the metric about as well as all that are looked at."""
+    """How many of the feeds tell the metric about as well as all that are looked at."""
     off = whole.with_encodings(dict.fromkeys(whole.quantizers, OFF))
     tally = metric.start()
     values: list[float] = []

@@ -4,6 +4,7 @@ from .data.arrays import load_labels
 from .data.data_files import DataFiles
 from .data.inputs import InputInfo, model_inputs
 from .data.load import Data, load_data, random_data
+from .data.spread import Spread
 from .evaluation.evaluate import CandidateScore, Evaluation, MetricScore, evaluate
 from .evaluation.harm import Harm, harm
 from .evaluation.simulation import SimulatedQuantizer, Simulation
@@ -52,6 +53,7 @@ __all__ = [
     "ShardedExecutor",
     "SimulatedQuantizer",
     "Simulation",
+    "Spread",
     "TensorStatistics",
     "add_observers",
     "bench",

@@ -15,7 +15,7 @@ from onnx import ModelProto
 
 from qc.ir.errors import DataError, QcError, UsageError
 from qc.ir.executor import Feed
-from qc.runtime import Data, Metric, Runnable
+from qc.runtime import Data, Metric, Runnable, Spread
 from qc.runtime.devices.device import Device
 from qc.runtime.evaluation.judge import Judged, Labels, check_labels, judge
 from qc.runtime.metrics.metric import Sample, Tally
@@ -129,8 +129,8 @@ class _Grouped:
             return self.parts[number].value()
         except UsageError as error:
             raise UsageError(
-                f"{error}; that is on samples {number}, {number + _GROUPS}, {number + 2 * _GROUPS} and so "
-                "on, a tenth of all, by which the sampling error is told: let it be a number there, too"
+                f"{error}; that is on a tenth of the samples from all over the data, by which the sampling "
+                "error is told: let it be a number there, too"
             ) from error
 
 
@@ -173,8 +173,8 @@ class Judge:
     """Compares models with the float model by one metric on the same samples.
 
     Attributes:
-        data: the samples.
-        labels: one for each, or None.
+        data: the samples, in an order of which every beginning is from all over them.
+        labels: one for each in that order, or None.
         max_drop: how much may be lost.
         metric: what counts.
         reason: why it is that one, if it was chosen by the kind of the outputs.
@@ -208,8 +208,9 @@ class Judge:
         """
         self._device, self._settings = device, settings
         self.reference: Runnable = OpenModel(reference, **settings)
-        self.data, self.labels, self.max_drop = data, labels, max_drop
-        feeds = list(islice(data, _FIRST_SAMPLES))
+        self.data, self.max_drop = Spread(data), max_drop
+        self.labels = None if labels is None else self.data.order(labels)
+        feeds = list(islice(self.data, _FIRST_SAMPLES))
         if not feeds:
             raise DataError("there is no sample to judge by; give data with at least one")
         if self.samples is not None:

@@ -20,7 +20,7 @@ from onnx import ModelProto
 from qc.ir.errors import QcError
 from qc.ir.executor import Feed
 from qc.ir.tensor_ref import TensorRef
-from qc.runtime import Data, OpenModel
+from qc.runtime import Data, OpenModel, Spread
 from qc.runtime.protos.wiring import Node, all_nodes
 
 from .normalized_inputs import unlike_normalization
@@ -59,7 +59,7 @@ def unlike_training(model: ModelProto, base_dir: Path | None, data: Data) -> lis
         data: the calibration data, of which 4 samples are looked at.
     """
     try:
-        feeds = list(islice(data, _SAMPLES))
+        feeds = list(islice(Spread(data), _SAMPLES))
         said = unlike_normalization(model, base_dir, feeds) or _unlike_statistics(model, base_dir, feeds)
     except QcError:  # no judge of data then
         return []

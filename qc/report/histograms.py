@@ -15,7 +15,7 @@ from qc.ir.graph import Value
 from qc.ir.onnx.stored_types import computed_names
 from qc.ir.quant.spec import Encoding
 from qc.layers import LayerError, LayerErrors
-from qc.runtime import Data, OrtExecutor, TensorStatistics
+from qc.runtime import Data, OrtExecutor, Spread, TensorStatistics
 
 WIDTH, HEIGHT = 320, 90
 _BINS = 64
@@ -75,7 +75,7 @@ class Histogram:
 def histograms_of(
     compiled: Compiled, data: Data, errors: LayerErrors, tensors: Sequence[str]
 ) -> Iterator[Histogram]:
-    """The histograms of tensors over the first samples; without names, of those that lose most in isolation.
+    """The histograms of tensors over some samples; without names, of those that lose most in isolation.
 
     Raises:
         UsageError: no tensor of a name is quantized.
@@ -88,7 +88,7 @@ def histograms_of(
         if value.const is None
     }
     statistics = OrtExecutor().observe(
-        compiled.float_model, requests, list(islice(data, _SAMPLES)), base_dir=compiled.ir.base_dir
+        compiled.float_model, requests, list(islice(Spread(data), _SAMPLES)), base_dir=compiled.ir.base_dir
     )
     for layer, value, encoding in found:
         if value.const is not None:

@@ -19,7 +19,7 @@ from qc.ir.errors import QcError
 from qc.ir.executor import Feed
 from qc.ir.onnx.save import external_files, save_model
 from qc.reading import runnable_form
-from qc.runtime import Data, Latency, Metric, OpenModel, load_data, model_inputs, parse_metric
+from qc.runtime import Data, Latency, Metric, OpenModel, Spread, load_data, model_inputs, parse_metric
 from qc.runtime.devices.onnx_runtime import OrtCpu
 from qc.runtime.metrics.metric import Sample
 from qc.runtime.native.library import QC_DOMAIN
@@ -128,9 +128,7 @@ class _Measuring:
             for model in (runnable_form(self._source), made)
         ]
         count = _SAMPLES if is_meaningful else 1
-        # Folders of pictures hold one class after the other.
-        spread = data.shard(0, max((data.length or count) // count, 1))
-        samples, taken = self._samples(models, islice(spread, count))
+        samples, taken = self._samples(models, islice(Spread(data), count))
         if is_meaningful:
             metric = agreement([sample.reference for sample in samples], data.inputs).metric
             sqnr = _value(parse_metric("sqnr"), samples)

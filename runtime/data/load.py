@@ -227,7 +227,7 @@ def random_data(
                 {name: _random_array(generator, shape, dtypes[name]) for name, shape in shapes.items()},
             )
 
-    return Data(inputs, Source(RANDOM_DATA, feeds, samples))
+    return Data(inputs, Source(RANDOM_DATA, feeds, samples, skips=False))
 
 
 def _free_lengths(inputs: Sequence[InputInfo], sizes: Mapping[str, int]) -> dict[str, int]:

@@ -27,7 +27,8 @@ def iterable_source(data: object, origin: str) -> Source:
         )
     if hasattr(data, "__next__"):
         return Source(origin, _Once(data, origin), None)
-    return Source(origin, lambda: _numbered(data, origin), _length(data))
+    at_hand = isinstance(data, list | tuple)
+    return Source(origin, lambda: _numbered(data, origin), _length(data), skips=at_hand)
 
 
 def callable_source(function: Callable[[], Any], origin: str) -> Source:

@@ -29,6 +29,7 @@ class Source:
         layout: ``nchw`` or ``nhwc`` if arrays in the other layout are to be transposed.
         labels: reads one label for each feed, if there are any.
         unused: names of what is there besides and is no input of the model.
+        skips: whether feeds that nobody wants cost little.
     """
 
     origin: str
@@ -38,6 +39,7 @@ class Source:
     layout: str | None = None
     labels: Callable[[], np.ndarray] | None = None
     unused: tuple[str, ...] = ()
+    skips: bool = True
 
 
 @dataclass(frozen=True)

@@ -116,6 +116,15 @@ def test_a_hopeless_model_is_refused_after_a_part_of_the_samples(qc) -> None:
     assert again == verdict
 
 
+def test_what_harms_one_class_alone_is_judged_on_all_of_them() -> None:
+    exact = parse("g (float[1, 2] x) => (float[1, 2] y) { y = Identity(x) }")
+    harmed = parse("g (float[1, 2] x) => (float[1, 2] y) <float[2] low = {20, 0}> { y = Max(x, low) }")
+    feeds = [{"x": np.array([[number, 10]], np.float32)} for number in range(256)]  # of class 1 are 10
+    data = load_data(feeds, model_inputs(exact))
+    verdict = Judge(exact, data, MaxDrop.parse("5%"), parse_metric("top-1"), threads=1)(harmed)
+    assert verdict.is_accepted and verdict.drop == pytest.approx(10 / 256)
+
+
 def test_a_metric_that_fails_in_the_middle_leaves_a_judge_that_judges_on(qc) -> None:
     labels = np.load("labels.npy")
     compilation, judge = digits_judge("1%", labels=labels, metric=parse_metric("user.py:accuracy", True))
@@ -403,7 +412,7 @@ def test_a_metric_that_fails_on_a_part_of_the_samples_names_them(qc) -> None:
     np.save("rare.npy", labels)
     judged = ["--eval-data", "test.npz", "--labels", "rare.npy", "--metric", "rare.py:Rare"]
     result = qc("auto", MODEL, "--data", DATA, *judged)
-    assert result.code == 2 and "on samples 1, 11, 21 and so on" in result.err
+    assert result.code == 2 and "on a tenth of the samples from all over the data" in result.err
 
 
 def test_weights_of_an_lstm_that_quantizes_its_data_itself_count_as_quantized() -> None:
