@@ -1,4 +1,4 @@
-"""Writes supergroups as the one op that the target runs them as."""
+"""Writes ops as the one op that the target runs them as."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from qc.ir.graph import Value
+from qc.ir.graph import UNKNOWN, Op, Value, ValueType
 from qc.ir.journal import SKIP, Remark
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower_ops
 from qc.ir.onnx.types import declare
 from qc.ir.rewriter import Rewriter
 from qc.patterns import Match, Matcher
+from qc.patterns.attributes import attribute_of
 
 from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
 from ..framework.target import Target
+
+_PICTURE = 4  # the fewest dimensions of pictures: samples, channels, and positions
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,9 @@ class FuseSupergroups(Pass):
 
     A LayerNormalization along other axes than the last gets a Transpose on both sides. That is done where the
     target runs it only so (``written_as`` in its file), the data is float32 and the model's opset has the op.
-    Both forms are run on random numbers, and where they do not agree the ops stay.
+    Both forms are run on random numbers, and where they do not agree the ops stay. A ReduceMean over all
+    positions of pictures that belongs to no supergroup becomes a GlobalAveragePool where the target runs that
+    alone in integers, with a Flatten behind it if the dimensions are dropped.
     """
 
     name = "fuse-supergroups"
@@ -53,24 +58,38 @@ class FuseSupergroups(Pass):
                     model.journal.note(Remark(SKIP, match.root, match.root.label, reason))
                     continue
                 with rewriter.action(f"fuse {match.name}", match.root):
-                    fused[match.result] = _replace(rewriter, match, x, op_type, form)
+                    fused[match.result] = _replace(rewriter, match.ops, match.result, x, op_type, form)
+        if target.rule_for("ReduceMean").runs == "float" != target.rule_for("GlobalAveragePool").runs:
+            _pool_means(model, target, rewriter)
 
 
 @dataclass(frozen=True)
 class _Form:
-    """What one op reads besides its data, its attributes, and the order of axes that it wants, if any."""
+    """What one op reads besides its data, its attributes, and the order of axes that it wants, if any.
+
+    One that ``is_flat`` drops the dimensions behind the second, which the op has made 1.
+    """
 
     parameters: Mapping[str, np.ndarray] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
     order: tuple[int, ...] = ()
+    is_flat: bool = False
 
     def steps(self, op_type: str) -> list[tuple[str, Sequence[str], Mapping[str, Any]]]:
         """The ops, one behind the other: type, parameters and attributes."""
         step = op_type, tuple(self.parameters), self.attributes
+        if self.is_flat:
+            return [step, ("Flatten", (), {"axis": 1})]
         if not self.order:
             return [step]
         back = np.argsort(self.order).tolist()
         return [("Transpose", (), {"perm": self.order}), step, ("Transpose", (), {"perm": back})]
+
+    def between(self, data: ValueType) -> ValueType:
+        """The type between the steps, by that of the data."""
+        shape = data.shape or ()
+        flat = (*shape[:2], *(1,) * len(shape[2:]))
+        return data._replace(shape=flat if self.is_flat else tuple(shape[axis] for axis in self.order))
 
 
 def _written_as(target: Target, name: str) -> str:
@@ -153,27 +172,50 @@ def _agrees(match: Match, data: Value, op_type: str, form: _Form, context: PassC
     return np.allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
-def _replace(rewriter: Rewriter, match: Match, data: Value, op_type: str, form: _Form) -> Value:
-    """Puts the op in the place of a match; its result."""
-    graph, result = match.graph, match.result
+def _pool_means(model: Model, target: Target, rewriter: Rewriter) -> None:
+    for graph in model.graph.walk():
+        means = [op for op in graph.ops() if op.is_type("ReduceMean") and _is_over_positions(op)]
+        matches = Matcher(graph, target.known_supergroups()).find_all() if means else ()
+        inside = {op for match in matches for op in match.ops}
+        for op in means:
+            data = graph.op_inputs(op)[0]
+            if data is not None and op not in inside:
+                form = _Form(is_flat=not op.attribute("keepdims", 1))
+                with rewriter.action("pool", op):
+                    _replace(rewriter, [op], graph.op_outputs(op)[0], data, "GlobalAveragePool", form)
+
+
+def _is_over_positions(op: Op) -> bool:
+    """Whether it reduces all axes of pictures but the first two, those of samples and of channels."""
+    read = op.graph.op_inputs(op)
+    type = read[0].type if read[0] is not None else UNKNOWN
+    if type.elem_type != TensorProto.FLOAT or type.shape is None or len(type.shape) < _PICTURE:
+        return False
+    return attribute_of(op, "axes", read) == tuple(range(2, len(type.shape)))
+
+
+def _replace(
+    rewriter: Rewriter, ops: Sequence[Op], result: Value, data: Value, op_type: str, form: _Form
+) -> Value:
+    """Puts the op in the place of others; its result."""
+    graph = result.graph
     constants = {
         name: rewriter.add_constant(graph, array, f"{result.name}_{name}")
         for name, array in form.parameters.items()
     }
     steps, made = form.steps(op_type), data
-    assert data.type.shape is not None
-    turned = data.type._replace(shape=tuple(data.type.shape[axis] for axis in form.order))
+    between = form.between(data.type)
     for index, (type, parameters, attributes) in enumerate(steps):
         last = index == len(steps) - 1
         read = made
         name = result.name if last else f"{result.name}_{type}"
-        made = rewriter.add_value(graph, name, result.type if last else turned)
+        made = rewriter.add_value(graph, name, result.type if last else between)
         rewriter.add_op(graph, type, [read, *(constants[name] for name in parameters)], [made], attributes)
     name = result.name
     rewriter.replace_uses(result, made)
     if made.name != name:  # a graph output takes its name along
         rewriter.swap_names(result, made)
-    for op in reversed(match.ops):
+    for op in reversed(ops):
         if not any(value is not None and graph.is_read(value) for value in graph.op_outputs(op)):
             rewriter.erase_op(op)
     return made

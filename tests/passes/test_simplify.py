@@ -406,3 +406,54 @@ def test_a_scale_of_more_axes_than_the_data_is_not_fused() -> None:
     }"""
     made = qc.compile(parse(text), "fuse-supergroups", target="qnn-htp").model
     assert "LayerNormalization" not in [node.op_type for node in made.graph.node]
+
+
+@pytest.mark.parametrize("shape", ["2, 3, 4, 5", "2, 3, 4, 1, 2"])
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize("opset", [13, 18])
+def test_means_over_positions_are_poolings_where_these_run_in_integers(
+    shape: str, keepdims: int, opset: int
+) -> None:
+    axes = list(range(2, shape.count(",") + 1))
+    held = "" if opset == 18 else f"axes = {axes}, "
+    ports = "(x, axes)" if opset == 18 else "(x)"
+    text = f"""<ir_version: 8, opset_import: ["" : {opset}]>
+    g (float[{shape}] x) => (float y) <int64[{len(axes)}] axes = {{{str(axes)[1:-1]}}}> {{
+        y = ReduceMean<{held}keepdims = {keepdims}>{ports}
+    }}"""
+    model = parse(text)
+    made = qc.compile(model, "fuse-supergroups,eliminate-dead-code", target="ort-cpu").model
+    assert [node.op_type for node in made.graph.node] == ["GlobalAveragePool", "Flatten"][: 2 - keepdims]
+    feed = random_feeds(model, 1)[0]
+    np.testing.assert_allclose(run_model(made, feed)["y"], run_model(model, feed)["y"], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("data", "target", "axes"),
+    [
+        ("float[2, 3, 4, 5]", "ort-cpu", "1, 2"),
+        ("float[2, 3, 4]", "ort-cpu", "2"),
+        ("double[2, 3, 4, 5]", "ort-cpu", "2, 3"),
+        ("float[2, 3, 4, 5]", "npu", "2, 3"),
+    ],
+)
+def test_other_means_stay(data: str, target: str, axes: str) -> None:
+    text = f'<ir_version: 8, opset_import: ["" : 13]> g ({data} x) => ({data.partition("[")[0]} y)'
+    model = parse(f"{text} {{ y = ReduceMean<axes = [{axes}]>(x) }}")
+    made = qc.compile(model, "fuse-supergroups", target=target).model
+    assert [node.op_type for node in made.graph.node] == ["ReduceMean"]
+
+
+def test_means_of_a_norm_stay_its_own() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 13]>
+    g (float[1, 3, 4, 5] x) => (float[1, 3, 4, 5] y) <float two = {2}, float e = {1e-5}> {
+        mean = ReduceMean<axes = [2, 3]>(x)
+        centered = Sub(x, mean)
+        squares = Pow(centered, two)
+        variance = ReduceMean<axes = [2, 3]>(squares)
+        guarded = Add(variance, e)
+        deviation = Sqrt(guarded)
+        y = Div(centered, deviation)
+    }"""
+    model, _, _ = apply("fuse-supergroups, match-supergroups", parse(text))
+    assert [region.name for region in model.regions] == ["instance_norm"]
