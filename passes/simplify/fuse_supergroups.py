@@ -178,11 +178,11 @@ def _pool_means(model: Model, target: Target, rewriter: Rewriter) -> None:
         matches = Matcher(graph, target.known_supergroups()).find_all() if means else ()
         inside = {op for match in matches for op in match.ops}
         for op in means:
-            data = graph.op_inputs(op)[0]
-            if data is not None and op not in inside:
+            data, result = graph.op_inputs(op)[0], graph.op_outputs(op)[0]
+            if data is not None and result is not None and op not in inside:
                 form = _Form(is_flat=not op.attribute("keepdims", 1))
                 with rewriter.action("pool", op):
-                    _replace(rewriter, [op], graph.op_outputs(op)[0], data, "GlobalAveragePool", form)
+                    _replace(rewriter, [op], result, data, "GlobalAveragePool", form)
 
 
 def _is_over_positions(op: Op) -> bool:
