@@ -14,8 +14,6 @@ again; ``--fresh`` measures anew. Ends with exit code 1 where ``qc auto`` misses
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+import nncf_process
 import onnx
 from accuracy import Cache, evaluate, load_tasks, models_option, prepare, quantize_ort
-from aimet_process import write_arrays
 from rich.console import Console
 from rich.table import Table
 from rounding import beside
@@ -126,23 +124,8 @@ class Job:
         """What NNCF makes of it, maybe with control of the accuracy."""
         feeds = load_data(self.task.calib, model_inputs(onnx.load(self.path)))
         with tempfile.TemporaryDirectory() as folder:
-            write_arrays(folder, "feeds", list(feeds))
-            output = Path(folder, "quantized.onnx")
-            job = {"model": str(prepare(self.path, Path(folder), True)), "feeds": f"{folder}/feeds.npz"}
-            file = Path(folder, "job.json")
-            file.write_text(json.dumps({**job, "output": str(output), "max_drop": max_drop}))
-            script = str(Path(__file__).with_name("nncf_quantize.py"))
-            limit = 60 * self.minutes
-            try:
-                done = subprocess.run(
-                    [python, script, str(file)], capture_output=True, text=True, check=False, timeout=limit
-                )
-            except subprocess.TimeoutExpired:
-                raise RuntimeError(f"not done after {self.minutes:g} minutes") from None
-            if done.returncode:
-                raise RuntimeError(done.stderr.strip().splitlines()[-1][:120])
-            seconds = json.loads(done.stdout.strip().splitlines()[-1])["seconds"]
-            return Made(onnx.load(output), seconds)
+            model = prepare(self.path, Path(folder), True)
+            return Made(*nncf_process.quantize(python, model, feeds, max_drop=max_drop, minutes=self.minutes))
 
     def aimet(self, python: str) -> Row:
         """The score of AIMET's simulation with AdaRound."""

@@ -5,15 +5,18 @@
 
 Every model is compiled for the target of the runtime by ``w8a8``, with the lengths of its first sample for
 free dimensions. "ops" is the share of the counted ops that run there in integers, "products" that of the
-operations. "refused" counts ops by the reason that the runtime gives. The models and ``score.py`` lie in a
-folder of their own (``--models``), as for ``accuracy.py``. Tasks with samples of many lengths have no score.
-Ends with exit code 1 if a model cannot be compiled or checked.
+operations. With ``--nncf-python`` NNCF quantizes the same float model on the same feeds for OpenVINO, too,
+and "time to NNCF" is the time of qc's model beside that. "refused" counts ops by the reason that the
+runtime gives. The models and ``score.py`` lie in a folder of their own (``--models``), as for
+``accuracy.py``. Tasks with samples of many lengths have no score. Ends with exit code 1 if a model cannot
+be compiled or checked.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import nncf_process
 import numpy as np
 import onnx
 from accuracy import load_tasks, models_option
@@ -28,13 +32,17 @@ from rich.console import Console
 from rich.table import Table
 
 import qc
+from qc.compiler import Compilation
 from qc.ir.errors import QcError
+from qc.ir.executor import Feed
 from qc.runtime import Runnable, model_inputs
 from qc.runtime.data.inputs import free_dimensions
 from qc.runtime.devices.known import DEVICES, open_device, version_of
+from qc.runtime.speed.latency import pinned_processors, time_in_turns
 
 RUNTIMES = ("openvino", "qnn-htp")
 FEEDS = 4
+TIMED_SECONDS, TIMED_ROUNDS = 2.0, 200
 _NAMES = re.compile(r"`[^`]*`|'[^']*'|\d+")
 
 
@@ -107,7 +115,31 @@ def scored(task: Any, opened: Runnable, batch: int, path: Path) -> str:
     return f"{number:.3f}"
 
 
-def row(name: str, task: Any, folder: Path, runtime: str) -> list[str]:
+def beside_nncf(
+    python: str, task: Any, path: Path, feeds: list[Feed], lengths: tuple[str, ...], own: onnx.ModelProto
+) -> tuple[str, str, str]:
+    """Of NNCF's model in OpenVINO the ops in integers and the score, and the time of ``own`` beside it."""
+    device, batch = open_device("openvino"), len(next(iter(feeds[0].values())))
+    with tempfile.TemporaryDirectory() as folder:
+        fixed = Compilation(path, fix_shapes=lengths).reference()
+        if isinstance(fixed, onnx.ModelProto):
+            onnx.save(fixed, source := Path(folder, "float.onnx"))
+        else:
+            source = Path(fixed)
+        try:
+            made, _ = nncf_process.quantize(python, source, feeds)
+        except RuntimeError as error:
+            return "-", f"NNCF: {error}", "-"
+    found = qc.check(made, "openvino", feeds[:1])
+    ops = sum(op.runs == "integer" for op in found.counted) / max(len(found.counted), 1)
+    with pinned_processors(1):
+        opened = [device.open(made), device.open(own)]
+        timing = time_in_turns(opened, feeds[0], TIMED_SECONDS, TIMED_ROUNDS)
+    assert timing.latencies[1] is not None
+    return f"{ops:.1%}", scored(task, opened[0], batch, path), f"{timing.latencies[1].ratio:.2f}"
+
+
+def row(name: str, task: Any, folder: Path, runtime: str, nncf_python: str | None) -> list[str]:
     """One line of the table."""
     path = folder / "models" / Path(task.model).name
     feeds = alike(iter(task.calib()))
@@ -138,6 +170,9 @@ def row(name: str, task: Any, folder: Path, runtime: str) -> list[str]:
         except QcError as error:
             scores.append("-")
             told = told or [str(error)[:90]]
+    nncf = ("", "", "")
+    if nncf_python and runtime == "openvino":
+        nncf = beside_nncf(nncf_python, task, path, feeds, lengths, compiled.model)
     share = f"{found.share:.1%}" if found.is_weighted else "unknown"
     return [
         name,
@@ -145,6 +180,7 @@ def row(name: str, task: Any, folder: Path, runtime: str) -> list[str]:
         f"{ops:.1%}",
         share,
         *scores,
+        *nncf,
         f"{compiling:.0f}",
         f"{checking:.0f}",
         "\n".join(told),
@@ -155,8 +191,11 @@ def row(name: str, task: Any, folder: Path, runtime: str) -> list[str]:
 @click.argument("names", nargs=-1)
 @click.option("--on", "runtimes", multiple=True, type=click.Choice(RUNTIMES), help="Only this runtime.")
 @click.option("--samples", default=64, help="About how many samples to score.")
+@click.option("--nncf-python", metavar="PYTHON", help="A Python that has NNCF, to show it beside OpenVINO.")
 @models_option
-def main(names: tuple[str, ...], runtimes: tuple[str, ...], samples: int, models: Path) -> None:
+def main(
+    names: tuple[str, ...], runtimes: tuple[str, ...], samples: int, nncf_python: str | None, models: Path
+) -> None:
     console = Console(width=200)
     asked = [one for one in runtimes or RUNTIMES if version_of(DEVICES[one]) is not None]
     console.print(
@@ -170,6 +209,9 @@ def main(names: tuple[str, ...], runtimes: tuple[str, ...], samples: int, models
         "float",
         "simulated",
         "device",
+        "NNCF ops",
+        "NNCF",
+        "time to NNCF",
         "compile s",
         "check s",
         "refused",
@@ -178,9 +220,9 @@ def main(names: tuple[str, ...], runtimes: tuple[str, ...], samples: int, models
     for name, task in load_tasks(models).items():
         for runtime in asked if not names or name in names else ():
             try:
-                cells = row(name, task(samples), models, runtime)
+                cells = row(name, task(samples), models, runtime, nncf_python)
             except QcError as error:
-                cells, failed = [name, runtime, *["-"] * 7, str(error)], True
+                cells, failed = [name, runtime, *["-"] * 10, str(error)], True
             console.print("  ".join(cells).replace("\n", "; "), style="dim")
             table.add_row(*cells)
     console.print(table)

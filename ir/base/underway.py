@@ -33,22 +33,24 @@ def share() -> None:
     _note.memory = mmap.mmap(-1, mmap.PAGESIZE)
 
 
-def told() -> str:
-    """What native code is doing, such as ``opened 'model.onnx'``; empty if nothing was told."""
-    return _note.read()
+def told() -> tuple[str, str]:
+    """What runs native code, and what it does, such as ``opened 'model.onnx'``; or two empty texts."""
+    runtime, _, words = _note.read().partition("\n")
+    return runtime, words
 
 
 @contextmanager
-def underway(words: str, *, outer: bool = False) -> Iterator[None]:
+def underway(words: str, *, outer: bool = False, runtime: str = "ONNX Runtime") -> Iterator[None]:
     """Tells what native code does in the block.
 
     Args:
         words: what it does in the past tense, such as ``opened 'model.onnx'``.
         outer: whether words that are told around the block, which know more, are left as they are.
+        runtime: what runs it, by the name that users know.
     """
     before = _note.read()
-    if not (outer and before):
-        _note.write(words)
+    known = told()[1] if outer else ""
+    _note.write(f"{runtime}\n{known or words}")
     try:
         yield
     finally:

@@ -67,7 +67,8 @@ class RecipeSearch:
         on: the device that runs what is judged: ``"openvino"``, or ``"qnn-htp"``, which is emulated;
             default: ONNX Runtime.
         device_options: options of that device in its own words, such as ``{"htp_arch": "75"}``.
-        target, fix_shapes, threads, device, seed: as for :func:`qc.compile`.
+        target, fix_shapes, threads, device, seed: as for :func:`qc.compile`; the target is by default that
+            of ``on``.
         progress: where long work shows how far it is.
         on_trial: called with every trial when it is done.
         on_failure: called with every recipe that does not fit the model.
@@ -136,7 +137,7 @@ class RecipeSearch:
         """What is asked; raises UsageError or DataError for labels that cannot be read."""
         settings = {name: getattr(self, name) for name in _SETTINGS}
         labels, drop = self.labels, self.max_drop
-        compilation = Compilation(self.model, data=self.data, **settings)
+        compilation = Compilation(self.model, data=self.data, **settings).for_device(self.on)
         judged = self.data if self.eval_data is None else self.eval_data
         if isinstance(labels, str | Path):
             labels = load_labels(Path(labels))

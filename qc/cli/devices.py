@@ -32,7 +32,7 @@ def device_options_option() -> Any:
 
 
 def on_option(
-    help: str = "Run the result on this device, too: openvino or qnn-htp, which is emulated.",
+    help: str = "Run the result on this device, too, for its target: openvino or qnn-htp, which is emulated.",
 ) -> Any:
     """``--on``."""
     return option(None, help, "--on", metavar="NAME")

@@ -70,6 +70,7 @@ def start(
     *,
     calibration: str | None = None,
     compiles: bool = True,
+    on: str | None = None,
     role: str = "the data",
     purpose: str | None = None,
 ) -> Task:
@@ -80,6 +81,7 @@ def start(
         others: files that are read besides those of the job.
         calibration: data to calibrate on, if that is not the data of the job.
         compiles: whether the model is compiled; else the options that say how count for nothing.
+        on: the device that will run it, which chooses the target where none is given.
         role: what the data of the job is, in words.
         purpose: what data is for, in words; None if there need not be any.
 
@@ -90,7 +92,7 @@ def start(
     pipeline = chosen_pipeline(job) if compiles else None
     compilation = Compilation(job.model, precision=_rules(job) if compiles else (), **job.chosen)
     if pipeline is not None:
-        compilation = replace(compilation, pipeline=pipeline)
+        compilation = replace(compilation, pipeline=pipeline).for_device(on)
         compilation.check_target()
     proto = load_model(job.model)
     target = job.chosen["target"] or (pipeline.target if pipeline is not None else None)

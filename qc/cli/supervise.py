@@ -85,12 +85,13 @@ def _exit_code(code: int) -> int:
     from .output import print_error
 
     sys.stderr.flush()
-    words = underway.told()
+    runtime, words = underway.told()
     if not words:
         print_error(f"qc ended with {ended.name}; this is a defect of qc, please report it with the command")
         return VerificationError.exit_code
     print_error(
-        f"ONNX Runtime ended with {ended.name} while it {words}: compile the float model anew with this qc, "
-        "which writes no form that is known to do that, or open the model without optimizations"
+        f"{runtime} ended with {ended.name} while it {words}: compile the float model anew with this qc and "
+        "the target of that runtime, for which it writes no form that is known to do that, or open the model "
+        "without optimizations"
     )
     return ModelError.exit_code

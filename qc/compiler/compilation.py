@@ -274,10 +274,40 @@ class Compilation:
         chosen = self.target if self.target is not None else self.chosen_pipeline().target or DEFAULT_TARGET
         return chosen if isinstance(chosen, Target) else load_target(str(chosen))
 
+    def for_device(self, name: str | None) -> Compilation:
+        """The same for the target that is named as a device, where no target is given and one would count.
+
+        A pipeline for ort-cpu, or for a target that no runtime runs, gives way.
+
+        Args:
+            name: the name of a device, such as ``qnn-htp``; None, or one without a target, changes nothing.
+
+        Raises:
+            UsageError: the pipeline is for a target that another runtime runs.
+        """
+        from qc.passes.framework.target import load_target, target_names
+
+        if self.target is not None or not self._counts_target() or name not in target_names():
+            return self
+        own = self.chosen_target()
+        if own.provider == load_target(name).provider:
+            return self
+        if own.provider and own.name != DEFAULT_TARGET:
+            raise UsageError(
+                f"pipeline '{self.chosen_pipeline().name}' is for target '{own.name}', which {name} does not "
+                f"run: give --target {name}, or run it elsewhere"
+            )
+        return replace(self, target=name)
+
+    def _counts_target(self) -> bool:
+        """Whether a pass asks for the target."""
+        passes = self.chosen_pipeline().pipeline.passes()
+        return any("target" in step.needs | step.uses for step in passes)
+
     def check_target(self) -> None:
         """Raises UsageError if a target is given that would change nothing."""
         file = self.chosen_pipeline()
-        if self.target is None or any("target" in step.needs | step.uses for step in file.pipeline.passes()):
+        if self.target is None or self._counts_target():
             return
         raise UsageError(
             f"pipeline '{file.name}' is the same for every target, so '{self.chosen_target().name}' would "

@@ -11,6 +11,7 @@ from qc.ir.errors import UsageError
 from qc.ir.executor import Feed
 
 from ..execution.executed import Execution, execution_of
+from ..sessions.providers import choose_provider
 from ..sessions.runnable import OpenModel, Runnable
 from .device import Options
 
@@ -48,3 +49,8 @@ class OrtCuda(OrtCpu):
     name = "ort-cuda"
     provider = "CUDAExecutionProvider"
     _processor = "cuda"
+
+    def __init__(self, options: Options) -> None:
+        """Raises QcError, with what to do about it, where CUDA cannot be used; see :class:`Device`."""
+        super().__init__(options)
+        choose_provider(self._processor)

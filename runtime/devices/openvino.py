@@ -92,7 +92,7 @@ class OpenVinoModel(DeviceModel):
     def __init__(self, model: ModelProto, base_dir: Path | None, properties: Mapping[str, Any]) -> None:
         super().__init__(model)
         core = _core()
-        with temporary_folder() as folder, underway("opened a model in OpenVINO", outer=True):
+        with temporary_folder() as folder, underway("opened a model", outer=True, runtime=OpenVino.title):
             path = folder / "model.onnx"
             save_model(model, path, base_dir)
             try:
@@ -103,7 +103,7 @@ class OpenVinoModel(DeviceModel):
 
     def _results(self, feed: Feed) -> Sequence[Any]:
         try:
-            with underway("ran a model in OpenVINO", outer=True):
+            with underway("ran a model", outer=True, runtime=OpenVino.title):
                 self._request.infer({name: np.asarray(array) for name, array in feed.items()})
         except RuntimeError as error:
             raise ModelError(f"OpenVINO failed to run the model: {_plain(error)}") from error

@@ -5,12 +5,17 @@ from __future__ import annotations
 import importlib.metadata
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 from onnx import ModelProto, helper
 
+from qc.ir.base.underway import share, told, underway
+from qc.named_pipelines import resolve_pipeline
+from qc.passes import dumps
+from qc.passes.framework.made_for import target_in
 from qc.runtime import OpenModel
 from qc.runtime.devices.known import DEVICES, version_of
 
@@ -90,12 +95,14 @@ class Zeros:
     name, title, provider, package, extra = "zeros", "Zeros", "ZerosExecutionProvider", "", ""
     fixed_shapes = emulated = False
     opened: ClassVar[list[dict[str, str]]] = []
+    made_for: ClassVar[list[str]] = []
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = dict(options)
 
     def open(self, model: ModelProto, *, base_dir: Path | None = None, threads: int = 1) -> OpenModel:
         self.opened.append(self._options)
+        self.made_for.append(target_in(model))
         zeros = ModelProto()
         zeros.CopyFrom(model)
         for node in zeros.graph.node:
@@ -129,3 +136,42 @@ def test_what_a_search_refuses(qc, arguments: tuple[str, ...], said: str) -> Non
     result = qc("auto", "model.onnx", *DATA, *arguments)
     assert (result.code, result.made) == (2, [])
     assert said in " ".join(result.err.split())
+
+
+def test_a_device_is_compiled_for_unless_a_target_is_given(qc, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DEVICES, "qnn-htp", Zeros)
+
+    def target_of(command: str, *arguments: str) -> str:
+        monkeypatch.setattr(Zeros, "made_for", [])
+        done = qc(command, "model.onnx", *DATA, "--on", "qnn-htp", *arguments)
+        assert done.code == 0, done.err
+        (target,) = set(Zeros.made_for)
+        return target
+
+    seconds = "--latency-seconds", "0"
+    assert target_of("eval", *seconds) == "qnn-htp"
+    assert target_of("eval", *seconds, "--target", "npu") == "npu"
+    assert target_of("bench", "--seconds", "0.01") == "qnn-htp"
+    assert target_of("auto", "--max-drop", "1000", "--metric", "max-error", "--minutes", "0.01") == "qnn-htp"
+
+
+def test_a_pipeline_for_another_runtime_is_refused(qc, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DEVICES, "qnn-htp", Zeros)
+    text = dumps(replace(resolve_pipeline("w8a8"), target="tensorrt"))
+    Path("pipeline.toml").write_text(text)
+    result = qc("eval", "model.onnx", *DATA, "--on", "qnn-htp", "--pipeline", "pipeline.toml")
+    assert result.code == 2
+    assert "is for target 'tensorrt', which qnn-htp does not run" in " ".join(result.err.split())
+
+
+def test_cuda_is_missed_before_any_work(qc, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnxruntime.get_available_providers", lambda: ["CPUExecutionProvider"])
+    result = qc("auto", "model.onnx", *DATA, "--on", "ort-cuda")
+    assert result.made == [] and result.err.count("CUDA cannot be used") == 1
+
+
+def test_a_crash_is_told_of_the_runtime_that_it_is_of() -> None:
+    share()
+    with underway("opened the candidate 'openvino'"), underway("opened", outer=True, runtime="OpenVINO"):
+        assert told() == ("OpenVINO", "opened the candidate 'openvino'")
+    assert told() == ("", "")

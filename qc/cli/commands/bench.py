@@ -101,7 +101,7 @@ class Bench(Command):
         asked = any(option is not None for option in compile_options(job).values())
         compiles = not self.quantized and (asked or not _holds_quantizers(load_model(job.model)))
         plain = job if _has_data(job) else replace(job, sizes=())
-        task = start(plain, [self.json_file], others, compiles=compiles)
+        task = start(plain, [self.json_file], others, compiles=compiles, on=self.on)
         if task.data is None:
             inputs = task.compilation.fixed_inputs()
             check_sizes(job.sizes, inputs)

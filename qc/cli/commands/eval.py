@@ -93,6 +93,7 @@ class Eval(Command):
             self._inputs(),
             calibration=self.calibration,
             compiles=self.quantized is None,
+            on=self.on,
             role="the data to compare on",
             purpose="to compare on",
         )
