@@ -69,7 +69,7 @@ def test_a_weight_that_was_changed_before_it_was_quantized() -> None:
     _, context, _ = apply(f"{QUANTIZE},{QDQ}", model, feeds=random_feeds(model, 4))
     lowered = artifact(context, "qdq")
     for tensor in lowered.graph.initializer:
-        if tensor.name == "w_folded_quantized":
+        if tensor.name == "w_quantized":
             codes = onnx.numpy_helper.to_array(tensor).copy()
             codes[0, 0] -= 9 * np.sign(codes[0, 0])
             tensor.CopyFrom(onnx.numpy_helper.from_array(codes, tensor.name))

@@ -60,7 +60,7 @@ def small(qc) -> None:
 
 
 def test_a_report(qc, small) -> None:
-    result = qc("report", MODEL, "--data", "few.npz", "--sensitivity", "--tensor", "conv_1.weight_folded")
+    result = qc("report", MODEL, "--data", "few.npz", "--sensitivity", "--tensor", "conv_1.weight")
     assert (result.code, result.made) == (0, ["model.report.html"])
     page = Page("model.report.html")
     assert list(page.sections) == [
@@ -72,7 +72,7 @@ def test_a_report(qc, small) -> None:
     assert "int8 symmetric narrow channel(0)" in page.sections["precision"]
     assert page.sections["layers"].count("uint8") > 3
     assert "QLinearConv" in page.sections["time"]
-    assert "conv_1.weight_folded" in page.sections["histograms"]
+    assert "conv_1.weight" in page.sections["histograms"]
     assert "alone" in page.sections["sensitivity"]
     command, *steps = page.sections["recipe"][1:]
     assert command.startswith("qc report model.onnx --data few.npz --sensitivity --tensor conv_1")
@@ -96,13 +96,13 @@ def test_histograms_count_every_value(qc, small) -> None:
     compiled = compile(MODEL, data="few.npz")
     feeds = load_data("few.npz", model_inputs(compiled.ir.origin))
     errors = layer_errors(compiled, feeds)
-    first, weight = histograms_of(compiled, feeds, errors, ["relu_1", "conv_2.weight_folded"])
+    first, weight = histograms_of(compiled, feeds, errors, ["relu_1", "conv_2.weight"])
     model = OpenModel(compiled.float_model, outputs=["relu_1"])
     values = np.concatenate([model.run(feed)["relu_1"].ravel() for feed in feeds])
     assert sum(first.counts) == values.size
     assert first.limits[0] <= values.min() and values.max() <= first.limits[1]
     constants = {one.name: one for one in compiled.float_model.graph.initializer}
-    assert sum(weight.counts) == np.prod(constants["conv_2.weight_folded"].dims)
+    assert sum(weight.counts) == np.prod(constants["conv_2.weight"].dims)
     left, width = map(float, first.grid_span)
     assert left >= 0 and left + width <= WIDTH + 0.1
     assert all(0 <= float(x) <= WIDTH for x, _, _ in first.bars())

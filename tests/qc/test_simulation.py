@@ -91,7 +91,7 @@ def test_off_is_a_model_without_that_quantizer(tensor: str) -> None:
 
 
 @pytest.mark.parametrize("bits", [2, 4, 7, 12, 16])
-@pytest.mark.parametrize("tensor", ["relu_1", "conv_3.weight_folded"])
+@pytest.mark.parametrize("tensor", ["relu_1", "conv_3.weight"])
 def test_without_statistics_another_width_covers_the_same_range(tensor: str, bits: int) -> None:
     model = artifact(apply("to-simulation{weights=settable}", compiled().ir)[1], "simulation")
     simulation = qc.Simulation(model, threads=1, origin=compiled().ir)
@@ -263,7 +263,7 @@ def grid(format: str, scale: object, **spec: object) -> Encoding:
     ("changes", "message"),
     [
         ({"relu_7": 4}, r"no quantizer or rounded tensor 'relu_7' \(did you mean 'relu_\d'"),
-        ({"conv_3.weight_folded": 4}, "stored weights cannot be set"),
+        ({"conv_3.weight": 4}, "stored weights cannot be set"),
         ({"relu_1": 1}, "can be set to 2 to 16 bits, not to 1"),
         ({"relu_1": True}, "can be set to 2 to 16 bits, not to True"),
         ({"relu_1": 32}, "not to 32"),
@@ -320,7 +320,7 @@ def test_bodies_have_settings_too() -> None:
 
 
 @pytest.mark.parametrize("method", ["min-max", "mse", "percentile"])
-@pytest.mark.parametrize("tensor", ["image", "conv_3.weight_folded"])
+@pytest.mark.parametrize("tensor", ["image", "conv_3.weight"])
 def test_another_width_is_calibrated_anew(method: str, tensor: str) -> None:
     """Four bits in a session are those that a calibration for four bits finds."""
     simplify = "fold-constants,eliminate-identity,fold-batch-norms,match-supergroups"

@@ -51,14 +51,14 @@ def test_a_float_tensor(qc) -> None:
 
 
 def test_a_weight_has_many_scales(qc) -> None:
-    story = facts(qc("why", MODEL, "conv_1.weight_folded", "--data", DATA).out)
+    story = facts(qc("why", MODEL, "conv_1.weight", "--data", DATA).out)
     assert "16 scales from" in story["quantizer"] and "into Conv 'conv_1'" in story["quantizer"]
 
 
 def test_a_tensor_that_a_pass_removed(qc) -> None:
-    story = facts(qc("why", MODEL, "conv_1.weight").out)
+    story = facts(qc("why", MODEL, "batchnormalization_1").out)
     assert story["removed"] == "by action 1 (fold-batch-norms: fold into weight on Conv 'conv_1')"
-    assert story["replaced"] == "by 'conv_1.weight_folded'"
+    assert story["replaced"] == "by 'conv_1'"
 
 
 def test_a_tensor_that_does_not_exist(qc) -> None:

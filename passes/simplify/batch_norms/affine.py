@@ -36,12 +36,29 @@ def constant_of(graph: Graph, value: Value | None) -> TensorRef | None:
 
 
 def set_constant(rewriter: Rewriter, graph: Graph, op: Op, port: int, array: np.ndarray) -> None:
-    """Lets an op read a new constant, named after the one that it read."""
+    """Lets an op read other numbers: in its constant, or in a new one if others read that, too."""
     read = graph.op_inputs(op)[port] if port < op.num_inputs else None
     old = stored(graph, read)
-    hint = old.name if old is not None else f"{op.name or op.op_type}.bias"
-    rewriter.set_input(op, port, rewriter.add_constant(graph, array, f"{hint}_folded"))
+    const = old.const if old is not None else None  # not of the graph around
+    if old is not None and const is not None and const.shape == array.shape and _is_alone(graph, read):
+        if graph.is_input(old):
+            rewriter.fix_default(old)
+        rewriter.set_constant(old, array)
+        rewriter.set_input(op, port, old)
+    else:
+        name = f"{old.name}_folded" if old is not None else f"{op.name or op.op_type}.bias"
+        rewriter.set_input(op, port, rewriter.add_constant(graph, array, name))
     erase_unread(rewriter, graph, read)
+
+
+def _is_alone(graph: Graph, value: Value | None) -> bool:
+    """Whether a constant, and all that hands it on up to a value, is read once."""
+    while value is not None:
+        if len(graph.uses(value)) != 1 or graph.is_output(value):
+            return False
+        producer = graph.producer(value)
+        value = graph.op_inputs(producer)[0] if producer is not None else None
+    return True
 
 
 def erase_unread(rewriter: Rewriter, graph: Graph, value: Value | None) -> None:

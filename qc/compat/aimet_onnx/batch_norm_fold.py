@@ -13,10 +13,8 @@ from qc.passes.simplify.batch_norms.forward import FORWARD
 
 from .errors import ArgumentError
 from .meta.connectedgraph import ConnectedGraph
-from .model_names import restore_names
 from .utils import ParamUtils
 
-_FOLDED = "_folded"
 Pairs = list[tuple[NodeProto, NodeProto]]
 
 
@@ -57,7 +55,6 @@ def fold_all_batch_norms_to_weight(model: ModelProto | ONNXModel) -> tuple[Folde
     gone = [_copy(node) for node in norms if tuple(node.input) not in left]
     forward = [norm for norm in gone if norm.output[0] in went_forward]
     layers = {norm.output[0]: _layer(proto, norm) for norm in gone}
-    restore_names(folded, _FOLDED)
     _name_products(folded, products)
     made = _makers(folded)
     pairs = [
