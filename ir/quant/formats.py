@@ -1,4 +1,4 @@
-"""Number formats a tensor can be quantized to: integers of 2 to 16 bits (32 for biases) and small floats."""
+"""Number formats a tensor can be quantized to: integers of 2 to 16 bits, with a sign to 32, and small floats."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class IntFormat:
     signed: bool
 
     def __post_init__(self) -> None:
-        if not (2 <= self.bits <= 16 or self.bits == 32):
-            raise UsageError(f"integer formats have 2 to 16 bits (32 for biases), not {self.bits}")
+        if not 2 <= self.bits <= (32 if self.signed else 16):
+            raise UsageError(f"integer formats have 2 to 16 bits, or to 32 with a sign, not {self.bits}")
 
     def __str__(self) -> str:
         return f"{'int' if self.signed else 'uint'}{self.bits}"

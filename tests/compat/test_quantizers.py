@@ -343,6 +343,22 @@ def test_batch_norms_are_folded_in_place() -> None:
     np.testing.assert_allclose(open_session(model).run(None, feeds()[0])[0], before, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("opset", [13, 17])
+def test_batch_norms_in_training_mode_are_folded_as_for_inference(opset: int) -> None:
+    constants = {name: np.full(4, number) for name, number in zip("ghmv", (2.0, 1.0, 3.0, 4.0), strict=True)}
+    constants["W"] = np.random.default_rng(0).normal(size=(4, 3, 3, 3))
+    training = "y, a, b, d, e" if opset < 14 else "y, a, b", "" if opset < 14 else "<training_mode = 1>"
+    inputs, models = "float[1,3,4,4] x", []
+    for results, mode in (training, ("y", "")):
+        body = f"c = Conv(x, W); {results} = BatchNormalization{mode}(c, g, h, m, v)"
+        models.append(typed(build_model(body, inputs=inputs, constants=constants, opset=opset)))
+    with pytest.warns(UserWarning, match="'y', exported in training mode, would measure"):
+        backward, _ = fold_all_batch_norms_to_weight(models[0])
+    assert len(backward) == 1 and [node.op_type for node in models[0].graph.node] == ["Conv"]
+    found, expected = (open_session(model).run(["y"], feeds()[0])[0] for model in models)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_batch_norms_are_folded_into_the_op_behind() -> None:
     random = np.random.default_rng(0)
     constants = {"W": random.normal(size=(4, 3, 3, 3)), "V": random.normal(size=(4, 4, 1, 1))}

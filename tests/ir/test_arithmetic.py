@@ -188,15 +188,27 @@ def test_16_bit_floats_are_casts(x: np.ndarray) -> None:
 # -- specs, formats and shapes ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", [*INTEGERS, *FLOATS, "int32"])
+@pytest.mark.parametrize("text", [*INTEGERS, *FLOATS, "int17", "int32"])
 def test_formats_are_read_as_they_are_written(text: str) -> None:
     assert str(parse_format(text)) == text
 
 
-@pytest.mark.parametrize("text", ["int1", "int17", "uint31", "int", "float32", "fp16", "", "Int8", "int08x"])
+@pytest.mark.parametrize(
+    "text", ["int1", "int33", "uint17", "uint32", "int", "float32", "fp16", "", "Int8", "int08x"]
+)
 def test_unknown_formats(text: str) -> None:
     with pytest.raises(UsageError):
         parse_format(text)
+
+
+@given(tensors(), st.sampled_from([17, 20, 24, 31]))
+def test_more_bits_than_a_float_has_change_nothing(x: np.ndarray, bits: int) -> None:
+    spec = QuantSpec.of(f"int{bits}", symmetric=True)
+    scale = np.float32(max(np.abs(x).max(), 1e-3)) / np.float32(2 ** (bits - 1) - 1)
+    encoding = Encoding(spec, np.asarray(scale), np.asarray(0))
+    near = np.maximum(0.51 * scale, np.abs(x) * np.float32(2**-21))
+    assert (np.abs(fake_quantize(x, encoding) - x) <= near).all()
+    np.testing.assert_array_equal(dequantize(quantize(x, encoding), encoding), fake_quantize(x, encoding))
 
 
 def test_storage_types() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,6 +10,7 @@ from onnx import ModelProto, NodeProto, numpy_helper
 from onnxruntime.quantization.onnx_model import ONNXModel
 
 import qc
+from qc.ir.onnx.protos import walk_graphs
 from qc.passes.simplify.batch_norms.forward import FORWARD
 
 from .errors import ArgumentError
@@ -38,13 +40,15 @@ Folded = list[tuple[NodeProto, BNLayer]]
 def fold_all_batch_norms_to_weight(model: ModelProto | ONNXModel) -> tuple[Folded, Folded]:
     """Folds every BatchNormalization that it can into the op before it or behind it; the model is changed.
 
-    Weights keep their names. A MatMul becomes a Gemm, which has a bias, also by its name.
+    Weights keep their names. A MatMul becomes a Gemm, which has a bias, also by its name. What was exported
+    in training mode is taken for inference, with a UserWarning, as AIMET takes it.
 
     Returns:
         The pairs of an op, as it is now, and the BatchNormalization behind it that was folded into it; and
         those of an op and the BatchNormalization in front of it.
     """
     proto = model.model if isinstance(model, ONNXModel) else model
+    _end_training(proto)
     before, behind = _makers(proto), _readers(proto)
     products = {node.name for node in proto.graph.node if node.op_type == "MatMul"}
     compiled = qc.compile(proto, "fold-batch-norms")
@@ -88,6 +92,29 @@ def find_all_batch_norms_to_fold(connected_graph: ConnectedGraph) -> tuple[Pairs
 
 
 fold_all_batch_norms = fold_all_batch_norms_to_weight  # the name for other frameworks
+
+
+def _end_training(model: ModelProto) -> None:
+    """Lets every BatchNormalization use the statistics that it stores, unless its new ones are read."""
+    read = {name for graph in walk_graphs(model.graph) for node in graph.node for name in node.input}
+    read |= {info.name for info in model.graph.output}
+    ended = []
+    for node in model.graph.node:
+        mode = [one for one in node.attribute if one.name == "training_mode" and one.i]
+        more = [name for name in node.output[1:] if name]
+        if node.op_type == "BatchNormalization" and (mode or more) and read.isdisjoint(more):
+            for one in mode:
+                node.attribute.remove(one)
+            del node.output[1:]
+            ended.append(node.name or node.output[0])
+    if ended:
+        more_of_them = f" and {len(ended) - 1} more" if len(ended) > 1 else ""
+        warnings.warn(
+            f"'{ended[0]}'{more_of_them}, exported in training mode, would measure mean and variance of the "
+            "data: what is stored for inference is used instead",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _nodes(pairs: Folded) -> list[NodeProto]:

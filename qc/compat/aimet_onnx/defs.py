@@ -124,7 +124,7 @@ class qtype:
 
     @staticmethod
     def int(bits: builtins.int) -> qtype:
-        """An integer of 2 to 16 bits."""
+        """An integer of 2 to 32 bits, 16 where it has no sign."""
         return qtype(IntFormat(bits, signed=True))
 
     @staticmethod
