@@ -48,6 +48,7 @@ QUANTITIES = {
     "GlobalAveragePool": ("op read", "op read"),
     "Add": ("op made", "op made"),
     "Mul": ("op made", "op made"),
+    "Swish": ("op made", "op made"),
     "Sigmoid": ("op made", "op made"),
     "LeakyRelu": ("op made", "op made"),
     "Concat": ("op made", "op made"),
@@ -220,7 +221,17 @@ def _simple_cases() -> Iterator[Case]:
         first = convolution(16, 16, (1, 1))
         for op_type in ("MaxPool", "AveragePool"):
             yield Case(op_type, shape, behind(first, simple(op_type, **window)), first)
-        yield Case("GlobalAveragePool", shape, gate, simple("Mul", twice=True))
+        yield Case("Swish", shape, behind(first, swish), behind(first, simple("Sigmoid")))
+    for size in (7, 14, 28):
+        for channels in (32, 64, 160):
+            first = convolution(channels, channels, (1, 1))
+            beside = behind(first, simple("Mul", twice=True))
+            yield Case("GlobalAveragePool", (1, channels, size, size), behind(first, gate), beside)
+
+
+def swish(builder: Builder, value: str) -> str:
+    """A tensor times its Sigmoid."""
+    return builder.rounded(builder.op("Mul", value, builder.rounded(builder.op("Sigmoid", value))))
 
 
 def gate(builder: Builder, value: str) -> str:

@@ -44,6 +44,20 @@ SLOW = {
             c = Conv<pads = [1, 1, 1, 1]>(r, w)
             y = PRelu(c, s)
         }""",
+    "a swish, which is one op in float, behind small convolutions": """
+        g (float[1, 16, 56, 56] x) => (float[1, 16, 56, 56] y)
+        <float[16, 16, 1, 1] u, float[16, 16, 1, 1] v, float[16, 16, 1, 1] w> {
+            a = Conv(x, u)
+            f = Sigmoid(a)
+            b = Mul(f, a)
+            c = Conv(b, v)
+            g = Sigmoid(c)
+            d = Mul(c, g)
+            e = Conv(d, w)
+            h = Sigmoid(e)
+            m = Mul(e, h)
+            y = Tanh(m)
+        }""",
     "averages between convolutions": """
         g (float[1, 16, 56, 56] x) => (float[1, 16, 18, 18] y)
         <float[16, 16, 1, 1] v, float[16, 16, 1, 1] w> {

@@ -24,7 +24,8 @@ class Work(NamedTuple):
         kind: the kind of kernel that costs are listed by: an op type, or one of convolution
             (``DepthwiseConv``, ``GroupedConv``, ``NarrowConv`` on fewer channels than a vector has numbers,
             and with ``Flat`` in front where there are not two spatial axes, which have no blocked layouts).
-            A ``LoneMaxPool`` is not behind a convolution.
+            A ``LoneMaxPool`` is not behind a convolution. A ``Swish`` is the Mul of a tensor by its own
+            Sigmoid, of which runtimes make one op in float.
         amounts: by quantity.
     """
 
@@ -49,7 +50,19 @@ def work_of(op: Op, shape_of: ShapeOf, lanes: int) -> Work | None:
         return _work(f"Lone{op.op_type}" if lone else op.op_type, product=prod(made) * taps)
     if op.is_type("GlobalAveragePool"):
         return _work(op.op_type, read=prod(read[0]))
-    return _work(op.op_type, made=prod(made)) if op.is_type(*_ELEMENTWISE) else None
+    if op.is_type(*_ELEMENTWISE):
+        return _work("Swish" if _is_swish(op) else op.op_type, made=prod(made))
+    return None
+
+
+def _is_swish(op: Op) -> bool:
+    """Whether it multiplies a tensor by its own Sigmoid, which nothing else reads."""
+    factors = op.graph.op_inputs(op) if op.is_type("Mul") else []
+    for factor, other in zip(factors, reversed(factors), strict=True):
+        producer = factor.graph.producer(factor) if factor is not None else None
+        if factor is not None and producer is not None and producer.is_type("Sigmoid"):
+            return producer.graph.op_inputs(producer)[0] is other and len(factor.graph.uses(factor)) == 1
+    return False
 
 
 def _follows_convolution(op: Op) -> bool:
