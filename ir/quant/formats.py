@@ -1,4 +1,4 @@
-"""Number formats a tensor can be quantized to: integers of 2 to 16 bits, with a sign to 32, and small floats."""
+"""Number formats a tensor can be quantized to: integers of 2 to 16 bits (32 with a sign) and small floats."""
 
 from __future__ import annotations
 
