@@ -160,10 +160,8 @@ def _kind(arrays: Sequence[Any]) -> Kind | None:
         return TOKENS if rank == 3 else CLASSES
     numbers = np.concatenate([array.reshape(-1).astype(np.float64) for array in found])
     if numbers.min() >= -_ROUNDING and numbers.max() <= 1 + _ROUNDING:
-        if all(array.size == len(array) for array in found):
-            return YES_OR_NO
-        if numbers.min() <= 0.5 < numbers.max():
-            return MASKS
+        if numbers.min() <= 0.5 < numbers.max():  # numbers that are all on one side decide nothing
+            return YES_OR_NO if all(array.size == len(array) for array in found) else MASKS
         if rank > 2 and numbers.max() <= 0.5:
             return FAINT
     return VECTORS if rank == 2 and first.shape[1] > 1 else OTHER

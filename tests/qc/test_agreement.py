@@ -43,6 +43,7 @@ def text(blank: int) -> np.ndarray:
         ([softmax(classes(1, 5, scale=0.1)) for _ in range(4)], "expected-accuracy", "scores of classes"),
         ([classes(1, 21, 8, 8)], "expected-accuracy", "scores of classes"),
         ([np.float32([[0.2]]), np.float32([[0.9]])], "expected-accuracy", "a probability"),
+        ([np.float32([[0.7]]), np.float32([[0.9]])], "cosine", "no kind that is known"),
         ([classes(1, 16, 300)], "likelihood", "scores of tokens"),
         ([text(0)], "ctc-0", "with blanks as class 0"),
         ([text(39)], "ctc-39", "with blanks as class 39"),
