@@ -178,8 +178,19 @@ class UnitMap:
                 if value is None or not self._has_grid(value) or not is_data:
                     continue
                 outside = op.graph.producer(value) not in unit.ops
-                if outside and value is not self.fused_input(unit):
+                is_read = outside and value is not self.fused_input(unit)
+                if is_read and not self._is_number_within(unit, Input(value, op, port)):
                     yield Input(value, op, port)
+
+    def _is_number_within(self, unit: Unit, given: Input) -> bool:
+        """Whether an input is a number that a region computes with, such as the 0.5 of a GELU."""
+        const, region = given.value.original.const, unit.region
+        if region is None or const is None or const.size != 1:
+            return False
+        if self.is_weight(unit, given.op, given.port) or self.is_bias(unit, *given):
+            return False
+        read = (value for value in given.op.graph.op_inputs(given.op) if value is not None)
+        return any(region.is_inner(value) for value in read)
 
     def _find_fused_inputs(self, unit: Unit) -> Iterator[Value]:
         for op in unit.ops:
