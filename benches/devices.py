@@ -32,7 +32,6 @@ from rich.console import Console
 from rich.table import Table
 
 import qc
-from qc.compiler import Compilation
 from qc.ir.errors import QcError
 from qc.ir.executor import Feed
 from qc.runtime import Runnable, model_inputs
@@ -115,17 +114,24 @@ def scored(task: Any, opened: Runnable, batch: int, path: Path) -> str:
     return f"{number:.3f}"
 
 
+def with_lengths(model: onnx.ModelProto, lengths: tuple[str, ...]) -> onnx.ModelProto:
+    """The model with the lengths of free dimensions, which are given as ``NAME=N``."""
+    known = dict(text.split("=") for text in lengths)
+    for value in (*model.graph.input, *model.graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in known:
+                dim.dim_value = int(known[dim.dim_param])
+    return model
+
+
 def beside_nncf(
     python: str, task: Any, path: Path, feeds: list[Feed], lengths: tuple[str, ...], own: onnx.ModelProto
 ) -> tuple[str, str, str]:
     """Of NNCF's model in OpenVINO the ops in integers and the score, and the time of ``own`` beside it."""
     device, batch = open_device("openvino"), len(next(iter(feeds[0].values())))
     with tempfile.TemporaryDirectory() as folder:
-        fixed = Compilation(path, fix_shapes=lengths).reference()
-        if isinstance(fixed, onnx.ModelProto):
-            onnx.save(fixed, source := Path(folder, "float.onnx"))
-        else:
-            source = Path(fixed)
+        source = Path(folder, "float.onnx")
+        onnx.save(with_lengths(onnx.load(path), lengths), source)
         try:
             made, _ = nncf_process.quantize(python, source, feeds)
         except RuntimeError as error:

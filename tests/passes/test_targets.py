@@ -264,3 +264,30 @@ def test_a_table_has_a_grid_where_the_device_looks_up_codes() -> None:
         assert (held is ir.quant.of_value(rows)) is has_grid
         stored = {tensor.name: tensor.data_type for tensor in compiled.model.graph.initializer}
         assert (stored.get("table_quantized") == TensorProto.UINT8) is has_grid
+
+
+def test_numbers_within_a_region_have_no_grid() -> None:
+    """OpenVINO knows a GELU, and computes it with the product before, only by its numbers in float."""
+    model = parse(
+        """g (float[2, 8] x) => (float[2, 4] y)
+        <float[8, 8] w, float[8] b, float[8, 4] v,
+         float root = {1.4142135}, float one = {1}, float half = {0.5}> {
+            p = MatMul(x, w)
+            a = Add(b, p)
+            d = Div(a, root)
+            e = Erf(d)
+            f = Add(e, one)
+            m = Mul(a, f)
+            h = Mul(m, half)
+            y = MatMul(h, v)
+        }"""
+    )
+    feeds = [{"x": np.linspace(-1, 1, 16, dtype=np.float32).reshape(2, 8)}]
+    written = qc.compile(model, "w8a8", data=feeds, target="openvino").model
+    dequantized = {
+        name for node in written.graph.node for name in node.output if "Dequantize" in node.op_type
+    }
+    reading = {node.op_type: set(node.input) for node in written.graph.node}
+    assert {"h_DequantizeLinear_Output", "x_DequantizeLinear_Output"} <= dequantized
+    assert reading["Div"] == {"a", "root"}
+    assert not any(name.startswith(("root", "one", "half")) for name in dequantized)
