@@ -54,7 +54,7 @@ def test_weights_in_blocks_are_tried_where_nearly_all_are_of_products(
     zeros = "{" + ", ".join("0" for _ in range(256 * 64)) + "}"
     model = parse(text.replace("{SIZE}", zeros))
     search = RecipeSearch(model, data=random_feeds(model), weights=4, target=target)
-    assert any(one.name.startswith("blocks of 32") for one in search.ladder) == is_tried
+    assert any(one.name.startswith("blocks of 16") for one in search.ladder) == is_tried
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_what_is_no_search(settings: dict, sentence: str) -> None:
         assert RecipeSearch(MODEL, data=DATA, **settings).mixing
 
 
-def test_tables_have_8_bits_beside_weights_in_blocks_of_4() -> None:
+def test_tables_and_weights_of_products_have_4_bits_in_blocks_of_16() -> None:
     model = parse("""g (int64[2, 3] i) => (float[2, 3, 64] y) <float[512, 64] table, float[64, 64] w> {
         x = Gather (table, i)
         y = MatMul (x, w)
@@ -103,8 +103,12 @@ def test_tables_have_8_bits_beside_weights_in_blocks_of_4() -> None:
     data = random_feeds(model)
     recipes = [one for one in RecipeSearch(model, data=data, weights=4).ladder if one.is_for_products]
     found = find_recipe(model, data=data, recipes=recipes, max_drop=0.99)
-    bits = {
-        onnx.helper.get_node_attr_value(node, "bits"): node.op_type
+    stored = {
+        node.op_type: [onnx.helper.get_node_attr_value(node, name) for name in ("bits", "block_size")]
         for node in found.compiled.model.graph.node
     }
-    assert bits == {8: "GatherBlockQuantized", 4: "MatMulNBits"}
+    assert stored == {"GatherBlockQuantized": [4, 16], "MatMulNBits": [4, 16]}
+
+
+def test_recipes_for_products_come_first_where_they_fit() -> None:
+    assert [one.is_for_products for one in ladder(4)][:2] == [True, False]
