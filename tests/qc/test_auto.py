@@ -21,6 +21,7 @@ from qc.ir.errors import UsageError
 from qc.runtime import Latency, load_data, model_inputs, parse_metric
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
+PLAIN_W4 = next(one for one in ladder(4) if not one.is_for_products)
 MODEL, DATA = "model.onnx", "calibration.npz"
 JUDGED = (
     *("--eval-data", "test.npz", "--labels", "labels.npy", "--metric", "user.py:accuracy"),
@@ -212,7 +213,7 @@ def test_fewer_bits_than_the_accuracy_needs_are_refused() -> None:
 
 def test_weights_that_stay_float_in_every_recipe_do_not_count_as_bits() -> None:
     model = chain_of_products("op0", "op1", "op2")
-    off = Recipe("one in float", ladder(4)[0].pipeline, ("op:op1=off",))
+    off = Recipe("one in float", PLAIN_W4.pipeline, ("op:op1=off",))
     settings = {"metric": "max-error", "max_drop": 100.0, "threads": 1}
     found = RecipeSearch(model, data=random_feeds(model, 8), recipes=[off], bits=4, **settings).run()
     assert found.is_accepted and found.best.float_weights == pytest.approx(1 / 3)
@@ -304,12 +305,12 @@ def test_what_runs_when_the_minutes_are_over_is_ended(qc, monkeypatch) -> None:
 
 
 def test_the_objective_decides_between_all_recipes_that_are_accepted(qc) -> None:
-    small = Recipe("small", ladder(4)[0].pipeline)
+    small = Recipe("small", PLAIN_W4.pipeline)
     recipes = [eight("eight"), small, eight("half", "Gemm=off")]
     found = digits_search(recipes, max_drop="5%", objective="bits").run()
     assert len(found.trials) == 3 and found.best.recipe is small
     assert [trial.weight_bits > 8 for trial in found.trials] == [False, False, True]
-    assert RecipeSearch("model.onnx", data=DATA, objective="size").ladder[0] == ladder(4)[0]
+    assert RecipeSearch("model.onnx", data=DATA, objective="size").ladder[0] == PLAIN_W4
 
 
 def paced(quick_without: str):
