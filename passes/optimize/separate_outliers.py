@@ -39,11 +39,15 @@ class SeparateOutliers(Pass):
     Probabilities of attention are such, too: a causal model gives nearly all to its first token, and the
     small rest is below a step of the grid. With ``probabilities`` a target that computes in floats as well
     multiplies what Softmax made so, as a whole.
+
+    With ``floats_only``, as pipelines for all models have it, nothing is separated on a target that computes
+    all in integers, nor where the data can be read only once, which is then for calibration.
     """
 
     name = "separate-outliers"
     stage = Stage.FLOAT
     needs = frozenset({"data", "executor"})
+    uses = frozenset({"target"})
     idempotent = False  # among the channels that are left, others may be as large
     tolerance = 1e-5
 
@@ -51,8 +55,11 @@ class SeparateOutliers(Pass):
     ratio: Annotated[float, Gt(1)] = option(4.0, "by how much the largest number must become smaller")
     samples: Annotated[int, Ge(1)] = option(32, "how many of the samples to look at, at most")
     probabilities: bool = option(False, "multiply what Softmax made in float as well")
+    floats_only: bool = option(False, "leave targets alone that compute all in integers")
 
     def run(self, model: Model, context: PassContext) -> None:
+        if self.floats_only and not _has_floats(context):
+            return
         if self.probabilities:
             mark_probabilities(model)
         readers = _readers(model, self.share)
@@ -76,6 +83,12 @@ class SeparateOutliers(Pass):
             )
             with rewriter.action(reason, data):
                 _separate(rewriter, data, layers, np.sort(order[:count]))
+
+
+def _has_floats(context: PassContext) -> bool:
+    """Whether the target, if there is one, computes in floats as well, and the data can be read twice."""
+    is_float = context.target is None or context.target.default.runs == "float"
+    return is_float and not getattr(context.data, "is_read_once", False)
 
 
 def _readers(model: Model, share: float) -> dict[Value, list[Layer]]:

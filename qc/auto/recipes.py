@@ -157,9 +157,12 @@ def _recipe(table: object, place: str) -> Recipe:
 
 
 def _around(steps: Sequence[Step], parts: dict[str, Sequence[Step]]) -> list[Step]:
-    """The steps with those of a recipe between them."""
+    """The steps with those of a recipe between them, or in place of the same passes with other options."""
     found: list[Step] = []
+    given = {type(step) for step in parts.get("before", ())}
     for step in steps:
+        if type(step) in given:
+            continue
         if isinstance(step, MatchSupergroups):
             found += parts.get("before", ())
         calibrates = isinstance(step, CalibrationPass)

@@ -105,6 +105,11 @@ class Data:
         self.idle_layout: str | None = None
 
     @property
+    def is_read_once(self) -> bool:
+        """Whether the feeds can be read a single time."""
+        return self.source.is_read_once
+
+    @property
     def labels(self) -> np.ndarray | None:
         """One for each of these feeds along the first axis, read now; None if the source has none."""
         read = self.source.labels

@@ -19,14 +19,14 @@ def iterable_source(data: object, origin: str) -> Source:
         DataError: it is neither.
     """
     if hasattr(data, "get_next"):
-        return Source(origin, _Reader(data, origin), None)
+        return Source(origin, _Reader(data, origin), None, is_read_once=not hasattr(data, "rewind"))
     if not isinstance(data, Iterable):
         raise DataError(
             f"{origin}: a '{type(data).__name__}' is no data; give a path, module:function, an iterable of "
             "dictionaries or a CalibrationDataReader"
         )
     if hasattr(data, "__next__"):
-        return Source(origin, _Once(data, origin), None)
+        return Source(origin, _Once(data, origin), None, is_read_once=True)
     at_hand = isinstance(data, list | tuple)
     return Source(origin, lambda: _numbered(data, origin), _length(data), skips=at_hand)
 

@@ -30,6 +30,7 @@ class Source:
         labels: reads one label for each feed, if there are any.
         unused: names of what is there besides and is no input of the model.
         skips: whether feeds that nobody wants cost little.
+        is_read_once: whether it cannot be opened again.
     """
 
     origin: str
@@ -40,6 +41,7 @@ class Source:
     labels: Callable[[], np.ndarray] | None = None
     unused: tuple[str, ...] = ()
     skips: bool = True
+    is_read_once: bool = False
 
 
 @dataclass(frozen=True)
