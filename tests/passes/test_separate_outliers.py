@@ -11,8 +11,12 @@ from support.pipelines import PLACE, apply, artifact, run_model
 from support.placement import of_value, reason
 from support.properties import check_outputs
 
+import qc
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
+from qc.named_pipelines import resolve_pipeline
+from qc.passes import Pipeline
+from qc.passes.optimize.separate_outliers import SeparateOutliers
 
 CHANNELS = 200
 TEXT = """g (float[2, 5, 200] x) => (float[2, 5, 8] y, float[10, 8] z)
@@ -113,3 +117,33 @@ def test_products_of_probabilities_are_in_float_if_asked_for(target: str, option
 def attention_feeds() -> list[dict[str, np.ndarray]]:
     rng = np.random.default_rng(5)
     return [{name: rng.standard_normal((2, 4, 6, 8)).astype(np.float32) for name in "qv"} for _ in range(2)]
+
+
+@pytest.mark.parametrize("pipeline", ["w8a8", "w4a8"])
+def test_pipelines_for_all_models_separate_where_the_target_computes_in_floats(pipeline: str) -> None:
+    source = with_outliers([3, 77], 200)
+    made = {
+        target: qc.compile(source, pipeline, data=feeds(8), target=target) for target in ("ort-cpu", "npu")
+    }
+    reasons = {
+        target: [remark for remark in compiled.ir.journal.actions() if "separate" in remark.reason]
+        for target, compiled in made.items()
+    }
+    assert len(reasons["ort-cpu"]) == 2 and not reasons["npu"]
+
+
+def test_data_that_can_be_read_once_is_left_for_calibration() -> None:
+    compiled = qc.compile(with_outliers([3, 77], 200), data=iter(feeds(8)))
+    assert compiled.coverage.quantized and "separate" not in str(list(compiled.ir.journal.actions()))
+
+
+def test_outliers_no_longer_cost_the_default_its_accuracy() -> None:
+    source, (*calibration, feed) = with_outliers([3, 77], 200), feeds(9)
+    expected = run_model(source, feed)["y"]
+    steps = resolve_pipeline("w8a8").pipeline.steps
+    without = Pipeline([step for step in steps if not isinstance(step, SeparateOutliers)])
+    errors = [
+        np.square(run_model(qc.compile(source, passes, data=calibration).model, feed)["y"] - expected).sum()
+        for passes in ("w8a8", without)
+    ]
+    assert errors[0] < errors[1] / 10
