@@ -110,5 +110,5 @@ def test_tables_and_weights_of_products_have_4_bits_in_blocks_of_16() -> None:
     assert stored == {"GatherBlockQuantized": [4, 16], "MatMulNBits": [4, 16]}
 
 
-def test_recipes_for_products_come_first_where_they_fit() -> None:
-    assert [one.is_for_products for one in ladder(4)][:2] == [True, False]
+def test_recipes_for_products_come_behind_the_quicker_one() -> None:
+    assert [one.is_for_products for one in ladder(4)][:2] == [False, True]
