@@ -206,9 +206,9 @@ def test_fewer_bits_than_the_accuracy_needs_are_refused() -> None:
     enough = 2 * judge(package.compile(model, data=feeds, threads=1).model).drop
     settings = {"metric": "max-error", "max_drop": MaxDrop(enough, is_share=False), "threads": 1}
     found = RecipeSearch(model, data=feeds, weights=2, **settings).run()
-    assert not found.is_accepted and found.best.weight_bits <= 5
-    assert all(trial.weight_bits <= 5 for trial in found.trials)
-    assert found.ended == "no mixture of precisions with 5 bits of a weight or fewer does"
+    assert not found.is_accepted and found.best.weight_bits <= 2.3
+    assert all(trial.weight_bits <= 2.3 for trial in found.trials)
+    assert found.ended == "no mixture of precisions with 2.3 bits of a weight or fewer does"
 
 
 def test_weights_that_stay_float_in_every_recipe_do_not_count_as_bits() -> None:

@@ -68,7 +68,7 @@ class Auto(Command):
     )
     weights: Annotated[int, Ge(2), Le(8)] | None = option(
         None,
-        "Bits of weights, which most of them keep.  [default: 8, or as few as will do for size or bits]",
+        "Bits of weights, which 95 % of them keep.  [default: 8, or as few as will do for size or bits]",
         metavar="N",
     )
     recipes: str | None = option(
