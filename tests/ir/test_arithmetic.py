@@ -188,13 +188,13 @@ def test_16_bit_floats_are_casts(x: np.ndarray) -> None:
 # -- specs, formats and shapes ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", [*INTEGERS, *FLOATS, "int17", "int32"])
+@pytest.mark.parametrize("text", [*INTEGERS, *FLOATS, "int17", "int32", "uint32"])
 def test_formats_are_read_as_they_are_written(text: str) -> None:
     assert str(parse_format(text)) == text
 
 
 @pytest.mark.parametrize(
-    "text", ["int1", "int33", "uint17", "uint32", "int", "float32", "fp16", "", "Int8", "int08x"]
+    "text", ["int1", "int33", "uint17", "uint31", "int", "float32", "fp16", "", "Int8", "int08x"]
 )
 def test_unknown_formats(text: str) -> None:
     with pytest.raises(UsageError):

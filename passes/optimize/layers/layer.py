@@ -42,10 +42,10 @@ class Layer:
 
     @classmethod
     def of(cls, model: Model, op: Op) -> Layer | None:
-        """The layer of an op; None if it is none, or the shapes that this rests on are not known."""
+        """The layer of an op; None if it is none, multiplies nothing, or is of unknown shapes."""
         weight, result = Constant.of_floats(model, op, 1), op.graph.op_outputs(op)[0]
         shape = result.type.shape if result is not None else None
-        if result is None or shape is None or weight is None:
+        if result is None or shape is None or weight is None or 0 in weight.shape:
             return None
         rank, last, bias = len(weight.shape), len(shape) - 1, Constant.at(model, op, 2)
         groups = op.attribute("group", 1)
