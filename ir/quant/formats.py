@@ -21,7 +21,7 @@ class IntFormat:
 
     def __post_init__(self) -> None:
         if not (2 <= self.bits <= (32 if self.signed else 16) or self.bits == 32):
-            raise UsageError(f"integers have 2 to 16 or 32 bits, with a sign also 17 to 31, not {self.bits}")
+            raise UsageError(f"integer formats have 2 to 16 bits or 32, signed ones 2 to 32; not {self.bits}")
 
     def __str__(self) -> str:
         return f"{'int' if self.signed else 'uint'}{self.bits}"

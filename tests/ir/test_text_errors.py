@@ -70,7 +70,7 @@ WRONG = [
 WRONG_AFTER = [
     ("region r: %x", "line 8, column 11: there is no op %x in this graph"),
     ("region r in b of %y: %y", "line 8, column 10: there is no such graph"),
-    ("quantizer q1 on %x: int99 open", "column 21: integers have 2 to 16 or 32 bits"),
+    ("quantizer q1 on %x: int99 open", "column 21: integer formats have 2 to 16 bits"),
     ("quantizer q1 on %x: int8 open", "line 8, column 26: expected 'asymmetric', found 'open'"),
     ("quantizer q1 on %x: int8 symmetric done", "column 36: expected a property of a quantizer"),
     ("quantizer q1 on %w into %y[0]: int8 symmetric open", "%w is not input 0 of this op"),

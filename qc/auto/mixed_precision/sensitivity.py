@@ -26,6 +26,8 @@ from .groups import Group, Held, bits_of
 _FIRST_PART = 4
 # The groups that hold so much of the harm are measured on the others, too.
 _DECISIVE_SHARE = 0.95
+# About so many runs measure these, on as many more samples as that allows.
+_MOST_RUNS = 1024
 # Samples are dealt to so many parts; how much these differ tells how far a drop can be trusted.
 _PARTS = 4
 # Groups that are measured in one pass over the samples.
@@ -123,13 +125,15 @@ class Sensitivity:
 
         Args:
             data: the samples.
-            samples: how many to run at most.
+            samples: how many to run at most; fewer if there are many groups.
             on_run: called after every run.
         """
         groups = range(len(self._held))
         first = max(2, samples // _FIRST_PART)
         found = self._measure(groups, data, 0, first, on_run) | self._as_stored(data, first)
         decisive = _most_harmful(_blended(found))
+        most = _MOST_RUNS // (max(len(decisive), 1) * (len(self._integers) + 1))
+        samples = min(samples, first + max(most, first))
         if samples > first and (data.length is None or data.length > first):
             for key, more in self._measure(decisive, data, first, samples, on_run).items():
                 found[key] = (first * found[key] + (samples - first) * more) / samples
@@ -233,14 +237,20 @@ class Sensitivity:
         self, groups: Sequence[int], feeds: Iterable[Feed], labels: Labels | None, on_run: Callable[[], None]
     ) -> dict[Key, np.ndarray]:
         variants: dict[Key, Runnable] = {_FLOAT: self._off, _WHOLE: self._whole}
+        same: dict[Key, Key] = {}  # as compiled, a group often has one of the candidates
         for group in groups:
             held = self._held[group]
             own = {one.name: self._whole.quantizers[one.name].encoding or OFF for one in held}
-            variants[group, _ALONE] = self._off.with_encodings(own)
             variants[group, _WITHIN] = self._whole.with_encodings({one.name: OFF for one in held})
             for number in self._integers:
-                variants[group, number] = self._off.with_encodings(self._settings(group, number))
+                settings = self._settings(group, number)
+                variants[group, number] = self._off.with_encodings(settings)
+                if all(settings[name] is setting for name, setting in own.items()):
+                    same[group, _ALONE] = group, number
+            if (group, _ALONE) not in same:
+                variants[group, _ALONE] = self._off.with_encodings(own)
         bad = self._judge(self._off, variants, feeds, labels, on_run)
+        bad |= {key: bad[other] for key, other in same.items()}
         unharmed, whole = bad.pop(_FLOAT), bad[_WHOLE]
         with np.errstate(invalid="ignore"):
             return {key: whole - one if key[1] == _WITHIN else one - unharmed for key, one in bad.items()}
