@@ -187,8 +187,10 @@ def check(
         found = (op for op in execution.ops if _counts(op, counted))
         ops = [*_told(ir, [_checked(op, shapes, *_verdict(op)) for op in found])]
     else:
-        ruled = {op.name: op for op in _by_rules(ir, chosen, broken, nodes, shapes, "").ops}
-        told = ((op, ruled.get(op.node.label)) for op in execution.ops if _counts(op, ruled))
+        rules = _told(ir, _by_rules(ir, chosen, broken, nodes, shapes, "").ops)
+        ruled = {op.name: op for op in rules}
+        alone = next((op for op in rules if op.rule == "weights alone"), None)  # then it is that of all
+        told = ((op, ruled.get(op.node.label, alone)) for op in execution.ops if _counts(op, ruled))
         ops = [_checked(op, shapes, *_foreign_verdict(op, rule, device.name)) for op, rule in told]
     explained = {op.name for op in ops if op.runs != "integer"}
     left = [_as_text(one) for one in broken if one.op is None or one.op.label not in explained]

@@ -272,8 +272,10 @@ def test_weights_alone_break_no_rule(pipeline: str, target: str) -> None:
     in_integers = (pipeline, target) == ("w4-block32", "ort-cpu")
     assert check.broken == () and check.share == in_integers
     products = [op for op in check.ops if op.op_type.startswith("MatMul")]
-    expected = ("integer", "") if in_integers else ("float", "weights alone")
-    assert [(op.runs, op.rule) for op in products] == [expected] * 2
+    assert [op.rule for op in products] == ["" if in_integers else "weights alone"] * 2
+    # The compiler of the HTP, where it is installed, refuses MatMulNBits of matrices.
+    expected = {"integer"} if in_integers else {"float", "refused"} if check.executed else {"float"}
+    assert {op.runs for op in products} <= expected
 
 
 def test_a_product_of_stored_weights_that_leaves_data_as_it_is_runs_in_float() -> None:
