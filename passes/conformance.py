@@ -19,6 +19,7 @@ from .framework.target import Target
 from .framework.target_rules import FormatRule
 from .framework.target_support import weight_form
 from .quantize.placement.dataflow import is_plain_float
+from .quantize.placement.signed_operands import operands
 from .quantize.placement.units import Input, Unit, UnitMap
 
 
@@ -71,6 +72,7 @@ class _Conformance:
         self._target = target
         self._quant = model.quant
         self._units = UnitMap(model, target)
+        self._symmetric = {(op, port) for _, op, port in operands(self._units)}
 
     def run(self) -> Iterator[Violation]:
         yield from self._shapes()
@@ -135,7 +137,7 @@ class _Conformance:
         elif is_weight:
             yield from self._weight(unit, op, port, value, quantizer)
         else:
-            yield from self._activation(op, value, quantizer)
+            yield from self._activation(op, port, value, quantizer)
 
     def _has_weight_only(self, op: Op) -> bool:
         """Whether the weight of an op is in a format for float data."""
@@ -209,12 +211,13 @@ class _Conformance:
             text = f"the weight '{weight.name}' is {quantizer.spec.format}, which {taken}"
             yield Violation(op, "type", f"{text}, and '{data.name}' is quantized")
 
-    def _activation(self, op: Op, value: Value, quantizer: Quantizer) -> Iterator[Violation]:
+    def _activation(self, op: Op, port: int, value: Value, quantizer: Quantizer) -> Iterator[Violation]:
         rule, encoding = self._target.activation, quantizer.encoding
         if not rule.allows(quantizer.spec.format):
             yield self._wrong_type(op, value, quantizer, rule)
         else:
-            yield from self._zero_point(op, value, quantizer, rule)
+            wanted = rule.model_copy(update={"symmetric": rule.symmetric or (op, port) in self._symmetric})
+            yield from self._zero_point(op, value, quantizer, wanted)
         if not isinstance(quantizer.spec.granularity, PerTensor):
             text = f"'{value.name}' has a scale for every channel; activations have one"
             yield Violation(op, "granularity", text)

@@ -40,6 +40,8 @@ class Target(Strict):
         activation, weight: formats where a pass does not ask for others.
         static_shapes: the lengths of all dimensions must be known.
         one_grid: codes that several grids read are taken for codes of one of them, so each needs its own.
+        rounds_moved: there are quantize ops behind what only moves data on a grid, too; without, the device
+            sees through to those before.
         opset: models of an older one are converted to it, where ONNX can do that; 0 if any will do.
         minimum_range: the least distance between the ends of the range of an activation.
         mask_limit: what a mask holds at most, with either sign, so that integers reach there; 0 for no limit.
@@ -82,6 +84,7 @@ class Target(Strict):
     machines: tuple[str, ...] = ()
     static_shapes: bool = False
     one_grid: bool = False
+    rounds_moved: bool = True
     opset: int = Field(0, ge=0)
     minimum_range: float = 0.0
     mask_limit: float = Field(0.0, ge=0)

@@ -117,6 +117,8 @@ class OpRule(Strict):
         constants: of what only moves data, a constant that it moves has a grid, which its result keeps;
             without, rows of a table of embeddings are quantized after they were looked up in float.
         share_grid: all data inputs and the output must have one grid.
+        signed_operands: a product of two data tensors runs in integers only if their zero points are 0: they
+            have signed codes, but for a first one that is never negative.
         per_channel: the weight has one scale per output channel.
         fused_with: op types whose result, where nothing else reads it, this op takes as it is, since both
             run as one. That input has no grid, and without such an input the op runs in float.
@@ -138,6 +140,7 @@ class OpRule(Strict):
     output_ranges: dict[str, tuple[float, float]] = Field(default_factory=dict)
     constants: bool = False
     share_grid: bool = False
+    signed_operands: bool = False
     per_channel: bool = True
     fused_with: tuple[str, ...] = ()
     parameters: tuple[int, ...] = ()

@@ -33,6 +33,7 @@ from .qdq.dequantize_outside import dequantize_outside
 from .qdq.fit_kernels import fit_kernels
 from .qdq.folded_weights import fold_weights
 from .qdq.keep_float import keep_float
+from .qdq.moved_pairs import leave_out_moved
 from .qdq.newer_opset import in_opset
 from .qdq.onnx_grids import (
     OLDEST_OPSET,
@@ -121,6 +122,8 @@ class InsertQdq(Pass):
         with model.transaction.trial():
             if self.activations != "placed":
                 code_activations(model, self.activations)
+            if context.target is not None and not context.target.rounds_moved:
+                leave_out_moved(model)
             self._write(model, context)
 
     def _write(self, model: Model, context: PassContext) -> None:

@@ -23,6 +23,7 @@ from qc.ir.rewriter import Rewriter
 from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
 from ..lower.qdq.fit_kernels import unfit_kernels
+from ..lower.qdq.moved_pairs import restore_moved
 
 
 @dataclass(frozen=True)
@@ -31,17 +32,21 @@ class ImportQdq(Pass):
 
     A QuantizeLinear followed by DequantizeLinear ops of the same grid becomes a quantizer on the tensor; a
     DequantizeLinear of a constant becomes a float constant on a grid. What does not come in such pairs stays
-    as it is: grids that are computed, codes that other ops read, constants that float32 cannot hold.
+    as it is: grids that are computed, codes that other ops read, constants that float32 cannot hold. Where
+    the target sees through what only moves data, that has the grid of what it moves.
     """
 
     name = "import-qdq"
     stage = Stage.ANNOTATE
+    uses = frozenset({"target"})
 
     def run(self, model: Model, context: PassContext) -> None:
         unfit_kernels(model)
         known = _Known({}, {}, QdqReader())
         for graph in list(model.graphs()):
             _Import(model, graph, known).run()
+        if context.target is not None and not context.target.rounds_moved:
+            restore_moved(model)
         model.release_names()
 
 

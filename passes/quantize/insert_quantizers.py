@@ -26,6 +26,7 @@ from ..framework.target_rules import FormatRule
 from .calibration.bias import BIAS
 from .placement.outliers import products_of_outliers
 from .placement.reasons import Reasons
+from .placement.signed_operands import signed_operands
 from .placement.spectra import before_angles, before_logarithms
 from .placement.units import Reason, Unit, UnitMap
 from .placement.weighing import left_float_by_cost
@@ -186,6 +187,7 @@ class _Placement:
         self.scopes = self.units.scopes
         self.has_biases = target.quantize_bias if options.bias is None else options.bias == "int32"
         self._tables = large_tables(self.scopes)
+        self._signed = signed_operands(self.units)
         self._fitting: dict[Value, bool] = {}
 
     def run(self) -> None:
@@ -325,6 +327,9 @@ class _Placement:
         producer = value.original.graph.producer(value.original)
         rule = self.units.unit_of(producer).rule if producer is not None else None
         limits = rule.range_in(self.activation.format) if rule is not None else None
+        format = self.activation.format
+        if value.original in self._signed and isinstance(format, IntFormat):
+            return QuantSpec(IntFormat(format.bits, signed=True), symmetric=True)
         return replace(self.activation, fixed_range=limits) if limits is not None else self.activation
 
 

@@ -1,0 +1,56 @@
+"""The pairs behind what only moves data, which devices do not need that see through to those before."""
+
+from __future__ import annotations
+
+from qc.ir.facts.op_traits import is_grid_preserving
+from qc.ir.graph import Value
+from qc.ir.model import Model
+from qc.ir.quant.formats import IntFormat
+from qc.ir.quant.spec import PerTensor, Quantizer
+from qc.ir.quant_table import Site
+
+_WITH_OUTPUT_TYPE = 21  # the opset
+
+
+def leave_out_moved(model: Model) -> None:
+    """Takes the quantizers away from what was moved from a tensor on the same grid, which changes no number.
+
+    What a body captures keeps its own, since runtimes look for grids within one graph. So does what has
+    signed codes from opset 21 on: ONNX Runtime 1.32 puts a pair behind what moves data by itself, with the
+    attribute ``output_dtype`` of that opset, makes the codes unsigned, and refuses the attribute that it
+    wrote.
+    """
+    moved = [site for site in model.quant.sites() if _repeats(model, site)]
+    for site in moved:
+        model.quant.remove(site, "moved from a tensor on the same grid, behind which the device sees it")
+
+
+def restore_moved(model: Model) -> None:
+    """Gives what was moved from a tensor on a grid that grid, where it has none: the numbers are on it."""
+    for op in (op for graph in model.graph.walk() for op in graph.ops()):
+        for value in op.graph.op_outputs(op):
+            before = _grid_before(model, value) if value is not None and value.is_float else None
+            has_one_scale = before is not None and isinstance(before.spec.granularity, PerTensor)
+            if value is not None and before is not None and has_one_scale and not model.quant.touches(value):
+                model.quant.place(Site(value), before, f"the numbers that {op.label} moves")
+
+
+def _repeats(model: Model, site: Site) -> bool:
+    """Whether the numbers of a tensor are on the grid of a site before they are rounded there."""
+    value, quantizer = site.value, model.quant.get(site)
+    is_captured = value.captured is not None or any(True for _ in value.graph.capturing(value))
+    before = None if is_captured else _grid_before(model, value)
+    if before is None or quantizer is None or before.encoding is None or quantizer.encoding is None:
+        return False
+    format = before.spec.format
+    if model.opset >= _WITH_OUTPUT_TYPE and isinstance(format, IntFormat) and format.signed:
+        return False
+    has_one_scale = isinstance(before.spec.granularity, PerTensor)
+    return has_one_scale and before.encoding.equals(quantizer.encoding)
+
+
+def _grid_before(model: Model, value: Value) -> Quantizer | None:
+    """The grid that the op reads which only moves the numbers of a tensor; None if nothing does."""
+    op = value.graph.producer(value)
+    source = op.graph.op_inputs(op)[0] if op is not None and is_grid_preserving(op) else None
+    return model.quant.of_use(source, op, 0) if op is not None and source is not None else None
