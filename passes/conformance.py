@@ -221,7 +221,7 @@ class _Conformance:
         if not isinstance(quantizer.spec.granularity, PerTensor):
             text = f"'{value.name}' has a scale for every channel; activations have one"
             yield Violation(op, "granularity", text)
-        elif encoding is not None and self._is_narrow(encoding):
+        elif encoding is not None and self._is_narrow(encoding) and not _is_zero(value.original):
             text = f"the range of '{value.name}' is smaller than {self._target.minimum_range:g}"
             yield Violation(op, "range", text)
 
@@ -298,6 +298,11 @@ class _Conformance:
 def _lengths(value: Value) -> tuple[int | str | None, ...]:
     """The lengths of a value; one that is not known if not even their number is."""
     return value.type.shape if value.type.shape is not None else (None,)
+
+
+def _is_zero(value: Value) -> bool:
+    """Whether a value is a constant of zeros, which any range holds."""
+    return value.const is not None and not any(value.const.extremes())
 
 
 def _fits(rule: FormatRule, weight: Value, quantizer: Quantizer) -> bool:

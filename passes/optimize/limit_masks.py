@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from qc.ir.journal import SKIP, Remark
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
 
-from ..framework.base import Pass, Stage
+from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
 from ..quantize.placement.dataflow import holds_infinity, masked_scores
 
@@ -30,12 +31,20 @@ class LimitMasks(Pass):
 
     A row that is masked as a whole may change. Where the mask is added, float numbers weigh it by its scores;
     once scores have grids, all of them saturate, and every place weighs the same, as before. Behind -infinity
-    such a row was NaN, and no longer is: if an IsNaN looks for that, the constant stays.
+    such a row was NaN, and no longer is. If an IsNaN looks for that to put another number there, every
+    place weighs the same from now on, and IsNaN and Where go, which a note says; with ``hidden_rows=keep``,
+    or where something else is made of the IsNaN, the constant stays.
     """
 
     name = "limit-masks"
     stage = Stage.FLOAT
     needs = frozenset({"target"})
+
+    hidden_rows: Literal["even", "keep"] = option(
+        "even",
+        "what becomes of rows that -infinity hides as a whole and IsNaN looks for: all places weigh the "
+        "same, or the mask is kept, and float",
+    )
 
     def run(self, model: Model, context: PassContext) -> None:
         limit = context.required_target().mask_limit
@@ -43,11 +52,14 @@ class LimitMasks(Pass):
             return
         rewriter = Rewriter(model)
         limited: dict[tuple[Graph, Value], Value] = {}
+        without_nan: dict[Op, None] = {}
         scopes = scopes_of(model.graph)
         for op, port, constant in list(_masking_constants(scopes, masked_scores(model.graph))):
             read = constant.original
             assert read.const is not None
-            if _is_infinite(read) and _nan_is_looked_for(scopes, op):
+            looking = _looking_for_nan(scopes, op) if _is_infinite(read) else []
+            chosen = [_choice_of(one) for one in looking]
+            if looking and (self.hidden_rows == "keep" or None in chosen):
                 reason = f"an IsNaN looks for rows that '{read.name}' masks as a whole"
                 model.journal.note(Remark(SKIP, op, op.label, reason))
                 continue
@@ -57,6 +69,16 @@ class LimitMasks(Pass):
                     limited[op.graph, read] = rewriter.add_constant(op.graph, data, f"{read.name}_limited")
                 rewriter.set_input(op, port, limited[op.graph, read])
                 rewriter.drop_unread(constant)
+            without_nan.update((one, None) for one in chosen if one is not None)
+        for choice in without_nan:
+            with rewriter.action("no NaN behind a limited mask", choice):
+                _drop_choice(rewriter, choice)
+        if without_nan:
+            context.notes.append(
+                f"rows that a mask hides as a whole weigh all places the same ({len(without_nan)} Softmax "
+                f"ops), as {context.required_target().name} computes without infinity; "
+                "limit-masks{hidden_rows=keep} keeps them, in float"
+            )
 
 
 def _masking_constants(scopes: Scopes, scores: Set[Value]) -> Iterator[tuple[Op, int, Value]]:
@@ -91,16 +113,39 @@ def _is_infinite(value: Value) -> bool:
     return value.const is not None and math.inf in map(abs, value.const.extremes())
 
 
-def _nan_is_looked_for(scopes: Scopes, op: Op) -> bool:
-    """Whether an IsNaN reads a Softmax behind ``op``."""
-    pending, known = [op], {op}
+def _looking_for_nan(scopes: Scopes, op: Op) -> list[Op]:
+    """The IsNaN ops that read a Softmax behind ``op``."""
+    pending, known, found = [op], {op}, []
     for current in pending:
         for value in current.graph.op_outputs(current):
             readers = [use.op for use in scopes.uses(value)] if value is not None else []
             if current.is_type("Softmax"):
-                if any(reader.is_type("IsNaN") for reader in readers):
-                    return True
+                found += [reader for reader in readers if reader.is_type("IsNaN")]
                 continue
             pending += [reader for reader in readers if reader not in known]
             known.update(readers)
-    return False
+    return found
+
+
+def _choice_of(looking: Op) -> Op | None:
+    """The Where that puts something in the place of NaN, if that is all that an IsNaN is for."""
+    (data, *_), (is_nan, *_) = looking.graph.op_inputs(looking), looking.graph.op_outputs(looking)
+    uses = looking.graph.uses(is_nan) if is_nan is not None and not looking.graph.is_output(is_nan) else []
+    if len(uses) != 1 or not uses[0].op.is_type("Where") or uses[0].port != 0:
+        return None
+    return uses[0].op if uses[0].op.graph.op_inputs(uses[0].op)[2] is data else None
+
+
+def _drop_choice(rewriter: Rewriter, choice: Op) -> None:
+    """Lets all that read what a Where chooses read its last input."""
+    (is_nan, instead, kept), (result, *_) = choice.graph.op_inputs(choice), choice.graph.op_outputs(choice)
+    assert is_nan is not None and kept is not None and result is not None
+    looking = choice.graph.producer(is_nan)
+    assert looking is not None
+    if choice.graph.is_output(result):
+        rewriter.swap_names(kept, result)
+    rewriter.replace_uses(result, kept)
+    rewriter.erase_op(choice)
+    rewriter.erase_op(looking)
+    if instead is not None:
+        rewriter.drop_unread(instead)

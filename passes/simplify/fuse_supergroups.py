@@ -27,7 +27,7 @@ _PICTURE = 4  # the fewest dimensions of pictures: samples, channels, and positi
 
 @dataclass(frozen=True)
 class FuseSupergroups(Pass):
-    """Writes a GELU, LayerNormalization or Softmax that is made of several ops as the one op of ONNX.
+    """Writes a GELU, Softmax, LayerNormalization or RMSNormalization of several ops as the one op of ONNX.
 
     A LayerNormalization along other axes than the last gets a Transpose on both sides. That is done where the
     target runs it only so (``written_as`` in its file), the data is float32 and the model's opset has the op.
@@ -131,6 +131,14 @@ def _layer_norm(match: Match) -> _Form | None:
     return _Form(parameters, attributes, order if order != tuple(range(rank)) else ())
 
 
+def _rms_norm(match: Match) -> _Form | None:
+    """What has a scale and no bias, along the last axes alone."""
+    form = _layer_norm(match)
+    if form is None or form.order or "bias" in form.parameters:
+        return None
+    return form
+
+
 def _softmax(match: Match) -> _Form | None:
     axes = match.attributes.get("axes")
     return _Form(attributes={"axis": axes[0]}) if isinstance(axes, tuple) and len(axes) == 1 else None
@@ -140,6 +148,7 @@ def _softmax(match: Match) -> _Form | None:
 _FORMS: dict[str, tuple[int, Callable[[Match], _Form | None]]] = {
     "Gelu": (20, _gelu),
     "LayerNormalization": (17, _layer_norm),
+    "RMSNormalization": (23, _rms_norm),
     "Softmax": (13, _softmax),
 }
 

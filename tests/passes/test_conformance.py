@@ -320,3 +320,28 @@ def test_a_scalar_input_has_no_free_dimension() -> None:
     assert not [
         one for one in violations(lift(parse(text)), load_target("qnn-htp")) if "dimension" in one.text
     ]
+
+
+def test_an_rms_normalization_is_one_op_on_the_htp_and_its_scale_unsigned() -> None:
+    model = parse(
+        """<ir_version: 9, opset_import: ["" : 17]>
+        g (float[1, 4, 32] x) => (float[1, 4, 32] y)
+        <float two = {2}, float tiny = {0.00001}, float one = {1}, float[32] scale, float[32, 32] w> {
+            squares = Pow(x, two)
+            mean = ReduceMean<axes = [-1]>(squares)
+            sum = Add(mean, tiny)
+            root = Sqrt(sum)
+            inverse = Div(one, root)
+            n = Mul(x, inverse)
+            scaled = Mul(n, scale)
+            y = MatMul(scaled, w)
+        }"""
+    )
+    feeds = random_feeds(model, 4)
+    result = qc.compile(model, "w8a8", data=feeds, target="qnn-htp")
+    check = qc.check(result.model, "qnn-htp", feeds[:1])
+    assert [(op.op_type, op.runs) for op in check.counted] == [
+        ("RMSNormalization", "integer"),
+        ("MatMul", "integer"),
+    ]
+    assert check.broken == ()

@@ -10,6 +10,7 @@ from support.models import parse
 from support.pipelines import apply, artifact, run_model
 
 import qc
+from qc.runtime import open_session, run_session
 
 LOWEST = -3.4028235e38
 COMPUTED = [(spelling, LOWEST) for spelling in SPELLINGS if spelling.startswith(("where", "added, computed"))]
@@ -63,22 +64,61 @@ def test_a_target_without_a_limit_keeps_masks() -> None:
     assert constants(limited(masked("where", LOWEST), "ort-cpu"))["far"] == np.float32(LOWEST)
 
 
-@pytest.mark.parametrize("far, stays", [("-3.4028235e38", False), ("inf", True)])
-def test_an_infinity_stays_where_an_is_nan_looks_for_it(far: str, stays: bool) -> None:
-    text = """g (float[2, 4] s, bool[2, 4] m) => (float[2, 4] y)
-        <float far = {-3.4028235e38}, float zero = {0}> {
+def looking_for_nan(far: float, choice: str = "Where(n, zero, a)") -> ModelProto:
+    """A mask as PyTorch exports it: rows that it hides as a whole are 0 behind the Softmax."""
+    model = parse(
+        f"""g (float[2, 4] s, bool[2, 4] m) => (float[2, 4] y) <float far = {{1}}, float zero = {{0}}> {{
         b = Where(m, zero, far)
         w = Add(s, b)
         a = Softmax(w)
         n = IsNaN(a)
-        y = Where(n, zero, a)
-    }"""
-    model = parse(text)
-    if far == "inf":
-        model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.float32(-np.inf), "far"))
+        y = {choice}
+    }}"""
+    )
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.float32(far), "far"))
+    return model
+
+
+SECOND_ROW_HIDDEN = {
+    "s": np.array([[1, 2, 3, 4], [4, 3, 2, 1]], np.float32),
+    "m": np.array([[True, True, False, True], [False] * 4]),
+}
+
+
+@pytest.mark.parametrize("far", [LOWEST, -np.inf])
+def test_a_row_where_an_is_nan_looked_for_infinity_becomes_even_with_a_note(far: float) -> None:
+    model = looking_for_nan(far)
     result = qc.compile(model, "limit-masks", target="qnn-htp")
-    assert ("far" in constants(result.model)) == stays
-    assert any("an IsNaN looks for" in remark.reason for remark in result.ir.journal.remarks) == stays
+    is_infinite = bool(np.isinf(far))
+    assert "far" not in constants(result.model)
+    assert any(node.op_type == "IsNaN" for node in result.model.graph.node) != is_infinite
+    assert any("rows that a mask hides as a whole" in note for note in result.notes) == is_infinite
+    before, after = (run_session(open_session(one), SECOND_ROW_HIDDEN)[0] for one in (model, result.model))
+    assert np.allclose(before[0], after[0], atol=1e-6)
+    assert not is_infinite or (not before[1].any() and np.allclose(after[1].sum(), 1))
+
+
+@pytest.mark.parametrize(
+    "pipeline, choice",
+    [("limit-masks{hidden_rows=keep}", "Where(n, zero, a)"), ("limit-masks", "Where(n, a, zero)")],
+)
+def test_an_infinity_stays_where_it_is_asked_for_or_something_else_is_made_of_the_nan(
+    pipeline: str, choice: str
+) -> None:
+    result = qc.compile(looking_for_nan(-np.inf, choice), pipeline, target="qnn-htp")
+    assert "far" in constants(result.model)
+    assert any("an IsNaN looks for" in remark.reason for remark in result.ir.journal.remarks)
+
+
+def test_a_mask_that_is_chosen_among_constants_has_a_grid() -> None:
+    model = looking_for_nan(-np.inf)
+    feeds = [SECOND_ROW_HIDDEN | {"m": np.array([[True] * 4, [False, True, True, False]])}]
+    result = qc.compile(model, "w8a8", data=feeds, target="qnn-htp")
+    check = qc.check(result.model, "qnn-htp", feeds)
+    assert {op.op_type: op.runs for op in check.counted} == dict.fromkeys(
+        ("Where", "Add", "Softmax"), "integer"
+    )
+    assert check.broken == ()
 
 
 @pytest.mark.parametrize(

@@ -247,7 +247,9 @@ class UnitMap:
         given = [value for value, _, _ in self.inputs(unit)]
         if unit.rule.fused_with and self.fused_input(unit) is None:
             return False
-        return any(map(self.is_data, outputs)) and any(value.original.const is None for value in given)
+        # A Where of two constants, as masks are, chooses by data.
+        reads_data = unit.root.is_type("Where") or any(value.original.const is None for value in given)
+        return any(map(self.is_data, outputs)) and bool(given) and reads_data
 
     def _settle_between(self) -> None:
         """Drops ``between`` units until each has integer producers and an integer reader.
