@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from onnx import TensorProto
@@ -17,6 +17,7 @@ from qc.rendering.words import count, file_size, printable
 
 from .boxes import key_of
 from .modules import Module
+from .overlays import Overlay
 from .picture import Picture
 from .words import element_type, encoding_texts, numbers_text, op_type, port_name, shape_text
 
@@ -30,8 +31,8 @@ _ITEMS = 12
 class Cards:
     """Makes the cards of one model."""
 
-    def __init__(self, wiring: Wiring) -> None:
-        self._wiring = wiring
+    def __init__(self, wiring: Wiring, overlays: Sequence[Overlay] = ()) -> None:
+        self._wiring, self._overlays = wiring, overlays
         self._model = wiring.model
         self._remarks: dict[Op | Value, list[Remark]] = {}
         for remark in wiring.model.journal.remarks:
@@ -75,6 +76,10 @@ class Cards:
                 yield "makes", [_link(value), (f" {_type(value)}", "")]
         for key, nested in op.subgraphs.items():
             yield key, [(count(len(nested.ops()), "op"), key_of(nested))]
+        for overlay in self._overlays:
+            mark = overlay.mark(op)
+            if mark is not None:
+                yield overlay.name, [(mark[1], "")]
         if op.provenance:
             yield "made by", [(", ".join(op.provenance), "")]
 

@@ -324,8 +324,35 @@ function legend(title, rows, style) {
   return [make("h2", "", title), found];
 }
 
+/** A choice of what ops are coloured by, and the meaning of the colours. */
+function overlay_control() {
+  const choice = make("select");
+  choice.id = "overlay";
+  const names = ["nothing", ...data.overlays.map((one) => one.name)];
+  choice.append(...names.map((name) => make("option", "", name)));
+  const scale = make("div", "scale");
+  choice.addEventListener("change", () => colour(data.overlays[choice.selectedIndex - 1], scale));
+  choice.selectedIndex = 1;
+  colour(data.overlays[0], scale);
+  return [make("h2", "", "Ops coloured by"), choice, scale];
+}
+
+function colour(overlay, scale) {
+  for (const box of stage.querySelectorAll(".box")) {
+    const mark = overlay?.marks[box.dataset.card];
+    box.classList.toggle("heated", Boolean(mark));
+    if (mark) box.style.setProperty("--heat", `${100 * mark[0]}%`);
+    const title = box.firstElementChild;
+    title.dataset.name ??= title.textContent;
+    title.textContent = mark ? `${title.dataset.name}: ${mark[1]}` : title.dataset.name;
+  }
+  scale.hidden = !overlay;
+  if (overlay) scale.replaceChildren(make("span", "", overlay.ends[0]), make("i"), make("span", "", overlay.ends[1]), make("p", "", overlay.title));
+}
+
 function overview() {
   const place = document.getElementById("overview");
+  if (data.overlays.length) place.append(...overlay_control());
   place.append(list(data.facts.map(([label, text]) => [label, [[text, ""]]])));
   if (scenes.length > 1) {
     const found = make("ul", "legend");

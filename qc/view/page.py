@@ -15,19 +15,21 @@ from qc.rendering.words import count, printable
 from .boxes import key_of, shortened
 from .cards import Cards
 from .modules import Module
+from .overlays import Overlay
 from .palette import format_class, region_classes
 from .picture import Box, Picture
 from .scenes import Crop, pictures_of
 from .svg import Drawing, draw
 
 
-def html_page(model: Model, title: str, crop: Crop | None = None) -> str:
+def html_page(model: Model, title: str, crop: Crop | None = None, overlays: Sequence[Overlay] = ()) -> str:
     """An HTML page that shows all graphs of a model, with its regions and quantizers.
 
     Nothing is loaded from elsewhere. All names are escaped.
 
     Args:
         crop: the part to show; default: all of it.
+        overlays: what ops can be coloured by; the first is at the beginning.
 
     Raises:
         UsageError: there are too many ops to be shown, or no tensor of the name in ``crop``.
@@ -41,7 +43,8 @@ def html_page(model: Model, title: str, crop: Crop | None = None) -> str:
         "formats": _formats(pictures),
         "regions": _regions(pictures, regions),
         "scenes": [_scene(*pair) for pair in zip(pictures, drawings, strict=True)],
-        "cards": Cards(wiring).document(pictures),
+        "overlays": [_overlay(one, pictures) for one in overlays],
+        "cards": Cards(wiring, overlays).document(pictures),
     }
     return page("view/page.html", title=title, drawings=drawings, data=data)
 
@@ -56,6 +59,13 @@ def _scene(picture: Picture, drawing: Drawing) -> dict[str, Any]:
         "width": drawing.width,
         "height": drawing.height,
     }
+
+
+def _overlay(overlay: Overlay, pictures: Sequence[Picture]) -> dict[str, Any]:
+    subjects = dict.fromkeys(box.subject for picture in pictures for box in picture.boxes)
+    drawn = [one for one in subjects if isinstance(one, Op | Module)]
+    marks = {key_of(one): mark for one in drawn if (mark := overlay.mark(one)) is not None}
+    return {"name": overlay.name, "title": overlay.title, "ends": overlay.ends, "marks": marks}
 
 
 def _op_count(box: Box) -> int:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from qc.diff.wiring import GraphWiring, Read
 from qc.ir.facts.constants import constant_data
-from qc.ir.facts.op_traits import is_parameter
 from qc.ir.graph import Graph, Op, Region, Value
 from qc.rendering.words import count
 
 from .layout import Link, layers_of
 from .modules import Module, ops_of
+from .precision import float_reads
 from .words import constant_text, format_of, op_type, port_name
 
 # The longest lines are cut where, taken together, lines would pass more layers than this, for each box.
@@ -235,15 +235,7 @@ class _Painter:
             yield Row(f"{key}: {len(nested.ops())} ops", target=nested)
 
     def _is_quantized(self, op: Op) -> bool | None:
-        region = op.region
-        quantized = [
-            bool(read.quantizations)
-            for port, read in enumerate(self.scope.reads[op])
-            if read is not None
-            and (read.quantizations or read.value.is_float)
-            and not is_parameter(op, port)
-            and not (region is not None and region.is_inner(read.value))
-        ]
+        quantized = [bool(read.quantizations) for read in float_reads(self.scope, op)]
         return all(quantized) if quantized else None
 
 

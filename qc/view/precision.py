@@ -37,9 +37,10 @@ def precision_map(model: Model) -> list[OpPrecision]:
     return [found for scope in wiring.scopes.values() for op in scope.ops for found in _precision(scope, op)]
 
 
-def _precision(scope: GraphWiring, op: Op) -> Iterator[OpPrecision]:
+def float_reads(scope: GraphWiring, op: Op) -> list[Read]:
+    """The numbers that an op computes on, quantized or not: no parameters, and nothing within a region."""
     region = op.region
-    reads = [
+    return [
         read
         for port, read in enumerate(scope.reads[op])
         if read is not None
@@ -47,6 +48,10 @@ def _precision(scope: GraphWiring, op: Op) -> Iterator[OpPrecision]:
         and not is_parameter(op, port)
         and not (region is not None and region.is_inner(read.value))
     ]
+
+
+def _precision(scope: GraphWiring, op: Op) -> Iterator[OpPrecision]:
+    reads = float_reads(scope, op)
     if reads:
         weights = [read for read in reads if constant_data(read.value) is not None]
         data = [read for read in reads if read not in weights]

@@ -24,7 +24,9 @@ from qc import UsageError, compile
 from qc.diff.wiring import Wiring
 from qc.ir import lift
 from qc.ir.graph import Op
-from qc.view import dot_source, html_page
+from qc.layers import layer_errors
+from qc.runtime import load_data, model_inputs
+from qc.view import dot_source, error_overlay, html_page, time_overlay
 from qc.view.layout import layers_of
 from qc.view.modules import Module, folded, ops_of
 from qc.view.picture import picture_of
@@ -114,6 +116,33 @@ def test_with_data_there_are_quantizers_and_reasons(qc) -> None:
     assert any("place: made by conv_relu at Relu 'relu_1'" in text for text in card.values())
     assert page.card("flatten_1")["tied to"] == "globalaveragepool_1"
     assert "can give a float result, and it is a graph output" in page.card("logits")["stays float"]
+
+
+def test_ops_are_coloured_by_what_was_measured(qc) -> None:
+    kinds = ["bits", "error", "sensitivity", "time"]
+    asked = [word for kind in kinds for word in ("--overlay", kind)]
+    assert qc("view", MODEL, "--data", DATA, "-o", "page.html", "-q", *asked).code == 0
+    page = Page("page.html")
+    assert [one["name"] for one in page.data["overlays"]] == kinds
+    assert all(0 <= strength <= 1 for one in page.data["overlays"] for strength, _ in one["marks"].values())
+    convs = {key for key, card in page.data["cards"].items() if card["kind"] == "Conv"}
+    assert all(convs <= set(one["marks"]) for one in page.data["overlays"])
+    card = page.card("conv_1", "Conv")
+    assert card["bits"] == "64 bit operations" and re.fullmatch(r".* ms, .*%", card["time"])
+    errors = layer_errors(compile(MODEL, data=DATA), load_data(DATA, model_inputs(onnx.load(MODEL)))).layers
+    worst = min(one.isolated_db for one in errors if one.op == "Conv 'conv_1'")
+    assert card["error"] == f"{worst:.1f} dB"
+
+
+def test_a_module_has_the_colour_of_its_worst_op_and_the_time_of_all() -> None:
+    model = lift(chain(250, [f"/net/block.{i // 50}/Neg_{i}" for i in range(250)]))
+    (module, *_) = (one for one in folded(list(model.graph.ops())) if isinstance(one, Module))
+    ops = list(ops_of(module.items))
+    labels = {op.label: float(number) for number, op in enumerate(ops, 1)}
+    assert error_overlay(model, labels).mark(module) == (round(1 - 1 / 60, 3), "1.0 dB")
+    whole = sum(labels.values())
+    assert time_overlay(model, labels, 4 * whole).mark(module) == (0.5, f"{1000 * whole:.0f} ms, 25.0%")
+    assert error_overlay(model, {}).mark(module) is None
 
 
 def test_without_data_quantizers_have_no_numbers(qc) -> None:
@@ -308,6 +337,32 @@ def test_a_browser_opens_modules_and_saves_pictures(qc, browser) -> None:
     assert told[1] == "main graphblock.1;false;true;52;true;main graph;block.4;"
 
 
+def test_a_browser_colours_ops(qc, browser) -> None:
+    assert qc("view", MODEL, "--data", DATA, "--overlay", "bits", "--overlay", "error").code == 0
+    found = browser(
+        "model.html",
+        """(() => {
+          const told = make("pre");
+          const boxes = [...stage.querySelectorAll(".box")];
+          const box = boxes.find((one) => one.firstElementChild.textContent.startsWith("conv_1"));
+          const choice = document.getElementById("overlay");
+          const tell = () => {
+            const heat = box.style.getPropertyValue("--heat");
+            told.append(`${box.matches(".heated")} ${heat} ${box.firstElementChild.textContent};`);
+          };
+          tell();
+          choice.selectedIndex = 0;
+          choice.dispatchEvent(new Event("change"));
+          tell();
+          told.id = "told";
+          document.body.append(told);
+        })();""",
+    )
+    told = re.search(r'<pre id="told">(.*?)</pre>', found)
+    assert told is not None
+    assert re.fullmatch(r"true [\d.]+% conv_1: 64 bit operations;false [\d.]+% conv_1;", told[1])
+
+
 def test_lines_that_are_too_long_become_references() -> None:
     chain = "".join(f"v{i + 1} = Neg(v{i}) " for i in range(120))
     far = "".join(f"s{i + 1} = Add(s{i}, v{i}) " for i in range(1, 60))
@@ -408,6 +463,9 @@ def test_open(qc, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (["-o", "page.pdf"], "'page.pdf' is neither a page nor for Graphviz or Model Explorer"),
         (["-o", "a.dot", "--open"], "--open is for pages"),
+        (["--overlay", "tim"], "not by 'tim' (did you mean 'time'?)"),
+        (["--overlay", "time", "--data", DATA, "-o", "a.dot"], "--overlay is for pages, and 'a.dot' is none"),
+        (["--overlay", "bits"], "--overlay measures the compiled model, which needs --data"),
         (["--radius", "3"], "--radius is for --around, which is not given"),
         (["-o", "absent/page.html"], "the folder 'absent' does not exist"),
         (["--pipeline", "w9"], "unknown pipeline 'w9'"),
