@@ -85,7 +85,7 @@ class View(Command):
         for one in self.overlays:
             if one not in OVERLAYS:
                 raise UsageError(
-                    f"ops are coloured by {', '.join(OVERLAYS)}, not by '{one}'{nearest(one, OVERLAYS)}"
+                    f"ops are coloured by {', '.join(OVERLAYS)}, not by '{one}'{nearest(one, [*OVERLAYS])}"
                 )
         if self.overlays and _PAGES[path.suffix] is not html_page:
             raise UsageError(f"--overlay is for pages, and '{path}' is none")
@@ -96,8 +96,14 @@ class View(Command):
         """The page of the compiled model with what was measured of its ops."""
         compiled = task.compile()
         with RichProgress(standard_error()) as progress:
-            settings = {"threads": task.compilation.threads, "device": task.compilation.device}
-            found = measure_overlays(compiled, task.data, self.overlays, progress=progress, **settings)
+            found = measure_overlays(
+                compiled,
+                task.data,
+                self.overlays,
+                threads=task.compilation.threads,
+                device=task.compilation.device,
+                progress=progress,
+            )
         return html_page(compiled.ir, self.job.label, crop, found)
 
     def _path(self) -> Path:
