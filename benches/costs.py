@@ -49,6 +49,7 @@ QUANTITIES = {
     "Add": ("op made", "op made"),
     "Mul": ("op made", "op made"),
     "Swish": ("op made", "op made"),
+    "HardSwish": ("op made", "op made"),
     "Sigmoid": ("op made", "op made"),
     "LeakyRelu": ("op made", "op made"),
     "Concat": ("op made", "op made"),
@@ -101,25 +102,32 @@ class Case:
 
     Attributes:
         beside: what the repeated part has beside the ops of the kind, if anything; its time is taken off.
+        between: float ops as they run between integer ones, where they are no part of what is before them.
     """
 
     kind: str
     shape: tuple[int, ...]
     body: Body
     beside: Body | None = None
+    between: Body | None = None
 
 
 def convolution(
-    inputs: int, outputs: int, kernel: tuple[int, ...], group: int = 1, dilation: int = 1
+    inputs: int,
+    outputs: int,
+    kernel: tuple[int, ...],
+    group: int = 1,
+    dilation: int = 1,
+    activation: str = "Relu",
 ) -> Body:
-    """A convolution with a Relu, and one back to as many channels as it begins with if these are others."""
+    """A convolution, and one back to as many channels as it begins with if these are others."""
     dilations = [dilation] * len(kernel)
 
     def one(builder: Builder, value: str, width: int, made: int) -> str:
         weight = builder.weight((made, width // group, *kernel), 0)
         pads = [length // 2 * dilation for length in kernel] * 2
         value = builder.op("Conv", value, weight, group=group, pads=pads, dilations=dilations)
-        return builder.rounded(builder.op("Relu", value))
+        return builder.rounded(builder.op(activation, value) if activation else value)
 
     def body(builder: Builder, value: str) -> str:
         value = one(builder, value, inputs, outputs)
@@ -218,10 +226,11 @@ def _simple_cases() -> Iterator[Case]:
         yield Case("Sigmoid", shape, simple("Sigmoid"))
         yield Case("LeakyRelu", shape, simple("LeakyRelu", alpha=0.1))
         yield Case("LoneMaxPool", shape, simple("MaxPool", **window))
-        first = convolution(16, 16, (1, 1))
+        first, bare = (convolution(16, 16, (1, 1), activation=activation) for activation in ("Relu", ""))
         for op_type in ("MaxPool", "AveragePool"):
             yield Case(op_type, shape, behind(first, simple(op_type, **window)), first)
         yield Case("Swish", shape, behind(first, swish), behind(first, simple("Sigmoid")))
+        yield Case("HardSwish", shape, behind(bare, hard_swish), bare, hard_swish)
     for size in (7, 14, 28):
         for channels in (32, 64, 160):
             first = convolution(channels, channels, (1, 1))
@@ -232,6 +241,11 @@ def _simple_cases() -> Iterator[Case]:
 def swish(builder: Builder, value: str) -> str:
     """A tensor times its Sigmoid."""
     return builder.rounded(builder.op("Mul", value, builder.rounded(builder.op("Sigmoid", value))))
+
+
+def hard_swish(builder: Builder, value: str) -> str:
+    """A tensor times its HardSigmoid, which has no integer kernel."""
+    return builder.op("Mul", value, builder.op("HardSigmoid", value, alpha=1 / 6, beta=0.5))
 
 
 def gate(builder: Builder, value: str) -> str:
@@ -277,17 +291,20 @@ def nanoseconds_of(case: Case, rounds: int) -> tuple[float, float]:
     """What the ops of the kind take in one repetition, in float and in integers."""
     feed = {"x": np.random.default_rng(_SEED).standard_normal(case.shape).astype(np.float32)}
     bodies = [case.body, *([case.beside] if case.beside is not None else [])]
+    forms = [(body, in_integers) for in_integers in (False, True) for body in bodies]
+    if case.between is not None:
+        forms.append((case.between, False))
     sessions = [
         opened(chain(case.shape, body, count, in_integers))
-        for in_integers in (False, True)
-        for body in bodies
+        for body, in_integers in forms
         for count in (1, 1 + LONG)
     ]
     taken = [[processor_time(session, feed) for session in sessions] for _ in range(rounds)]
-    short_and_long = np.percentile(taken[2:], 20, axis=0).reshape(2, len(bodies), 2)
-    each = (short_and_long[..., 1] - short_and_long[..., 0]) / LONG
-    floats, integers = each[:, 0] - each[:, 1:].sum(axis=1)
-    return floats, integers
+    short_and_long = np.percentile(taken[2:], 20, axis=0).reshape(len(forms), 2)
+    each = (short_and_long[:, 1] - short_and_long[:, 0]) / LONG
+    own, *beside = each[: 2 * len(bodies)].reshape(2, len(bodies)).T
+    floats, integers = own - sum(beside)
+    return floats, integers if case.between is None else each[-1]
 
 
 def opened(model: ModelProto) -> ort.InferenceSession:
@@ -308,7 +325,7 @@ def processor_time(session: ort.InferenceSession, feed: dict[str, np.ndarray]) -
 def costs_of(quantities: Sequence[str], amounts: Sequence[Counter[str]], taken: Sequence[float]) -> str:
     """The nanoseconds for each quantity, as a line of a target file."""
     matrix = np.array([[one[quantity] for quantity in quantities] for one in amounts])
-    times = np.array(taken)
+    times = np.maximum(taken, 1.0)
     found, _ = nnls(matrix / times[:, None], np.ones(len(times)))
     costs = zip(quantities, found, strict=True)
     return ", ".join(f"{quantity} = {float(f'{cost:.3g}'):g}" for quantity, cost in costs if cost > 0)
@@ -323,7 +340,8 @@ def main(kind: tuple[str, ...], rounds: int) -> None:
     for case in cases():
         if case.kind in (kind or QUANTITIES):
             floats, integers = nanoseconds_of(case, rounds)
-            if min(floats, integers) > 0:  # what is as short as its error says nothing
+            # What is as short as its error says nothing, but where floats take no time of their own.
+            if integers > 0 and (floats > 0 or case.between is not None):
                 measured[case.kind].append((amounts_of(case), floats, integers))
     for name, rows in measured.items():
         amounts, *taken = zip(*rows, strict=True)

@@ -107,7 +107,7 @@ class _Conformance:
         return any(self._quant.of_use(value, op, port) for value, op, port in self._units.inputs(unit))
 
     def _unit(self, unit: Unit) -> Iterator[Violation]:
-        only = unit.rule.written_as
+        only = unit.rule.written_as if unit.rule.runs != "float" else None
         if only is not None and not unit.root.is_type(only):
             text = f"it is written out in {len(unit.ops)} ops; {self._target.name} runs it only as {only}"
             yield Violation(unit.root, "single op", text)

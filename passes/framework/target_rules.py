@@ -130,7 +130,8 @@ class OpRule(Strict):
             at; at any other it runs in float. Of a region they are those of its last op, and where these
             differ it counts as the ops that it is made of.
         since: the first opset whose op the target runs so; in an older one it runs in float.
-        written_as: the only op that the target runs it as: a region of other ops is not one to it.
+        written_as: the op that the target runs it as: a region of other ops is slower in float, and none to
+            a target that has it in integers.
         why: the reason shown for a tensor that stays float because of this rule.
     """
 

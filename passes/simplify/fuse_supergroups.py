@@ -15,13 +15,14 @@ from qc.ir.model import Model
 from qc.ir.onnx.lower import lower_ops
 from qc.ir.onnx.types import declare
 from qc.ir.rewriter import Rewriter
-from qc.patterns import Match, Matcher
+from qc.patterns import Match, Matcher, Supergroup
 from qc.patterns.attributes import attribute_of
 
 from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
 from ..framework.target import Target
 
+_DATA = ""  # what a step reads that is no parameter: the data of the form
 _PICTURE = 4  # the fewest dimensions of pictures: samples, channels, and positions
 
 
@@ -29,11 +30,12 @@ _PICTURE = 4  # the fewest dimensions of pictures: samples, channels, and positi
 class FuseSupergroups(Pass):
     """Writes a GELU, Softmax, LayerNormalization or RMSNormalization of several ops as the one op of ONNX.
 
-    A LayerNormalization along other axes than the last gets a Transpose on both sides. That is done where the
-    target runs it only so (``written_as`` in its file), the data is float32 and the model's opset has the op.
-    Both forms are run on random numbers, and where they do not agree the ops stay. A ReduceMean over all
-    positions of pictures that belongs to no supergroup becomes a GlobalAveragePool where the target runs that
-    alone in integers, with a Flatten behind it if the dimensions are dropped.
+    A hard-swish becomes the product of the data and its HardSigmoid, and a LayerNormalization along other
+    axes than the last gets a Transpose on both sides. That is done where the target file asks for it
+    (``written_as``), the data is float32 and the opset has the op, to which models are converted when they
+    are compiled. Both forms are run on random numbers, and where they do not agree the ops stay. A ReduceMean
+    over all positions of pictures that belongs to no supergroup becomes a GlobalAveragePool where the target
+    runs that alone in integers, with a Flatten behind it if the dimensions are dropped.
     """
 
     name = "fuse-supergroups"
@@ -43,14 +45,15 @@ class FuseSupergroups(Pass):
 
     def run(self, model: Model, context: PassContext) -> None:
         target = context.required_target()
-        known = [group for group in target.known_supergroups() if _written_as(target, group.name) in _FORMS]
+        known = _with_forms(target)
         rewriter = Rewriter(model)
         for graph in model.graph.walk() if known else ():
             fused: dict[Value, Value] = {}
             for match in Matcher(graph, known).find_all():
                 op_type, x = _written_as(target, match.name), fused.get(match["x"], match["x"])
                 since, form_of = _FORMS[op_type]
-                if match.root.is_type(op_type) or model.opset < since or len(match.results) > 1:
+                is_written = any(op.is_type(op_type) for op in match.ops)
+                if is_written or model.opset < since or len(match.results) > 1:
                     continue
                 form = form_of(match)
                 if form is None or not _agrees(match, x, op_type, form, context):
@@ -63,23 +66,47 @@ class FuseSupergroups(Pass):
             _pool_means(model, target, rewriter)
 
 
+def opset_of_forms(model: Model, target: Target) -> int:
+    """The first opset that has the ops which the target runs instead of what the model writes out.
+
+    0 if there are none that the model's own opset lacks.
+    """
+    newer = {
+        group: since
+        for group in _with_forms(target)
+        if (since := _FORMS[_written_as(target, group.name)][0]) > model.opset
+    }
+    by_name = {group.name: since for group, since in newer.items()}
+    graphs = model.graph.walk() if newer else ()
+    found = (match.name for graph in graphs for match in Matcher(graph, list(newer)).find_all())
+    return max(map(by_name.__getitem__, found), default=0)
+
+
+def _with_forms(target: Target) -> list[Supergroup]:
+    return [group for group in target.known_supergroups() if _written_as(target, group.name) in _FORMS]
+
+
 @dataclass(frozen=True)
 class _Form:
     """What one op reads besides its data, its attributes, and the order of axes that it wants, if any.
 
-    One that ``is_flat`` drops the dimensions behind the second, which the op has made 1.
+    One that ``is_flat`` drops the dimensions behind the second, which the op has made 1. What a form that
+    ``is_gate`` makes is multiplied by the data.
     """
 
     parameters: Mapping[str, np.ndarray] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
     order: tuple[int, ...] = ()
     is_flat: bool = False
+    is_gate: bool = False
 
     def steps(self, op_type: str) -> list[tuple[str, Sequence[str], Mapping[str, Any]]]:
         """The ops, one behind the other: type, parameters and attributes."""
         step = op_type, tuple(self.parameters), self.attributes
         if self.is_flat:
             return [step, ("Flatten", (), {"axis": 1})]
+        if self.is_gate:
+            return [step, ("Mul", (_DATA,), {})]
         if not self.order:
             return [step]
         back = np.argsort(self.order).tolist()
@@ -88,6 +115,8 @@ class _Form:
     def between(self, data: ValueType) -> ValueType:
         """The type between the steps, by that of the data."""
         shape = data.shape or ()
+        if self.is_gate:
+            return data
         flat = (*shape[:2], *(1,) * len(shape[2:]))
         return data._replace(shape=flat if self.is_flat else tuple(shape[axis] for axis in self.order))
 
@@ -144,9 +173,14 @@ def _softmax(match: Match) -> _Form | None:
     return _Form(attributes={"axis": axes[0]}) if isinstance(axes, tuple) and len(axes) == 1 else None
 
 
+def _hard_swish(match: Match) -> _Form:
+    return _Form(attributes={"alpha": 1 / 6, "beta": 0.5}, is_gate=True)
+
+
 # By op type: the first opset that has it, and what makes it of a match.
 _FORMS: dict[str, tuple[int, Callable[[Match], _Form | None]]] = {
     "Gelu": (20, _gelu),
+    "HardSigmoid": (6, _hard_swish),
     "LayerNormalization": (17, _layer_norm),
     "RMSNormalization": (23, _rms_norm),
     "Softmax": (13, _softmax),
@@ -165,8 +199,10 @@ def _agrees(match: Match, data: Value, op_type: str, form: _Form, context: PassC
     steps = form.steps(op_type)
     names = [data.name, *(f"{data.name}_{index}" for index in range(1, len(steps))), match.result.name]
     nodes = [
-        helper.make_node(type, [names[index], *parameters], [names[index + 1]], **attributes)
-        for index, (type, parameters, attributes) in enumerate(steps)
+        helper.make_node(
+            type, [names[index], *(name or data.name for name in read)], [names[index + 1]], **attributes
+        )
+        for index, (type, read, attributes) in enumerate(steps)
     ]
     tensors = [numpy_helper.from_array(array, name) for name, array in form.parameters.items()]
     one_op = helper.make_graph(nodes, op_type, [declare(data)], [declare(match.result)], tensors)
@@ -208,10 +244,9 @@ def _replace(
 ) -> Value:
     """Puts the op in the place of others; its result."""
     graph = result.graph
-    constants = {
-        name: rewriter.add_constant(graph, array, f"{result.name}_{name}")
-        for name, array in form.parameters.items()
-    }
+    given = {_DATA: data}
+    for name, array in form.parameters.items():
+        given[name] = rewriter.add_constant(graph, array, f"{result.name}_{name}")
     steps, made = form.steps(op_type), data
     between = form.between(data.type)
     for index, (type, parameters, attributes) in enumerate(steps):
@@ -219,7 +254,7 @@ def _replace(
         read = made
         name = result.name if last else f"{result.name}_{type}"
         made = rewriter.add_value(graph, name, result.type if last else between)
-        rewriter.add_op(graph, type, [read, *(constants[name] for name in parameters)], [made], attributes)
+        rewriter.add_op(graph, type, [read, *(given[name] for name in parameters)], [made], attributes)
     name = result.name
     rewriter.replace_uses(result, made)
     if made.name != name:  # a graph output takes its name along

@@ -126,11 +126,12 @@ class Compilation:
 
         from qc.ir.verifier import verify
         from qc.passes import NullProgress, PassContext, Stage, run_pipeline
+        from qc.passes.simplify.fuse_supergroups import FuseSupergroups, opset_of_forms
         from qc.runtime import Data, RecordedExecutor, Recorder, load_data
         from qc.runtime.data.load import RANDOM_DATA
 
         from ..coverage import coverage_of
-        from ..reading import read_model, with_opset
+        from ..reading import OLDEST_OPSET, read_model, with_opset
         from . import notes
         from .compiled import Compiled
         from .preprocessing import unlike_training
@@ -141,7 +142,9 @@ class Compilation:
         opset, said = ir.opset, list(ir.repairs)
         if quantizes:
             notes.refuse_quantized_again(ir, file.pipeline)
-            ir = with_opset(ir, self.chosen_target().opset)
+            fuses = any(isinstance(step, FuseSupergroups) for step in file.pipeline.passes())
+            target = self.chosen_target()
+            ir = with_opset(ir, max(target.opset, opset_of_forms(ir, target) if fuses else 0))
         executor = self.executor or self.ort_executor()
         if self.statistics is not None:
             executor = recorded = RecordedExecutor.of(executor, self.statistics)
@@ -161,11 +164,8 @@ class Compilation:
         assert context.target is not None
         coverage = coverage_of(ir, context.target)
         if ir.opset != opset:
-            wanted = (
-                f"which {context.target.name} asks for"
-                if context.target.opset
-                else "the first with quantize ops"
-            )
+            has = f"which has the ops that {context.target.name} runs"
+            wanted = has if ir.opset > OLDEST_OPSET else "the first with quantize ops"
             said.append(f"the model was converted from opset {opset} to {ir.opset}, {wanted}")
         if quantizes:
             coverage.check(self.allow_unquantized, self.fail_if_unquantized)

@@ -408,6 +408,60 @@ def test_a_scale_of_more_axes_than_the_data_is_not_fused() -> None:
     assert "LayerNormalization" not in [node.op_type for node in made.graph.node]
 
 
+HARD_SWISHES = {
+    "Clip, Mul and Div": "a = Add(c, three) l = Clip(a, low, six) m = Mul(c, l) y = Div(m, six)",
+    "Clip of a line": "s = Div(c, six) a = Add(s, half) l = Clip(a, low, one) y = Mul(c, l)",
+    "one op": "y = HardSwish(c)",
+}
+
+
+@pytest.mark.parametrize("spelling", HARD_SWISHES)
+def test_a_hard_swish_is_a_product_with_a_hard_sigmoid_on_onnx_runtime(spelling: str) -> None:
+    model = parse(f"""<ir_version: 8, opset_import: ["" : {14 if spelling == "one op" else 11}]>
+    g (float[1, 3, 8, 8] x) => (float[1, 4, 8, 8] y) <
+        float[4, 3, 1, 1] w, float low = {{0}}, float half = {{0.5}}, float one = {{1}}, float three = {{3}},
+        float six = {{6}}
+    > {{ c = Conv(x, w) {HARD_SWISHES[spelling]} }}""")
+    made = qc.compile(model, "fuse-supergroups,eliminate-dead-code", target="ort-cpu").model
+    assert [node.op_type for node in made.graph.node] == ["Conv", "HardSigmoid", "Mul"]
+    feed = random_feeds(model, 1)[0]
+    np.testing.assert_allclose(run_model(made, feed)["y"], run_model(model, feed)["y"], rtol=1e-5, atol=1e-6)
+    again = qc.compile(made, "fuse-supergroups", target="ort-cpu").model
+    assert again.graph.node == made.graph.node
+
+
+def gelu_by(function: str, opset: int) -> str:
+    inner = {
+        "Erf": "i = Div(c, root) e = Erf(i)",
+        "Tanh": """s = Mul(c, c) t = Mul(s, c) u = Mul(t, cubic) v = Add(c, u) i = Mul(v, slope)
+            e = Tanh(i)""",
+    }[function]
+    return f"""<ir_version: 8, opset_import: ["" : {opset}]>
+    g (float[1, 16, 8, 8] x) => (float[1, 16, 8, 8] y) <
+        float[16, 16, 1, 1] w, float root = {{1.4142135}}, float one = {{1}}, float half = {{0.5}},
+        float cubic = {{0.044715}}, float slope = {{0.7978845}}
+    > {{ c = Conv(x, w) {inner} g = Add(e, one) p = Mul(c, g) y = Mul(p, half) }}"""
+
+
+@pytest.mark.parametrize("function", ["Erf", "Tanh"])
+def test_a_model_with_a_gelu_gets_the_opset_that_has_it(function: str) -> None:
+    """Where ONNX Runtime dequantizes for each reader, it does not find a GELU of several ops."""
+    model = parse(gelu_by(function, 11))
+    feeds = random_feeds(model, 4)
+    compiled = qc.compile(model, "w8a8", data=feeds)
+    (opset,) = compiled.model.opset_import
+    assert opset.version == 20 and "Gelu" in kinds(compiled.model) and function not in kinds(compiled.model)
+    assert any("opset 11 to 20, which has the ops that ort-cpu runs" in note for note in compiled.notes)
+    expected = run_model(model, feeds[0])["y"]
+    assert np.abs(run_model(compiled.model, feeds[0])["y"] - expected).max() < 0.05 * np.abs(expected).max()
+
+
+def test_a_model_without_one_keeps_its_opset() -> None:
+    model = parse(gelu_by("Erf", 13).replace("e = Erf(i)", "e = Tanh(i)"))
+    compiled = qc.compile(model, "w8a8", data=random_feeds(model, 2))
+    assert [opset.version for opset in compiled.model.opset_import] == [13]
+
+
 @pytest.mark.parametrize("shape", ["2, 3, 4, 5", "2, 3, 4, 1, 2"])
 @pytest.mark.parametrize("keepdims", [0, 1])
 @pytest.mark.parametrize("opset", [13, 18])

@@ -17,6 +17,7 @@ from qc.ir.errors import UsageError
 from qc.passes.framework.target import load_target
 from qc.passes.framework.target_costs import nanoseconds
 from qc.passes.quantize.placement.work import work_of
+from qc.reading import read_model
 
 SLOWER = re.compile(r"integers would take an estimated ([\d.e+]+) µs here, .* and floats take ([\d.e+]+) µs")
 
@@ -45,7 +46,7 @@ SLOW = {
             y = PRelu(c, s)
         }""",
     "a swish, which is one op in float, behind small convolutions": """
-        g (float[1, 16, 56, 56] x) => (float[1, 16, 56, 56] y)
+        g (float[1, 16, 72, 72] x) => (float[1, 16, 72, 72] y)
         <float[16, 16, 1, 1] u, float[16, 16, 1, 1] v, float[16, 16, 1, 1] w> {
             a = Conv(x, u)
             f = Sigmoid(a)
@@ -120,6 +121,39 @@ def test_what_pays_runs_in_integers() -> None:
     model, _, _ = apply(PLACE, parse(text))
     # The depthwise one alone would be quicker in float, but not with what leads there and back.
     assert all(of_value(model, name) is not None for name in ("b", "c", "y"))
+
+
+@pytest.mark.parametrize("gate", ["t = Tanh(b) s = Mul(b, t)", "s = Elu(b)"])
+def test_elementwise_floats_between_integers_are_found_in_their_layout(gate: str) -> None:
+    """What runs in float alone costs no copy into another layout between integer convolutions."""
+    text = f"""g (float[1, 32, 56, 56] x) => (float[1, 32, 56, 56] y)
+    <float[32, 32, 1, 1] v, float[32, 32, 1, 1] w, float[32, 32, 3, 3] u> {{
+        a = Conv<pads = [1, 1, 1, 1]>(x, u)
+        b = Conv(a, v)
+        {gate}
+        c = Conv(s, w)
+        y = Conv<pads = [1, 1, 1, 1]>(c, u)
+    }}"""
+    model, _, _ = apply(PLACE, parse(text))
+    assert all(of_value(model, name) is not None for name in ("a", "b", "s", "c"))
+
+
+def test_an_activation_that_is_part_of_a_float_convolution_counts_in_integers_alone() -> None:
+    text = """g (float[1, 16, 64, 64] x) => (float[1, 16, 64, 64] y)
+    <float[16, 1, 5, 5] v, float[16, 1, 5, 5] w> {
+        a = Conv<group = 16, pads = [2, 2, 2, 2]>(x, v)
+        g = HardSigmoid<alpha = 0.16666667, beta = 0.5>(a)
+        b = Mul(a, g)
+        c = Conv<group = 16, pads = [2, 2, 2, 2]>(b, w)
+        h = HardSigmoid<alpha = 0.16666667, beta = 0.5>(c)
+        y = Mul(c, h)
+    }"""
+    model = parse(text)
+    graph = read_model(model).graph
+    kinds = {work.kind for one in graph.ops() if (work := work_of(one, lambda value: value.type.shape, 16))}
+    assert "HardSwish" in kinds
+    placed, _, _ = apply(PLACE, model)
+    assert of_value(placed, "a") is None
 
 
 def test_other_bits_and_other_targets_are_not_weighed() -> None:

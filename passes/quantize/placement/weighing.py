@@ -22,6 +22,12 @@ from .work import ShapeOf, work_of
 _FLOAT = "float"  # what makes the inputs of a model, and reads its results
 _PER_NANOSECOND = 1000  # costs are whole numbers of picoseconds
 _IMAGE = 4  # the rank of tensors for which convolutions have a layout of their own
+# In float these keep the layout of the convolutions around them; of other elementwise ops none is known.
+_BLOCKED = (
+    *("Add", "Clip", "Concat", "Gelu", "HardSigmoid", "LeakyRelu", "Mul", "Relu", "Resize"),
+    *("Sigmoid", "Tanh"),
+)
+_PLAIN = ("Abs", "Div", "Elu", "Erf", "Exp", "Neg", "Pow", "PRelu", "Softplus", "Sqrt", "Sub")
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +61,8 @@ class Weighing:
     """Weighs integers against floats, by the time of kernels and of the ops that lead from one to the other.
 
     What is connected is weighed together: an op that is slower in integers stays among others that are
-    quicker, where it would cost more to dequantize in front of it and to quantize behind.
+    quicker, where it would cost more to dequantize in front of it and to quantize behind. An elementwise op
+    that runs in float in any case has a label, too: the layout of integers, or that of float convolutions.
     """
 
     def __init__(self, units: UnitMap, costs: Costs, shape_of: ShapeOf, target: str) -> None:
@@ -65,6 +72,7 @@ class Weighing:
         self._asked_by = f"costs of target {target}"
         self._labels = Labels()
         self._labels.add_node(_FLOAT, integer=NEVER)
+        self._followers = {unit: None for unit in units.units if self._follows(unit)}
         for unit in units.units:
             self._add_unit(unit)
         for value in (value for graph in units.scopes.graphs for value in graph.values()):
@@ -122,6 +130,8 @@ class Weighing:
     def _add_unit(self, unit: Unit) -> None:
         if unit in self._units.integer or self._units.is_carry(unit.root):
             self._labels.add_node(unit, *self._kernels(unit))
+        elif unit in self._followers:
+            self._labels.add_node(unit, *self._by_layout(unit))
         else:
             self._labels.add_node(unit, integer=NEVER)
         if unit.rule.runs == "between":
@@ -139,6 +149,12 @@ class Weighing:
 
     def _kernels(self, unit: Unit) -> tuple[int, int]:
         """The cost of a unit in integers and in float; it stays in integers where that is not known."""
+        integers, floats = self._measured(unit)
+        is_known = integers or unit.rule.runs != "integer"
+        return (integers, round(floats * self._costs.margin)) if is_known else (0, NEVER)
+
+    def _measured(self, unit: Unit) -> tuple[int, int]:
+        """What kernels were measured to take in integers and in float; what is not known counts nothing."""
         integers, floats = 0, 0
         for op in unit.ops:
             work = work_of(op, self._shape_of, self._costs.lanes)
@@ -146,25 +162,72 @@ class Weighing:
             if work is not None and kernel is not None:
                 integers += _picoseconds(kernel.integers, work.amounts)
                 floats += _picoseconds(kernel.floats, work.amounts)
-        is_known = integers or unit.rule.runs != "integer"
-        return (integers, round(floats * self._costs.margin)) if is_known else (0, NEVER)
+        return integers, floats
+
+    def _follows(self, unit: Unit) -> bool:
+        """Whether it is an elementwise op on pictures that runs in float, in any layout."""
+        if unit in self._units.integer or unit.root.domain or not unit.root.is_type(*_BLOCKED, *_PLAIN):
+            return False
+        shape = self._shape_of(unit.root.graph.op_outputs(unit.root)[0])
+        return not self._units.is_carry(unit.root) and shape is not None and len(shape) == _IMAGE
+
+    def _by_layout(self, unit: Unit) -> tuple[int, int]:
+        """What an elementwise float op costs in the layout of integers, and in that of float convolutions.
+
+        The op itself is known of a HardSwish alone. What has no layout of convolutions gets a copy of its
+        data in the plain one, and the convolution behind it a copy back.
+        """
+        op = unit.root
+        work = work_of(op, self._shape_of, self._costs.lanes)
+        is_known = work is not None and work.kind == "HardSwish"
+        integers, floats = self._measured(unit) if is_known else (0, 0)
+        made = [value for value in op.graph.op_outputs(op) if value is not None]
+        data = [
+            value for value in op.graph.op_inputs(op) if value is not None and value.original.const is None
+        ]
+        if not op.is_type(*_BLOCKED) or (op.is_type("Add", "Mul") and len(data) == 1):
+            copies = [value for value in data if _is_convolution(self._source(value))]
+            copies += [value for value in made if any(map(_is_convolution, self._readers(value)))]
+            floats += sum(map(self._moving, copies))
+        return integers, floats
 
     def _add_tensor(self, value: Value) -> None:
-        """Adds what it costs to quantize a tensor once, and to dequantize it for each float reader."""
+        """Adds what it costs to quantize a tensor once, to dequantize it for readers, and to move it."""
         source = self._source(value)
         if source is None:
             return
         readers = [reader for reader in self._readers(value) if reader is not source]
         self._follow_runtime(source, readers)
+        self._add_quantize(value, source, [reader for reader in readers if reader not in self._followers])
+        for reader in readers:
+            self._add_dequantize(value, source, reader)
+
+    def _add_quantize(self, value: Value, source: Hashable, readers: list[Hashable]) -> None:
         quantized = _Quantized(value) if len(set(readers)) > 1 else None
         for reader in dict.fromkeys(readers):
             if quantized is not None:
                 self._labels.add_cost(reader, quantized, NEVER)
+        moving = self._moving(value) if any(map(_has_layout, readers)) else 0
         for reader in [quantized] if quantized is not None else readers:
-            self._labels.add_cost(reader, source, self._rounding(value, self._costs.quantize, readers))
-        if isinstance(source, Unit) and source.rule.output == "always":
-            for reader in readers:
-                self._labels.add_cost(source, reader, self._rounding(value, self._costs.dequantize, [source]))
+            rounding = self._rounding(value, self._costs.quantize)
+            self._labels.add_cost(reader, self._numbers_of(source), rounding)
+            self._labels.add_cost(reader, source, moving)
+
+    def _add_dequantize(self, value: Value, source: Hashable, reader: Hashable) -> None:
+        follows = source in self._followers or reader in self._followers
+        gives_integers = isinstance(source, Unit) and source.rule.output == "always"
+        moving = self._moving(value) if _has_layout(source) else 0
+        if gives_integers and source not in self._followers:
+            rounding = self._rounding(value, self._costs.dequantize)
+            self._labels.add_cost(source, self._numbers_of(reader), rounding)
+        if gives_integers or follows:
+            self._labels.add_cost(source, reader, moving)
+        if reader in self._followers:
+            self._labels.add_cost(reader, source, moving)
+
+    def _numbers_of(self, node: Hashable) -> Hashable:
+        """What tells whether a node has integers: one that follows others has floats, whatever its label."""
+        return _FLOAT if node in self._followers else node
 
     def _follow_runtime(self, source: Hashable, readers: list[Hashable]) -> None:
         """What only moves data moves integers if it can: the runtime puts quantize ops in front of it.
@@ -194,18 +257,25 @@ class Weighing:
         if scopes.leaves(value):
             yield _FLOAT
 
-    def _rounding(self, value: Value, costs: Nanoseconds, integers: list[Hashable]) -> int:
-        """The cost of a quantize or dequantize op beside units that run in integers."""
+    def _rounding(self, value: Value, costs: Nanoseconds) -> int:
+        """The cost of a quantize or dequantize op."""
         shape = self._shape_of(value)
-        if shape is None:
+        return _picoseconds(costs, {"op": 1, "made": prod(shape)}) if shape is not None else 0
+
+    def _moving(self, value: Value) -> int:
+        """The cost of another layout for a tensor."""
+        shape = self._shape_of(value)
+        if shape is None or len(shape) != _IMAGE:
             return 0
-        moves = len(shape) == _IMAGE and any(_has_layout(unit) for unit in integers)
-        amounts = {"op": 1, "made": prod(shape), "layout": prod(shape) if moves else 0}
-        return _picoseconds(costs, amounts)
+        return _picoseconds(self._costs.dequantize, {"layout": prod(shape)})
 
 
-def _has_layout(unit: Hashable) -> bool:
-    return isinstance(unit, Unit) and not any(op.is_type("MatMul", "Gemm") for op in unit.ops)
+def _has_layout(node: Hashable) -> bool:
+    return not (isinstance(node, Unit) and any(op.is_type("MatMul", "Gemm") for op in node.ops))
+
+
+def _is_convolution(node: Hashable) -> bool:
+    return isinstance(node, Unit) and any(op.is_type("Conv") for op in node.ops)
 
 
 def _picoseconds(costs: Nanoseconds, amounts: Amounts) -> int:

@@ -25,7 +25,8 @@ class Work(NamedTuple):
             (``DepthwiseConv``, ``GroupedConv``, ``NarrowConv`` on fewer channels than a vector has numbers,
             and with ``Flat`` in front where there are not two spatial axes, which have no blocked layouts).
             A ``LoneMaxPool`` is not behind a convolution. A ``Swish`` is the Mul of a tensor by its own
-            Sigmoid, of which runtimes make one op in float.
+            Sigmoid, of which runtimes make one op in float. A ``HardSwish`` is that of the result of a
+            convolution by its HardSigmoid, which becomes part of the convolution in float.
         amounts: by quantity.
     """
 
@@ -51,18 +52,24 @@ def work_of(op: Op, shape_of: ShapeOf, lanes: int) -> Work | None:
     if op.is_type("GlobalAveragePool"):
         return _work(op.op_type, read=prod(read[0]))
     if op.is_type(*_ELEMENTWISE):
-        return _work("Swish" if _is_swish(op) else op.op_type, made=prod(made))
+        return _work(_gated(op) or op.op_type, made=prod(made))
     return None
 
 
-def _is_swish(op: Op) -> bool:
-    """Whether it multiplies a tensor by its own Sigmoid, which nothing else reads."""
+def _gated(op: Op) -> str:
+    """The kind of a Mul of a tensor by its own (Hard)Sigmoid, which nothing else reads; else empty."""
     factors = op.graph.op_inputs(op) if op.is_type("Mul") else []
     for factor, other in zip(factors, reversed(factors), strict=True):
-        producer = factor.graph.producer(factor) if factor is not None else None
-        if factor is not None and producer is not None and producer.is_type("Sigmoid"):
-            return producer.graph.op_inputs(producer)[0] is other and len(factor.graph.uses(factor)) == 1
-    return False
+        gate = factor.graph.producer(factor) if factor is not None else None
+        if factor is None or gate is None or len(factor.graph.uses(factor)) > 1:
+            continue
+        if other is not None and gate.graph.op_inputs(gate)[0] is other:
+            source = other.graph.producer(other)
+            if gate.is_type("Sigmoid"):
+                return "Swish"
+            if gate.is_type("HardSigmoid") and source is not None and source.is_type("Conv"):
+                return "HardSwish"
+    return ""
 
 
 def _follows_convolution(op: Op) -> bool:
