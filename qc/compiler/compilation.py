@@ -126,12 +126,13 @@ class Compilation:
 
         from qc.ir.verifier import verify
         from qc.passes import NullProgress, PassContext, Stage, run_pipeline
+        from qc.passes.lower.qdq.onnx_grids import OLDEST_OPSET
         from qc.passes.simplify.fuse_supergroups import FuseSupergroups, opset_of_forms
         from qc.runtime import Data, RecordedExecutor, Recorder, load_data
         from qc.runtime.data.load import RANDOM_DATA
 
         from ..coverage import coverage_of
-        from ..reading import OLDEST_OPSET, read_model, with_opset
+        from ..reading import read_model, with_opset
         from . import notes
         from .compiled import Compiled
         from .preprocessing import unlike_training
