@@ -10,6 +10,7 @@ import onnx
 
 from .analysis import STRUCTURE
 from .base.names import Names
+from .base.shown import Shown
 from .context import ModelContext
 from .graph import Graph, Region
 from .journal import MATCH, Journal, Remark
@@ -19,7 +20,7 @@ from .transaction import Transaction
 FunctionKey = tuple[str, str, str]
 
 
-class Model(ModelContext):
+class Model(ModelContext, Shown):
     """A lifted model.
 
     Attributes:

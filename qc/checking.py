@@ -11,6 +11,7 @@ from typing import Literal
 from onnx import ModelProto
 
 from qc.ir.base.extras import install_command
+from qc.ir.base.shown import Shown
 from qc.ir.base.underway import underway
 from qc.ir.errors import QcError, UsageError
 from qc.ir.executor import Feed
@@ -79,7 +80,7 @@ class CheckedOp:
 
 
 @dataclass(frozen=True)
-class Check:
+class Check(Shown):
     """The result of :func:`check`.
 
     Attributes:

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from math import prod
 
+from qc.ir.base.shown import Shown
 from qc.ir.errors import DemandError
 from qc.ir.facts import products
 from qc.ir.facts.constants import constant_data
@@ -49,7 +50,7 @@ class Multiplied:
 
 
 @dataclass(frozen=True)
-class Coverage:
+class Coverage(Shown):
     """What a pipeline quantized.
 
     Attributes:

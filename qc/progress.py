@@ -1,13 +1,27 @@
-"""Progress of long work on a terminal: a bar with counts and an estimate of the time that is left."""
+"""Progress of long work: a bar with counts and an estimate of the time that is left."""
 
 from __future__ import annotations
 
+import html
+import sys
+import time
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from qc.passes import NullProgress, Task
+from qc.passes import Progress as AnyProgress
+
+_SECONDS_BETWEEN = 0.2  # two updates of a notebook
+
+
+def progress_here() -> AnyProgress:
+    """What shows progress if nobody says otherwise: a line in a notebook, nothing elsewhere."""
+    module = sys.modules.get("IPython")
+    shell = module.get_ipython() if module is not None else None
+    return NotebookProgress() if hasattr(shell, "kernel") else NullProgress()
 
 
 class RichProgress:
@@ -68,3 +82,48 @@ class _Bar:
             self._bars.remove_task(self._task)
         if not self._bars.task_ids:
             self._owner.stop()
+
+
+class NotebookProgress:
+    """Implements :class:`qc.passes.Progress` with a line for each task below the cell, until it is done."""
+
+    def start(self, description: str, total: int | None) -> Task:
+        """Shows a line for a task of ``total`` steps; one that only counts if the number is not known."""
+        return _Line(description, total)
+
+
+class _Line:
+    """One task in a notebook."""
+
+    def __init__(self, description: str, total: int | None) -> None:
+        from IPython.display import display
+
+        self._description, self._total, self._done = description, total, 0
+        self._begin = self._shown = time.monotonic()
+        self._handle: Any = display(self._html(), display_id=True)
+
+    def advance(self, steps: int = 1) -> None:
+        """Moves the bar, at most five times in a second."""
+        self._done += steps
+        now = time.monotonic()
+        if now - self._shown >= _SECONDS_BETWEEN:
+            self._shown = now
+            self._handle.update(self._html())
+
+    def finish(self) -> None:
+        """Takes the line away."""
+        from IPython.display import HTML
+
+        self._handle.update(HTML(""))
+
+    def _html(self) -> Any:
+        from IPython.display import HTML
+
+        bar, left = "", ""
+        if self._total:
+            bar = f'<progress value="{self._done}" max="{self._total}"></progress> '
+        if self._total and self._done:
+            spent = time.monotonic() - self._begin
+            left = f", {spent * (self._total - self._done) / self._done:.0f} s left"
+        counted = f"{self._done} of {self._total}" if self._total else f"{self._done}"
+        return HTML(f"<code>{html.escape(self._description)}</code> {bar}<code>{counted}{left}</code>")

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from qc.ir.base.shown import Shown
 from qc.ir.errors import UsageError
 from qc.ir.quant.formats import IntFormat
-from qc.passes import NullProgress, Progress
+from qc.passes import Progress
 from qc.runtime import (
     Data,
     Metric,
@@ -24,8 +25,9 @@ from qc.runtime.evaluation.judge import judge
 from qc.runtime.evaluation.simulation import OFF
 
 from .compiler.compiled import Compiled
+from .progress import progress_here
 from .rendering.table import Column, Table, text
-from .rendering.words import decibels
+from .rendering.words import count, decibels
 
 _LOOKED_AT = 256
 _LEAST_SAMPLES = 4
@@ -52,7 +54,7 @@ class QuantizerSensitivity:
 
 
 @dataclass(frozen=True)
-class Sensitivity:
+class Sensitivity(Shown):
     """The result of :func:`measure_sensitivity`.
 
     SQNR is that of the worst float output, ``10 log10(sum(x^2) / sum((x - y)^2))`` over all feeds, where x is
@@ -112,7 +114,7 @@ def measure_sensitivity(
     samples = samples or _enough(whole, metric, feeds)
     runs = 1 + 2 * len(whole.quantizers)
     length = samples if feeds.length is None else min(feeds.length, samples or feeds.length)
-    task = (progress or NullProgress()).start(
+    task = (progress or progress_here()).start(
         "turning quantizers on and off", None if length is None else length * runs
     )
     groups = {name: [name] for name in whole.quantizers}
@@ -123,6 +125,14 @@ def measure_sensitivity(
         for name, one in whole.quantizers.items()
     ]
     return Sensitivity(found.feeds, found.whole, tuple(sorted(rows, key=lambda row: row.alone_db)))
+
+
+def sensitivity_heading(result: Sensitivity, shown: int) -> str:
+    """What is above a table of the worst quantizers."""
+    return (
+        f"all quantizers on, {decibels(result.whole_db)} on {count(result.feeds, 'sample')}; "
+        f"the {shown} of {count(len(result.quantizers), 'quantizer')} that harm most"
+    )
 
 
 def sensitivity_table(rows: Sequence[QuantizerSensitivity]) -> Table:

@@ -11,6 +11,7 @@ from threadpoolctl import threadpool_limits
 
 from qc.ir.analysis import Lookups
 from qc.ir.base.garbage import old_objects_spared
+from qc.ir.base.shown import Shown
 from qc.ir.errors import QcError, VerificationError
 from qc.ir.journal import LimitReached
 
@@ -57,11 +58,14 @@ class StepReport:
     analyses: dict[str, Lookups] = field(default_factory=dict)
 
 
-@dataclass
-class PipelineReport:
+@dataclass(repr=False)
+class PipelineReport(Shown):
     """What a run did: one entry per executed step, combinators before the steps inside them."""
 
     steps: list[StepReport] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"<PipelineReport: {len(self.steps)} steps, {self.seconds:.1f} s>"
 
     @property
     def seconds(self) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from qc.compiler.compiled import Compiled
+from qc.ir.base.shown import Shown
 from qc.ir.errors import QcError, UsageError
 from qc.runtime import Latency
 
@@ -31,7 +32,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Found:
+class Found(Shown):
     """What came of it.
 
     Attributes:

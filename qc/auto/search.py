@@ -17,10 +17,11 @@ from qc.compiler import MOST_WORKERS, Compilation
 from qc.compiler.functions import taking
 from qc.ir.errors import UsageError
 from qc.options import check_number
-from qc.passes import NullProgress, Progress
+from qc.passes import Progress
 from qc.passes.framework.target import Target
 from qc.passes.quantize.insert_quantizers import refuse_quantized
 from qc.passes.simplify.fix_shapes import with_fixed_shapes
+from qc.progress import progress_here
 from qc.reading import read_model
 from qc.runtime import Metric, load_data, load_labels
 from qc.runtime.evaluation.judge import Labels
@@ -203,7 +204,7 @@ class RecipeSearch:
             self.jobs,
             self.pool,
             Path(self.cache) if self.cache is not None else None,
-            self.progress or NullProgress(),
+            self.progress or progress_here(),
             time.time() + 60 * self.minutes,
         )
         own = self.recipes is not None and self.objective is not None

@@ -125,13 +125,14 @@ class Compilation:
         from onnx import ModelProto
 
         from qc.ir.verifier import verify
-        from qc.passes import NullProgress, PassContext, Stage, run_pipeline
+        from qc.passes import PassContext, Stage, run_pipeline
         from qc.passes.lower.qdq.onnx_grids import OLDEST_OPSET
         from qc.passes.simplify.fuse_supergroups import FuseSupergroups, opset_of_forms
         from qc.runtime import Data, RecordedExecutor, Recorder, load_data
         from qc.runtime.data.load import RANDOM_DATA
 
         from ..coverage import coverage_of
+        from ..progress import progress_here
         from ..reading import read_model, with_opset
         from . import notes
         from .compiled import Compiled
@@ -158,7 +159,7 @@ class Compilation:
             seed=self.seed,
             verify=verify if self.verify_each else None,
             check_analyses=self.check_analyses,
-            progress=self.progress or NullProgress(),
+            progress=self.progress or progress_here(),
         )
         ir.journal.limit = self.action_limit
         report = run_pipeline(file.pipeline, ir, context, self.instruments)

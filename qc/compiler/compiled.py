@@ -10,6 +10,7 @@ from pathlib import Path
 from onnx import ModelProto
 
 from qc.ir.base.files import atomic_write
+from qc.ir.base.shown import Shown
 from qc.ir.errors import UsageError
 from qc.ir.facts.weights import Weights, weights_of
 from qc.ir.model import Model
@@ -28,7 +29,7 @@ from ..view import Crop, html_page
 
 
 @dataclass(repr=False)
-class Compiled:
+class Compiled(Shown):
     """What a pipeline made of a model.
 
     Attributes:

@@ -9,7 +9,8 @@ from typing import Any
 from qc.compiler.compiled import Compiled
 from qc.ir.errors import UsageError
 from qc.layers import LayerErrors, layer_errors
-from qc.passes import NullProgress, PassContext, Progress
+from qc.passes import PassContext, Progress
+from qc.progress import progress_here
 from qc.runtime import load_data, model_inputs
 from qc.sensitivity import Sensitivity, measure_sensitivity
 from qc.verdict.measure import Verdict, measure_verdict
@@ -59,7 +60,7 @@ def find(
         DataError: the data does not fit the model, or there is none.
     """
     settings: dict[str, Any] = {"threads": threads, "device": device}
-    context = PassContext(progress=progress or NullProgress())
+    context = PassContext(progress=progress or progress_here())
     feeds = load_data(data, model_inputs(compiled.ir.origin))
     verdict = measure_verdict(compiled, feeds, is_meaningful=is_meaningful)
     if not compiled.coverage.quantized:

@@ -10,7 +10,8 @@ from qc.checking import check
 from qc.compiler.compiled import Compiled
 from qc.ir.errors import UsageError
 from qc.layers import layer_errors
-from qc.passes import NullProgress, PassContext, Progress
+from qc.passes import PassContext, Progress
+from qc.progress import progress_here
 from qc.runtime import Data, load_data, model_inputs
 from qc.sensitivity import measure_sensitivity
 from qc.view import Overlay, bits_overlay, error_overlay, sensitivity_overlay, time_overlay
@@ -42,7 +43,7 @@ def measure_overlays(
         DataError: the data does not fit the model, or there is none.
     """
     feeds = load_data(data, model_inputs(compiled.ir.origin))
-    settings = {"threads": threads, "device": device, "progress": progress or NullProgress()}
+    settings = {"threads": threads, "device": device, "progress": progress or progress_here()}
     return [_measure(name)(compiled, feeds, **settings) for name in dict.fromkeys(names)]
 
 

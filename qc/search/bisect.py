@@ -13,7 +13,8 @@ from qc.compiler import Compilation
 from qc.compiler.compiled import Compiled
 from qc.ir.errors import DemandError, ModelError
 from qc.ir.journal import Remark
-from qc.passes import NullProgress, Progress
+from qc.passes import Progress
+from qc.progress import progress_here
 from qc.runtime import Data, load_data, model_inputs
 
 from .oracle import MetricOracle, Oracle, Outcome, Verdict
@@ -88,7 +89,7 @@ def bisect(
     source = compilation.data if data is None else data
     feeds = load_data(source, model_inputs(proto)) if source is not None else None
     asked = replace(compilation, allow_unquantized=True, progress=progress)
-    return _Search(asked, oracle, feeds, progress or NullProgress(), on_probe).run()
+    return _Search(asked, oracle, feeds, progress or progress_here(), on_probe).run()
 
 
 @dataclass

@@ -15,6 +15,7 @@ from qc.auto.agreement import agreement
 from qc.checking import Check, check, device_here
 from qc.compiler.compiled import Compiled
 from qc.ir.base.files import temporary_folder
+from qc.ir.base.shown import Shown
 from qc.ir.errors import QcError
 from qc.ir.executor import Feed
 from qc.ir.onnx.save import external_files, save_model
@@ -54,7 +55,7 @@ class Accuracy:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verdict(Shown):
     """What a result keeps and costs beside the float model.
 
     Attributes:

@@ -11,6 +11,7 @@ from typing import Any
 
 from onnx import ModelProto
 
+from qc.ir.base.shown import Shown
 from qc.ir.base.underway import underway
 from qc.ir.errors import UsageError
 from qc.ir.onnx.load import load_model, model_folder
@@ -51,7 +52,7 @@ class MetricScore:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Shown):
     """The result of :func:`evaluate`.
 
     Attributes:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from qc.ir.base.shown import Shown
 from qc.ir.errors import UsageError
 from qc.ir.onnx.load import load_model, model_folder
 from qc.ir.onnx.save import external_files
@@ -40,7 +41,7 @@ class ModelCost:
 
 
 @dataclass(frozen=True)
-class Benchmark:
+class Benchmark(Shown):
     """The result of :func:`bench`.
 
     Attributes:

@@ -10,8 +10,8 @@ from annotated_types import Ge, Le
 
 from qc.options import option
 from qc.progress import RichProgress
-from qc.rendering.words import count, decibels, finite, printable
-from qc.sensitivity import Sensitivity, measure_sensitivity, sensitivity_table
+from qc.rendering.words import finite, printable
+from qc.sensitivity import Sensitivity, measure_sensitivity, sensitivity_heading, sensitivity_table
 
 from ..command import Command
 from ..files import write_json
@@ -65,8 +65,5 @@ class SensitivityCommand(Command):
 
 def _show(job: Job, result: Sensitivity, top: int) -> None:
     rows = result.quantizers[:top]
-    heading = (
-        f"{job.label}: all quantizers on, {decibels(result.whole_db)} on {count(result.feeds, 'sample')}; "
-        f"the {len(rows)} of {count(len(result.quantizers), 'quantizer')} that harm most"
-    )
+    heading = f"{job.label}: {sensitivity_heading(result, len(rows))}"
     standard_output().show(printable(heading), "", sensitivity_table(rows))
