@@ -17,17 +17,11 @@ from ...framework.target_costs import Amounts, Costs, Nanoseconds, nanoseconds
 from .labels import NEVER, Labels
 from .shapes import estimated_shapes
 from .units import Reason, Unit, UnitMap
-from .work import ShapeOf, work_of
+from .work import BLOCKED, ELEMENTWISE, ShapeOf, work_of
 
 _FLOAT = "float"  # what makes the inputs of a model, and reads its results
 _PER_NANOSECOND = 1000  # costs are whole numbers of picoseconds
 _IMAGE = 4  # the rank of tensors for which convolutions have a layout of their own
-# In float these keep the layout of the convolutions around them; of other elementwise ops none is known.
-_BLOCKED = (
-    *("Add", "Clip", "Concat", "Gelu", "HardSigmoid", "LeakyRelu", "Mul", "Relu", "Resize"),
-    *("Sigmoid", "Tanh"),
-)
-_PLAIN = ("Abs", "Div", "Elu", "Erf", "Exp", "Neg", "Pow", "PRelu", "Softplus", "Sqrt", "Sub")
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +160,7 @@ class Weighing:
 
     def _follows(self, unit: Unit) -> bool:
         """Whether it is an elementwise op on pictures that runs in float, in any layout."""
-        if unit in self._units.integer or unit.root.domain or not unit.root.is_type(*_BLOCKED, *_PLAIN):
+        if unit in self._units.integer or unit.root.domain or not unit.root.is_type(*ELEMENTWISE):
             return False
         shape = self._shape_of(unit.root.graph.op_outputs(unit.root)[0])
         return not self._units.is_carry(unit.root) and shape is not None and len(shape) == _IMAGE
@@ -185,7 +179,7 @@ class Weighing:
         data = [
             value for value in op.graph.op_inputs(op) if value is not None and value.original.const is None
         ]
-        if not op.is_type(*_BLOCKED) or (op.is_type("Add", "Mul") and len(data) == 1):
+        if not op.is_type(*BLOCKED) or (op.is_type("Add", "Mul") and len(data) == 1):
             copies = [value for value in data if _is_convolution(self._source(value))]
             copies += [value for value in made if any(map(_is_convolution, self._readers(value)))]
             floats += sum(map(self._moving, copies))

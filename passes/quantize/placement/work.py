@@ -14,7 +14,16 @@ Shape = tuple[int, ...]
 ShapeOf = Callable[[Value | None], Shape | None]
 
 _TAIL = 8
-_ELEMENTWISE = ("Add", "Mul", "Sigmoid", "LeakyRelu", "Concat")
+_MEASURED = ("Add", "Mul", "Sigmoid", "LeakyRelu", "Concat")  # elementwise ops that have costs
+# In float these keep the layout of the convolutions around them; of other elementwise ops none is known.
+BLOCKED = (
+    *("Add", "Clip", "Concat", "Gelu", "HardSigmoid", "LeakyRelu", "Mul", "Relu", "Resize"),
+    *("Sigmoid", "Tanh"),
+)
+ELEMENTWISE = (
+    *BLOCKED,
+    *("Abs", "Div", "Elu", "Erf", "Exp", "Neg", "Pow", "PRelu", "Softplus", "Sqrt", "Sub"),
+)
 
 
 class Work(NamedTuple):
@@ -51,7 +60,7 @@ def work_of(op: Op, shape_of: ShapeOf, lanes: int) -> Work | None:
         return _work(f"Lone{op.op_type}" if lone else op.op_type, product=prod(made) * taps)
     if op.is_type("GlobalAveragePool"):
         return _work(op.op_type, read=prod(read[0]))
-    if op.is_type(*_ELEMENTWISE):
+    if op.is_type(*_MEASURED):
         return _work(_gated(op) or op.op_type, made=prod(made))
     return None
 
@@ -74,7 +83,7 @@ def _gated(op: Op) -> str:
 
 def _follows_convolution(op: Op) -> bool:
     """Whether the data of an op comes from a convolution, in whose layout integers stay from op to op."""
-    while op.is_type(*_ELEMENTWISE, "MaxPool", "Relu", "Clip"):
+    while op.is_type(*ELEMENTWISE, "MaxPool"):
         source = op.graph.op_inputs(op)[0]
         producer = op.graph.producer(source) if source is not None else None
         if producer is None:
