@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qc.ir.facts.op_traits import channel_axis, joins_grids, weight_port, weight_ports
+from qc.ir.facts.op_traits import bias_port, channel_axis, joins_grids, weight_port, weight_ports
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.quant.arithmetic import codes_of
@@ -129,6 +129,8 @@ class _Conformance:
         is_weight = constant and self._units.is_weight(unit, op, port)
         if constant and self._units.is_bias(unit, value, op, port):
             yield from self._bias(op, value, quantizer)
+        elif quantizer is None and port == bias_port(op) and _is_dequantized(value):
+            return  # codes that float32 cannot hold, which stay as they are
         elif quantizer is None and not self._has_weight_only(op):
             what = "weight" if is_weight else "constant" if constant else "tensor"
             yield Violation(op, "float input", f"it reads the {what} '{value.name}' in float")
@@ -317,3 +319,8 @@ def _fits(rule: FormatRule, weight: Value, quantizer: Quantizer) -> bool:
         return False
     codes = np.asarray(codes_of(const.numpy(), quantizer))
     return bool(codes.min(initial=0) >= wanted.lowest and codes.max(initial=0) <= wanted.highest)
+
+
+def _is_dequantized(value: Value) -> bool:
+    producer = value.graph.producer(value)
+    return producer is not None and producer.is_type("DequantizeLinear")

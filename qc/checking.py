@@ -194,6 +194,9 @@ def check(
         told = ((op, ruled.get(op.node.label, alone)) for op in execution.ops if _counts(op, ruled))
         ops = [_checked(op, shapes, *_foreign_verdict(op, rule, device.name)) for op, rule in told]
     explained = {op.name for op in ops if op.runs != "integer"}
+    # An op that runs as a part of another, such as a Relu, is explained with it.
+    together = [{op.label for op in unit.ops} for unit in UnitMap(ir, chosen).units if len(unit.ops) > 1]
+    explained |= {label for labels in together if labels & explained for label in labels}
     left = [_as_text(one) for one in broken if one.op is None or one.op.label not in explained]
     if execution.failure:
         left.insert(0, ("", "not opened", execution.failure))

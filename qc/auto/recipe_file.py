@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib.metadata import version
-
-import numpy as np
-import onnx
-import onnxruntime as ort
 
 from qc.passes import dumps
 from qc.passes.framework.toml_source import toml_key, toml_value
 from qc.passes.quantize.precision.rules import rules_of
 from qc.passes.quantize.set_precision import with_precision
+from qc.versions import versions
 
 from .climb import Found
 from .judging import Judge
@@ -31,10 +27,7 @@ def recipe_text(found: Found, judge: Judge, target: str) -> str:
     )
     verdict = found.best.verdict
     record: dict[str, object] = {
-        "qc": version("qc-onnx"),
-        "onnx": onnx.__version__,
-        "onnxruntime": ort.__version__,
-        "numpy": np.__version__,
+        **versions(),
         "metric": judge.metric.name,
         "max_drop": str(judge.max_drop),
         "float": verdict.reference,

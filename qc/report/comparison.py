@@ -22,6 +22,7 @@ def comparison_page(a: ReportDocument, b: ReportDocument, names: tuple[str, str]
     """
     tables = {
         "Verdict": _measures(a, b, names),
+        "Made with": Table((text(""), *map(text, names)), list(_beside(a.made_with, b.made_with))),
         "Tensors by format": _formats(a, b, names),
         f"Tensors that differ most (the first {_SHOWN})": _layers(a, b, names),
         "Float in one of them alone": _floats(a, b, names),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from qc.ir.errors import UsageError
+from qc.versions import versions
 
 from .findings import Findings
 from .measures import Measure, measures_of
@@ -34,6 +36,7 @@ class ReportDocument(_Kept):
     Attributes:
         title: the name of the model.
         command: what made it.
+        made_with: pipeline, target, samples and versions, in words.
         steps: the passes with their options.
         measures: the verdict.
         formats: number of quantized tensors by the text of their spec.
@@ -43,6 +46,7 @@ class ReportDocument(_Kept):
 
     title: str
     command: str
+    made_with: dict[str, str]
     steps: tuple[str, ...]
     measures: tuple[Measure, ...]
     formats: dict[str, int]
@@ -50,13 +54,16 @@ class ReportDocument(_Kept):
     layers: tuple[KeptLayer, ...]
 
 
-def report_document(findings: Findings, title: str, command: str) -> ReportDocument:
+def report_document(
+    findings: Findings, title: str, command: str, made_with: Mapping[str, str]
+) -> ReportDocument:
     """The numbers of a report."""
     compiled, errors = findings.compiled, findings.errors
     worst = {layer.tensor: layer for layer in reversed(errors.worst_first())} if errors is not None else {}
     return ReportDocument(
         title=title,
         command=command,
+        made_with={"target": compiled.target.name, **made_with, **versions()},
         steps=tuple(step.text for step in compiled.report.steps),
         measures=tuple(measures_of(findings.verdict)),
         formats=compiled.coverage.formats,

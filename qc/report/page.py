@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from qc.layers import Chart, layer_table
@@ -32,21 +34,26 @@ _KEY = {
 }
 
 
-def report_page(findings: Findings, title: str, command: str) -> str:
+def report_page(
+    findings: Findings, title: str, command: str, made_with: Mapping[str, str] = MappingProxyType({})
+) -> str:
     """An HTML page; nothing is loaded from elsewhere, and all names are escaped.
 
     Args:
         title: the name of the model.
         command: what makes it again.
+        made_with: what else tells where it comes from, such as the pipeline and the number of samples.
     """
     compiled, errors, sensitivity = findings.compiled, findings.errors, findings.sensitivity
     precision = precision_map(compiled.ir)
     styles = {style for op in precision for style in (op.data, op.weights)}
-    document = report_document(findings, title, command)
+    document = report_document(findings, title, command, made_with)
     return page(
         "report/page.html",
         title=title,
-        subtitle=f"for {compiled.target.name}, {compiled.coverage.quantized:,} tensors quantized",
+        subtitle=", ".join(
+            [*_made(document.made_with), f"{compiled.coverage.quantized:,} tensors quantized"]
+        ),
         document=document,
         data=finite(document.model_dump(mode="json")),
         notes=[*compiled.notes, *verdict_notes(findings.verdict)],
@@ -61,6 +68,12 @@ def report_page(findings: Findings, title: str, command: str) -> str:
         histograms=findings.histograms,
         sensitivity=sensitivity_table(sensitivity.quantizers[:_WORST]) if sensitivity is not None else None,
     )
+
+
+def _made(made_with: Mapping[str, str]) -> list[str]:
+    """How it was made, on the first line."""
+    words = {"pipeline": "{} ", "target": "for {}", "calibrated on": "calibrated on {}"}
+    return [form.format(made_with[name]).strip() for name, form in words.items() if name in made_with]
 
 
 def _formats(formats: dict[str, int]) -> list[tuple[Any, ...]]:

@@ -16,6 +16,7 @@ from support.models import floats, parse, random_feeds
 from support.recurrent import recurrent, recurrent_feeds
 
 import qc as qc_package
+from qc.passes.framework.target import load_target
 
 ROOT = Path(__file__).parents[2]
 PASSES = (
@@ -295,3 +296,40 @@ def test_the_summary_and_the_check_count_the_same_ops() -> None:
     assert len(found.counted) == compiled.coverage.total_ops
     assert {op.op_type for op in found.counted if op.runs == "float"} >= {"Tanh", "Mul"}
     assert found.share == 1 and found.is_weighted
+
+
+def test_channels_without_weights_break_no_rule() -> None:
+    """Codes of their biases are so large that float32 does not hold them all."""
+    random = np.random.default_rng(0)
+    model = parse("""g (float[1, 16, 8, 8] x) => (float[1, 16, 8, 8] y)
+        <float[16, 16, 1, 1] w, float[16] b> { y = Conv(x, w, b) }""")
+    weight = random.normal(0, 1, (16, 16, 1, 1)).astype(np.float32)
+    weight[::2] = 0
+    bias = random.normal(0, 1, 16).astype(np.float32)
+    bias[::2] *= 1e-11
+    for tensor, array in zip(model.graph.initializer, (weight, bias), strict=True):
+        tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    compiled = qc_package.compile(model, PASSES, data=random_feeds(model, 4))
+    (stored,) = [numpy_helper.to_array(one) for one in compiled.model.graph.initializer if one.data_type == 6]
+    assert np.abs(stored).max() > 2**24
+    check = qc_package.check(compiled.model)
+    assert check.broken == () and check.share == 1
+
+
+def test_what_runs_as_part_of_a_float_convolution_is_explained_with_it() -> None:
+    model = parse("""g (float[1, 64, 56, 56] x) => (float[1, 20, 56, 56] y)
+        <float[64, 64, 3, 3] v, float[20, 64, 1, 1] u, float[20, 1, 11, 11] w> {
+            a = Conv<pads = [1, 1, 1, 1]>(x, v)
+            b = Conv(a, u)
+            t = Tanh(b)
+            c = Conv<group = 20, pads = [5, 5, 5, 5]>(t, w)
+            r = Relu(c)
+            y = Tanh(r)
+        }""")
+    target = load_target("ort-cpu")
+    assert target.costs is not None
+    weighed = target.model_copy(update={"costs": target.costs.model_copy(update={"quick": 0.0})})
+    compiled = qc_package.compile(model, PASSES, data=random_feeds(model, 2), target=weighed)
+    check = qc_package.check(compiled.model)
+    runs = {op.op_type: op.runs for op in check.ops}
+    assert check.broken == () and 0 < check.share < 1, runs

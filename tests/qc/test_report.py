@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 from qc import UsageError, compile
@@ -77,6 +78,9 @@ def test_a_report(qc, small) -> None:
     command, *steps = page.sections["recipe"][1:]
     assert command.startswith("qc report model.onnx --data few.npz --sensitivity --tensor conv_1")
     assert any(step.startswith("calibrate") for step in steps)
+    made = dict(zip(steps[0::2], steps[1::2], strict=False))
+    assert made["pipeline"] == "w8a8" and made["calibrated on"].startswith("16 samples of 'few.npz'")
+    assert made["onnxruntime"] == onnxruntime.__version__
 
 
 def test_numbers_are_those_of_the_measurements(qc, small) -> None:
@@ -138,8 +142,9 @@ def test_two_reports(qc, small) -> None:
     result = qc("report", "a.html", "b.html")
     assert (result.code, result.made) == (0, ["a.comparison.html"])
     page = Page("a.comparison.html")
-    verdict, formats, layers, *_ = page.sections.values()
+    verdict, made, formats, layers, *_ = page.sections.values()
     assert verdict[:4] == ["Verdict", "measure", "a", "b"]
+    assert made[0] == "Made with" and "w4a8" in made
     assert formats[0] == "Tensors by format" and any(text.startswith("int4") for text in formats)
     assert "int4" in layers
     assert qc("report", "a.html", "b.html", "-o", "again.html").code == 0

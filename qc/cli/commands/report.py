@@ -12,7 +12,9 @@ from qc.ir.base.files import atomic_write
 from qc.ir.errors import UsageError
 from qc.options import argument, option
 from qc.progress import RichProgress
+from qc.rendering.words import count
 from qc.report import comparison_page, find, read_document, report_page
+from qc.runtime import Data
 
 from ..command import Command
 from ..files import InputFile, check_outputs, writing
@@ -81,7 +83,13 @@ class Report(Command):
                 device=task.compilation.device,
                 progress=progress,
             )
-        return report_page(findings, self.job.label, shlex.join(["qc", *click.get_current_context().obj]))
+        made_with = {
+            "pipeline": task.compilation.chosen_pipeline().name,
+            "calibrated on": _samples(task.compilation.data),
+            "measured on": _samples(task.data),
+        }
+        command = shlex.join(["qc", *click.get_current_context().obj])
+        return report_page(findings, self.job.label, command, made_with)
 
     def _comparison(self, path: Path, other: Path) -> str:
         measuring = {
@@ -96,3 +104,10 @@ class Report(Command):
         check_outputs([path], [InputFile(file, "a report") for file in files])
         a, b = map(read_document, files)
         return comparison_page(a, b, (files[0].stem, files[1].stem))
+
+
+def _samples(data: object) -> str:
+    """How many feeds there are, and where they come from."""
+    if not isinstance(data, Data):
+        return "no data"
+    return data.origin if data.length is None else f"{count(data.length, 'sample')} of {data.origin}"
