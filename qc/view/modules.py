@@ -76,14 +76,17 @@ def _stretches(items: Sequence[Op | Module], depth: int) -> Iterator[Module]:
     size = max(_STRETCH, math.ceil(len(items) / MOST_BOXES))
     for start in range(0, len(items), size):
         stretch = tuple(items[start : start + size])
-        yield Module(f"{next(ops_of(stretch)).id}-{depth}-stretch", _span(items, start, stretch), stretch)
+        ends = [_scope(item, depth) for item in (stretch[0], stretch[-1])]
+        place = f"{start + 1:,} to {start + len(stretch):,} of {len(items):,}"
+        label = " to ".join(ends) if all(ends) else place
+        yield Module(f"{next(ops_of(stretch)).id}-{depth}-stretch", label, stretch)
 
 
-def _span(items: Sequence[Op | Module], start: int, stretch: Sequence[Op | Module]) -> str:
-    first, last = stretch[0], stretch[-1]
-    if isinstance(first, Module) and isinstance(last, Module):
-        return f"{first.label} to {last.label}"
-    return f"{start + 1:,} to {start + len(stretch):,} of {len(items):,}"
+def _scope(item: Op | Module, depth: int) -> str:
+    """What an item is called among others at a depth; nothing for an op of no scope there."""
+    if isinstance(item, Module):
+        return item.label
+    return next(iter(scopes_of(item)[depth:]), "")
 
 
 def scopes_of(op: Op) -> list[str]:

@@ -176,14 +176,17 @@ class Weighing:
         is_known = work is not None and work.kind == "HardSwish"
         integers, floats = self._measured(unit) if is_known else (0, 0)
         made = [value for value in op.graph.op_outputs(op) if value is not None]
-        data = [
-            value for value in op.graph.op_inputs(op) if value is not None and value.original.const is None
-        ]
+        data = self._data(unit)
         if not op.is_type(*BLOCKED) or (op.is_type("Add", "Mul") and len(data) == 1):
             copies = [value for value in data if _is_convolution(self._source(value))]
             copies += [value for value in made if any(map(_is_convolution, self._readers(value)))]
             floats += sum(map(self._moving, copies))
         return integers, floats
+
+    def _data(self, unit: Hashable) -> list[Value]:
+        """What an op reads that is no constant."""
+        read = unit.root.graph.op_inputs(unit.root) if isinstance(unit, Unit) else ()
+        return [value for value in read if value is not None and value.original.const is None]
 
     def _add_tensor(self, value: Value) -> None:
         """Adds what it costs to quantize a tensor once, to dequantize it for readers, and to move it."""
@@ -195,6 +198,7 @@ class Weighing:
         self._add_quantize(value, source, [reader for reader in readers if reader not in self._followers])
         for reader in readers:
             self._add_dequantize(value, source, reader)
+            self._add_layout(value, source, reader)
 
     def _add_quantize(self, value: Value, source: Hashable, readers: list[Hashable]) -> None:
         quantized = _Quantized(value) if len(set(readers)) > 1 else None
@@ -208,16 +212,34 @@ class Weighing:
             self._labels.add_cost(reader, source, moving)
 
     def _add_dequantize(self, value: Value, source: Hashable, reader: Hashable) -> None:
-        follows = source in self._followers or reader in self._followers
-        gives_integers = isinstance(source, Unit) and source.rule.output == "always"
+        if source in self._followers or not isinstance(source, Unit) or source.rule.output != "always":
+            return
+        rounding = self._rounding(value, self._costs.dequantize)
+        self._labels.add_cost(source, self._numbers_of(reader), rounding)
+        if _has_layout(source) and reader not in self._followers:
+            self._labels.add_cost(source, reader, self._moving(value))
+
+    def _add_layout(self, value: Value, source: Hashable, reader: Hashable) -> None:
+        """Adds what layouts cost where elementwise float ops, or pools of integers, find another one."""
         moving = self._moving(value) if _has_layout(source) else 0
-        if gives_integers and source not in self._followers:
-            rounding = self._rounding(value, self._costs.dequantize)
-            self._labels.add_cost(source, self._numbers_of(reader), rounding)
-        if gives_integers or follows:
+        if source in self._followers or reader in self._followers:
             self._labels.add_cost(source, reader, moving)
-        if reader in self._followers:
-            self._labels.add_cost(reader, source, moving)
+        if reader in self._followers:  # the layout of integers is that of what integer ops have made
+            is_alone = len(self._data(reader)) == 1
+            self._labels.add_cost(reader, source, NEVER if is_alone else moving)
+        if isinstance(reader, Unit) and reader.root.is_type("MaxPool"):
+            self._labels.add_cost(reader, source, self._apart(reader))
+
+    def _apart(self, pool: Unit) -> int:
+        """How much longer integers take in a pool where no integer convolution has made them."""
+        work = work_of(pool.root, self._shape_of, self._costs.lanes)
+        kernels = self._costs.kernels
+        if work is None or not {"LoneMaxPool", "MaxPool"} <= kernels.keys():
+            return 0
+        lone, among = (
+            _picoseconds(kernels[kind].integers, work.amounts) for kind in ("LoneMaxPool", "MaxPool")
+        )
+        return max(lone - among, 0)
 
     def _numbers_of(self, node: Hashable) -> Hashable:
         """What tells whether a node has integers: one that follows others has floats, whatever its label."""
