@@ -106,8 +106,10 @@ class Weighing:
 
     def _islands(self, is_float: dict[Hashable, bool]) -> Iterator[tuple[list[Unit], Reason]]:
         """The units that stay float, as far as they are connected, with the reason."""
-        among = (node for node, floats in is_float.items() if floats and self._is_open(node))
-        for nodes in nx.connected_components(self._labels.neighbours().subgraph(among)):
+        among = [node for node, floats in is_float.items() if floats and self._is_open(node)]
+        position = {node: index for index, node in enumerate(among)}
+        islands = nx.connected_components(self._labels.neighbours().subgraph(among))
+        for nodes in sorted(islands, key=lambda nodes: min(map(position.__getitem__, nodes))):
             island = [unit for unit in self._units.integer if unit in nodes]
             floats = self._labels.cost(is_float, nodes)
             integers = self._labels.cost(is_float | dict.fromkeys(nodes, False), nodes)
