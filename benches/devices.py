@@ -42,6 +42,7 @@ from qc.runtime.speed.latency import pinned_processors, time_in_turns
 RUNTIMES = ("openvino", "qnn-htp")
 FEEDS = 4
 TIMED_SECONDS, TIMED_ROUNDS = 2.0, 200
+WHOLE = {"magika": 128}  # tasks whose number of samples is a multiple of this
 _NAMES = re.compile(r"`[^`]*`|'[^']*'|\d+")
 
 
@@ -226,7 +227,8 @@ def main(
     for name, task in load_tasks(models).items():
         for runtime in asked if not names or name in names else ():
             try:
-                cells = row(name, task(samples), models, runtime, nncf_python)
+                whole = WHOLE.get(name, 1)
+                cells = row(name, task(-(-samples // whole) * whole), models, runtime, nncf_python)
             except QcError as error:
                 cells, failed = [name, runtime, *["-"] * 10, str(error)], True
             console.print("  ".join(cells).replace("\n", "; "), style="dim")

@@ -93,7 +93,8 @@ def _facts(pictures: Sequence[Picture]) -> Iterator[list[str]]:
         yield ["not shown", count(hidden, "op")]
     with_floats = [box for box in boxes if box.quantized is not None]
     quantized = sum(bool(box.quantized) for box in with_floats)
-    yield ["quantized ops", f"{quantized:,} of {len(with_floats):,}"]
+    if quantized:
+        yield ["quantized ops", f"{quantized:,} of {len(with_floats):,}"]
 
 
 def _formats(pictures: Sequence[Picture]) -> list[tuple[str, str, int]]:

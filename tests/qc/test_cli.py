@@ -90,6 +90,13 @@ def test_a_pipeline_file(qc) -> None:
     assert "mine for ort-cpu" in result.err
 
 
+def test_a_file_of_a_pipeline_is_explained(qc) -> None:
+    Path("mine.toml").write_text(
+        '[pipeline]\nname = "mine"\ndescription = "to try"\npasses = "fold-constants"\n'
+    )
+    assert "to try" in qc("help", "mine.toml").out
+
+
 def test_a_target(qc) -> None:
     assert "w8a8 for npu" in qc(MODEL, "--data", DATA, "--target", "npu").err
 

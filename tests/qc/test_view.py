@@ -97,7 +97,7 @@ def test_a_model_as_it_is(qc) -> None:
     assert ["Conv", "conv_1", times("W ⟨16*1*3*3⟩")] in page.boxes()
     assert ["Clip", "clip_1", "min = 0", "max = 6"] in page.boxes()
     assert {name: number for _, name, number in page.data["regions"]}["conv_bn_relu"] == 3
-    assert page.data["facts"] == [["ops", "33"], ["quantized ops", "0 of 15"]]
+    assert page.data["facts"] == [["ops", "33"]]
     assert page.card("relu_1")["type"] == times("float batch*16*8*8")
 
 

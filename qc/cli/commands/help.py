@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,7 +37,7 @@ _RUNS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Help(Command):
-    """Explains a pass with its options, a pipeline, a target, or a command.
+    """Explains a pass with its options, a pipeline, a target, or a command; files of such, too.
 
     Examples:
         qc help calibrate
@@ -56,7 +57,7 @@ class Help(Command):
             _show_pass(console, describe(registry().get(name)))
         elif name in COMBINATORS:
             _show_combinator(console, describe_combinator(COMBINATORS[name]))
-        elif name in pipeline_names():
+        elif name in pipeline_names() or _is_pipeline_file(name):
             _show_pipeline(console, resolve_pipeline(name))
         elif name in target_names() or (name.endswith(".toml") and Path(name).is_file()):
             _show_target(console, load_target(name))
@@ -66,6 +67,14 @@ class Help(Command):
             known = [*registry().names(), *COMBINATORS, *pipeline_names(), *target_names()]
             hint = nearest(name, [*known, *group.list_commands(context)])
             raise UsageError(f"there is no pass, pipeline, target or command '{name}'{hint}")
+
+
+def _is_pipeline_file(name: str) -> bool:
+    """Whether it is a file of a pipeline, and not of a target; what is wrong with it is told when it is read."""
+    try:
+        return name.endswith(".toml") and "pipeline" in tomllib.loads(Path(name).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
 
 
 def _show_pass(console: ReportConsole, description: PassDescription) -> None:
