@@ -70,7 +70,7 @@ class Help(Command):
 
 
 def _is_pipeline_file(name: str) -> bool:
-    """Whether it is a file of a pipeline, and not of a target; what is wrong with it is told when it is read."""
+    """Whether it is a file of a pipeline, not of a target; what is wrong with it is told when it is read."""
     try:
         return name.endswith(".toml") and "pipeline" in tomllib.loads(Path(name).read_text(encoding="utf-8"))
     except (OSError, ValueError):
