@@ -138,6 +138,18 @@ def test_elementwise_floats_between_integers_are_found_in_their_layout(gate: str
     assert all(of_value(model, name) is not None for name in ("a", "b", "s", "c"))
 
 
+def test_a_pool_finds_the_layout_of_the_convolution_before_an_elementwise_float() -> None:
+    text = """g (float[1, 32, 48, 48] x) => (float[1, 64, 21, 21] y)
+    <float[32, 32, 3, 3] v, float[32, 1, 1] s, float[64, 32, 3, 3] w> {
+        a = Conv(x, v)
+        b = PRelu(a, s)
+        c = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(b)
+        y = Conv(c, w)
+    }"""
+    model, _, _ = apply(PLACE, parse(text))
+    assert all(of_value(model, name) is not None for name in ("a", "b", "c"))
+
+
 def test_an_activation_that_is_part_of_a_float_convolution_counts_in_integers_alone() -> None:
     text = """g (float[1, 16, 64, 64] x) => (float[1, 16, 64, 64] y)
     <float[16, 1, 5, 5] v, float[16, 1, 5, 5] w> {
