@@ -25,6 +25,8 @@ from qc.runtime.protos.detach import ModelParts
 
 from .judging import Judge, MaxDrop
 
+_LEAST_TO_HALVE = 8  # samples
+
 
 @dataclass(frozen=True)
 class Question:
@@ -47,6 +49,22 @@ class Question:
     labels: Labels | None = None
     on: str | None = None
     device_options: tuple[tuple[str, str], ...] = ()
+
+    def on_unseen(self) -> Question | None:
+        """The same on every second sample, judged by the others.
+
+        None where other samples are given to judge by, or there are too few, or nobody knows how many.
+        """
+        data = load_data(self.data, self.compilation.fixed_inputs())
+        if (
+            self.data is not self.compilation.data
+            or data.is_read_once
+            or (data.length or 0) < _LEAST_TO_HALVE
+        ):
+            return None
+        labels = None if self.labels is None else self.labels[1::2]
+        fitted = replace(self.compilation, data=data.shard(0, 2))
+        return replace(self, compilation=fitted, data=data.shard(1, 2), labels=labels)
 
     def judge(self) -> Judge:
         """Opens the float model.
@@ -80,7 +98,8 @@ class Question:
         inputs = self.compilation.fixed_inputs()
         calibration, data = (load_data(one, inputs) for one in (self.compilation.data, self.data))
         sent = _sendable(calibration)
-        judged = sent if calibration.source is data.source else _sendable(data)
+        is_same = self.data is self.compilation.data or calibration.source is data.source
+        judged = sent if is_same else _sendable(data)
         compilation = replace(self.compilation, data=sent, threads=threads, progress=None, instruments=())
         try:
             return pickle.dumps(replace(self, compilation=compilation, data=judged))
