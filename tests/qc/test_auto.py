@@ -211,6 +211,26 @@ def test_fewer_bits_than_the_accuracy_needs_are_refused() -> None:
     assert found.ended == "no mixture of precisions with 2.3 bits of a weight or fewer does"
 
 
+def test_codes_that_were_chosen_on_the_samples_must_hold_on_others() -> None:
+    model = parse("g (float[1, 64] x) => (float[1, 32] y) <float[64, 32] w> { y = MatMul(x, w) }")
+    feeds = random_feeds(model, 16)
+    recipe = Recipe("fitted", package.resolve_pipeline("w4a8"), ("MatMul=w2",))
+
+    def drop(fitted: list, judged: list) -> float:
+        made = package.compile(model, "w4a8", data=fitted, precision=recipe.rules, threads=1).model
+        data = load_data(judged, model_inputs(model))
+        return Judge(model, data, MaxDrop.parse("1"), parse_metric("max-error"))(made).drop
+
+    seen, unseen = drop(feeds, feeds), drop(feeds[0::2], feeds[1::2])
+    assert unseen > 1.5 * seen
+    limit = MaxDrop((seen + unseen) / 2, is_share=False)
+    settings = {"recipes": [recipe], "max_drop": limit, "metric": "max-error", "threads": 1}
+    first, *_ = RecipeSearch(model, data=feeds, **settings).run().trials
+    assert first.verdict.drop == pytest.approx(unseen) and not first.verdict.is_accepted
+    first, *_ = RecipeSearch(model, data=feeds, eval_data=list(feeds), **settings).run().trials
+    assert first.verdict.drop == pytest.approx(seen) and first.verdict.is_accepted
+
+
 def test_weights_that_stay_float_in_every_recipe_do_not_count_as_bits() -> None:
     model = chain_of_products("op0", "op1", "op2")
     off = Recipe("one in float", PLAIN_W4.pipeline, ("op:op1=off",))
