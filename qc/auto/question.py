@@ -8,6 +8,7 @@ import pickle
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -53,14 +54,12 @@ class Question:
     def on_unseen(self) -> Question | None:
         """The same on every second sample, judged by the others.
 
-        None where other samples are given to judge by, or there are too few, or nobody knows how many.
+        None where other samples are given to judge by, or there are too few.
         """
         data = load_data(self.data, self.compilation.fixed_inputs())
-        if (
-            self.data is not self.compilation.data
-            or data.is_read_once
-            or (data.length or 0) < _LEAST_TO_HALVE
-        ):
+        if self.data is not self.compilation.data or data.is_read_once:
+            return None
+        if sum(1 for _ in islice(data, _LEAST_TO_HALVE)) < _LEAST_TO_HALVE:
             return None
         labels = None if self.labels is None else self.labels[1::2]
         fitted = replace(self.compilation, data=data.shard(0, 2))

@@ -225,7 +225,7 @@ def test_codes_that_were_chosen_on_the_samples_must_hold_on_others() -> None:
     assert unseen > 1.5 * seen
     limit = MaxDrop((seen + unseen) / 2, is_share=False)
     settings = {"recipes": [recipe], "max_drop": limit, "metric": "max-error", "threads": 1}
-    first, *_ = RecipeSearch(model, data=feeds, **settings).run().trials
+    first, *_ = RecipeSearch(model, data=lambda: iter(feeds), **settings).run().trials
     assert first.verdict.drop == pytest.approx(unseen) and not first.verdict.is_accepted
     first, *_ = RecipeSearch(model, data=feeds, eval_data=list(feeds), **settings).run().trials
     assert first.verdict.drop == pytest.approx(seen) and first.verdict.is_accepted
