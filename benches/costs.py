@@ -277,7 +277,7 @@ def amounts_of(case: Case) -> Counter[str]:
     graph = read_model(chain(case.shape, case.body, 1, False)).graph
     for op in graph.ops():
         work = work_of(op, shape_of, LANES)
-        if work is not None and work.kind == case.kind.removeprefix("Lone"):
+        if work is not None and work.kind == case.kind:
             amounts.update(work.amounts)
     return amounts
 

@@ -66,6 +66,17 @@ SLOW = {
             c = AveragePool<kernel_shape = [3, 3], strides = [3, 3]>(b)
             y = Conv(c, w)
         }""",
+    "largest numbers behind what loses the layout": """
+        g (float[1, 16, 56, 56] x) => (float[1, 4, 54, 54] y)
+        <float[16, 16, 1, 1] v, float[4, 16, 1, 1] w, int64[1] first = {0}> {
+            a = Conv(x, v)
+            s = Squeeze(a, first)
+            t = Elu(s)
+            u = Unsqueeze(t, first)
+            m = MaxPool<kernel_shape = [3, 3]>(u)
+            c = Conv(m, w)
+            y = Tanh(c)
+        }""",
     "largest numbers of what no convolution made": """
         g (float[1, 16, 56, 56] x) => (float[1, 4, 54, 54] y) <float[4, 16, 1, 1] w> {
             t = Tanh(x)

@@ -233,10 +233,10 @@ class Weighing:
             self._labels.add_cost(reader, source, self._apart(reader))
 
     def _apart(self, pool: Unit) -> int:
-        """How much longer integers take in a pool where no integer convolution has made them."""
+        """How much longer integers take in a pool if the convolution before it gives floats."""
         work = work_of(pool.root, self._shape_of, self._costs.lanes)
         kernels = self._costs.kernels
-        if work is None or not {"LoneMaxPool", "MaxPool"} <= kernels.keys():
+        if work is None or work.kind != "MaxPool" or not {"LoneMaxPool", "MaxPool"} <= kernels.keys():
             return 0
         lone, among = (
             _picoseconds(kernels[kind].integers, work.amounts) for kind in ("LoneMaxPool", "MaxPool")

@@ -33,7 +33,7 @@ class Work(NamedTuple):
         kind: the kind of kernel that costs are listed by: an op type, or one of convolution
             (``DepthwiseConv``, ``GroupedConv``, ``NarrowConv`` on fewer channels than a vector has numbers,
             and with ``Flat`` in front where there are not two spatial axes, which have no blocked layouts).
-            A ``Swish`` is the Mul of a tensor by its own
+            A ``LoneMaxPool`` is not behind a convolution. A ``Swish`` is the Mul of a tensor by its own
             Sigmoid, of which runtimes make one op in float. A ``HardSwish`` is that of the result of a
             convolution by its HardSigmoid, which becomes part of the convolution in float.
         amounts: by quantity.
@@ -55,7 +55,9 @@ def work_of(op: Op, shape_of: ShapeOf, lanes: int) -> Work | None:
     if op.is_type("MatMul", "Gemm"):
         return _product(op, read[0], made)
     if op.is_type("AveragePool", "MaxPool"):
-        return _work(op.op_type, product=prod(made) * prod(op.attribute("kernel_shape", [1])))
+        lone = op.is_type("MaxPool") and not _follows_convolution(op)
+        taps = prod(op.attribute("kernel_shape", [1]))
+        return _work(f"Lone{op.op_type}" if lone else op.op_type, product=prod(made) * taps)
     if op.is_type("GlobalAveragePool"):
         return _work(op.op_type, read=prod(read[0]))
     if op.is_type(*_MEASURED):
@@ -77,6 +79,17 @@ def _gated(op: Op) -> str:
             if gate.is_type("HardSigmoid") and source is not None and source.is_type("Conv"):
                 return "HardSwish"
     return ""
+
+
+def _follows_convolution(op: Op) -> bool:
+    """Whether the data of an op comes from a convolution, in whose layout integers stay from op to op."""
+    while op.is_type(*ELEMENTWISE, "MaxPool"):
+        source = op.graph.op_inputs(op)[0]
+        producer = op.graph.producer(source) if source is not None else None
+        if producer is None:
+            return False
+        op = producer
+    return op.is_type("Conv")
 
 
 def _work(kind: str, **amounts: float) -> Work:
