@@ -50,6 +50,7 @@ class Costs(Strict):
         lanes: the numbers in a vector.
         free_length: the length that a free dimension counts with; the first one of an input counts as 1.
         unnoticed: microseconds of a run that nobody notices: integers that cost no more in all may stay.
+        tolerated: the same of a model that is slower in integers than in floats as a whole.
         quick: the share of the time in floats up to which a model is clearly quicker in integers, so that
             nothing is left in float for its time.
         margin: how much more floats count than was measured of them alone, with all they read in a cache.
@@ -61,6 +62,7 @@ class Costs(Strict):
     lanes: int = Field(16, ge=1)
     free_length: int = Field(64, ge=1)
     unnoticed: float = Field(0.0, ge=0.0)
+    tolerated: float = Field(0.0, ge=0.0)
     quick: float = Field(0.0, ge=0.0)
     margin: float = Field(1.0, ge=1.0)
     quantize: dict[str, float]

@@ -29,10 +29,11 @@ UNREAD = """g (float[64, 4] x) => (float[64, 3] y) <float[4] s = {50, 1, 1, 1}, 
     a = Mul(x, s)
     y = MatMul(a, w)
 }"""
+INTEGERS = PLACE.replace("insert-quantizers", "insert-quantizers{slower=integer}")
 
 
 def chosen(source: ModelProto, feeds: Feeds, target: str = "npu") -> tuple[Model, PassContext]:
-    return apply(f"{PLACE},calibrate,choose-ranges,to-simulation", source, target, feeds)[:2]
+    return apply(f"{INTEGERS},calibrate,choose-ranges,to-simulation", source, target, feeds)[:2]
 
 
 def grid_of(model: Model, name: str) -> Encoding:
@@ -68,7 +69,7 @@ def with_unread_channel() -> ModelProto:
 def test_what_a_gate_makes_zero_needs_no_steps() -> None:
     source = parse(GATED)
     feeds = random_feeds(source, 4)
-    plain, before = apply(f"{PLACE},calibrate,to-simulation", source, "ort-cpu", feeds)[:2]
+    plain, before = apply(f"{INTEGERS},calibrate,to-simulation", source, "ort-cpu", feeds)[:2]
     model, after = chosen(source, feeds, "ort-cpu")
     assert float(grid_of(plain, "c").minimum) < -10 < -5 < float(grid_of(model, "c").minimum) < -2
     assert error(source, after, feeds) < 0.9 * error(source, before, feeds)

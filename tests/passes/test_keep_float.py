@@ -8,6 +8,7 @@ from onnx import ModelProto, numpy_helper
 from support.models import parse, random_feeds
 from support.pipelines import PLACE, apply, artifact, check, run_model
 
+import qc
 from qc.ir.onnx.lower import serialize
 
 # Those of a weight with two large columns that cancel.
@@ -93,3 +94,27 @@ def test_a_float_bias_stays_float_that_integers_cannot_hold(bias: float, fits: b
     made = artifact(apply(steps, model, feeds=feeds)[1], "qdq")
     assert errors(made, model, feeds) < 0.02
     assert ("LeakyRelu" in [node.op_type for node in made.graph.node]) != fits
+
+
+ACTIVATED = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[16, 128] x) => (float[16, 128] y)
+    <float[128, 128] v, float low = {{0.0}}, float high = {{6.0}}> {{
+        p = MatMul(x, v)
+        a = {activation}
+        y = {reader}
+    }}"""
+
+
+@pytest.mark.parametrize("reader", ["Softplus(a)", "Concat<axis = 1>(a)"])
+@pytest.mark.parametrize("activation", ["Relu(p)", "Clip(p, low, high)"])
+def test_a_product_runs_in_integers_before_an_activation_that_stays_float(
+    activation: str, reader: str
+) -> None:
+    """ONNX Runtime looks for a QuantizeLinear behind the activation, and finds none."""
+    model = parse(ACTIVATED.format(activation=activation, reader=reader))
+    feeds = random_feeds(model, 3)
+    made = artifact(apply(f"{PLACE},calibrate,insert-qdq", model, feeds=feeds)[1], "qdq")
+    assert qc.check(made, feeds=feeds).share == 1.0
+    assert errors(made, model, feeds) < 0.06
+    again = apply("import-qdq,insert-qdq", made)[1]
+    assert serialize(artifact(again, "qdq")) == serialize(made)

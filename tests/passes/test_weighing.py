@@ -118,8 +118,21 @@ def test_many_products_of_one_small_row_stay_float() -> None:
 
 
 def test_what_nobody_notices_runs_in_integers() -> None:
-    model, _, _ = apply(PLACE, parse(unrolled(3, 32)))
-    assert of_value(model, "h1") is not None
+    model, _, _ = apply(PLACE, parse(unrolled(1, 32)))
+    assert of_value(model, "h0") is not None
+
+
+@pytest.mark.parametrize(("width", "runs"), [(80, False), (104, True)])
+def test_less_is_tolerated_if_the_whole_model_is_slower(width: int, runs: bool) -> None:
+    """Of several small products, the last one alone takes 1.3 µs less in float."""
+    chains = " ".join(f"h{i} = MatMul(x, w) r{i} = Exp(h{i}) y{i} = MatMul(r{i}, v)" for i in range(4))
+    results = ", ".join(f"float[16, 4] y{i}" for i in range(4))
+    source = parse(
+        f"""g (float[16, {width}] x) => ({results})
+        <float[{width}, {width}] w, float[{width}, 4] v> {{ {chains} }}"""
+    )
+    model, _, _ = apply(PLACE, source)
+    assert (of_value(model, "r1") is not None) == runs
 
 
 def test_what_pays_runs_in_integers() -> None:

@@ -1,4 +1,4 @@
-"""Keeps products by float weights in float where ONNX Runtime would quantize them by itself, and back.
+"""Keeps products in float, or in integers, where ONNX Runtime would do the other by itself, and back.
 
 ONNX Runtime rounds a float weight of a Conv, ConvTranspose or Gemm to 8 bits with one scale for all channels
 if its data comes from a DequantizeLinear and its result goes to a QuantizeLinear (WeightBiasQuantization is
@@ -6,6 +6,10 @@ its name there). Small channels of the weight are lost. A float bias beside a we
 integers, whether it fits into them or not. ONNX Runtime looks through Relu and Clip alone, so a LeakyRelu of
 slope 1 keeps it from that: it changes no number, and becomes part of the convolution or Gemm when the model
 is loaded.
+
+A product of codes whose result stays float becomes an integer op. It does not in front of a Relu or Clip that
+is its only reader, has one reader itself, and does what no QuantizeLinear behind it would do anyway: then it
+is computed in float. There the LeakyRelu costs an op, and saves the integers.
 """
 
 from __future__ import annotations
@@ -37,6 +41,16 @@ def keep_float(model: Model, rewriter: Rewriter) -> None:
             result = _end_of_product(op)
             if _is_rounded(result):
                 _put_behind(rewriter, result)
+
+
+def keep_integer(model: Model, rewriter: Rewriter) -> None:
+    """Puts a LeakyRelu of slope 1 behind products of codes that ONNX Runtime would compute in float."""
+    for graph in list(model.graphs()):
+        for op in graph.ops():
+            if op.is_type("Gemm", "MatMul") and _is_product_of_codes(op):
+                (result, *_) = graph.op_outputs(op)
+                if result is not None and _is_kept_by_activation(result):
+                    _put_behind(rewriter, result)
 
 
 def unkeep_float(model: Model, rewriter: Rewriter) -> None:
@@ -118,6 +132,33 @@ def _is_rounded(value: Value) -> bool:
             if op.is_type("Relu", "Clip") or is_grid_preserving(op):
                 waiting.extend(result for result in graph.op_outputs(op) if result is not None)
     return False
+
+
+def _is_product_of_codes(op: Op) -> bool:
+    factors = op.graph.op_inputs(op)[:2]
+    producers = (op.graph.producer(value) for value in factors if value is not None)
+    return all(producer is not None and is_qdq(producer, "DequantizeLinear") for producer in producers)
+
+
+def _is_kept_by_activation(value: Value) -> bool:
+    """Whether an activation alone reads a tensor, and nothing behind it rounds to a grid that begins at 0."""
+    activation = _only_reader(value)
+    if activation is None or not activation.is_type("Relu", "Clip"):
+        return False
+    reader: Op | None = activation
+    while reader is not None and (reader is activation or is_grid_preserving(reader)):
+        reader = _only_reader(reader.graph.op_outputs(reader)[0])
+    if reader is None or not is_qdq(reader, "QuantizeLinear"):
+        return _only_reader(activation.graph.op_outputs(activation)[0]) is not None
+    zero_point = reader.graph.op_inputs(reader)[2:]
+    codes = reader.graph.constant(zero_point[0]) if zero_point else None
+    return codes is not None and bool(np.any(codes.numpy()))
+
+
+def _only_reader(value: Value | None) -> Op | None:
+    """The op that reads a tensor, if nothing else does."""
+    uses = value.graph.uses(value) if value is not None else []
+    return uses[0].op if value is not None and len(uses) == 1 and value not in value.graph.outputs else None
 
 
 def _put_behind(rewriter: Rewriter, value: Value) -> None:

@@ -80,11 +80,13 @@ class Weighing:
         does no harm, or if all of them together cost no more than what nobody notices.
         """
         now = self._labels.cost(self._labels.cheapest(integer=self._units.integer))
-        if now <= self._costs.quick * self._labels.cost(self._labels.all_float()):
+        floats = self._labels.cost(self._labels.all_float())
+        if now <= self._costs.quick * floats:
             return {}
         best = self._labels.cheapest()
         saved = now - self._labels.cost(best)
-        if saved <= self._costs.unnoticed * 1000 * _PER_NANOSECOND:
+        unnoticed = self._costs.unnoticed if now <= floats else self._costs.tolerated
+        if saved <= unnoticed * 1000 * _PER_NANOSECOND:
             return {}
         return {op: reason for island, reason in self._islands(best) for unit in island for op in unit.ops}
 
