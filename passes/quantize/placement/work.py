@@ -22,7 +22,7 @@ BLOCKED = (
 )
 ELEMENTWISE = (
     *BLOCKED,
-    *("Abs", "Div", "Elu", "Erf", "Exp", "Neg", "Pow", "PRelu", "Softplus", "Sqrt", "Sub"),
+    *("Abs", "Div", "Elu", "Erf", "Exp", "Max", "Neg", "Pow", "PRelu", "Softplus", "Sqrt", "Sub"),
 )
 
 
