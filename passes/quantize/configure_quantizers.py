@@ -53,6 +53,10 @@ class ConfigureQuantizers(Pass):
         "float", "biases of products that the configuration leaves in float: as they are, or 32-bit integers"
     )
 
+    untied: tuple[str, ...] = option(
+        (), "op types that do not give what they read and make one grid, such as Concat, AveragePool or Relu"
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("activation", "weight"):
@@ -68,7 +72,7 @@ class ConfigureQuantizers(Pass):
         configuration = Configuration(nodes, file, self._format("activation"), self._format("weight"))
         drafts = configuration.apply()
         apply_exceptions(configuration)
-        extra = tie_all(drafts)
+        extra = tie_all(drafts, self.untied)
         infinite = infinite_values if has_limits(self._format("activation")) else huge_values
         _Writer(model, drafts, extra, infinite(model.graph)).write()
         if self.bias == "int32":

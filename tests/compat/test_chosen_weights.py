@@ -164,7 +164,7 @@ def test_mixed_precision_in_any_order(tmp_path: Path, order: str) -> None:
     qdq = sim.to_onnx_qdq(prequantize_constants=True)
     codes = {one.name: numpy_helper.to_array(one) for one in qdq.graph.initializer}
     for name in "WV":
-        np.testing.assert_array_equal(codes[f"{name}_quantized"].astype(int), ops[name].quantizer.codes)
+        np.testing.assert_array_equal(codes[f"{name}_q"].astype(int), ops[name].quantizer.codes)
     exact = outputs_of(open_session(model), feeds)
     apart = np.square(outputs_of(open_session(qdq), feeds) - exact).sum()
     assert apart < 1.05 * error_of(sim, model, feeds)

@@ -282,7 +282,7 @@ def test_constants_are_stored_as_codes_if_asked() -> None:
     model = sim.to_onnx_qdq(prequantize_constants=True)
     assert set(rounded_tensors(model)) == {"x", "m", *set(rounded_tensors(model)) - {"W1", "S"}}
     types = {tensor.name: TensorProto.DataType.Name(tensor.data_type) for tensor in model.graph.initializer}
-    assert (types["W1_quantized"], types["S_quantized"]) == ("INT8", "UINT16")
+    assert (types["W1_q"], types["S_q"]) == ("INT8", "UINT16")
 
 
 def test_activations_of_32_bits_are_limited_to_what_was_seen(tmp_path: Path) -> None:

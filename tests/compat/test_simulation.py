@@ -288,7 +288,7 @@ def test_biases_as_integers(sim: QuantizationSimModel, tmp_path: Path) -> None:
     sim.export(tmp_path, "without", encoding_version="2.0.0", export_int32_bias=False)
     assert "bias" not in (tmp_path / "without.encodings").read_text()
     stored = {t.name: t.data_type for t in sim.to_onnx_qdq(export_int32_bias=True).graph.initializer}
-    assert stored["conv.bias_quantized"] == onnx.TensorProto.INT32
+    assert stored["conv.bias_q"] == onnx.TensorProto.INT32
     assert "conv.bias" in {t.name for t in sim.to_onnx_qdq().graph.initializer}
 
 

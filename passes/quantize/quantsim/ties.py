@@ -5,7 +5,7 @@ Where AIMET ties too much or fails, see the page "Where qc differs from AIMET, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from qc.ir.facts.op_table import GRID_JOINING
@@ -39,15 +39,19 @@ class Requantized:
     reason: str
 
 
-def tie_all(drafts: Drafts) -> list[Requantized]:
-    """Ties drafts; gives the readings that need a grid of their own because others read the tensor too."""
+def tie_all(drafts: Drafts, untied: Sequence[str] = ()) -> list[Requantized]:
+    """Ties drafts; gives the readings that need a grid of their own because others read the tensor too.
+
+    Args:
+        untied: op types that are left out.
+    """
     extra: list[Requantized] = []
     done: set[Node] = set()
     for node in reversed(drafts.nodes.nodes):
-        if node.is_type(*GRID_JOINING) and node not in done:
+        if node.is_type(*GRID_JOINING - set(untied)) and node not in done:
             extra += _Join(drafts, node, done).tie()
     for node in drafts.nodes.nodes:
-        if node.is_type(*_PASSING):
+        if node.is_type(*_PASSING) and not node.is_type(*untied):
             _tie_forward(drafts, node)
     _tie_states(drafts)
     return extra

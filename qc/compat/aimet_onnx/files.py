@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from onnx import ModelProto
+
 from qc.ir.errors import UsageError
 from qc.passes.encodings import Document
 from qc.passes.lower.insert_qdq import InsertQdq
@@ -19,6 +21,7 @@ from qc.runtime import OrtExecutor
 from .defs import QuantScheme, qtype
 from .deprecation import warn_deprecated
 from .errors import ArgumentError, MissingFileError
+from .model_names import rename_constants
 from .quantized_model import QuantizedModel
 
 _CODES: dict[str | None, ActivationCodes] = {
@@ -37,6 +40,13 @@ def codes_of(force_activation_as: str | None) -> ActivationCodes:
     return _CODES[force_activation_as]
 
 
+CALIBRATIONS = {
+    QuantScheme.min_max: CalibrateAsAimet("min-max", rounded_parameters=True),
+    QuantScheme.post_training_tf_enhanced: CalibrateAsAimet("sqnr", rounded_parameters=True),
+    QuantScheme.post_training_percentile: CalibrateAsAimet("percentile", 100.0, rounded_parameters=True),
+}
+
+
 def qdq_lowering(prequantize_constants: bool, force_activation_as: str | None) -> InsertQdq:
     """What makes QDQ models as AIMET does: of plain ONNX, in the lowest opset that can say all grids."""
     return InsertQdq(
@@ -46,6 +56,11 @@ def qdq_lowering(prequantize_constants: bool, force_activation_as: str | None) -
         activations=codes_of(force_activation_as),
         pad_channels=False,
     )
+
+
+def with_names_of_codes(model: ModelProto) -> ModelProto:
+    """A QDQ model whose stored codes are named as AIMET names them: ``weight_q`` those of ``weight``."""
+    return rename_constants(model, "_quantized", "_q")
 
 
 def calibrate_parameters(simulation: QuantizedModel, calibration: CalibrateAsAimet) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -20,12 +21,13 @@ from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.spec import Encoding
 from qc.passes import PassContext, Pipeline, run_pipeline
 from qc.passes.encodings import Document, TensorRecord, encoding_of, located, parse_encodings
+from qc.passes.encodings.from_model import records_of
 from qc.passes.lower.rounding.moved import place_moved
 from qc.passes.quantize.load_encodings import LoadEncodings
 from qc.passes.simplify.convert_to_float32 import ConvertToFloat32
 
 from .errors import ArgumentError, MissingFileError
-from .files import qdq_lowering
+from .files import qdq_lowering, with_names_of_codes
 from .qc_quantize_op import QcQuantizeOp
 from .quantized_model import QuantizedModel
 
@@ -119,7 +121,7 @@ def encodings_to_onnx_qdq(
     run_pipeline(Pipeline([lowering]), loaded.ir, context)
     found = context.artifacts["qdq"].payload
     assert isinstance(found, ModelProto)
-    return found
+    return with_names_of_codes(found)
 
 
 def load_document(
@@ -172,14 +174,21 @@ def _untie_different(simulation: QuantizedModel, grids: Mapping[str, Encoding]) 
             simulation.untie(name)
 
 
-def freeze_grids(simulation: QuantizedModel, document: Document) -> list[str]:
+def read_qdq(model: ModelProto | str | Path) -> tuple[ModelProto, Document]:
+    """The float model of a QDQ model, and its grids."""
+    imported = qc.compile(model, "import-qdq", allow_unquantized=True)
+    records = records_of(imported.ir, warn, biases=False)
+    return imported.float_model, Document("1.0.0", records, "the QDQ model")
+
+
+def freeze_grids(simulation: QuantizedModel, document: Document, strict: bool) -> None:
     """Takes grids of the tensors that the simulation quantizes; calibration leaves them as they are.
 
     Each of these tensors has a quantizer of its own from then on. The grid of one that only holds the values
     of another is that of the other, unless that has one itself or others read it, too.
 
-    Returns:
-        The tensors whose grids are not taken.
+    Args:
+        strict: raise if a tensor has a grid that the simulation does not quantize; else warn.
     """
     placement = simulation._placement
     given = {record.name: record for record in document.records if record.format.bits != _DERIVED_BITS}
@@ -192,11 +201,22 @@ def freeze_grids(simulation: QuantizedModel, document: Document) -> list[str]:
         simulation.untie(name)
     grids = replace(document, records=list(taken.values()))
     load_document(simulation, grids, strict=False, allow_overwrite=False, disable_missing=False)
-    return [
+    left_out = [
         name
         for name, source in decisive.items()
         if source not in taken or not _is_same_grid(given[name], taken[source])
     ]
+    if left_out:
+        names = ", ".join(f"'{name}'" for name in left_out)
+        said = f"the QDQ model has grids of tensors that the simulation does not quantize: {names}"
+        if strict:
+            raise ArgumentError(f"{said}; give strict=False to leave them out")
+        warn(said)
+
+
+def warn(note: str) -> None:
+    """Warns where the script calls the layer."""
+    warnings.warn(note, stacklevel=5)
 
 
 def _is_same_grid(one: TensorRecord, other: TensorRecord) -> bool:

@@ -34,11 +34,11 @@ def fill_names(model: ModelProto) -> None:
         seen.add(node.name)
 
 
-def restore_names(model: ModelProto, suffix: str) -> ModelProto:
-    """Gives constants whose name ends so, be it several times, the name without it, if that is free."""
+def rename_constants(model: ModelProto, suffix: str, instead: str = "") -> ModelProto:
+    """Gives constants whose name ends so, be it several times, another end instead, if that name is free."""
     names = {tensor.name for tensor in model.graph.initializer}
     pattern = re.compile(f"(?:{re.escape(suffix)})+$")
-    shorter = {name: pattern.sub("", name) for name in names if name.endswith(suffix)}
+    shorter = {name: pattern.sub(instead, name) for name in names if name.endswith(suffix)}
     renamed = {name: short for name, short in shorter.items() if short not in names}
     for graph in walk_graphs(model.graph):
         for tensor in graph.initializer:

@@ -319,6 +319,18 @@ def _channel_axis(op: QcQuantizeOp) -> int:
     return op.axes.channel if isinstance(granularity, PerBlock) and op.axes.channel is not None else -1
 
 
+def _block_axis(op: QcQuantizeOp) -> int:
+    return op.spec.granularity.axis if isinstance(op.spec.granularity, PerBlock) else -1
+
+
+def _set_block_axis(op: QcQuantizeOp, axis: int) -> None:
+    """Blocks lie along the input channels; what may be said of them is that there are none."""
+    if axis == -1:
+        _set_block_size(op, 0)
+    elif axis != _block_axis(op):
+        raise ArgumentError(f"blocks lie along the inputs of a layer, not along axis {axis}; set blockSize")
+
+
 def _set_integer(op: QcQuantizeOp, integer: bool) -> None:
     op.data_type = QuantizationDataType.int if integer else QuantizationDataType.float
 
@@ -348,10 +360,7 @@ _INFO: Mapping[str, tuple[_Getter, _Setter | None]] = {
         QcQuantizeOp.enable_per_channel_quantization,
     ),
     "channelAxis": (_channel_axis, None),
-    "blockAxis": (
-        lambda op: op.spec.granularity.axis if isinstance(op.spec.granularity, PerBlock) else -1,
-        None,
-    ),
+    "blockAxis": (_block_axis, _set_block_axis),
     "blockSize": (
         lambda op: op.spec.granularity.size if isinstance(op.spec.granularity, PerBlock) else 0,
         _set_block_size,

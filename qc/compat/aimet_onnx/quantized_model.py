@@ -17,7 +17,7 @@ from ..missing import PartlyProvided
 from .defs import QuantizationDataType, qtype
 from .errors import ArgumentError
 from .meta.connectedgraph import ConnectedGraph
-from .meta.operations import Op, Product
+from .meta.operations import Op
 from .placement import Placement
 from .qc_quantize_op import QcQuantizeOp
 
@@ -158,10 +158,6 @@ class QuantizedModel(PartlyProvided, ABC):
             elif strict:
                 self._known(name)
                 raise ArgumentError(f"tensor '{name}' is not quantized; enable its quantizer first")
-
-    def _get_closest_enabled_quantizer(self, tensor: Product | str) -> QcQuantizeOp | None:
-        """The quantizer that decides about a tensor; None if there is none. Scripts call it."""
-        return self._placement.effective(tensor if isinstance(tensor, str) else tensor.name)
 
     def _known(self, name: str) -> QcQuantizeOp:
         if name not in self._placement.ops:

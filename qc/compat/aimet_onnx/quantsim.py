@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -21,7 +20,6 @@ from qc.ir.onnx.save import save_model
 from qc.ir.quant.arithmetic import Rounding
 from qc.passes import Pass, PassContext, Pipeline, run_pipeline
 from qc.passes.encodings import Document, dump_encodings, parse_encodings
-from qc.passes.encodings.from_model import records_of
 from qc.passes.lower.insert_qdq import InsertQdq
 from qc.passes.lower.rounding.activation_codes import ActivationCodes
 from qc.passes.lower.rounding.moved import place_moved
@@ -29,7 +27,6 @@ from qc.passes.lower.rounding.simulation import WeightRounding
 from qc.passes.lower.to_encodings import ToEncodings
 from qc.passes.lower.to_simulation import ToSimulation
 from qc.passes.optimize.layers.layer import named_layers
-from qc.passes.quantize.calibrate_as_aimet import CalibrateAsAimet
 from qc.passes.quantize.configure_quantizers import ConfigureQuantizers
 from qc.passes.simplify.convert_to_float32 import ConvertToFloat32
 from qc.passes.simplify.fold_constants import FoldConstants
@@ -39,8 +36,17 @@ from .arguments import calibration_of, with_old_arguments
 from .bias import integer_biases
 from .defs import QuantizationDataType, QuantScheme, int8, qtype
 from .errors import raised_as_in_aimet
-from .files import arguments_of, calibrate_parameters, codes_of, ordered, qdq_lowering, version_of
-from .graph_edits import without_quantizers
+from .files import (
+    CALIBRATIONS,
+    arguments_of,
+    calibrate_parameters,
+    codes_of,
+    ordered,
+    qdq_lowering,
+    version_of,
+    with_names_of_codes,
+)
+from .internals import MOVING, TIED, Internals, untied_types
 from .limits import Providers, refuse_providers
 from .loading import (
     encodings_to_onnx_qdq,
@@ -48,11 +54,13 @@ from .loading import (
     load_document,
     load_encodings_to_sim,
     param_document,
+    read_qdq,
+    warn,
 )
-from .model_names import restore_names, with_names, without_settings
+from .model_names import rename_constants, with_names, without_settings
 from .placement import fold_parameters, placement_of
 from .qc_quantize_op import QcQuantizeOp
-from .quantized_model import Feed, QuantizedModel
+from .quantized_model import Feed
 from .session import LenientExecutor, SimulationSession, build_session, compute_encodings
 from .weights import (
     clamp_activation_encodings,
@@ -72,20 +80,22 @@ __all__ = [
     "compute_encodings",
     "encodings_to_onnx_qdq",
     "load_encodings_to_sim",
+    "op_outputs_to_ignore",
+    "op_types_to_tie_qtzrs",
     "set_blockwise_quantization_for_weights",
     "set_grouped_blockwise_quantization_for_weights",
     "set_lpbq_for_params",
     "set_param_type",
 ]
 
-_CALIBRATIONS = {
-    QuantScheme.min_max: CalibrateAsAimet("min-max", rounded_parameters=True),
-    QuantScheme.post_training_tf_enhanced: CalibrateAsAimet("sqnr", rounded_parameters=True),
-    QuantScheme.post_training_percentile: CalibrateAsAimet("percentile", 100.0, rounded_parameters=True),
-}
+
+# What scripts set, before they make simulations: the op types that tie grids, and whether any does.
+op_types_to_tie_qtzrs = list(TIED)
+op_outputs_to_ignore = list(MOVING)
+_tie_qtzrs = True
 
 
-class QuantizationSimModel(QuantizedModel):
+class QuantizationSimModel(Internals):
     """A model with quantizers that can be asked, set, calibrated, run and exported.
 
     Args:
@@ -128,7 +138,8 @@ class QuantizationSimModel(QuantizedModel):
         activation = qtype.as_qtype(activation_type)
         sign = "u" if activation.kind is QuantizationDataType.int and activation.bits < 32 else ""
         config, parameter = str(config_file or "default"), qtype.as_qtype(param_type)
-        placing = ConfigureQuantizers(config, f"{sign}{activation}", str(parameter))
+        untied = untied_types(_tie_qtzrs, op_types_to_tie_qtzrs, op_outputs_to_ignore)
+        placing = ConfigureQuantizers(config, f"{sign}{activation}", str(parameter), untied=untied)
         source = model.model if isinstance(model, ONNXModel) else model
         if isinstance(source, ModelProto):
             source = with_names(source)
@@ -167,7 +178,10 @@ class QuantizationSimModel(QuantizedModel):
         with self._ir.transaction.atomic():  # what a failure takes back
             for quantizer in self._ir.quant.quantizers():
                 self._ir.quant.reopen(quantizer, "calibrated again")
-            self._run(_CALIBRATIONS[self._scheme], data=feeds)
+            self._run(CALIBRATIONS[self._scheme], data=feeds)
+
+    def _calibrate_parameters(self) -> None:
+        calibrate_parameters(self, CALIBRATIONS[self._scheme])
 
     def _settle_weights(self, step: Pass, feeds: Iterable[Feed], names: Collection[str]) -> None:
         """Runs a pass that chooses the grids or the codes of the weights of layers, and freezes these.
@@ -181,7 +195,7 @@ class QuantizationSimModel(QuantizedModel):
         with self._ir.transaction.atomic():
             activations = {op.quantizer for op in self.get_all_quantizers()[1] if op.enabled}
             opened = [quantizer for quantizer in activations if quantizer.encoding is None]
-            self._run(_CALIBRATIONS[self._scheme], data=feeds)
+            self._run(CALIBRATIONS[self._scheme], data=feeds)
             self._run(step, data=feeds)
             for layer in named_layers(self._ir, names):
                 quantizer = layer.weight.quantizer
@@ -211,14 +225,9 @@ class QuantizationSimModel(QuantizedModel):
         It is made anew when a setting has changed.
         """
         if self._model is None or self._model[0] != self._state():
-            made = restore_names(self._simulation(WeightRounding.SETTABLE), "_simulated")
+            made = rename_constants(self._simulation(WeightRounding.SETTABLE), "_simulated")
             self._model = self._state(), ONNXModel(without_settings(made, self._ir.origin))
         return self._model[1]
-
-    @staticmethod
-    def remove_quantizers(model: ModelProto | ONNXModel) -> ModelProto:
-        """Takes the quantizers out of a simulation, such as :attr:`model`, which is changed and returned."""
-        return without_quantizers(model.model if isinstance(model, ONNXModel) else model)
 
     build_session = staticmethod(build_session)
 
@@ -234,7 +243,7 @@ class QuantizationSimModel(QuantizedModel):
 
     def _simulation(self, weights: WeightRounding = WeightRounding.STORED) -> ModelProto:
         with self._ir.transaction.trial():
-            calibrate_parameters(self, _CALIBRATIONS[self._scheme])
+            self._calibrate_parameters()
             found = self._lowered(ToSimulation(rounding=Rounding.HALF_UP, weights=weights), "simulation")
         assert isinstance(found, ModelProto)
         return found
@@ -309,10 +318,10 @@ class QuantizationSimModel(QuantizedModel):
                 ones of symmetric grids alone.
         """
         lowering = qdq_lowering(prequantize_constants, force_activation_as)
-        calibrate_parameters(self, _CALIBRATIONS[self._scheme])
+        self._calibrate_parameters()
         found = self._lowered(lowering, "qdq", export_int32_bias)
         assert isinstance(found, ModelProto)
-        return found
+        return with_names_of_codes(found)
 
     @classmethod
     def from_onnx_qdq(
@@ -327,16 +336,9 @@ class QuantizationSimModel(QuantizedModel):
                 are left out, with a warning.
             arguments: of the constructor.
         """
-        imported = qc.compile(model, "import-qdq", allow_unquantized=True)
-        records = records_of(imported.ir, _warn, biases=False)
-        simulation = cls(imported.float_model, **arguments)
-        left_out = freeze_grids(simulation, Document("1.0.0", records, "the QDQ model"))
-        if left_out:
-            names = ", ".join(f"'{name}'" for name in left_out)
-            said = f"the QDQ model has grids of tensors that the simulation does not quantize: {names}"
-            if strict:
-                raise UsageError(f"{said}; give strict=False to leave them out")
-            _warn(said)
+        source, document = read_qdq(model)
+        simulation = cls(source, **arguments)
+        freeze_grids(simulation, document, strict)
         return simulation
 
     def set_and_freeze_param_encodings(self, encoding_path: str | Path) -> None:
@@ -390,9 +392,5 @@ class QuantizationSimModel(QuantizedModel):
         context = PassContext(data=feeds, executor=LenientExecutor())  # a configuration is the target
         run_pipeline(Pipeline([step]), self._ir, context)
         for note in context.notes:
-            _warn(note)
+            warn(note)
         return context
-
-
-def _warn(note: str) -> None:
-    warnings.warn(note, stacklevel=5)

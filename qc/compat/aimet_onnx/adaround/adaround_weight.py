@@ -12,11 +12,15 @@ from onnx import ModelProto
 from onnxruntime.quantization.onnx_model import ONNXModel
 
 from qc.ir.errors import UsageError
+from qc.passes.optimize.layers.layer import layers_of
 from qc.passes.optimize.round_weights import RoundWeights
 
 from ..defs import QuantScheme, qtype
 from ..feeds import feeds_of
 from ..quantsim import QuantizationSimModel
+from .utils import AdaroundSupportedModules
+
+__all__ = ["Adaround", "AdaroundParameters", "AdaroundSupportedModules", "apply_adaround"]
 
 # Steps that see all the data; three times as many change the error of a layer by 2 %.
 _ENOUGH = 1000
@@ -26,9 +30,9 @@ def apply_adaround(
     sim: QuantizationSimModel,
     inputs: Iterable[Any],
     num_iterations: int = 10000,
-    nodes_to_include: list[str] | None = None,
+    nodes_to_include: Collection[str] | None = None,
     *,
-    node_names_to_optimize: list[str] | None = None,
+    node_names_to_optimize: Collection[str] | None = None,
 ) -> None:
     """Learns for each number of a weight whether it is rounded up or down; grids and codes are frozen.
 
@@ -38,7 +42,8 @@ def apply_adaround(
     Args:
         inputs: feeds, or arrays for a model with one input.
         num_iterations: how many steps to learn for; each sees all data, and 1,000 are taken at most.
-        nodes_to_include: names of the nodes whose weights are learned; default: all.
+        nodes_to_include: names of the nodes whose weights are learned; default: all. Those without weights
+            are left out.
         node_names_to_optimize: the older name of that.
 
     Raises:
@@ -47,7 +52,18 @@ def apply_adaround(
     """
     if nodes_to_include is not None and node_names_to_optimize is not None:
         raise UsageError("nodes_to_include and node_names_to_optimize are one; give the first alone")
-    _learn(sim, inputs, num_iterations, tuple(nodes_to_include or node_names_to_optimize or ()))
+    named = nodes_to_include if nodes_to_include is not None else node_names_to_optimize
+    if named is None:
+        _learn(sim, inputs, num_iterations, ())
+    elif names := _with_weights(sim, named):
+        _learn(sim, inputs, num_iterations, names)
+
+
+def _with_weights(sim: QuantizationSimModel, names: Collection[str]) -> tuple[str, ...]:
+    """The given names but those of ops that have no weight to learn, such as a product of two tensors."""
+    layers = {layer.op.name for layer in layers_of(sim._ir)}
+    others = sim.connected_graph.get_all_ops().keys() - layers
+    return tuple(sorted(set(names) - others))
 
 
 def _learn(

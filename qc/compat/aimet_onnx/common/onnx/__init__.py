@@ -1,0 +1,1 @@
+"""What scripts ask of ops by their type."""
