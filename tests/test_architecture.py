@@ -50,7 +50,7 @@ FRONT_FLOORS = [
     {"search", "auto"},
     {"verdict"},
     {"report"},
-    {"compat"},
+    {"compat", "bridges"},
     {"cli", "__main__"},
 ]
 

@@ -190,6 +190,36 @@ class Yolo(nn.Module):
         return torch.cat([found[..., :4].exp(), found[..., 4:].sigmoid()], dim=-1)
 
 
+def face() -> nn.Module:
+    """Depthwise convolutions and PReLU, as networks that know faces have (Chen et al., arXiv:1804.07573)."""
+
+    def conv(inputs: int, outputs: int, size: int, **settings: Any) -> list[nn.Module]:
+        layer = nn.Conv2d(inputs, outputs, size, padding=size // 2, bias=False, **settings)
+        return [layer, nn.BatchNorm2d(outputs), nn.PReLU(outputs)]
+
+    layers = [*conv(3, 64, 3, stride=2), *conv(64, 64, 3, groups=64), *conv(64, 128, 1)]
+    layers += [*conv(128, 128, 3, stride=2, groups=128), *conv(128, 128, 1)]
+    layers += [*conv(128, 128, 3, stride=2, groups=128), nn.Conv2d(128, 256, 1), nn.BatchNorm2d(256)]
+    return nn.Sequential(*layers, nn.Conv2d(256, 256, 14, groups=256), nn.Flatten(), nn.Linear(256, 128))
+
+
+class Recommender(nn.Module):
+    """Features that are crossed, beside a deep network of them (Wang et al., arXiv:1708.05123)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.crosses = nn.ModuleList(nn.Linear(40, 40) for _ in range(3))
+        self.deep = nn.Sequential(nn.Linear(40, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU())
+        self.out = nn.Linear(104, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """How likely each is."""
+        crossed = x
+        for cross in self.crosses:
+            crossed = x * cross(crossed) + crossed
+        return torch.sigmoid(self.out(torch.cat([crossed, self.deep(x)], dim=1)))
+
+
 def autoencoder() -> nn.Module:
     """Convolutions down and transposed ones up again."""
     down = [conv_block(3, 16, stride=2, padding=1), conv_block(16, 32, stride=2, padding=1)]
@@ -275,6 +305,8 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "gru-tagger": lambda: Tagger(nn.GRU),
     "rnn-tagger": lambda: Tagger(nn.RNN),
     "denoiser": Denoiser,
+    "face": face,
+    "recommender": Recommender,
     "tcn": Tcn,
 }
 
