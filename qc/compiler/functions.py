@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from qc.ir.errors import nearest
 
 from .compilation import Compilation
 
@@ -22,18 +25,34 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+# What the command line, or another package, calls an argument.
+_OTHER_NAMES = {"calibration": "data", "feeds": "data", "passes": "pipeline", "set": "precision"}
+
+
 def taking(declared: Callable[P, object]) -> Callable[[Callable[..., R]], Callable[P, R]]:
-    """Gives a function the arguments of a class, and their description."""
+    """Gives a function the arguments of a class, and their description; others are told by name."""
+    signature = inspect.signature(declared)
 
     def decorate(function: Callable[..., R]) -> Callable[P, R]:
-        signature = inspect.signature(declared)
+        @wraps(function)
+        def checked(*arguments: P.args, **named: P.kwargs) -> R:
+            for name in named:
+                if name not in signature.parameters:
+                    raise TypeError(f"{function.__name__}() has no argument '{name}'{_hint(name, signature)}")
+            return function(*arguments, **named)
+
         result = inspect.signature(function).return_annotation
-        function.__signature__ = signature.replace(return_annotation=result)  # type: ignore[attr-defined]
+        checked.__signature__ = signature.replace(return_annotation=result)  # type: ignore[attr-defined]
         arguments = inspect.cleandoc(declared.__doc__ or "").partition("Args:")[2]
-        function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nArgs:{arguments}"
-        return function
+        checked.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nArgs:{arguments}"
+        return checked
 
     return decorate
+
+
+def _hint(name: str, signature: inspect.Signature) -> str:
+    meant = _OTHER_NAMES.get(name)
+    return f" (it is called '{meant}')" if meant else nearest(name, list(signature.parameters))
 
 
 @taking(Compilation)

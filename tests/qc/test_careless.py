@@ -134,3 +134,13 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 def test_an_extra_is_installed_from_an_index_or_a_clone() -> None:
     assert install_command("pictures") == "pip install 'qc-onnx[pictures]', or '.[pictures]' in a clone of qc"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("passes", " (it is called 'pipeline')"), ("dat", " (did you mean 'data'?)"), ("foo", "")],
+)
+def test_an_argument_that_there_is_not(name: str, hint: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        package.compile("model.onnx", **{name: 1})  # type: ignore[arg-type]
+    assert str(caught.value) == f"compile() has no argument '{name}'{hint}"
