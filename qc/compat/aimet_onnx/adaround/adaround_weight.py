@@ -42,8 +42,8 @@ def apply_adaround(
     Args:
         inputs: feeds, or arrays for a model with one input.
         num_iterations: how many steps to learn for; each sees all data, and 1,000 are taken at most.
-        nodes_to_include: names of the nodes whose weights are learned; default: all. Those without weights
-            are left out.
+        nodes_to_include: names of the nodes whose weights are learned; default: all. Products of
+            two tensors are left out.
         node_names_to_optimize: the older name of that.
 
     Raises:
@@ -60,10 +60,10 @@ def apply_adaround(
 
 
 def _with_weights(sim: QuantizationSimModel, names: Collection[str]) -> tuple[str, ...]:
-    """The given names but those of ops that have no weight to learn, such as a product of two tensors."""
+    """The given names but those of products of two tensors, and the like, which have no weight to learn."""
     layers = {layer.op.name for layer in layers_of(sim._ir)}
-    others = sim.connected_graph.get_all_ops().keys() - layers
-    return tuple(sorted(set(names) - others))
+    products = (op.name for op in sim.connected_graph.ordered_ops if op.type in AdaroundSupportedModules)
+    return tuple(sorted(set(names) - {name for name in products if name not in layers}))
 
 
 def _learn(
