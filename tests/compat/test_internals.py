@@ -10,7 +10,11 @@ from support.models import parse, random_feeds
 import qc.compat.aimet_onnx as aimet_onnx
 from qc.compat.aimet_onnx import quantsim
 from qc.compat.aimet_onnx.adaround.adaround_weight import AdaroundSupportedModules, apply_adaround
-from qc.compat.aimet_onnx.common.onnx._utils import _is_grid_preserving_op
+from qc.compat.aimet_onnx.common.onnx._utils import (
+    _convert_version_with_external_weights,
+    _is_grid_preserving_op,
+    _iterate_graphs_recursive,
+)
 from qc.compat.aimet_onnx.quantsim import QuantizationSimModel
 
 # Attention over keys of before, as language models export it.
@@ -100,6 +104,14 @@ def test_scripts_say_what_ties_grids(monkeypatch: pytest.MonkeyPatch, ties: bool
     assert quantizers["past"] is quantizers["a"] is quantizers["present"]
 
 
+@pytest.mark.parametrize("ties", [True, False])
+def test_constraints_hold_for_a_while(ties: bool) -> None:
+    with quantsim._apply_constraints(ties):
+        quantizers = simulation().qc_quantize_op_dict
+    assert (quantizers["past"] is quantizers["present"]) == ties
+    assert quantsim._tie_qtzrs
+
+
 def test_what_is_not_followed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quantsim, "op_outputs_to_ignore", ["Reshape"])
     with pytest.warns(UserWarning, match="op_outputs_to_ignore was changed"):
@@ -137,3 +149,15 @@ def test_codes_of_weights_have_names_that_olive_reads() -> None:
 def test_ops_that_only_move() -> None:
     assert _is_grid_preserving_op("Reshape") and not _is_grid_preserving_op("Add")
     assert not _is_grid_preserving_op("Reshape", "com.example")
+
+
+def test_graphs_and_opsets() -> None:
+    model = parse("""<ir_version: 8, opset_import: ["" : 13]>
+    g (float[3, 2] xs, float[2] start) => (float[2] last, float[3, 2] ys) {
+        last, ys = Scan<num_scan_inputs = 1, body = b (float[2] s, float[2] x) => (float[2] t, float[2] y) {
+            t = Add(s, x)  y = Relu(t)
+        }>(start, xs)
+    }""")
+    assert [graph.name for graph in _iterate_graphs_recursive(model.graph)] == ["g", "b"]
+    newer = _convert_version_with_external_weights(model, 17)
+    assert newer.opset_import[0].version == 17

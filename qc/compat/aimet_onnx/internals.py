@@ -6,6 +6,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -126,6 +127,18 @@ class Internals(QuantizedModel):
         finally:
             for op in on:
                 op.enabled = True
+
+
+@contextmanager
+def apply_constraints(flag: bool) -> Iterator[None]:
+    """Says for a while whether any op ties grids; that is a global of the module ``quantsim``."""
+    module = import_module(f"{__package__}.quantsim")
+    before = module._tie_qtzrs
+    try:
+        module._tie_qtzrs = flag  # type: ignore[attr-defined]
+        yield
+    finally:
+        module._tie_qtzrs = before  # type: ignore[attr-defined]
 
 
 def untied_types(ties: bool, tied: Sequence[str], moving: Sequence[str]) -> tuple[str, ...]:

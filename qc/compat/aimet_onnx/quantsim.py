@@ -46,7 +46,7 @@ from .files import (
     version_of,
     with_names_of_codes,
 )
-from .internals import MOVING, TIED, Internals, untied_types
+from .internals import MOVING, TIED, Internals, apply_constraints, untied_types
 from .limits import Providers, refuse_providers
 from .loading import (
     encodings_to_onnx_qdq,
@@ -93,6 +93,8 @@ __all__ = [
 op_types_to_tie_qtzrs = list(TIED)
 op_outputs_to_ignore = list(MOVING)
 _tie_qtzrs = True
+_apply_constraints = apply_constraints
+_INT32_MINIMUM_SCALE = 0.01 / (2**32 - 1)  # of the grid of a bias
 
 
 class QuantizationSimModel(Internals):
