@@ -112,6 +112,18 @@ def test_constraints_hold_for_a_while(ties: bool) -> None:
     assert quantsim._tie_qtzrs
 
 
+def test_biases_become_integers_for_good() -> None:
+    source = parse("g (float[2, 4] x) => (float[2, 3] y) <float[4, 3] w, float[3] b> { y = Gemm(x, w, b) }")
+    sim = QuantizationSimModel(source)
+    sim.compute_encodings(random_feeds(source, 3))
+    sim._concretize_int32_bias_quantizers()
+    sim._insert_data_movement_op_output_quantizers()
+    scales = {name: op.export_encodings("2.0.0")["y_scale"] for name, op in sim.qc_quantize_op_dict.items()}
+    np.testing.assert_allclose(scales["b"], np.multiply(scales["x"], scales["w"]), rtol=1e-6)
+    stored = {tensor.name: tensor.data_type for tensor in sim.to_onnx_qdq().graph.initializer}
+    assert onnx.TensorProto.INT32 in stored.values()
+
+
 def test_what_is_not_followed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quantsim, "op_outputs_to_ignore", ["Reshape"])
     with pytest.warns(UserWarning, match="op_outputs_to_ignore was changed"):

@@ -19,7 +19,7 @@ _SUMMING = ("Conv", "ConvTranspose", "Gemm")
 _OTHERS = ("BatchNormalization", "GroupNormalization", "InstanceNormalization", "LayerNormalization")
 _RECURRENT = ("GRU", "LSTM", "RNN")
 _LARGEST_CODE = 2**31 - 1
-_LEAST_SCALE = 0.01 / (2**32 - 1)
+LEAST_SCALE = 0.01 / (2**32 - 1)
 _REASON = "a bias in 32 bits"
 
 
@@ -36,6 +36,15 @@ def integer_biases(simulation: QuantizedModel) -> Iterator[None]:
         for site, encoding in dict(_found(simulation)).items():
             table.calibrate(table.place(site, encoding.spec, _REASON), encoding, _REASON)
         yield
+
+
+def give_integer_biases(simulation: QuantizedModel) -> None:
+    """Gives biases these grids for good."""
+    for site, encoding in dict(_found(simulation)).items():
+        op = simulation._placement.ops[site.value.name]
+        op.enabled = True
+        op._change(encoding.spec)
+        op.load(encoding)
 
 
 def _found(simulation: QuantizedModel) -> Iterator[tuple[Site, Encoding]]:
@@ -77,7 +86,7 @@ def _of_sums(node: Node, site: Site, source: QcQuantizeOp, weight: QcQuantizeOp)
 def _of_its_own(site: Site, weight: QcQuantizeOp) -> Encoding:
     """What makes each number, or with one scale the largest, nearly 2^31 steps."""
     assert site.value.const is not None
-    scale = np.maximum(np.abs(site.value.const.numpy().astype(np.float64)) / 2**31, _LEAST_SCALE)
+    scale = np.maximum(np.abs(site.value.const.numpy().astype(np.float64)) / 2**31, LEAST_SCALE)
     is_one = isinstance(weight.spec.granularity, PerTensor) or scale.ndim != 1
     return _encoding(scale.max() if is_one else scale)
 

@@ -17,6 +17,7 @@ from qc.ir.facts.op_table import GRID_JOINING
 from qc.ir.facts.scopes import tensors_by_name
 from qc.ir.quant_table import Site
 
+from .bias import give_integer_biases
 from .errors import ArgumentError
 from .graph_edits import without_quantizers
 from .meta.operations import Op, Product
@@ -115,6 +116,13 @@ class Internals(QuantizedModel):
             if op.enabled and not op.is_encoding_frozen():
                 self._ir.quant.reopen(op.quantizer, "calibrated again")
         self._calibrate_parameters()
+
+    def _concretize_int32_bias_quantizers(self) -> None:
+        """Gives biases grids of 32-bit integers, as ``export_int32_bias`` does for one file."""
+        give_integer_biases(self)
+
+    def _insert_data_movement_op_output_quantizers(self) -> None:
+        """Does nothing: QDQ models and files have the grids of what ops like Reshape only move anyway."""
 
     @contextmanager
     def _remove_quantization_nodes(self) -> Iterator[None]:

@@ -33,7 +33,7 @@ from qc.passes.simplify.fold_constants import FoldConstants
 from qc.runtime import load_data, model_inputs, open_session, use_custom_ops
 
 from .arguments import calibration_of, with_old_arguments
-from .bias import integer_biases
+from .bias import LEAST_SCALE, integer_biases
 from .defs import QuantizationDataType, QuantScheme, int8, qtype
 from .errors import raised_as_in_aimet
 from .files import (
@@ -94,7 +94,7 @@ op_types_to_tie_qtzrs = list(TIED)
 op_outputs_to_ignore = list(MOVING)
 _tie_qtzrs = True
 _apply_constraints = apply_constraints
-_INT32_MINIMUM_SCALE = 0.01 / (2**32 - 1)  # of the grid of a bias
+_INT32_MINIMUM_SCALE = LEAST_SCALE
 
 
 class QuantizationSimModel(Internals):
