@@ -9,24 +9,29 @@ A workflow names the pass ``QcQuantization``; Olive finds it by a package config
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
-from olive.common.config_utils import validate_config
-from olive.data.config import DataConfig
-from olive.hardware.accelerator import AcceleratorSpec
-from olive.model import ONNXModelHandler
-from olive.model.utils import resolve_onnx_path
-from olive.package_config import OlivePackageConfig
-from olive.passes import Pass
-from olive.passes.pass_config import BasePassConfig, PassConfigParam
 
 import qc
+from qc.ir.base.extras import install_command
 from qc.ir.base.files import atomic_write
 from qc.ir.errors import UsageError
+
+try:
+    from olive.common.config_utils import validate_config
+    from olive.data.config import DataConfig
+    from olive.hardware.accelerator import AcceleratorSpec
+    from olive.model import ONNXModelHandler
+    from olive.model.utils import resolve_onnx_path
+    from olive.package_config import OlivePackageConfig
+    from olive.passes import Pass
+    from olive.passes.pass_config import BasePassConfig, PassConfigParam
+except ImportError as error:
+    raise ImportError(f"qc.bridges.olive needs an extra: {install_command('olive')}") from error
 
 _OPTIONS = {
     "pipeline": PassConfigParam(
@@ -80,13 +85,16 @@ def package_config() -> dict[str, Any]:
     return known
 
 
-def main() -> None:
-    """Writes the package configuration to the file that is named."""
-    if len(sys.argv) != 2:
-        raise UsageError("give the file to write: python -m qc.bridges.olive FILE")
-    with atomic_write(Path(sys.argv[1])) as file:
-        file.write(json.dumps(package_config(), indent=1).encode())
+@click.command(help="Writes Olive's package configuration with qc's pass to FILE.")
+@click.argument("file", type=click.Path(path_type=Path))
+def main(file: Path) -> None:
+    """Writes the package configuration."""
+    try:
+        with atomic_write(file) as opened:
+            opened.write(json.dumps(package_config(), indent=1).encode())
+    except UsageError as error:
+        raise click.UsageError(str(error)) from error
 
 
 if __name__ == "__main__":
-    main()
+    main(prog_name="python -m qc.bridges.olive")

@@ -6,10 +6,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from optimum.quantization_base import OptimumQuantizer
-
 import qc
+from qc.ir.base.extras import install_command
 from qc.ir.errors import UsageError
+
+try:
+    from optimum.quantization_base import OptimumQuantizer
+except ImportError as error:
+    raise ImportError(f"qc.bridges.optimum needs an extra: {install_command('optimum')}") from error
 
 _WEIGHTS = (".onnx", ".onnx_data", ".data", ".bin", ".safetensors", ".pt", ".h5", ".msgpack")
 

@@ -1,0 +1,165 @@
+"""Ops that the target runs as one op, or as others that are quicker."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+from support.models import parse, random_feeds
+from support.pipelines import apply, run_model
+
+import qc
+
+
+@pytest.mark.parametrize(("kind", "fused"), [("float", True), ("float16", False), ("double", False)])
+def test_supergroups_of_other_floats_stay(kind: str, fused: bool) -> None:
+    text = f"""g ({kind}[2, 4] x) => ({kind}[2, 4] y) {{
+        root = Cast<to = {TensorProto.DataType.Value(kind.upper())}>(r)
+        one = Cast<to = {TensorProto.DataType.Value(kind.upper())}>(o)
+        half = Cast<to = {TensorProto.DataType.Value(kind.upper())}>(h)
+        inner = Div(x, root)
+        erf = Erf(inner)
+        gate = Add(erf, one)
+        product = Mul(x, gate)
+        y = Mul(product, half)
+    }}""".replace(" y) {", " y) <float r = {1.4142135}, float o = {1.0}, float h = {0.5}> {")
+    made = qc.compile(parse(text), "fold-constants,fuse-supergroups", target="qnn-htp").model
+    assert ([node.op_type for node in made.graph.node] == ["Gelu"]) == fused
+
+
+def test_a_scale_of_more_axes_than_the_data_is_not_fused() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[3, 4] x) => (float[1, 3, 4] y)
+    <float[1, 1, 4] scale, float[1, 1, 4] bias, float two = {2}, float e = {1e-5}> {
+        mean = ReduceMean<axes = [-1]>(x)
+        centered = Sub(x, mean)
+        squares = Pow(centered, two)
+        variance = ReduceMean<axes = [-1]>(squares)
+        guarded = Add(variance, e)
+        deviation = Sqrt(guarded)
+        normal = Div(centered, deviation)
+        scaled = Mul(normal, scale)
+        y = Add(scaled, bias)
+    }"""
+    made = qc.compile(parse(text), "fuse-supergroups", target="qnn-htp").model
+    assert "LayerNormalization" not in [node.op_type for node in made.graph.node]
+
+
+HARD_SWISHES = {
+    "Clip, Mul and Div": "a = Add(c, three) l = Clip(a, low, six) m = Mul(c, l) y = Div(m, six)",
+    "Clip of a line": "s = Div(c, six) a = Add(s, half) l = Clip(a, low, one) y = Mul(c, l)",
+    "one op": "y = HardSwish(c)",
+}
+
+
+@pytest.mark.parametrize("spelling", HARD_SWISHES)
+def test_a_hard_swish_is_a_product_with_a_hard_sigmoid_on_onnx_runtime(spelling: str) -> None:
+    model = parse(f"""<ir_version: 8, opset_import: ["" : {14 if spelling == "one op" else 11}]>
+    g (float[1, 3, 8, 8] x) => (float[1, 4, 8, 8] y) <
+        float[4, 3, 1, 1] w, float low = {{0}}, float half = {{0.5}}, float one = {{1}}, float three = {{3}},
+        float six = {{6}}
+    > {{ c = Conv(x, w) {HARD_SWISHES[spelling]} }}""")
+    made = qc.compile(model, "fuse-supergroups,eliminate-dead-code", target="ort-cpu").model
+    assert [node.op_type for node in made.graph.node] == ["Conv", "HardSigmoid", "Mul"]
+    feed = random_feeds(model, 1)[0]
+    np.testing.assert_allclose(run_model(made, feed)["y"], run_model(model, feed)["y"], rtol=1e-5, atol=1e-6)
+    again = qc.compile(made, "fuse-supergroups", target="ort-cpu").model
+    assert again.graph.node == made.graph.node
+
+
+@pytest.mark.parametrize(
+    ("opset", "slopes", "fits"), [(8, "-0.5, 0, 1", True), (8, "0, 2, 1", False), (7, "0", False)]
+)
+def test_a_prelu_is_the_larger_one_of_two_on_onnx_runtime(opset: int, slopes: str, fits: bool) -> None:
+    count = slopes.count(",") + 1
+    model = parse(f"""<ir_version: 8, opset_import: ["" : {opset}]>
+    g (float[2, 3, 4, 4] x) => (float[2, 3, 4, 4] y)
+    <float[{count}, 1, 1] s = {{{slopes}}}> {{ y = PRelu(x, s) }}""")
+    made = qc.compile(model, "fuse-supergroups", target="ort-cpu").model
+    assert [node.op_type for node in made.graph.node] == (["Mul", "Max"] if fits else ["PRelu"])
+    feed = random_feeds(model, 1)[0]
+    np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(model, feed)["y"])
+
+
+def gelu_by(function: str, opset: int) -> str:
+    inner = {
+        "Erf": "i = Div(c, root) e = Erf(i)",
+        "Tanh": """s = Mul(c, c) t = Mul(s, c) u = Mul(t, cubic) v = Add(c, u) i = Mul(v, slope)
+            e = Tanh(i)""",
+    }[function]
+    return f"""<ir_version: 8, opset_import: ["" : {opset}]>
+    g (float[1, 16, 8, 8] x) => (float[1, 16, 8, 8] y) <
+        float[16, 16, 1, 1] w, float root = {{1.4142135}}, float one = {{1}}, float half = {{0.5}},
+        float cubic = {{0.044715}}, float slope = {{0.7978845}}
+    > {{ c = Conv(x, w) {inner} g = Add(e, one) p = Mul(c, g) y = Mul(p, half) }}"""
+
+
+@pytest.mark.parametrize("function", ["Erf", "Tanh"])
+def test_a_model_with_a_gelu_gets_the_opset_that_has_it(function: str) -> None:
+    """Where ONNX Runtime dequantizes for each reader, it does not find a GELU of several ops."""
+    model = parse(gelu_by(function, 11))
+    feeds = random_feeds(model, 4)
+    compiled = qc.compile(model, "w8a8", data=feeds)
+    (opset,) = compiled.model.opset_import
+    op_types = {node.op_type for node in compiled.model.graph.node}
+    assert opset.version == 20 and "Gelu" in op_types and function not in op_types
+    assert any("opset 11 to 20, which has the ops that ort-cpu runs" in note for note in compiled.notes)
+    expected = run_model(model, feeds[0])["y"]
+    assert np.abs(run_model(compiled.model, feeds[0])["y"] - expected).max() < 0.05 * np.abs(expected).max()
+
+
+def test_a_model_without_one_keeps_its_opset() -> None:
+    model = parse(gelu_by("Erf", 13).replace("e = Erf(i)", "e = Tanh(i)"))
+    compiled = qc.compile(model, "w8a8", data=random_feeds(model, 2))
+    assert [opset.version for opset in compiled.model.opset_import] == [13]
+
+
+@pytest.mark.parametrize("shape", ["2, 3, 4, 5", "2, 3, 4, 1, 2"])
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize("opset", [13, 18])
+def test_means_over_positions_are_poolings_where_these_run_in_integers(
+    shape: str, keepdims: int, opset: int
+) -> None:
+    axes = list(range(2, shape.count(",") + 1))
+    held = "" if opset == 18 else f"axes = {axes}, "
+    ports = "(x, axes)" if opset == 18 else "(x)"
+    text = f"""<ir_version: 8, opset_import: ["" : {opset}]>
+    g (float[{shape}] x) => (float y) <int64[{len(axes)}] axes = {{{str(axes)[1:-1]}}}> {{
+        y = ReduceMean<{held}keepdims = {keepdims}>{ports}
+    }}"""
+    model = parse(text)
+    made = qc.compile(model, "fuse-supergroups,eliminate-dead-code", target="ort-cpu").model
+    assert [node.op_type for node in made.graph.node] == ["GlobalAveragePool", "Flatten"][: 2 - keepdims]
+    feed = random_feeds(model, 1)[0]
+    np.testing.assert_allclose(run_model(made, feed)["y"], run_model(model, feed)["y"], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("data", "target", "axes"),
+    [
+        ("float[2, 3, 4, 5]", "ort-cpu", "1, 2"),
+        ("float[2, 3, 4]", "ort-cpu", "2"),
+        ("double[2, 3, 4, 5]", "ort-cpu", "2, 3"),
+        ("float[2, 3, 4, 5]", "npu", "2, 3"),
+    ],
+)
+def test_other_means_stay(data: str, target: str, axes: str) -> None:
+    text = f'<ir_version: 8, opset_import: ["" : 13]> g ({data} x) => ({data.partition("[")[0]} y)'
+    model = parse(f"{text} {{ y = ReduceMean<axes = [{axes}]>(x) }}")
+    made = qc.compile(model, "fuse-supergroups", target=target).model
+    assert [node.op_type for node in made.graph.node] == ["ReduceMean"]
+
+
+def test_means_of_a_norm_stay_its_own() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 13]>
+    g (float[1, 3, 4, 5] x) => (float[1, 3, 4, 5] y) <float two = {2}, float e = {1e-5}> {
+        mean = ReduceMean<axes = [2, 3]>(x)
+        centered = Sub(x, mean)
+        squares = Pow(centered, two)
+        variance = ReduceMean<axes = [2, 3]>(squares)
+        guarded = Add(variance, e)
+        deviation = Sqrt(guarded)
+        y = Div(centered, deviation)
+    }"""
+    model, _, _ = apply("fuse-supergroups, match-supergroups", parse(text))
+    assert [region.name for region in model.regions] == ["instance_norm"]
