@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import os
 import shutil
 import tempfile
@@ -31,8 +32,8 @@ def write_reproducer(
 ) -> Reproducer:
     """Writes a reproducer of a compilation that ended in a defect, and tries whether it fails again.
 
-    The folder appears when it is complete. If it exists already, a number is appended to its name. It holds
-    what :meth:`qc.Compilation.dump` writes, the text of the model just before the failing pass, and
+    The folder appears when it is complete. If another is there already, a number is appended to its name; one
+    that holds the same is kept in its place. It holds what :meth:`qc.Compilation.dump` writes, the text of the model just before the failing pass, and
     what failed in ``reproducer.json``.
 
     Args:
@@ -88,9 +89,9 @@ def _seen(compilation: Compilation, failure: Failure, record: Record) -> dict[st
 
 
 def _move(scratch: Path, folder: Path) -> Path:
-    """Moves the complete folder to its place, or to the first free one with a number behind its name."""
+    """Moves the complete folder to its place, or to the first with a number that is free or holds the same."""
     place, number = folder, 1
-    while True:
+    while not _same(scratch, place):
         if not os.path.lexists(place):
             try:
                 return scratch.rename(place)
@@ -99,3 +100,13 @@ def _move(scratch: Path, folder: Path) -> Path:
                     raise UsageError(f"cannot write '{place}': {error.strerror or error}") from error
         number += 1
         place = folder.with_name(f"{folder.name}-{number}")
+    return place
+
+
+def _same(folder: Path, other: Path) -> bool:
+    """Whether two folders hold files of the same names with the same bytes."""
+    names = [
+        sorted(str(path.relative_to(one)) for path in one.rglob("*") if path.is_file())
+        for one in (folder, other)
+    ]
+    return names[0] == names[1] and not any(filecmp.cmpfiles(folder, other, names[0], shallow=False)[1:])

@@ -163,9 +163,11 @@ def test_the_target_that_a_pipeline_names_comes_along(qc, chain) -> None:
 
 
 def test_names_of_folders(qc) -> None:
-    for made in ([FOLDER], [f"{FOLDER}-2"], [f"{FOLDER}-3"]):
-        result = qc("chain.onnx", "--passes", BREAK)
-        assert result.made == made and f"qc repro {made[0]}" in result.err
+    for made, seed in ((FOLDER, "1"), (f"{FOLDER}-2", "2"), (f"{FOLDER}-3", "3")):
+        result = qc("chain.onnx", "--passes", BREAK, "--seed", seed)
+        assert result.made == [made] and f"qc repro {made}" in result.err
+    again = qc("chain.onnx", "--passes", BREAK, "--seed", "2")  # nothing new: what is there is named
+    assert again.made == [] and f"qc repro {FOLDER}-2" in again.err
     assert qc("chain.onnx", "--passes", BREAK, "--reproducer", "my case").made == ["my case"]
     assert qc("repro", "my case").code == DEFECT
     result = qc("chain.onnx", "--passes", BREAK, "--no-reproducer")
