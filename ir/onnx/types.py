@@ -72,14 +72,18 @@ def type_of(proto: TypeProto) -> ValueType:
     tensor = proto.tensor_type
     if not tensor.HasField("shape"):
         return ValueType(tensor.elem_type, None)
-    shape = tuple(_dimension(dim) for dim in tensor.shape.dim)
+    shape = tuple(dimension(dim) for dim in tensor.shape.dim)
     return ValueType(tensor.elem_type, shape)
 
 
-def _dimension(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
+def dimension(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
+    """The length of a dimension, or the name of a free one, or None.
+
+    A ``?`` is no name: exporters write it for every dimension that they know nothing of.
+    """
     if dim.HasField("dim_value"):
         return int(dim.dim_value)
-    return dim.dim_param or None
+    return None if dim.dim_param in ("", "?") else str(dim.dim_param)
 
 
 def declare(value: Value) -> ValueInfoProto:

@@ -44,6 +44,7 @@ class Target(Strict):
             sees through to those before.
         opset: models of an older one are converted to it, where ONNX can do that; 0 if any will do.
         minimum_range: the least distance between the ends of the range of an activation.
+        most_dimensions: of a tensor; 0 for any number.
         mask_limit: what a mask holds at most, with either sign, so that integers reach there; 0 for no limit.
         one_kind: a model has either integers or small floats, and not both.
         quantize_bias: biases become 32-bit integers of scale input times weight.
@@ -87,6 +88,7 @@ class Target(Strict):
     rounds_moved: bool = True
     opset: int = Field(0, ge=0)
     minimum_range: float = 0.0
+    most_dimensions: int = Field(0, ge=0)
     mask_limit: float = Field(0.0, ge=0)
     one_kind: bool = False
     activation: FormatRule

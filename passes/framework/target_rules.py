@@ -132,6 +132,7 @@ class OpRule(Strict):
         since: the first opset whose op the target runs so; in an older one it runs in float.
         written_as: the op that the target runs it as: a region of other ops is slower in float, and none to
             a target that has it in integers.
+        decompose: the pass ``decompose-ops`` writes it in other ops.
         why: the reason shown for a tensor that stays float because of this rule.
     """
 
@@ -150,6 +151,7 @@ class OpRule(Strict):
     only: dict[str, str | float] = Field(default_factory=dict)
     since: int = 0
     written_as: str | None = None
+    decompose: bool = False
     why: str | None = None
     _asked_by: str = PrivateAttr("")
 

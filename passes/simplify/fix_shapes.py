@@ -12,6 +12,7 @@ from qc.ir.graph import Value
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
 from qc.ir.onnx.protos import walk_graphs
+from qc.ir.onnx.types import dimension
 from qc.ir.rewriter import Rewriter
 
 from ..framework.base import Pass, Stage, option
@@ -95,7 +96,7 @@ def _refuse_unknown(model: Model, lengths: Mapping[str, int]) -> None:
     declared = model.origin.graph.input
     known = [_name(value, axis) for value in model.graph.inputs for axis in _free(value)]
     before = {
-        dim.dim_param or f"{info.name}[{axis}]"
+        dimension(dim) or f"{info.name}[{axis}]"
         for info in declared
         for axis, dim in enumerate(info.type.tensor_type.shape.dim)
         if not dim.HasField("dim_value")

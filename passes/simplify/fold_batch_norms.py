@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qc.ir.errors import ModelError
 from qc.ir.facts.op_traits import bias_port, weight_port
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
@@ -15,7 +14,7 @@ from qc.ir.tensor_ref import TensorRef
 
 from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
-from .batch_norms.affine import Affine, constant_of, set_constant
+from .batch_norms.affine import Affine, affine_of, constant_of, set_constant
 from .batch_norms.forward import fold_forward
 from .batch_norms.products import become_gemm, matrix_of
 
@@ -46,7 +45,7 @@ class FoldBatchNorms(Pass):
                 if op.id in graph.nx:
                     _fold(rewriter, graph, op)
             for op in graph.ops():
-                affine = _batch_norm(graph, op) if op.is_type("BatchNormalization") else None
+                affine = affine_of(graph, op) if op.is_type("BatchNormalization") else None
                 if affine is not None:
                     fold_forward(rewriter, graph, op, affine)
 
@@ -129,7 +128,7 @@ def _constant(graph: Graph, op: Op, port: int | None) -> TensorRef | None:
 
 def _affine(graph: Graph, op: Op, data: Value, producer: Op, channels: int) -> Affine | None:
     if op.is_type("BatchNormalization"):
-        affine = _batch_norm(graph, op)
+        affine = affine_of(graph, op)
         return affine if affine is not None and affine.scale.shape == (channels,) else None
     if producer.is_type("Gemm", "MatMul"):
         return None
@@ -145,39 +144,6 @@ def _affine(graph: Graph, op: Op, data: Value, producer: Op, channels: int) -> A
     if op.is_type("Add"):
         return Affine(np.ones(channels), numbers)
     return Affine(numbers, np.zeros(channels))
-
-
-def _batch_norm(graph: Graph, op: Op) -> Affine | None:
-    parameters = [constant_of(graph, value) for value in graph.op_inputs(op)[1:5]]
-    if op.attribute("training_mode", 0) or any(value is not None for value in graph.op_outputs(op)[1:]):
-        return None  # before opset 14, having the running mean as an output is what says training
-    shapes = {parameter.shape if parameter is not None else None for parameter in parameters}
-    if len(parameters) != 4 or len(shapes) != 1 or None in shapes:
-        return None
-    gamma, beta, mean, variance = (p.numpy().astype(np.float64) for p in parameters if p is not None)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        scale = gamma / np.sqrt(variance + op.attribute("epsilon", 1e-5))
-    affine = Affine(scale, beta - mean * scale)
-    if not np.isfinite(affine.scale).all() or not np.isfinite(affine.shift).all():
-        raise ModelError(
-            f"{op.label} makes NaN or infinity of finite data: {_cause(graph, op)}; mend the model"
-        )
-    return affine
-
-
-def _cause(graph: Graph, op: Op) -> str:
-    """Which parameter of a batch normalization has no finite scale and shift, and why."""
-    values = [value for value in graph.op_inputs(op)[1:5] if value is not None]
-    for name, value in zip(("scale", "bias", "mean", "variance"), values, strict=True):
-        data = constant_of(graph, value)
-        low, high = data.extremes() if data is not None else (0.0, 0.0)
-        if not np.isfinite((low, high)).all():
-            return f"its {name} '{value.name}' holds NaN or infinity"
-        if name == "variance":
-            return (
-                f"its variance '{value.name}' holds {low:g}, and with epsilon there is no root to divide by"
-            )
-    return "its parameters are too large"
 
 
 def _per_channel(constant: TensorRef, rank: int, channels: int) -> np.ndarray | None:

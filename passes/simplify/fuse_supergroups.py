@@ -22,25 +22,24 @@ from qc.patterns.attributes import attribute_of
 from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
 from ..framework.target import Target
+from .decompositions.builder import put_in_place
 
 _DATA = ""  # what a step reads that is no parameter: the data of the form
 _FEW = 6  # lengths that tell as much of an elementwise op as any
-_BROADCASTS = 8  # the first opset whose Max takes inputs of several shapes
 _PICTURE = 4  # the fewest dimensions of pictures: samples, channels, and positions
 
 
 @dataclass(frozen=True)
 class FuseSupergroups(Pass):
-    """Writes a GELU, Softmax, LayerNormalization or RMSNormalization of several ops as the one op of ONNX.
+    """Writes a GELU, a Softmax or a normalization of several ops as the one op of ONNX.
 
-    A hard-swish becomes the product of the data and its HardSigmoid, and a LayerNormalization along other
-    axes than the last gets a Transpose on both sides. That is done where the target file asks for it
-    (``written_as``), the data is float32 and the opset has the op, to which models are converted when they
-    are compiled. Both forms are run on random numbers, and where they do not agree the ops stay. A ReduceMean
-    over all positions of pictures that belongs to no supergroup becomes a GlobalAveragePool where the target
-    runs that alone in integers, with a Flatten behind it if the dimensions are dropped. A PRelu whose slopes
-    are at most 1 becomes the Max of the data and its product with them where the target asks for that: on
-    CPUs ONNX Runtime takes up to ten times as long for the one op.
+    The normalizations are LayerNormalization, RMSNormalization and LpNormalization; one along other axes than
+    the last gets a Transpose on both sides. A hard-swish becomes the product of the data and its HardSigmoid.
+    That is done where the target file asks for it (``written_as``), the data is float32 and the opset has the
+    op, to which models are converted when they are compiled. Both forms are run on random numbers, and where
+    they do not agree the ops stay. A ReduceMean over all positions of pictures that belongs to no supergroup
+    becomes a GlobalAveragePool where the target runs that alone in integers, with a Flatten behind it if the
+    dimensions are dropped.
     """
 
     name = "fuse-supergroups"
@@ -69,8 +68,6 @@ class FuseSupergroups(Pass):
                     fused[match.result] = _replace(rewriter, match.ops, match.result, x, op_type, form)
         if target.rule_for("ReduceMean").runs == "float" != target.rule_for("GlobalAveragePool").runs:
             _pool_means(model, target, rewriter)
-        if target.rule_for("PRelu").written_as == "Max" and model.opset >= _BROADCASTS:
-            _write_prelus(model, rewriter)
 
 
 def opset_of_forms(model: Model, target: Target) -> int:
@@ -185,6 +182,11 @@ def _softmax(match: Match) -> _Form | None:
     return _Form(attributes={"axis": axes[0]}) if isinstance(axes, tuple) and len(axes) == 1 else None
 
 
+def _l2_norm(match: Match) -> _Form | None:
+    axes = match.attributes.get("axes")
+    return _Form(attributes={"axis": axes[0], "p": 2}) if isinstance(axes, tuple) and len(axes) == 1 else None
+
+
 def _hard_swish(match: Match) -> _Form:
     return _Form(attributes={"alpha": 1 / 6, "beta": 0.5}, is_gate=True)
 
@@ -194,6 +196,7 @@ _FORMS: dict[str, tuple[int, Callable[[Match], _Form | None]]] = {
     "Gelu": (20, _gelu),
     "HardSigmoid": (6, _hard_swish),
     "LayerNormalization": (17, _layer_norm),
+    "LpNormalization": (1, _l2_norm),
     "RMSNormalization": (23, _rms_norm),
     "Softmax": (13, _softmax),
 }
@@ -247,20 +250,6 @@ def _pool_means(model: Model, target: Target, rewriter: Rewriter) -> None:
                     _replace(rewriter, [op], result, data, "GlobalAveragePool", form)
 
 
-def _write_prelus(model: Model, rewriter: Rewriter) -> None:
-    for op in [op for graph in model.graph.walk() for op in graph.ops() if op.is_type("PRelu")]:
-        (data, slope), (result, *_) = op.graph.op_inputs(op), op.graph.op_outputs(op)
-        slopes = op.graph.constant(slope) if slope is not None else None
-        if data is None or result is None or slopes is None or not np.all(slopes.numpy() <= 1):
-            continue
-        with rewriter.action("write as Max", op):
-            product = rewriter.add_value(op.graph, f"{result.name}_Mul", result.type)
-            rewriter.add_op(op.graph, "Mul", [data, slope], [product])
-            made = rewriter.add_value(op.graph, result.name, result.type)
-            rewriter.add_op(op.graph, "Max", [data, product], [made])
-            _put_in_place(rewriter, [op], result, made)
-
-
 def _is_over_positions(op: Op) -> bool:
     """Whether it reduces all axes of pictures but the first two, those of samples and of channels."""
     read = op.graph.op_inputs(op)
@@ -286,16 +275,8 @@ def _replace(
         name = result.name if last else f"{result.name}_{type}"
         made = rewriter.add_value(graph, name, result.type if last else between)
         rewriter.add_op(graph, type, [read, *(given[name] for name in parameters)], [made], attributes)
-    _put_in_place(rewriter, ops, result, made)
-    return made
-
-
-def _put_in_place(rewriter: Rewriter, ops: Sequence[Op], result: Value, made: Value) -> None:
-    """Lets all read what was made instead of the result of ops, which go if nothing else needs them."""
-    name, graph = result.name, result.graph
-    rewriter.replace_uses(result, made)
-    if made.name != name:  # a graph output takes its name along
-        rewriter.swap_names(result, made)
+    put_in_place(rewriter, result, made)
     for op in reversed(ops):
         if not any(value is not None and graph.is_read(value) for value in graph.op_outputs(op)):
             rewriter.erase_op(op)
+    return made

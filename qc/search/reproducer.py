@@ -32,9 +32,9 @@ def write_reproducer(
 ) -> Reproducer:
     """Writes a reproducer of a compilation that ended in a defect, and tries whether it fails again.
 
-    The folder appears when it is complete. If another is there already, a number is appended to its name; one
-    that holds the same is kept in its place. It holds what :meth:`qc.Compilation.dump` writes, the text of the model just before the failing pass, and
-    what failed in ``reproducer.json``.
+    The folder appears when it is complete. If another is there already, a number is appended to its name;
+    one that holds the same is kept in its place. It holds what :meth:`qc.Compilation.dump` writes, the text
+    of the model just before the failing pass, and what failed in ``reproducer.json``.
 
     Args:
         folder: where to write.
@@ -89,7 +89,7 @@ def _seen(compilation: Compilation, failure: Failure, record: Record) -> dict[st
 
 
 def _move(scratch: Path, folder: Path) -> Path:
-    """Moves the complete folder to its place, or to the first with a number that is free or holds the same."""
+    """Moves the complete folder to its place, or to the first with a number that is free or has the same."""
     place, number = folder, 1
     while not _same(scratch, place):
         if not os.path.lexists(place):

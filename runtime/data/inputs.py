@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from onnx import ModelProto, TensorProto, ValueInfoProto, helper
+from onnx import ModelProto, TensorProto, TensorShapeProto, ValueInfoProto, helper
 
 from qc.ir.errors import DataError, nearest
 from qc.ir.executor import Feed
+from qc.ir.onnx.types import dimension
 
 Dimension = int | str | None
 
@@ -90,15 +91,13 @@ def _input_info(value: ValueInfoProto, optional: bool) -> InputInfo:
     tensor = value.type.tensor_type
     shape: tuple[Dimension, ...] | None = None
     if tensor.HasField("shape"):
-        shape = tuple(_dimension(axis) for axis in tensor.shape.dim)
+        shape = tuple(_length(axis) for axis in tensor.shape.dim)
     return InputInfo(value.name, tensor.elem_type, shape, optional)
 
 
-def _dimension(axis: object) -> Dimension:
-    size, name = axis.dim_value, axis.dim_param  # type: ignore[attr-defined]
-    if axis.HasField("dim_value"):  # type: ignore[attr-defined]
-        return int(size) if size >= 0 else None
-    return str(name) or None
+def _length(dim: TensorShapeProto.Dimension) -> Dimension:
+    size = dimension(dim)
+    return None if isinstance(size, int) and size < 0 else size
 
 
 def check_feed(feed: object, inputs: Sequence[InputInfo], place: str) -> Feed:

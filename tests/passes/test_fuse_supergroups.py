@@ -67,20 +67,6 @@ def test_a_hard_swish_is_a_product_with_a_hard_sigmoid_on_onnx_runtime(spelling:
     assert again.graph.node == made.graph.node
 
 
-@pytest.mark.parametrize(
-    ("opset", "slopes", "fits"), [(8, "-0.5, 0, 1", True), (8, "0, 2, 1", False), (7, "0", False)]
-)
-def test_a_prelu_is_the_larger_one_of_two_on_onnx_runtime(opset: int, slopes: str, fits: bool) -> None:
-    count = slopes.count(",") + 1
-    model = parse(f"""<ir_version: 8, opset_import: ["" : {opset}]>
-    g (float[2, 3, 4, 4] x) => (float[2, 3, 4, 4] y)
-    <float[{count}, 1, 1] s = {{{slopes}}}> {{ y = PRelu(x, s) }}""")
-    made = qc.compile(model, "fuse-supergroups", target="ort-cpu").model
-    assert [node.op_type for node in made.graph.node] == (["Mul", "Max"] if fits else ["PRelu"])
-    feed = random_feeds(model, 1)[0]
-    np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(model, feed)["y"])
-
-
 def gelu_by(function: str, opset: int) -> str:
     inner = {
         "Erf": "i = Div(c, root) e = Erf(i)",

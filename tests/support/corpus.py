@@ -52,6 +52,13 @@ ODD_TEXTS = (
         g = Gemm<transB = 1>(f, dense)
         y = Softmax<axis = -1>(g)
     }""",
+    """windows (float[2, 4, 6, 5] x) => (float[12, 4, 5] y) <
+        int64[6] six = {2, 2, 2, 3, 2, 5}, int64[3] three = {12, 4, 5}
+    > {
+        a = Reshape(x, six)
+        b = Transpose<perm = [0, 1, 3, 2, 4, 5]>(a)
+        y = Reshape(b, three)
+    }""",
     """masked (float[2, 4, 8] x, bool[2, 1, 4] m) => (float[2, 4, 8] y) <float far = {-1000000000}> {
         t = Transpose<perm = [0, 2, 1]>(x)
         s = MatMul(x, t)

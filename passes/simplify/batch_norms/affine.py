@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qc.ir.errors import ModelError
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.rewriter import Rewriter
 from qc.ir.tensor_ref import TensorRef
@@ -71,3 +72,41 @@ def erase_unread(rewriter: Rewriter, graph: Graph, value: Value | None) -> None:
         else:
             rewriter.drop_unread(value)
         value = source
+
+
+def affine_of(graph: Graph, op: Op) -> Affine | None:
+    """What a BatchNormalization with constant parameters does; None for one that is being trained.
+
+    Raises:
+        ModelError: it makes NaN or infinity of finite data.
+    """
+    parameters = [constant_of(graph, value) for value in graph.op_inputs(op)[1:5]]
+    if op.attribute("training_mode", 0) or any(value is not None for value in graph.op_outputs(op)[1:]):
+        return None  # before opset 14, having the running mean as an output is what says training
+    shapes = {parameter.shape if parameter is not None else None for parameter in parameters}
+    if len(parameters) != 4 or len(shapes) != 1 or None in shapes:
+        return None
+    gamma, beta, mean, variance = (p.numpy().astype(np.float64) for p in parameters if p is not None)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scale = gamma / np.sqrt(variance + op.attribute("epsilon", 1e-5))
+    affine = Affine(scale, beta - mean * scale)
+    if not np.isfinite(affine.scale).all() or not np.isfinite(affine.shift).all():
+        raise ModelError(
+            f"{op.label} makes NaN or infinity of finite data: {_cause(graph, op)}; mend the model"
+        )
+    return affine
+
+
+def _cause(graph: Graph, op: Op) -> str:
+    """Which parameter of a batch normalization has no finite scale and shift, and why."""
+    values = [value for value in graph.op_inputs(op)[1:5] if value is not None]
+    for name, value in zip(("scale", "bias", "mean", "variance"), values, strict=True):
+        data = constant_of(graph, value)
+        low, high = data.extremes() if data is not None else (0.0, 0.0)
+        if not np.isfinite((low, high)).all():
+            return f"its {name} '{value.name}' holds NaN or infinity"
+        if name == "variance":
+            return (
+                f"its variance '{value.name}' holds {low:g}, and with epsilon there is no root to divide by"
+            )
+    return "its parameters are too large"

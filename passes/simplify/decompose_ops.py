@@ -1,0 +1,86 @@
+"""Writes ops that the target does not run, or runs slowly, in other ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
+
+from annotated_types import Ge
+from onnx import TensorProto
+
+from qc.ir.graph import Op
+from qc.ir.journal import SKIP, Remark
+from qc.ir.model import Model
+from qc.ir.rewriter import Rewriter
+
+from ..framework.base import Pass, Stage, option
+from ..framework.context import PassContext
+from .decompositions import elementwise, movement
+from .decompositions.builder import Builder, Writer, put_in_place
+from .decompositions.einsum import einsum
+from .decompositions.normalization import batch_norm
+from .decompositions.recurrent import unrolled
+
+_BROADCASTS = 8  # the first opset whose elementwise ops all take inputs of several shapes
+
+
+@dataclass(frozen=True)
+class DecomposeOps(Pass):
+    """Writes ops in other ops where the target asks for it (``decompose``), as it has no integers for them.
+
+    A BatchNormalization that could not be folded becomes a Conv of each channel by itself, an Einsum of two
+    tensors a MatMul, a PRelu with slopes of at most 1 a Max, a Pow products or a root, LSTM, GRU and RNN
+    their steps, a Gather of all there is a Reshape, and Mish, Softsign, Selu, Sum, Mean and ReduceL2 what
+    their definition says. Only ops on float32 are written so; recurrent ones must have lengths that are
+    known, constant weights, and no clipping.
+    """
+
+    name = "decompose-ops"
+    stage = Stage.FLOAT
+    needs = frozenset({"target"})
+    tolerance = 1e-5
+
+    steps: Annotated[int, Ge(1)] = option(128, "recurrent ops of more steps stay as they are")
+
+    def run(self, model: Model, context: PassContext) -> None:
+        target = context.required_target()
+        wanted = {name: plan for name, plan in self._known().items() if target.rule_for(name).decompose}
+        rewriter = Rewriter(model)
+        graphs = model.graph.walk() if wanted and model.opset >= _BROADCASTS else ()
+        found = [op for graph in graphs for op in graph.ops() if op.is_type(*wanted)]
+        for op in found:
+            data = op.graph.op_inputs(op)[0]
+            is_float = data is not None and data.type.elem_type == TensorProto.FLOAT
+            write = wanted[op.op_type](op) if is_float else None
+            if write is None and target.rule_for(op.op_type).runs == "float":
+                reason = f"{target.name} does not run it, and no other ops are known for one like this"
+                model.journal.note(Remark(SKIP, op, op.label, reason))
+            if write is None:
+                continue
+            with rewriter.action("decompose", op):
+                made = write(Builder(rewriter, op))
+                for old, new in zip(op.graph.op_outputs(op), made, strict=True):
+                    if old is not None and new is not None:
+                        put_in_place(rewriter, old, new)
+                rewriter.erase_op(op)
+
+    def _known(self) -> Mapping[str, Callable[[Op], Writer | None]]:
+        recurrent = partial(unrolled, most_steps=self.steps)
+        return {
+            "BatchNormalization": batch_norm,
+            "Einsum": einsum,
+            "GRU": recurrent,
+            "Gather": movement.gather,
+            "LSTM": recurrent,
+            "Mean": elementwise.mean,
+            "Mish": elementwise.mish,
+            "PRelu": elementwise.prelu,
+            "Pow": elementwise.power,
+            "RNN": recurrent,
+            "ReduceL2": elementwise.euclidean,
+            "Selu": elementwise.selu,
+            "Softsign": elementwise.softsign,
+            "Sum": elementwise.total,
+        }

@@ -1,0 +1,1 @@
+"""What each op is in other ops."""

@@ -1,0 +1,77 @@
+"""Adds the ops that take the place of one, each with a result of known type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from qc.ir.graph import Op, Value, ValueType
+from qc.ir.rewriter import Rewriter
+
+Shape = tuple[int | str | None, ...]
+_SPLITS_BY_INPUT = 13  # the first opset whose Split takes the lengths as an input
+
+
+class Builder:
+    """Adds ops beside the one that they are to replace; names are made of that of its first result."""
+
+    def __init__(self, rewriter: Rewriter, op: Op) -> None:
+        self._rewriter, self._graph = rewriter, op.graph
+        result = next(value for value in op.graph.op_outputs(op) if value is not None)
+        self._name, self._elem_type = result.name, result.type.elem_type
+
+    def constant(self, array: np.ndarray, name: str) -> Value:
+        """A constant, such as a weight."""
+        return self._rewriter.add_constant(self._graph, array, f"{self._name}_{name}")
+
+    def op(self, op_type: str, *inputs: Value | None, shape: Shape | None, **attributes: Any) -> Value:
+        """The result, of ``shape``, of a new op."""
+        made = self._value(op_type, shape)
+        self._rewriter.add_op(self._graph, op_type, inputs, [made], attributes)
+        return made
+
+    def reshape(self, data: Value, shape: tuple[int, ...]) -> Value:
+        """The numbers of ``data`` in another shape; the same value if it has that already."""
+        if data.type.shape == shape:
+            return data
+        return self.op("Reshape", data, self.shape(shape), shape=shape)
+
+    def shape(self, lengths: tuple[int, ...]) -> Value:
+        """A constant that a Reshape takes for its shape."""
+        return self.constant(np.array(lengths, np.int64), "shape")
+
+    def concat(self, parts: list[Value], axis: int, shape: tuple[int, ...]) -> Value:
+        """Parts one behind the other, of ``shape`` together; the same value if there is only one."""
+        return parts[0] if len(parts) == 1 else self.op("Concat", *parts, shape=shape, axis=axis)
+
+    def split(self, data: Value, count: int, axis: int) -> list[Value]:
+        """``count`` parts of equal length along an axis."""
+        if count == 1:
+            return [data]
+        shape = list(data.type.shape or ())
+        shape[axis] //= count  # type: ignore[operator]
+        lengths, made = [shape[axis]] * count, [self._value("Split", tuple(shape)) for _ in range(count)]
+        if self._graph.model.opset < _SPLITS_BY_INPUT:
+            self._rewriter.add_op(self._graph, "Split", [data], made, {"axis": axis, "split": lengths})
+        else:
+            given = self.constant(np.array(lengths, np.int64), "lengths")
+            self._rewriter.add_op(self._graph, "Split", [data, given], made, {"axis": axis})
+        return made
+
+    def _value(self, name: str, shape: Shape | None) -> Value:
+        return self._rewriter.add_value(
+            self._graph, f"{self._name}_{name}", ValueType(self._elem_type, shape)
+        )
+
+
+Writer = Callable[[Builder], list[Value | None]]  # adds ops; what takes the place of each result
+
+
+def put_in_place(rewriter: Rewriter, old: Value, new: Value) -> None:
+    """Lets all read ``new`` instead of ``old``, by its name."""
+    name = old.name
+    rewriter.replace_uses(old, new)
+    if new.name != name:  # a graph output takes its name along
+        rewriter.swap_names(old, new)

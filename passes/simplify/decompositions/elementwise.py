@@ -1,0 +1,128 @@
+"""Functions of each number by itself, by the formulas of the ONNX operator specification."""
+
+from __future__ import annotations
+
+from functools import reduce
+from math import prod
+
+import numpy as np
+
+from qc.ir.graph import Op, Value
+from qc.patterns.attributes import attribute_of
+
+from .builder import Builder, Writer
+
+_ROOTS = {0.5: "Sqrt", -1.0: "Reciprocal"}
+
+
+def prelu(op: Op) -> Writer | None:
+    """The larger of the data and its product with slopes, none of which is above 1."""
+    (data, slope), shape = op.graph.op_inputs(op), _shape(op)
+    slopes = op.graph.constant(slope) if slope is not None else None
+    if data is None or slopes is None or not np.all(slopes.numpy() <= 1):
+        return None
+    return lambda build: [build.op("Max", data, build.op("Mul", data, slope, shape=shape), shape=shape)]
+
+
+def mish(op: Op) -> Writer:
+    """``x * tanh(softplus(x))``."""
+    data, shape = _data(op), _shape(op)
+
+    def write(build: Builder) -> list[Value | None]:
+        factor = build.op("Tanh", build.op("Softplus", data, shape=shape), shape=shape)
+        return [build.op("Mul", data, factor, shape=shape)]
+
+    return write
+
+
+def softsign(op: Op) -> Writer:
+    """``x / (1 + |x|)``."""
+    data, shape = _data(op), _shape(op)
+
+    def write(build: Builder) -> list[Value | None]:
+        one = build.constant(np.ones((), np.float32), "one")
+        size = build.op("Add", build.op("Abs", data, shape=shape), one, shape=shape)
+        return [build.op("Div", data, size, shape=shape)]
+
+    return write
+
+
+def selu(op: Op) -> Writer:
+    """``gamma * elu(x)``."""
+    data, shape = _data(op), _shape(op)
+    alpha = op.attribute("alpha", 1.67326319217681884765625)
+    gamma = np.array(op.attribute("gamma", 1.05070102214813232421875), np.float32)
+
+    def write(build: Builder) -> list[Value | None]:
+        elu = build.op("Elu", data, shape=shape, alpha=alpha)
+        return [build.op("Mul", elu, build.constant(gamma, "gamma"), shape=shape)]
+
+    return write
+
+
+def power(op: Op) -> Writer | None:
+    """A product of the data with itself, a root or a reciprocal, by the exponent."""
+    data, shape = _data(op), _shape(op)
+    given = op.graph.op_inputs(op)[1]
+    exponent = op.graph.constant(given) if given is not None else None
+    if exponent is None or exponent.numpy().size != 1 or shape != data.type.shape:
+        return None
+    number = float(exponent.numpy().item())
+    if number in _ROOTS:
+        return lambda build: [build.op(_ROOTS[number], data, shape=shape)]
+    if number not in (2, 3):
+        return None
+    return lambda build: [reduce(lambda x, y: build.op("Mul", x, y, shape=shape), [data] * int(number))]
+
+
+def euclidean(op: Op) -> Writer | None:
+    """The root of the mean of squares, by that of their number."""
+    read, shape = op.graph.op_inputs(op), _shape(op)
+    data, axes = _data(op), attribute_of(op, "axes", read)
+    lengths = data.type.shape
+    if not isinstance(axes, tuple) or not axes or lengths is None:
+        return None
+    count = [length for axis in axes if isinstance(length := lengths[axis], int)]
+    if len(count) < len(axes):
+        return None
+
+    def write(build: Builder) -> list[Value | None]:
+        squares = build.op("Mul", data, data, shape=lengths)
+        given = {name: op.attribute(name) for name in ("axes", "keepdims")}
+        mean = build.op("ReduceMean", squares, *read[1:], shape=shape, **given)
+        root = build.constant(np.array(prod(count) ** 0.5, np.float32), "root")
+        return [build.op("Mul", build.op("Sqrt", mean, shape=shape), root, shape=shape)]
+
+    return write
+
+
+def total(op: Op) -> Writer | None:
+    """A chain of additions of data of one shape."""
+    data, shape = [value for value in op.graph.op_inputs(op) if value is not None], _shape(op)
+    if len(data) < 2 or any(value.type.shape != shape for value in data):
+        return None
+    return lambda build: [reduce(lambda left, right: build.op("Add", left, right, shape=shape), data)]
+
+
+def mean(op: Op) -> Writer | None:
+    """The total by the number of inputs."""
+    shape, add = _shape(op), total(op)
+    if add is None:
+        return None
+
+    def write(build: Builder) -> list[Value | None]:
+        share = build.constant(np.array(1 / op.num_inputs, np.float32), "share")
+        return [build.op("Mul", *add(build), share, shape=shape)]
+
+    return write
+
+
+def _data(op: Op) -> Value:
+    data = op.graph.op_inputs(op)[0]
+    assert data is not None
+    return data
+
+
+def _shape(op: Op) -> tuple[int | str | None, ...] | None:
+    result = op.graph.op_outputs(op)[0]
+    return result.type.shape if result is not None else None

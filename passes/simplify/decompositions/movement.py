@@ -1,0 +1,129 @@
+"""Ops that only move numbers, in fewer dimensions."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from qc.ir.graph import Op, Value
+
+from .builder import Builder, Writer
+
+Lengths = tuple[int, ...]
+
+
+def gather(op: Op) -> Writer | None:
+    """A Reshape, where all there is along the axis is taken in its order."""
+    found = _taken(op)
+    if found is None:
+        return None
+    data, axis, indices = found
+    lengths, wanted = lengths_of(data), lengths_of(op.graph.op_outputs(op)[0])
+    if lengths is None or wanted is None or not np.array_equal(indices.ravel(), np.arange(lengths[axis])):
+        return None
+    return lambda build: [build.reshape(data, wanted)]
+
+
+def transpose_in(op: Op, rank: int) -> Writer | None:
+    """A Transpose of at most ``rank`` dimensions: those of length 1 go, those that stay together are one."""
+    data, result = op.graph.op_inputs(op)[0], op.graph.op_outputs(op)[0]
+    lengths, wanted = lengths_of(data), lengths_of(result)
+    if data is None or lengths is None or wanted is None:
+        return None
+    shape, order = merged(lengths, op.attribute("perm", tuple(range(len(lengths)))[::-1]))
+    if len(shape) > rank:
+        return None
+
+    def write(build: Builder) -> list[Value | None]:
+        moved = tuple(shape[axis] for axis in order)
+        made = build.op("Transpose", build.reshape(data, shape), shape=moved, perm=order)
+        return [build.reshape(made, wanted)]
+
+    return write
+
+
+def merged(lengths: Lengths, order: Lengths) -> tuple[Lengths, Lengths]:
+    """The fewest dimensions, and their order, with which a transposition moves all numbers alike."""
+    kept = [axis for axis in range(len(lengths)) if lengths[axis] != 1]
+    groups: list[list[int]] = []
+    for place in (kept.index(axis) for axis in order if axis in kept):
+        if groups and groups[-1][-1] + 1 == place:
+            groups[-1].append(place)
+        else:
+            groups.append([place])
+    before = sorted(groups)
+    shape = tuple(prod(lengths[kept[place]] for place in group) for group in before)
+    return shape or (1,), tuple(map(before.index, groups)) or (0,)
+
+
+def split_in_three(op: Op) -> Writer | None:
+    """A Split with all dimensions before its axis as one, and all behind it."""
+    data = op.graph.op_inputs(op)[0]
+    lengths, axis = lengths_of(data), op.attribute("axis", 0)
+    results = [lengths_of(value) for value in op.graph.op_outputs(op) if value is not None]
+    if data is None or lengths is None or None in results or len(results) < op.num_outputs:
+        return None
+    wanted = [shape for shape in results if shape is not None]
+    if len({shape[axis] for shape in wanted}) != 1:
+        return None
+
+    def write(build: Builder) -> list[Value | None]:
+        parts = build.split(build.reshape(data, _in_three(lengths, axis)), len(wanted), axis=1)
+        is_read = [value is not None and op.graph.is_read(value) for value in op.graph.op_outputs(op)]
+        return [
+            build.reshape(part, shape) if read else None
+            for part, shape, read in zip(parts, wanted, is_read, strict=True)
+        ]
+
+    return write
+
+
+def gather_in_three(op: Op) -> Writer | None:
+    """A Gather with all dimensions before its axis as one, and all behind it."""
+    found = _taken(op)
+    if found is None:
+        return None
+    data, axis, indices = found
+    lengths, wanted = lengths_of(data), lengths_of(op.graph.op_outputs(op)[0])
+    if lengths is None or wanted is None:
+        return None
+
+    def write(build: Builder) -> list[Value | None]:
+        before, _, behind = shape = _in_three(lengths, axis)
+        taken = build.constant(indices.reshape(-1).astype(np.int64), "indices")
+        rows = build.reshape(data, shape)
+        made = build.op("Gather", rows, taken, shape=(before, indices.size, behind), axis=1)
+        return [build.reshape(made, wanted)]
+
+    return write
+
+
+def reshaped(op: Op) -> Writer | None:
+    """A Reshape: by itself it leaves all numbers where they are."""
+    data, wanted = op.graph.op_inputs(op)[0], lengths_of(op.graph.op_outputs(op)[0])
+    if data is None or wanted is None:
+        return None
+    return lambda build: [build.reshape(data, wanted)]
+
+
+def lengths_of(value: Value | None) -> Lengths | None:
+    """The shape of a value; None if a length is free."""
+    shape = value.type.shape if value is not None else None
+    if shape is None or not all(isinstance(length, int) for length in shape):
+        return None
+    return tuple(length for length in shape if isinstance(length, int))
+
+
+def _taken(op: Op) -> tuple[Value, int, np.ndarray] | None:
+    """The data, the axis and the constant indices of a Gather."""
+    data, places = op.graph.op_inputs(op)
+    indices = op.graph.constant(places) if places is not None else None
+    if data is None or data.type.shape is None or indices is None:
+        return None
+    return data, op.attribute("axis", 0) % len(data.type.shape), indices.numpy()
+
+
+def _in_three(lengths: Lengths, axis: int) -> Lengths:
+    axis %= len(lengths)
+    return prod(lengths[:axis]), lengths[axis], prod(lengths[axis + 1 :])

@@ -1,0 +1,192 @@
+"""Ops in other ops compute what they did, and are written so only where that is so."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, helper, numpy_helper
+from support.models import parse, random_feeds
+from support.pipelines import run_model
+
+import qc
+
+RANDOM = np.random.default_rng(0)
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+FLOAT = onnx.TensorProto.FLOAT
+
+
+def agree(made: ModelProto, model: ModelProto, tolerance: float = 1e-5) -> None:
+    """Both give the same numbers, in the same shapes, and the new one is well formed."""
+    onnx.checker.check_model(made, full_check=True)
+    for feed in random_feeds(model, 2):
+        expected, found = run_model(model, feed), run_model(made, feed)
+        for name, array in expected.items():
+            assert found[name].shape == array.shape
+            np.testing.assert_allclose(found[name], array, rtol=tolerance, atol=tolerance)
+
+
+def types(model: ModelProto) -> list[str]:
+    return [node.op_type for node in model.graph.node]
+
+
+@pytest.mark.parametrize(
+    ("opset", "slopes", "fits"), [(8, "-0.5, 0, 1", True), (8, "0, 2, 1", False), (7, "0", False)]
+)
+def test_a_prelu_is_the_larger_one_of_two_on_onnx_runtime(opset: int, slopes: str, fits: bool) -> None:
+    count = slopes.count(",") + 1
+    model = parse(f"""<ir_version: 8, opset_import: ["" : {opset}]>
+    g (float[2, 3, 4, 4] x) => (float[2, 3, 4, 4] y)
+    <float[{count}, 1, 1] s = {{{slopes}}}> {{ y = PRelu(x, s) }}""")
+    made = qc.compile(model, "decompose-ops", target="ort-cpu").model
+    assert [node.op_type for node in made.graph.node] == (["Mul", "Max"] if fits else ["PRelu"])
+    feed = random_feeds(model, 1)[0]
+    np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(model, feed)["y"])
+
+
+# -- recurrent ops -----------------------------------------------------------------------------------------
+
+
+def recurrent(
+    op_type: str,
+    direction: str,
+    steps: int,
+    given: str,
+    results: tuple[str, ...],
+    opset: int = 17,
+    **attributes,
+) -> ModelProto:
+    """An op of 5 numbers and 4 units; ``given`` has a letter for bias, state and peepholes."""
+    count, batch, size, hidden = 2 if direction == "bidirectional" else 1, 2, 5, 4
+    rows = GATES[op_type] * hidden
+    shapes = {"W": (rows, size), "R": (rows, hidden), "B": (2 * rows,), "P": (3 * hidden,)}
+    constants = [
+        numpy_helper.from_array(RANDOM.normal(0, 0.4, (count, *shape)).astype(np.float32), name)
+        for name, shape in shapes.items()
+        if name in "WR" + given
+    ]
+    state = (count, batch, hidden)
+    fed = {"x": (steps, batch, size)} | ({"h": state} if "S" in given else {})
+    names = ["x", "W", "R", "B" if "B" in given else "", "", "h" if "S" in given else ""]
+    if op_type == "LSTM":
+        fed |= {"c": state} if "S" in given else {}
+        names += ["c" if "S" in given else "", "P" if "P" in given else ""]
+    made = {"y": (steps, count, batch, hidden), "last": state, "cell": state}
+    outputs = [name if name in results else "" for name in list(made)[: 3 if op_type == "LSTM" else 2]]
+    node = helper.make_node(op_type, names, outputs, hidden_size=hidden, direction=direction, **attributes)
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info(name, FLOAT, shape) for name, shape in fed.items()],
+        [helper.make_tensor_value_info(name, FLOAT, made[name]) for name in outputs if name],
+        constants,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("op_type", list(GATES))
+def test_a_recurrent_op_is_its_steps(op_type: str, direction: str) -> None:
+    kinds = product((1, 3), ("", "B", "S", "BS"), (("y",), ("last",), ("y", "last", "cell")), (11, 17))
+    for steps, given, results, opset in kinds:
+        for reset in (0, 1) if op_type == "GRU" else (None,):
+            more = {} if reset is None else {"linear_before_reset": reset}
+            model = recurrent(op_type, direction, steps, given, results, opset, **more)
+            made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+            assert op_type not in types(made)
+            agree(made, model)
+
+
+def test_peepholes_and_other_functions() -> None:
+    for given in ("BP", "BSP"):
+        model = recurrent("LSTM", "bidirectional", 3, given, ("y", "cell"))
+        agree(qc.compile(model, "decompose-ops", target="qnn-htp").model, model)
+    model = recurrent("GRU", "forward", 3, "B", ("y",), activations=["softsign", "RELU"])
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert {"Softsign", "Relu"} <= set(types(made))
+    agree(made, model)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "steps"),
+    [({"clip": 1.0}, 3), ({"activations": ["HardSigmoid", "Tanh", "Tanh"]}, 3), ({}, 129)],
+)
+def test_what_is_no_plain_chain_of_steps_stays(attributes: dict, steps: int) -> None:
+    model = recurrent("LSTM", "forward", steps, "B", ("last",), **attributes)
+    compiled = qc.compile(model, "decompose-ops", target="qnn-htp")
+    assert types(compiled.model) == ["LSTM"]
+    assert any("no other ops are known" in remark.reason for remark in compiled.ir.journal.remarks)
+
+
+def test_a_recurrent_op_runs_in_integers_where_the_device_has_none() -> None:
+    model = recurrent("LSTM", "forward", 4, "B", ("y",))
+    made = qc.compile(model, "w8a8", data=random_feeds(model, 4), target="qnn-htp").model
+    assert types(made).count("Gemm") == 4  # the data at once, and the state of each step but the first
+    found, expected = (run_model(one, random_feeds(model, 1)[0])["y"] for one in (made, model))
+    assert np.abs(found - expected).max() < 0.05
+
+
+# -- products ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_constant", [False, True])
+@pytest.mark.parametrize(
+    ("equation", "left", "right", "fits"),
+    [
+        ("bind,bjnd->bnij", (2, 3, 4, 5), (2, 6, 4, 5), True),
+        ("binh,tnh->bnit", (2, 3, 4, 5), (7, 4, 5), True),
+        ("bhwc,hkc->bhwk", (1, 4, 6, 5), (4, 3, 5), True),
+        ("ij,jk->ki", (3, 4), (4, 5), True),
+        ("bn,bn->b", (2, 3), (2, 3), True),
+        ("ij,jk->i", (3, 4), (4, 5), False),  # one of them alone is summed
+        ("i,j->ij", (3,), (4,), False),  # nothing is
+        ("...i,ij->...j", (2, 3, 4), (4, 5), False),
+        ("ij,jk->ik", (3, 1), (4, 5), False),  # broadcast
+    ],
+)
+def test_einsum(equation: str, left: tuple, right: tuple, fits: bool, is_constant: bool) -> None:
+    arrays = RANDOM.normal(size=left).astype(np.float32), RANDOM.normal(size=right).astype(np.float32)
+    given = [helper.make_tensor_value_info("a", FLOAT, left)]
+    constants = [numpy_helper.from_array(arrays[1], "b")] if is_constant else []
+    given += [] if is_constant else [helper.make_tensor_value_info("b", FLOAT, right)]
+    shape = np.einsum(equation, *(np.broadcast_to(array, array.shape) for array in arrays)).shape
+    node = helper.make_node("Einsum", ["a", "b"], ["y"], equation=equation)
+    result = helper.make_tensor_value_info("y", FLOAT, shape)
+    graph = helper.make_graph([node], "g", given, [result], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    made = qc.compile(model, "decompose-ops", target="ort-cpu").model
+    assert ("MatMul" in types(made)) == fits == ("Einsum" not in types(made))
+    agree(made, model)
+
+
+# -- one op ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "shape", "expected"),
+    [
+        ("y = Mish(x)", "2, 4, 3, 3", ["Softplus", "Tanh", "Mul"]),
+        ("y = Softsign(x)", "2, 4, 3, 3", ["Abs", "Add", "Div"]),
+        ("y = Selu(x)", "2, 4, 3, 3", ["Elu", "Mul"]),
+        ("y = Sum(x, x, x)", "2, 4, 3, 3", ["Add", "Add"]),
+        ("y = Mean(x, x)", "2, 4, 3, 3", ["Add", "Mul"]),
+        ("y = Sum(x)", "2, 4, 3, 3", ["Sum"]),
+        ("y = Pow(x, three)", "2, 4, 3, 3", ["Mul", "Mul"]),
+        ("a = Abs(x) y = Pow(a, third)", "2, 4, 3, 3", ["Abs", "Pow"]),
+        ("y = ReduceL2 <keepdims = 1> (x, axes)", "2, 4, 1, 1", ["Mul", "ReduceMean", "Sqrt", "Mul"]),
+        ("y = Gather <axis = 1> (x, all)", "2, 2, 2, 3, 3", ["Reshape"]),
+        ("y = Gather <axis = 1> (x, some)", "2, 2, 1, 3, 3", ["Gather"]),
+        ("y = BatchNormalization(x, ones, ones, ones, ones)", "2, 4, 3, 3", ["Conv"]),
+    ],
+)
+def test_one_op(body: str, shape: str, expected: list[str]) -> None:
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 18]>
+    g (float[2, 4, 3, 3] x) => (float[{shape}] y) <
+        float three = {{3}}, float third = {{0.333333}}, int64[2] axes = {{2, 3}},
+        int64[2, 2] all = {{0, 1, 2, 3}}, int64[2, 1] some = {{0, 2}}, float[4] ones = {{1, 1, 1, 1}}
+    > {{ {body} }}""")
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert types(made) == expected
+    agree(made, model, 1e-4)
