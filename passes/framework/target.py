@@ -43,6 +43,7 @@ class Target(Strict):
         rounds_moved: there are quantize ops behind what only moves data on a grid, too; without, the device
             sees through to those before.
         opset: models of an older one are converted to it, where ONNX can do that; 0 if any will do.
+        scale_span: how many times the smallest scale of a weight its largest may be; 0 for any number.
         minimum_range: the least distance between the ends of the range of an activation.
         most_dimensions: of a tensor; 0 for any number.
         mask_limit: what a mask holds at most, with either sign, so that integers reach there; 0 for no limit.
@@ -87,6 +88,7 @@ class Target(Strict):
     one_grid: bool = False
     rounds_moved: bool = True
     opset: int = Field(0, ge=0)
+    scale_span: float = Field(0.0, ge=0)
     minimum_range: float = 0.0
     most_dimensions: int = Field(0, ge=0)
     mask_limit: float = Field(0.0, ge=0)

@@ -116,6 +116,8 @@ class OpRule(Strict):
         output_ranges: the same by the format of the result, where the target fixes the scale itself.
         constants: of what only moves data, a constant that it moves has a grid, which its result keeps;
             without, rows of a table of embeddings are quantized after they were looked up in float.
+        wraps: what lies beyond the grid of the result gets a code of the other end, so it must hold those
+            of all that is joined.
         share_grid: all data inputs and the output must have one grid.
         signed_operands: a product of two data tensors runs in integers only if their zero points are 0: they
             have signed codes, but for a first one that is never negative.
@@ -142,6 +144,7 @@ class OpRule(Strict):
     output_ranges: dict[str, tuple[float, float]] = Field(default_factory=dict)
     constants: bool = False
     share_grid: bool = False
+    wraps: bool = False
     signed_operands: bool = False
     per_channel: bool = True
     fused_with: tuple[str, ...] = ()

@@ -21,6 +21,7 @@ from .calibration.calibration import Calibration, CalibrationPass, Range
 from .calibration.joins import separate_joins
 from .calibration.range_of import SCHEMES, Method, range_of
 from .calibration.ranges import covering, finite_data, mse_encoding, weight_encoding
+from .calibration.wrapping import hold_what_is_joined
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,8 @@ class Calibrate(CalibrationPass):
                 context.notes += separate_joins(model, context.target, calibration.observed, statistics)
             ranges = partial(self._range, context.required_executor())
             calibration.calibrate_observed(self.method, ranges, statistics)
+            if context.target is not None:
+                hold_what_is_joined(calibration, context.target)
             model.quant.scheme = SCHEMES.get(self.method, self.method)
         calibrate_biases(model)
 

@@ -184,3 +184,16 @@ def test_a_folded_constant_is_named_with_its_reader() -> None:
     )
     with pytest.raises(ModelError, match="the constant 'l' holds NaN or infinity, which MatMul of 'y' reads"):
         apply(f"fold-constants,{PLACE},calibrate", proto, "ort-cpu", random_feeds(proto))
+
+
+def test_the_scales_of_a_dead_channel_stay_near_the_others_where_the_device_needs_it() -> None:
+    weights = ", ".join(["1e-9"] * 4 + ["1", "-0.5", "0.25", "0.125"])
+    source = parse(f"""g (float[1, 4, 2, 2] x) => (float[1, 2, 2, 2] y) <
+        float[2, 4, 1, 1] w = {{{weights}}}, float[2] b = {{3, 4}}> {{ y = Conv(x, w, b) }}""")
+    spans = {}
+    for target in ("ort-cpu", "qnn-htp"):
+        model, _, _ = apply(f"{PLACE},calibrate", source, target, random_feeds(source, 2))
+        encoding = of_weight(model, "y").encoding
+        assert encoding is not None
+        spans[target] = float(encoding.scale.max() / encoding.scale.min())
+    assert spans["ort-cpu"] > 10_000 and spans["qnn-htp"] == pytest.approx(1024)

@@ -101,3 +101,23 @@ def test_an_input_has_a_grid_where_others_read_it() -> None:
     model, _, _ = compiled(PICTURE, "npu", 1.0, scale=100.0)
     both, x, scores = (of_value(model, name) for name in ("both", "x", "scores"))
     assert both is None and x is not None and scores is not None and x is not scores
+
+
+def test_a_grid_holds_all_that_is_joined_where_codes_wrap_around() -> None:
+    """By the search for the least error the range of the result ends below that of a part."""
+    source = parse("""<ir_version: 10, opset_import: ["" : 21]>
+    g (float[1, 4, 4, 4] a, float[1, 4, 32, 4] b) => (float[1, 8, 36, 4] y) <float[8, 4, 1, 1] w> {
+        r = Relu(a) j = Concat<axis = 2>(r, b) y = Conv(j, w) }""")
+    rng = np.random.default_rng(1)
+    shapes = {"a": (3, (1, 4, 4, 4)), "b": (1, (1, 4, 32, 4))}
+    feeds = [
+        {
+            name: (scale * rng.laplace(size=shape)).astype(np.float32)
+            for name, (scale, shape) in shapes.items()
+        }
+        for _ in range(8)
+    ]
+    model, _, _ = apply(f"{PLACE},calibrate{{method=mse}}", source, "qnn-htp", feeds)
+    part, made = (quantizer.encoding for name in ("r", "j") if (quantizer := of_value(model, name)))
+    assert part is not None and made is not None and part.maximum > 14.7
+    assert made.minimum <= part.minimum and part.maximum <= made.maximum

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache, partial
 from itertools import chain
 
@@ -18,7 +19,7 @@ from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
 from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.ranges import GridOf
-from qc.ir.quant.spec import Encoding, Quantizer, QuantizerState, QuantSpec
+from qc.ir.quant.spec import Encoding, PerChannel, Quantizer, QuantizerState, QuantSpec
 from qc.ir.rewriter import Rewriter
 
 from ...framework.base import Pass, Stage
@@ -61,6 +62,7 @@ class Calibration:
     """One calibration of a model. Open quantizers that need no data get their numbers at once.
 
     Attributes:
+        grids: the arithmetic.
         observed: the open quantizers whose numbers are in the data, with their tensors by the originals.
         masked: scores that a mask may have been added to, and that only Softmax sees.
     """
@@ -75,7 +77,7 @@ class Calibration:
         self.context = context
         self.observed: dict[Quantizer, list[Value]] = {}
         self.masked = masked_scores(model.graph)
-        self._grids = grids
+        self.grids = grids
         executor = context.required_executor()
         for quantizer in model.quant.quantizers():
             spec = quantizer.spec
@@ -89,7 +91,9 @@ class Calibration:
             elif spec.fixed_range is not None and np.isfinite(spec.fixed_range).all():
                 self.set(quantizer, partial(grids.of_range, low=0.0, high=0.0), "fixed range")
             elif len(values) == 1 and values[0].const is not None:
-                grid_of = partial(grids.of_constant, value=values[0], executor=executor)
+                grid_of: GridOf = partial(grids.of_constant, value=values[0], executor=executor)
+                if context.target is not None and context.target.scale_span:
+                    grid_of = partial(_within_span, grid_of, context.target.scale_span)
                 self.set(quantizer, grid_of, f"from the constant, {how}")
             else:
                 self.observed[quantizer] = values
@@ -127,7 +131,7 @@ class Calibration:
 
     def _covering(self, ends: Callable[[QuantSpec], Range], masked: bool, spec: QuantSpec) -> Encoding:
         low, high = ends(spec)
-        return self._grids.of_range(spec, lowest_with_mask(low, spec) if masked else low, high)
+        return self.grids.of_range(spec, lowest_with_mask(low, spec) if masked else low, high)
 
     def set(self, quantizer: Quantizer, grid_of: GridOf, reason: str) -> None:
         """Gives a quantizer the grid of its spec, and keeps how that of another spec would be found."""
@@ -198,6 +202,14 @@ class Calibration:
                 f"a mask reaches far below the scores in {_named(values)}; as only Softmax sees them, "
                 "the grid covers the scores, and masked numbers saturate a little below"
             )
+
+
+def _within_span(grid_of: GridOf, span: float, spec: QuantSpec) -> Encoding:
+    """The grid of a weight with its least scales raised, which rounds away little beside the others."""
+    found = grid_of(spec)
+    if not isinstance(found.spec.granularity, PerChannel) or np.any(found.zero_point):
+        return found
+    return replace(found, scale=np.maximum(found.scale, found.scale.max() / span).astype(found.scale.dtype))
 
 
 def _ends(
