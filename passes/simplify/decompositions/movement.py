@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,13 +17,9 @@ Lengths = tuple[int, ...]
 def gather(op: Op) -> Writer | None:
     """A Reshape, where all there is along the axis is taken in its order."""
     found = _taken(op)
-    if found is None:
+    if found is None or not np.array_equal(found.indices, np.arange(found.lengths[found.axis])):
         return None
-    data, axis, indices = found
-    lengths, wanted = lengths_of(data), lengths_of(op.graph.op_outputs(op)[0])
-    if lengths is None or wanted is None or not np.array_equal(indices.ravel(), np.arange(lengths[axis])):
-        return None
-    return lambda build: [build.reshape(data, wanted)]
+    return lambda build: [build.reshape(found.data, found.wanted)]
 
 
 def transpose_in(op: Op, rank: int) -> Writer | None:
@@ -84,17 +81,13 @@ def gather_in_three(op: Op) -> Writer | None:
     found = _taken(op)
     if found is None:
         return None
-    data, axis, indices = found
-    lengths, wanted = lengths_of(data), lengths_of(op.graph.op_outputs(op)[0])
-    if lengths is None or wanted is None:
-        return None
 
     def write(build: Builder) -> list[Value | None]:
-        before, _, behind = shape = _in_three(lengths, axis)
-        taken = build.constant(indices.reshape(-1).astype(np.int64), "indices")
-        rows = build.reshape(data, shape)
-        made = build.op("Gather", rows, taken, shape=(before, indices.size, behind), axis=1)
-        return [build.reshape(made, wanted)]
+        before, _, behind = shape = _in_three(found.lengths, found.axis)
+        taken = build.constant(found.indices.astype(np.int64), "indices")
+        rows = build.reshape(found.data, shape)
+        made = build.op("Gather", rows, taken, shape=(before, found.indices.size, behind), axis=1)
+        return [build.reshape(made, found.wanted)]
 
     return write
 
@@ -115,13 +108,23 @@ def lengths_of(value: Value | None) -> Lengths | None:
     return tuple(length for length in shape if isinstance(length, int))
 
 
-def _taken(op: Op) -> tuple[Value, int, np.ndarray] | None:
-    """The data, the axis and the constant indices of a Gather."""
+class _Taken(NamedTuple):
+    """A Gather with constant indices, which are flat, and known lengths of its data and its result."""
+
+    data: Value
+    axis: int
+    indices: np.ndarray
+    lengths: Lengths
+    wanted: Lengths
+
+
+def _taken(op: Op) -> _Taken | None:
     data, places = op.graph.op_inputs(op)
     indices = op.graph.constant(places) if places is not None else None
-    if data is None or data.type.shape is None or indices is None:
+    lengths, wanted = lengths_of(data), lengths_of(op.graph.op_outputs(op)[0])
+    if data is None or indices is None or lengths is None or wanted is None:
         return None
-    return data, op.attribute("axis", 0) % len(data.type.shape), indices.numpy()
+    return _Taken(data, op.attribute("axis", 0) % len(lengths), indices.numpy().ravel(), lengths, wanted)
 
 
 def _in_three(lengths: Lengths, axis: int) -> Lengths:
