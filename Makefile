@@ -85,7 +85,7 @@ $(VENV)/.demo-ocr: $(VENV)/pyvenv.cfg $(NATIVE)
 # and the bench. An environment of its own has the ONNX Runtime, the compiler and the checker that are for CUDA.
 GPU       := $(VENV)-gpu
 GPU_TOOLS := $(abspath $(GPU))/lib/python3*/site-packages/nvidia/cu*/bin
-GPU_TESTS := $(addprefix tests/runtime/test_,custom_ops.py device_sums.py providers.py)
+GPU_TESTS := $(addprefix tests/runtime/test_,custom_ops.py observe_op.py device_sums.py providers.py)
 
 gpu-test: gpu-kernels gpu-memory gpu-bench
 

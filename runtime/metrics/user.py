@@ -116,7 +116,7 @@ def _call(text: str, place: str, function: Callable[..., Any], *arguments: Any) 
         detail = " ".join(str(error).split())
         raise UsageError(
             f"the metric '{text}' failed {place} with {type(error).__name__}{': ' if detail else ''}{detail}"
-            f"{_line(error)}"
+            f"{_line(error)}{_names(error, arguments)}"
         ) from error
 
 
@@ -125,6 +125,14 @@ def _line(error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)[1:]
     own = [frame for frame in frames if frame.filename == frames[0].filename]
     return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+
+
+def _names(error: Exception, arguments: tuple[Any, ...]) -> str:
+    """How tensors are had, where a function seems to take its arguments for something else."""
+    is_mistaken = isinstance(error, KeyError | AttributeError | TypeError)
+    if not is_mistaken or not arguments:
+        return ""
+    return f"; the outputs are a dictionary by name, of {', '.join(map(repr, arguments[0]))}"
 
 
 def _number(text: str, place: str, result: Any) -> float:

@@ -1,126 +1,28 @@
-"""The operators of the domain "qc" inside ONNX Runtime sessions, on the CPU and on a GPU where there is one.
+"""The operator "FakeQuantize" inside ONNX Runtime sessions, on the CPU and on a GPU where there is one.
 
 The kernels for CUDA also run where there is none, compiled for the processor; see support/cuda_on_host.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import ml_dtypes
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
-from support.cuda_on_host import build_cuda_on_host
+from onnx import TensorProto, helper
+from support.operator_sessions import grid, quantizer_session, session_of
 
 from qc.ir.quant import arithmetic
 from qc.ir.quant.arithmetic import Rounding
 from qc.ir.quant.formats import IntFormat, parse_format
-from qc.ir.quant.spec import Encoding, Granularity, PerBlock, PerChannel, PerTensor, QuantSpec
+from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, PerTensor, QuantSpec
 from qc.runtime.native import kernels
-from qc.runtime.native.library import library_path
-from qc.runtime.sessions.providers import missing_for_cuda, session_providers
 
-WHOLE = PerTensor()
-STATISTICS = ["minimum", "maximum", "count", "nonfinite", "histogram"]
-
-
-class Implementation(NamedTuple):
-    """Which library all sessions of this file take their operators from, and where they run."""
-
-    library: Path
-    provider: str
-
-
-running: Implementation
-
-
-@pytest.fixture(params=["cpu", "cuda on host", "cuda"], scope="module", autouse=True)
-def implementation(request: pytest.FixtureRequest) -> str:
-    """What the sessions of this file run with."""
-    global running
-    name: str = request.param
-    if name == "cuda" and missing_for_cuda():
-        pytest.skip(f"CUDA cannot be used: {missing_for_cuda()}")
-    library = build_cuda_on_host() if name == "cuda on host" else library_path(cuda=name == "cuda")
-    running = Implementation(library, "cuda" if name == "cuda" else "cpu")
-    return name
-
-
-def grid(format: str, scale: Any, zero_point: Any, granularity: Granularity = WHOLE) -> Encoding:
-    return Encoding(QuantSpec.of(format, granularity=granularity), np.asarray(scale), np.asarray(zero_point))
-
-
-def session_of(
-    nodes: list[onnx.NodeProto],
-    inputs: Mapping[str, tuple[int, Any]],
-    outputs: Mapping[str, int],
-    initializers: Mapping[str, Any] | None = None,
-    threads: int = 1,
-    provider: str | None = None,
-) -> onnxruntime.InferenceSession:
-    graph = helper.make_graph(
-        nodes,
-        "graph",
-        [helper.make_tensor_value_info(name, *type) for name, type in inputs.items()],
-        [helper.make_tensor_value_info(name, type, None) for name, type in outputs.items()],
-        [
-            value if isinstance(value, onnx.TensorProto) else numpy_helper.from_array(np.asarray(value), name)
-            for name, value in (initializers or {}).items()
-        ],
-    )
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("qc", 1)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
-    options = onnxruntime.SessionOptions()
-    options.register_custom_ops_library(str(running.library))
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 4
-    return onnxruntime.InferenceSession(
-        model.SerializeToString(),
-        options,
-        providers=session_providers(provider or running.provider),
-        enable_fallback=0,
-    )
-
-
-def quantizer_session(
-    encoding: Encoding,
-    shape: Any,
-    element: int = TensorProto.FLOAT,
-    overridable: bool = False,
-    threads: int = 1,
-    **attributes: Any,
-) -> onnxruntime.InferenceSession:
-    spec = encoding.spec
-    limits = spec.code_range if isinstance(spec.format, IntFormat) else (0, 0)
-    described: dict[str, Any] = {}
-    if isinstance(spec.granularity, PerChannel | PerBlock):
-        described = {"granularity": "channel", "axis": spec.granularity.axis}
-    if isinstance(spec.granularity, PerBlock):
-        described |= {"granularity": "block", "block_size": spec.granularity.size}
-    if not isinstance(spec.format, IntFormat):
-        described |= {"format": spec.format.name}
-    node = helper.make_node(
-        "FakeQuantize", ["x", "scale", "zero_point", "limits"], ["y"], domain="qc", **(described | attributes)
-    )
-    inputs: dict[str, tuple[int, Any]] = {"x": (element, shape)}
-    if overridable:
-        inputs["scale"] = (TensorProto.FLOAT, encoding.scale.shape)
-        inputs["zero_point"] = (TensorProto.INT32, encoding.zero_point.shape)
-        inputs["limits"] = (TensorProto.INT32, [2])
-    parameters = {
-        "scale": encoding.scale,
-        "zero_point": encoding.zero_point,
-        "limits": np.array(limits, np.int32),
-    }
-    return session_of([node], inputs, {"y": element}, parameters, threads)
+pytestmark = pytest.mark.usefixtures("implementation")
 
 
 def reference(x: np.ndarray, encoding: Encoding, rounding: Rounding = Rounding.HALF_EVEN) -> np.ndarray:
@@ -291,74 +193,6 @@ def test_equals_quantize_and_dequantize_linear(format: str, channels: bool, scal
     assert_same_bits(own, theirs)
 
 
-def observer_session(
-    shape: Any, histogram: int, element: int = TensorProto.FLOAT, axis: int = -1, threads: int = 1
-) -> onnxruntime.InferenceSession:
-    names = STATISTICS[: 5 if histogram else 4]
-    node = helper.make_node("Observe", ["x"], names, domain="qc", axis=axis, histogram=histogram)
-    types = {name: TensorProto.FLOAT if name in STATISTICS[:2] else TensorProto.INT64 for name in names}
-    return session_of([node], {"x": (element, shape)}, types, threads=threads)
-
-
-@pytest.mark.parametrize("threads", [1, 4])
-@pytest.mark.parametrize("axis", [-1, 0, 1])
-@pytest.mark.parametrize("histogram", [0, 1])
-def test_observe_equals_the_kernel(histogram: int, axis: int, threads: int) -> None:
-    x = np.random.default_rng(3).standard_normal((1501, 703)).astype(np.float32)
-    x[3, 4], x[700, 5], x[1500, 6] = np.nan, np.inf, -np.inf
-    seen = observer_session(["a", "b"], histogram, axis=axis, threads=threads).run(None, {"x": x})
-    expected = kernels.observe(x, bool(histogram), None if axis == -1 else axis)
-    assert seen[0].shape == seen[1].shape == ((1,) if axis == -1 else (x.shape[axis],))
-    assert np.array_equal(seen[0].reshape(expected.minimum.shape), expected.minimum)
-    assert np.array_equal(seen[1].reshape(expected.maximum.shape), expected.maximum)
-    assert (seen[2].tolist(), seen[3].tolist()) == ([x.size - 3], [3])
-    if expected.histogram is not None:
-        assert np.array_equal(seen[4], expected.histogram)
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    st.lists(st.sampled_from([1, 2, 3, 5, 17, 255, 256, 300]), min_size=1, max_size=4).filter(
-        lambda shape: np.prod(shape) < 1e5
-    ),
-    st.integers(-1, 3),
-    st.integers(0, 2**32 - 1),
-)
-def test_observe_takes_every_shape_and_every_magnitude(shape: list[int], axis: int, seed: int) -> None:
-    axis = min(axis, len(shape) - 1)
-    # Any pattern of bits: all magnitudes, subnormal numbers, both zeros, infinities and NaN.
-    x = np.random.default_rng(seed).integers(0, 2**32, shape, np.uint32).view(np.float32)
-    x.ravel()[::5] = 0
-    x.ravel()[1::11] = -0.0
-    seen = observer_session(shape, 1, axis=axis).run(None, {"x": x})
-    expected = kernels.observe(x, True, None if axis == -1 else axis)
-    assert np.array_equal(seen[0].reshape(expected.minimum.shape), expected.minimum)
-    assert np.array_equal(seen[1].reshape(expected.maximum.shape), expected.maximum)
-    assert (seen[2].tolist(), seen[3].tolist()) == ([expected.count], [expected.nonfinite])
-    assert np.array_equal(seen[4], expected.histogram)
-
-
-def test_observe_takes_half_floats_scalars_and_empty_tensors() -> None:
-    half = np.array([1.5, -2.25, np.nan], np.float16)
-    seen = observer_session(["n"], 1, TensorProto.FLOAT16).run(None, {"x": half})
-    assert [value.tolist() for value in seen[:4]] == [[-2.25], [1.5], [2], [1]]
-    assert np.flatnonzero(seen[4]).tolist() == [0x3FC0, 0xC010]
-    seen = observer_session([], 1).run(None, {"x": np.array(3, np.float32)})
-    assert [value.tolist() for value in seen[:4]] == [[3], [3], [1], [0]]
-    seen = observer_session(["n"], 1).run(None, {"x": np.zeros(0, np.float32)})
-    assert [value.tolist() for value in seen[:4]] == [[np.inf], [-np.inf], [0], [0]]
-    assert not seen[4].any()
-
-
-def test_a_histogram_is_only_made_if_the_model_takes_it() -> None:
-    node = helper.make_node("Observe", ["x"], STATISTICS[:4], domain="qc", histogram=1)
-    types = {
-        name: TensorProto.FLOAT if name in STATISTICS[:2] else TensorProto.INT64 for name in STATISTICS[:4]
-    }
-    session = session_of([node], {"x": (TensorProto.FLOAT, ["n"])}, types)
-    assert session.run(["count"], {"x": np.ones(3, np.float32)})[0].tolist() == [3]
-
-
 def session_of_fed_grids() -> tuple[onnxruntime.InferenceSession, dict[str, np.ndarray]]:
     """A session of one quantizer that is fed its grid, and a feed that fits."""
     node = helper.make_node("FakeQuantize", ["x", "scale", "zero_point", "limits"], ["y"], domain="qc")
@@ -466,8 +300,6 @@ def test_a_wrong_axis_is_an_error() -> None:
     session = quantizer_session(GRIDS[0], ["n"], granularity="channel", axis=1)
     with pytest.raises(Exception, match=r"axis is 1, outside a tensor of shape \(3,\)"):
         session.run(None, {"x": np.zeros(3, np.float32)})
-    with pytest.raises(Exception, match="axis is 1, outside"):
-        observer_session(["n"], 0, axis=1).run(None, {"x": np.zeros(3, np.float32)})
 
 
 def test_other_element_types_are_refused_when_the_session_is_made() -> None:

@@ -247,7 +247,11 @@ def test_labels_go_with_the_feeds(user: Path) -> None:
         ("user.py:words", "returned 'good' on feed 0; let it return a number"),
         ("user.py:array", r"returned an array of shape \(2,\) on feed 0; let it return a number"),
         ("user.py:nothing", "returned None on feed 0; let it return a number"),
-        ("user.py:wrong", rf"failed on feed 0 with KeyError: 'logits' \(.*user.py, line {WRONG_LINE}\)"),
+        (
+            "user.py:wrong",
+            rf"failed on feed 0 with KeyError: 'logits' \(.*user.py, line {WRONG_LINE}\); "
+            "the outputs are a dictionary by name, of 'y'",
+        ),
         ("user.py:Half", "the metric class 'user.py:Half' has no method 'compute'"),
         ("user.py:no_argument", r"takes \(\); let it take \(outputs\), \(outputs, feed\) or"),
         ("user.py:named", r"takes \(outputs, \*, threshold\); let it take \(outputs\)"),

@@ -1,7 +1,7 @@
 """The positions in runtime/csrc/ort_abi.h against the installed ONNX Runtime.
 
 Entries that need no running kernel are called here by their position; the others are called by the
-operators themselves in test_custom_ops.py.
+operators themselves in test_custom_ops.py and test_observe_op.py.
 """
 
 from __future__ import annotations
