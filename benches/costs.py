@@ -35,9 +35,10 @@ _OPSET = 17
 # The quantities that the time of a kind grows with, in float and in integers.
 QUANTITIES = {
     "Conv": ("op padded made", "op padded patch made row"),
-    "NarrowConv": ("op padded made group", "op padded patch made group window row"),
-    "DepthwiseConv": ("op padded made", "op product tail made window"),
-    "GroupedConv": ("op product patch group", "op product patch group row"),
+    "NarrowConv": ("op padded read group", "op padded patch made group window row"),
+    "DepthwiseConv": ("op padded made", "op product ragged tail made window"),
+    "GroupedConv": ("op padded made", "op product patch group row"),
+    "NarrowGroupedConv": ("op product patch group", "op product patch group row"),
     "FlatConv": ("op product patch", "op padded patch made row"),
     "FlatDepthwiseConv": ("op product channel", "op product made"),
     "MatMul": ("op product weight read made", "op product weight read made"),
@@ -195,9 +196,10 @@ def cases() -> Iterator[Case]:
                     continue
                 body = convolution(channels, channels, (kernel, kernel), channels)
                 yield Case("DepthwiseConv", (1, channels, size, size), body)
-        for channels, group in ((64, 4), (64, 8), (128, 4), (32, 8)):
+        for channels, group in ((64, 4), (128, 4), (96, 3), (128, 8), (64, 8), (32, 8), (104, 13), (192, 8)):
+            kind = "NarrowGroupedConv" if channels // group % LANES else "GroupedConv"
             shape = (1, channels, size, size)
-            yield Case("GroupedConv", shape, convolution(channels, channels, (3, 3), group))
+            yield Case(kind, shape, convolution(channels, channels, (3, 3), group))
     for length in (100, 1000):
         for channels in (16, 32, 64, 128):
             for kernel in (1, 3, 9):
@@ -328,7 +330,7 @@ def costs_of(quantities: Sequence[str], amounts: Sequence[Counter[str]], taken: 
     times = np.maximum(taken, 1.0)
     found, _ = nnls(matrix / times[:, None], np.ones(len(times)))
     costs = zip(quantities, found, strict=True)
-    return ", ".join(f"{quantity} = {float(f'{cost:.3g}'):g}" for quantity, cost in costs if cost > 0)
+    return ", ".join(f"{quantity} = {float(f'{cost:.3g}'):g}" for quantity, cost in costs if cost > 1e-6)
 
 
 @click.command(help=(__doc__ or "").partition("\n")[0])
@@ -340,8 +342,8 @@ def main(kind: tuple[str, ...], rounds: int) -> None:
     for case in cases():
         if case.kind in (kind or QUANTITIES):
             floats, integers = nanoseconds_of(case, rounds)
-            # What is as short as its error says nothing, but where floats take no time of their own.
-            if integers > 0 and (floats > 0 or case.between is not None):
+            # What is as short as its error says nothing, but where floats may take no time of their own.
+            if integers > 0 and (floats > 0 or case.beside is not None):
                 measured[case.kind].append((amounts_of(case), floats, integers))
     for name, rows in measured.items():
         amounts, *taken = zip(*rows, strict=True)

@@ -15,7 +15,8 @@ QUANTITIES = {
     "op": "once for each op",
     "product": "multiplications with accumulation; of a pool, numbers that it averages",
     "padded": "the same with channels rounded up to whole vectors",
-    "tail": "multiplications in the channels that are left over by vectors of 8",
+    "ragged": "multiplications if the channels do not fill vectors",
+    "tail": "multiplications in the channels that are left over by vectors of half the length",
     "patch": "numbers that a convolution gathers for its products",
     "group": "positions of the result, for each group of channels",
     "window": "places of the kernel over all positions of the result",
@@ -53,7 +54,6 @@ class Costs(Strict):
         tolerated: the same of a model that is slower in integers than in floats as a whole.
         quick: the share of the time in floats up to which a model is clearly quicker in integers, so that
             nothing is left in float for its time.
-        margin: how much more floats count than was measured of them alone, with all they read in a cache.
         quantize, dequantize: nanoseconds by quantity of these ops.
         kernels: by kind of op, see :func:`qc.passes.quantize.placement.work.work_of`. What is not listed is
             as quick in integers as in floats.
@@ -64,7 +64,6 @@ class Costs(Strict):
     unnoticed: float = Field(0.0, ge=0.0)
     tolerated: float = Field(0.0, ge=0.0)
     quick: float = Field(0.0, ge=0.0)
-    margin: float = Field(1.0, ge=1.0)
     quantize: dict[str, float]
     dequantize: dict[str, float]
     kernels: dict[str, KernelCosts]

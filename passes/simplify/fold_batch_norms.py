@@ -16,6 +16,7 @@ from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
 from .batch_norms.affine import Affine, affine_of, constant_of, set_constant
 from .batch_norms.forward import fold_forward
+from .batch_norms.movement import Channels, channels_of
 from .batch_norms.products import become_gemm, matrix_of
 
 
@@ -27,8 +28,8 @@ class FoldBatchNorms(Pass):
     which becomes a Gemm. Constants may lie behind Identity, and the matrix behind a Transpose.
 
     The scale and shift may be a BatchNormalization, a Mul or an Add with a constant per channel (for a
-    Conv; Paddle and TensorFlow exporters write biases that way). An op whose result is read elsewhere or is
-    a graph output keeps it, so nothing is folded there.
+    Conv; Paddle and TensorFlow exporters write biases that way), perhaps behind a Transpose, Squeeze or
+    Unsqueeze. An op whose result is read elsewhere or is a graph output keeps it, so nothing is folded there.
 
     A BatchNormalization for which there is no such op is folded into the one behind it, if that is a Conv of
     one group without padding, or a product by a matrix, perhaps of flattened data, and nothing else reads it.
@@ -52,18 +53,15 @@ class FoldBatchNorms(Pass):
 
 def _fold(rewriter: Rewriter, graph: Graph, op: Op) -> None:
     data = _data_input(graph, op)
-    producer = graph.producer(data) if data is not None else None
     result = graph.op_outputs(op)[0] if data is not None else None
-    if (
-        data is None
-        or producer is None
-        or result is None
-        or len(graph.uses(data)) != 1
-        or graph.is_output(data)
-    ):
+    if data is None or result is None or len(graph.uses(data)) != 1 or graph.is_output(data):
         return
-    channels = _channels(graph, producer)
-    affine = _affine(graph, op, data, producer, channels) if channels else None
+    found = channels_of(graph, data)
+    producer = graph.producer(found.made) if found is not None else None
+    channels = _channels(graph, producer) if producer is not None else None
+    if found is None or producer is None or not channels:
+        return
+    affine = _affine(graph, op, data, producer, found, channels)
     if affine is None:
         return
     with rewriter.action("fold into weight", producer):
@@ -126,11 +124,12 @@ def _constant(graph: Graph, op: Op, port: int | None) -> TensorRef | None:
     return constant_of(graph, graph.op_inputs(op)[port])
 
 
-def _affine(graph: Graph, op: Op, data: Value, producer: Op, channels: int) -> Affine | None:
+def _affine(graph: Graph, op: Op, data: Value, producer: Op, found: Channels, channels: int) -> Affine | None:
+    is_product, is_moved = producer.is_type("Gemm", "MatMul"), found.made is not data
     if op.is_type("BatchNormalization"):
-        affine = affine_of(graph, op)
+        affine = affine_of(graph, op) if found.axis == 1 and not (is_product and is_moved) else None
         return affine if affine is not None and affine.scale.shape == (channels,) else None
-    if producer.is_type("Gemm", "MatMul"):
+    if is_product:
         return None
     constant = next(
         graph.constant(value) for value in graph.op_inputs(op) if value is not None and value is not data
@@ -138,7 +137,7 @@ def _affine(graph: Graph, op: Op, data: Value, producer: Op, channels: int) -> A
     weight = _constant(graph, producer, weight_port(producer))
     if constant is None or weight is None:
         return None
-    numbers = _per_channel(constant, len(weight.shape), channels)
+    numbers = _per_channel(constant, found, channels)
     if numbers is None:
         return None
     if op.is_type("Add"):
@@ -146,12 +145,12 @@ def _affine(graph: Graph, op: Op, data: Value, producer: Op, channels: int) -> A
     return Affine(numbers, np.zeros(channels))
 
 
-def _per_channel(constant: TensorRef, rank: int, channels: int) -> np.ndarray | None:
-    """The numbers of a constant that broadcasts over all axes but 1 of a tensor of ``rank``."""
-    shape = (1,) * (rank - len(constant.shape)) + constant.shape
-    if len(shape) != rank or any(size != 1 for axis, size in enumerate(shape) if axis != 1):
+def _per_channel(constant: TensorRef, found: Channels, channels: int) -> np.ndarray | None:
+    """The numbers of a constant that broadcasts over all axes but that of the channels."""
+    shape = (1,) * (found.rank - len(constant.shape)) + constant.shape
+    if len(shape) != found.rank or any(size != 1 for axis, size in enumerate(shape) if axis != found.axis):
         return None
-    if shape[1] not in (1, channels):
+    if shape[found.axis] not in (1, channels):
         return None
     return np.broadcast_to(constant.numpy().astype(np.float64).reshape(-1), (channels,))
 

@@ -124,6 +124,17 @@ def test_biases_become_integers_for_good() -> None:
     assert onnx.TensorProto.INT32 in stored.values()
 
 
+def test_biases_become_integers_for_a_while() -> None:
+    source = parse("g (float[2, 4] x) => (float[2, 3] y) <float[4, 3] w, float[3] b> { y = Gemm(x, w, b) }")
+    sim = QuantizationSimModel(source)
+    sim.compute_encodings(random_feeds(source, 3))
+    bias, before = sim.qc_quantize_op_dict["b"], sim.to_onnx_qdq(prequantize_constants=True)
+    with sim._concretize_int32_bias_quantizers():
+        assert bias.enabled and bias.bitwidth == 32
+    assert not bias.enabled and bias.bitwidth == 8
+    assert sim.to_onnx_qdq(prequantize_constants=True) == before
+
+
 def test_what_is_not_followed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quantsim, "op_outputs_to_ignore", ["Reshape"])
     with pytest.warns(UserWarning, match="op_outputs_to_ignore was changed"):

@@ -97,6 +97,34 @@ def test_constants_that_are_folded(op_type: str, constant: str, folded: bool) ->
     simplified("fold-batch-norms", parse(text), changed=folded)
 
 
+@pytest.mark.parametrize(
+    ("moved", "constant", "folded"),
+    [
+        ("t = Transpose<perm = [0, 2, 3, 1]>(a)", "float[2] k", True),
+        ("t = Transpose(a)", "float[2, 1] k", True),
+        ("t = Transpose<perm = [0, 2, 3, 1]>(a)", "float[2, 1, 1] k", False),
+        ("t = Squeeze(a, two)", "float[2, 1] k", True),
+        ("t = Squeeze(a, minus_two)", "float[1, 2, 1] k", True),
+        ("t = Squeeze(a, two)", "float[2] k", False),
+        ("t = Squeeze(a)", "float[2, 1] k", False),
+        ("t = Unsqueeze(a, two)", "float[2, 1, 1, 1] k", True),
+        ("s = Squeeze(a, two) t = Transpose<perm = [0, 2, 1]>(s)", "float[2] k", True),
+        ("t = Reshape(a, two_two)", "float[2] k", False),
+    ],
+)
+@pytest.mark.parametrize("op_type", ["Mul", "Add"])
+def test_constants_behind_what_moves_channels(op_type: str, moved: str, constant: str, folded: bool) -> None:
+    text = f"""g (float[1, 2, 1, 2] x) => (float y)
+    <float[2, 2, 1, 1] w, float[2] b, {constant}, int64[1] two = {{2}}, int64[1] minus_two = {{-2}},
+     int64[2] two_two = {{2, 2}}> {{
+        a = Conv(x, w, b)
+        {moved}
+        n = {op_type}(t, k)
+        y = ReduceSum<keepdims = 0>(n)
+    }}"""
+    simplified("fold-batch-norms", parse(text), changed=folded)
+
+
 def test_a_shared_weight_is_folded_for_one_reader_only() -> None:
     text = f"""g (float[1, 2, 3, 3] x) => (float[1, 2, 3, 3] y, float[1, 2, 3, 3] z)
     <float[2, 2, 1, 1] w, float[2] b, {NORM}> {{

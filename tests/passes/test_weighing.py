@@ -122,9 +122,9 @@ def test_what_nobody_notices_runs_in_integers() -> None:
     assert of_value(model, "h0") is not None
 
 
-@pytest.mark.parametrize(("width", "runs"), [(80, False), (104, True)])
+@pytest.mark.parametrize(("width", "runs"), [(136, False), (168, True)])
 def test_less_is_tolerated_if_the_whole_model_is_slower(width: int, runs: bool) -> None:
-    """Of several small products, the last one alone takes 1.3 µs less in float."""
+    """Of several small products, the last ones alone take a little less in float."""
     chains = " ".join(f"h{i} = MatMul(x, w) r{i} = Exp(h{i}) y{i} = MatMul(r{i}, v)" for i in range(4))
     results = ", ".join(f"float[16, 4] y{i}" for i in range(4))
     source = parse(

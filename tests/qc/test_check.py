@@ -279,6 +279,21 @@ def test_weights_alone_break_no_rule(pipeline: str, target: str) -> None:
     assert {op.runs for op in products} <= expected
 
 
+@pytest.mark.parametrize("activation", ["Relu(p)", "Clip(p, least, most)"])
+@pytest.mark.parametrize("product", ["MatMul(x, w)", "Gemm(x, w, b)", "MatMul(x, w) p = Add(a, b)"])
+def test_products_whose_activation_is_read_in_float_run_in_integers(product: str, activation: str) -> None:
+    result = "a" if "Add" in product else "p"
+    model = parse(
+        f"""g (float[16, 256] x) => (float[16, 256] y)
+        <float[256, 256] w, float[256] b, float least = {{0}}, float most = {{6}}> {{
+            {result} = {product} r = {activation} y = Exp(r)
+        }}"""
+    )
+    feeds = random_feeds(model, 4)
+    check = qc_package.check(qc_package.compile(model, "w8a8", data=feeds, threads=1).model)
+    assert {op.kernel for op in check.ops if op.runs == "integer"} in ({"QGemm"}, {"MatMulIntegerToFloat"})
+
+
 def test_a_product_of_stored_weights_that_leaves_data_as_it_is_runs_in_float() -> None:
     model = parse("g (float[4, 64] x) => (float[4, 64] y) <float[64, 64] w> { y = MatMul(x, w) }")
     found = qc_package.check(qc_package.compile(model, "w4-block32{insert-qdq.products=exact}").model)

@@ -58,7 +58,8 @@ def test_no_passes_change_nothing(qc) -> None:
 
 
 def test_every_lowering_pass_writes_its_file(qc) -> None:
-    passes = "insert-quantizers,tie-quantizers,calibrate,insert-qdq,to-simulation,to-encodings"
+    placed = "insert-quantizers{slower=integer},tie-quantizers,calibrate"
+    passes = f"{placed},insert-qdq,to-simulation,to-encodings"
     result = qc("--passes", passes, MODEL, "-o", "out.onnx", "--data", DATA)
     assert result.made == ["out.encodings", "out.onnx", "out.simulation.onnx"]
     assert "FakeQuantize" in op_types("out.simulation.onnx")

@@ -8,8 +8,8 @@ slope 1 keeps it from that: it changes no number, and becomes part of the convol
 is loaded.
 
 A product of codes whose result stays float becomes an integer op. It does not in front of a Relu or Clip that
-is its only reader, has one reader itself, and does what no QuantizeLinear behind it would do anyway: then it
-is computed in float. There the LeakyRelu costs an op, and saves the integers.
+is its only reader, be it behind a bias, has one reader itself, and does what no QuantizeLinear behind it
+would do anyway: then it is computed in float. There the LeakyRelu costs an op, and saves the integers.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def keep_integer(model: Model, rewriter: Rewriter) -> None:
     for graph in list(model.graphs()):
         for op in graph.ops():
             if op.is_type("Gemm", "MatMul") and _is_product_of_codes(op):
-                (result, *_) = graph.op_outputs(op)
+                result = _with_bias(op)
                 if result is not None and _is_kept_by_activation(result):
                     _put_behind(rewriter, result)
 
@@ -138,6 +138,20 @@ def _is_product_of_codes(op: Op) -> bool:
     factors = op.graph.op_inputs(op)[:2]
     producers = (op.graph.producer(value) for value in factors if value is not None)
     return all(producer is not None and is_qdq(producer, "DequantizeLinear") for producer in producers)
+
+
+def _with_bias(op: Op) -> Value | None:
+    """The result of a product, or that of the bias behind it, with which a MatMul of two axes is a Gemm."""
+    data, (result, *_) = op.graph.op_inputs(op)[0], op.graph.op_outputs(op)
+    reader = _only_reader(result)
+    is_matrix = data is not None and (data.type.shape is None or len(data.type.shape) == 2)
+    if reader is None or not (op.is_type("MatMul") and reader.is_type("Add") and is_matrix):
+        return result
+    bias = next((value for value in op.graph.op_inputs(reader) if value is not result), None)
+    codes = op.graph.producer(bias) if bias is not None else None
+    is_dequantized = codes is not None and is_qdq(codes, "DequantizeLinear")
+    is_bias = is_dequantized or (bias is not None and _is_constant(bias))
+    return op.graph.op_outputs(reader)[0] if is_bias else result
 
 
 def _is_kept_by_activation(value: Value) -> bool:

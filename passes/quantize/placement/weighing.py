@@ -149,7 +149,7 @@ class Weighing:
         """The cost of a unit in integers and in float; it stays in integers where that is not known."""
         integers, floats = self._measured(unit)
         is_known = integers or unit.rule.runs != "integer"
-        return (integers, round(floats * self._costs.margin)) if is_known else (0, NEVER)
+        return (integers, floats) if is_known else (0, NEVER)
 
     def _measured(self, unit: Unit) -> tuple[int, int]:
         """What kernels were measured to take in integers and in float; what is not known counts nothing."""

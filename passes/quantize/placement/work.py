@@ -13,7 +13,6 @@ from ...framework.target_costs import Amounts
 Shape = tuple[int, ...]
 ShapeOf = Callable[[Value | None], Shape | None]
 
-_TAIL = 8
 _MEASURED = ("Add", "Mul", "Sigmoid", "LeakyRelu", "Concat")  # elementwise ops that have costs
 # In float these keep the layout of the convolutions around them; of other elementwise ops none is known.
 BLOCKED = (
@@ -31,8 +30,9 @@ class Work(NamedTuple):
 
     Attributes:
         kind: the kind of kernel that costs are listed by: an op type, or one of convolution
-            (``DepthwiseConv``, ``GroupedConv``, ``NarrowConv`` on fewer channels than a vector has numbers,
-            and with ``Flat`` in front where there are not two spatial axes, which have no blocked layouts).
+            (``DepthwiseConv``, ``GroupedConv``, and with ``Narrow`` in front where the channels of a group
+            do not fill vectors, with ``Flat`` where there are not two spatial axes, which have no blocked
+            layouts).
             A ``LoneMaxPool`` is not behind a convolution. A ``Swish`` is the Mul of a tensor by its own
             Sigmoid, of which runtimes make one op in float. A ``HardSwish`` is that of the result of a
             convolution by its HardSigmoid, which becomes part of the convolution in float.
@@ -119,12 +119,15 @@ def _convolution(op: Op, data: Shape, kernel: Shape, made: Shape, lanes: int) ->
     groups = max(inputs // each, 1)
     kind = "Conv" if groups == 1 else "DepthwiseConv" if each == 1 and inputs == outputs else "GroupedConv"
     wide = each if each < lanes else _up(each, lanes)
-    narrow = "Narrow" if kind == "Conv" and each < lanes else ""
+    # Groups have the layout of blocks where they fill them, and one convolution where its channels fill one.
+    is_narrow = each < lanes if kind == "Conv" else any(width % lanes for width in (each, outputs // groups))
+    narrow = "Narrow" if is_narrow and kind != "DepthwiseConv" else ""
     return _work(
         f"{narrow}{kind}" if len(data) == 4 else f"Flat{kind}",
         product=places * taps * each * outputs,
         padded=places * taps * wide * _up(outputs, lanes),
-        tail=places * taps * each * (outputs % _TAIL),
+        ragged=places * taps * each * outputs if outputs % lanes else 0,
+        tail=places * taps * each * (outputs % (lanes // 2)),
         patch=places * taps * inputs,
         group=places * groups,
         window=places * taps,

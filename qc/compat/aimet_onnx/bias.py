@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 
@@ -38,13 +38,23 @@ def integer_biases(simulation: QuantizedModel) -> Iterator[None]:
         yield
 
 
-def give_integer_biases(simulation: QuantizedModel) -> None:
-    """Gives biases these grids for good."""
+def give_integer_biases(simulation: QuantizedModel) -> ExitStack:
+    """Gives biases these grids until what is returned is closed, as a ``with`` statement does at its end."""
+    undo = ExitStack()
     for site, encoding in dict(_found(simulation)).items():
         op = simulation._placement.ops[site.value.name]
+        undo.callback(_restore, op, op.enabled, op.spec, op.encoding)
         op.enabled = True
         op._change(encoding.spec)
         op.load(encoding)
+    return undo
+
+
+def _restore(op: QcQuantizeOp, enabled: bool, spec: QuantSpec, encoding: Encoding | None) -> None:
+    op._change(spec)
+    if encoding is not None:
+        op.load(encoding)
+    op.enabled = enabled
 
 
 def _found(simulation: QuantizedModel) -> Iterator[tuple[Site, Encoding]]:

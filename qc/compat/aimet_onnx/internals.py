@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -117,9 +117,9 @@ class Internals(QuantizedModel):
                 self._ir.quant.reopen(op.quantizer, "calibrated again")
         self._calibrate_parameters()
 
-    def _concretize_int32_bias_quantizers(self) -> None:
-        """Gives biases grids of 32-bit integers, as ``export_int32_bias`` does for one file."""
-        give_integer_biases(self)
+    def _concretize_int32_bias_quantizers(self) -> ExitStack:
+        """Gives biases grids of 32-bit integers: for good, or in a ``with`` statement until its end."""
+        return give_integer_biases(self)
 
     def _insert_data_movement_op_output_quantizers(self) -> None:
         """Does nothing: QDQ models and files have the grids of what ops like Reshape only move anyway."""

@@ -1,0 +1,63 @@
+"""Where the channels of a convolution lie behind ops that only move its result."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from qc.ir.graph import Graph, Op, Value
+
+from .affine import constant_of
+
+_CHANNELS = 1
+
+
+class Channels(NamedTuple):
+    """What a tensor was moved from, its rank, and the axis on which it has the channels of that."""
+
+    made: Value
+    rank: int
+    axis: int
+
+
+def channels_of(graph: Graph, value: Value) -> Channels | None:
+    """The channels of a value behind Transpose, Squeeze and Unsqueeze; None if they are lost or not known."""
+    producer = graph.producer(value)
+    if producer is None:
+        return None
+    if not producer.is_type("Transpose", "Squeeze", "Unsqueeze"):
+        rank = _rank(graph, value, producer)
+        return Channels(value, rank, _CHANNELS) if rank is not None else None
+    source = graph.op_inputs(producer)[0]
+    if source is None or len(graph.uses(source)) != 1 or graph.is_output(source):
+        return None
+    found = channels_of(graph, source)
+    axes = _order(graph, producer, found.rank) if found is not None else None
+    if found is None or axes is None or found.axis not in axes:
+        return None
+    return Channels(found.made, len(axes), axes.index(found.axis))
+
+
+def _rank(graph: Graph, value: Value, producer: Op) -> int | None:
+    """That of a result; where its type does not say, a convolution or a product has that of its weight."""
+    if value.type.shape is not None:
+        return len(value.type.shape)
+    weight = constant_of(graph, graph.op_inputs(producer)[1]) if producer.num_inputs > 1 else None
+    return len(weight.shape) if weight is not None else None
+
+
+def _order(graph: Graph, op: Op, rank: int) -> list[int | None] | None:
+    """By axis of the result the one of the input, or None for a new one; None if that is not known."""
+    if op.is_type("Transpose"):
+        return list(op.attribute("perm", range(rank)[::-1]))
+    given = op.attribute("axes", None)
+    if op.num_inputs > 1:
+        const = graph.constant(graph.op_inputs(op)[1])
+        given = const.numpy().tolist() if const is not None else None
+    if given is None:
+        return None
+    if op.is_type("Squeeze"):
+        return [axis for axis in range(rank) if axis not in {number % rank for number in given}]
+    whole = rank + len(given)
+    left = iter(range(rank))
+    new = {number % whole for number in given}
+    return [None if axis in new else next(left) for axis in range(whole)]
