@@ -120,6 +120,17 @@ def test_what_is_no_plain_chain_of_steps_stays(attributes: dict, steps: int) -> 
     assert any("no other ops are known" in remark.reason for remark in compiled.ir.journal.remarks)
 
 
+def test_a_recurrent_op_whose_data_has_other_axes_stays() -> None:
+    """Branches for other lengths than those of the data are never run, and may hold what no op takes."""
+    model = recurrent("LSTM", "forward", 3, "B", ("last",))
+    axes = numpy_helper.from_array(np.array([0, 1]), "axes")
+    model.graph.initializer.append(axes)
+    model.graph.node.insert(0, helper.make_node("Unsqueeze", ["x", "axes"], ["apart"]))
+    model.graph.node[1].input[0] = "apart"
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert types(made) == ["Unsqueeze", "LSTM"]
+
+
 def test_a_recurrent_op_runs_in_integers_where_the_device_has_none() -> None:
     model = recurrent("LSTM", "forward", 4, "B", ("y",))
     made = qc.compile(model, "w8a8", data=random_feeds(model, 4), target="qnn-htp").model

@@ -16,6 +16,7 @@ from .movement import lengths_of
 
 # Inputs that RNN, GRU and LSTM have alike, and those of LSTM alone.
 _X, _W, _R, _B, _LENGTHS, _H, _C, _P = range(8)
+_RANK = 3  # of data: steps, batch, size
 _CONSTANTS = (_W, _R, _B, _P)
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 # Functions without parameters by the names of activations, whose case does not matter.
@@ -77,7 +78,9 @@ class _Layer:
         inputs = [*op.graph.op_inputs(op), *(None for _ in range(8))][:8]
         lengths = lengths_of(inputs[_X])
         known = {port: op.graph.constant(value) for port in _CONSTANTS if (value := inputs[port]) is not None}
-        if lengths is None or None in known.values() or not 0 < lengths[0] <= most_steps or 0 in lengths:
+        if lengths is None or len(lengths) != _RANK or None in known.values() or 0 in lengths:
+            return None  # a branch that never runs may hold shapes that no such op takes
+        if lengths[0] > most_steps:
             return None
         kind = _kind(op)
         backward = _DIRECTIONS[op.attribute("direction", "forward")]
