@@ -161,7 +161,8 @@ def _stays(info: ValueInfoProto, value: Value, fixed: bool) -> bool:
     shape = value.type.shape if fixed else None
     dims = info.type.tensor_type.shape.dim
     known = zip(dims, shape, strict=True) if shape is not None and len(dims) == len(shape) else ()
-    is_fixed = any(isinstance(size, int) and not dim.HasField("dim_value") for dim, size in known)
+    lengths = ((dim, size) for dim, size in known if isinstance(size, int))
+    is_fixed = any(not dim.HasField("dim_value") or dim.dim_value != size for dim, size in lengths)
     return fits(info, value) and not is_fixed
 
 

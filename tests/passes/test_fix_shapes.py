@@ -27,6 +27,20 @@ def fixed(*lengths: str) -> onnx.ModelProto:
     return qc.compile(model, data=random_feeds(model, 2, size=3), target="qnn-htp", fix_shapes=lengths).model
 
 
+def test_shapes_that_held_for_an_export_alone_are_forgotten() -> None:
+    model = parse("""g (float[1, N] x) => (float[1, N] a, float[1, N] y) {
+        a = Softmax(x)  b = Relu(a)  y = Mul(b, x)
+    }""")
+    for info in (model.graph.output[0], model.graph.value_info.add(name="b")):
+        info.CopyFrom(onnx.helper.make_tensor_value_info(info.name, onnx.TensorProto.FLOAT, [1, 11]))
+    data = random_feeds(model, 2, size=12)
+    made = qc.compile(model, data=data, target="qnn-htp", fix_shapes=("N=12",), allow_unquantized=True).model
+    onnx.checker.check_model(made, full_check=True)
+    shapes = [[dim.dim_value for dim in info.type.tensor_type.shape.dim] for info in made.graph.output]
+    assert shapes == [[1, 12], [1, 12]]
+    assert "b" not in {info.name for info in made.graph.value_info}
+
+
 def test_what_comes_out_has_the_lengths_and_no_arithmetic_of_shapes() -> None:
     model = fixed("N=3")
     onnx.checker.check_model(model, full_check=True)

@@ -35,7 +35,8 @@ def observe(*arguments: str) -> None:
 
 @pytest.mark.parametrize("method", ["min-max", "percentile", "entropy", "mse", "sqnr", "moving-average"])
 def test_parts_observed_apart_calibrate_as_one_run(method: str) -> None:
-    passes = ["--passes", f"fold-batch-norms,insert-quantizers,calibrate{{method={method}}},insert-qdq"]
+    placed = "fold-batch-norms,insert-quantizers{slower=integer}"
+    passes = ["--passes", f"{placed},calibrate{{method={method}}},insert-qdq"]
     for part in ("1", "2", "3"):
         observe(*passes, "--shard", f"{part}/3", "-o", f"{part}.npz")
     assert main(["merge-statistics", "3.npz", "1.npz", "2.npz", "-o", "all.npz"]) == 0
@@ -46,10 +47,10 @@ def test_parts_observed_apart_calibrate_as_one_run(method: str) -> None:
 
 
 def test_one_file_serves_every_method() -> None:
-    statistics = qc.observe(MODEL, "insert-quantizers,calibrate", data=DATA)
+    statistics = qc.observe(MODEL, "insert-quantizers{slower=integer},calibrate", data=DATA)
     outputs = set()
     for method in ("min-max", "percentile", "entropy", "mse", "sqnr", "moving-average"):
-        passes = f"insert-quantizers,calibrate{{method={method}}},to-encodings"
+        passes = f"insert-quantizers{{slower=integer}},calibrate{{method={method}}},to-encodings"
         compiled = qc.compile(MODEL, passes, statistics=statistics)
         assert str(compiled.artifacts["encodings"].payload) == str(
             qc.compile(MODEL, passes, data=DATA).artifacts["encodings"].payload
@@ -59,7 +60,7 @@ def test_one_file_serves_every_method() -> None:
 
 
 def test_one_file_serves_several_targets(capsys: pytest.CaptureFixture[str]) -> None:
-    passes = ["--passes", "insert-quantizers,calibrate,insert-qdq"]
+    passes = ["--passes", "insert-quantizers{slower=integer},calibrate,insert-qdq"]
     targets = [*passes, "--target", "ort-cpu", "--also-for", "npu"]
     observe(*passes, "--target", "ort-cpu", "-o", "one.npz")
     assert main([MODEL, *targets, "--statistics", "one.npz", "-o", "merged.onnx"]) == 2
@@ -73,7 +74,7 @@ def test_one_file_serves_several_targets(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_one_recording_holds_other_models_of_other_targets() -> None:
-    passes = "insert-quantizers,calibrate{rounded_parameters=true},to-encodings"
+    passes = "insert-quantizers{slower=integer},calibrate{rounded_parameters=true},to-encodings"
     targets = ("ort-cpu", "ort-cpu-avx2")  # whose weights, rounded while data is observed, are not the same
     recording = qc.observe(MODEL, passes, data=DATA, target=targets[0], also_for=targets[1:])
     assert len(recording.models) == 2
@@ -84,13 +85,13 @@ def test_one_recording_holds_other_models_of_other_targets() -> None:
 
 
 def test_a_method_without_statistics_is_refused_before_the_data_is_read() -> None:
-    passes = "insert-quantizers,calibrate-as-aimet{method=sqnr}"
+    passes = "insert-quantizers{slower=integer},calibrate-as-aimet{method=sqnr}"
     with pytest.raises(qc.UsageError, match=r"calibrate-as-aimet.method=sqnr. looks at the tensors"):
         qc.observe(MODEL, passes, data=lambda: pytest.fail("read"))
 
 
 def test_options_without_effect_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    passes = "insert-quantizers,calibrate-as-aimet{method=sqnr},to-encodings"
+    passes = "insert-quantizers{slower=integer},calibrate-as-aimet{method=sqnr},to-encodings"
     assert main([MODEL, "--passes", passes, "--data", DATA, "--cache", "kept", "-o", "q.onnx"]) == 0
     told = " ".join(capsys.readouterr().err.split())
     assert "--cache without effect: calibrate-as-aimet{method=sqnr} goes by the first sample" in told
@@ -129,7 +130,7 @@ def statistics(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = load_data(DATA, model_inputs(onnx.load(MODEL))).shard(0, 40)
     executor = OrtExecutor(identify_feeds=True)
     qc.observe(MODEL, data=data, executor=executor).save(folder / "one.npz")
-    other = "insert-quantizers,calibrate"
+    other = "insert-quantizers{slower=integer},calibrate"
     qc.observe(MODEL, other, data=data, executor=executor).save(folder / "other.npz")
     return folder
 

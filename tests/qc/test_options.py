@@ -67,7 +67,7 @@ def test_with_little_memory_the_data_is_read_again(qc) -> None:
         "--data",
         "feeds.py:feeds",
         "--passes",
-        "insert-quantizers,calibrate{method=mse},insert-qdq",
+        "insert-quantizers{slower=integer},calibrate{method=mse},insert-qdq",
     ]
     assert qc(*command, "-o", "once.onnx").code == 0
     once = Path("readings").stat().st_size

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from onnx import ModelProto
 
-from qc.ir.graph import Graph
-from qc.ir.onnx.types import Types, inferred
+from qc.ir.graph import UNKNOWN, Graph
+from qc.ir.onnx.protos import without_weights
+from qc.ir.onnx.types import Types, inferred, type_of
 from qc.ir.rewriter import Rewriter
+
+Shape = tuple[int | str | None, ...]
 
 
 def take_inferred_shapes(rewriter: Rewriter, graph: Graph, proto: ModelProto) -> None:
@@ -15,9 +18,29 @@ def take_inferred_shapes(rewriter: Rewriter, graph: Graph, proto: ModelProto) ->
     Args:
         rewriter: what changes the types, within an action.
         graph: the main graph.
-        proto: the graph as a model, its ops in the order of the graph.
+        proto: the graph as a model, its ops in the order of the graph; loses shapes that contradict these.
     """
+    _forget_contradictions(proto)
     _set_types(rewriter, graph, inferred(proto))
+
+
+def _forget_contradictions(proto: ModelProto) -> None:
+    """Takes out the shapes of results that were right for the lengths of an export alone."""
+    bare = without_weights(proto)
+    del bare.graph.value_info[:]
+    for info in bare.graph.output:
+        info.type.tensor_type.ClearField("shape")
+    following = inferred(bare).known
+    for info in (*proto.graph.value_info, *proto.graph.output):
+        said, follows = type_of(info.type).shape, following.get(info.name, UNKNOWN).shape
+        if said is not None and follows is not None and not _agree(said, follows):
+            info.type.tensor_type.ClearField("shape")
+
+
+def _agree(said: Shape, follows: Shape) -> bool:
+    """Whether two shapes of one tensor have the same rank, and the same length where both have one."""
+    known = (pair for pair in zip(said, follows, strict=False) if all(isinstance(size, int) for size in pair))
+    return len(said) == len(follows) and all(one == other for one, other in known)
 
 
 def _set_types(rewriter: Rewriter, graph: Graph, types: Types) -> None:
