@@ -109,7 +109,10 @@ class Coverage(Shown):
         """Raises CoverageError if nothing is quantized, unless that is allowed, or not all that is wanted."""
         first = self.unquantized[0] if self.unquantized else None
         if not self.quantized and not allow_none:
-            reason = f": '{first.name}' and others stay float ({first.reason})" if first else ""
+            # What keeps a product in float says more than what moves its data.
+            products = (one for one in self.unquantized if is_product(one.reason.partition(" ")[0], ""))
+            told = next(products, first)
+            reason = f": '{told.name}' and others stay float ({told.reason})" if told else ""
             raise CoverageError(f"nothing was quantized{reason}", self)
         if want_all and first is not None:
             count = len(self.unquantized)

@@ -314,6 +314,19 @@ def test_nothing_quantized(qc) -> None:
     assert result.err.endswith("qc: note: --allow-unquantized accepts such a result\n")
 
 
+def test_nothing_quantized_is_explained_by_a_product(qc) -> None:
+    text = """g (float[1, 4] x, bool c) => (float[1, 4] y) <float[4, 4] w> {
+        y = If(c) <
+            then_branch = t () => (float[1, 4] a) { s = Abs(x) a = MatMul(s, w) },
+            else_branch = e () => (float[1, 4] b) { b = Neg(x) }
+        >
+    }"""
+    onnx.save(parse(text), "branches.onnx")
+    result = qc("branches.onnx", "--random-data", "2", "--target", "qnn-htp")
+    assert_refused(result, DEMAND, "'a' and others stay float (MatMul of 'a' runs in float: it is inside If")
+    assert "the HTP has no control flow" in result.err
+
+
 def test_commands_that_judge_need_something_quantized(qc) -> None:
     onnx.save(parse("g (float[2] x) => (float[2] y) { y = Relu(x) }"), "relu.onnx")
     for command in ("eval", "sensitivity", "bench"):
