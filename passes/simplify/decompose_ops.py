@@ -42,7 +42,7 @@ class DecomposeOps(Pass):
     needs = frozenset({"target"})
     tolerance = 1e-5
 
-    steps: Annotated[int, Ge(1)] = option(128, "recurrent ops of more steps stay as they are")
+    steps: Annotated[int, Ge(1)] = option(512, "recurrent ops of more steps stay as they are")
 
     def run(self, model: Model, context: PassContext) -> None:
         target = context.required_target()

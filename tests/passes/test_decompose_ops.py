@@ -111,7 +111,7 @@ def test_peepholes_and_other_functions() -> None:
 
 @pytest.mark.parametrize(
     ("attributes", "steps"),
-    [({"clip": 1.0}, 3), ({"activations": ["HardSigmoid", "Tanh", "Tanh"]}, 3), ({}, 129)],
+    [({"clip": 1.0}, 3), ({"activations": ["HardSigmoid", "Tanh", "Tanh"]}, 3), ({}, 513)],
 )
 def test_what_is_no_plain_chain_of_steps_stays(attributes: dict, steps: int) -> None:
     model = recurrent("LSTM", "forward", steps, "B", ("last",), **attributes)
