@@ -25,7 +25,9 @@ from qc.runtime import open_session
 _QC = "qc.compat.aimet_onnx"
 # Scales of one calibration, computed in float32 here and in float64 there.
 _TOLERANCE = 2e-5
-_DECIBELS = 0.3  # chance alone moves a few feeds by that
+# Chance alone moves a few feeds by that, and some by more: those are measured on other weights as well.
+_DECIBELS = 0.3
+_OTHER_DRAWS = 10
 Grid = Mapping[str, np.ndarray | str]
 
 
@@ -35,7 +37,8 @@ class Finding(NamedTuple):
     Attributes:
         form: the file, QDQ model or output.
         what: the tensor and what differs.
-        documented: the entry of docs/aimet-differences.md; empty if there is none.
+        documented: the entry of docs/aimet-differences.md, or that other weights show nothing of it; empty
+            if there is none.
     """
 
     form: str
@@ -80,7 +83,7 @@ def compared(aimet: Aimet, model: onnx.ModelProto, config: str, setting: str) ->
         try:
             simulation = simulate(_QC, model, feeds, config, setting, folder)
         except Exception as error:  # also a finding
-            return "", [Finding("simulation", f"qc fails: {type(error).__name__}: {error}", "")]
+            return "", [Finding("failure", f"qc fails: {type(error).__name__}: {error}", "")]
         ours, documented = read_forms(folder), _Documented(setting, simulation._ir)
     found = [finding for version in VERSIONS for finding in _files(version, ours, theirs, documented)]
     found += [finding for form in QDQ for finding in _models(form, ours, theirs, documented)]
@@ -231,14 +234,40 @@ def _unlike(ours: Grid, theirs: Grid) -> Iterator[str]:
 def _outputs(
     model: onnx.ModelProto, feeds: Sequence[Feed], ours: Forms, theirs: Forms, documented: _Documented
 ) -> Iterator[Finding]:
-    session = open_session(model)
-    names = [output.name for output in model.graph.output]
-    exact = [dict(zip(names, session.run(None, dict(feed)), strict=True)) for feed in feeds]
-    for name in names:
-        mine, given = (_decibels(exact, forms.outputs, name) for forms in (ours, theirs))
+    for name, (mine, given) in _left(model, feeds, ours, theirs).items():
         if mine < given - _DECIBELS:
             what = f"{name}: {mine:.1f} dB are left, in AIMET {given:.1f}"
             yield Finding("simulation", what, documented.of_loss())
+
+
+def _left(
+    model: onnx.ModelProto, feeds: Sequence[Feed], ours: Forms, theirs: Forms
+) -> dict[str, tuple[float, float]]:
+    """Signal over noise of each output, in dB: of qc and of AIMET."""
+    session = open_session(model)
+    names = [output.name for output in model.graph.output]
+    exact = [dict(zip(names, session.run(None, dict(feed)), strict=True)) for feed in feeds]
+    return {
+        name: (_decibels(exact, ours.outputs, name), _decibels(exact, theirs.outputs, name)) for name in names
+    }
+
+
+def _is_loss(finding: Finding) -> bool:
+    return finding.form == "simulation" and not finding.documented
+
+
+def _is_chance(aimet: Aimet, operator: str, config: str, setting: str) -> bool:
+    """Whether, in the mean of other weights, qc leaves as much of every output as AIMET."""
+    gains = []
+    for seed in range(1, 1 + _OTHER_DRAWS):
+        model = operators(seed)[operator]
+        feeds = feeds_of(model)
+        theirs = aimet.forms(model, feeds, config, setting)
+        with tempfile.TemporaryDirectory() as folder:
+            simulate(_QC, model, feeds, config, setting, folder)
+            left = _left(model, feeds, read_forms(folder), theirs)
+        gains.append([mine - given for mine, given in left.values()])
+    return bool(np.all(np.mean(gains, axis=0) >= 0))
 
 
 def _decibels(exact: Sequence[Feed], given: Sequence[Feed], name: str) -> float:
@@ -263,6 +292,9 @@ def compare_all(aimet: Aimet, chosen: Sequence[str], configs: Sequence[str], ver
             for setting in SETTINGS:
                 error, findings = compared(aimet, model, config, setting)
                 refused += bool(error)
+                lost = [finding for finding in findings if _is_loss(finding)]
+                if lost and _is_chance(aimet, name, config, setting):
+                    findings = [f._replace(documented="chance") if f in lost else f for f in findings]
                 found += [(setting, finding) for finding in findings]
             failed |= any(not finding.documented for _, finding in found)
             click.echo(_line(name, config, found, refused))

@@ -119,9 +119,9 @@ _TEXTS: Mapping[str, tuple[str, Mapping[str, Sequence[int]], Mapping[str, Sequen
 }
 
 
-def operators() -> dict[str, onnx.ModelProto]:
-    """The models by name."""
-    return {name: _model(*text) for name, text in _TEXTS.items()}
+def operators(seed: int = 0) -> dict[str, onnx.ModelProto]:
+    """The models by name, with weights drawn from a seed."""
+    return {name: _model(*text, seed) for name, text in _TEXTS.items()}
 
 
 def feeds_of(model: onnx.ModelProto, count: int = 3) -> list[dict[str, np.ndarray]]:
@@ -137,7 +137,11 @@ def feeds_of(model: onnx.ModelProto, count: int = 3) -> list[dict[str, np.ndarra
 
 
 def _model(
-    body: str, inputs: Mapping[str, Sequence[int]], weights: Mapping[str, Sequence[int]], outputs: str
+    body: str,
+    inputs: Mapping[str, Sequence[int]],
+    weights: Mapping[str, Sequence[int]],
+    outputs: str,
+    seed: int,
 ) -> onnx.ModelProto:
     given = ", ".join(f"float[{', '.join(map(str, shape))}] {name}" for name, shape in inputs.items())
     made = ", ".join(f"float {name}" for name in outputs.split())
@@ -145,7 +149,7 @@ def _model(
     model = onnx.parser.parse_model(
         f'<ir_version: 8, opset_import: ["" : 17]> operators ({given}) => ({made}) {{ {nodes} }}'
     )
-    random = np.random.default_rng(0)
+    random = np.random.default_rng(seed)
     read = {name for node in model.graph.node for name in node.input}
     constants = {name: random.normal(size=shape) for name, shape in weights.items()}
     constants |= {name: array for name, array in _NUMBERS.items() if name in read}
