@@ -43,7 +43,8 @@ def is_parameter(op: Op, port: int) -> bool:
 def is_trained(value: Value) -> bool:
     """Whether a constant is a trained parameter of an op, read directly or behind Identity or Transpose.
 
-    Scale and bias of a region that counts as one op are trained too.
+    The op may be in a body that captures the constant. Scale and bias of a region that counts as one op are
+    trained too.
     """
     if value.const is None:
         return False
@@ -57,6 +58,9 @@ def is_trained(value: Value) -> bool:
                 return True
             if op.is_type("Identity", "Transpose"):
                 pending += [moved for moved in op.graph.op_outputs(op) if moved is not None]
+            elif not isinstance(port, int):
+                inside = (held for body in op.subgraphs.values() for held in body.values())
+                pending += [held for held in inside if held.captured is read]
     return False
 
 

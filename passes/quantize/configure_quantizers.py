@@ -133,7 +133,7 @@ class _Writer:
         if _is_empty(value):
             return "a constant without elements", ""
         if value.graph is not self.model.graph:
-            return "inside the body of an op; only the main graph is treated", ""
+            return "inside the body of an op; of those only weights from outside, in a Scan, are treated", ""
         if draft is not None and draft.enabled:
             return (
                 "it can hold NaN, or infinity, or a number that stands for it, next to which a grid has "

@@ -74,7 +74,7 @@ class Configuration:
     # -- drafts -------------------------------------------------------------------------------------
 
     def _add_parameters(self) -> None:
-        for node in self.nodes.nodes:
+        for node in (*self.nodes.nodes, *self.nodes.scanned):
             for parameter in self.nodes.parameters(node):
                 if not is_quantizable(parameter.value):
                     continue
@@ -135,7 +135,7 @@ class Configuration:
 
     def _apply_op_types(self) -> None:
         asked: dict[Draft, tuple[bool, str]] = {}
-        for node in self.nodes.nodes:
+        for node in (*self.nodes.nodes, *self.nodes.scanned):
             rule = self.config.op_type.get(node.op_type)
             if rule is not None:
                 self._apply_op_type(node, rule, asked)

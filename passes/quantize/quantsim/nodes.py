@@ -86,6 +86,7 @@ class NodeGraph:
 
     Attributes:
         nodes: in topological order, a fused one where its last op stands. Constant ops are not among them.
+        scanned: the ops in the bodies of its Scans, whose inputs are what they capture of the main graph.
     """
 
     def __init__(self, graph: Graph, fused: Sequence[Node] = ()) -> None:
@@ -102,6 +103,11 @@ class NodeGraph:
                 )
             if op in last:
                 self.nodes.append(last[op])
+        self.scanned = [
+            Node(op.op_type, op.domain, tuple(map(self._captured, body.op_inputs(op))), (), (op,))
+            for body in _scan_bodies(graph)
+            for op in body.ops()
+        ]
 
     def producer(self, value: Value) -> Node | None:
         """The node that makes a value; None for inputs, constants and values inside fused nodes."""
@@ -133,6 +139,11 @@ class NodeGraph:
             if constant_data(stored) is not None:
                 yield Parameter(slot, stored, transposed)
 
+    def _captured(self, value: Value | None) -> Value | None:
+        """What a value in a body stands for in this graph; None if it is made in the body."""
+        original = value.original if value is not None else None
+        return original if original is not None and original.graph is self.graph else None
+
     def _stored(self, value: Value, through_transpose: bool) -> tuple[Value, bool]:
         """The value behind Identity, and Transpose if asked, and whether there is a Transpose."""
         transposed = False
@@ -144,6 +155,13 @@ class NodeGraph:
             transposed ^= op.is_type("Transpose")
             value = source
         return value, transposed
+
+
+def _scan_bodies(graph: Graph) -> Iterator[Graph]:
+    for op in graph.ops():
+        for body in op.subgraphs.values() if op.is_type("Scan") else ():
+            yield body
+            yield from _scan_bodies(body)
 
 
 def channel_axis(node: Node, parameter: Parameter) -> int | None:
