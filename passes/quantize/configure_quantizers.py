@@ -36,8 +36,9 @@ class ConfigureQuantizers(Pass):
     every op is quantized, constants that are data too; what ops like Reshape only move keeps its grid. Run
     ``fold-constants`` before, which makes the weights of Constant ops initializers.
 
-    Only the main graph is treated: what is computed in the bodies of If, Loop and Scan stays float. Where
-    AIMET has a known defect, qc does what is right and says so in its remarks.
+    Only the main graph is treated: what is computed in the bodies of If, Loop and Scan stays float, and of
+    what bodies capture, the weights in Scans alone have grids. Where AIMET has a known defect, qc does what
+    is right and says so in its remarks.
     """
 
     name = "configure-quantizers"
