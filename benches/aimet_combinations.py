@@ -282,7 +282,10 @@ def _decibels(exact: Sequence[Feed], given: Sequence[Feed], name: str) -> float:
 
 
 def compare_all(aimet: Aimet, chosen: Sequence[str], configs: Sequence[str], verbose: bool) -> bool:
-    """Prints one line for each operator and configuration; whether anything differs without an entry."""
+    """Prints one line for each operator and configuration; whether anything differs without an entry.
+
+    What AIMET refuses in every setting, such as an unknown configuration, is compared with nothing.
+    """
     models = {name: model for name, model in operators().items() if not chosen or name in chosen}
     failed = False
     for name, model in models.items():
@@ -296,7 +299,7 @@ def compare_all(aimet: Aimet, chosen: Sequence[str], configs: Sequence[str], ver
                 if lost and _is_chance(aimet, name, config, setting):
                     findings = [f._replace(documented="chance") if f in lost else f for f in findings]
                 found += [(setting, finding) for finding in findings]
-            failed |= any(not finding.documented for _, finding in found)
+            failed |= refused == len(SETTINGS) or any(not finding.documented for _, finding in found)
             click.echo(_line(name, config, found, refused))
             for setting, finding in found:
                 if verbose or not finding.documented:
@@ -312,5 +315,7 @@ def _line(name: str, config: str, found: Sequence[tuple[str, Finding]], refused:
     words += [f"{refused} fail in AIMET"] if refused else []
     words += [f"{number} as documented ({reason})" for reason, number in sorted(reasons.items())]
     others = sum(not finding.documented for _, finding in found)
+    if not settings:
+        return ", ".join([*words, "nothing COMPARED"])
     words.append(f"{others} OTHERWISE" if others else "otherwise equal" if reasons else "equal")
     return ", ".join(words)

@@ -26,6 +26,7 @@ from rich.table import Table
 
 FOLDER = Path(__file__).parents[1] / "examples" / "from-aimet"
 SCRIPTS = ("quantsim_export.py", "adaround_mixed.py", "block_weights.py")
+PYTHON = click.Path(exists=True, dir_okay=False)
 IS_SCORE = re.compile(r"\w+ +[01]\.\d{3}")  # AIMET writes its log to the same place
 
 
@@ -44,8 +45,8 @@ class Measured(NamedTuple):
 
 
 @click.command(help=__doc__)
-@click.option("--aimet-python", required=True, help="a Python that has aimet-onnx 2.42")
-@click.option("--qc-python", default=sys.executable, help="a Python that has qc")
+@click.option("--aimet-python", type=PYTHON, required=True, help="a Python that has aimet-onnx 2.42")
+@click.option("--qc-python", type=PYTHON, default=sys.executable, help="a Python that has qc")
 def main(aimet_python: str, qc_python: str) -> None:
     """Prints the table."""
     libraries = {"AIMET": [aimet_python], "qc": [qc_python, "-m", "qc.compat.aimet_onnx"]}
