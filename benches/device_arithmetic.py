@@ -67,21 +67,26 @@ class OneOp:
 
     def data(self, shape: tuple[int, ...] = DATA, grid: Grid | None = None) -> str:
         """An input of all codes, again and again in random order."""
-        name, count = f"x{len(self.feed)}", int(np.prod(shape))
-        codes = self.random.permutation(np.resize(np.arange(256), count)).reshape(shape)
-        scale, zero_point = grid or (self._scale(), np.uint8(self.random.integers(256)))
+        codes = self.random.permutation(np.resize(np.arange(256), int(np.prod(shape)))).reshape(shape)
+        return self.given(codes, grid or (self._scale(), np.uint8(self.random.integers(256))))
+
+    def given(self, codes: np.ndarray, grid: Grid) -> str:
+        """An input of some codes."""
+        name, (scale, zero_point) = f"x{len(self.feed)}", grid
         self.feed[name] = (codes - np.float32(zero_point)).astype(np.float32) * scale
-        return self.rounded(name, (scale, zero_point))
+        return self.rounded(name, grid)
 
     def weight(self, shape: tuple[int, ...], bias_of: str = "", channels: bool = True) -> list[str]:
         """A weight of int8 and, for the input ``bias_of``, a bias of int32, as what dequantizes them."""
         ratios = np.exp(self.random.uniform(-2, 0, shape[0] if channels else ()))
         scale = self._scale() * ratios.astype(np.float32)
-        made = [self._stored("w", self.random.integers(-127, 128, shape).astype(np.int8), scale)]
+        made = [
+            self.stored("w", self.random.integers(-127, 128, shape), (scale, np.zeros_like(scale, np.int8)))
+        ]
         if bias_of:
             of_input = next(numpy_helper.to_array(c) for c in self.constants if c.name.startswith(bias_of))
-            numbers = self.random.integers(-9999, 9999, shape[0]).astype(np.int32)
-            made.append(self._stored("b", numbers, (scale * of_input).astype(np.float32)))
+            numbers, step = self.random.integers(-9999, 9999, shape[0]), (scale * of_input).astype(np.float32)
+            made.append(self.stored("b", numbers, (step, np.zeros_like(step, np.int32))))
         return made
 
     def model(self, result: str, activation: str = "", grid: Grid | None = None) -> ModelProto:
@@ -92,9 +97,10 @@ class OneOp:
             numbers = np.maximum(numbers, 0)
         return self._model(self.rounded(result, grid or _grid(numbers)), numbers.shape)
 
-    def _stored(self, name: str, stored: np.ndarray, scale: np.ndarray) -> str:
-        zeros = np.zeros_like(scale, stored.dtype)
-        parts = {name: stored, f"{name}/scale": scale, f"{name}/zero": zeros}
+    def stored(self, name: str, codes: np.ndarray, grid: Grid) -> str:
+        """A constant, as what dequantizes it."""
+        scale, zero_point = grid
+        parts = {name: codes.astype(zero_point.dtype), f"{name}/scale": scale, f"{name}/zero": zero_point}
         attributes = {"axis": 0} if scale.ndim else {}
         return self.op("DequantizeLinear", [self.constant(*part) for part in parts.items()], **attributes)
 
@@ -112,7 +118,7 @@ class OneOp:
             helper.make_tensor_value_info(name, TensorProto.FLOAT, shapes[name]) for name in shapes
         )
         graph = helper.make_graph(self.nodes, "one", given, [made], self.constants)
-        opsets = [helper.make_opsetid("", 21)]
+        opsets = [helper.make_opsetid("", 23)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
@@ -157,11 +163,63 @@ def with_constant(op_type: str) -> Callable:
     """An op of data and a constant for each channel, of uint8."""
 
     def build(one: OneOp) -> ModelProto:
-        scale, zero_point = one._scale(), np.uint8(one.random.integers(256))
-        stored = one.random.integers(0, 256, (16, 1, 1)).astype(np.uint8)
-        parts = {"c": stored, "c/scale": scale, "c/zero": zero_point}
-        constant = one.op("DequantizeLinear", [one.constant(*part) for part in parts.items()])
+        grid = one._scale(), np.uint8(one.random.integers(256))
+        constant = one.stored("c", one.random.integers(0, 256, (16, 1, 1)), grid)
         return one.model(one.op(op_type, [one.data(), constant]))
+
+    return build
+
+
+def reduced(op_type: str) -> Callable:
+    """A sum or a mean along the last axis."""
+
+    def build(one: OneOp) -> ModelProto:
+        axes = one.constant("axes", np.array([-1]))
+        return one.model(one.op(op_type, [one.data((1, 128, 80)), axes]))
+
+    return build
+
+
+def transposed(kernel: int, **attributes: Any) -> Callable:
+    """A ConvTranspose."""
+
+    def build(one: OneOp) -> ModelProto:
+        inputs = [one.data(), *one.weight((16, 8, kernel, kernel), channels=False)]
+        return one.model(one.op("ConvTranspose", inputs, strides=[2, 2], **attributes))
+
+    return build
+
+
+def softmax(length: int) -> Callable:
+    """Rows whose largest numbers differ, on the grid that the device takes."""
+
+    def build(one: OneOp) -> ModelProto:
+        grid = np.float32(np.exp(one.random.uniform(-4.5, -1.5))), np.uint8(one.random.integers(256))
+        spread = np.exp(one.random.uniform(1, 5, (150, 1)))
+        codes = np.clip(255 - one.random.exponential(1, (150, length)) * spread, 0, 255).astype(np.uint8)
+        x = one.given(codes, grid)
+        return one.model(one.op("Softmax", [x], axis=-1), grid=(np.float32(1 / 255), np.uint8(0)))
+
+    return build
+
+
+def normalization(op_type: str, length: int = 96) -> Callable:
+    """Rows of many spreads, with a scale of uint8 and, of LayerNormalization, a bias of int32."""
+
+    def build(one: OneOp) -> ModelProto:
+        scale, zero_point = one._scale(), np.uint8(one.random.integers(80, 180))
+        spread, center = one.random.uniform(3, 60, (120, 1)), int(zero_point)
+        codes = np.clip(one.random.normal(center, spread, (120, length)), 0, 255).astype(np.uint8)
+        of_weight = (np.float32(np.exp(one.random.uniform(-7, -4))), np.uint8(one.random.integers(60)))
+        inputs = [
+            one.given(codes, (scale, zero_point)),
+            one.stored("w", one.random.integers(0, 256, length), of_weight),
+        ]
+        if op_type == "LayerNormalization":
+            step = np.float32(scale * of_weight[0])
+            numbers = np.rint(one.random.normal(0, 1, length) / step)
+            inputs.append(one.stored("b", numbers, (step, np.int32(0))))
+        return one.model(one.op(op_type, inputs, axis=-1, epsilon=1e-5))
 
     return build
 
@@ -185,6 +243,8 @@ KINDS: dict[str, Callable[[OneOp], ModelProto]] = {
     "Conv, depthwise": convolution(group=16),
     "Conv, depthwise and strided": convolution(group=16, strides=[2, 2]),
     "Conv and Relu": convolution(activation="Relu"),
+    "ConvTranspose": transposed(3, pads=[1] * 4),
+    "ConvTranspose, 2 x 2": transposed(2),
     "Gemm": product("Gemm"),
     "MatMul": product("MatMul"),
     "MatMul of data": product("MatMul", weight=False),
@@ -204,7 +264,16 @@ KINDS: dict[str, Callable[[OneOp], ModelProto]] = {
     "HardSwish": elementwise("HardSwish"),
     "Gelu": elementwise("Gelu"),
     "Exp": elementwise("Exp"),
-    "Softmax": elementwise("Softmax", axis=1),
+    "HardSigmoid": elementwise("HardSigmoid"),
+    "LeakyRelu": elementwise("LeakyRelu"),
+    "Neg": elementwise("Neg"),
+    "Softplus": elementwise("Softplus"),
+    "Sum along an axis": reduced("ReduceSum"),
+    "Mean along an axis": reduced("ReduceMean"),
+    "Softmax of 65": softmax(65),
+    "Softmax of 12": softmax(12),
+    "LayerNormalization": normalization("LayerNormalization"),
+    "RMSNormalization": normalization("RMSNormalization"),
 }
 
 

@@ -71,7 +71,7 @@ def requantize(
     weight_scale = np.where(off, weight_scale.max() or np.float32(1), weight_scale)
     step = np.float64(input_scale) * weight_scale.astype(np.float64)
     codes = _codes(np.rint(x / step), _multiplier(input_scale, weight_scale, encoding), encoding, arithmetic)
-    return np.where(off, x, _on_grid(codes, encoding))
+    return np.where(off, x, on_grid(codes, encoding))
 
 
 def _codes(
@@ -80,14 +80,14 @@ def _codes(
     bits = _MATRIX_BITS if arithmetic is Arithmetic.MATRIX else _VECTOR_BITS
     few, zero_point = _of_bits(multiplier.astype(np.float64), bits), encoding.zero_point.astype(np.float32)
     if arithmetic is Arithmetic.CODES:
-        return _round(accumulated * few) + zero_point
+        return round_half_up(accumulated * few) + zero_point
     if arithmetic is Arithmetic.HALVES:
-        return _round(accumulated * few + np.ldexp(1 / 16, np.frexp(few)[1])) + zero_point
+        return round_half_up(accumulated * few + np.ldexp(1 / 16, np.frexp(few)[1])) + zero_point
     accumulated = accumulated + np.floor(zero_point / multiplier + np.float32(0.5))
     if arithmetic is Arithmetic.VECTOR:
-        return _round(accumulated * few)
+        return round_half_up(accumulated * few)
     unit = np.exp2(np.maximum(1 - _KEPT_BITS - np.frexp(few)[1], 0))
-    return _round(np.floor(accumulated / unit) * unit * few)
+    return round_half_up(np.floor(accumulated / unit) * unit * few)
 
 
 def _multiplier(input_scale: np.ndarray, weight_scale: np.ndarray, encoding: Encoding) -> np.ndarray:
@@ -117,7 +117,7 @@ def requantize_sum(
     total = _SUM_UNIT * np.rint(constant / _SUM_UNIT)
     for x, grid, factor, zero in zip((a, b), grids, whole, zeros, strict=True):
         total = total + (np.rint(x.astype(np.float64) / np.float64(grid.scale)) + zero) * factor
-    return _on_grid(_round(np.ldexp(total, -shift)), encoding)
+    return on_grid(round_half_up(np.ldexp(total, -shift)), encoding)
 
 
 def requantize_product(
@@ -140,13 +140,13 @@ def requantize_product(
     most = -int(np.frexp(exact)[1])
     for shift in range(most, most - _VECTOR_BITS, -1):
         factor = np.ldexp(np.rint(np.ldexp(exact, shift + _VECTOR_BITS)), -_VECTOR_BITS)
-        constant = _round(-move * factor) + np.ldexp(np.float64(encoding.zero_point) + 0.5, shift)
+        constant = round_half_up(-move * factor) + np.ldexp(np.float64(encoding.zero_point) + 0.5, shift)
         if abs(constant) < 2**_CONSTANT_BITS:
             break
     steps = [
         np.rint(x.astype(np.float64) / np.float64(grid.scale)) for x, grid in zip((a, b), grids, strict=True)
     ]
-    return _on_grid(np.floor(np.ldexp((steps[0] * steps[1] + move) * factor + constant, -shift)), encoding)
+    return on_grid(np.floor(np.ldexp((steps[0] * steps[1] + move) * factor + constant, -shift)), encoding)
 
 
 def requantize_matmul(
@@ -167,9 +167,9 @@ def requantize_matmul(
     )
     highest, lowest = columns.max(-2, keepdims=True), columns.min(-2, keepdims=True)
     scale = _of_fraction(np.maximum(np.maximum(highest / 127, lowest / -128), 1), _COLUMN_BITS)
-    signed = np.clip(_round(columns * _of_fraction(1 / scale, _RECIPROCAL_BITS)), -128, 127)
+    signed = np.clip(round_half_up(columns * _of_fraction(1 / scale, _RECIPROCAL_BITS)), -128, 127)
     multiplier = np.float32(grids[0].scale / encoding.scale * grids[1].scale) * scale.astype(np.float32)
-    return _on_grid(_codes(rows @ signed, multiplier, encoding, Arithmetic.MATRIX), encoding)
+    return on_grid(_codes(rows @ signed, multiplier, encoding, Arithmetic.MATRIX), encoding)
 
 
 def quantize_in_float16(x: np.ndarray, encoding: Encoding) -> np.ndarray:
@@ -180,7 +180,7 @@ def quantize_in_float16(x: np.ndarray, encoding: Encoding) -> np.ndarray:
     reciprocal = np.float32(1) / encoding.scale.astype(np.float32)
     with np.errstate(over="ignore"):
         scaled = (x.astype(np.float32) * reciprocal).astype(np.float16).astype(np.float64)
-    return _on_grid(np.trunc(scaled + np.copysign(0.5, scaled)) + encoding.zero_point, encoding)
+    return on_grid(np.trunc(scaled + np.copysign(0.5, scaled)) + encoding.zero_point, encoding)
 
 
 def _of_bits(multiplier: np.ndarray, bits: int) -> np.ndarray:
@@ -191,13 +191,15 @@ def _of_bits(multiplier: np.ndarray, bits: int) -> np.ndarray:
 
 def _of_fraction(x: np.ndarray, bits: int) -> np.ndarray:
     """The nearest number with so many bits behind the point."""
-    return np.asarray(np.ldexp(_round(np.ldexp(x, bits)), -bits))
+    return np.asarray(np.ldexp(round_half_up(np.ldexp(x, bits)), -bits))
 
 
-def _round(x: np.ndarray) -> np.ndarray:
+def round_half_up(x: np.ndarray) -> np.ndarray:
+    """The nearest whole numbers; ties go up."""
     return np.floor(x + 0.5)
 
 
-def _on_grid(codes: np.ndarray, encoding: Encoding) -> np.ndarray:
+def on_grid(codes: np.ndarray, encoding: Encoding) -> np.ndarray:
+    """The float32 numbers that codes stand for, those beyond the format being cut."""
     steps = np.clip(codes, *encoding.spec.code_range) - encoding.zero_point
     return steps.astype(np.float32) * encoding.scale

@@ -26,7 +26,9 @@ from .toml_source import TomlSource, read_text
 _CARRY = OpRule(runs="carry")
 # How products of float data by stored weights are written.
 Products = Literal["standard", "exact", "fast"]
-DeviceArithmetic = Literal["exact", "matrix", "codes", "sum", "product", "float16"]
+DeviceArithmetic = Literal[
+    "exact", "moved", "matrix", "codes", "sum", "product", "softmax", "layer-norm", "rms-norm", "float16"
+]
 
 
 class Target(Strict):
@@ -66,9 +68,11 @@ class Target(Strict):
             dequantized when the model is loaded, and the product is a float one.
         costs: what kernels take, where quantizers are placed by it.
         arithmetic: how the device makes codes, by op type, and for what comes from outside by ``input``:
-            ``exact`` if they are what rounding gives, ``matrix`` for sums of products, ``codes`` for sums
-            of codes, ``sum`` and ``product`` for those of two tensors, ``float16``; see
-            :class:`qc.ir.quant.requantize.Arithmetic`. Simulations of the device need it.
+            ``exact`` if they are what rounding gives, ``moved`` if that is so where all that is moved is on
+            one grid, ``matrix`` for sums of products, ``codes`` for sums of codes, ``sum`` and ``product``
+            for those of two tensors, ``softmax``, ``layer-norm``, ``rms-norm``, ``float16``; see
+            :mod:`qc.ir.quant.requantize` and :mod:`qc.ir.quant.requantize_normalization`. Simulations of
+            the device need it.
         default: the rule for ops that ``ops`` does not list; If, Loop and Scan ``carry`` unless it does.
         foreign: the rule for ops of other domains than ONNX's.
         ops: rules by ONNX op type.

@@ -5,6 +5,7 @@
 #include "moments.h"
 #include "operators.h"
 #include "requantize.h"
+#include "requantize_normalization.h"
 
 namespace qc {
 namespace {
@@ -211,6 +212,45 @@ struct RequantizeMatMulKernel : PairKernel {
   }
 };
 
+// What the exact operator made, the grid, what it read and the scale of that.
+struct RequantizeSoftmaxKernel {
+  const ort::Api& api;
+  const std::int64_t axis;
+
+  RequantizeSoftmaxKernel(const ort::Api& table, const ort::KernelInfo* info, ElementType)
+      : api(table), axis(integer_attribute(table, info, "axis", -1)) {}
+
+  void compute(ort::KernelContext* context) const {
+    const Input made(api, context, 0), x(api, context, 4), x_scale(api, context, 5);
+    std::vector<Input> held;
+    held.reserve(3);
+    requantize_softmax(made.tensor<float>(), grid_of(api, context, held, 1), x.tensor<float>(), x_scale.tensor<float>(), axis,
+                       output<float>(api, context, 0, made.shape()), session_threads(api, context));
+  }
+};
+
+// The same, then the weight, its scale, the bias and epsilon.
+struct RequantizeNormalizationKernel {
+  const ort::Api& api;
+  const bool centered;
+
+  RequantizeNormalizationKernel(const ort::Api& table, const ort::KernelInfo* info, ElementType)
+      : api(table), centered(integer_attribute(table, info, "centered", 1) != 0) {}
+
+  void compute(ort::KernelContext* context) const {
+    const Input made(api, context, 0);
+    std::vector<Input> held, read;
+    held.reserve(3);
+    read.reserve(6);
+    for (std::size_t i = 4; i < 10; ++i) read.emplace_back(api, context, i);
+    const RowWeights weights = {read[2].tensor<float>(), read[3].tensor<float>(), read[4].tensor<float>(),
+                                read[5].tensor<float>(), centered};
+    requantize_normalization(made.tensor<float>(), grid_of(api, context, held, 1), read[0].tensor<float>(),
+                             read[1].tensor<float>(), weights, output<float>(api, context, 0, made.shape()),
+                             session_threads(api, context));
+  }
+};
+
 // x and the grid.
 struct QuantizeInFloat16Kernel {
   const ort::Api& api;
@@ -255,6 +295,8 @@ Operators cpu_operators(const ort::Api& api) {
   operators.push_back(std::make_unique<DeviceOp<RequantizeSumKernel>>("RequantizeSum", "ffiffifii", api));
   operators.push_back(std::make_unique<DeviceOp<RequantizeProductKernel>>("RequantizeProduct", "ffiffifii", api));
   operators.push_back(std::make_unique<DeviceOp<RequantizeMatMulKernel>>("RequantizeMatMul", "ffiffifii", api));
+  operators.push_back(std::make_unique<DeviceOp<RequantizeSoftmaxKernel>>("RequantizeSoftmax", "ffiiff", api));
+  operators.push_back(std::make_unique<DeviceOp<RequantizeNormalizationKernel>>("RequantizeNormalization", "ffiiffffff", api));
   operators.push_back(std::make_unique<DeviceOp<QuantizeInFloat16Kernel>>("QuantizeInFloat16", "ffii", api));
   return operators;
 }

@@ -4,27 +4,15 @@
 #include <cmath>
 #include <vector>
 
+#include "codes.h"
 #include "formats.h"
 
 namespace qc {
 namespace {
 
-constexpr std::size_t kTaskElements = std::size_t{1} << 14;
 constexpr int kVectorBits = 15, kMatrixBits = 11, kSumBits = 13, kKeptBits = 4;
 constexpr double kColumnUnit = 1 << 11, kReciprocalUnit = 1 << 16;
 constexpr double kSumUnit = 256, kProductUnit = 256, kMostConstant = 1 << 15;
-
-void in_tasks(std::size_t count, const TaskRunner& run, const std::function<void(std::size_t, std::size_t)>& part) {
-  const std::size_t tasks = (count + kTaskElements - 1) / kTaskElements;
-  if (tasks <= 1) return part(0, count);
-  run(tasks, [&](std::size_t task) { part(task * kTaskElements, std::min(count, (task + 1) * kTaskElements)); });
-}
-
-float one_scale(const char* name, const Tensor<float>& scale) {
-  if (scale.shape.count() == 1) return scale.data[0];
-  throw InvalidArgument(std::string("Requantize: ") + name + " has shape " + scale.shape.text() +
-                        " but one for the tensor is needed.");
-}
 
 // The nearest number whose mantissa has so many bits.
 double of_bits(double multiplier, int bits) {
@@ -32,24 +20,6 @@ double of_bits(double multiplier, int bits) {
   const double mantissa = std::frexp(multiplier, &exponent);
   return std::ldexp(std::nearbyint(std::ldexp(mantissa, bits)), exponent - bits);
 }
-
-// The grid of a result.
-struct Codes {
-  double scale, zero_point, lowest, highest;
-
-  explicit Codes(const Grid& grid) : scale(one_scale("scale", grid.scale)) {
-    if (grid.zero_point.shape.count() != 1 || grid.limits.shape.count() != 2)
-      throw InvalidArgument("Requantize: one zero_point and two limits are needed.");
-    zero_point = grid.zero_point.data[0];
-    lowest = grid.limits.data[0];
-    highest = grid.limits.data[1];
-  }
-
-  float number(double code) const {
-    code = code > lowest ? code : lowest;  // NaN becomes the lowest
-    return static_cast<float>(std::min(code, highest) - zero_point) * static_cast<float>(scale);
-  }
-};
 
 // What becomes of one accumulated sum: code = floor(floor((sum + offset) / unit) * multiplier + after).
 struct Rescaling {
@@ -182,7 +152,7 @@ Arithmetic arithmetic_of(const std::string& word) {
 void requantize(Arithmetic arithmetic, std::int64_t axis, const Tensor<float>& x, const Grid& grid,
                 const Tensor<float>& input_scale, const Tensor<float>& weight_scale, float* y, const TaskRunner& run) {
   const Codes codes(grid);
-  const float input = one_scale("input_scale", input_scale);
+  const float input = one_number("input_scale", input_scale);
   const std::size_t count = x.shape.count(), channels = weight_scale.shape.count();
   const auto rank = static_cast<std::int64_t>(x.shape.rank);
   const auto place = static_cast<std::size_t>(axis < 0 ? axis + rank : axis);
@@ -212,7 +182,7 @@ void requantize(Arithmetic arithmetic, std::int64_t axis, const Tensor<float>& x
 void requantize_sum(bool subtract, const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape, float* y,
                     const TaskRunner& run) {
   const Codes codes(grid);
-  const double scale_a = one_scale("a_scale", a.scale), scale_b = one_scale("b_scale", b.scale);
+  const double scale_a = one_number("a_scale", a.scale), scale_b = one_number("b_scale", b.scale);
   const float sign = subtract ? -1 : 1;
   if (codes.scale == 0 || scale_a == 0 || scale_b == 0)
     return each_pair(a.numbers.shape, b.numbers.shape, shape, run, [&](std::size_t i, std::size_t p, std::size_t q) {
@@ -236,7 +206,7 @@ void requantize_sum(bool subtract, const OnGrid& a, const OnGrid& b, const Grid&
 void requantize_product(const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape, float* y,
                         const TaskRunner& run) {
   const Codes codes(grid);
-  const float scale_a = one_scale("a_scale", a.scale), scale_b = one_scale("b_scale", b.scale);
+  const float scale_a = one_number("a_scale", a.scale), scale_b = one_number("b_scale", b.scale);
   if (codes.scale == 0 || scale_a == 0 || scale_b == 0)
     return each_pair(a.numbers.shape, b.numbers.shape, shape, run, [&](std::size_t i, std::size_t p, std::size_t q) {
       y[i] = a.numbers.data[p] * b.numbers.data[q];
@@ -252,7 +222,7 @@ void requantize_product(const OnGrid& a, const OnGrid& b, const Grid& grid, cons
 void requantize_matmul(const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape, float* y,
                        const TaskRunner& run) {
   const Codes codes(grid);
-  const float scale_a = one_scale("a_scale", a.scale), scale_b = one_scale("b_scale", b.scale);
+  const float scale_a = one_number("a_scale", a.scale), scale_b = one_number("b_scale", b.scale);
   const bool off = codes.scale == 0 || scale_a == 0 || scale_b == 0;
   const Shape &of_a = a.numbers.shape, &of_b = b.numbers.shape;
   const auto rows = static_cast<std::size_t>(of_a.dims[of_a.rank - 2]), inner = static_cast<std::size_t>(of_a.dims[of_a.rank - 1]);

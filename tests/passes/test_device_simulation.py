@@ -21,8 +21,8 @@ from qc.runtime.devices.known import DEVICES, open_device
 
 RECORDED = Path(__file__).parents[1] / "fixtures" / "qnn_htp_2.7.0.npz"
 KINDS = sorted({key.rpartition("/")[0] for key in np.load(RECORDED)})
-# Of other ops the arithmetic is not known: they are rounded as usual, and stay within so many steps.
-UNKNOWN = {"Softmax": 3}
+# The arithmetic of these is known but for how a quotient is rounded: some codes near ties are one step off.
+NEARLY = {"Mean along an axis", "Sum along an axis", "Softmax of 12"}
 
 
 @cache
@@ -45,9 +45,22 @@ def test_the_simulation_makes_the_codes_of_the_device(kind: str) -> None:
     model, feed, wanted = recorded(kind)
     compiled = qc.compile(model, "import-qdq, to-simulation{device=qnn-htp}")
     apart = np.abs(codes(model, *qc.Simulation(compiled.simulation).run(feed).values()) - wanted)
-    assert apart.max() <= UNKNOWN.get(kind, 0)
-    named = any(kind.split()[0] in note for note in compiled.notes)
-    assert named == (kind in UNKNOWN)
+    assert apart.max() <= (kind in NEARLY)
+    assert (apart > 0).mean() < 0.004
+    assert not any("not known" in note for note in compiled.notes)
+
+
+def test_what_is_not_known_of_the_device_is_rounded_as_usual_and_named() -> None:
+    model = parse("g (float[4, 20] x) => (float[4, 20] y) { y = Sin(x) }")
+    feeds = random_feeds(model)
+    placed = "insert-quantizers, calibrate, to-simulation"
+    compiled = qc.compile(model, placed + "{device=qnn-htp}", data=feeds, target="npu")
+    assert any("Sin (1)" in note for note in compiled.notes)
+    usual = qc.compile(model, placed, data=feeds, target="npu")
+    for feed in feeds:
+        assert np.array_equal(
+            *(next(iter(qc.Simulation(one.simulation).run(feed).values())) for one in (compiled, usual))
+        )
 
 
 @pytest.mark.parametrize("kind", ["Conv", "Add and Relu"])

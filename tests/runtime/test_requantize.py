@@ -20,6 +20,7 @@ from qc.ir.quant.requantize import (
     requantize_product,
     requantize_sum,
 )
+from qc.ir.quant.requantize_normalization import requantize_normalization, requantize_softmax
 from qc.ir.quant.spec import Encoding, QuantSpec
 from qc.runtime.native.library import library_path
 
@@ -234,3 +235,57 @@ def test_matrices_that_do_not_fit_are_refused() -> None:
     given = [np.ones((2, 3), np.float32), *one, np.ones((2, 3), np.float32), *one, *one, LIMITS]
     with pytest.raises(Exception, match=r"no matrix product of shapes \(2, 3\) and \(2, 3\)"):
         run("RequantizeMatMul", given)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=SEEDS,
+    length=st.integers(1, 40),
+    levels=st.sampled_from([255, 256, 64]),
+    axis=st.sampled_from([-1, 1]),
+)
+def test_a_softmax_is_its_definition(seed: int, length: int, levels: int, axis: int) -> None:
+    random = np.random.default_rng(seed)
+    data, encoding = grid(random), Encoding(QuantSpec.of("uint8"), np.float32(1 / levels), np.int32(0))
+    shape = (3, length, 5) if axis == 1 else (3, 5, length)
+    x = (random.integers(0, 256, shape) - data.zero_point).astype(np.float32) * data.scale
+    inputs = [np.zeros_like(x), *parameters(encoding), LIMITS, x, data.scale]
+    found = run("RequantizeSoftmax", inputs, axis=axis)
+    assert np.array_equal(found, requantize_softmax(x, data, encoding, axis))
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS, centered=st.booleans(), flat=st.booleans())
+def test_a_normalization_is_its_definition(seed: int, centered: bool, flat: bool) -> None:
+    """Rows that are ``flat`` have one number, so that epsilon alone is below the fraction."""
+    random = np.random.default_rng(seed)
+    length = int(random.integers(2, 60))
+    data, of_weight, encoding = grid(random), grid(random), grid(random)
+    x = (random.integers(0, 1 if flat else 256, (2, 7, length)) - data.zero_point).astype(
+        np.float32
+    ) * data.scale
+    weight = (random.integers(0, 256, length) - of_weight.zero_point).astype(np.float32) * of_weight.scale
+    bias = random.normal(0, 100 * encoding.scale, length).astype(np.float32)
+    inputs = [np.zeros_like(x), *parameters(encoding), LIMITS, x, data.scale, weight, of_weight.scale, bias]
+    found = run("RequantizeNormalization", [*inputs, np.float32(1e-5)], centered=int(centered))
+    wanted = requantize_normalization(x, data, weight, of_weight.scale, bias, encoding, 1e-5, centered)
+    assert np.array_equal(found, wanted)
+
+
+def test_rows_of_other_lengths_than_their_weights_are_refused() -> None:
+    data = grid(np.random.default_rng(0))
+    x = np.zeros((2, 4), np.float32)
+    inputs = [
+        x,
+        *parameters(data),
+        LIMITS,
+        x,
+        data.scale,
+        np.ones(3, np.float32),
+        data.scale,
+        np.zeros(1, np.float32),
+    ]
+    with pytest.raises(
+        onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument, match="weight has shape .* for rows of 4"
+    ):
+        run("RequantizeNormalization", [*inputs, np.float32(1e-5)])

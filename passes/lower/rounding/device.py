@@ -4,36 +4,23 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import numpy as np
 
 from qc.ir.facts.scopes import Captures
-from qc.ir.graph import Graph, Op, Value
+from qc.ir.graph import Op, Value
 from qc.ir.model import Model
-from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.requantize import Arithmetic
-from qc.ir.quant.spec import PerChannel, PerTensor, Quantizer
+from qc.ir.quant.spec import Quantizer
 from qc.ir.rewriter import Rewriter
 
-from .rewire import DOMAIN
+from .device_rows import write_normalization, write_softmax
+from .device_writer import UINT8, Parameters, Rounded, Writer, is_uint8
 
 # What stands in a target's table for the tensors that come from outside.
 INPUT = "input"
 _ACTIVATIONS = ("Relu", "Clip")
-_UINT8 = IntFormat(8, False)
-
-# Scale, zero point and limits of a quantizer as ops of a graph can read them; None if there are none.
-Parameters = Callable[[Graph, Quantizer], tuple[Value, ...] | None]
-
-
-class Rounded(NamedTuple):
-    """A tensor that the simulation rounds, by which op, and to which grid."""
-
-    op: Op
-    value: Value
-    quantizer: Quantizer
 
 
 class DeviceArithmetic:
@@ -62,7 +49,7 @@ class DeviceArithmetic:
         for one in rounded:
             self._fuse(rewriter, one, by_op)
         for one in by_op.values():
-            if not self._compute(_Writer(rewriter, captures, one, parameters)):
+            if not self._compute(Writer(rewriter, captures, one, parameters)):
                 op = one.value.graph.producer(one.value)
                 self.unknown[op.op_type if op is not None else INPUT] += 1
 
@@ -89,11 +76,11 @@ class DeviceArithmetic:
     def _may_lead(self, op: Op) -> bool:
         return not op.domain and self._kinds.get(op.op_type) in (Arithmetic.MATRIX.value, "sum")
 
-    def _compute(self, writer: _Writer) -> bool:
+    def _compute(self, writer: Writer) -> bool:
         """Writes what the device computes; whether that is known."""
         one = writer.rounded
         op = one.value.graph.producer(one.value)
-        if not _is_uint8(one.quantizer):
+        if not is_uint8(one.quantizer):
             return False
         if op is None:
             known = one.value.graph.is_input(one.value) and INPUT in self._kinds
@@ -104,6 +91,13 @@ class DeviceArithmetic:
         if op.op_type in _ACTIVATIONS and (led := self._leader(op)) is not None:
             op, reader = led, op
         kind = self._kinds.get(op.op_type) if not op.domain else None
+        if kind == "moved":
+            return self._is_moved(op, one.quantizer)
+        if kind == "softmax":
+            return write_softmax(writer, op, self._grids.get((op, 0)))
+        if kind in ("layer-norm", "rms-norm"):
+            grids = self._grids.get((op, 0)), self._grids.get((op, 1))
+            return write_normalization(writer, op, *grids, centered=kind == "layer-norm")
         if kind == "sum":
             return self._pair(writer, op, reader, "RequantizeSum", subtract=int(op.op_type == "Sub"))
         if kind == "product":
@@ -111,6 +105,15 @@ class DeviceArithmetic:
         if kind == Arithmetic.MATRIX.value and op.op_type == "MatMul" and self._has_two_data(op):
             return self._pair(writer, op, reader, "RequantizeMatMul")
         return kind == "exact" or (kind is not None and self._product(writer, op, Arithmetic(kind)))
+
+    def _is_moved(self, op: Op, quantizer: Quantizer) -> bool:
+        """Whether all that an op moves is on the grid of its result already."""
+        read = [
+            self._grids.get((op, port))
+            for port, value in enumerate(op.graph.op_inputs(op))
+            if value is not None and value.is_float and value.original.const is None
+        ]
+        return all(held is not None and _is_one_grid(held, quantizer) for held in read)
 
     def _has_two_data(self, op: Op) -> bool:
         """Whether a product has two matrices of uint8, neither of which is a constant."""
@@ -128,7 +131,7 @@ class DeviceArithmetic:
         made = activation.graph.producer(source) if source is not None else None
         return made if made is not None and self._may_lead(made) else None
 
-    def _pair(self, writer: _Writer, op: Op, reader: Op, op_type: str, **attributes: object) -> bool:
+    def _pair(self, writer: Writer, op: Op, reader: Op, op_type: str, **attributes: object) -> bool:
         """Computes a sum or a product of two tensors from their codes."""
         operands: list[Value] = []
         for port, value in enumerate(op.graph.op_inputs(op)):
@@ -141,7 +144,7 @@ class DeviceArithmetic:
             writer.rewriter.erase_op(op)
         return True
 
-    def _product(self, writer: _Writer, op: Op, arithmetic: Arithmetic) -> bool:
+    def _product(self, writer: Writer, op: Op, arithmetic: Arithmetic) -> bool:
         data, weight = (self._grids.get((op, port)) for port in (0, 1))
         grid = writer.parameters(data)
         if grid is None:
@@ -162,83 +165,22 @@ class DeviceArithmetic:
         return True
 
 
-class _Writer:
-    """Writes ops in front of one that rounds."""
-
-    def __init__(
-        self, rewriter: Rewriter, captures: Captures, rounded: Rounded, parameters: Parameters
-    ) -> None:
-        self.rewriter = rewriter
-        self.rounded = rounded
-        self._graph = rounded.value.graph
-        self._captures = captures
-        self._parameters = parameters
-        self.grid = self._required(rounded.quantizer)
-
-    def parameters(self, quantizer: Quantizer | None) -> tuple[Value, ...] | None:
-        """Scale and zero point of a grid of uint8, and limits if it is one of data; None of another."""
-        encoding = quantizer.encoding if quantizer is not None else None
-        if (
-            quantizer is None
-            or encoding is None
-            or quantizer.spec.format != _UINT8
-            or encoding.scale.size > 1
-        ):
-            return None
-        found = self._parameters(self._graph, quantizer)
-        return found or (self._constant(encoding.scale), self._constant(encoding.zero_point))
-
-    def scale(self, weight: Quantizer | None) -> Value | None:
-        """The scale of a weight; None if it has none, or one of a kind that is not known."""
-        if weight is None or weight.encoding is None or not _is_weight(weight):
-            return None
-        settable = self._parameters(self._graph, weight)
-        return settable[0] if settable is not None else self.constant(weight.encoding.scale)
-
-    def constant(self, number: np.ndarray | None) -> Value | None:
-        """A constant of the main graph."""
-        return self._constant(np.asarray(number, np.float32)) if number is not None else None
-
-    def _constant(self, array: np.ndarray) -> Value:
-        name = f"{self.rounded.value.name}_step"
-        made = self.rewriter.add_constant(self.rewriter.model.graph, np.asarray(array), name)
-        return self._captures.into(self._graph, made)
-
-    def write(
-        self, reader: Op, op_type: str, inputs: tuple[Value, ...], attributes: dict[str, object] | None = None
-    ) -> None:
-        """Lets the first input of ``reader`` be what a new op makes."""
-        value = self.rounded.value
-        result = self.rewriter.add_value(self._graph, f"{value.name}_on_device", value.type)
-        self.rewriter.add_op(self._graph, op_type, inputs, [result], attributes, DOMAIN)
-        self.rewriter.set_input(reader, 0, result)
-
-    def _required(self, quantizer: Quantizer) -> tuple[Value, ...]:
-        found = self._parameters(self._graph, quantizer)
-        assert found is not None
-        return found
-
-
 def _result(op: Op) -> Value:
     return next(value for value in op.graph.op_outputs(op) if value is not None)
 
 
-def _is_uint8(quantizer: Quantizer) -> bool:
-    spec = quantizer.spec
-    return (
-        spec.format == _UINT8 and isinstance(spec.granularity, PerTensor) and quantizer.encoding is not None
+def _is_one_grid(a: Quantizer, b: Quantizer) -> bool:
+    """Whether both stand for the same numbers by the same codes."""
+    if a.encoding is None or b.encoding is None or a.spec.format != b.spec.format:
+        return False
+    return np.array_equal(a.encoding.scale, b.encoding.scale) and np.array_equal(
+        a.encoding.zero_point, b.encoding.zero_point
     )
-
-
-def _is_weight(quantizer: Quantizer) -> bool:
-    format, granularity = quantizer.spec.format, quantizer.spec.granularity
-    whole = isinstance(granularity, PerTensor | PerChannel)
-    return whole and isinstance(format, IntFormat) and format.signed and format.bits <= 8
 
 
 def _starts_at_zero(quantizer: Quantizer) -> bool:
     encoding = quantizer.encoding
-    return _is_uint8(quantizer) and encoding is not None and int(encoding.zero_point) == _UINT8.lowest
+    return is_uint8(quantizer) and encoding is not None and int(encoding.zero_point) == UINT8.lowest
 
 
 def _is_strided_depthwise(op: Op) -> bool:

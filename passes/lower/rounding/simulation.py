@@ -19,7 +19,8 @@ from qc.ir.quant.formats import FloatFormat, IntFormat
 from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, PerTensor, Quantizer
 from qc.ir.rewriter import Rewriter
 
-from .device import DeviceArithmetic, Rounded
+from .device import DeviceArithmetic
+from .device_writer import Rounded
 from .rewire import DOMAIN, numbers, rewire
 
 # The widest integers that the kernels round exactly; biases are wider.

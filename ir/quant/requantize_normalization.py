@@ -1,0 +1,129 @@
+"""How a device makes codes of softmax and normalizations: the numpy definition that the kernels must equal.
+
+As in :mod:`qc.ir.quant.requantize` it is Qualcomm's HTP, found by offering models of one op to its emulator. Its
+powers of two are those that the published kernels of its predecessor describe (Hexagon NN, XiaoMi/nnlib,
+``hexagon/ops/src/op_softmax_d32.c``).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .requantize import on_grid, round_half_up
+from .spec import Encoding
+
+# Rows of so many numbers or more are computed otherwise than shorter ones: what distances are multiplied by has few
+# bits then.
+_LONG, _FEW_BITS, _MANY_BITS = 17, 8, 15
+_FRACTION_BITS, _POWER_BITS, _MOST_HALVINGS = 16, 15, 31
+# Polynomials for the four quarters of an interval, of each the coefficients of x^2, x and 1: of 2^x from 0 to 1,
+# and of 1 / (1 + x) there.
+_POWER = (4300, 5119, 6087, 7230), (22652, 21816, 19857, 16404), (32769, 32876, 33371, 34675)
+_RECIPROCAL = (11794, 6555, 3945, 2530), (-32086, -27318, -22353, -18222), (32769, 32232, 31054, 29548)
+# The mean of codes is in units of 1/64, what a row is multiplied by in units of 2^-16.
+_MEAN_UNIT, _RATE_UNIT = 64, 1 << 16
+# The bits of a first guess at an inverse square root, less half of those of the number (C. Lomont, Fast inverse
+# square root, 2003), and how often it is mended.
+_GUESS, _STEPS = 0x5F375A86, 2
+
+
+def requantize_softmax(x: np.ndarray, grid: Encoding, encoding: Encoding, axis: int = -1) -> np.ndarray:
+    """The softmax of a tensor on a grid, as a device finds it.
+
+    Powers of two of 15 bits are found for the distances to the largest code; what each is of their sum is
+    rounded, ties go up. Rows of 16 numbers or fewer have a coarser division.
+
+    Args:
+        x: float32, numbers of ``grid``, which has one scale.
+        encoding: the grid of the result; an integer format with a zero point of 0, which the device takes
+            it to be, and one scale, of 1/256 or more.
+        axis: along which the results sum up to one.
+
+    Returns:
+        float32, of the shape of ``x``.
+    """
+    codes = np.rint(x.astype(np.float64) / np.float64(grid.scale)).astype(np.int64)
+    mantissa, exponent = np.frexp(np.float32(grid.scale) / np.float32(np.log(2)))
+    is_long = x.shape[axis] >= _LONG
+    bits = _FEW_BITS if is_long else _MANY_BITS
+    factor = np.floor(np.ldexp(np.float64(mantissa), bits) + (0 if is_long else 0.5))
+    distance = (codes.max(axis, keepdims=True) - codes) * factor
+    position = np.floor(np.ldexp(distance, int(exponent) - bits + _FRACTION_BITS)).astype(np.int64)
+    power = _polynomial(_POWER, ~position & ((1 << _FRACTION_BITS) - 1))
+    halvings = np.minimum(position >> _FRACTION_BITS, _MOST_HALVINGS)
+    levels = np.float64(np.float32(1) / np.float32(encoding.scale))
+    if is_long:
+        power >>= halvings
+        return on_grid(round_half_up(power * levels / power.sum(axis, keepdims=True)), encoding)
+    return on_grid(_shares(np.ldexp(power.astype(np.float64), -halvings), levels, axis), encoding)
+
+
+def _shares(power: np.ndarray, levels: np.float64, axis: int) -> np.ndarray:
+    """Codes of short rows: powers are multiplied by a reciprocal of their sum of 15 bits."""
+    total = power.sum(axis, keepdims=True)
+    doublings = np.frexp(total)[1] - 1 - _POWER_BITS
+    normalized = np.floor(np.ldexp(total, -doublings - 1)).astype(np.int64)
+    reciprocal = 2 * _polynomial(_RECIPROCAL, (normalized << 2) & ((1 << _FRACTION_BITS) - 1))
+    scaled = np.floor(np.minimum(reciprocal, (1 << _POWER_BITS) - 1) * levels / 256)
+    product = round_half_up(round_half_up(power) * scaled / (1 << 16))
+    return round_half_up(np.ldexp(product, -doublings - 6))
+
+
+def _polynomial(coefficients: tuple[tuple[int, ...], ...], x: np.ndarray) -> np.ndarray:
+    """A function of x, from 0 to 1 in units of 2^-16, in units of 2^-15."""
+    quarter = x >> (_FRACTION_BITS - 2)
+    result = np.asarray(coefficients[0])[quarter]
+    for numbers in coefficients[1:]:
+        result = (result * x + (np.asarray(numbers)[quarter] << 15)) >> 16
+    return result
+
+
+def requantize_normalization(
+    x: np.ndarray,
+    grid: Encoding,
+    weight: np.ndarray,
+    weight_scale: np.ndarray,
+    bias: np.ndarray,
+    encoding: Encoding,
+    epsilon: float,
+    centered: bool,
+) -> np.ndarray:
+    """The normalization of the last dimension of a tensor on a grid, as a device finds it.
+
+    Centered (LayerNormalization), the mean of the codes is cut to 6 bits behind the point, the row is multiplied
+    by a whole number, which is cut as well, the bias is rounded to steps of the result, and ties go up. Otherwise
+    (RMSNormalization) the exact code is rounded to float16, and what is behind the point is cut off.
+
+    Args:
+        x: float32, numbers of ``grid``, which has one scale.
+        weight, bias: float32; ``weight`` is on a grid with ``weight_scale``, one number. They broadcast with
+            ``x``.
+        encoding: the grid of the result; an integer format with one scale for the tensor.
+
+    Returns:
+        float32, of the shape of ``x``.
+    """
+    scale, zero_point = np.float64(encoding.scale), np.float64(encoding.zero_point)
+    codes = np.rint(x.astype(np.float64) / np.float64(grid.scale))
+    of_weight = np.rint(weight.astype(np.float64) / np.float64(weight_scale))
+    count, total = float(x.shape[-1]), codes.sum(-1, keepdims=True)
+    squares = (codes * codes).sum(-1, keepdims=True)
+    variance = (count * squares - total * total) / (count * count) if centered else squares / count
+    variance = variance + np.float64(np.float32(epsilon)) / np.float64(grid.scale) ** 2
+    ratio = np.float64(weight_scale) / scale
+    if not centered:
+        exact = codes * (ratio / np.sqrt(variance)) * of_weight + zero_point
+        with np.errstate(over="ignore"):
+            return on_grid(np.floor(exact.astype(np.float32).astype(np.float16).astype(np.float64)), encoding)
+    moved = codes - np.floor(total * _MEAN_UNIT / count) / _MEAN_UNIT
+    rate = np.floor(_RATE_UNIT * ratio * _inverse_root(variance.astype(np.float32)))
+    scaled = moved * rate * of_weight / _RATE_UNIT
+    return on_grid(round_half_up(scaled + np.rint(bias.astype(np.float64) / scale) + zero_point), encoding)
+
+
+def _inverse_root(x: np.ndarray) -> np.ndarray:
+    """1 / sqrt(x) of float32, at most 5 millionths too small."""
+    guess = (np.int32(_GUESS) - (x.view(np.int32) >> 1)).view(np.float32)
+    for _ in range(_STEPS):
+        guess = guess * (np.float32(1.5) - np.float32(0.5) * x * guess * guess)
+    return guess.astype(np.float64)
