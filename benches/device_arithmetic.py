@@ -242,6 +242,7 @@ KINDS: dict[str, Callable[[OneOp], ModelProto]] = {
     "Conv, groups": convolution(group=4),
     "Conv, depthwise": convolution(group=16),
     "Conv, depthwise and strided": convolution(group=16, strides=[2, 2]),
+    "Conv, depthwise and strided along one axis": convolution(group=16, strides=[2, 1]),
     "Conv and Relu": convolution(activation="Relu"),
     "ConvTranspose": transposed(3, pads=[1] * 4),
     "ConvTranspose, 2 x 2": transposed(2),

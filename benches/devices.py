@@ -3,17 +3,18 @@
     python benches/devices.py                                       all models, all installed runtimes
     python benches/devices.py cifar_vit --on qnn-htp --samples 64   one
 
-Every model is compiled for the target of the runtime by ``w8a8``, with the lengths of its first sample for
-free dimensions. "ops" is the share of the counted ops that run there in integers, "products" that of the
-operations. With ``--nncf-python`` NNCF quantizes the same float model on the same feeds for OpenVINO, too,
-and "time to NNCF" is the time of qc's model beside that. "refused" counts ops by the reason that the
-runtime gives. The models and ``score.py`` lie in a folder of their own (``--models``), as for
-``accuracy.py``. Tasks with samples of many lengths have no score. Ends with exit code 1 if a model cannot
-be compiled or checked.
+Every model is compiled for the target of the runtime by ``w8a8``, with the lengths of its longest sample
+for free dimensions; shorter ones get zeros behind them. "ops" is the share of the counted ops that run
+there in integers, "products" that of the operations. With ``--nncf-python`` NNCF quantizes the same float
+model on the same feeds for OpenVINO, too, and "time to NNCF" is the time of qc's model beside that.
+"refused" counts ops by the reason that the runtime gives. The models and ``score.py`` lie in a folder of
+their own (``--models``), as for ``accuracy.py``. Ends with exit code 1 if a model cannot be compiled or
+checked.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 import tempfile
@@ -46,22 +47,48 @@ WHOLE = {"magika": 128}  # tasks whose number of samples is a multiple of this
 _NAMES = re.compile(r"`[^`]*`|'[^']*'|\d+")
 
 
-def lengths_of(path: Path, feed: dict[str, np.ndarray]) -> tuple[str, ...]:
+Run = Callable[[Feed], list[np.ndarray]]
+
+
+class Recording:
+    """Runs feeds and keeps the largest shape of each input, but for the first axis."""
+
+    def __init__(self, opened: Runnable) -> None:
+        self._opened = opened
+        self.shapes: dict[str, tuple[int, ...]] = {}
+
+    def __call__(self, feed: Feed) -> list[np.ndarray]:
+        for name, array in feed.items():
+            known = self.shapes.get(name, np.shape(array)[1:])
+            self.shapes[name] = tuple(map(max, known, np.shape(array)[1:]))
+        return list(self._opened.run(feed).values())
+
+
+def padded(feed: Feed, shapes: dict[str, tuple[int, ...]]) -> Feed:
+    """The feed with zeros behind what is shorter than ``shapes``, which leave out the first axis."""
+
+    def longer(array: np.ndarray, to: tuple[int, ...]) -> np.ndarray:
+        behind = [(0, full - own) for full, own in zip(to, array.shape[1:], strict=True)]
+        return np.pad(array, [(0, 0), *behind])
+
+    return {name: longer(array, shapes[name]) if np.ndim(array) else array for name, array in feed.items()}
+
+
+def alike(feeds: Iterator[Feed], shapes: dict[str, tuple[int, ...]]) -> list[Feed]:
+    """Some feeds of as many samples as the first has, all of the largest shapes."""
+    first = next(feeds)
+    size = len(next(iter(first.values())))
+    same = (one for one in feeds if len(next(iter(one.values()))) == size)
+    return [padded(one, shapes) for one in (first, *itertools.islice(same, FEEDS - 1))]
+
+
+def free_lengths(path: Path, feed: Feed) -> dict[str, int]:
     """The lengths that a feed has for the free dimensions of a model."""
-    free = free_dimensions(model_inputs(qc.ir.onnx.load.load_model(path)))
     found = {}
-    for place, name in free.items():
+    for place, name in free_dimensions(model_inputs(qc.ir.onnx.load.load_model(path))).items():
         given, _, axis = place.rstrip("]").rpartition("[")
         found[name] = feed[given].shape[int(axis)]
-    return tuple(f"{name}={length}" for name, length in found.items())
-
-
-def alike(feeds: Iterator[dict[str, np.ndarray]]) -> list[dict[str, np.ndarray]]:
-    """Some feeds of the lengths of the first."""
-    first = next(feeds)
-    shapes = {name: np.shape(array) for name, array in first.items()}
-    same = (one for one in feeds if {name: np.shape(array) for name, array in one.items()} == shapes)
-    return [first, *(one for one, _ in zip(same, range(FEEDS - 1), strict=False))]
+    return found
 
 
 def dimensions(value: onnx.ValueInfoProto) -> list[str | int]:
@@ -83,36 +110,55 @@ def batch_axes(path: Path) -> tuple[dict[str, int | None], list[int]]:
     ]
 
 
-def runner(opened: Runnable, batch: int, path: Path) -> Callable[[dict[str, np.ndarray]], list[np.ndarray]]:
-    """Runs feeds of any number of samples ``batch`` at a time, the last ones filled up to so many."""
+def runner(opened: Runnable, batch: int, path: Path, shapes: dict[str, tuple[int, ...]]) -> Run:
+    """Runs feeds of any number of samples ``batch`` at a time, the last ones filled up to so many.
+
+    Samples that are shorter than ``shapes`` get zeros, and what the model makes of these is cut off.
+    """
     axes, made_axes = batch_axes(path)
 
-    def part(feed: dict[str, np.ndarray], places: np.ndarray) -> dict[str, np.ndarray]:
+    def part(feed: Feed, places: np.ndarray) -> Feed:
         return {
             name: array if axes[name] is None else np.take(array, places, axes[name])
             for name, array in feed.items()
         }
 
-    def run(feed: dict[str, np.ndarray]) -> list[np.ndarray]:
-        count = len(next(iter(feed.values())))
-        made = []
+    def run(feed: Feed) -> list[np.ndarray]:
+        count, filled = len(next(iter(feed.values()))), padded(feed, shapes)
+        shorter = {
+            to: own
+            for name, array in feed.items()
+            for to, own in zip(np.shape(filled[name])[1:], np.shape(array)[1:], strict=True)
+            if to != own
+        }
+        parts = []
         for first in range(0, count, batch):
             places = np.minimum(np.arange(first, first + batch), count - 1)
-            made.append(opened.run(part(feed, places)).values())
-        joined = zip(zip(*made, strict=True), made_axes, strict=True)
-        return [np.take(np.concatenate(parts, axis), range(count), axis) for parts, axis in joined]
+            parts.append(opened.run(part(filled, places)).values())
+        joined = zip(zip(*parts, strict=True), made_axes, strict=True)
+        return [
+            cut(np.take(np.concatenate(of_one, axis), range(count), axis), axis, shorter)
+            for of_one, axis in joined
+        ]
 
     return run
 
 
-def scored(task: Any, opened: Runnable, batch: int, path: Path) -> str:
+def cut(array: np.ndarray, batch_axis: int, shorter: dict[int, int]) -> np.ndarray:
+    """A result without what was computed of zeros, along axes as long as the padded inputs are."""
+    for axis, length in enumerate(array.shape):
+        if axis != batch_axis and length in shorter:
+            array = np.take(array, range(shorter[length]), axis)
+    return array
+
+
+def scored(task: Any, run: Run) -> str:
     """The score, or why there is none."""
     try:
-        value = task.evaluate(runner(opened, batch, path))
+        value = task.evaluate(run)
     except QcError as error:
-        return "other lengths" if "shape" in str(error) else f"fails: {error}"
-    number = value[task.metric] if isinstance(value, dict) else value
-    return f"{number:.3f}"
+        return f"fails: {error}"
+    return f"{value[task.metric] if isinstance(value, dict) else value:.3f}"
 
 
 def with_lengths(model: onnx.ModelProto, lengths: tuple[str, ...]) -> onnx.ModelProto:
@@ -126,10 +172,15 @@ def with_lengths(model: onnx.ModelProto, lengths: tuple[str, ...]) -> onnx.Model
 
 
 def beside_nncf(
-    python: str, task: Any, path: Path, feeds: list[Feed], lengths: tuple[str, ...], own: onnx.ModelProto
+    python: str,
+    path: Path,
+    feeds: list[Feed],
+    lengths: tuple[str, ...],
+    own: onnx.ModelProto,
+    score: Callable[[Runnable], str],
 ) -> tuple[str, str, str]:
     """Of NNCF's model in OpenVINO the ops in integers and the score, and the time of ``own`` beside it."""
-    device, batch = open_device("openvino"), len(next(iter(feeds[0].values())))
+    device = open_device("openvino")
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "float.onnx")
         onnx.save(with_lengths(onnx.load(path), lengths), source)
@@ -143,17 +194,24 @@ def beside_nncf(
         opened = [device.open(made), device.open(own)]
         timing = time_in_turns(opened, feeds[0], TIMED_SECONDS, TIMED_ROUNDS)
     assert timing.latencies[1] is not None
-    return f"{ops:.1%}", scored(task, opened[0], batch, path), f"{timing.latencies[1].ratio:.2f}"
+    return f"{ops:.1%}", score(opened[0]), f"{timing.latencies[1].ratio:.2f}"
 
 
 def row(name: str, task: Any, folder: Path, runtime: str, nncf_python: str | None) -> list[str]:
     """One line of the table."""
     path = folder / "models" / Path(task.model).name
-    feeds = alike(iter(task.calib()))
+    exact = Recording(qc.runtime.OpenModel(path, threads=1))
+    scores = [scored(task, exact)]
+    feeds = alike(iter(task.calib()), exact.shapes)
     batch = len(next(iter(feeds[0].values())))
     if hasattr(task, "bs"):
         task.bs = batch
-    lengths, began = lengths_of(path, feeds[0]), time.perf_counter()
+    lengths = tuple(f"{name}={length}" for name, length in free_lengths(path, feeds[0]).items())
+
+    def score(opened: Runnable) -> str:
+        return scored(task, runner(opened, batch, path, exact.shapes))
+
+    began = time.perf_counter()
     compiled = qc.compile(path, "w8a8", data=feeds, target=runtime, fix_shapes=lengths)
     compiling, began = time.perf_counter() - began, time.perf_counter()
     found = qc.check(compiled.model, runtime, feeds[:1])
@@ -166,20 +224,18 @@ def row(name: str, task: Any, folder: Path, runtime: str, nncf_python: str | Non
     )
     told = [f"{count} {why}"[:70] for why, count in left.most_common(4)]
     told += [why[:90] for _, rule, why in found.broken if rule == "not opened"]
-    scores = []
     for open_one in (
-        lambda: qc.runtime.OpenModel(path, threads=1),
         lambda: qc.runtime.OpenModel(compiled.simulation, threads=1),
         lambda: open_device(runtime).open(compiled.model),
     ):
         try:
-            scores.append(scored(task, open_one(), batch, path))
+            scores.append(score(open_one()))
         except QcError as error:
             scores.append("-")
             told = told or [str(error)[:90]]
     nncf = ("", "", "")
     if nncf_python and runtime == "openvino":
-        nncf = beside_nncf(nncf_python, task, path, feeds, lengths, compiled.model)
+        nncf = beside_nncf(nncf_python, path, feeds, lengths, compiled.model, score)
     share = f"{found.share:.1%}" if found.is_weighted else "unknown"
     return [
         name,

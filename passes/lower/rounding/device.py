@@ -184,12 +184,13 @@ def _starts_at_zero(quantizer: Quantizer) -> bool:
 
 
 def _is_strided_depthwise(op: Op) -> bool:
-    """Whether an op is a depthwise convolution with strides, which the device has no matrix unit for."""
+    """Whether an op is a depthwise convolution with strides along both axes: no work of the matrix unit."""
     x = op.graph.op_inputs(op)[0]
     channels = (
         x.type.shape[1] if x is not None and x.type.shape is not None and len(x.type.shape) > 1 else None
     )
-    strided = any(stride > 1 for stride in op.attribute("strides", []))
+    strides = op.attribute("strides", [])
+    strided = len(strides) == 2 and min(strides) > 1
     return op.op_type == "Conv" and strided and op.attribute("group", 1) == channels
 
 
