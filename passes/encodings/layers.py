@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from qc.ir.analysis import STRUCTURE, analysis
+from qc.ir.facts.exporter_scopes import exporter_scopes
 from qc.ir.facts.op_traits import bias_port, is_parameter, weight_port
 from qc.ir.graph import Graph, Op, Value
 
 from .record import Port
-
-# Where PyTorch's exporter on torch.export writes the modules that a node lies in, outermost first.
-_SCOPES = "pkg.torch.onnx.name_scopes"
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,7 @@ class _Path:
 
 def _path(op: Op) -> _Path:
     """The module of an op, such as ``layer1.0.conv1``, and the op's own name in it."""
-    scopes = _scopes(op)
+    scopes = exporter_scopes(op)
     if scopes:
         return _Path(next((scope for scope in reversed(scopes[:-1]) if scope), ""), scopes[-1])
     if not op.name.startswith("/"):
@@ -87,17 +84,6 @@ def _path(op: Op) -> _Path:
             found.pop()
         found.append(module)
     return _Path(".".join(found), own)
-
-
-def _scopes(op: Op) -> Sequence[str]:
-    for entry in op.proto.metadata_props if op.proto is not None else ():
-        if entry.key == _SCOPES:
-            try:
-                found = ast.literal_eval(entry.value)
-            except (ValueError, SyntaxError, MemoryError, RecursionError):
-                return ()
-            return found if isinstance(found, list) and all(isinstance(name, str) for name in found) else ()
-    return ()
 
 
 def _parents(path: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ from .palette import format_class
 from .picture import Box, Row
 
 PADDING = 10.0
-TITLE, NAME, ROW = 17.0, 15.0, 15.0  # heights of lines of text
+TITLE, NAME, ROW = 17.0, 16.0, 16.0  # heights of lines of text
 _PILL, _REFERENCE = 26.0, 20.0
 _PILLS = ("input", "output", "reference")
 _LONGEST = 32  # characters of a name
@@ -22,7 +22,8 @@ _LONGEST = 32  # characters of a name
 # Widths of characters as part of the font's size: of a sans-serif font, by group, and of a monospaced one.
 _NARROW, _WIDE = frozenset("iljtfrI.,:;|!'()[]/ "), frozenset("mwMW@%")
 _MONOSPACED = 0.605
-_TITLE_SIZE, _SMALL_SIZE = 13.0, 11.0
+_TITLE_SIZE, _SMALL_SIZE = 13.5, 12.0
+_STATE = 8.0  # beside the mark of an op that reads floats or quantized numbers
 
 
 def key_of(subject: Op | Module | Value | Graph) -> str:
@@ -48,13 +49,20 @@ def size_of(box: Box, lines: int) -> layout.Box:
     widths += [_small_width(_row_text(row)) for row in box.rows]
     height = TITLE + bool(box.name) * NAME + len(box.rows) * ROW + 2 * PADDING - 4
     ports = (lines - 1) * layout.OUT_GAP / 0.7
-    return layout.Box(max(64.0, ports, max(widths) + 2 * PADDING + 4), height)
+    return layout.Box(max(64.0, ports, max(widths) + 2 * (PADDING + _STATE)), height)
 
 
 def shortened(name: str) -> str:
-    """The end of a long name, where names of one model differ, with its control characters escaped."""
+    """The end of a long name, where names of one model differ, with its control characters escaped.
+
+    It begins with a whole part of the name, if there is a short one.
+    """
     text = printable(name)
-    return text if len(text) <= _LONGEST else f"…{text[1 - _LONGEST :]}"
+    if len(text) <= _LONGEST:
+        return text
+    end = text[1 - _LONGEST :]
+    slash = end.find("/")
+    return f"…{end[slash:] if 0 <= slash < _LONGEST // 2 else end}"
 
 
 def draw_box(parent: Element, box: Box, size: layout.Box, centre: tuple[float, float]) -> None:
@@ -88,15 +96,17 @@ def _draw_text(group: Element, box: Box, size: layout.Box) -> None:
         _text(group, "name", middle, y, shortened(box.name))
     for row in box.rows:
         y += ROW
-        text = _text(group, f"row {format_class(row.format)}", middle, y, _row_text(row))
+        style = "opens" if isinstance(row.target, Graph) else format_class(row.format)
+        text = _text(group, f"row {style}", middle, y, _row_text(row))
         if row.target is not None:
             text.set("data-card", key_of(row.target))
 
 
 def _state(box: Box) -> str:
+    opens = " opens" if any(isinstance(row.target, Graph) for row in box.rows) else ""
     if box.quantized is None:
-        return ""
-    return " quantized" if box.quantized else " floating"
+        return opens
+    return f"{opens} quantized" if box.quantized else f"{opens} floating"
 
 
 def _row_text(row: Row) -> str:

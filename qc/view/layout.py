@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from .columns import Columns, columns_of
 from .coordinates import place_layers
 from .ordering import order_layers
 
-LAYER_GAP = 52.0
+LAYER_GAP = 60.0
 IN_GAP, OUT_GAP = 22.0, 48.0  # between the ports of a box, if it is wide enough
 
 
@@ -34,7 +35,10 @@ class Link(NamedTuple):
 
 
 class Station(NamedTuple):
-    """A point of a route in one layer, which the route passes from ``top`` to ``bottom``."""
+    """A point of a route in one layer, which the route passes from ``top`` to ``bottom``.
+
+    Between two columns a route goes up: there ``top`` is below ``bottom``.
+    """
 
     x: float
     top: float
@@ -46,7 +50,7 @@ class Route:
     """The way of a link.
 
     Attributes:
-        trunk: from below the source through each layer that is passed.
+        trunk: from below the source through each layer that is passed, and up to the next column.
         branches: for every target, how many stations of the trunk it follows, and the station it ends at.
     """
 
@@ -104,6 +108,7 @@ class _Drawing:
         self.above: list[list[int]] = [[] for _ in boxes]
         self.below: list[list[int]] = [[] for _ in boxes]
         self.trunks = [self._add_trunk(link) for link in links]
+        self.heights: list[float] = []  # of the layers
 
     def _add_trunk(self, link: Link) -> list[int]:
         """The places of a link: its source, then one in each layer above its last target."""
@@ -131,47 +136,70 @@ class _Drawing:
             layers[layer].append(place)
         order_layers(layers, self.above, self.below)
         x = place_layers(layers, self.above, self.below, self.widths, len(self.boxes))
-        bands = self._bands(layers)
-        left = min((x[box] - self.widths[box] / 2 for box in range(len(self.boxes))), default=0.0)
-        left = min([left, *x])
-        x = [one - left for one in x]
-        centres = [
-            (x[box], (bands[self.layer[box]][0] + bands[self.layer[box]][1]) / 2)
-            for box in range(len(self.boxes))
-        ]
-        width = max((one + self.widths[place] / 2 for place, one in enumerate(x)), default=0.0)
-        return Layout(centres, self._routes(x, centres, bands), width, bands[-1][1])
+        self.heights = [self._height(layer) for layer in layers]
+        ends = [self._ends(layer, x) for layer in layers]
+        columns = columns_of(self.heights, ends, self._passing(), LAYER_GAP)
+        x = [one + columns.shifts[self.layer[place]] for place, one in enumerate(x)]
+        middles = [top + height / 2 for top, height in zip(columns.tops, self.heights, strict=True)]
+        centres = [(x[box], middles[self.layer[box]]) for box in range(len(self.boxes))]
+        return Layout(centres, self._routes(x, centres, columns), columns.width, columns.height)
 
-    def _bands(self, layers: list[list[int]]) -> list[tuple[float, float]]:
-        """Top and bottom of every layer."""
-        bands, top = [], 0.0
-        for layer in layers:
-            height = max(
-                (self.boxes[place].height for place in layer if place < len(self.boxes)), default=0.0
-            )
-            bands.append((top, top + height))
-            top += height + LAYER_GAP
-        return bands
+    def _height(self, layer: list[int]) -> float:
+        return max((self.boxes[place].height for place in layer if place < len(self.boxes)), default=0.0)
 
-    def _routes(
-        self, x: list[float], centres: list[tuple[float, float]], bands: list[tuple[float, float]]
-    ) -> list[Route]:
+    def _ends(self, layer: list[int], x: list[float]) -> tuple[float, float]:
+        """The least and the greatest x of what is in a layer."""
+        left = min((x[place] - self.widths[place] / 2 for place in layer), default=0.0)
+        return left, max((x[place] + self.widths[place] / 2 for place in layer), default=0.0)
+
+    def _passing(self) -> list[int]:
+        """How many links lead from each layer to later ones."""
+        passing = [0] * len(self.heights)
+        for link, trunk in zip(self.links, self.trunks, strict=True):
+            for place in trunk if link.targets else ():
+                passing[self.layer[place]] += 1
+        return passing
+
+    def _routes(self, x: list[float], centres: list[tuple[float, float]], columns: Columns) -> list[Route]:
         outgoing, incoming = self._ports(x)
+        turns = self._turns(x, outgoing, columns)
         routes = []
         for number, (link, trunk) in enumerate(zip(self.links, self.trunks, strict=True)):
             first = self.layer[link.source]
-            bottom = centres[link.source][1] + self.boxes[link.source].height / 2
-            stations = [Station(outgoing[number], bottom, bands[first][1])]
-            stations += [
-                Station(x[place], *bands[first + depth]) for depth, place in enumerate(trunk[1:], start=1)
-            ]
+            stations: list[Station] = []
+            for place in trunk:
+                layer = self.layer[place]
+                top = columns.tops[layer]
+                station = Station(x[place], top, top + self.heights[layer])
+                if place == link.source:
+                    bottom = centres[place][1] + self.boxes[place].height / 2
+                    station = Station(outgoing[number], bottom, station.bottom)
+                stations += [station, *turns.get((number, layer), ())]
             branches = []
             for position, target in enumerate(link.targets):
+                last = self.layer[target]
                 top = centres[target][1] - self.boxes[target].height / 2
-                end = Station(incoming[number, position], bands[self.layer[target]][0], top)
-                branches.append((self.layer[target] - first, end))
+                end = Station(incoming[number, position], columns.tops[last], top)
+                turned = sum((number, layer) in turns for layer in columns.gutters if layer < last)
+                branches.append((last - first + turned, end))
             routes.append(Route(stations, branches))
         return routes
+
+    def _turns(
+        self, x: list[float], outgoing: list[float], columns: Columns
+    ) -> dict[tuple[int, int], tuple[Station]]:
+        """The ways up to the next column, by link and by the last layer of a column."""
+        leaving: dict[int, list[tuple[float, int]]] = {layer: [] for layer in columns.gutters}
+        for number, (link, trunk) in enumerate(zip(self.links, self.trunks, strict=True)):
+            for place in trunk if link.targets else ():
+                if self.layer[place] in leaving:
+                    at = outgoing[number] if place == link.source else x[place]
+                    leaving[self.layer[place]].append((at, number))
+        return {
+            (number, layer): (Station(*columns.gutters[layer].way(position)),)
+            for layer, found in leaving.items()
+            for position, (_, number) in enumerate(sorted(found, reverse=True))
+        }
 
     def _ports(self, x: list[float]) -> tuple[list[float], dict[tuple[int, int], float]]:
         """Where links leave and reach their boxes: side by side, in the order of where they come from."""

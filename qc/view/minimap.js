@@ -6,7 +6,8 @@ const MARGIN = 48; // around the boxes of every picture
 
 function draw_minimap() {
   const width = Math.min(LARGEST.width, stage.clientWidth / 6);
-  const share = Math.min(width / current.width, LARGEST.height / current.height);
+  const height = Math.min(LARGEST.height, stage.clientHeight / 3);
+  const share = Math.min(width / current.width, height / current.height);
   minimap.setAttribute("viewBox", `0 0 ${current.width} ${current.height}`);
   minimap.style.width = `${Math.max(current.width * share, 24)}px`;
   minimap.style.height = `${Math.max(current.height * share, 24)}px`;

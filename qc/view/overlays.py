@@ -32,6 +32,7 @@ class Overlay:
         combine: the number of a module from those of its ops.
         strength: how much colour a number has, 0 to 1.
         words: a number in words.
+        is_relative: whether the most coloured box of each picture has full colour.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Overlay:
     combine: Callable[[Iterable[float]], float]
     strength: Callable[[float], float]
     words: Callable[[float], str]
+    is_relative: bool = False
 
     def mark(self, subject: Op | Module) -> tuple[float, str] | None:
         """The colour of an op or a module, and its number in words; None if nothing is known of it."""
@@ -79,10 +81,11 @@ def time_overlay(model: Model, seconds: Mapping[str, float], whole: float) -> Ov
         return f"{milliseconds(value)}, {value / whole:.1%}"
 
     def strength(value: float) -> float:
-        return math.sqrt(value / whole)  # ten ops that take a tenth each are seen as well
+        return math.sqrt(value / whole)  # what takes a hundredth of the most is seen as well
 
     title = "time of a run on this machine"
-    return Overlay("time", title, ("none", "all"), found, math.fsum, strength, words)
+    ends = "none", "most in a picture"
+    return Overlay("time", title, ends, found, math.fsum, strength, words, is_relative=True)
 
 
 def error_overlay(model: Model, errors: Mapping[str, float]) -> Overlay:

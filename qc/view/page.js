@@ -5,6 +5,7 @@ const stage = document.getElementById("stage");
 const drawings = [...stage.querySelectorAll("svg:not(#minimap)")];
 const scenes = data.scenes.map((scene, index) => ({ ...scene, svg: drawings[index], view: null }));
 const pages = new Map(); // for each card, the first scene with a drawing of it
+const LEAST_SCALE = stage.clientWidth < 600 ? 0.8 : 0.6; // at which words can be read
 let current = null;
 
 scenes.forEach((scene, index) => {
@@ -17,53 +18,24 @@ scenes.forEach((scene, index) => {
 
 /* ---- moving about ---- */
 
-function show(index) {
-  if (current) current.svg.classList.remove("shown");
-  current = scenes[index];
-  current.svg.classList.add("shown");
-  if (!current.view) begin();
-  draw_minimap();
-  draw();
-  document.querySelectorAll("#scenes a").forEach((one, number) => {
-    one.style.fontWeight = number === index ? "600" : "";
-  });
-  const outer = ancestors(current);
-  const path = document.getElementById("path");
-  path.hidden = !outer.length;
-  path.replaceChildren(...[...outer, current].map((scene) => link(scene.label, () => show(scenes.indexOf(scene)))));
-}
-
-/** The scenes that a scene is nested in, the outermost first. */
-function ancestors(scene) {
-  const parent = scenes.find((one) => one.key === scene.parent);
-  return parent ? [...ancestors(parent), parent] : [];
-}
-
 function draw() {
   const { x, y, scale } = current.view;
   current.svg.firstElementChild.setAttribute("transform", `translate(${x},${y}) scale(${scale})`);
   frame_minimap();
 }
 
-function fit(least) {
+/** As much of the picture as can be read, from where it begins. */
+function fit() {
   const { clientWidth: width, clientHeight: height } = stage;
-  const scale = Math.max(least, Math.min(1.1, width / current.width, height / current.height));
-  const tall = current.height * scale > height;
-  current.view = {
-    scale,
-    x: (width - current.width * scale) / 2,
-    y: tall && least ? 0 : (height - current.height * scale) / 2,
-  };
-  draw();
-}
-
-/** The whole graph if it can be read then, else its beginning. */
-function begin() {
-  fit(0.75);
-  const input = current.svg.querySelector(".box");
-  if (input && current.width * current.view.scale > stage.clientWidth) {
-    current.view.x = stage.clientWidth / 2 - middle(input).x * current.view.scale;
+  const scale = Math.max(LEAST_SCALE, Math.min(1.1, width / current.width, height / current.height));
+  const [left, top] = [width - current.width * scale, height - current.height * scale];
+  current.view = { scale, x: left / 2, y: Math.max(top / 2, 0) };
+  const first = left < 0 && current.svg.querySelector(".box");
+  if (first) {
+    draw();
+    current.view.x = Math.min(0, Math.max(left, width / 2 - middle(first).x * scale));
   }
+  draw();
 }
 
 function zoom(factor, x = stage.clientWidth / 2, y = stage.clientHeight / 2) {
@@ -149,7 +121,7 @@ stage.addEventListener(
 );
 document.getElementById("zoom-in").addEventListener("click", () => zoom(1.25));
 document.getElementById("zoom-out").addEventListener("click", () => zoom(0.8));
-document.getElementById("fit").addEventListener("click", () => fit(0));
+document.getElementById("fit").addEventListener("click", fit);
 
 /* ---- cards ---- */
 
@@ -207,30 +179,33 @@ function select(key) {
   place.replaceChildren(head, list(card.facts));
   if (card.history.length) place.append(make("h2", "", "What was done and decided"), list(card.history));
   place.parentElement.scrollTop = 0;
-  history.replaceState(null, "", `#${key}`);
+  if (current.svg.querySelector(".selected")) history.replaceState(null, "", `#${key}`);
 }
 
 /** Selects what a key stands for, and brings it to the middle. */
 function go(key) {
   const scene = scenes.findIndex((one) => one.key === key);
   if (scene >= 0) {
-    show(scene);
+    enter(scene);
     return;
   }
+  if (!current.svg.querySelector(`[data-card="${CSS.escape(key)}"]`) && pages.has(key)) enter(pages.get(key));
   select(key);
-  if (!pages.has(key)) return;
-  const here = current.svg.querySelector(`[data-card="${CSS.escape(key)}"]`);
-  if (!here) show(pages.get(key));
   const found = current.svg.querySelectorAll(`[data-card="${CSS.escape(key)}"]`);
   const box = [...found].find((element) => element.matches(".box:not(.reference)"));
-  centre(box || found[0]);
+  if (found.length) centre(box || found[0]);
 }
 
+/** A click opens what has a picture of its own; of an op that holds graphs, it opens the first. */
 stage.addEventListener("click", (event) => {
   if (moved > 4) return;
   const element = event.target.closest("[data-card]");
   const key = element ? element.dataset.card : "";
-  if (element && (element.matches(".reference") || scenes.some((scene) => scene.key === key))) go(key);
+  const body = scenes.findIndex((scene) => scene.owner === key);
+  if (key && body >= 0) {
+    enter(body);
+    select(key);
+  } else if (element && (element.matches(".reference") || scenes.some((scene) => scene.key === key))) go(key);
   else select(key);
 });
 
@@ -302,78 +277,11 @@ document.addEventListener("keydown", (event) => {
     "+": () => zoom(1.25),
     "=": () => zoom(1.25),
     "-": () => zoom(0.8),
-    0: () => fit(0),
-    Escape: () => select(""),
+    0: fit,
+    Escape: () => (document.getElementById("card").hidden ? leave() : select("")),
   };
   if (!actions[event.key]) return;
   actions[event.key]();
   event.preventDefault();
 });
 
-/* ---- overview ---- */
-
-function legend(title, rows, style) {
-  if (!rows.length) return [];
-  const items = rows.map(([className, label, number]) => {
-    const item = make("li");
-    item.append(make("span", `swatch ${style} ${className}`), label, make("span", "number", number.toLocaleString("en-US")));
-    return item;
-  });
-  const found = make("ul", "legend");
-  found.append(...items);
-  return [make("h2", "", title), found];
-}
-
-/** A choice of what ops are coloured by, and the meaning of the colours. */
-function overlay_control() {
-  const choice = make("select");
-  choice.id = "overlay";
-  const names = ["nothing", ...data.overlays.map((one) => one.name)];
-  choice.append(...names.map((name) => make("option", "", name)));
-  const scale = make("div", "scale");
-  choice.addEventListener("change", () => colour(data.overlays[choice.selectedIndex - 1], scale));
-  choice.selectedIndex = 1;
-  colour(data.overlays[0], scale);
-  return [make("h2", "", "Ops coloured by"), choice, scale];
-}
-
-function colour(overlay, scale) {
-  for (const box of stage.querySelectorAll(".box")) {
-    const mark = overlay?.marks[box.dataset.card];
-    box.classList.toggle("heated", Boolean(mark));
-    if (mark) box.style.setProperty("--heat", `${100 * mark[0]}%`);
-    const title = box.firstElementChild;
-    title.dataset.name ??= title.textContent;
-    title.textContent = mark ? `${title.dataset.name}: ${mark[1]}` : title.dataset.name;
-  }
-  scale.hidden = !overlay;
-  if (overlay) scale.replaceChildren(make("span", "", overlay.ends[0]), make("i"), make("span", "", overlay.ends[1]), make("p", "", overlay.title));
-}
-
-function overview() {
-  const place = document.getElementById("overview");
-  if (data.overlays.length) place.append(...overlay_control());
-  place.append(list(data.facts.map(([label, text]) => [label, [[text, ""]]])));
-  if (scenes.length > 1) {
-    const found = make("ul", "legend");
-    found.id = "scenes";
-    scenes.forEach((scene, number) => {
-      const item = make("li");
-      item.style.paddingLeft = `${ancestors(scene).length * 14}px`;
-      item.append(link(scene.label, () => show(number)), make("span", "number", `${scene.ops.toLocaleString("en-US")} op${scene.ops === 1 ? "" : "s"}`));
-      found.append(item);
-    });
-    place.append(make("h2", "", "Graphs"), found);
-  }
-  place.append(...legend("Tensors", data.formats, ""));
-  place.append(
-    ...legend("Ops", [["quantized", "reads quantized numbers only", ""], ["floating", "reads float numbers", ""]], "state"),
-  );
-  place.append(...legend("Regions", data.regions, "area"));
-}
-
-function begin_page() {
-  overview();
-  show(0);
-  if (location.hash) go(decodeURIComponent(location.hash.slice(1)));
-}

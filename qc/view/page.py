@@ -54,6 +54,7 @@ def _scene(picture: Picture, drawing: Drawing) -> dict[str, Any]:
         "key": key_of(picture.subject),
         "parent": key_of(picture.parent) if picture.parent is not None else "",
         "label": _short_label(picture),
+        **_owner(picture),
         "ops": sum(_op_count(box) for box in picture.boxes),
         "hidden": picture.hidden,
         "width": drawing.width,
@@ -65,7 +66,8 @@ def _overlay(overlay: Overlay, pictures: Sequence[Picture]) -> dict[str, Any]:
     subjects = dict.fromkeys(box.subject for picture in pictures for box in picture.boxes)
     drawn = [one for one in subjects if isinstance(one, Op | Module)]
     marks = {key_of(one): mark for one in drawn if (mark := overlay.mark(one)) is not None}
-    return {"name": overlay.name, "title": overlay.title, "ends": overlay.ends, "marks": marks}
+    told = {"name": overlay.name, "title": overlay.title, "ends": overlay.ends}
+    return {**told, "is_relative": overlay.is_relative, "marks": marks}
 
 
 def _op_count(box: Box) -> int:
@@ -81,8 +83,16 @@ def _short_label(picture: Picture) -> str:
     parent = picture.graph.parent
     if parent is None:
         return printable(picture.label or "main graph")
-    key = next(key for key, graph in parent.subgraphs.items() if graph is picture.graph)
-    return printable(f"{key} of {shortened(parent.name or parent.op_type)}")
+    return printable(next(key for key, graph in parent.subgraphs.items() if graph is picture.graph))
+
+
+def _owner(picture: Picture) -> dict[str, str]:
+    """The op that holds a graph; nothing for a module and for what stands at the top."""
+    op = picture.graph.parent
+    if op is None or isinstance(picture.subject, Module):
+        return {"owner": "", "owner_label": ""}
+    name = f" '{shortened('/'.join(op.name.split('/')[-2:]))}'" if op.name else ""
+    return {"owner": key_of(op), "owner_label": f"{op.op_type}{name}"}
 
 
 def _facts(pictures: Sequence[Picture]) -> Iterator[list[str]]:

@@ -232,7 +232,7 @@ class _Painter:
         if len(constants) > shown:
             yield Row(f"and {len(constants) - shown} more")
         for key, nested in op.subgraphs.items():
-            yield Row(f"{key}: {len(nested.ops())} ops", target=nested)
+            yield Row(f"{key}: {count(len(nested.ops()), 'op')}", target=nested)
 
     def _is_quantized(self, op: Op) -> bool | None:
         quantized = [bool(read.quantizations) for read in float_reads(self.scope, op)]

@@ -11,7 +11,7 @@ from qc.ir.facts.scopes import no_such_tensor, tensor_of_op
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
 
-from .modules import folded
+from .folding import folded
 from .picture import Picture, module_pictures, picture_of
 
 MAX_OPS = 20_000
@@ -48,7 +48,7 @@ def pictures_of(wiring: Wiring, crop: Crop | None, *, is_page: bool = True) -> l
     pictures = []
     for graph, scope in wiring.scopes.items():
         ops = [op for op in scope.ops if op in shown]
-        items = folded(ops) if is_page else ops
+        items = folded(scope, ops) if is_page else ops
         pictures += [picture_of(scope, labels[graph], items), *module_pictures(scope, graph, items)]
     return [picture for picture in pictures if picture.boxes]
 

@@ -15,6 +15,7 @@ from qc.ir.graph import Region
 
 from . import layout
 from .boxes import draw_box, key_of, pixels, size_of
+from .columns import TURN
 from .layout import Route, Station
 from .palette import format_class
 from .picture import Box, Line, Picture
@@ -23,6 +24,7 @@ from .words import short_shape
 MARGIN = 48.0
 _HALO = 10.0
 _STRAIGHT = 20.0  # below a box, beside what is told about the tensor
+_APPROACH = 18.0  # above a box or a place in a layer, beside the names of regions
 _CHARACTER = 6.7
 
 Centre = tuple[float, float]
@@ -138,13 +140,26 @@ def _branch(route: Route, depth: int, end: Station) -> str:
 
 
 def _curve(start: Station, end: Station, straight: bool) -> str:
-    """Down from one layer into the next; at first straight, if it begins at a box."""
+    """From one layer into the next; at first straight, if it begins at a box."""
+    if end.top > end.bottom:
+        return _turn(start.x, end.x, end.top, TURN)
+    if start.top > start.bottom:
+        return _turn(start.x, end.x, start.bottom, -TURN) + f"L{_at(end.x, end.top)}"
     top = start.bottom + (_STRAIGHT if straight else 0)
     if start.x == end.x:
         return f"L{_at(end.x, end.top)}"
-    middle = (top + end.top) / 2
-    corners = f"{_at(start.x, middle)} {_at(end.x, middle)} {_at(end.x, end.top)}"
-    return f"L{_at(start.x, top)}C{corners}"
+    bottom = end.top - _APPROACH
+    middle = (top + bottom) / 2
+    corners = f"{_at(start.x, middle)} {_at(end.x, middle)} {_at(end.x, bottom)}"
+    return f"L{_at(start.x, top)}C{corners}L{_at(end.x, end.top)}"
+
+
+def _turn(start: float, end: float, y: float, depth: float) -> str:
+    """Down by ``depth``, to the right, and up again; the other way round if it is negative."""
+    level, radius = y + depth, min(TURN, abs(end - start) / 2)
+    side = radius if end > start else -radius
+    before = f"L{_at(start, y)}Q{_at(start, level)} {_at(start + side, level)}"
+    return f"{before}L{_at(end - side, level)}Q{_at(end, level)} {_at(end, y)}"
 
 
 def _at(x: float, y: float) -> str:
@@ -159,7 +174,7 @@ class _Halo:
     """What a region is drawn as: a shape around its boxes and along the lines between them."""
 
     region: Region
-    boxes: list[tuple[float, float, float, float]]
+    boxes: list[tuple[float, float, float, float, float]]  # the last: the x of the first line from above
     paths: list[str]
 
     def draw(self, shapes: Element, labels: Element, style: str) -> None:
@@ -167,21 +182,22 @@ class _Halo:
         shape = SubElement(shapes, "g", {"class": f"halo {style}"})
         for path in self.paths:
             SubElement(shape, "path", {"d": path})
-        for left, top, width, height in self.boxes:
+        for left, top, width, height, _ in self.boxes:
             numbers = {"x": left, "y": top, "width": width, "height": height, "rx": 14.0}
             SubElement(shape, "rect", {name: pixels(number) for name, number in numbers.items()})
-        left, top, width, _ = min(self.boxes, key=lambda box: (box[1], box[0]))
-        end = {"x": pixels(left + width / 2 - 18), "y": pixels(top - 4)}  # beside the lines from above
+        _, top, _, _, first_line = min(self.boxes, key=lambda box: (box[1], box[0]))
+        end = {"x": pixels(first_line - 8), "y": pixels(top - 4)}
         SubElement(labels, "text", {"class": "region", **end}).text = self.region.name
 
 
 class _Halos:
     def __init__(self, picture: Picture, sizes: Sequence[layout.Box], found: layout.Layout) -> None:
         self._halos: dict[Region, _Halo] = {}
+        first_lines = _first_lines(picture.lines, found.routes)
         for box, size, centre in zip(picture.boxes, sizes, found.centres, strict=True):
             if box.region is not None:
                 halo = self._halos.setdefault(box.region, _Halo(box.region, [], []))
-                halo.boxes.append(_around(size, centre))
+                halo.boxes.append((*_around(size, centre), first_lines.get(box, centre[0])))
         for line, route in zip(picture.lines, found.routes, strict=True):
             self._add_line(line, route)
 
@@ -197,6 +213,15 @@ class _Halos:
         if region is not None and inside:
             trunk = _trunk(route.trunk[: max(depth for depth, _ in inside)])
             self._halos[region].paths.append(trunk + "".join(_branch(route, *branch) for branch in inside))
+
+
+def _first_lines(lines: Sequence[Line], routes: Sequence[Route]) -> dict[Box, float]:
+    """The x of the leftmost line that reaches each box."""
+    found: dict[Box, float] = {}
+    for line, route in zip(lines, routes, strict=True):
+        for end, (_, station) in zip(line.ends, route.branches, strict=True):
+            found[end.box] = min(station.x, found.get(end.box, station.x))
+    return found
 
 
 def _around(size: layout.Box, centre: Centre) -> tuple[float, float, float, float]:

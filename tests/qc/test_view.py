@@ -10,7 +10,7 @@ from pathlib import Path
 
 import onnx
 import pytest
-from support.pages import Page, chain
+from support.pages import Page, branches, chain
 
 from qc import UsageError, compile
 from qc.diff.wiring import Wiring
@@ -18,8 +18,9 @@ from qc.ir import lift
 from qc.layers import layer_errors
 from qc.runtime import load_data, model_inputs
 from qc.view import dot_source, error_overlay, html_page, time_overlay
+from qc.view.folding import folded
 from qc.view.layout import layers_of
-from qc.view.modules import Module, folded, ops_of
+from qc.view.modules import Module, ops_of
 from qc.view.scenes import pictures_of
 from qc.view.words import TIMES
 
@@ -80,7 +81,8 @@ def test_ops_are_coloured_by_what_was_measured(qc) -> None:
 
 def test_a_module_has_the_colour_of_its_worst_op_and_the_time_of_all() -> None:
     model = lift(chain(250, [f"/net/block.{i // 50}/Neg_{i}" for i in range(250)]))
-    (module, *_) = (one for one in folded(list(model.graph.ops())) if isinstance(one, Module))
+    scope = Wiring(model).scopes[model.graph]
+    (module, *_) = (one for one in folded(scope, scope.ops) if isinstance(one, Module))
     ops = list(ops_of(module.items))
     labels = {op.label: float(number) for number, op in enumerate(ops, 1)}
     assert error_overlay(model, labels).mark(module) == (round(1 - 1 / 60, 3), "1.0 dB")
@@ -108,28 +110,16 @@ def test_pairs_of_ops_are_marks_on_the_lines(qc) -> None:
     assert lines.count("line bits-8u") == 15
 
 
-def branches() -> onnx.ModelProto:
-    return onnx.parser.parse_model(
-        """<ir_version: 10, opset_import: ["" : 21]>
-        g (float[2] x, bool c) => (float[2] y) {
-            h = Exp(x)
-            y = If (c) <
-                then_branch = t () => (float[2] a) { a = Relu(h) },
-                else_branch = e () => (float[2] b) { n = Neg(h) b = Abs(n) }
-            >
-        }"""
-    )
-
-
 def test_subgraphs(qc) -> None:
     onnx.save(branches(), "if.onnx")
     assert qc("view", "if.onnx").code == 0
     page = Page("if.html")
     labels = [(scene["label"], scene["ops"]) for scene in page.data["scenes"]]
-    assert labels == [("main graph", 2), ("then_branch of If", 1), ("else_branch of If", 2)]
+    assert labels == [("main graph", 2), ("then_branch", 1), ("else_branch", 2)]
+    assert [scene["owner_label"] for scene in page.data["scenes"]] == ["", "If", "If"]
     assert page.boxes(1)[0] == ["h"]
     main, then, _ = (scene["key"] for scene in page.data["scenes"])
-    (row,) = (text for text in page.drawings[0].iter("text") if text.text == "then_branch: 1 ops")
+    (row,) = (text for text in page.drawings[0].iter("text") if text.text == "then_branch: 1 op")
     assert row.get("data-card") == then
     assert page.data["scenes"][1]["parent"] == main
 
@@ -165,7 +155,7 @@ def test_lines_that_are_too_long_become_references() -> None:
         '<ir_version: 10, opset_import: ["" : 21]>'
         f"g (float[2] v0) => (float[2] y) {{ {chain} s1 = Neg(v120) {far} y = Neg(s60) }}"
     )
-    (picture,) = pictures_of(Wiring(lift(model)), None)
+    (picture,) = pictures_of(Wiring(lift(model)), None, is_page=False)
     references = [box for box in picture.boxes if box.kind == "reference"]
     assert 20 < len(references) < 60
     links = picture.links()

@@ -7,18 +7,20 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from random import Random
 from unittest.mock import patch
 
 import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.pages import Page, chain
+from support.pages import Page, branches, chain
 
-from qc.diff.wiring import Wiring
+from qc.diff.wiring import GraphWiring, Wiring
 from qc.ir import lift
 from qc.ir.graph import Op
-from qc.view.modules import Module, folded, ops_of
+from qc.view.folding import folded
+from qc.view.modules import Module, ops_of
 from qc.view.picture import picture_of
 
 MODEL, DATA = "model.onnx", "calibration.npz"
@@ -48,18 +50,54 @@ def test_ops_are_folded_by_the_scopes_in_their_names(qc) -> None:
     assert len(ops) == len(set(ops)) == 250
 
 
+def scope_of(model: onnx.ModelProto) -> GraphWiring:
+    """The connections of the main graph."""
+    return next(iter(Wiring(lift(model)).scopes.values()))
+
+
+def fold(model: onnx.ModelProto) -> tuple[Op | Module, ...]:
+    scope = scope_of(model)
+    return folded(scope, scope.ops)
+
+
 def test_ops_without_scopes_are_folded_by_their_order() -> None:
-    items = folded(lift(chain(450)).graph.ops())
-    assert [item.label for item in items] == [f"{i} to {min(i + 99, 450)} of 450" for i in range(1, 450, 100)]
+    items = fold(chain(450))
+    assert items[0].label == "ops 1 to 20 of 450" and items[-1].label.endswith(" to 450 of 450")
+    assert 20 <= len(items) <= 25 and {len(item.items) for item in items} <= {19, 20, 21}
     assert len({item.key for item in items}) == len(items)
+
+
+def test_ops_are_folded_by_the_scopes_that_an_exporter_wrote_down() -> None:
+    model = chain(90, [f"node_{i}" for i in range(90)])
+    for i, node in enumerate(model.graph.node):
+        scopes = ["", "blocks", f"blocks.{i // 30}", f"neg_{i}"]
+        node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=str(scopes))
+    assert [item.label for item in fold(model)] == ["blocks.0", "blocks.1", "blocks.2"]
+
+
+def test_blocks_that_repeat_are_modules() -> None:
+    model = chain(93)
+    for i, node in enumerate(model.graph.node):
+        node.op_type = "Cos" if i in (0, 92) else ("Neg", "Exp", "Sin", "Abs")[i % 4]
+    items = fold(model)
+    blocks = [item for item in items if isinstance(item, Module)]
+    assert len({tuple(op.op_type for op in block.ops) for block in blocks}) == 1
+    assert [block.label for block in blocks] == [f"block {i + 1} of 22" for i in range(22)]
+    assert all(len(block.items) == 4 for block in blocks) and len(items) == 22 + 5
+
+
+def test_a_module_that_holds_most_ops_is_not_one_box() -> None:
+    names = [f"/model/{'a' if i < 40 else 'b'}/Neg_{i}" if i < 80 else f"Neg_{i}" for i in range(85)]
+    assert [isinstance(item, Module) for item in fold(chain(85, names))] == [True, True, *[False] * 5]
 
 
 @given(st.lists(st.lists(st.sampled_from("abc"), max_size=4), min_size=1, max_size=60))
 def test_folding_keeps_every_op(paths: list[list[str]]) -> None:
-    ops = lift(chain(len(paths), ["/".join([*path, "Neg"]) for path in paths])).graph.ops()
-    with patch("qc.view.modules.MOST_BOXES", 5), patch("qc.view.modules._STRETCH", 4):
-        items = folded(ops)
-    assert sorted(op.id for op in ops_of(items)) == sorted(op.id for op in ops)
+    model = chain(len(paths), ["/".join([*path, "Neg"]) for path in paths])
+    with patch("qc.view.folding.MOST_BOXES", 5), patch("qc.view.folding._STRETCH", 4):
+        items = fold(model)
+    assert [int(op.op_type == "Neg") for op in ops_of(items)] == [1] * len(paths)
+    assert len({op.id for op in ops_of(items)}) == len(paths)
 
     def keys(found: Iterable[Op | Module]) -> Iterator[str]:
         for item in found:
@@ -70,16 +108,18 @@ def test_folding_keeps_every_op(paths: list[list[str]]) -> None:
     assert len(list(keys(items))) == len(set(keys(items)))
 
 
-def test_a_tensor_that_goes_back_into_a_module_is_a_reference() -> None:
-    """Modules may read each other in a circle, which a picture from top to bottom cannot show by lines."""
-    names = [f"{'left' if i % 2 else 'right'}/Neg_{i}" for i in range(8)]
-    scope = next(iter(Wiring(lift(chain(8, names))).scopes.values()))
-    with patch("qc.view.modules.MOST_BOXES", 4):
-        picture = picture_of(scope, "", folded(scope.ops))
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=40), st.randoms())
+def test_nothing_leads_out_of_a_module_and_back(scopes: list[str], random: Random) -> None:
+    """So every line leads down, and a module has references for what comes from outside alone."""
+    model = chain(len(scopes), [f"{scope}/Neg_{i}" for i, scope in enumerate(scopes)])
+    for i, node in enumerate(model.graph.node):
+        node.input[0] = f"v{random.randint(0, i)}"
+    scope = scope_of(model)
+    with patch("qc.view.folding.MOST_BOXES", 4), patch("qc.view.folding._STRETCH", 2):
+        picture = picture_of(scope, "", folded(scope, scope.ops))
     number = {box: place for place, box in enumerate(picture.boxes)}
-    assert sum(box.kind == "module" for box in picture.boxes) == 2
-    assert any(box.kind == "reference" for box in picture.boxes)
     assert all(number[line.source] < number[end.box] for line in picture.lines for end in line.ends)
+    assert not any(box.kind == "reference" for box in picture.boxes)
 
 
 @pytest.fixture
@@ -96,6 +136,7 @@ def browser(qc) -> Callable[[str, str], str]:
             "--headless=new",
             "--no-sandbox",
             "--disable-gpu",
+            "--window-size=1600,1000",
             "--virtual-time-budget=5000",
             "--dump-dom",
         ]
@@ -118,7 +159,7 @@ def test_a_browser_opens_modules_and_saves_pictures(qc, browser) -> None:
           click(current.svg.querySelectorAll(".module")[1]);
           tell(document.getElementById("path").textContent);
           tell(minimap.hasAttribute("hidden"));
-          click(document.getElementById("fit"));
+          zoom(4);
           tell(minimap.hasAttribute("hidden"));
           const drawn = new DOMParser().parseFromString(svg_text(), "image/svg+xml");
           tell(drawn.querySelectorAll(".box").length);
@@ -133,7 +174,43 @@ def test_a_browser_opens_modules_and_saves_pictures(qc, browser) -> None:
     )
     told = re.search(r'<pre id="told">(.*?)</pre>', found)
     assert told is not None
-    assert told[1] == "main graphblock.1;false;true;52;true;main graph;block.4;"
+    assert told[1] == "main graphblock.1;true;false;52;true;main graph;block.4;"
+
+
+def test_a_browser_goes_into_a_body_and_back(qc, browser) -> None:
+    onnx.save(branches(), "branches.onnx")
+    assert qc("view", "branches.onnx").code == 0
+    found = browser(
+        "branches.html",
+        """(async () => {
+          const told = make("pre");
+          const tell = () => told.append(`${document.getElementById("path").textContent} ${current.label};`);
+          const click = (element) => element.dispatchEvent(new MouseEvent("click", { bubbles: true }));
+          const escape = () => document.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" }));
+          click(current.svg.querySelector(".box.opens"));
+          tell();
+          told.append(`${document.querySelector("#card .kind").textContent};`);
+          escape();
+          escape();
+          tell();
+          click(current.svg.querySelectorAll(".row.opens")[1]);
+          tell();
+          await new Promise((done) => {
+            addEventListener("popstate", () => setTimeout(done));
+            history.back();
+          });
+          tell();
+          told.id = "told";
+          document.body.append(told);
+        })();""",
+    )
+    told = re.search(r'<pre id="told">(.*?)</pre>', found)
+    assert told is not None
+    first, card, up, second, back, end = told[1].split(";")
+    assert first == "main graphIfthen_branchelse_branch then_branch"
+    assert card == "If"
+    assert second == "main graphIfelse_branchthen_branch else_branch"
+    assert up == back == "main graph main graph" and not end
 
 
 def test_a_browser_colours_ops(qc, browser) -> None:

@@ -68,3 +68,17 @@ def chain(count: int, names: list[str] | None = None) -> onnx.ModelProto:
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in ("v0", f"v{count}")]
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def branches() -> onnx.ModelProto:
+    """An If, whose branches capture a tensor."""
+    return onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21]>
+        g (float[2] x, bool c) => (float[2] y) {
+            h = Exp(x)
+            y = If (c) <
+                then_branch = t () => (float[2] a) { a = Relu(h) },
+                else_branch = e () => (float[2] b) { n = Neg(h) b = Abs(n) }
+            >
+        }"""
+    )
