@@ -49,9 +49,7 @@ def check_table(check: Check) -> Table:
     time = (Column("time", milliseconds), Column("", ".1%")) if check.seconds else ()
     kernels = (text("kernels"),) if check.executed else ()  # at the end, where long ones break nothing else
     table = Table((text("op"), Column("integer"), Column("share", ".1%"), *time, *kernels))
-    groups: dict[str, list[CheckedOp]] = {}
-    for op in check.counted:
-        groups.setdefault(op.op_type, []).append(op)
+    groups = _by_type(check)
     total = _multiplications(check.counted)
 
     def add(op_type: str, integer: str | None, share: float | None, seconds: float, used: str | None) -> None:
@@ -65,6 +63,20 @@ def check_table(check: Check) -> Table:
     for op_type, seconds in check.rest:
         add(op_type, None, None, seconds, None)
     return table
+
+
+def seconds_by_type(check: Check) -> dict[str, float]:
+    """The time of one run by op type; nothing if it was not timed."""
+    if not check.seconds:
+        return {}
+    return {op_type: _seconds(ops) for op_type, ops in _by_type(check).items()} | dict(check.rest)
+
+
+def _by_type(check: Check) -> dict[str, list[CheckedOp]]:
+    groups: dict[str, list[CheckedOp]] = {}
+    for op in check.counted:
+        groups.setdefault(op.op_type, []).append(op)
+    return groups
 
 
 def check_reasons(check: Check, verbose: bool) -> Iterable[RenderableType]:

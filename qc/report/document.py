@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from qc.ir.errors import UsageError
+from qc.rendering.check import seconds_by_type
 from qc.versions import versions
 
 from .findings import Findings
@@ -42,6 +43,7 @@ class ReportDocument(_Kept):
         formats: number of quantized tensors by the text of their spec.
         float_tensors: those that stayed float, with the reason.
         layers: where several places have a tensor, the worst.
+        seconds: of one run, by op type; nothing if it was not timed.
     """
 
     title: str
@@ -52,6 +54,7 @@ class ReportDocument(_Kept):
     formats: dict[str, int]
     float_tensors: dict[str, str]
     layers: tuple[KeptLayer, ...]
+    seconds: dict[str, float]
 
 
 def report_document(
@@ -77,6 +80,7 @@ def report_document(
             )
             for layer in worst.values()
         ),
+        seconds=seconds_by_type(findings.verdict.check) if findings.verdict.check is not None else {},
     )
 
 

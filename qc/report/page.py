@@ -23,6 +23,16 @@ from .findings import Findings
 _WORST = 20
 _SLOWEST = 15
 _NAMED = 8  # tensors of one reason
+_CONTENTS = {
+    "verdict": "What it keeps and what it costs",
+    "precision": "Precision of every op, in the order of the graph",
+    "float": "What stays float, and why",
+    "layers": "Error of every quantized tensor",
+    "time": "Time of one run",
+    "histograms": "Values of tensors, and their grids",
+    "sensitivity": "Quantizers that harm most",
+    "recipe": "Made by",
+}
 _KEY = {
     "bits-8u": "uint8",
     "bits-8": "int8",
@@ -48,6 +58,16 @@ def report_page(
     precision = precision_map(compiled.ir)
     styles = {style for op in precision for style in (op.data, op.weights)}
     document = report_document(findings, title, command, made_with)
+    notes = [*compiled.notes, *verdict_notes(findings.verdict), *_unmeasured(findings.verdict)]
+    floats, times = _floats(findings), _times(findings.verdict)
+    present = {
+        "verdict": document.measures or notes,
+        "float": floats.rows,
+        "layers": errors,
+        "time": times,
+        "histograms": findings.histograms,
+        "sensitivity": sensitivity,
+    }
     return page(
         "report/page.html",
         title=title,
@@ -56,15 +76,16 @@ def report_page(
         ),
         document=document,
         data=finite(document.model_dump(mode="json")),
-        notes=[*compiled.notes, *verdict_notes(findings.verdict)],
+        contents={name: words for name, words in _CONTENTS.items() if present.get(name, True)},
+        notes=notes,
         precision=precision,
         key=[(style, words) for style, words in _KEY.items() if style in styles],
         formats=Table((Column("tensors"), text("format")), _formats(document.formats)),
-        floats=_floats(findings),
+        floats=floats,
         chart=Chart(errors.layers) if errors is not None else None,
         left_out=errors.left_out if errors is not None else "",
         worst=layer_table(errors, _WORST) if errors is not None else None,
-        times=_times(findings.verdict),
+        times=times,
         histograms=findings.histograms,
         sensitivity=sensitivity_table(sensitivity.quantizers[:_WORST]) if sensitivity is not None else None,
     )
@@ -74,6 +95,11 @@ def _made(made_with: Mapping[str, str]) -> list[str]:
     """How it was made, on the first line."""
     words = {"pipeline": "{} ", "target": "for {}", "calibrated on": "calibrated on {}"}
     return [form.format(made_with[name]).strip() for name, form in words.items() if name in made_with]
+
+
+def _unmeasured(verdict: Verdict) -> list[str]:
+    """Why a number is missing."""
+    return [f"not all costs were measured: {verdict.unmeasured}"] if verdict.unmeasured else []
 
 
 def _formats(formats: dict[str, int]) -> list[tuple[Any, ...]]:

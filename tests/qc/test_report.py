@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -142,13 +144,35 @@ def test_two_reports(qc, small) -> None:
     result = qc("report", "a.html", "b.html")
     assert (result.code, result.made) == (0, ["a.comparison.html"])
     page = Page("a.comparison.html")
-    verdict, made, formats, layers, *_ = page.sections.values()
-    assert verdict[:4] == ["Verdict", "measure", "a", "b"]
+    (sentence,), verdict, made, formats, floats, times, layers, *_ = page.sections.values()
+    assert re.match(r"Beside a, b loses [\d.]+ dB at the worst output", sentence)
+    assert verdict[:5] == ["Verdict", "measure", "a", "b", "difference"]
+    assert any(re.fullmatch(r"-[\d.]+ dB", text) for text in verdict)
+    assert floats[0] == "What stays float, and why" and floats[-1] == "+0"
+    assert times[:5] == ["Time by op type", "op", "a", "b", "difference"] and "Conv" in times
     assert made[0] == "Made with" and "w4a8" in made
     assert formats[0] == "Tensors by format" and any(text.startswith("int4") for text in formats)
     assert "int4" in layers
     assert qc("report", "a.html", "b.html", "-o", "again.html").code == 0
     assert Path("again.html").read_bytes() == Path("a.comparison.html").read_bytes()
+
+
+def test_two_reports_of_different_models(qc, small) -> None:
+    shutil.copy(MODEL, "other.onnx")
+    for name in (MODEL, "other.onnx"):
+        assert qc("report", name, "--data", "few.npz").code == 0
+    assert qc("report", "model.report.html", "other.report.html", "-o", "both.html").code == 0
+    first = next(iter(Page("both.html").sections.values()))[0]
+    assert first.startswith("These are two models, 'model.onnx' and 'other.onnx'")
+
+
+def test_costs_that_were_not_measured_are_told(qc, small) -> None:
+    findings = find(compile(MODEL, data="few.npz"), "few.npz")
+    verdict = replace(findings.verdict, memory=None, unmeasured="peak memory left out after 5 s")
+    Path("page.html").write_text(report_page(replace(findings, verdict=verdict), "m", "c"))
+    told = Page("page.html").sections["verdict"]
+    assert "not all costs were measured: peak memory left out after 5 s" in told
+    assert "peak memory" not in told
 
 
 @pytest.mark.parametrize(
