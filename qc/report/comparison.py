@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
+from qc.coverage import UnquantizedTensor
+from qc.rendering.coverage import group_by_reason
 from qc.rendering.html import page
 from qc.rendering.table import Column, Table, text
 from qc.rendering.words import decibels, milliseconds
@@ -29,9 +30,7 @@ def comparison_page(a: ReportDocument, b: ReportDocument, names: tuple[str, str]
         "Verdict": _measures(a, b, names),
         "Made with": Table((text(""), *map(text, names)), list(_beside(a.made_with, b.made_with))),
         "Tensors by format": _counts("format", a.formats, b.formats, names),
-        "What stays float, and why": _counts(
-            "reason", Counter(a.float_tensors.values()), Counter(b.float_tensors.values()), names
-        ),
+        "What stays float, and why": _counts("reason", _reasons(a), _reasons(b), names),
         "Float in one of them alone": _floats(a, b, names),
         "Time by op type": _times(a, b, names),
         f"Tensors that differ most (the first {_SHOWN})": _layers(a, b, names),
@@ -106,6 +105,11 @@ def _counts(heading: str, a: Mapping[str, int], b: Mapping[str, int], names: tup
 def _beside(a: Mapping[str, Kept], b: Mapping[str, Kept]) -> Iterator[tuple[str, Kept | None, Kept | None]]:
     for name in dict.fromkeys((*a, *b)):
         yield name, a.get(name), b.get(name)
+
+
+def _reasons(one: ReportDocument) -> dict[str, int]:
+    tensors = [UnquantizedTensor(name, reason) for name, reason in one.float_tensors.items()]
+    return {group.reason: len(group.names) for group in group_by_reason(tensors)}
 
 
 def _times(a: ReportDocument, b: ReportDocument, names: tuple[str, str]) -> Table:
