@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..base.shown import Shown
 from ..errors import UsageError, nearest
 from ..model import Model
 from ..quant.arithmetic import dequantize, quantize
@@ -19,7 +20,7 @@ from .scopes import distinct_names
 
 
 @dataclass(frozen=True, eq=False)
-class QuantizedWeight:
+class QuantizedWeight(Shown):
     """A constant and its grid: code ``q`` stands for ``(q - zero_point) * scale``.
 
     Codes are computed each time that they are asked for, so that a large model needs no memory for them.
@@ -132,7 +133,7 @@ class QuantizedWeight:
         return f"<QuantizedWeight '{self.name}': {list(self.shape)} {self.encoding.spec}>"
 
 
-class Weights(Mapping[str, QuantizedWeight]):
+class Weights(Mapping[str, QuantizedWeight], Shown):
     """The quantized weights of a model by name; an unknown name is a UsageError, and a KeyError with it."""
 
     def __init__(self, weights: Mapping[str, QuantizedWeight]) -> None:

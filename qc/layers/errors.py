@@ -32,6 +32,7 @@ import numpy as np
 from onnx import ModelProto
 
 from qc.compiler.compiled import Compiled
+from qc.ir.base.shown import Shown
 from qc.ir.errors import UsageError
 from qc.ir.executor import Feed
 from qc.ir.quant import arithmetic
@@ -76,7 +77,7 @@ class LayerError:
 
 
 @dataclass(frozen=True)
-class LayerErrors:
+class LayerErrors(Shown):
     """The result of :func:`layer_errors`.
 
     Attributes:

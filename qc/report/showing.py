@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import io
+import math
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from rich.console import Console, RenderableType
 from rich.text import Text
@@ -13,24 +15,29 @@ from qc.auto.climb import Found
 from qc.checking import Check
 from qc.compiler.compiled import Compiled
 from qc.coverage import Coverage
+from qc.ir.facts.weights import QuantizedWeight, Weights
 from qc.ir.model import Model
 from qc.ir.text.printer import print_model
+from qc.layers import LayerErrors, layer_table
 from qc.passes import PipelineReport
 from qc.rendering.check import check_facts, check_table
 from qc.rendering.coverage import coverage_summary
 from qc.rendering.evaluation import accuracy_table, bench_table, latency_note, latency_table, metric_table
 from qc.rendering.passes import timing_table
-from qc.rendering.table import Table
+from qc.rendering.table import Column, Table, text
 from qc.rendering.terminal import facts_grid, lines, rendered
-from qc.rendering.words import count
+from qc.rendering.words import count, file_size
 from qc.runtime import Benchmark, Evaluation
 from qc.sensitivity import Sensitivity, sensitivity_heading, sensitivity_table
 from qc.verdict.measure import Verdict
 from qc.verdict.words import verdict_facts, verdict_notes
+from qc.view.words import encoding_texts, shape_text
 
 WIDTH = 110
 _MOST_LINES = 200  # of the text of a model
 _MOST_QUANTIZERS = 20
+_MOST_LAYERS = 20
+_MOST_WEIGHTS = 40
 _FRAME = '<pre style="white-space:pre;overflow-x:auto;line-height:normal;font-family:monospace">{code}</pre>'
 
 Part = RenderableType | Table
@@ -126,15 +133,50 @@ def _sensitivity(result: Sensitivity) -> Sequence[Part]:
 
 
 @parts.register
+def _layers(result: LayerErrors) -> Sequence[Part]:
+    table = layer_table(result, _MOST_LAYERS)
+    which = f"the {len(table.rows)} of them that lose most" if len(table.rows) < len(result.layers) else "all"
+    told = f"{count(len(result.layers), 'tensor')} on {count(result.feeds, 'sample')}; {which}:"
+    left = [f"left out: {result.left_out}"] if result.left_out else []
+    return [lines([told, *left]), "", table]
+
+
+@parts.register
+def _weights(result: Weights) -> Sequence[Part]:
+    columns = (text("weight"), text("shape"), text("format"), text("granularity"), Column("codes", file_size))
+    table = Table(columns)
+    for name, weight in islice(result.items(), _MOST_WEIGHTS):
+        table.add(name, shape_text(weight.shape), weight.format, weight.granularity, _code_bytes(weight))
+    size = file_size(sum(map(_code_bytes, result.values())))
+    left = len(result) - len(table.rows)
+    more = [f"... and {count(left, 'more weight')}"] if left else []
+    return [lines([f"{count(len(result), 'weight')}, {size} of codes"]), "", table, *more]
+
+
+@parts.register
+def _weight(result: QuantizedWeight) -> Sequence[Part]:
+    facts = [
+        ("weight", f"{result.name} {shape_text(result.shape)}"),
+        ("format", f"{result.encoding.spec}, {file_size(_code_bytes(result))} of codes"),
+        *encoding_texts(result.encoding).items(),
+    ]
+    return [facts_grid(facts)]
+
+
+def _code_bytes(weight: QuantizedWeight) -> int:
+    return math.ceil(math.prod(weight.shape) * weight.bits / 8)
+
+
+@parts.register
 def _report(result: PipelineReport) -> Sequence[Part]:
     return [timing_table(result)]
 
 
 @parts.register
 def _model(result: Model) -> Sequence[Part]:
-    text = print_model(result).splitlines()
-    left = len(text) - _MOST_LINES
-    return [lines([*text[:_MOST_LINES], *([f"... and {count(left, 'line')} more"] if left > 0 else [])])]
+    printed = print_model(result).splitlines()
+    left = len(printed) - _MOST_LINES
+    return [lines([*printed[:_MOST_LINES], *([f"... and {count(left, 'line')} more"] if left > 0 else [])])]
 
 
 def _notes(notes: Iterable[str]) -> list[Part]:

@@ -228,6 +228,14 @@ def test_a_graph_for_model_explorer(qc) -> None:
     assert bodies[0]["id"] == "then_branch of If of 'y'"
 
 
+def test_the_format_is_named_or_that_of_the_suffix(qc) -> None:
+    assert qc("view", MODEL, "--format", "model-explorer").made == ["model.json"]
+    assert qc("view", MODEL, "--format", "dot", "-o", "graph.txt").made == ["graph.txt"]
+    assert Path("graph.txt").read_text().startswith("digraph")
+    assert qc("view", MODEL, "-o", "by-suffix.json").code == 0
+    assert Path("by-suffix.json").read_bytes() == Path("model.json").read_bytes()
+
+
 def test_the_same_model_gives_the_same_page(qc) -> None:
     for name in ("a.html", "b.html"):
         qc("view", MODEL, "-o", name)
@@ -249,7 +257,8 @@ def test_open(qc, monkeypatch: pytest.MonkeyPatch) -> None:
         (["-o", "page.pdf"], "'page.pdf' is neither a page nor for Graphviz or Model Explorer"),
         (["-o", "a.dot", "--open"], "--open is for pages"),
         (["--overlay", "tim"], "not by 'tim' (did you mean 'time'?)"),
-        (["--overlay", "time", "--data", DATA, "-o", "a.dot"], "--overlay is for pages, and 'a.dot' is none"),
+        (["--overlay", "time", "--data", DATA, "-o", "a.dot"], "--overlay is for pages, and dot is none"),
+        (["--format", "model-explore"], "not as 'model-explore' (did you mean 'model-explorer'?)"),
         (["--overlay", "bits"], "--overlay measures the compiled model, which needs --data"),
         (["--radius", "3"], "--radius is for --around, which is not given"),
         (["-o", "absent/page.html"], "the folder 'absent' does not exist"),

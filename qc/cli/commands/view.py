@@ -24,12 +24,11 @@ from ..options import Job
 from ..output import print_warning, print_written, standard_error
 
 DEFAULT_RADIUS = 6
-_PAGES = {
-    ".html": html_page,
-    ".htm": html_page,
-    ".dot": dot_source,
-    ".gv": dot_source,
-    ".json": graph_collection,
+# What draws a model, and the suffixes of its files, by the name of the format.
+_FORMATS = {
+    "html": (html_page, (".html", ".htm")),
+    "dot": (dot_source, (".dot", ".gv")),
+    "model-explorer": (graph_collection, (".json",)),
 }
 
 
@@ -49,10 +48,16 @@ class View(Command):
     job: Job
     output: Path | None = option(
         None,
-        "A page, .html; source for Graphviz, .dot; or a graph for Model Explorer, .json.  "
-        "[default: MODEL.html in the current folder]",
+        "Where it goes.  [default: MODEL with the suffix of the format in the current folder]",
         "-o",
         metavar="FILE",
+    )
+    format: str | None = option(
+        None,
+        "A page; source for Graphviz; or a graph for Model Explorer.  [default: by the suffix of FILE, "
+        ".html, .dot or .json; without FILE a page]",
+        "--format",
+        metavar="|".join(_FORMATS),
     )
     around: str | None = option(None, "Show only what is around a tensor or op.", metavar="NAME")
     radius: int | None = option(None, f"How many ops far from it.  [default: {DEFAULT_RADIUS}]", metavar="N")
@@ -65,15 +70,17 @@ class View(Command):
     open_browser: bool = option(False, "Open the page in the browser.", "--open")
 
     def run(self) -> None:
-        path, crop = self._path(), self._crop()
-        self._check_overlays(path)
+        format, crop = self._format(), self._crop()
+        path = self.output or Path(f"{Path(self.job.model).stem}{_FORMATS[format][1][0]}")
+        self._check_pages(format)
         compiles = is_to_compile(self.job)
         task = start(self.job, [path], compiles=compiles, role="the calibration data")
         if self.overlays:
             picture = self._coloured(task, crop)
         else:
             model = task.decide().ir if compiles else _as_it_is(self.job)
-            picture = _PAGES[path.suffix](model, self.job.label, crop)
+            draw, _ = _FORMATS[format]
+            picture = draw(model, self.job.label, crop)
         with writing(path), atomic_write(path) as file:
             file.write(picture.encode())
         if not self.job.quiet:
@@ -81,14 +88,17 @@ class View(Command):
         if self.open_browser and not webbrowser.open(path.resolve().as_uri()):
             print_warning(f"there is no browser to open '{path}' with")
 
-    def _check_overlays(self, path: Path) -> None:
+    def _check_pages(self, format: str) -> None:
+        """Raises UsageError for what only a page can do, and for overlays that there are not."""
+        if self.open_browser and format != "html":
+            raise UsageError(f"--open is for pages, and {format} is none")
         for one in self.overlays:
             if one not in OVERLAYS:
                 raise UsageError(
                     f"ops are coloured by {', '.join(OVERLAYS)}, not by '{one}'{nearest(one, [*OVERLAYS])}"
                 )
-        if self.overlays and _PAGES[path.suffix] is not html_page:
-            raise UsageError(f"--overlay is for pages, and '{path}' is none")
+        if self.overlays and format != "html":
+            raise UsageError(f"--overlay is for pages, and {format} is none")
         if self.overlays and self.job.data is None and self.job.random_data is None:
             raise UsageError("--overlay measures the compiled model, which needs --data, or --random-data")
 
@@ -106,16 +116,22 @@ class View(Command):
             )
         return html_page(compiled.ir, self.job.label, crop, found)
 
-    def _path(self) -> Path:
-        """Where the picture goes; raises UsageError if it has another suffix."""
-        path = self.output or Path(f"{Path(self.job.model).stem}.html")
-        if path.suffix not in _PAGES:
-            raise UsageError(
-                f"'{path}' is neither a page nor for Graphviz or Model Explorer: name it .html, .dot or .json"
-            )
-        if self.open_browser and _PAGES[path.suffix] is not html_page:
-            raise UsageError(f"--open is for pages, and '{path}' is none")
-        return path
+    def _format(self) -> str:
+        """The format, as it is named or by the suffix of the file; raises UsageError if there is no such."""
+        if self.format is not None:
+            if self.format not in _FORMATS:
+                close = nearest(self.format, [*_FORMATS])
+                raise UsageError(f"a model is drawn as {', '.join(_FORMATS)}, not as '{self.format}'{close}")
+            return self.format
+        if self.output is None:
+            return "html"
+        for name, (_, suffixes) in _FORMATS.items():
+            if self.output.suffix in suffixes:
+                return name
+        raise UsageError(
+            f"'{self.output}' is neither a page nor for Graphviz or Model Explorer: name it .html, .dot or "
+            f".json, or give --format {'|'.join(_FORMATS)}"
+        )
 
     def _crop(self) -> Crop | None:
         """The part to show."""
