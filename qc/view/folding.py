@@ -136,7 +136,7 @@ def _blocks(scope: GraphWiring, items: Sequence[Item], depth: int) -> tuple[Item
         return tuple(items)
     blocks = [
         _module(
-            f"block {number + 1} of {rounds}",
+            f"block {number + 1}",
             _gathered(scope, items[start + number * period :][:period], depth),
             depth,
         )

@@ -82,7 +82,7 @@ def test_blocks_that_repeat_are_modules() -> None:
     items = fold(model)
     blocks = [item for item in items if isinstance(item, Module)]
     assert len({tuple(op.op_type for op in block.ops) for block in blocks}) == 1
-    assert [block.label for block in blocks] == [f"block {i + 1} of 22" for i in range(22)]
+    assert [block.label for block in blocks] == [f"block {i + 1}" for i in range(22)]
     assert all(len(block.items) == 4 for block in blocks) and len(items) == 22 + 5
 
 
