@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -63,7 +64,7 @@ class Columns:
 def columns_of(
     heights: Sequence[float], ends: Sequence[tuple[float, float]], passing: Sequence[int], gap: float
 ) -> Columns:
-    """Places layers in columns of about the same height.
+    """Places layers in columns of about the same height, as many as show them largest on a page.
 
     Args:
         heights: of the layers.
@@ -72,19 +73,31 @@ def columns_of(
         gap: between layers.
     """
     bottoms = [*accumulate(height + gap for height in heights)]
-    area = sum(
-        (right - left + 2 * _GUTTER) * (height + gap)
-        for (left, right), height in zip(ends, heights, strict=True)
+    height = bottoms[-1]
+    most = math.ceil(math.sqrt(_SHAPE * height / _GUTTER)) if height > _SHORT else 1
+    found = (
+        _in_columns(heights, ends, passing, gap, _cuts(bottoms, count, passing))
+        for count in range(1, most + 1)
     )
-    cuts = _cuts(bottoms, math.sqrt(area / _SHAPE), passing)
-    most = max((passing[cut] for cut in cuts), default=0)
-    head = _ROOM + most * _LINE_GAP if cuts else 0.0
-    shifts, tops, gutters = [], [], {}
+    return min(found, key=lambda columns: max(columns.width, _SHAPE * columns.height))
+
+
+def _in_columns(
+    heights: Sequence[float],
+    ends: Sequence[tuple[float, float]],
+    passing: Sequence[int],
+    gap: float,
+    cuts: Sequence[int],
+) -> Columns:
+    """Places layers, with a new column behind each of ``cuts``."""
+    head = _ROOM + max(passing[cut] for cut in cuts) * _LINE_GAP if cuts else 0.0
+    shifts: list[float] = []
+    tops: list[float] = []
+    gutters: dict[int, Gutter] = {}
     left, lowest = 0.0, 0.0
     for start, end in pairwise([0, *(cut + 1 for cut in cuts), len(heights)]):
-        before = bottoms[start - 1] if start else 0.0
         shifts += [left - min(one for one, _ in ends[start:end])] * (end - start)
-        tops += [bottoms[layer] - gap - heights[layer] - before + head for layer in range(start, end)]
+        tops += accumulate((height + gap for height in heights[start : end - 1]), initial=head)
         left = shifts[-1] + max(one for _, one in ends[start:end])
         foot = tops[-1] + heights[end - 1]
         lowest = max(lowest, foot)
@@ -95,21 +108,14 @@ def columns_of(
     return Columns(shifts, tops, gutters, left, lowest + head)
 
 
-def _cuts(bottoms: Sequence[float], column: float, passing: Sequence[int]) -> list[int]:
-    """The last layers of all columns but the last, which are about as tall as ``column``.
-
-    Where there is a choice, few links pass.
-    """
+def _cuts(bottoms: Sequence[float], count: int, passing: Sequence[int]) -> list[int]:
+    """The last layers of all columns but the last; where there is a choice, few links pass."""
     height = bottoms[-1]
-    count = round(height / column) if height > _SHORT else 1
     cuts: list[int] = []
     for number in range(1, count):
         ideal, slack = height * number / count, height / count / 4
-        costs = [
-            (passing[layer], abs(bottom - ideal), layer)
-            for layer, bottom in enumerate(bottoms[:-1])
-            if abs(bottom - ideal) <= slack
-        ]
+        near = range(bisect_left(bottoms, ideal - slack), bisect_right(bottoms, ideal + slack))
+        costs = [(passing[layer], abs(bottoms[layer] - ideal), layer) for layer in near]
         if costs:
             cuts.append(min(costs)[-1])
     return cuts

@@ -16,7 +16,7 @@ from .columns import Columns, columns_of
 from .coordinates import place_layers
 from .ordering import order_layers
 
-LAYER_GAP = 60.0
+LAYER_GAP = 64.0
 IN_GAP, OUT_GAP = 22.0, 48.0  # between the ports of a box, if it is wide enough
 
 
@@ -43,6 +43,11 @@ class Station(NamedTuple):
     x: float
     top: float
     bottom: float
+
+    @property
+    def goes_up(self) -> bool:
+        """Whether it leads up to the next column, which is farther than numbers are inexact."""
+        return self.top > self.bottom + 1
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from .words import short_shape
 MARGIN = 48.0
 _HALO = 10.0
 _STRAIGHT = 20.0  # below a box, beside what is told about the tensor
-_APPROACH = 18.0  # above a box or a place in a layer, beside the names of regions
+_APPROACH = 24.0  # above a box or a place in a layer, beside the names of regions
 _CHARACTER = 6.7
 
 Centre = tuple[float, float]
@@ -141,9 +141,9 @@ def _branch(route: Route, depth: int, end: Station) -> str:
 
 def _curve(start: Station, end: Station, straight: bool) -> str:
     """From one layer into the next; at first straight, if it begins at a box."""
-    if end.top > end.bottom:
+    if end.goes_up:
         return _turn(start.x, end.x, end.top, TURN)
-    if start.top > start.bottom:
+    if start.goes_up:
         return _turn(start.x, end.x, start.bottom, -TURN) + f"L{_at(end.x, end.top)}"
     top = start.bottom + (_STRAIGHT if straight else 0)
     if start.x == end.x:

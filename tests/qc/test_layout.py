@@ -66,7 +66,7 @@ def test_routes_lead_down_from_box_to_box(graph: tuple[list[Box], list[Link]]) -
             assert end.bottom == top and left <= end.x <= right
             way = [*route.trunk[:depth], end]
             for one, other in pairwise(way):
-                if one.top > one.bottom:  # up to the next column
+                if one.goes_up:
                     assert other.x > one.x and one.bottom < other.top
                 else:
                     assert one.top <= one.bottom + SLACK and one.bottom < other.top
@@ -123,7 +123,7 @@ def test_a_long_chain_stands_in_columns() -> None:
     assert 1 < found.width / found.height < 2
     assert max(columns.values()) - min(columns.values()) <= 1
     assert [x for x, _ in found.centres] == sorted(x for x, _ in found.centres)
-    turns = [station for route in found.routes for station in route.trunk if station.top > station.bottom]
+    turns = [station for route in found.routes for station in route.trunk if station.goes_up]
     assert len(turns) == len(columns) - 1
 
 
@@ -131,6 +131,6 @@ def test_columns_are_cut_where_few_links_pass() -> None:
     boxes = [Box(60, 30)] * 40
     links = [Link(i, (i + 1,)) for i in range(39)] + [Link(i, (18,)) for i in range(2, 15)]
     found = layout(boxes, links)
-    crossing = [station for route in found.routes for station in route.trunk if station.top > station.bottom]
+    crossing = [station for route in found.routes for station in route.trunk if station.goes_up]
     assert len({x for x, _ in found.centres}) > 1 and len(crossing) <= 16
     assert len({station.x for station in crossing}) == len(crossing)
