@@ -25,7 +25,7 @@ IMAGES = Path(__file__).parent / "images"
 LAYERS = {30: 1, 500: 23, 5000: 238}  # by the number of ops, about
 WIDTH, TOKENS = 64, 32
 SCREENS = ((1600, 1000), (400, 800))
-COLOURS = 96
+COLOURS = 200
 
 
 def transformer(layers: int) -> onnx.ModelProto:
@@ -107,7 +107,7 @@ def sheet(page: Path) -> Image.Image:
     whole = Image.new("RGB", (max(row.width for row in rows), sum(row.height for row in rows) + 20), "white")
     whole.paste(rows[0], (0, 0))
     whole.paste(rows[1], (0, rows[0].height + 20))
-    return whole.quantize(COLOURS)
+    return whole.quantize(COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
 
 
 def main() -> None:

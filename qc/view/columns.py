@@ -64,7 +64,7 @@ class Columns:
 def columns_of(
     heights: Sequence[float], ends: Sequence[tuple[float, float]], passing: Sequence[int], gap: float
 ) -> Columns:
-    """Places layers in columns of about the same height, as many as show them largest on a page.
+    """Places layers in columns of about the same height, as many as show them large on a page.
 
     Args:
         heights: of the layers.
@@ -79,7 +79,12 @@ def columns_of(
         _in_columns(heights, ends, passing, gap, _cuts(bottoms, count, passing))
         for count in range(1, most + 1)
     )
-    return min(found, key=lambda columns: max(columns.width, _SHAPE * columns.height))
+    return min(found, key=_cost)
+
+
+def _cost(columns: Columns) -> float:
+    """How small it is on a page; each break, behind which eyes must find on, weighs as a tenth of that."""
+    return max(columns.width, _SHAPE * columns.height) * (1 + 0.1 * len(columns.gutters))
 
 
 def _in_columns(

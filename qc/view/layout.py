@@ -16,7 +16,7 @@ from .columns import Columns, columns_of
 from .coordinates import place_layers
 from .ordering import order_layers
 
-LAYER_GAP = 64.0
+LAYER_GAP = 58.0
 IN_GAP, OUT_GAP = 22.0, 48.0  # between the ports of a box, if it is wide enough
 
 

@@ -24,7 +24,7 @@ from .words import short_shape
 MARGIN = 48.0
 _HALO = 10.0
 _STRAIGHT = 20.0  # below a box, beside what is told about the tensor
-_APPROACH = 24.0  # above a box or a place in a layer, beside the names of regions
+_APPROACH = 22.0  # above a box or a place in a layer, beside the names of regions
 _CHARACTER = 6.7
 
 Centre = tuple[float, float]
