@@ -156,6 +156,9 @@ def test_a_browser_opens_modules_and_saves_pictures(qc, browser) -> None:
           const told = make("pre");
           const tell = (text) => told.append(`${text};`);
           const click = (element) => element.dispatchEvent(new MouseEvent("click", { bubbles: true }));
+          const scale = current.view.scale;
+          const room = Math.min(stage.clientWidth / current.width, stage.clientHeight / current.height);
+          tell(0.6 < scale && scale <= room);
           click(current.svg.querySelectorAll(".module")[1]);
           tell(document.getElementById("path").textContent);
           tell(minimap.hasAttribute("hidden"));
@@ -174,7 +177,7 @@ def test_a_browser_opens_modules_and_saves_pictures(qc, browser) -> None:
     )
     told = re.search(r'<pre id="told">(.*?)</pre>', found)
     assert told is not None
-    assert told[1] == "main graphblock.1;true;false;52;true;main graph;block.4;"
+    assert told[1] == "true;main graphblock.1;true;false;52;true;main graph;block.4;"
 
 
 def test_a_browser_goes_into_a_body_and_back(qc, browser) -> None:
