@@ -62,7 +62,11 @@ class Columns:
 
 
 def columns_of(
-    heights: Sequence[float], ends: Sequence[tuple[float, float]], passing: Sequence[int], gap: float
+    heights: Sequence[float],
+    ends: Sequence[tuple[float, float]],
+    passing: Sequence[int],
+    weights: Sequence[int],
+    gap: float,
 ) -> Columns:
     """Places layers in columns of about the same height, as many as show them large on a page.
 
@@ -70,13 +74,14 @@ def columns_of(
         heights: of the layers.
         ends: the least and the greatest x of what is in each layer.
         passing: how many links lead from each layer to later ones.
+        weights: of these links; where they are small, a column may end.
         gap: between layers.
     """
     bottoms = [*accumulate(height + gap for height in heights)]
     height = bottoms[-1]
     most = math.ceil(math.sqrt(_SHAPE * height / _GUTTER)) if height > _SHORT else 1
     found = (
-        _in_columns(heights, ends, passing, gap, _cuts(bottoms, count, passing))
+        _in_columns(heights, ends, passing, gap, _cuts(bottoms, count, weights))
         for count in range(1, most + 1)
     )
     return min(found, key=_cost)
@@ -113,14 +118,14 @@ def _in_columns(
     return Columns(shifts, tops, gutters, left, lowest + head)
 
 
-def _cuts(bottoms: Sequence[float], count: int, passing: Sequence[int]) -> list[int]:
-    """The last layers of all columns but the last; where there is a choice, few links pass."""
+def _cuts(bottoms: Sequence[float], count: int, weights: Sequence[int]) -> list[int]:
+    """The last layers of all columns but the last; of those about there, that with the least weight."""
     height = bottoms[-1]
     cuts: list[int] = []
     for number in range(1, count):
         ideal, slack = height * number / count, height / count / 4
         near = range(bisect_left(bottoms, ideal - slack), bisect_right(bottoms, ideal + slack))
-        costs = [(passing[layer], abs(bottoms[layer] - ideal), layer) for layer in near]
+        costs = [(weights[layer], abs(bottoms[layer] - ideal), layer) for layer in near]
         if costs:
             cuts.append(min(costs)[-1])
     return cuts

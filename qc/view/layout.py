@@ -28,10 +28,14 @@ class Box(NamedTuple):
 
 
 class Link(NamedTuple):
-    """A tensor: the box that makes it, and those that read it, once for every reading."""
+    """A tensor: the box that makes it, and those that read it, once for every reading.
+
+    A column ends where links of little weight pass.
+    """
 
     source: int
     targets: tuple[int, ...]
+    weight: int = 1
 
 
 class Station(NamedTuple):
@@ -89,7 +93,7 @@ def layers_of(count: int, links: Sequence[Link]) -> list[int]:
     producers: list[list[int]] = [[] for _ in range(count)]
     users: list[list[int]] = [[] for _ in range(count)]
     outgoing = [0] * count
-    for source, targets in links:
+    for source, targets, _ in links:
         outgoing[source] += 1
         for target in dict.fromkeys(targets):
             producers[target].append(source)
@@ -143,7 +147,9 @@ class _Drawing:
         x = place_layers(layers, self.above, self.below, self.widths, len(self.boxes))
         self.heights = [self._height(layer) for layer in layers]
         ends = [self._ends(layer, x) for layer in layers]
-        columns = columns_of(self.heights, ends, self._passing(), LAYER_GAP)
+        passing = self._passing([1 for _ in self.links])
+        weights = self._passing([link.weight for link in self.links])
+        columns = columns_of(self.heights, ends, passing, weights, LAYER_GAP)
         x = [one + columns.shifts[self.layer[place]] for place, one in enumerate(x)]
         middles = [top + height / 2 for top, height in zip(columns.tops, self.heights, strict=True)]
         centres = [(x[box], middles[self.layer[box]]) for box in range(len(self.boxes))]
@@ -157,12 +163,12 @@ class _Drawing:
         left = min((x[place] - self.widths[place] / 2 for place in layer), default=0.0)
         return left, max((x[place] + self.widths[place] / 2 for place in layer), default=0.0)
 
-    def _passing(self) -> list[int]:
-        """How many links lead from each layer to later ones."""
+    def _passing(self, weights: Sequence[int]) -> list[int]:
+        """The weight of the links that lead from each layer to later ones."""
         passing = [0] * len(self.heights)
-        for link, trunk in zip(self.links, self.trunks, strict=True):
+        for link, trunk, weight in zip(self.links, self.trunks, weights, strict=True):
             for place in trunk if link.targets else ():
-                passing[self.layer[place]] += 1
+                passing[self.layer[place]] += weight
         return passing
 
     def _routes(self, x: list[float], centres: list[tuple[float, float]], columns: Columns) -> list[Route]:

@@ -19,6 +19,7 @@ from .words import constant_text, format_of, op_type, port_name
 _LAYERS_PER_BOX = 3
 _SHORT = 8  # layers that any line may pass
 _ROWS = 3
+_IN_REGION = 4  # the weight of a line, as that of four others
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,12 @@ class Line:
         formats = {end.format for end in self.ends}
         return formats.pop() if len(formats) == 1 else ""
 
+    @property
+    def is_within_region(self) -> bool:
+        """Whether an op of the same region reads it."""
+        region = self.source.region
+        return region is not None and any(end.box.region is region for end in self.ends)
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -101,9 +108,16 @@ class Picture:
     hidden: int
 
     def links(self) -> list[Link]:
-        """The lines by the numbers of their boxes."""
+        """The lines by the numbers of their boxes; those within a region keep together."""
         number = {box: position for position, box in enumerate(self.boxes)}
-        return [Link(number[line.source], tuple(number[end.box] for end in line.ends)) for line in self.lines]
+        return [
+            Link(
+                number[line.source],
+                tuple(number[end.box] for end in line.ends),
+                _IN_REGION if line.is_within_region else 1,
+            )
+            for line in self.lines
+        ]
 
 
 def picture_of(scope: GraphWiring, label: str, items: Sequence[Op | Module]) -> Picture:

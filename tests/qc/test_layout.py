@@ -134,3 +134,11 @@ def test_columns_are_cut_where_few_links_pass() -> None:
     crossing = [station for route in found.routes for station in route.trunk if station.goes_up]
     assert len({x for x, _ in found.centres}) > 1 and len(crossing) <= 16
     assert len({station.x for station in crossing}) == len(crossing)
+
+
+def test_columns_are_not_cut_where_links_are_heavy() -> None:
+    boxes = [Box(60, 30)] * 40
+    links = [Link(i, (i + 1,), 1 if i % 4 == 3 else 4) for i in range(39)]
+    x = [x for x, _ in layout(boxes, links).centres]
+    breaks = [i for i in range(39) if x[i] != x[i + 1]]
+    assert breaks and all(i % 4 == 3 for i in breaks)
