@@ -159,12 +159,12 @@ def elementwise(op_type: str, count: int = 1, activation: str = "", **attributes
     return build
 
 
-def with_constant(op_type: str) -> Callable:
-    """An op of data and a constant for each channel, of uint8."""
+def with_constant(op_type: str, shape: tuple[int, ...] = (16, 1, 1)) -> Callable:
+    """An op of data and a constant of uint8, for each channel if no other shape is given."""
 
     def build(one: OneOp) -> ModelProto:
         grid = one._scale(), np.uint8(one.random.integers(256))
-        constant = one.stored("c", one.random.integers(0, 256, (16, 1, 1)), grid)
+        constant = one.stored("c", one.random.integers(0, 256, shape), grid)
         return one.model(one.op(op_type, [one.data(), constant]))
 
     return build
@@ -252,6 +252,7 @@ KINDS: dict[str, Callable[[OneOp], ModelProto]] = {
     "Add": elementwise("Add", 2),
     "Add and Relu": elementwise("Add", 2, "Relu"),
     "Add of a constant": with_constant("Add"),
+    "Add of one number": with_constant("Add", (1,)),
     "Sub": elementwise("Sub", 2),
     "Mul": elementwise("Mul", 2),
     "Mul by a constant": with_constant("Mul"),

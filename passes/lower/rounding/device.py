@@ -98,6 +98,8 @@ class DeviceArithmetic:
         if kind in ("layer-norm", "rms-norm"):
             grids = self._grids.get((op, 0)), self._grids.get((op, 1))
             return write_normalization(writer, op, *grids, centered=kind == "layer-norm")
+        if kind == "sum" and _has_one_number(op):
+            return True  # a table of all codes
         if kind == "sum":
             return self._pair(writer, op, reader, "RequantizeSum", subtract=int(op.op_type == "Sub"))
         if kind == "product":
@@ -167,6 +169,12 @@ class DeviceArithmetic:
 
 def _result(op: Op) -> Value:
     return next(value for value in op.graph.op_outputs(op) if value is not None)
+
+
+def _has_one_number(op: Op) -> bool:
+    """Whether an operand is a constant of one number."""
+    constants = (value.original.const for value in op.graph.op_inputs(op) if value is not None)
+    return any(one is not None and math.prod(one.shape) == 1 for one in constants)
 
 
 def _is_one_grid(a: Quantizer, b: Quantizer) -> bool:
