@@ -43,6 +43,7 @@ from qc.rendering.words import count
 from qc.runtime import Data, OpenModel
 from qc.runtime.evaluation.judge import judge
 from qc.runtime.metrics.metric import Sample
+from qc.runtime.metrics.sums import Sums
 from qc.runtime.native import kernels
 
 from .places import Place, SimulatedTensors, find_places
@@ -156,19 +157,28 @@ class _PlaceErrors:
 
     def __init__(self, places: Sequence[Place], rounding: Rounding) -> None:
         self._places, self._rounding = places, rounding
+        self._alone = [Sums() for _ in places]
+        # Constants that one op reads have the same error together.
+        self._together = {(place.reference, place.simulated): Sums() for place in places}
 
     def add(self, sample: Sample) -> None:
-        for place in self._places:
+        for place, alone in zip(self._places, self._alone, strict=True):
             x, where = sample.reference[place.reference], f"'{place.reference}' on feed {sample.index}"
             if place.isolated is not None:
-                place.alone.add(x, sample.reference[place.isolated], where)
+                alone.add(x, sample.reference[place.isolated], where)
             else:
-                place.alone.add_array(x, _round(x, place.quantizer, self._rounding))
-            if place.simulated is not None:
-                place.together.add(x, sample.outputs[place.simulated], where)
+                alone.add_array(x, _round(x, place.quantizer, self._rounding))
+        for (reference, simulated), together in self._together.items():
+            if simulated is not None:
+                where = f"'{reference}' on feed {sample.index}"
+                together.add(sample.reference[reference], sample.outputs[simulated], where)
 
     def value(self) -> tuple[LayerError, ...]:
-        return tuple(_error(place) for place in self._places if place.alone.elements)
+        return tuple(
+            _error(place, alone, self._together[place.reference, place.simulated])
+            for place, alone in zip(self._places, self._alone, strict=True)
+            if alone.elements
+        )
 
 
 def _round(array: np.ndarray, quantizer: Quantizer, rounding: Rounding) -> np.ndarray:
@@ -181,7 +191,7 @@ def _round(array: np.ndarray, quantizer: Quantizer, rounding: Rounding) -> np.nd
     return kernels.fake_quantize(array, encoding, rounding)
 
 
-def _error(place: Place) -> LayerError:
+def _error(place: Place, alone: Sums, together: Sums) -> LayerError:
     return LayerError(
         place.value.name,
         place.value.const is not None,
@@ -189,6 +199,6 @@ def _error(place: Place) -> LayerError:
         place.op.op_type if place.op is not None else None,
         str(place.quantizer.spec),
         place.quantizer.id,
-        place.alone.sqnr_db,
-        place.together.sqnr_db if place.together.elements else None,
+        alone.sqnr_db,
+        together.sqnr_db if together.elements else None,
     )

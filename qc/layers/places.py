@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from onnx import ModelProto, NodeProto, numpy_helper
 
@@ -18,14 +18,13 @@ from qc.ir.quant.arithmetic import Rounding
 from qc.ir.quant.spec import Quantizer
 from qc.ir.quant_table import Site
 from qc.runtime.evaluation.simulation import rounding_of
-from qc.runtime.metrics.sums import Sums
 
 _SCALE = re.compile(r"q(\d+)/scale")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Place:
-    """One quantized tensor: names of tensors of the float model and of the simulation, and what was measured.
+    """One quantized tensor: names of tensors of the float model and of the simulation.
 
     Attributes:
         reference: the tensor of the float model.
@@ -39,8 +38,6 @@ class Place:
     reference: str
     isolated: str | None
     simulated: str | None
-    alone: Sums = field(default_factory=Sums)
-    together: Sums = field(default_factory=Sums)
 
 
 class SimulatedTensors:

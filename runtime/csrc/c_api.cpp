@@ -92,7 +92,7 @@ int guarded(QcError* error, const Action& action) {
 }  // namespace
 
 // A number that changes with the functions here or the operators; runtime/native/library.py has the same.
-QC_EXPORT int qc_interface() { return 4; }
+QC_EXPORT int qc_interface() { return 5; }
 
 QC_EXPORT int qc_fake_quantize(const QcTensor* x, const char* type, const QcQuantizer* quantizer,
                                const QcTensor* scale, const QcTensor* zero_point, const QcTensor* limits, void* y,
@@ -120,6 +120,11 @@ QC_EXPORT void qc_histogram_errors(const double* edges, const double* counts, st
   const qc::Histogram histogram = {edges, counts, static_cast<std::size_t>(bins)};
   for (std::int64_t i = 0; i < grids; ++i)
     errors[i] = qc::element_loops().errors->histogram_error(histogram, scales[i], offsets[i], steps, clipping);
+}
+
+// Adds how far y is from x to sums; see element_loops.h.
+QC_EXPORT void qc_compare(const float* x, const float* y, std::int64_t count, qc::Difference* sums) {
+  qc::element_loops().errors->compare(x, y, static_cast<std::size_t>(count), *sums);
 }
 
 // minimum and maximum have room for one element if axis is -1, else for the length of that axis; histogram is

@@ -65,7 +65,13 @@ struct Histogram {
 // Bins of fewer steps count as points, where the difference of two integrals would be lost in rounding.
 constexpr double kNarrowBin = 1e-3;
 
-// Squared errors of integer grids; see error_loops.cpp.
+// How far y is from x, summed up in float64; noise is of the squares of x - y.
+struct Difference {
+  double signal, energy, product, noise, largest;
+  std::int64_t equal;
+};
+
+// Squared errors of integer grids, and of one array beside another; see error_loops.cpp.
 struct ErrorLoops {
   // Adds those of x to one sum for each run of elements that share a scale and a zero point, the last of which may be
   // shorter; or to one for each element. The grid lies shift steps higher than its codes say.
@@ -77,6 +83,9 @@ struct ErrorLoops {
   // The sum of those of a histogram, whose numbers are spread evenly within bins, on a grid of codes from 0 to steps,
   // of which offset is that of zero. What lies outside counts clipping times.
   double (*histogram_error)(const Histogram& histogram, double scale, double offset, double steps, double clipping);
+
+  // Adds that of y beside x. Where an element is not finite in both, the noise is neither.
+  void (*compare)(const float* x, const float* y, std::size_t count, Difference& sums);
 };
 
 struct ElementLoops {

@@ -1,13 +1,21 @@
-// Squared errors of integer grids, compiled once for every instruction set like element_loops.cpp, which says what
+// Squared errors of integer grids and of arrays, compiled once for every instruction set like element_loops.cpp, which says what
 // that asks of this file. Terms are added in the order of numpy's sums, so that results equal the plain definition bit
 // for bit: eight sums side by side for up to 128 terms, and the sums of two halves for more.
+#include <cstring>
+
 #include "element_loops.h"
 #include "grids.h"
+#include "vectors.h"
 
 namespace qc {
 namespace {
 
 constexpr std::size_t kPiece = 128, kLanes = 8;
+
+template <class Number>
+Number total(const Number (&lanes)[kLanes]) {
+  return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+}
 
 template <class Number>
 Number sum_of_piece(const Number* terms, std::size_t count) {
@@ -17,7 +25,7 @@ Number sum_of_piece(const Number* terms, std::size_t count) {
     Number lanes[kLanes] = {};
     for (; i + kLanes <= count; i += kLanes)
       for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += terms[i + lane];
-    sum = ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+    sum = total(lanes);
   }
   for (; i < count; ++i) sum += terms[i];
   return sum;
@@ -110,9 +118,62 @@ double histogram_error(const Histogram& histogram, double scale, double offset, 
   return sum_of<double>(bins, 0, histogram.bins) * scale * scale;
 }
 
+// Vectors side by side, one sum for each of kLanes elements.
+struct Lanes {
+  static constexpr std::size_t kVectors = kLanes / kWidth;
+  Doubles signal[kVectors] = {}, energy[kVectors] = {}, product[kVectors] = {}, noise[kVectors] = {};
+  Doubles largest[kVectors] = {};
+  Longs equal[kVectors] = {};
+
+  void add(const float* x, const float* y) {
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      Floats left, right;
+      std::memcpy(&left, x + v * kWidth, sizeof left);
+      std::memcpy(&right, y + v * kWidth, sizeof right);
+      const Doubles one = __builtin_convertvector(left, Doubles), other = __builtin_convertvector(right, Doubles);
+      const Doubles error = one - other, distance = error < -error ? -error : error;
+      signal[v] += one * one;
+      energy[v] += other * other;
+      product[v] += one * other;
+      noise[v] += error * error;
+      largest[v] = distance > largest[v] ? distance : largest[v];
+      equal[v] -= (Longs)(one == other);
+    }
+  }
+};
+
+template <class Number, class Vector>
+Number total_of(const Vector& vectors) {
+  Number lanes[kLanes];
+  static_assert(sizeof lanes == sizeof vectors);
+  std::memcpy(lanes, &vectors, sizeof lanes);
+  return total(lanes);
+}
+
+void compare(const float* x, const float* y, std::size_t count, Difference& sums) {
+  Lanes lanes;
+  std::size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) lanes.add(x + i, y + i);
+  if (i < count) {  // zeros behind the end, which are equal
+    float left[kLanes] = {}, right[kLanes] = {};
+    std::memcpy(left, x + i, (count - i) * sizeof(float));
+    std::memcpy(right, y + i, (count - i) * sizeof(float));
+    lanes.add(left, right);
+    sums.equal -= static_cast<std::int64_t>(kLanes - (count - i));
+  }
+  sums.signal += total_of<double>(lanes.signal);
+  sums.energy += total_of<double>(lanes.energy);
+  sums.product += total_of<double>(lanes.product);
+  sums.noise += total_of<double>(lanes.noise);
+  sums.equal += total_of<std::int64_t>(lanes.equal);
+  double largest[kLanes];
+  std::memcpy(largest, lanes.largest, sizeof largest);
+  for (const double one : largest) sums.largest = one > sums.largest ? one : sums.largest;
+}
+
 }  // namespace
 
 extern const ErrorLoops QC_JOIN(errors_, QC_INSTRUCTION_SET);
-const ErrorLoops QC_JOIN(errors_, QC_INSTRUCTION_SET) = {add_runs, add_each, histogram_error};
+const ErrorLoops QC_JOIN(errors_, QC_INSTRUCTION_SET) = {add_runs, add_each, histogram_error, compare};
 
 }  // namespace qc

@@ -6,19 +6,10 @@
 
 #include "element_loops.h"
 #include "formats.h"
+#include "vectors.h"
 
 namespace qc {
 namespace {
-
-#if defined(__AVX512F__)
-constexpr std::size_t kWidth = 8;
-#else
-constexpr std::size_t kWidth = 4;
-#endif
-typedef double Doubles __attribute__((vector_size(kWidth * sizeof(double))));
-typedef double Loose __attribute__((vector_size(kWidth * sizeof(double)), aligned(sizeof(double)), may_alias));
-typedef float Floats __attribute__((vector_size(kWidth * sizeof(float))));
-typedef std::int32_t Bits __attribute__((vector_size(kWidth * sizeof(float))));
 
 constexpr std::size_t kLanes = 16;  // sums side by side, which hides how long an addition takes
 constexpr std::size_t kVectors = kLanes / kWidth;
@@ -26,7 +17,6 @@ constexpr std::size_t kVectors = kLanes / kWidth;
 inline const Loose& vector_at(const double* x) { return *reinterpret_cast<const Loose*>(x); }
 inline Loose& vector_at(double* x) { return *reinterpret_cast<Loose*>(x); }
 
-// Vectors are not passed by value, which compilers do differently for different instruction sets.
 inline void load_finite(const float* x, Doubles& wide) {
   Bits bits;
   std::memcpy(&bits, x, sizeof bits);

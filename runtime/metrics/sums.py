@@ -11,6 +11,10 @@ import numpy as np
 
 from qc.ir.errors import ModelError
 
+from ..native import kernels
+from ..native.functions import Difference
+
+_KERNEL_BYTES = 4  # of an element that the kernel knows: those of float32
 _CHUNK = 1 << 15  # elements whose float64 copies stay in the cache
 
 
@@ -90,6 +94,11 @@ class Sums:
             self.equal += int(np.count_nonzero(x == y))
             return
         self.floating = True
+        if x.dtype.itemsize <= _KERNEL_BYTES and y.dtype.itemsize <= _KERNEL_BYTES:
+            found = kernels.compare(x, y)
+            if math.isfinite(found.noise):
+                self._add(found)
+                return
         x, y = x.reshape(-1), y.reshape(-1)
         for start in range(0, x.size, _CHUNK):
             part = slice(start, start + _CHUNK)
@@ -104,12 +113,17 @@ class Sums:
             finite = np.isfinite(x) & np.isfinite(y)
             x, y = np.where(finite, x, 0), np.where(finite, y, 0)
             error = np.where(finite | equal, x - y, np.inf)
-        self.equal += int(np.count_nonzero(equal))
-        self.signal += _product(x, x)
-        self.energy += _product(y, y)
-        self.product += _product(x, y)
-        self.noise += _product(error, error)
-        self.largest = max(self.largest, float(np.max(np.abs(error), initial=0)))
+        products = (_product(x, x), _product(y, y), _product(x, y), _product(error, error))
+        largest = float(np.max(np.abs(error), initial=0))
+        self._add(Difference(*products, largest, int(np.count_nonzero(equal))))
+
+    def _add(self, found: Difference) -> None:
+        self.equal += found.equal
+        self.signal += found.signal
+        self.energy += found.energy
+        self.product += found.product
+        self.noise += found.noise
+        self.largest = max(self.largest, found.largest)
 
     def score(self, output: str) -> OutputScore:
         """The scores of everything added."""

@@ -7,7 +7,6 @@ calling thread. ctypes releases the interpreter lock, so several threads can use
 from __future__ import annotations
 
 import ctypes
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,7 +18,7 @@ from qc.ir.quant.arithmetic import Rounding
 from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, QuantSpec
 
-from .library import library_path
+from .functions import Difference, Error, Features, Quantizer, Tensor, library
 
 HISTOGRAM_BINS = 1 << 16
 
@@ -43,81 +42,6 @@ class Observed:
     count: int
     nonfinite: int
     histogram: np.ndarray | None
-
-
-class _Tensor(ctypes.Structure):
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("dims", ctypes.POINTER(ctypes.c_int64)),
-        ("rank", ctypes.c_int64),
-    )
-
-
-class _Quantizer(ctypes.Structure):
-    _fields_ = (
-        ("granularity", ctypes.c_char_p),
-        ("axis", ctypes.c_int64),
-        ("block_size", ctypes.c_int64),
-        ("rounding", ctypes.c_char_p),
-        ("format", ctypes.c_char_p),
-    )
-
-
-class _Features(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("axes", "channel_axis", "group", "transposed")),
-        ("auto_pad", ctypes.c_char_p),
-        *(
-            (name, ctypes.POINTER(ctypes.c_int64))
-            for name in ("kernel", "strides", "dilations", "pads", "output_padding", "output_shape")
-        ),
-    )
-
-
-class _Error(ctypes.Structure):
-    _fields_ = (("text", ctypes.c_char * 512),)
-
-
-@functools.cache
-def _library() -> ctypes.CDLL:
-    library = ctypes.CDLL(str(library_path()))
-    tensor, pointer = ctypes.POINTER(_Tensor), ctypes.c_void_p
-    error = ctypes.POINTER(_Error)
-    quantizer, text = ctypes.POINTER(_Quantizer), ctypes.c_char_p
-    library.qc_fake_quantize.argtypes = [tensor, text, quantizer, tensor, tensor, tensor, pointer, error]
-    library.qc_squared_error.argtypes = [
-        tensor,
-        quantizer,
-        tensor,
-        tensor,
-        tensor,
-        ctypes.c_float,
-        pointer,
-        error,
-    ]
-    library.qc_histogram_errors.argtypes = [
-        pointer,
-        pointer,
-        ctypes.c_int64,
-        pointer,
-        pointer,
-        ctypes.c_int64,
-        ctypes.c_double,
-        ctypes.c_double,
-        pointer,
-    ]
-    library.qc_histogram_errors.restype = None
-    library.qc_observe.argtypes = [tensor, text, ctypes.c_int64, *[pointer] * 5, error]
-    library.qc_add_counts.argtypes = [pointer, pointer, ctypes.c_int64, pointer]
-    library.qc_add_counts.restype = None
-    library.qc_add_exact.argtypes = [pointer, ctypes.c_int64, pointer, pointer]
-    library.qc_add_exact.restype = None
-    features, number = ctypes.POINTER(_Features), ctypes.c_int64
-    library.qc_rows.argtypes = [tensor, features, pointer, error]
-    library.qc_products.argtypes = [tensor, number, features, pointer, number, pointer, pointer, error]
-    library.qc_instruction_sets.restype = ctypes.c_char_p
-    library.qc_use_instruction_set.argtypes = [ctypes.c_char_p]
-    return library
 
 
 def fake_quantize(
@@ -153,8 +77,8 @@ def fake_quantize(
     y = np.empty_like(x) if out is None else _checked_output(out, x)
     grid = [_contiguous(encoding.scale), _contiguous(encoding.zero_point), limits]
     quantizer, type_name = _quantizer(encoding, rounding), x.dtype.name.encode()
-    error = _Error()
-    failed = _library().qc_fake_quantize(
+    error = Error()
+    failed = library().qc_fake_quantize(
         _tensor(x), type_name, quantizer, *map(_tensor, grid), y.ctypes.data, error
     )
     if failed:
@@ -165,9 +89,9 @@ def fake_quantize(
 def squared_error(array: np.ndarray, encoding: Encoding) -> np.ndarray:
     """Sums of squared rounding errors; see :meth:`qc.ir.executor.Executor.squared_error`."""
     x = _contiguous(np.asarray(array, np.float32))
-    spec, errors, error = encoding.spec, np.empty(encoding.scale.shape, np.float32), _Error()
+    spec, errors, error = encoding.spec, np.empty(encoding.scale.shape, np.float32), Error()
     grid = [_contiguous(encoding.scale), _contiguous(encoding.zero_point), _limits(spec)]
-    failed = _library().qc_squared_error(
+    failed = library().qc_squared_error(
         _tensor(x),
         _quantizer(encoding, Rounding.HALF_EVEN),
         *map(_tensor, grid),
@@ -188,7 +112,7 @@ def histogram_error(
     given = edges, counts, encoding.scale, encoding.zero_point - float(first)
     of_edges, of_bins, scale, offset = (np.ascontiguousarray(numbers, np.float64) for numbers in given)
     errors = np.empty(encoding.scale.shape)
-    _library().qc_histogram_errors(
+    library().qc_histogram_errors(
         of_edges.ctypes.data,
         of_bins.ctypes.data,
         of_bins.size,
@@ -200,6 +124,17 @@ def histogram_error(
         errors.ctypes.data,
     )
     return errors
+
+
+def compare(x: np.ndarray, y: np.ndarray) -> Difference:
+    """How far the elements of one array are from those of another one of its shape.
+
+    Both have float32 or narrower floats. The noise is not finite where an element is not finite in both.
+    """
+    one, other = (np.ascontiguousarray(array, np.float32) for array in (x, y))
+    found = Difference()
+    library().qc_compare(one.ctypes.data, other.ctypes.data, one.size, found)
+    return found
 
 
 def observe(array: np.ndarray, histogram: bool = False, axis: int | None = None) -> Observed:
@@ -221,8 +156,8 @@ def observe(array: np.ndarray, histogram: bool = False, axis: int | None = None)
     minimum, maximum = np.empty(shape, np.float32), np.empty(shape, np.float32)
     counts = np.empty(2, np.int64)
     bins = np.empty(HISTOGRAM_BINS, np.int64) if histogram else None
-    error = _Error()
-    failed = _library().qc_observe(
+    error = Error()
+    failed = library().qc_observe(
         _tensor(x),
         x.dtype.name.encode(),
         -1 if axis is None else axis % x.ndim,
@@ -244,9 +179,9 @@ def rows_of(shape: tuple[int, ...], features: Observation) -> tuple[int, int, in
     Raises:
         UsageError: an array of that shape has no such features.
     """
-    sizes, error = np.empty(3, np.int64), _Error()
+    sizes, error = np.empty(3, np.int64), Error()
     lengths = (ctypes.c_int64 * len(shape))(*shape)
-    if _library().qc_rows(_Tensor(None, lengths, len(shape)), _features(features), sizes.ctypes.data, error):
+    if library().qc_rows(Tensor(None, lengths, len(shape)), _features(features), sizes.ctypes.data, error):
         raise UsageError(error.text.decode())
     groups, width, positions = sizes.tolist()
     return groups, width, positions
@@ -273,9 +208,9 @@ def products(
     width *= len(arrays)
     sums, triangles = np.empty((groups, width)), np.empty((groups, width * (width + 1) // 2))
     chosen = np.ascontiguousarray(positions, np.int64)
-    tensors = (_Tensor * len(arrays))(*map(_tensor, arrays))
-    error = _Error()
-    if _library().qc_products(
+    tensors = (Tensor * len(arrays))(*map(_tensor, arrays))
+    error = Error()
+    if library().qc_products(
         tensors,
         len(arrays),
         _features(features),
@@ -297,7 +232,7 @@ def add_counts(sparse: np.ndarray, histogram: np.ndarray) -> None:
         histogram: contiguous int64 ``(65536,)``, which is changed.
     """
     bins, counts = sparse
-    _library().qc_add_counts(bins.ctypes.data, counts.ctypes.data, bins.size, histogram.ctypes.data)
+    library().qc_add_counts(bins.ctypes.data, counts.ctypes.data, bins.size, histogram.ctypes.data)
 
 
 def add_exact(numbers: np.ndarray, top: np.ndarray, digits: np.ndarray) -> None:
@@ -309,12 +244,12 @@ def add_exact(numbers: np.ndarray, top: np.ndarray, digits: np.ndarray) -> None:
         digits: contiguous int64 ``(3, *shape)``.
     """
     x = np.ascontiguousarray(numbers, np.float64)
-    _library().qc_add_exact(x.ctypes.data, x.size, top.ctypes.data, digits.ctypes.data)
+    library().qc_add_exact(x.ctypes.data, x.size, top.ctypes.data, digits.ctypes.data)
 
 
 def instruction_sets() -> tuple[str, ...]:
     """The instruction sets that this processor can run the kernels with, best first."""
-    names: bytes = _library().qc_instruction_sets()
+    names: bytes = library().qc_instruction_sets()
     return tuple(names.decode().split(","))
 
 
@@ -324,7 +259,7 @@ def use_instruction_set(name: str) -> None:
     Raises:
         UsageError: there is none of that name.
     """
-    if _library().qc_use_instruction_set(name.encode()):
+    if library().qc_use_instruction_set(name.encode()):
         known = ", ".join(instruction_sets())
         raise UsageError(f"instruction set '{name}' cannot be used here; known: {known}")
 
@@ -350,14 +285,14 @@ def _limits(spec: QuantSpec) -> np.ndarray:
     return np.array(spec.code_range, np.int32)
 
 
-def _tensor(array: np.ndarray) -> _Tensor:
-    return _Tensor(array.ctypes.data, array.ctypes.shape_as(ctypes.c_int64), array.ndim)
+def _tensor(array: np.ndarray) -> Tensor:
+    return Tensor(array.ctypes.data, (ctypes.c_int64 * array.ndim)(*array.shape), array.ndim)
 
 
-def _features(features: Observation) -> _Features:
+def _features(features: Observation) -> Features:
     patches = features.patches
     if patches is None:
-        return _Features(0, features.axis, 1, 0, b"NOTSET")
+        return Features(0, features.axis, 1, 0, b"NOTSET")
     lists = (
         (ctypes.c_int64 * len(given))(*given) if given else None
         for given in (
@@ -369,7 +304,7 @@ def _features(features: Observation) -> _Features:
             patches.output_shape,
         )
     )
-    return _Features(
+    return Features(
         len(patches.kernel),
         -1,
         patches.group,
@@ -379,7 +314,7 @@ def _features(features: Observation) -> _Features:
     )
 
 
-def _quantizer(encoding: Encoding, rounding: Rounding) -> _Quantizer:
+def _quantizer(encoding: Encoding, rounding: Rounding) -> Quantizer:
     granularity = encoding.spec.granularity
     name, axis, block_size = b"tensor", 0, 0
     if isinstance(granularity, PerChannel):
@@ -388,4 +323,4 @@ def _quantizer(encoding: Encoding, rounding: Rounding) -> _Quantizer:
         name, axis, block_size = b"block", granularity.axis, granularity.size
     format = encoding.spec.format
     format_name = "int" if isinstance(format, IntFormat) else format.name
-    return _Quantizer(name, axis, block_size, rounding.value.encode(), format_name.encode())
+    return Quantizer(name, axis, block_size, rounding.value.encode(), format_name.encode())

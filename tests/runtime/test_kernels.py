@@ -378,3 +378,31 @@ def test_equal_values_are_counted_in_any_number(shape: tuple[int, ...], axis: in
     seen = kernels.observe(x, histogram=True, axis=axis)
     assert seen.histogram is not None
     assert np.array_equal(seen.histogram, expected_histogram(x))
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 1003])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+def test_a_difference_is_the_sums_of_its_definition_in_every_instruction_set(size: int, dtype: Any) -> None:
+    rng = np.random.default_rng(size)
+    x = rng.standard_normal(size).astype(dtype)
+    y = np.where(rng.random(size) < 0.5, x, rng.standard_normal(size).astype(dtype))
+    wide, other = x.astype(float), y.astype(float)
+    found = set()
+    for name in kernels.instruction_sets():
+        kernels.use_instruction_set(name)
+        one = kernels.compare(x, y)
+        found.add((one.signal, one.energy, one.product, one.noise, one.largest, one.equal))
+    kernels.use_instruction_set(kernels.instruction_sets()[0])
+    ((*sums, largest, equal),) = found
+    terms = (wide * wide, other * other, wide * other, (wide - other) ** 2)
+    assert sums == pytest.approx([np.sum(term) for term in terms])
+    assert (largest, equal) == (np.max(np.abs(wide - other), initial=0), np.count_nonzero(x == y))
+
+
+@every_instruction_set
+@pytest.mark.parametrize("place", [0, 8, 1002])
+@pytest.mark.parametrize("pair", [(np.nan, 1), (1, np.nan), (np.inf, np.inf), (0, -np.inf)])
+def test_the_noise_of_what_is_not_finite_is_not_finite(place: int, pair: tuple[float, float]) -> None:
+    x, y = np.ones(1003, np.float32), np.ones(1003, np.float32)
+    x[place], y[place] = pair
+    assert not np.isfinite(kernels.compare(x, y).noise)

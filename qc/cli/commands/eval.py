@@ -125,7 +125,7 @@ class Eval(Command):
                 errors = layer_errors(
                     compiled,
                     task.data,
-                    threads=task.compilation.threads,
+                    threads=task.compilation.threads or DEFAULT_THREADS,
                     device=task.compilation.device,
                     track=lambda feeds: context.track(feeds, "comparing tensors", length),
                 )

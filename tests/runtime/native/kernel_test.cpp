@@ -396,6 +396,15 @@ void check_errors() {
     const double found = qc::element_loops().errors->histogram_error({edges.data(), counts.data(), bins}, 0.5, 0, 255, 1);
     expect(std::fabs(found - static_cast<double>(bins) * 0.125) < 1e-9, "an error on a histogram");
   }
+  for (const std::size_t count : {0, 5, 8, 203}) {
+    const std::vector<float> x(count, 1.0f), y(count, 3.0f);
+    qc::Difference sums = {};
+    qc::element_loops().errors->compare(x.data(), y.data(), count, sums);
+    const double size = static_cast<double>(count);
+    expect(sums.signal == size && sums.energy == 9 * size && sums.product == 3 * size && sums.noise == 4 * size &&
+               sums.largest == (count ? 2 : 0) && sums.equal == 0,
+           "how far two arrays are apart");
+  }
 }
 
 void check_bad_arguments() {
