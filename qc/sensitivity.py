@@ -28,6 +28,7 @@ from .compiler.compiled import Compiled
 from .progress import progress_here
 from .rendering.table import Column, Table, text
 from .rendering.words import count, decibels
+from .verdict.outside import Outside
 
 _LOOKED_AT = 256
 _LEAST_SAMPLES = 4
@@ -64,11 +65,13 @@ class Sensitivity(Shown):
         feeds: how many feeds were run.
         whole_db: SQNR with all quantizers on.
         quantizers: the most harmful alone first.
+        saturated: a sentence for each input that lies beyond its grid.
     """
 
     feeds: int
     whole_db: float
     quantizers: tuple[QuantizerSensitivity, ...]
+    saturated: tuple[str, ...] = ()
 
 
 def measure_sensitivity(
@@ -118,13 +121,16 @@ def measure_sensitivity(
         "turning quantizers on and off", None if length is None else length * runs
     )
     groups = {name: [name] for name in whole.quantizers}
-    found = harm(whole, groups, metric, islice(feeds, samples), alone=True, on_run=task.advance)
+    outside = Outside(compiled.ir)
+    looked_at = outside.watch(islice(feeds, samples))
+    found = harm(whole, groups, metric, looked_at, alone=True, on_run=task.advance)
     task.finish()
     rows = [
         QuantizerSensitivity(name, one.tensors, _format(one), found.alone[name], found.changed[name])
         for name, one in whole.quantizers.items()
     ]
-    return Sensitivity(found.feeds, found.whole, tuple(sorted(rows, key=lambda row: row.alone_db)))
+    ranked = tuple(sorted(rows, key=lambda row: row.alone_db))
+    return Sensitivity(found.feeds, found.whole, ranked, tuple(outside.notes()))
 
 
 def sensitivity_heading(result: Sensitivity, shown: int) -> str:

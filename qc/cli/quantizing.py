@@ -21,7 +21,7 @@ from qc.rendering.coverage import coverage_document, coverage_summary, unquantiz
 from qc.rendering.terminal import Fact, facts_grid
 from qc.rendering.words import file_size, printable
 from qc.verdict.measure import Verdict, measure_verdict
-from qc.verdict.words import verdict_facts, verdict_notes
+from qc.verdict.words import verdict_facts, verdict_notes, verdict_warnings
 
 from . import instrumentation
 from .collecting import check_collecting, executor
@@ -74,13 +74,15 @@ def quantize(
             documents[wishes.coverage] = f"{text}\n"
         written = _write({output: compiled, **dict(zip(others, further, strict=True))}, documents)
     instrumentation.show(watch, console, compiled)
+    verdict = Verdict() if wishes.no_verdict else _verdict(task, compiled)
     if not job.quiet:
-        verdict = Verdict() if wishes.no_verdict else _verdict(task, compiled)
         _report(task, wishes, pipeline.name, compiled, written, verdict)
         for other in further:
             console.show(facts_grid([("also for", other.target.name), *coverage_summary(other.coverage)]))
             for note in other.notes:
                 print_note(note)
+    for warning in verdict_warnings(verdict):
+        print_warning(warning)
 
 
 def _inputs(wishes: Wishes) -> list[InputFile]:
@@ -135,11 +137,17 @@ def _write(results: dict[Path, Compiled], documents: dict[Path, str]) -> list[Pa
 
 
 def _verdict(task: Task, compiled: Compiled) -> Verdict:
-    """What the result keeps and costs beside the float model."""
+    """What the result keeps and costs beside the float model; who wants it quiet is not told of costs."""
     with RichProgress(standard_error()) as progress:
         working = progress.start("comparing with the float model", None)
         is_meaningful = task.job.random_data is None
-        found = measure_verdict(compiled, task.data, is_meaningful=is_meaningful, seconds=VERDICT_SECONDS)
+        found = measure_verdict(
+            compiled,
+            task.data,
+            is_meaningful=is_meaningful,
+            seconds=VERDICT_SECONDS,
+            with_costs=not task.job.quiet,
+        )
         working.finish()
     return found
 

@@ -14,7 +14,7 @@ from qc.rendering.table import Column, Table, text
 from qc.rendering.words import count, finite, milliseconds
 from qc.sensitivity import sensitivity_table
 from qc.verdict.measure import Verdict
-from qc.verdict.words import verdict_notes
+from qc.verdict.words import verdict_notes, verdict_warnings
 from qc.view import precision_map
 
 from .document import report_document
@@ -58,7 +58,8 @@ def report_page(
     precision = precision_map(compiled.ir)
     styles = {style for op in precision for style in (op.data, op.weights)}
     document = report_document(findings, title, command, made_with)
-    notes = [*compiled.notes, *verdict_notes(findings.verdict), *_unmeasured(findings.verdict)]
+    verdict = findings.verdict
+    notes = [*compiled.notes, *verdict_warnings(verdict), *verdict_notes(verdict), *_unmeasured(verdict)]
     floats, times = _floats(findings), _times(findings.verdict)
     present = {
         "verdict": document.measures or notes,

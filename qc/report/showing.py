@@ -30,7 +30,7 @@ from qc.rendering.words import count, file_size
 from qc.runtime import Benchmark, Evaluation
 from qc.sensitivity import Sensitivity, sensitivity_heading, sensitivity_table
 from qc.verdict.measure import Verdict
-from qc.verdict.words import verdict_facts, verdict_notes
+from qc.verdict.words import verdict_facts, verdict_notes, verdict_warnings
 from qc.view.words import encoding_texts, shape_text
 
 WIDTH = 110
@@ -103,7 +103,7 @@ def _coverage(result: Coverage) -> Sequence[Part]:
 
 @parts.register
 def _verdict(result: Verdict) -> Sequence[Part]:
-    return [facts_grid(verdict_facts(result)), *_notes(verdict_notes(result))]
+    return [facts_grid(verdict_facts(result)), *_notes([*verdict_warnings(result), *verdict_notes(result)])]
 
 
 @parts.register

@@ -80,7 +80,12 @@ class Verdict(Shown):
 
 
 def measure_verdict(
-    compiled: Compiled, data: object, *, is_meaningful: bool = True, seconds: float = 5.0
+    compiled: Compiled,
+    data: object,
+    *,
+    is_meaningful: bool = True,
+    seconds: float = 5.0,
+    with_costs: bool = True,
 ) -> Verdict:
     """Compares a result with the float model, on up to 8 samples and on one thread.
 
@@ -93,18 +98,19 @@ def measure_verdict(
         data: as for :func:`qc.compile`; None for none, where only sizes are known.
         is_meaningful: whether outputs on the data tell of accuracy, which those on random data do not.
         seconds: after these no further part begins.
+        with_costs: whether times, sizes, memory and what runs in integers are wanted beside the accuracy.
 
     Raises:
         DataError: the data does not fit the model.
     """
     if not compiled.artifacts:
         return Verdict()
-    found = _Measuring(compiled, time.monotonic() + seconds, seconds)
+    found = _Measuring(compiled, time.monotonic() + seconds, seconds, with_costs)
     if data is not None:
         feeds = load_data(data, model_inputs(compiled.ir.origin))
         with suppress(QcError):  # another device may run what ONNX Runtime does not
             found.run(feeds, is_meaningful)
-    if "qdq" in compiled.artifacts:
+    if with_costs and "qdq" in compiled.artifacts:
         found.weigh()
     return found.verdict
 
@@ -112,8 +118,9 @@ def measure_verdict(
 class _Measuring:
     """A verdict while its parts are measured."""
 
-    def __init__(self, compiled: Compiled, end: float, seconds: float) -> None:
+    def __init__(self, compiled: Compiled, end: float, seconds: float, with_costs: bool) -> None:
         self.verdict = Verdict()
+        self._with_costs = with_costs
         self._compiled = compiled
         self._base_dir = compiled.ir.base_dir
         self._end, self._seconds = end, seconds
@@ -134,11 +141,11 @@ class _Measuring:
             metric = agreement([sample.reference for sample in samples], data.inputs).metric
             sqnr = _value(parse_metric("sqnr"), samples)
             accuracy = Accuracy(len(samples), sqnr, _value(metric, samples), metric.name)
-            outside = Outside(self._compiled)
+            outside = Outside(self._compiled.ir, is_calibration=True)
             for sample in samples:
                 outside.add(sample.feed)
             self.verdict = replace(self.verdict, accuracy=accuracy, saturated=tuple(outside.notes()))
-        if not self._runs_here:
+        if not (self._runs_here and self._with_costs):
             return
         if _LEAST_ROUNDS * taken > self._end - time.monotonic():
             self._leave_out(f"a run of both models takes {taken:.1f} s")

@@ -31,10 +31,17 @@ def verdict_facts(verdict: Verdict) -> list[Fact]:
     return facts
 
 
+def verdict_warnings(verdict: Verdict) -> list[str]:
+    """Sentences on outputs of which little is left, and on inputs that are the cause; none if all is well."""
+    poor = _poor(verdict.accuracy)
+    return [poor, *verdict.saturated] if poor else []
+
+
 def verdict_notes(verdict: Verdict) -> list[str]:
-    """A sentence for each thing that is worse than in float, with the cause and what to do next."""
-    found = [_poor(verdict.accuracy), _slower(verdict), _larger(verdict), _hungrier(verdict)]
-    return [*verdict.saturated, *(sentence for sentence in found if sentence)]
+    """A sentence for each other thing that is worse than in float, with the cause and what to do next."""
+    saturated = () if _poor(verdict.accuracy) else verdict.saturated
+    found = [*saturated, _slower(verdict), _larger(verdict), _hungrier(verdict)]
+    return [sentence for sentence in found if sentence]
 
 
 def _accuracy(found: Accuracy) -> str:

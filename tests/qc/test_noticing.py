@@ -193,6 +193,24 @@ def test_evaluation_on_data_that_calibration_never_saw_is_told_of(qc) -> None:
     assert "of the values of input 'image' lie beyond" in result.err and "saturate" in result.err
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["sensitivity", "--data", "other.npz", "--calibration", "calibration.npz", "--samples", "4"],
+        ["eval", "--data", "other.npz", "--quantized", "model.q.onnx", "--latency-seconds", "0"],
+        ["auto", "--data", "calibration.npz", "--eval-data", "other.npz", "--keep-best", "--minutes", "0.01"],
+    ],
+)
+def test_whatever_judges_tells_of_inputs_beyond_their_grids(qc, command: list[str]) -> None:
+    calibration = np.load("calibration.npz")["image"]
+    np.savez("other.npz", image=calibration[:16] * 3)
+    qc("model.onnx", "--data", "calibration.npz", "--quiet", "--threads", "1")
+    result = qc(command[0], "model.onnx", *command[1:], "--threads", "1")
+    assert "of the values of input 'image' lie beyond" in result.err and "saturate" in result.err
+    result = qc("eval", "model.onnx", "--quantized", "model.q.onnx", "--data", "calibration.npz")
+    assert "lie beyond" not in result.err
+
+
 def test_inputs_that_saturate_are_told_of_in_the_verdict(tmp_path: Path) -> None:
     onnx.save(_trained(), tmp_path / "model.onnx")
     feeds = [{"x": _pictures(8)}] * 4

@@ -14,7 +14,7 @@ import qc as qc_package
 from qc.runtime import Latency
 from qc.verdict.growth import cause_of_growth
 from qc.verdict.measure import Accuracy, Verdict
-from qc.verdict.words import verdict_facts, verdict_notes
+from qc.verdict.words import verdict_facts, verdict_notes, verdict_warnings
 
 MODEL, DATA = "model.onnx", "calibration.npz"
 POOR = "dB beside the float model, which may be too little: 'qc auto'"
@@ -49,15 +49,24 @@ def test_accuracy_and_costs_are_told_in_two_lines_and_change_no_byte(judged) -> 
     ("options", "is_told"),
     [
         (["--data", DATA, "--set", "Conv=w2"], True),
-        (["--data", DATA, "--set", "Conv=w2", "--quiet"], False),
         (["--random-data", "2", "--set", "Conv=w2"], False),
     ],
 )
-def test_outputs_of_which_little_is_left_are_told_of(judged, options: list[str], is_told: bool) -> None:
+def test_outputs_of_which_little_is_left_are_warned_of(judged, options: list[str], is_told: bool) -> None:
     result = judged(*options)
     assert result.code == 0
-    assert (POOR in result.err) == is_told
+    assert (POOR in result.err.partition("qc: warning: outputs have ")[2]) == is_told
     assert ("\naccuracy " in result.err) == is_told, "random data tells nothing of accuracy"
+
+
+def test_who_wants_it_quiet_is_warned_all_the_same_with_the_option_that_is_the_cause(judged) -> None:
+    clipping = ["--opt", "calibrate.method=percentile", "--opt", "calibrate.percentile=60"]
+    first, second = judged("--data", DATA, *clipping, "--quiet").err.splitlines()
+    assert first.startswith("qc: warning: outputs have ") and POOR in first
+    assert second.startswith("qc: warning: ") and "of the values of input 'image' lie beyond" in second
+    assert "calibrate.method=percentile leaves of it" in second and "method=min-max keeps all" in second
+    assert "calibrate on data like this" not in second
+    assert judged("--data", DATA, "--quiet").err == ""
 
 
 def test_a_simulation_has_an_accuracy_and_no_costs(judged) -> None:
@@ -126,8 +135,12 @@ def test_what_is_slower_or_takes_more_memory_has_a_cause_and_a_command() -> None
     assert "'qc auto --objective latency'" in slow
     (hungry,) = verdict_notes(replace(good, memory=(10**7, 2 * 10**7)))
     assert "a peak of 20.0 MB of memory, and float 10.0 MB" in hungry
-    (apart,) = verdict_notes(replace(good, accuracy=Accuracy(4, None, 0.5, "equal")))
-    assert "agree with the float model to 0.500 only" in apart
+    assert verdict_warnings(good) == []
+    beyond = replace(good, accuracy=Accuracy(4, None, 0.5, "equal"), saturated=("beyond",))
+    apart, cause = verdict_warnings(beyond)
+    assert "agree with the float model to 0.500 only" in apart and cause == "beyond"
+    assert verdict_notes(beyond) == [], "which is told once"
+    assert verdict_notes(replace(good, saturated=("beyond",))) == ["beyond"]
     noisy = Latency(1.0, 1.2, (1.0, 1.0), (0.9, 1.4))
     assert verdict_notes(replace(good, latency=noisy)) == [], "a quarter of the rounds was quicker"
 

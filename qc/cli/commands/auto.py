@@ -7,6 +7,7 @@ import math
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,6 +16,7 @@ from annotated_types import Ge, Gt, Le
 from qc.auto import Failure, Found, Judge, RecipeSearch, Trial, recipe_text
 from qc.auto.mixed_precision import Survey, front_page
 from qc.compiler import MOST_WORKERS, Compilation
+from qc.compiler.compiled import Compiled
 from qc.ir.base.files import atomic_write
 from qc.ir.errors import DemandError, UsageError
 from qc.ir.onnx.load import load_model
@@ -22,6 +24,8 @@ from qc.options import REQUIRED, Given, argument, option, some_of
 from qc.progress import RichProgress
 from qc.rendering.table import Column, Table, text
 from qc.rendering.words import count, file_size, printable
+from qc.runtime import Spread, load_data, model_inputs
+from qc.verdict.outside import Outside
 
 from ..command import Command
 from ..devices import chosen_device, device_options_option, on_option
@@ -31,6 +35,7 @@ from ..output import print_note, print_warning, standard_error, standard_output
 from ..preparing import Preparing
 
 _POINTS = 8
+_LOOKED_AT = 256  # samples, for inputs beyond their grids
 _FEW_QUANTIZED = 0.5  # of the multiplications: a result with less is mostly float
 
 
@@ -150,7 +155,7 @@ class Auto(Command):
             for path in (output, recipe_file) if is_written else ():
                 line = f"wrote {printable(str(path))}, {file_size(path.stat().st_size)}"
                 standard_error().show(line, wrap=False)
-            for note in found.compiled.notes:
+            for note in (*found.compiled.notes, *self._saturated(found.compiled)):
                 print_note(note)
             _tell_of_doubt(found, search.judge)
         if not found.is_accepted:
@@ -160,6 +165,16 @@ class Auto(Command):
             raise DemandError(
                 f"'{printable(str(self.front))}' is not written, as nothing was measured: {reason}"
             )
+
+    def _saturated(self, compiled: Compiled) -> list[str]:
+        """A sentence for each input of the data to judge by that lies beyond its grid."""
+        if self.eval_data is None:
+            return []
+        data = load_data(self.preparing.of(self.eval_data), model_inputs(compiled.ir.origin))
+        outside = Outside(compiled.ir)
+        for feed in islice(Spread(data), _LOOKED_AT):
+            outside.add(feed)
+        return outside.notes()
 
     def _check(self, outputs: list[Path | None]) -> None:
         """Looks at files, so that what is wrong is told before any work."""

@@ -17,6 +17,7 @@ from qc.layers import LayerErrors, evaluation_page, layer_document, layer_errors
 from qc.options import option
 from qc.passes import PassContext
 from qc.progress import RichProgress
+from qc.reading import read_model
 from qc.rendering.evaluation import (
     accuracy_table,
     comparison_notes,
@@ -103,14 +104,14 @@ class Eval(Command):
         runnables: dict[str, ModelProto | Path | Runnable] = dict(models)
         if device is not None:
             runnables[device.name] = _on_device(device, list(models.values())[-1], task)
-        outside = Outside(compiled) if compiled is not None else None
+        outside = self._outside(task, compiled)
         with RichProgress(standard_error()) as progress:
             context = PassContext(progress=progress)
             feeds = context.track(task.data, "comparing", task.data.length)
             result = evaluate(
                 task.compilation.reference(),
                 runnables,
-                outside.watch(feeds) if outside is not None else feeds,
+                outside.watch(feeds),
                 base_dir=task.compilation.base_dir,
                 threads=task.compilation.threads or DEFAULT_THREADS,
                 latency_seconds=self.latency_seconds,
@@ -131,7 +132,7 @@ class Eval(Command):
                 )
         self._write(result, errors)
         self._show(result, errors)
-        for note in outside.notes() if outside is not None else ():
+        for note in outside.notes():
             print_note(note)
 
     @property
@@ -172,6 +173,13 @@ class Eval(Command):
             return {"quantized": self.quantized}, None
         compiled = task.compile()
         return candidates(compiled), compiled
+
+    def _outside(self, task: Task, compiled: Compiled | None) -> Outside:
+        """What counts inputs beyond their grids."""
+        if compiled is not None:
+            return Outside(compiled.ir, is_calibration=self.calibration is None)
+        assert self.quantized is not None
+        return Outside(read_model(self.quantized))
 
     def _write(self, result: Evaluation, errors: LayerErrors | None) -> None:
         """The files that were asked for."""

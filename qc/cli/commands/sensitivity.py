@@ -17,7 +17,7 @@ from ..command import Command
 from ..files import write_json
 from ..jobs import start
 from ..options import Job, calibration_option, json_option
-from ..output import standard_error, standard_output
+from ..output import print_note, standard_error, standard_output
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +61,8 @@ class SensitivityCommand(Command):
         if self.json_file is not None:
             write_json(self.json_file, finite(asdict(result)))
         _show(self.job, result, self.top)
+        for note in result.saturated:
+            print_note(note)
 
 
 def _show(job: Job, result: Sensitivity, top: int) -> None:
