@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -44,6 +45,8 @@ from .reading import read_model
 
 Runs = Literal["integer", "float", "refused", "breaks", "wrong", "removed", "unknown"]
 
+Cost = Callable[[Node], int | None]  # the multiplications of an op
+
 _REMOVED: tuple[Runs, str, str] = ("removed", "", "")
 _READ_BACK = "import-qdq,match-supergroups"
 
@@ -64,7 +67,8 @@ class CheckedOp:
         runs_as: the node of the optimized graph that does; several ops may be merged into one.
         rule, why: the rule behind anything but ``integer``, in a word or two, and the reason in a sentence.
         multiplications: those with accumulation of an op that sums products, in bodies for every iteration;
-            of others 0; None if the shapes are not known.
+            of others 0. Where shapes are not known even with a feed, as in bodies, each number of its weights
+            counts once; without a feed it is None.
         seconds: the measured time of its kernel in one run; 0 if it was not measured.
     """
 
@@ -165,6 +169,7 @@ def check(
         model, base_dir = load_model(model), model_folder(model)
     nodes = list(all_nodes(model.graph))
     shapes = _shapes(model, nodes, feeds, base_dir)
+    cost = partial(multiplied_by, shapes=shapes, estimates=bool(feeds))
     shared = _shared_codes(ir, chosen)
     run_pipeline(parse_pipeline(_READ_BACK), ir, PassContext(target=chosen))
     _refuse_float(ir, nodes)
@@ -177,7 +182,7 @@ def check(
             raise UsageError(
                 f"device options are for a runtime, and none is asked: {_not_asked(device, chosen)}"
             )
-        checked = _by_rules(ir, chosen, broken, nodes, shapes, _not_asked(device, chosen))
+        checked = _by_rules(ir, chosen, broken, nodes, cost, _not_asked(device, chosen))
         return replace(checked, ops=_told(ir, checked.ops), made_for=target_in(model))
     opened = open_device(device.name, device_options)
     measured = feeds if len(feeds) > 1 else ()
@@ -186,13 +191,13 @@ def check(
     where = f"run by {device.title} {version_of(device)} on {platform.machine()}"
     if device is OrtCpu:
         found = (op for op in execution.ops if _counts(op, counted))
-        ops = [*_told(ir, [_checked(op, shapes, *_verdict(op)) for op in found])]
+        ops = [*_told(ir, [_checked(op, cost, *_verdict(op)) for op in found])]
     else:
-        rules = _told(ir, _by_rules(ir, chosen, broken, nodes, shapes, "").ops)
+        rules = _told(ir, _by_rules(ir, chosen, broken, nodes, cost, "").ops)
         ruled = {op.name: op for op in rules}
         alone = next((op for op in rules if op.rule == "weights alone"), None)  # then it is that of all
         told = ((op, ruled.get(op.node.label, alone)) for op in execution.ops if _counts(op, ruled))
-        ops = [_checked(op, shapes, *_foreign_verdict(op, rule, device.name)) for op, rule in told]
+        ops = [_checked(op, cost, *_foreign_verdict(op, rule, device.name)) for op, rule in told]
     explained = {op.name for op in ops if op.runs != "integer"}
     # An op that runs as a part of another, such as a Relu, is explained with it.
     together = [{op.label for op in unit.ops} for unit in UnitMap(ir, chosen).units if len(unit.ops) > 1]
@@ -298,10 +303,9 @@ def _is_product(node: Node) -> bool:
     return is_product(node.op_type, node.proto.domain)
 
 
-def _checked(op: ExecutedOp, shapes: Shapes, runs: Runs, rule: str, why: str) -> CheckedOp:
-    cost = multiplied_by(op.node, shapes)
+def _checked(op: ExecutedOp, cost: Cost, runs: Runs, rule: str, why: str) -> CheckedOp:
     label, op_type = op.node.label, op.node.op_type
-    return CheckedOp(label, op_type, runs, op.kernel, op.runs_as, rule, why, cost, op.seconds)
+    return CheckedOp(label, op_type, runs, op.kernel, op.runs_as, rule, why, cost(op.node), op.seconds)
 
 
 def _verdict(op: ExecutedOp) -> tuple[Runs, str, str]:
@@ -344,9 +348,9 @@ def _rest(execution: Execution, ops: Sequence[CheckedOp]) -> tuple[tuple[str, fl
 
 
 def _by_rules(
-    ir: Model, target: Target, broken: Sequence[Violation], nodes: Sequence[Node], shapes: Shapes, where: str
+    ir: Model, target: Target, broken: Sequence[Violation], nodes: Sequence[Node], cost: Cost, where: str
 ) -> Check:
-    costs = {out: multiplied_by(node, shapes) for node in nodes for out in node.proto.output[:1]}
+    costs = {out: cost(node) for node in nodes for out in node.proto.output[:1]}
     units = UnitMap(ir, target)
     reasons = {one.op: one for one in reversed(broken) if one.op is not None}
     ops = []
@@ -356,17 +360,19 @@ def _by_rules(
         if not (reads_float_data(ir, op.graph, op) or (data and not reads_shape_only(op))):
             continue
         made = next((value.name for value in op.graph.op_outputs(op) if value is not None), "")
-        cost = costs.get(made)
+        multiplied = costs.get(made)
         unit = units.unit_of(op)
         reason = next((reasons[one] for one in unit.ops if one in reasons), None)
         if reason is not None:
-            ops.append(CheckedOp(op.label, op.op_type, "breaks", "", "", reason.rule, reason.text, cost))
+            ops.append(
+                CheckedOp(op.label, op.op_type, "breaks", "", "", reason.rule, reason.text, multiplied)
+            )
         elif (unit in units.integer and data) or (units.is_carry(op) and is_grid_preserving(op)):
-            ops.append(CheckedOp(op.label, op.op_type, "integer", multiplications=cost))
+            ops.append(CheckedOp(op.label, op.op_type, "integer", multiplications=multiplied))
         else:
             infinite = next((one for one in op.graph.op_outputs(op) if one and units.is_infinite(one)), None)
             rule, why = _left_float(target, unit in units.integer, unit.rule.why, infinite)
-            ops.append(CheckedOp(op.label, op.op_type, "float", "", "", rule, why, cost))
+            ops.append(CheckedOp(op.label, op.op_type, "float", "", "", rule, why, multiplied))
     whole = tuple(_as_text(one) for one in broken if one.op is None)
     return Check(target.name, False, where, tuple(ops), whole)
 

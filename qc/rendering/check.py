@@ -104,20 +104,22 @@ def check_facts(check: Check) -> list[Fact]:
         ("target", f"{check.target}, {check.where}"),
         ("integer", integer_share(check) + broken),
     ]
-    removed = len(check.ops) - len(check.counted)
-    if removed:
-        facts.append(("removed", f"{count(removed, 'op')} that only moved data"))
     return facts
 
 
 def integer_share(check: Check) -> str:
-    """``8 of 51 ops, 100.0% of the multiplications, 73.4% of the time``."""
-    integer = sum(op.runs == "integer" for op in check.counted)
-    found = [f"{integer:,} of {count(len(check.counted), 'op')}"]
+    """``8 of 51 ops, 2 removed, 100.0% of the multiplications, 73.4% of the time``.
+
+    The ops are those of a coverage.
+    """
+    integer, removed = (sum(op.runs == runs for op in check.ops) for runs in ("integer", "removed"))
+    found = [f"{integer:,} of {count(len(check.ops), 'op')}"]
+    if removed:
+        found.append(f"{removed:,} removed")
     if check.is_weighted:
         found.append(f"{check.share:.1%} of the multiplications")
     elif any(op.multiplications is None for op in check.counted):
-        found.append(f"{check.share:.1%} of those that multiply, as not all shapes are known")
+        found.append(f"{check.share:.1%} of those that multiply, as not all shapes are known without data")
     if check.time_share is not None:
         found.append(f"{check.time_share:.1%} of the time")
     return ", ".join(found)

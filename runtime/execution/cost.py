@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import prod
 from typing import Any
 
 import onnx
@@ -74,11 +75,14 @@ def _declared(graph: GraphProto) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield from _declared(body)
 
 
-def multiplied_by(node: Node, shapes: Shapes) -> int | None:
+def multiplied_by(node: Node, shapes: Shapes, estimates: bool = False) -> int | None:
     """The multiplications with accumulation of an op that sums products; of any other 0.
 
     Those of an op in a body count for each iteration, if their number is known from shapes or a constant, and
     those of both branches of an If.
+
+    Args:
+        estimates: whether each number of its weights counts once where a shape is not known.
 
     Returns:
         None if a shape that it depends on is not known.
@@ -90,7 +94,18 @@ def multiplied_by(node: Node, shapes: Shapes) -> int | None:
     made = shapes.get(proto.output[0])
     given = products.Shapes(read, made, lambda name, default: _attribute(node, name, default))
     count = multiplications(proto.op_type, proto.domain, given)
+    if count is None and estimates:
+        count = sum(map(prod, _weights(node)))
     return count * _iterations(node, shapes) if count is not None else None
+
+
+def _weights(node: Node) -> Iterator[tuple[int, ...]]:
+    """The shapes of the weights that an op reads, in floats or as codes."""
+    for port in range(len(node.proto.input)):
+        behind = node.dequantizer(port)
+        tensor = node.constant(port) if behind is None else behind.constant(0)
+        if tensor is not None and len(tensor.dims) > 1:
+            yield tuple(tensor.dims)
 
 
 def _attribute(node: Node, name: str, default: Any) -> Any:

@@ -16,7 +16,9 @@ from support.models import floats, parse, random_feeds
 from support.recurrent import recurrent, recurrent_feeds
 
 import qc as qc_package
+from qc.checking import Check, CheckedOp
 from qc.passes.framework.target import load_target
+from qc.rendering.check import integer_share
 
 ROOT = Path(__file__).parents[2]
 PASSES = (
@@ -201,6 +203,13 @@ def test_free_dimensions_need_a_length_to_be_measured(qc) -> None:
     assert " 1 of 1 op, " in qc("check", "dynamic.onnx", "--target", "openvino").out, "Shape does not count"
     sized = qc("check", "dynamic.onnx", "--size", "length=5", "--runs", "2")
     assert "1 of 2 ops, 100.0% of the multiplications" in sized.out and "median of 2 runs" in sized.out
+
+
+def test_ops_are_those_of_the_coverage_the_removed_ones_among_them() -> None:
+    ops = tuple(
+        CheckedOp(f"Relu {runs}", "Relu", runs, multiplications=0) for runs in ("integer", "float", "removed")
+    )
+    assert integer_share(Check("ort-cpu", True, "here", ops)) == "1 of 3 ops, 1 removed"
 
 
 def test_numbers_that_onnx_runtime_gets_wrong_are_an_error(qc) -> None:

@@ -101,3 +101,15 @@ def test_every_op_that_sums_products_is_one() -> None:
     assert is_product("LSTM") and is_product("MultiHeadAttention", "com.microsoft")
     assert not is_product("Gather") and not is_product("MatMul", "other")
     assert set(WEIGHTED) <= {op_type for op_type in TABLE if is_product(op_type)}
+
+
+def test_weights_count_once_where_shapes_are_not_known() -> None:
+    model = parse("""g (float[a, 3] x, float[3, 5] z) => (float[a, 5] y)
+        <int8[3, 5] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6}, float s = {0.5}, int8 o = {0}> {
+        d = DequantizeLinear(w, s, o)
+        y = MatMul(x, d)
+        v = MatMul(x, z)
+    }""")
+    of_weights, of_data = list(all_nodes(model.graph))[1:]
+    assert multiplied_by(of_weights, {}) is None and multiplied_by(of_weights, {}, estimates=True) == 15
+    assert multiplied_by(of_data, {}, estimates=True) == 0
