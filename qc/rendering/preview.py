@@ -6,12 +6,15 @@ import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from qc.ir.executor import Feed
 from qc.runtime import Data
 from qc.runtime.data.extras import extra
+from qc.runtime.data.text import read_tokenizer
 
 from .html import page
 from .table import Column, Table, text
@@ -52,7 +55,7 @@ class Drawing:
         caption: the input, and its least and greatest number.
         pictures: PNG files as URIs.
         curve: points for an SVG polyline in a box of 400 by 100.
-        words: the first numbers.
+        words: the first numbers, behind the text that token ids stand for.
     """
 
     caption: str
@@ -68,10 +71,15 @@ def preview_page(title: str, data: Data, feeds: Sequence[Feed]) -> str:
         DataError: there are pictures, and Pillow is not installed.
     """
     labels = data.labels
+    how = data.source.spec
+    tokenizer = read_tokenizer(Path(how.tokenizer)) if how is not None and how.tokenizer is not None else None
     samples = [
         (
             f"sample {index}" + (f", label {labels[index]}" if labels is not None else ""),
-            [_drawing(name, np.asarray(array)) for name, array in feed.items()],
+            [
+                _drawing(name, np.asarray(array), _text_of(feed, name, tokenizer))
+                for name, array in feed.items()
+            ],
         )
         for index, feed in enumerate(feeds)
     ]
@@ -81,7 +89,14 @@ def preview_page(title: str, data: Data, feeds: Sequence[Feed]) -> str:
     )
 
 
-def _drawing(name: str, array: np.ndarray) -> Drawing:
+def _text_of(feed: Feed, name: str, tokenizer: Any) -> str:
+    """The text behind the token ids of an input, in quotes; empty for others."""
+    if tokenizer is None or (name != "input_ids" and len(feed) > 1):
+        return ""
+    return f"“{tokenizer.decode(np.asarray(feed[name]).reshape(-1).tolist())}”: "
+
+
+def _drawing(name: str, array: np.ndarray, read: str = "") -> Drawing:
     least, greatest, _, _ = _numbers([array])
     within = "" if least is None else f", {least:.4g} to {greatest:.4g}"
     caption = f"{name} {array.shape}{within}"
@@ -93,18 +108,23 @@ def _drawing(name: str, array: np.ndarray) -> Drawing:
         if flat.size > _MOST_LISTED:
             return Drawing(caption, curve=_curve(flat.astype(np.float64)))
     more = ", ..." if flat.size > _MOST_LISTED else ""
-    return Drawing(caption, words=", ".join(str(one) for one in flat[:_MOST_LISTED].tolist()) + more)
+    listed = ", ".join(str(one) for one in flat[:_MOST_LISTED].tolist())
+    return Drawing(caption, words=f"{read}{listed}{more}")
 
 
 def _pictures(array: np.ndarray) -> list[np.ndarray] | None:
-    """The pictures in an array, with the channels last; None if its shape is not that of pictures."""
+    """The pictures in an array, with the channels last; None if its shape is not that of pictures.
+
+    What is one pixel high or wide is a signal, such as audio.
+    """
     if array.ndim == 3:
         array = array[np.newaxis]
     if array.ndim != 4 or not array.size:
         return None
     if array.shape[1] in (1, 3):
         array = array.transpose(0, 2, 3, 1)
-    return list(array) if array.shape[-1] in (1, 3) else None
+    is_picture = array.shape[-1] in (1, 3) and 1 not in array.shape[1:3]
+    return list(array) if is_picture else None
 
 
 def _png(picture: np.ndarray) -> str:

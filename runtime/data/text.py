@@ -37,6 +37,24 @@ def text_source(files: Sequence[Path], how: DataFiles, inputs: Sequence[InputInf
     return Source(f"'{how.path}'", feeds, None if lines is not None else len(files))
 
 
+def read_tokenizer(path: Path) -> Any:
+    """A tokenizer of the library ``tokenizers``, from its file or from a folder with a ``tokenizer.json``.
+
+    Raises:
+        DataError: there is no such file, or it is no tokenizer.
+        UsageError: the library is not installed.
+    """
+    tokenizers = extra("tokenizers", "text", "reading text")
+    file = path / "tokenizer.json" if path.is_dir() else path
+    if not file.is_file():
+        raise DataError(f"the tokenizer '{file}' does not exist; give a tokenizer.json or its folder")
+    try:
+        return tokenizers.Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises nothing more exact
+        reason = " ".join(str(error).split())
+        raise DataError(f"the tokenizer '{file}' cannot be read: {reason}") from error
+
+
 @dataclass(frozen=True)
 class TokenEncoder:
     """Makes feeds of text: ids, and beside them masks, types and positions where the model takes them.
@@ -60,15 +78,7 @@ class TokenEncoder:
         """
         if how.tokenizer is None:
             raise DataError(f"'{how.path}' holds text, which needs --tokenizer with a tokenizer.json")
-        tokenizers = extra("tokenizers", "text", "reading text")
-        path = Path(how.tokenizer)
-        if not path.is_file():
-            raise DataError(f"the tokenizer '{path}' does not exist; give a file such as tokenizer.json")
-        try:
-            tokenizer = tokenizers.Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises nothing more exact
-            reason = " ".join(str(error).split())
-            raise DataError(f"the tokenizer '{path}' cannot be read: {reason}") from error
+        tokenizer = read_tokenizer(Path(how.tokenizer))
         required = [info for info in inputs if not info.optional]
         named = [info.name for info in required if info.name == "input_ids"]
         ids = named[0] if named else required[0].name if len(required) == 1 else None

@@ -13,6 +13,7 @@ import onnx
 import pytest
 from PIL import Image
 from support.models import parse
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from qc import DataFiles, compile
 from qc.cli.preparing import Preparing
@@ -117,3 +118,21 @@ def test_curves_and_words_of_a_preview(qc) -> None:
     assert "no input for more" in result.err
     result = qc("data", "preview", "two.onnx", "--data", "two.npz", "-o", "page.png")
     assert (result.code, result.made) == (2, []) and "written as .html" in result.err
+
+
+def test_a_preview_shows_audio_as_curves_and_the_text_behind_ids(qc) -> None:
+    onnx.save(parse("g (float[n, 1, 200] x) => (float[n, 1, 200] y) { y = Relu(x) }"), "audio.onnx")
+    np.save("audio.npy", np.zeros((2, 1, 200), np.float32))
+    assert qc("data", "preview", "audio.onnx", "--data", "audio.npy", "-o", "page.html").code == 0
+    page = Path("page.html").read_text()
+    assert page.count("<polyline") == 2 and "<img" not in page, "a picture would be one pixel high"
+    onnx.save(parse("g (int64[n, length] ids) => (int64[n, length] y) { y = Identity(ids) }"), "text.onnx")
+    tokenizer = Tokenizer(models.WordLevel({"none": 0, "warm": 1, "rain": 2}, unk_token="none"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    Path("words").mkdir()
+    tokenizer.save("words/tokenizer.json")
+    Path("lines.txt").write_text("warm rain\n")
+    made = qc(
+        "data", "preview", "text.onnx", "--data", "lines.txt", "--tokenizer", "words", "-o", "page.html"
+    )
+    assert made.code == 0 and "\u201cwarm rain\u201d: 1, 2" in Path("page.html").read_text()

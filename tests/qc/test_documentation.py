@@ -34,6 +34,11 @@ def test_the_pages_of_passes_are_up_to_date() -> None:
     assert check.returncode == 0, check.stderr
 
 
+def test_the_search_of_the_site_works_in_pages_that_are_opened_as_files() -> None:
+    plugins = (ROOT / "mkdocs.yml").read_text().partition("\nplugins:\n")[2]
+    assert plugins.startswith("  - search\n  - offline"), "without, the theme hides its search there"
+
+
 def test_the_pass_in_the_guide_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     guide = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
     code = textwrap.dedent(re.findall(r" *```python\n(.*?)```", guide, re.DOTALL)[0])
