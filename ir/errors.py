@@ -57,8 +57,10 @@ def nearest(word: str, choices: "list[str]") -> str:
     """Returns `` (did you mean 'x'?)`` for the most similar choice, or an empty string."""
     from difflib import get_close_matches
 
-    close = get_close_matches(word, choices, n=1, cutoff=0.5)
     # A short word with another beginning is another word: gpu and npu.
-    if not close or (len(word) <= 3 and close[0][:1] != word[:1]):
+    alike = get_close_matches(word, choices, n=1, cutoff=0.5)
+    close = [choice for choice in alike if len(word) > 3 or choice[:1] == word[:1]]
+    close = close or sorted(choice for choice in choices if len(word) > 1 and choice.startswith(word))
+    if not close:
         return ""
     return f" (did you mean '{close[0]}'?)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -85,10 +86,12 @@ class _Conformance:
 
     def _shapes(self) -> Iterator[Violation]:
         for value in self._model.graph.inputs if self._target.static_shapes else ():
-            free = [length for length in _lengths(value) if not isinstance(length, int)]
+            lengths = enumerate(_lengths(value))
+            free = [f"{n or f'{value.name}[{axis}]'}" for axis, n in lengths if not isinstance(n, int)]
             if free:
+                mend = " ".join(f"--fix-shape {shlex.quote(f'{name}=1')}" for name in free)
                 text = (
-                    f"the input '{value.name}' has the free dimension '{free[0] or '?'}'; all must be known"
+                    f"the input '{value.name}' has the free dimension '{free[0]}'; all must be known: {mend}"
                 )
                 yield Violation(None, "static shapes", text)
 

@@ -63,10 +63,9 @@ def _plugin_option() -> click.Option:
 
 def _use_plugins(ctx: click.Context, param: click.Parameter, files: tuple[str, ...]) -> None:
     if files and not ctx.resilient_parsing:
-        from qc.ir.base.plugins import use_plugin
+        from .plugins import use_plugins
 
-        for file in files:
-            use_plugin(file)
+        use_plugins(files)
 
 
 class _ClickCommand(click.Command):
@@ -83,9 +82,18 @@ class _ClickCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Writes the value of an option without one behind it."""
         bare = {flag: one.bare for one in self.params if isinstance(one, _ClickOption) for flag in one.opts}
+        self._refuse_second_sources(ctx, args)
         followers = [*args[1:], ""][: len(args)]
         given = [_with_value(word, next_word, bare) for word, next_word in zip(args, followers, strict=True)]
         return super().parse_args(ctx, given)
+
+    def _refuse_second_sources(self, ctx: click.Context, args: Sequence[str]) -> None:
+        """Raises click's UsageError if data are given twice: the last would win, and the first be lost."""
+        sources = [flag for one in self.params if one.metavar == "SRC" for flag in one.opts]
+        for flag in sources:
+            if sum(word == flag or word.startswith(f"{flag}=") for word in args) > 1:
+                together = "put the files into one folder, which is data as well"
+                raise click.UsageError(f"{flag} is given twice, and takes one source; {together}", ctx)
 
 
 def _with_value(given: str, next_word: str, bare: Mapping[str, object]) -> str:

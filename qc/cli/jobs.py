@@ -160,6 +160,9 @@ def chosen_pipeline(job: Settings) -> PipelineFile:
     if job.config is not None:
         file = replace(file, pipeline=_configured(file, job.config))
     for text in job.options:
+        if "=" not in text:
+            form = "an option of a pass is written PASS.OPTION=VALUE, such as calibrate.method=percentile"
+            raise UsageError(f"--opt {text}: {form}; 'qc help PASS' lists the options of a pass")
         file = replace(file, pipeline=with_options(file.pipeline, text))
     if job.append is not None:
         steps = resolve_pipeline(job.append).pipeline.steps

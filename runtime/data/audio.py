@@ -110,4 +110,5 @@ def _opened(path: Path) -> Iterator[_Audio]:
     except QcError:
         raise
     except (wave.Error, EOFError, OSError, ValueError, RuntimeError) as error:
-        raise DataError(f"'{path}' cannot be read as audio: {' '.join(str(error).split())}") from error
+        reason = " ".join(str(error).split()) or "it ends too early"  # which wave tells by a bare EOFError
+        raise DataError(f"'{path}' cannot be read as audio: {reason}") from error

@@ -67,6 +67,9 @@ def _known_files(path: Path) -> tuple[str, list[Path]]:
     """
     if (path / tables.STATE).is_file():
         return "tables", tables.data_set_files(path)
+    if (path / tables.SPLITS).is_file():
+        splits = ", ".join(f"'{part.parent}'" for part in sorted(path.glob(f"*/{tables.STATE}")))
+        raise DataError(f"the folder '{path}' holds the splits of a data set; give one of them: {splits}")
     files = sorted(_visible(path), key=lambda file: _order(file, path)) if path.is_dir() else [path]
     found = {
         kind: [file for file in files if file.suffix.lower() in reader.suffixes and file.is_file()]

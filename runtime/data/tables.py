@@ -26,6 +26,7 @@ from .text import TokenEncoder
 
 SUFFIXES = (".csv", ".parquet")
 STATE = "state.json"  # what a data set of Hugging Face is known by
+SPLITS = "dataset_dict.json"  # and what a folder of several
 
 _ROWS = 256  # that are read at once
 _LONGEST_FIELD = 1 << 24
@@ -94,7 +95,7 @@ def _maker(row: Row, how: DataFiles, inputs: Sequence[InputInfo]) -> tuple[Seque
     if not how.columns and all(info.optional or info.name in row for info in inputs):
         infos = {info.name: info for info in inputs if info.name in names}
         return names, lambda row, place: {
-            name: _array(row[name], info, place) for name, info in infos.items()
+            name: _array(row[name], info, f"{place}, column '{name}'") for name, info in infos.items()
         }
     info = the_only_input(inputs, f"'{how.path}'")
     chosen = how.columns or [name for name in row if name not in LABELS]
@@ -104,7 +105,19 @@ def _maker(row: Row, how: DataFiles, inputs: Sequence[InputInfo]) -> tuple[Seque
             f"'{how.path}' has {len(chosen)} columns besides labels, the input '{info.name}' takes {width}; "
             f"name them with --columns, of {', '.join(row)}"
         )
-    return chosen, lambda row, place: {info.name: _array([row[name] for name in chosen], info, place)}
+    return chosen, lambda row, place: {
+        info.name: _side_by_side([(name, row[name]) for name in chosen], info, place)
+    }
+
+
+def _side_by_side(cells: Sequence[tuple[str, Any]], info: InputInfo, place: str) -> np.ndarray:
+    """Several columns as one array; raises DataError that names the first whose cell does not fit."""
+    try:
+        return _array([cell for _, cell in cells], info, place)
+    except DataError:
+        for name, cell in cells:
+            _array(cell, info, f"{place}, column '{name}'")
+        raise
 
 
 def _array(value: Any, info: InputInfo, place: str) -> np.ndarray:
@@ -119,7 +132,11 @@ def _array(value: Any, info: InputInfo, place: str) -> np.ndarray:
             if info.dtype.kind in "iu" and not np.array_equal(array, np.array(value, np.float64)):
                 raise ValueError("a fraction, or beyond the type")
     except (ValueError, TypeError, OverflowError) as error:
-        raise DataError(f"{place}: {value!r:.60} does not fit the input '{info.name}' ({info})") from error
+        comma = isinstance(value, str) and isinstance(_number(value.replace(",", ".")), float)
+        mend = "; write numbers with a point" if comma else ""
+        raise DataError(
+            f"{place}: {value!r:.60} does not fit the input '{info.name}' ({info}){mend}"
+        ) from error
     return array.reshape((1,) * (rank - array.ndim) + array.shape)
 
 
@@ -154,7 +171,8 @@ def _rows(file: Path) -> Iterator[Row]:
     if file.suffix.lower() == ".csv":
         csv.field_size_limit(_LONGEST_FIELD)
         with file.open(encoding="utf-8-sig", newline="") as opened:
-            reader = csv.DictReader(opened, strict=True)
+            reader = csv.DictReader(opened, delimiter=_delimiter(opened.readline()), strict=True)
+            opened.seek(0)
             if any(not isinstance(_number(name), str) for name in reader.fieldnames or ()):
                 raise ValueError("its first line holds numbers; put the names of the columns there")
             twice = [name for name, times in Counter(reader.fieldnames or ()).items() if times > 1]
@@ -175,6 +193,11 @@ def _rows(file: Path) -> Iterator[Row]:
     with pyarrow.memory_map(str(file)) as mapped, pyarrow.ipc.open_stream(mapped) as stream:
         for batch in stream:
             yield from batch.to_pylist()
+
+
+def _delimiter(first: str) -> str:
+    """What stands between the names in the first line of a CSV file: the most frequent of those in use."""
+    return max(",;\t", key=first.count)
 
 
 def data_set_files(folder: Path) -> list[Path]:

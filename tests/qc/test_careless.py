@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from support.models import parse
 
 import qc as package
 from qc.ir.base.extras import install_command
@@ -144,3 +145,32 @@ def test_an_argument_that_there_is_not(name: str, hint: str) -> None:
     with pytest.raises(TypeError) as caught:
         package.compile("model.onnx", **{name: 1})  # type: ignore[arg-type]
     assert str(caught.value) == f"compile() has no argument '{name}'{hint}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["model.onnx", "--data", "calibration.npz", "--opt", "calibrate"], "is written PASS.OPTION=VALUE"),
+        (["report", "model.onnx", "other.onnx", "--data", "a.npz"], "'model.onnx' is not a report"),
+        (["help", "cal"], "did you mean 'calibrate'?"),
+        (["model.onnx", "--data", "calibration.npz", "--data=b.npz"], "--data is given twice"),
+    ],
+)
+def test_what_means_nothing_is_one_sentence_on_how_to_mend_it(qc, arguments: list[str], said: str) -> None:
+    result = qc(*arguments)
+    assert (result.code, result.made) == (2, []) and said in result.err.replace("\n", " ")
+
+
+def test_a_plugin_that_brings_nothing_is_warned_of(qc) -> None:
+    Path("empty.py").write_text("x = 1\n")
+    told = qc("list-targets", "--plugin", "empty.py")
+    assert told.code == 0 and "warning: plugin 'empty.py' brings nothing: it has no pass" in told.err
+
+
+def test_the_free_dimension_that_a_device_cannot_have_is_named_with_what_mends_it(qc) -> None:
+    onnx.save(
+        parse("g (float[batch, 4] x) => (float[batch, 4] y) <float[4, 4] w> { y = MatMul(x, w) }"), "m.onnx"
+    )
+    np.savez("data.npz", x=np.ones((3, 4), np.float32))
+    told = qc("m.onnx", "--data", "data.npz", "--target", "qnn-htp", "--threads", "1").err
+    assert "the free dimension 'batch'; all must be known: --fix-shape batch=1" in told

@@ -122,6 +122,9 @@ def test_careless_audio(tmp_path: Path) -> None:
         list(load(tmp_path, WAVE, rate=16000))
     with pytest.raises(DataError, match=r"holds audio, and the input 'input_ids' takes int64"):
         load(tmp_path, IDS, rate=8000)
+    (tmp_path / "a.wav").write_bytes(b"RIFF")
+    with pytest.raises(DataError, match=r"a.wav' cannot be read as audio: it ends too early"):
+        list(load(tmp_path, WAVE, rate=8000))
     (tmp_path / "a.wav").write_bytes(b"RIFF and nothing")
     with pytest.raises(DataError, match=r"a.wav' cannot be read as audio"):
         list(load(tmp_path, WAVE, rate=8000))
@@ -188,13 +191,18 @@ def test_careless_tables(tmp_path: Path) -> None:
             "has 3 columns besides labels, the input 'x' takes 2; .*--columns",
         ),
         ("a,b\n1,2\n", [FEATURES], {"columns": ["a", "d"]}, "has no column 'd'; its columns are a, b"),
-        ("a,b\n1,red\n", [FEATURES], {}, r"row 1: \['1', 'red'\] does not fit the input 'x'"),
+        ("a,b\n1,red\n", [FEATURES], {}, "row 1, column 'b': 'red' does not fit the input 'x'"),
         ("a,b\n1\n", [FEATURES], {}, "line 2 has not as many fields as the first"),
         ("1,2\n3,4\n", [FEATURES], {}, "its first line holds numbers; put the names"),
         ("", [FEATURES], {}, "there is no sample"),
         ("a,a,b\n1,2,3\n", [FEATURES], {}, "its first line names the column 'a' twice"),
-        ("input_ids\n1.5\n", [IDS], {}, "row 1: '1.5' does not fit the input 'input_ids'"),
-        ("b\n256\n", [BYTE], {}, "row 1: '256' does not fit the input 'b'"),
+        (
+            "input_ids\n1.5\n",
+            [IDS],
+            {},
+            "row 1, column 'input_ids': '1.5' does not fit the input 'input_ids'",
+        ),
+        ("b\n256\n", [BYTE], {}, "row 1, column 'b': '256' does not fit the input 'b'"),
     ):
         path.write_text(content)
         with pytest.raises(DataError, match=message):
@@ -210,7 +218,7 @@ def test_numbers_in_tables_are_never_cut(tmp_path: Path) -> None:
     path = write_table(tmp_path, "parquet", {"b": [2.0, 1.5]})
     feeds = iter(load(path, BYTE))
     assert next(feeds)["b"].tolist() == [2]
-    with pytest.raises(DataError, match=r"row 2: 1.5 does not fit the input 'b' \(uint8"):
+    with pytest.raises(DataError, match=r"row 2, column 'b': 1.5 does not fit the input 'b' \(uint8"):
         next(feeds)
 
 
@@ -228,3 +236,31 @@ def test_a_data_set_names_no_file_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "state.json").write_text("[")
     with pytest.raises(DataError, match=r"state.json' cannot be read"):
         load(tmp_path, FEATURES)
+
+
+def test_a_folder_with_a_tokenizer_is_one(tokenizer: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a b\n")
+    assert lists(load(tmp_path / "a.txt", IDS, tokenizer=tokenizer.parent)) == [{"input_ids": [[1, 2]]}]
+
+
+def test_splits_of_a_data_set_are_named(tmp_path: Path) -> None:
+    for split in ("test", "train"):
+        (tmp_path / split).mkdir()
+        (tmp_path / split / "state.json").write_text("{}")
+    (tmp_path / "dataset_dict.json").write_text("{}")
+    with pytest.raises(DataError, match=r"the splits of a data set; give one of them: '.*/test', '.*/train'"):
+        load(tmp_path, WAVE)
+
+
+def test_columns_between_semicolons_and_the_cell_that_does_not_fit(tmp_path: Path) -> None:
+    two = InputInfo("x", TensorProto.FLOAT, ("n", 2))
+    (tmp_path / "t.csv").write_text("a;b\n1;2.5\n")
+    assert lists(load(tmp_path / "t.csv", two)) == [{"x": [[1, 2.5]]}]
+    (tmp_path / "t.csv").write_text("a;b\n1;2,5\n")
+    with pytest.raises(
+        DataError, match=r"row 1, column 'b': '2,5' does not fit .*; write numbers with a point"
+    ):
+        list(load(tmp_path / "t.csv", two))
+    (tmp_path / "t.csv").write_text("a\tb\n1\tred\n")
+    with pytest.raises(DataError, match=r"row 1, column 'b': 'red' does not fit the input 'x' \(float32"):
+        list(load(tmp_path / "t.csv", two))

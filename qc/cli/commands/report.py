@@ -99,6 +99,12 @@ class Report(Command):
             "--tensor": self.tensors or None,
             "--sensitivity": self.sensitivity or None,
         }
+        models = [name for name in (self.job.model, str(other)) if Path(name).suffix not in _PAGES]
+        if models:
+            raise UsageError(
+                f"'{models[0]}' is not a report; a report is of one model, which qc quantizes itself: "
+                f"'qc report {self.job.model} --data DATA', and two such pages are compared"
+            )
         refuse_compile_options(self.job, measuring, "and two reports are only compared")
         files = [Path(self.job.model), other]
         check_outputs([path], [InputFile(file, "a report") for file in files])
