@@ -27,12 +27,20 @@ def offered(*words: str) -> list[tuple[str, str]]:
         (("why", "model.onnx", "flat"), ["flatten_1"]),
         (("view", "model.onnx", "--around", "clip_3"), ["clip_3"]),
         (("why", "absent.onnx", "c"), []),
+        (("help", "calibrate-"), ["calibrate-as-aimet"]),
+        (("help", "insp"), ["inspect"]),
+        (("model.onnx", "--pipeline", "quantsim", "--config", "htp_v7"), ["htp_v73", "htp_v75", "htp_v79"]),
+        (("model.onnx", "--set", "G"), ["GlobalAveragePool", "Gemm"]),
+        (("model.onnx", "--set", "op:fl"), ["op:flatten_1"]),
+        (("model.onnx", "--opt", "calibrate.m"), ["calibrate.method"]),
     ],
 )
 def test_names_are_completed(qc, words: tuple[str, ...], names: list[str]) -> None:
     assert offered(*words) == [("plain", name) for name in names]
 
 
-@pytest.mark.parametrize("words", [("mod",), ("model.onnx", "--data", "cal"), ("eval", "mod")])
+@pytest.mark.parametrize(
+    "words", [("mod",), ("model.onnx", "--data", "cal"), ("eval", "mod"), ("explain-config", "own")]
+)
 def test_files_are_completed_elsewhere(qc, words: tuple[str, ...]) -> None:
     assert offered(*words) == [("file", words[-1])]
