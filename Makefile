@@ -57,11 +57,11 @@ NATIVE := pyproject.toml CMakeLists.txt $(wildcard runtime/csrc/* runtime/csrc/c
 $(VENV)/.demo-%:
 	@echo "there is no demo of '$*'; choose MODEL=magika or MODEL=ocr" >&2; exit 1
 
-# The package with the voice detector is wanted for its model only, and that of Optimum for one class; without them
-# their tests are skipped. Without the runtimes of devices, 420 MB for Linux on x86-64, theirs are.
+# The package with the voice detector is wanted for its model only, that of Optimum for one class; without them and
+# Polygraphy their tests are skipped. Without the runtimes of devices, 420 MB for Linux on x86-64, theirs are.
 $(VENV)/.dev: $(VENV)/pyvenv.cfg $(NATIVE)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	-$(BIN)/pip install --quiet --disable-pip-version-check --no-deps silero-vad==6.2.3 optimum==2.3.0
+	-$(BIN)/pip install --quiet --disable-pip-version-check --no-deps silero-vad==6.2.3 optimum==2.3.0 'polygraphy>=0.49'
 	-$(BIN)/pip install --quiet --disable-pip-version-check 'openvino>=2025.2' 'onnxruntime-qnn>=2.7'
 	touch $@
 

@@ -9,7 +9,12 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    ("name", "package"), [("olive", "olive.package_config"), ("optimum", "optimum.quantization_base")]
+    ("name", "package"),
+    [
+        ("olive", "olive.package_config"),
+        ("optimum", "optimum.quantization_base"),
+        ("polygraphy", "polygraphy.backend.base"),
+    ],
 )
 def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, name: str, package: str) -> None:
     for module in ("olive.common.config_utils", package):
