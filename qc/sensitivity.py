@@ -25,10 +25,10 @@ from qc.runtime.evaluation.judge import judge
 from qc.runtime.evaluation.simulation import OFF
 
 from .compiler.compiled import Compiled
+from .outside import Outside
 from .progress import progress_here
 from .rendering.table import Column, Table, text
 from .rendering.words import count, decibels
-from .verdict.outside import Outside
 
 _LOOKED_AT = 256
 _LEAST_SAMPLES = 4

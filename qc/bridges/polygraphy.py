@@ -1,7 +1,7 @@
 """Results of qc in the runners of NVIDIA's Polygraphy.
 
-``OnnxrtRunner(SessionFromQc(compiled))`` runs a result, and the same with ``compiled.simulation`` its simulation,
-whose operators Polygraphy's own loader does not know.
+``OnnxrtRunner(SessionFromQc(compiled))`` runs a result, with ``compiled.simulation`` its simulation, whose
+operators Polygraphy's own loader does not know.
 """
 
 from __future__ import annotations

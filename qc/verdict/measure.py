@@ -19,6 +19,7 @@ from qc.ir.base.shown import Shown
 from qc.ir.errors import QcError
 from qc.ir.executor import Feed
 from qc.ir.onnx.save import external_files, save_model
+from qc.outside import Outside
 from qc.reading import runnable_form
 from qc.runtime import Data, Latency, Metric, OpenModel, Spread, load_data, model_inputs, parse_metric
 from qc.runtime.devices.onnx_runtime import OrtCpu
@@ -28,7 +29,6 @@ from qc.runtime.speed.footprint import peak_memory
 from qc.runtime.speed.latency import pinned_processors, time_in_turns
 
 from .growth import cause_of_growth
-from .outside import Outside
 
 _SAMPLES = 8
 _ROUNDS = 50

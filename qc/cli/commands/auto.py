@@ -21,11 +21,11 @@ from qc.ir.base.files import atomic_write
 from qc.ir.errors import DemandError, UsageError
 from qc.ir.onnx.load import load_model
 from qc.options import REQUIRED, Given, argument, option, some_of
+from qc.outside import Outside
 from qc.progress import RichProgress
 from qc.rendering.table import Column, Table, text
 from qc.rendering.words import count, file_size, printable
 from qc.runtime import Spread, load_data, model_inputs
-from qc.verdict.outside import Outside
 
 from ..command import Command
 from ..devices import chosen_device, device_options_option, on_option

@@ -15,6 +15,7 @@ from qc.ir.errors import UsageError
 from qc.ir.onnx.load import load_model, model_folder
 from qc.layers import LayerErrors, evaluation_page, layer_document, layer_errors, layer_plot, layer_table
 from qc.options import option
+from qc.outside import Outside
 from qc.passes import PassContext
 from qc.progress import RichProgress
 from qc.reading import read_model
@@ -30,7 +31,6 @@ from qc.rendering.words import count
 from qc.runtime import Evaluation, Metric, Runnable, evaluate, parse_metric
 from qc.runtime.devices.device import Device
 from qc.runtime.speed.latency import LATENCY_SECONDS
-from qc.verdict.outside import Outside
 
 from ..command import Command
 from ..devices import chosen_device, device_options_option, on_option
