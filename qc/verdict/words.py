@@ -14,8 +14,8 @@ _POOR_AGREEMENT = 0.9
 _SLOWER = 1.05  # times float, and three quarters of the rounds slower at all
 _MORE_MEMORY = 1.1
 _LEAST_MEMORY = 2_000_000  # bytes by which a peak differs from run to run
-_NAMED_SHARE = 0.05  # of the time
-_CONVERSIONS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
+_MOST_OF = 0.5  # of the time that is lost
+_ADDED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Transpose")
 
 
 def verdict_facts(verdict: Verdict) -> list[Fact]:
@@ -88,7 +88,12 @@ def _slower(verdict: Verdict) -> str:
     latency = verdict.latency
     if latency is None or latency.ratio < _SLOWER or latency.ratio_quartiles[0] < 1:
         return ""
-    why = f": {time_by_kind(verdict.check)}" if verdict.check is not None and verdict.check.seconds else ""
+    low, high = latency.ratio_quartiles
+    if high - low > latency.ratio - 1:  # rounds differ by more than what is lost
+        return ""
+    why = (
+        f": {cause_of_time(verdict.check, latency.ratio)}" if verdict.check and verdict.check.seconds else ""
+    )
     return (
         f"the result takes {latency.ratio:.2f} times as long as float on this machine{why}; 'qc auto "
         "--objective latency' looks for what is quick, 'qc check' lists the time of every op"
@@ -118,28 +123,27 @@ def _hungrier(verdict: Verdict) -> str:
     )
 
 
-def time_by_kind(check: Check) -> str:
-    """``61% of it in integer kernels (QLinearConv), 25% between floats and codes, 14% in float (Mul)``.
+def cause_of_time(check: Check, ratio: float) -> str:
+    """Why a result takes ``ratio`` times as long as float: what was added, else its integer kernels.
 
-    Each with the kernel that takes most.
+    What was added are conversions, and other nodes that only the runtime's form of integer ops needs.
     """
+    own = {op.op_type for op in check.ops}
+    added = [(kind, seconds) for kind, seconds in check.rest if kind in _ADDED and kind not in own]
+    share = sum(seconds for _, seconds in added) / check.seconds
+    if share >= _MOST_OF * (1 - 1 / ratio):
+        return f"{share:.0%} of it is for {_types(added)} around integer ops, which float has not"
     integer = {op.runs_as: (op.kernel, op.seconds) for op in check.counted if op.runs == "integer"}
-    floats = {op.runs_as: (op.kernel, op.seconds) for op in check.counted if op.runs != "integer"}
-    kinds: dict[str, list[tuple[str, float]]] = {
-        "in integer kernels": [*integer.values()],
-        "in float": [one for name, one in floats.items() if name not in integer],
-        "between floats and codes": [],
-    }
-    for op_type, seconds in check.rest:
-        kinds["between floats and codes" if op_type in _CONVERSIONS else "in float"].append(
-            (op_type, seconds)
-        )
-    shares = [(sum(seconds for _, seconds in times) / check.seconds, kind) for kind, times in kinds.items()]
-    return ", ".join(
-        f"{share:.0%} of it {kind} ({_longest(kinds[kind])})"
-        for share, kind in sorted(shares, reverse=True)
-        if share >= _NAMED_SHARE
-    )
+    times = [*integer.values()]
+    if not times:
+        return "no op runs in integers"
+    share = sum(seconds for _, seconds in times) / check.seconds
+    slower = "which are slower here than those of float"
+    return f"{share:.0%} of it is in integer kernels ({_longest(times)}), {slower}"
+
+
+def _types(times: list[tuple[str, float]]) -> str:
+    return " and ".join(dict.fromkeys(kind for kind, _ in times))
 
 
 def _longest(times: list[tuple[str, float]]) -> str:

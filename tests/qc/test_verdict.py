@@ -11,10 +11,11 @@ from onnx import numpy_helper
 from support.models import parse, random_feeds
 
 import qc as qc_package
+from qc.checking import Check, CheckedOp
 from qc.runtime import Latency
 from qc.verdict.growth import cause_of_growth
 from qc.verdict.measure import Accuracy, Verdict
-from qc.verdict.words import verdict_facts, verdict_notes, verdict_warnings
+from qc.verdict.words import cause_of_time, verdict_facts, verdict_notes, verdict_warnings
 
 MODEL, DATA = "model.onnx", "calibration.npz"
 POOR = "dB beside the float model, which may be too little: 'qc auto'"
@@ -131,7 +132,7 @@ def test_what_is_slower_or_takes_more_memory_has_a_cause_and_a_command() -> None
     compiled, feeds = _compiled()
     check = qc_package.check(compiled.model, feeds=[feeds[0]] * 3)
     (slow,) = verdict_notes(replace(good, latency=_latency(1.5), check=check))
-    assert "takes 1.50 times as long as float" in slow and "of it " in slow
+    assert "takes 1.50 times as long as float" in slow and "of it is " in slow
     assert "'qc auto --objective latency'" in slow
     (hungry,) = verdict_notes(replace(good, memory=(10**7, 2 * 10**7)))
     assert "a peak of 20.0 MB of memory, and float 10.0 MB" in hungry
@@ -143,6 +144,21 @@ def test_what_is_slower_or_takes_more_memory_has_a_cause_and_a_command() -> None
     assert verdict_notes(replace(good, saturated=("beyond",))) == ["beyond"]
     noisy = Latency(1.0, 1.2, (1.0, 1.0), (0.9, 1.4))
     assert verdict_notes(replace(good, latency=noisy)) == [], "a quarter of the rounds was quicker"
+    noisy = Latency(1.0, 1.1, (1.0, 1.0), (1.02, 1.2))
+    assert verdict_notes(replace(good, latency=noisy)) == [], "rounds differ by more than that"
+
+
+def test_the_cause_of_time_is_what_was_added_or_the_integer_kernels() -> None:
+    ops = (CheckedOp("Conv 'c'", "Conv", "integer", "QLinearConv", "a", seconds=8.0),)
+    rest = (("QuantizeLinear", 1.0), ("DequantizeLinear", 0.5), ("Shape", 0.5))
+    whole = Check("ort-cpu", True, "here", ops, seconds=10.0, rest=rest)
+    assert cause_of_time(whole, 1.2) == (
+        "15% of it is for QuantizeLinear and DequantizeLinear around integer ops, which float has not"
+    )
+    assert cause_of_time(whole, 2.0) == (
+        "80% of it is in integer kernels (QLinearConv), which are slower here than those of float"
+    )
+    assert "no op runs in integers" in cause_of_time(replace(whole, ops=(), rest=()), 2.0)
 
 
 def _latency(ratio: float) -> Latency:
