@@ -58,10 +58,21 @@ class Recording:
         self.shapes: dict[str, tuple[int, ...]] = {}
 
     def __call__(self, feed: Feed) -> list[np.ndarray]:
-        for name, array in feed.items():
+        for name, array in with_a_past(feed).items():
             known = self.shapes.get(name, np.shape(array)[1:])
             self.shapes[name] = tuple(map(max, known, np.shape(array)[1:]))
         return list(self._opened.run(feed).values())
+
+
+def with_a_past(feed: Feed) -> Feed:
+    """The feed of a language model with a cache of one token instead of none, which its mask hides."""
+    if all(np.size(array) for array in feed.values()):
+        return feed
+    longer = {
+        name: np.zeros([size or 1 for size in np.shape(array)], array.dtype) for name, array in feed.items()
+    }
+    kept = {name: array for name, array in feed.items() if np.size(array)}
+    return longer | kept | {"attention_mask": np.pad(feed["attention_mask"], [(0, 0), (1, 0)])}
 
 
 def padded(feed: Feed, shapes: dict[str, tuple[int, ...]]) -> Feed:
@@ -76,6 +87,7 @@ def padded(feed: Feed, shapes: dict[str, tuple[int, ...]]) -> Feed:
 
 def alike(feeds: Iterator[Feed], shapes: dict[str, tuple[int, ...]]) -> list[Feed]:
     """Some feeds of as many samples as the first has, all of the largest shapes."""
+    feeds = map(with_a_past, feeds)
     first = next(feeds)
     size = len(next(iter(first.values())))
     same = (one for one in feeds if len(next(iter(one.values()))) == size)
@@ -124,6 +136,7 @@ def runner(opened: Runnable, batch: int, path: Path, shapes: dict[str, tuple[int
         }
 
     def run(feed: Feed) -> list[np.ndarray]:
+        feed = with_a_past(feed)
         count, filled = len(next(iter(feed.values()))), padded(feed, shapes)
         shorter = {
             to: own

@@ -122,7 +122,7 @@ class Question:
             *(_feeds_digest(load_data(one, inputs)) for one in (compilation.data, self.data)),
             repr(compilation.chosen_target()),
             compilation.seed,
-            compilation.fix_shapes,
+            (compilation.fix_shapes, compilation.fix_inputs),
             (self.on, self.device_options, version_of(DEVICES[self.on]) if self.on is not None else None),
             str(self.max_drop),
             _metric_text(self.metric),

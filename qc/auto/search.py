@@ -20,6 +20,7 @@ from qc.options import check_number
 from qc.passes import Progress
 from qc.passes.framework.target import Target
 from qc.passes.quantize.insert_quantizers import refuse_quantized
+from qc.passes.simplify.fix_inputs import with_fixed_inputs
 from qc.passes.simplify.fix_shapes import with_fixed_shapes
 from qc.progress import progress_here
 from qc.reading import read_model
@@ -34,7 +35,7 @@ from .recipes import Recipe, ladder, load_ladder, suits
 from .trial import Trial
 from .trials import Trials
 
-_SETTINGS = ("target", "fix_shapes", "threads", "device", "seed")  # as for a compilation
+_SETTINGS = ("target", "fix_shapes", "fix_inputs", "threads", "device", "seed")  # as for a compilation
 _FEWEST_BITS, _MOST_BITS = 4, 8  # of weights, where fewer, or more, are not asked for
 _WIDE_SHARE = 0.05  # of the weights, which may have 8 bits where fewer are asked for
 
@@ -69,8 +70,8 @@ class RecipeSearch:
         on: the device that runs what is judged: ``"openvino"``, or ``"qnn-htp"``, which is emulated;
             default: ONNX Runtime.
         device_options: options of that device in its own words, such as ``{"htp_arch": "75"}``.
-        target, fix_shapes, threads, device, seed: as for :func:`qc.compile`; the target is by default that
-            of ``on``.
+        target, fix_shapes, fix_inputs, threads, device, seed: as for :func:`qc.compile`; the target is by
+            default that of ``on``.
         progress: where long work shows how far it is.
         on_trial: called with every trial when it is done.
         on_failure: called with every recipe that does not fit the model.
@@ -97,6 +98,7 @@ class RecipeSearch:
     device_options: Mapping[str, str] = field(default_factory=dict)
     target: str | Path | Target | None = None
     fix_shapes: tuple[str, ...] = ()
+    fix_inputs: tuple[str, ...] = ()
     threads: int | None = None
     device: str = "auto"
     seed: int = 0
@@ -171,7 +173,7 @@ class RecipeSearch:
         recipes = [recipe for recipe in known if suits(recipe, self.question.compilation)]
         if known and not recipes:
             raise UsageError("no recipe is for this model and target: give one without for = 'products'")
-        return [_fixed(recipe, self.fix_shapes) for recipe in recipes] if self.fix_shapes else recipes
+        return [self._fixed(recipe) for recipe in recipes] if self.fix_shapes or self.fix_inputs else recipes
 
     def _recipes(self) -> Sequence[Recipe]:
         if isinstance(self.recipes, str | Path):
@@ -214,11 +216,11 @@ class RecipeSearch:
             climb = Climb(trials, self.objective, most, self.mixing, self.on_trial, self.on_failure)
             return climb.run(self.ladder, try_all=own)
 
-
-def _fixed(recipe: Recipe, lengths: Sequence[str]) -> Recipe:
-    """The recipe for a model whose free dimensions get lengths."""
-    file = recipe.pipeline
-    return replace(recipe, pipeline=replace(file, pipeline=with_fixed_shapes(file.pipeline, lengths)))
+    def _fixed(self, recipe: Recipe) -> Recipe:
+        """The recipe for a model whose free dimensions and inputs have lengths and values."""
+        file = recipe.pipeline
+        pipeline = with_fixed_inputs(with_fixed_shapes(file.pipeline, self.fix_shapes), self.fix_inputs)
+        return replace(recipe, pipeline=replace(file, pipeline=pipeline))
 
 
 @taking(RecipeSearch)

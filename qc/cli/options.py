@@ -119,7 +119,7 @@ class Settings:
         bare=DEFAULT_RANDOM_SAMPLES,
     )
     sizes: tuple[tuple[str, int], ...] = size_option()
-    chosen: Given = some_of(Compilation, "target", "fix_shapes", "threads", "device", "seed")
+    chosen: Given = some_of(Compilation, "target", "fix_shapes", "fix_inputs", "threads", "device", "seed")
     quiet: bool = quiet_option()
 
 

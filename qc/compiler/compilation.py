@@ -45,6 +45,7 @@ class Compilation:
             ``op:norm1=float16``, or the path of a ``.toml`` file with them, see the pass ``set-precision``.
         fix_shapes: lengths of free dimensions, such as ``N=1``, that the model has from then on, see the pass
             ``fix-shapes``; data must have them, too.
+        fix_inputs: values of inputs of one number, such as ``sr=16000``, see the pass ``fix-inputs``.
         allow_unquantized: accept a result in which nothing is quantized.
         fail_if_unquantized: refuse a result in which any float tensor is not quantized.
         verify_each: verify the model after every pass.
@@ -81,6 +82,14 @@ class Compilation:
         "--fix-shape",
         metavar="NAME=N",
         parse=length,
+    )
+    fix_inputs: tuple[str, ...] = option(
+        (),
+        "Give an input of one number a value for good, such as sr=16000, so that branches for others go; may "
+        "be repeated.",
+        "--fix-input",
+        metavar="NAME=NUMBER",
+        parse=word,
     )
     allow_unquantized: bool = option(False, "Accept a result in which nothing is quantized.")
     fail_if_unquantized: bool = option(False, "Fail if any float tensor stays unquantized.")
@@ -258,16 +267,17 @@ class Compilation:
         return cls(**read(Path(folder), settings))
 
     def chosen_pipeline(self) -> PipelineFile:
-        """The pipeline as an object, with what ``precision`` and ``fix_shapes`` change of it."""
+        """The pipeline as an object, with what ``precision``, ``fix_shapes`` and ``fix_inputs`` change."""
         from qc.passes.quantize.precision.rules import rules_of
         from qc.passes.quantize.set_precision import with_precision
+        from qc.passes.simplify.fix_inputs import with_fixed_inputs
         from qc.passes.simplify.fix_shapes import with_fixed_shapes
 
         from ..named_pipelines import resolve_pipeline
 
         file = resolve_pipeline(self.pipeline)
-        pipeline = with_precision(file.pipeline, rules_of(self.precision))
-        return replace(file, pipeline=with_fixed_shapes(pipeline, self.fix_shapes))
+        pipeline = with_fixed_shapes(with_precision(file.pipeline, rules_of(self.precision)), self.fix_shapes)
+        return replace(file, pipeline=with_fixed_inputs(pipeline, self.fix_inputs))
 
     def chosen_target(self) -> Target:
         """The target as an object: the one that is given, else the pipeline's, else ort-cpu."""

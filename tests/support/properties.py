@@ -40,8 +40,15 @@ def _fix_shapes(model: ModelProto, feed: Feed, folder: Path) -> str:
     return f"fix-shapes{{lengths={lengths[:1]!r}}}"
 
 
+def _fix_inputs(model: ModelProto, feed: Feed, folder: Path) -> str:
+    """The pass with the value that the data has."""
+    single = [f"{name}={array.item():.17g}" for name, array in (feed or {}).items() if np.size(array) == 1]
+    return f"fix-inputs{{values={single[:1]!r}}}"
+
+
 # Passes that cannot run without options, and how to give them some for a model.
 WRITTEN: dict[str, Callable[[ModelProto, Feed, Path], str]] = {
+    "fix-inputs": _fix_inputs,
     "fix-shapes": _fix_shapes,
     "load-encodings": _load_encodings,
     "set-precision": lambda *_: "set-precision{rules=['type~[^CGM].*=float16']}",  # but weighted ops

@@ -118,7 +118,7 @@ class Auto(Command):
     log: Path | None = option(
         None, "Write what was tried as JSON, one trial on a line, as each of them ends.", metavar="FILE"
     )
-    chosen: Given = some_of(Compilation, "target", "fix_shapes", "threads", "device", "seed")
+    chosen: Given = some_of(Compilation, "target", "fix_shapes", "fix_inputs", "threads", "device", "seed")
     quiet: bool = quiet_option()
 
     def run(self) -> None:

@@ -1,0 +1,83 @@
+"""Gives inputs a value for good, such as the sampling rate that chooses a branch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import helper
+
+from qc.ir.errors import UsageError, nearest
+from qc.ir.graph import Value
+from qc.ir.model import Model
+from qc.ir.rewriter import Rewriter
+
+from ..framework.base import Pass, Stage, option
+from ..framework.context import PassContext
+from ..framework.pipeline import Pipeline
+
+
+@dataclass(frozen=True)
+class FixInputs(Pass):
+    """Lets all that reads an input read a number instead.
+
+    ``fold-constants`` takes the branches that it chooses then. The input stays part of the interface, so data
+    and callers need no change; what they feed there has no effect from then on. Only an input of one number
+    can have a value.
+    """
+
+    name = "fix-inputs"
+    stage = Stage.FLOAT
+
+    values: tuple[str, ...] = option((), "values of inputs, such as sr=16000")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for text in self.values:
+            _parsed(text)
+
+    def run(self, model: Model, context: PassContext) -> None:
+        rewriter = Rewriter(model)
+        for name, number in map(_parsed, self.values):
+            given = _input(model, name)
+            with rewriter.action("fix input", given, f"it is {number:g} from now on"):
+                constant = rewriter.add_constant(model.graph, _as_its_type(given, number), f"{name}_fixed")
+                rewriter.replace_uses(given, constant)
+
+
+def with_fixed_inputs(pipeline: Pipeline, values: Sequence[str]) -> Pipeline:
+    """The pipeline with a ``fix-inputs`` of these values before all else, if it does not begin so."""
+    first = FixInputs(values=tuple(values))
+    if not values or pipeline.steps[:1] == (first,):
+        return pipeline
+    return Pipeline((first, *pipeline.steps))
+
+
+def _parsed(text: str) -> tuple[str, float]:
+    name, _, number = text.rpartition("=")
+    try:
+        if name:
+            return name, float(number)
+    except ValueError:
+        pass
+    raise UsageError(f"fix-inputs: '{text}' is not of the form NAME=NUMBER")
+
+
+def _input(model: Model, name: str) -> Value:
+    names = [value.name for value in model.graph.inputs]
+    if name not in names:
+        listed = ", ".join(names) or "none"
+        said = f"fix-inputs names '{name}', which is no input{nearest(name, names)}"
+        raise UsageError(f"{said}; inputs: {listed}")
+    return model.graph.inputs[names.index(name)]
+
+
+def _as_its_type(value: Value, number: float) -> np.ndarray:
+    type = value.type
+    if type.shape is None or not type.elem_type or any(size != 1 for size in type.shape):
+        raise UsageError(f"fix-inputs: '{value.name}' is {type}; only an input of one number can be fixed")
+    array = np.full([1] * len(type.shape), number).astype(helper.tensor_dtype_to_np_dtype(type.elem_type))
+    if float(array.item()) != number:
+        raise UsageError(f"fix-inputs: {number:g} is no number for '{value.name}', which is {type}")
+    return array

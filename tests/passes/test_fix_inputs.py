@@ -1,0 +1,57 @@
+"""Values for inputs of one number: the branch that they choose stays, and callers need no change."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.models import parse
+
+import qc
+from qc.ir.errors import UsageError
+
+TEXT = """g (float[4, 8] x, int64 rate) => (float[4, 3] y) <float[8, 3] wide_w, float[8, 3] narrow_w> {
+    wide = Constant<value = int64 {16000}>()
+    is_wide = Equal(rate, wide)
+    y = If<then_branch = yes () => (float[4, 3] a) { a = MatMul(x, wide_w) },
+           else_branch = no () => (float[4, 3] b) { b = MatMul(x, narrow_w) }>(is_wide)
+}"""
+
+
+def feeds(rate: int) -> list[dict[str, np.ndarray]]:
+    random = np.random.default_rng(0)
+    return [
+        {"x": random.normal(0, 1, (4, 8)).astype(np.float32), "rate": np.asarray(rate, np.int64)}
+        for _ in range(4)
+    ]
+
+
+@pytest.mark.parametrize("rate", [16000, 8000])
+def test_the_branch_of_the_value_stays_and_is_quantized(rate: int) -> None:
+    model, data = parse(TEXT), feeds(rate)
+    made = qc.compile(model, data=data, target="qnn-htp", fix_inputs=(f"rate={rate}",)).model
+    assert "If" not in {node.op_type for node in made.graph.node}
+    assert [info.name for info in made.graph.input] == ["x", "rate"]
+    (found,), (wanted,) = (qc.runtime.OpenModel(one).run(data[0]).values() for one in (made, model))
+    assert np.abs(found - wanted).max() < 0.1 * np.abs(wanted).max()
+
+
+def test_auto_fixes_them_too() -> None:
+    found = qc.find_recipe(
+        parse(TEXT), data=feeds(8000), fix_inputs=("rate=8000",), target="qnn-htp", max_drop="50%"
+    )
+    assert found.compiled is not None
+    assert "If" not in {node.op_type for node in found.compiled.model.graph.node}
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("rat=1", "'rat', which is no input .did you mean 'rate'"),
+        ("x=1", r"'x' is float\[4,8\]; only an input of one number can be fixed"),
+        ("rate=1.5", "1.5 is no number for 'rate', which is int64"),
+        ("rate", "'rate' is not of the form NAME=NUMBER"),
+    ],
+)
+def test_wrong_values_are_named(value: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        qc.compile(parse(TEXT), data=feeds(8000), target="qnn-htp", fix_inputs=(value,))
