@@ -57,6 +57,9 @@ class ConfigureQuantizers(Pass):
     untied: tuple[str, ...] = option(
         (), "op types that do not give what they read and make one grid, such as Concat, AveragePool or Relu"
     )
+    tied: tuple[str, ...] = option(
+        (), "further op types whose results have the grid of their first input, such as LeakyRelu"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,7 +76,7 @@ class ConfigureQuantizers(Pass):
         configuration = Configuration(nodes, file, self._format("activation"), self._format("weight"))
         drafts = configuration.apply()
         apply_exceptions(configuration)
-        extra = tie_all(drafts, self.untied)
+        extra = tie_all(drafts, self.untied, self.tied)
         infinite = infinite_values if has_limits(self._format("activation")) else huge_values
         _Writer(model, drafts, extra, infinite(model.graph)).write()
         if self.bias == "int32":

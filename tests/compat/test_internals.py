@@ -94,14 +94,28 @@ def test_parameters_get_numbers_alone() -> None:
 
 @pytest.mark.parametrize("ties", [True, False])
 def test_scripts_say_what_ties_grids(monkeypatch: pytest.MonkeyPatch, ties: bool) -> None:
-    others = [name for name in quantsim.op_types_to_tie_qtzrs if name != "Concat"]
+    """What joins tensors does so whatever the list says, as in AIMET 2.42."""
     monkeypatch.setattr(quantsim, "_tie_qtzrs", ties)
-    monkeypatch.setattr(quantsim, "op_types_to_tie_qtzrs", others)
+    monkeypatch.setattr(quantsim, "op_types_to_tie_qtzrs", [])
     sim = simulation()
     quantizers = sim.qc_quantize_op_dict
-    assert quantizers["past"] is not quantizers["present"]
+    assert (quantizers["past"] is quantizers["present"]) == ties
     sim._tie_quantizers_for_op_types(["Concat"])
     assert quantizers["past"] is quantizers["a"] is quantizers["present"]
+
+
+def test_types_that_scripts_add_tie_grids(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = "{ a = MatMul(x, w) b = Relu(a) y = LeakyRelu(b) }"
+    source = f"g (float[2, 4] x) => (float[2, 4] y) <float[4, 4] w> {body}"
+
+    def tied(*asked: str) -> list[bool]:
+        monkeypatch.setattr(quantsim, "op_types_to_tie_qtzrs", list(asked))
+        quantizers = QuantizationSimModel(parse(source), config_file="default").qc_quantize_op_dict
+        return [quantizers[name] is quantizers["b"] for name in "ay"]
+
+    assert tied("Relu") == [True, False]
+    assert tied("Relu", "LeakyRelu") == [True, True]
+    assert tied() == [False, False]
 
 
 @pytest.mark.parametrize("ties", [True, False])

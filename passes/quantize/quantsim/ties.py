@@ -39,11 +39,12 @@ class Requantized:
     reason: str
 
 
-def tie_all(drafts: Drafts, untied: Sequence[str] = ()) -> list[Requantized]:
+def tie_all(drafts: Drafts, untied: Sequence[str] = (), tied: Sequence[str] = ()) -> list[Requantized]:
     """Ties drafts; gives the readings that need a grid of their own because others read the tensor too.
 
     Args:
         untied: op types that are left out.
+        tied: further ones whose results get the grid of their first input.
     """
     extra: list[Requantized] = []
     done: set[Node] = set()
@@ -51,7 +52,7 @@ def tie_all(drafts: Drafts, untied: Sequence[str] = ()) -> list[Requantized]:
         if node.is_type(*GRID_JOINING - set(untied)) and node not in done:
             extra += _Join(drafts, node, done).tie()
     for node in drafts.nodes.nodes:
-        if node.is_type(*_PASSING) and not node.is_type(*untied):
+        if node.is_type(*_PASSING, *tied) and not node.is_type(*untied):
             _tie_forward(drafts, node)
     _tie_states(drafts)
     return extra

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,13 +10,14 @@ from typing import Any
 from onnx import ModelProto
 
 from qc.ir.errors import UsageError
-from qc.passes.encodings import Document
+from qc.passes.encodings import VERSIONS, Document
 from qc.passes.lower.insert_qdq import InsertQdq
 from qc.passes.lower.rounding.activation_codes import ActivationCodes
 from qc.passes.quantize.calibrate_as_aimet import CalibrateAsAimet
 from qc.passes.quantize.quantsim.reading import config_names, load_config
 from qc.runtime import OrtExecutor
 
+from .common import quantsim as common_quantsim
 from .defs import QuantScheme, qtype
 from .deprecation import warn_deprecated
 from .errors import ArgumentError, MissingFileError
@@ -85,8 +85,17 @@ def config_of(config_file: str | Path | None) -> str:
 
 
 def version_of(encoding_version: str | None) -> str:
-    """The version of encodings files to write, with a DeprecationWarning if it is 0.6.1."""
-    version = encoding_version or os.environ.get("AIMET_ENCODING_VERSION", "1.0.0")
+    """The version of encodings files to write, with a DeprecationWarning if it is 0.6.1.
+
+    Args:
+        encoding_version: default: the one that is set on the module ``common.quantsim``.
+
+    Raises:
+        UsageError: there is no such version.
+    """
+    version = encoding_version or common_quantsim.encoding_version
+    if version not in VERSIONS:
+        raise ArgumentError(f"encoding_version is '{version}'; it must be one of {', '.join(VERSIONS)}")
     if version == "0.6.1":
         warn_deprecated("encoding_version 0.6.1", "1.0.0 or 2.0.0", 4)
     return version

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from onnx import ModelProto
@@ -24,7 +24,7 @@ from .meta.operations import Op, Product
 from .qc_quantize_op import QcQuantizeOp
 from .quantized_model import QuantizedModel
 
-# Op types around which scripts may ask for grids of their own; they set the list in the module quantsim.
+# Op types that tie grids; scripts set the list in the module quantsim. Joining ones tie whatever it says.
 TIED = ("Concat", "AveragePool", "Relu")
 # What AIMET gives no quantizers to, since these ops only move what they read.
 MOVING = (
@@ -149,11 +149,19 @@ def apply_constraints(flag: bool) -> Iterator[None]:
         module._tie_qtzrs = before  # type: ignore[attr-defined]
 
 
-def untied_types(ties: bool, tied: Sequence[str], moving: Sequence[str]) -> tuple[str, ...]:
-    """The op types that are not to tie grids, by what scripts set in the module ``quantsim``."""
+class Ties(NamedTuple):
+    """Op types that do not tie grids, and those that do beside the usual ones."""
+
+    untied: tuple[str, ...]
+    tied: tuple[str, ...]
+
+
+def ties_of(ties: bool, tied: Sequence[str], moving: Sequence[str]) -> Ties:
+    """Options of ``configure-quantizers`` by what scripts set in the module ``quantsim``."""
     if set(moving) != set(MOVING):
         text = "op_outputs_to_ignore was changed, and qc keeps the grid of what such ops only move"
         warnings.warn(f"{text}; set another one with set_quantizers", stacklevel=4)
     if not ties:
-        return tuple(sorted({*GRID_JOINING, "AveragePool", "Relu", "Resize", "Upsample"}))
-    return tuple(op_type for op_type in TIED if op_type not in tied)
+        return Ties(tuple(sorted({*GRID_JOINING, "AveragePool", "Relu", "Resize", "Upsample"})), ())
+    known = {*TIED, *GRID_JOINING}
+    return Ties(tuple(sorted({*TIED} - GRID_JOINING - {*tied})), tuple(sorted({*tied} - known)))

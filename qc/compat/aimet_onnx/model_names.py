@@ -6,9 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from onnx import ModelProto, NodeProto
+from onnx import GraphProto, ModelProto, NodeProto
 
-from qc.ir.onnx.protos import walk_graphs
+from qc.ir.onnx.protos import nested_graphs, walk_graphs
 
 
 def with_names(model: ModelProto) -> ModelProto:
@@ -23,14 +23,19 @@ def with_names(model: ModelProto) -> ModelProto:
 
 
 def fill_names(model: ModelProto) -> None:
-    """Names the nodes of a model that have no name, or one that another has, too."""
+    """Names the nodes of a model that have no name, or one that another has, too.
+
+    Scripts name such nodes, so they get what AIMET 2.42 gives them: ``/Relu``, then ``/Relu_2``, ``/Relu_4``.
+    """
     seen: set[str] = set()
     numbers: Counter[str] = Counter()
     for node in _nodes(model):
-        while not node.name or node.name in seen:
-            number = numbers[node.op_type]
-            numbers[node.op_type] += 1
-            node.name = f"/{node.op_type}_{number}" if number else f"/{node.op_type}"
+        if not node.name or node.name in seen:
+            node.name = f"/{node.op_type}"
+            while node.name in seen:
+                numbers[node.op_type] += 1
+                node.name = f"/{node.op_type}_{numbers[node.op_type]}"
+            numbers[node.op_type] += 1  # which is why AIMET leaves every other number out
         seen.add(node.name)
 
 
@@ -59,6 +64,15 @@ def without_settings(model: ModelProto, given: ModelProto) -> ModelProto:
 
 
 def _nodes(model: ModelProto) -> Iterator[NodeProto]:
-    """The nodes of all graphs, those of the main graph first."""
-    for graph in walk_graphs(model.graph):
+    """The nodes of all graphs: those that AIMET names, of the main graph and of bodies of Scans, first."""
+    named = list(_graphs_that_aimet_names(model.graph))
+    others = [graph for graph in walk_graphs(model.graph) if all(graph is not one for one in named)]
+    for graph in named + others:
         yield from graph.node
+
+
+def _graphs_that_aimet_names(graph: GraphProto) -> Iterator[GraphProto]:
+    yield graph
+    for node in graph.node:
+        for body in nested_graphs(node) if node.op_type == "Scan" else ():
+            yield from _graphs_that_aimet_names(body)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,21 +11,22 @@ import numpy as np
 from onnx import ModelProto, TensorProto, helper
 
 from qc.ir import lift
-from qc.ir.quant.arithmetic import reduce_groups
+from qc.ir.quant.arithmetic import Rounding, fake_quantize, reduce_groups
 from qc.ir.quant.formats import IntFormat, has_limits
-from qc.ir.quant.spec import PerBlock, PerChannel, PerTensor, QuantSpec
+from qc.ir.quant.spec import QuantSpec
 from qc.ir.quant_table import Site
 from qc.passes.encodings import Document, TensorRecord, dump_encodings
 from qc.passes.encodings.from_model import record_of
 from qc.passes.quantize.aimet.arithmetic import grid_of_range
 from qc.passes.quantize.calibration.ranges import covering
 
-from ..missing import MissingAttributesError, PartlyProvided
+from ..missing import PartlyProvided
 from .defs import QSpec, QuantizationDataType, QuantScheme, TfEncoding, qtype
 from .defs import TensorQuantizerOpMode as OpMode
 from .deprecation import warn_deprecated
 from .errors import ArgumentError
-from .tensor_quantizer import TensorQuantizer
+from .quant_info import QcQuantizeInfo
+from .tensor_quantizer import ASKED, TensorQuantizer
 from .tf_encodings import bits_of
 from .weight_axes import WeightAxes
 
@@ -54,40 +55,6 @@ class TensorQuantizerParams:
             for axis in (self.channel_axis, self.block_axis)
         )
         return WeightAxes(channel, block, tuple(self.tensor_shape))
-
-
-class QcQuantizeInfo:
-    """The settings of a quantizer by the names of AIMET's compiled library; those of a quantizer may be set.
-
-    Args:
-        op: the quantizer; default: none, and the settings are kept for the one that is made with them.
-    """
-
-    def __init__(self, op: QcQuantizeOp | None = None) -> None:
-        self.__dict__["_op"] = op
-        self.__dict__["_kept"] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name not in _INFO:
-            raise MissingAttributesError(f"quant_info.{name} is not part of qc's compatibility layer")
-        if self._op is None:
-            return self._kept.get(name)
-        return _INFO[name][0](self._op)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setter = _INFO.get(name, (None, None))[1]
-        if setter is None:
-            raise MissingAttributesError(f"quant_info.{name} cannot be set in qc's compatibility layer")
-        if self._op is None:
-            self._kept[name] = value
-        else:
-            setter(self._op, value)
-
-    def hand_over(self, op: QcQuantizeOp) -> None:
-        """Sets what was kept on a quantizer, which the settings are of from now on."""
-        self.__dict__["_op"] = op
-        for name, value in self._kept.items():
-            setattr(self, name, value)
 
 
 class QcQuantizeOp(PartlyProvided, TensorQuantizer):
@@ -261,6 +228,28 @@ class QcQuantizeOp(PartlyProvided, TensorQuantizer):
         self.__dict__.pop("_seen", None)
         super().reset_encoding_stats()
 
+    def clip_and_recompute_encodings(self, clamp_val: float) -> bool:
+        """Limits the range to ``[-clamp_val, clamp_val]``; tells whether that changed the numbers."""
+        if not clamp_val > 0:
+            raise ArgumentError(f"clamp_val is {clamp_val}; it must be above 0")
+        found = self._held.encoding
+        is_integer = isinstance(self.spec.format, IntFormat)
+        if found is None or not (self.enabled and is_integer) or self._held.frozen:
+            return False
+        if found.minimum.min() >= -clamp_val and found.maximum.max() <= clamp_val:
+            return False
+        low, high = np.maximum(found.minimum, -clamp_val), np.minimum(found.maximum, clamp_val)
+        grid = grid_of_range(found.spec, low, high).encoding(found.spec)
+        self._table.calibrate(self._held, grid, f"clamped, {ASKED}")
+        return True
+
+    def quantize_dequantize(self, input_tensor: np.ndarray) -> np.ndarray:
+        """The array rounded to the grid; as it is while there is none."""
+        found = self._held.encoding
+        if found is None or not self.enabled:
+            return input_tensor
+        return fake_quantize(input_tensor, found, Rounding.HALF_UP)
+
     def export_encodings(self, encoding_version: str = "0.6.1") -> Any:
         """What an encodings file of a version says about it: in 0.6.1 a list, else an object, or None."""
         if not (self.enabled and self.is_initialized()):
@@ -310,60 +299,3 @@ def _lone_tensor() -> ModelProto:
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("given", "tensor")]
     node = helper.make_node("Identity", ["given"], ["tensor"])
     return helper.make_model(helper.make_graph([node], "lone", ends[:1], ends[1:]))
-
-
-def _channel_axis(op: QcQuantizeOp) -> int:
-    granularity = op.spec.granularity
-    if isinstance(granularity, PerChannel):
-        return granularity.axis
-    return op.axes.channel if isinstance(granularity, PerBlock) and op.axes.channel is not None else -1
-
-
-def _block_axis(op: QcQuantizeOp) -> int:
-    return op.spec.granularity.axis if isinstance(op.spec.granularity, PerBlock) else -1
-
-
-def _set_block_axis(op: QcQuantizeOp, axis: int) -> None:
-    """Blocks lie along the input channels; what may be said of them is that there are none."""
-    if axis == -1:
-        _set_block_size(op, 0)
-    elif axis != _block_axis(op):
-        raise ArgumentError(f"blocks lie along the inputs of a layer, not along axis {axis}; set blockSize")
-
-
-def _set_integer(op: QcQuantizeOp, integer: bool) -> None:
-    op.data_type = QuantizationDataType.int if integer else QuantizationDataType.float
-
-
-def _set_block_size(op: QcQuantizeOp, size: int) -> None:
-    if size:
-        op.set_qspec(QSpec.blockwise(op.precision(), size))
-    elif isinstance(op.spec.granularity, PerBlock):
-        op.set_qspec(QSpec.per_channel(op.precision()))
-
-
-_Getter = Callable[[QcQuantizeOp], Any]
-_Setter = Callable[[QcQuantizeOp, Any], None]
-
-
-def _settable(name: str) -> tuple[_Getter, _Setter]:
-    return lambda op: getattr(op, name), lambda op, value: setattr(op, name, value)
-
-
-_INFO: Mapping[str, tuple[_Getter, _Setter | None]] = {
-    "enabled": _settable("enabled"),
-    "opMode": _settable("op_mode"),
-    "useSymmetricEncoding": _settable("use_symmetric_encodings"),
-    "isIntDataType": (lambda op: op.data_type is QuantizationDataType.int, _set_integer),
-    "usePerChannelMode": (
-        lambda op: not isinstance(op.spec.granularity, PerTensor),
-        QcQuantizeOp.enable_per_channel_quantization,
-    ),
-    "channelAxis": (_channel_axis, None),
-    "blockAxis": (_block_axis, _set_block_axis),
-    "blockSize": (
-        lambda op: op.spec.granularity.size if isinstance(op.spec.granularity, PerBlock) else 0,
-        _set_block_size,
-    ),
-    "name": (lambda op: op._sites[0].value.name if op._sites else "", None),
-}

@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 from onnx import ModelProto
 from onnxruntime.quantization.onnx_model import ONNXModel
 
 import qc
 from qc.ir.base.files import atomic_write
-from qc.ir.errors import UsageError
-from qc.ir.onnx.lower import lower
 from qc.ir.onnx.save import save_model
-from qc.ir.quant.arithmetic import Rounding
-from qc.passes import Pass, PassContext, Pipeline, run_pipeline
+from qc.passes import Pass, Pipeline
 from qc.passes.encodings import Document, dump_encodings, parse_encodings
-from qc.passes.lower.insert_qdq import InsertQdq
 from qc.passes.lower.rounding.activation_codes import ActivationCodes
-from qc.passes.lower.rounding.moved import place_moved
-from qc.passes.lower.rounding.simulation import WeightRounding
 from qc.passes.lower.to_encodings import ToEncodings
-from qc.passes.lower.to_simulation import ToSimulation
 from qc.passes.optimize.layers.layer import named_layers
 from qc.passes.quantize.configure_quantizers import ConfigureQuantizers
 from qc.passes.simplify.convert_to_float32 import ConvertToFloat32
 from qc.passes.simplify.fold_constants import FoldConstants
-from qc.runtime import load_data, model_inputs, open_session, use_custom_ops
+from qc.runtime import use_custom_ops
 
 from .arguments import calibration_of, with_old_arguments
-from .bias import LEAST_SCALE, integer_biases
+from .bias import LEAST_SCALE
 from .defs import QuantizationDataType, QuantScheme, int8, qtype
-from .errors import raised_as_in_aimet
+from .errors import ArgumentError, raised_as_in_aimet
 from .files import (
     CALIBRATIONS,
     arguments_of,
@@ -46,7 +37,7 @@ from .files import (
     version_of,
     with_names_of_codes,
 )
-from .internals import MOVING, TIED, Internals, apply_constraints, untied_types
+from .internals import MOVING, TIED, apply_constraints, ties_of
 from .limits import Providers, refuse_providers
 from .loading import (
     encodings_to_onnx_qdq,
@@ -55,13 +46,13 @@ from .loading import (
     load_encodings_to_sim,
     param_document,
     read_qdq,
-    warn,
 )
-from .model_names import rename_constants, with_names, without_settings
+from .model_names import with_names
 from .placement import fold_parameters, placement_of
 from .qc_quantize_op import QcQuantizeOp
 from .quantized_model import Feed
-from .session import LenientExecutor, SimulationSession, build_session, compute_encodings
+from .running import RunnableModel
+from .session import build_session, compute_encodings
 from .weights import (
     clamp_activation_encodings,
     set_blockwise_quantization_for_weights,
@@ -97,7 +88,7 @@ _apply_constraints = apply_constraints
 _INT32_MINIMUM_SCALE = LEAST_SCALE
 
 
-class QuantizationSimModel(Internals):
+class QuantizationSimModel(RunnableModel):
     """A model with quantizers that can be asked, set, calibrated, run and exported.
 
     Args:
@@ -135,24 +126,20 @@ class QuantizationSimModel(Internals):
     ) -> None:
         refuse_providers(providers)
         use_custom_ops(user_onnx_libs or ())
-        self._settings = dict(session_options_kwargs or {})
         self._scheme = QuantScheme.from_str(quant_scheme)
         activation = qtype.as_qtype(activation_type)
         sign = "u" if activation.kind is QuantizationDataType.int and activation.bits < 32 else ""
         config, parameter = str(config_file or "default"), qtype.as_qtype(param_type)
-        untied = untied_types(_tie_qtzrs, op_types_to_tie_qtzrs, op_outputs_to_ignore)
-        placing = ConfigureQuantizers(config, f"{sign}{activation}", str(parameter), untied=untied)
+        untied, tied = ties_of(_tie_qtzrs, op_types_to_tie_qtzrs, op_outputs_to_ignore)
+        placing = ConfigureQuantizers(config, f"{sign}{activation}", str(parameter), untied=untied, tied=tied)
         source = model.model if isinstance(model, ONNXModel) else model
         if isinstance(source, ModelProto):
             source = with_names(source)
         steps = Pipeline([ConvertToFloat32(), FoldConstants(max_megabytes=0.0), placing])
         compiled = qc.compile(source, steps, allow_unquantized=True)
-        super().__init__(compiled.ir, placement_of(compiled.ir, placing))
+        super().__init__(compiled.ir, placement_of(compiled.ir, placing), session_options_kwargs)
         self._arguments = arguments_of(config, self._scheme, parameter, activation)
-        self._sessions: dict[str, tuple[object, ort.InferenceSession]] = {}
-        self._model: tuple[object, ONNXModel] | None = None
         self._path = path
-        self._is_folded = False
 
     # -- calibration --------------------------------------------------------------------------------
 
@@ -207,48 +194,7 @@ class QuantizationSimModel(Internals):
                 table.reopen(quantizer, "calibrated for the weights alone")
         self.connected_graph.take_parameters(self._float_model())
 
-    # -- running ------------------------------------------------------------------------------------
-
-    @property
-    def session(self) -> SimulationSession:
-        """Runs the simulation with the quantizers as they are at that moment.
-
-        Parameters without numbers are rounded by those that they would get; activations without numbers stay
-        float. Inside of ``compute_encodings`` it runs the float model.
-        """
-        if self._feeds is not None:
-            return SimulationSession(lambda: self._open("float", lambda: lower(self._ir)), self._feeds.append)
-        return SimulationSession(lambda: self._open("simulation", self._simulation))
-
-    @property
-    def model(self) -> ONNXModel:
-        """The simulation as a model, where weights have their names; to change it changes no session.
-
-        It is made anew when a setting has changed.
-        """
-        if self._model is None or self._model[0] != self._state():
-            made = rename_constants(self._simulation(WeightRounding.SETTABLE), "_simulated")
-            self._model = self._state(), ONNXModel(without_settings(made, self._ir.origin))
-        return self._model[1]
-
     build_session = staticmethod(build_session)
-
-    def _open(self, kind: str, make: Callable[[], ModelProto]) -> ort.InferenceSession:
-        if kind not in self._sessions or self._sessions[kind][0] != self._state():
-            session = open_session(make(), base_dir=self._ir.base_dir, settings=self._settings)
-            self._sessions[kind] = self._state(), session  # lowering itself counts as a change
-        return self._sessions[kind][1]
-
-    def _state(self) -> tuple[int, ...]:
-        epochs = self._ir.epochs
-        return epochs.structure, epochs.constants, epochs.quant
-
-    def _simulation(self, weights: WeightRounding = WeightRounding.STORED) -> ModelProto:
-        with self._ir.transaction.trial():
-            self._calibrate_parameters()
-            found = self._lowered(ToSimulation(rounding=Rounding.HALF_UP, weights=weights), "simulation")
-        assert isinstance(found, ModelProto)
-        return found
 
     # -- files --------------------------------------------------------------------------------------
 
@@ -268,15 +214,15 @@ class QuantizationSimModel(Internals):
             path: the folder; it is made if it is not there.
             export_model: whether to write the model.
             export_int32_bias: whether to list biases, as 32-bit integers; default: from version 2.0.0 on.
-            encoding_version: 0.6.1, 1.0.0, 2.0.0 or 2.1.0; default: the environment variable
-                AIMET_ENCODING_VERSION, else 1.0.0.
+            encoding_version: 0.6.1, 1.0.0, 2.0.0 or 2.1.0; default: what ``aimet_common.quantsim`` has as
+                ``encoding_version``, which is the environment variable AIMET_ENCODING_VERSION, else 1.0.0.
             force_activation_as: whether activations have ``unsigned`` or ``signed`` codes; None for signed
                 ones of symmetric grids alone.
         """
         codes = codes_of(force_activation_as)
+        version = version_of(encoding_version)
         folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
-        version = version_of(encoding_version)
         has_biases = version.startswith("2") if export_int32_bias is None else export_int32_bias
         text = dump_encodings(self._document(version, has_biases, codes))
         if export_model:
@@ -291,7 +237,7 @@ class QuantizationSimModel(Internals):
             UsageError: the simulation was made without ``path``.
         """
         if self._path is None:
-            raise UsageError("there is no folder for save_model_graph; give path to QuantizationSimModel")
+            raise ArgumentError("there is no folder for save_model_graph; give path to QuantizationSimModel")
         Path(self._path).mkdir(parents=True, exist_ok=True)
         save_model(self._simulation(), Path(self._path) / f"{filename_prefix}.onnx", self._ir.base_dir)
 
@@ -359,40 +305,3 @@ class QuantizationSimModel(Internals):
         """
         fold_parameters(self._ir, self._placement)
         self._is_folded = True
-
-    # -- internals ----------------------------------------------------------------------------------
-
-    def _float_model(self) -> ModelProto:
-        """The float model; one with weights in other types as it came, where they have their names.
-
-        Where codes were chosen, weights have the numbers that these stand for, so that they are the nearest.
-        """
-        if any(quantizer.codes is not None for quantizer in self._ir.quant.quantizers()):
-            rounded = self._lowered(ToEncodings(), "rounded")
-            assert isinstance(rounded, ModelProto)
-            return rounded
-        constants = (value.const for value in self._ir.graph.values() if value.const is not None)
-        as_it_came = not self._is_folded and any(constant.is_converted for constant in constants)
-        return self._ir.origin if as_it_came else lower(self._ir)
-
-    def _lowered(self, step: Pass, artifact: str, has_biases: bool = False) -> object:
-        """What a lowering makes; quantizers without numbers are left out, biases are integers if asked."""
-        table = self._ir.quant
-        with self._ir.transaction.trial():
-            self._placement.fill_unscaled()
-            table.drop_open()
-            for site in table.sites() if isinstance(step, ToEncodings) else ():
-                if site.op is not None:  # a tensor has one grid in a file: that which it has for all
-                    table.remove(site, "the grid of one reader")
-            with integer_biases(self) if has_biases else nullcontext():
-                if isinstance(step, InsertQdq):
-                    place_moved(self._ir)
-                return self._run(step).artifacts[artifact].payload
-
-    def _run(self, step: Pass, data: Iterable[Feed] | None = None) -> PassContext:
-        feeds = load_data(data, model_inputs(self._ir.origin)) if data is not None else None
-        context = PassContext(data=feeds, executor=LenientExecutor())  # a configuration is the target
-        run_pipeline(Pipeline([step]), self._ir, context)
-        for note in context.notes:
-            warn(note)
-        return context

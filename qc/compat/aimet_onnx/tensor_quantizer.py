@@ -9,18 +9,16 @@ from typing import Any, Self
 
 import numpy as np
 
-from qc.ir.quant.arithmetic import Rounding, fake_quantize
 from qc.ir.quant.formats import FloatFormat, Format, IntFormat, has_limits
 from qc.ir.quant.spec import Encoding, Quantizer, QuantSpec
 from qc.ir.quant_table import QuantTable, Site
-from qc.passes.quantize.aimet.arithmetic import grid_of_range
 
 from .defs import QSpec, QuantizationDataType, QuantScheme, TfEncoding, float16, qtype
 from .errors import ArgumentError
 from .tf_encodings import bits_of, encoding_from, encodings_of, in_codes_of
 from .weight_axes import WeightAxes
 
-_ASKED = "set through qc.compat.aimet_onnx"
+ASKED = "set through qc.compat.aimet_onnx"
 
 
 class TensorQuantizer:
@@ -98,7 +96,7 @@ class TensorQuantizer:
             self._place()
         elif not enabled:
             for site in self._held_sites():
-                self._table.remove(site, f"disabled, {_ASKED}")
+                self._table.remove(site, f"disabled, {ASKED}")
 
     @property
     def is_tied(self) -> bool:
@@ -284,7 +282,7 @@ class TensorQuantizer:
         self._change(encoding.spec)
         encoding = in_codes_of(self.spec, encoding)
         if self.enabled:
-            self._table.calibrate(self._held, encoding, _ASKED)
+            self._table.calibrate(self._held, encoding, ASKED)
         else:
             self._held.encoding = encoding
 
@@ -302,31 +300,9 @@ class TensorQuantizer:
     def reset_encoding_stats(self) -> None:
         """Forgets the numbers, unless they are frozen."""
         if self.enabled:
-            self._table.reopen(self._held, _ASKED)
+            self._table.reopen(self._held, ASKED)
         elif not self._held.frozen:
             self._held.encoding = None
-
-    def clip_and_recompute_encodings(self, clamp_val: float) -> bool:
-        """Limits the range to ``[-clamp_val, clamp_val]``; tells whether that changed the numbers."""
-        if not clamp_val > 0:
-            raise ArgumentError(f"clamp_val is {clamp_val}; it must be above 0")
-        found = self._held.encoding
-        is_integer = isinstance(self.spec.format, IntFormat)
-        if found is None or not (self.enabled and is_integer) or self._held.frozen:
-            return False
-        if found.minimum.min() >= -clamp_val and found.maximum.max() <= clamp_val:
-            return False
-        low, high = np.maximum(found.minimum, -clamp_val), np.minimum(found.maximum, clamp_val)
-        grid = grid_of_range(found.spec, low, high).encoding(found.spec)
-        self._table.calibrate(self._held, grid, f"clamped, {_ASKED}")
-        return True
-
-    def quantize_dequantize(self, input_tensor: np.ndarray) -> np.ndarray:
-        """The array rounded to the grid; as it is while there is none."""
-        found = self._held.encoding
-        if found is None or not self.enabled:
-            return input_tensor
-        return fake_quantize(input_tensor, found, Rounding.HALF_UP)
 
     # -- ties ---------------------------------------------------------------------------------------
 
@@ -342,11 +318,11 @@ class TensorQuantizer:
         if self is other:
             return
         if self.enabled:
-            self._table.remove(site, f"replaced, {_ASKED}")
+            self._table.remove(site, f"replaced, {ASKED}")
         self._sites.remove(site)
         other._sites.append(site)
         if other.enabled:
-            self._table.place(site, other._held, f"tied, {_ASKED}")
+            self._table.place(site, other._held, f"tied, {ASKED}")
 
     # -- internals ----------------------------------------------------------------------------------
 
@@ -357,9 +333,9 @@ class TensorQuantizer:
         before = self._held
         for site in self._sites:
             held = self._held if self._held.id else self._held.spec
-            self._held = self._table.place(site, held, f"enabled, {_ASKED}")
+            self._held = self._table.place(site, held, f"enabled, {ASKED}")
         if before.encoding is not None and before is not self._held:
-            self._table.calibrate(self._held, before.encoding, _ASKED)
+            self._table.calibrate(self._held, before.encoding, ASKED)
             if before.frozen:
                 self._table.freeze(self._held)
 
@@ -388,7 +364,7 @@ class TensorQuantizer:
             self._held = Quantizer(0, spec)
             self.enabled = enabled
         else:
-            self._table.respec(self._held, spec, _ASKED)
+            self._table.respec(self._held, spec, ASKED)
 
     def _signed(self, format: Format, symmetric: bool) -> Format:
         """The sign that codes have in files: symmetric parameters have one, and 32 bits, which need it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 
 from qc.ir.quant.formats import IntFormat
@@ -13,8 +15,9 @@ from ..defs import TfEncoding
 
 Numbers = float | np.ndarray
 
-VALID_ENCODING_VERSIONS = set(VERSIONS)
-encoding_version = "1.0.0"  # of files that are exported without one; scripts set it
+VALID_ENCODING_VERSIONS = tuple(VERSIONS)
+# Of files that are exported without one; scripts set it.
+encoding_version = os.environ.get("AIMET_ENCODING_VERSION", "1.0.0")
 
 
 def calculate_delta_offset(

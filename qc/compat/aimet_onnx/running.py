@@ -1,0 +1,120 @@
+"""A simulation that runs: the sessions and the models that it is lowered to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import onnxruntime as ort
+from onnx import ModelProto
+from onnxruntime.quantization.onnx_model import ONNXModel
+
+from qc.ir.model import Model
+from qc.ir.onnx.lower import lower
+from qc.ir.quant.arithmetic import Rounding
+from qc.passes import Pass, PassContext, Pipeline, run_pipeline
+from qc.passes.lower.insert_qdq import InsertQdq
+from qc.passes.lower.rounding.moved import place_moved
+from qc.passes.lower.rounding.simulation import WeightRounding
+from qc.passes.lower.to_encodings import ToEncodings
+from qc.passes.lower.to_simulation import ToSimulation
+from qc.runtime import load_data, model_inputs, open_session
+
+from .bias import integer_biases
+from .internals import Internals
+from .loading import warn
+from .model_names import rename_constants, without_settings
+from .placement import Placement
+from .quantized_model import Feed
+from .session import LenientExecutor, SimulationSession
+
+
+class RunnableModel(Internals):
+    """A model with quantizers that is lowered to what is asked for, again when a setting has changed.
+
+    Args:
+        ir, placement: the model, and the quantizers of its tensors.
+        settings: attributes of ONNX Runtime's session options.
+    """
+
+    def __init__(self, ir: Model, placement: Placement, settings: Mapping[str, Any] | None = None) -> None:
+        super().__init__(ir, placement)
+        self._settings = dict(settings or {})
+        self._sessions: dict[str, tuple[object, ort.InferenceSession]] = {}
+        self._model: tuple[object, ONNXModel] | None = None
+        self._is_folded = False
+
+    @property
+    def session(self) -> SimulationSession:
+        """Runs the simulation with the quantizers as they are at that moment.
+
+        Parameters without numbers are rounded by those that they would get; activations without numbers stay
+        float. Inside of ``compute_encodings`` it runs the float model.
+        """
+        if self._feeds is not None:
+            return SimulationSession(lambda: self._open("float", lambda: lower(self._ir)), self._feeds.append)
+        return SimulationSession(lambda: self._open("simulation", self._simulation))
+
+    @property
+    def model(self) -> ONNXModel:
+        """The simulation as a model, where weights have their names; to change it changes no session.
+
+        It is made anew when a setting has changed.
+        """
+        if self._model is None or self._model[0] != self._state():
+            made = rename_constants(self._simulation(WeightRounding.SETTABLE), "_simulated")
+            self._model = self._state(), ONNXModel(without_settings(made, self._ir.origin))
+        return self._model[1]
+
+    def _open(self, kind: str, make: Callable[[], ModelProto]) -> ort.InferenceSession:
+        if kind not in self._sessions or self._sessions[kind][0] != self._state():
+            session = open_session(make(), base_dir=self._ir.base_dir, settings=self._settings)
+            self._sessions[kind] = self._state(), session  # lowering itself counts as a change
+        return self._sessions[kind][1]
+
+    def _state(self) -> tuple[int, ...]:
+        epochs = self._ir.epochs
+        return epochs.structure, epochs.constants, epochs.quant
+
+    def _simulation(self, weights: WeightRounding = WeightRounding.STORED) -> ModelProto:
+        with self._ir.transaction.trial():
+            self._calibrate_parameters()
+            found = self._lowered(ToSimulation(rounding=Rounding.HALF_UP, weights=weights), "simulation")
+        assert isinstance(found, ModelProto)
+        return found
+
+    def _float_model(self) -> ModelProto:
+        """The float model; one with weights in other types as it came, where they have their names.
+
+        Where codes were chosen, weights have the numbers that these stand for, so that they are the nearest.
+        """
+        if any(quantizer.codes is not None for quantizer in self._ir.quant.quantizers()):
+            rounded = self._lowered(ToEncodings(), "rounded")
+            assert isinstance(rounded, ModelProto)
+            return rounded
+        constants = (value.const for value in self._ir.graph.values() if value.const is not None)
+        as_it_came = not self._is_folded and any(constant.is_converted for constant in constants)
+        return self._ir.origin if as_it_came else lower(self._ir)
+
+    def _lowered(self, step: Pass, artifact: str, has_biases: bool = False) -> object:
+        """What a lowering makes; quantizers without numbers are left out, biases are integers if asked."""
+        table = self._ir.quant
+        with self._ir.transaction.trial():
+            self._placement.fill_unscaled()
+            table.drop_open()
+            for site in table.sites() if isinstance(step, ToEncodings) else ():
+                if site.op is not None:  # a tensor has one grid in a file: that which it has for all
+                    table.remove(site, "the grid of one reader")
+            with integer_biases(self) if has_biases else nullcontext():
+                if isinstance(step, InsertQdq):
+                    place_moved(self._ir)
+                return self._run(step).artifacts[artifact].payload
+
+    def _run(self, step: Pass, data: Iterable[Feed] | None = None) -> PassContext:
+        feeds = load_data(data, model_inputs(self._ir.origin)) if data is not None else None
+        context = PassContext(data=feeds, executor=LenientExecutor())  # a configuration is the target
+        run_pipeline(Pipeline([step]), self._ir, context)
+        for note in context.notes:
+            warn(note)
+        return context
