@@ -95,7 +95,7 @@ class CalibrateAsAimet(CalibrationPass):
         if not isinstance(spec.format, IntFormat):
             return weight_encoding(spec, array)
         kernel = kernel_axes(weighted_op(value), value)
-        return grid_of_weight(spec, array, self._histogram_rule, kernel).encoding(spec)
+        return _of_grid(spec, grid_of_weight(spec, array, self._histogram_rule, kernel))
 
     @property
     def _histogram_rule(self) -> HistogramRule | None:

@@ -200,7 +200,6 @@ def test_a_quantizer_of_channels_and_blocks() -> None:
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        (QSpec.blockwise("int4", 0), "blocks of 0 do not divide"),
         (QSpec.blockwise("int4", -1), "blocks of -1 do not divide"),
         (QSpec.lpbq("int4", 4, 0), "scale_bits is 0; it must be at least 1"),
     ],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -266,6 +266,9 @@ def _errors(histogram: Histogram, delta: np.ndarray, offset: np.ndarray, steps: 
     return np.asarray(np.sum(np.where(clipped, _CLIPPING_WEIGHT * costs, costs), axis=1))
 
 
+_WIDTH = 0.01  # of a fixed range, at least
+
+
 def with_fixed_ends(spec: QuantSpec, grid: Grid) -> Grid:
     """The grid with the ends that ``spec.fixed_range`` fixes; an infinite end stays as it is in ``grid``.
 
@@ -273,31 +276,30 @@ def with_fixed_ends(spec: QuantSpec, grid: Grid) -> Grid:
     tensor of small numbers. Here its step is 2^-23 at least, as without a fixed range.
     """
     assert spec.fixed_range is not None
-    low, high = spec.fixed_range
-    if np.isfinite((low, high)).all():
-        return grid_of_fixed_range(spec)
-    low = low if np.isfinite(low) else float(grid.minimum)
-    high = high if np.isfinite(high) else float(grid.maximum)
-    return grid_of_fixed_range(replace(spec, fixed_range=(low, high)), _steps(spec) * _least_step(spec))
+    ends = zip(spec.fixed_range, (grid.minimum, grid.maximum), strict=True)
+    low, high = (np.full_like(seen, fixed) if np.isfinite(fixed) else seen for fixed, seen in ends)
+    is_fixed = np.isfinite(spec.fixed_range).all()
+    return _grid_between(spec, low, high, _WIDTH if is_fixed else _steps(spec) * _least_step(spec))
 
 
-def grid_of_fixed_range(spec: QuantSpec, width: float = 0.01) -> Grid:
-    """The grid of ``spec.fixed_range``, as AIMET makes it of constraints; halves are rounded to even.
-
-    Args:
-        width: of the range at least.
-    """
+def grid_of_fixed_range(spec: QuantSpec) -> Grid:
+    """The grid of ``spec.fixed_range``, as AIMET makes it of constraints; halves are rounded to even."""
     assert spec.fixed_range is not None
-    low = np.minimum(np.float64(spec.fixed_range[0]), 0.0)
-    high = np.maximum(np.maximum(np.float64(spec.fixed_range[1]), 0.0), low + width)
+    low, high = map(np.asarray, spec.fixed_range)
+    return _grid_between(spec, low, high, _WIDTH)
+
+
+def _grid_between(spec: QuantSpec, low: np.ndarray, high: np.ndarray, width: float) -> Grid:
+    low = np.minimum(np.float64(low), 0.0)
+    high = np.maximum(np.maximum(np.float64(high), 0.0), low + width)
     steps, half = _steps(spec), 2.0 ** (spec.format.bits - 1)
     if not spec.symmetric:
         delta = (high - low) / steps
         return _grid(np.asarray(delta), np.asarray(np.rint(low / delta)), steps)
     delta = np.maximum(high / (half - 1), -low / half)
     if spec.narrow:
-        return _grid(np.asarray(delta), np.asarray(1 - half), steps - 1)
-    return _grid(np.asarray(delta), np.asarray(-half), steps)
+        return _grid(np.asarray(delta), np.full_like(delta, 1 - half), steps - 1)
+    return _grid(np.asarray(delta), np.full_like(delta, -half), steps)
 
 
 def grid_of_weight(

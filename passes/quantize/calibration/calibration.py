@@ -19,7 +19,7 @@ from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
 from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.ranges import GridOf
-from qc.ir.quant.spec import Encoding, PerChannel, Quantizer, QuantizerState, QuantSpec
+from qc.ir.quant.spec import Encoding, PerChannel, PerTensor, Quantizer, QuantizerState, QuantSpec
 from qc.ir.rewriter import Rewriter
 
 from ...framework.base import Pass, Stage
@@ -88,7 +88,7 @@ class Calibration:
                 self.set(
                     quantizer, partial(grids.of_range, low=0.0, high=0.0), "a format that needs no scale"
                 )
-            elif spec.fixed_range is not None and np.isfinite(spec.fixed_range).all():
+            elif _is_fixed(spec) and (spec.granularity == PerTensor() or values[0].const is None):
                 self.set(quantizer, partial(grids.of_range, low=0.0, high=0.0), "fixed range")
             elif len(values) == 1 and values[0].const is not None:
                 grid_of: GridOf = partial(grids.of_constant, value=values[0], executor=executor)
@@ -224,6 +224,10 @@ def _constant_ranges(values: list[Value]) -> list[Range]:
     """The ranges of those tensors that are constants."""
     arrays = [finite_data(value) for value in values if value.const is not None]
     return [(float(one.min()), float(one.max())) if one.size else (0.0, 0.0) for one in arrays]
+
+
+def _is_fixed(spec: QuantSpec) -> bool:
+    return spec.fixed_range is not None and bool(np.isfinite(spec.fixed_range).all())
 
 
 def _named(values: list[Value]) -> str:

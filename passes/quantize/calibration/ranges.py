@@ -118,8 +118,10 @@ def mse_encoding(spec: QuantSpec, weight: np.ndarray, executor: Executor) -> Enc
 
 
 def _ends(spec: QuantSpec, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The smallest and the largest number, at most and at least zero, that each scale has to cover."""
+    """The range that each scale has to cover, zero included, or what the spec fixes of it."""
     low, high = (
         reduce_groups(weight, spec.granularity, partial(end, initial=0.0)) for end in (np.min, np.max)
     )
+    fixed = zip(spec.fixed_range or (-np.inf, np.inf), (low, high), strict=True)
+    low, high = (np.full_like(seen, end) if np.isfinite(end) else seen for end, seen in fixed)
     return low, high

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from qc.ir.quant.formats import FloatFormat, Format, IntFormat, parse_format
+from qc.ir.quant.formats import Format, IntFormat, parse_format
 
-from .errors import ArgumentError
+from .errors import ArgumentError, raised_as_in_aimet
 
 
 class QuantScheme(enum.Enum):
@@ -113,6 +113,16 @@ class QuantizationDataType(enum.Enum):
 
 
 @dataclass(frozen=True)
+class Unrounded:
+    """float32, in which a simulation computes: to quantize to it rounds nothing."""
+
+    bits: int = 32
+
+    def __str__(self) -> str:
+        return "float32"
+
+
+@dataclass(frozen=True)
 class qtype:
     """A number format, without its sign: ``qtype.int(8)``, ``float16``.
 
@@ -120,9 +130,10 @@ class qtype:
         format: the format of symmetric codes.
     """
 
-    format: Format
+    format: Format | Unrounded
 
     @staticmethod
+    @raised_as_in_aimet()
     def int(bits: builtins.int) -> qtype:
         """An integer of 2 to 32 bits, 16 where it has no sign."""
         return qtype(IntFormat(bits, signed=True))
@@ -134,8 +145,9 @@ class qtype:
         finite: bool = False,
         unsigned_zero: bool = False,
     ) -> qtype:
-        """A float of a known layout: float16, bfloat16, float8e4m3fn or float8e5m2."""
+        """A float of a known layout: float32, float16, bfloat16, float8e4m3fn or float8e5m2."""
         layouts = {
+            (8, 23, False): "float32",
             (5, 10, False): "float16",
             (8, 7, False): "bfloat16",
             (4, 3, True): "float8e4m3fn",
@@ -147,12 +159,13 @@ class qtype:
                 f"there is no float with {exponent_bits} bits of exponent and {mantissa_bits} of mantissa in "
                 f"qc; use {', '.join(layouts.values())}"
             )
-        return qtype(FloatFormat(name))
+        return qtype.from_string(name)
 
     @staticmethod
+    @raised_as_in_aimet()
     def from_string(name: str) -> qtype:
         """The type of a name such as ``int8`` or ``float16``; raises UsageError for another one."""
-        return qtype(parse_format(name))
+        return qtype(Unrounded() if name == "float32" else parse_format(name))
 
     @staticmethod
     def as_qtype(dtype: qtype | str) -> qtype:
@@ -161,12 +174,13 @@ class qtype:
 
     @staticmethod
     def from_legacy_repr(dtype: QuantizationDataType, bitwidth: builtins.int) -> qtype:
-        """The type of a kind and a width; raises UsageError for a float of other than 16 bits."""
+        """The type of a kind and a width; raises UsageError for a float of other than 8, 16 or 32 bits."""
         if dtype is QuantizationDataType.int:
             return qtype.int(bitwidth)
-        if bitwidth != 16:
-            raise ArgumentError(f"floats of {bitwidth} bits are not told apart by their width; name the type")
-        return float16
+        floats = {8: float8e4m3fn, 16: float16, 32: float32}
+        if bitwidth not in floats:
+            raise ArgumentError(f"there are no floats of {bitwidth} bits; use 8, 16 or 32")
+        return floats[bitwidth]
 
     def to_legacy_repr(self) -> tuple[QuantizationDataType, builtins.int]:
         """The kind and the width."""
@@ -190,7 +204,12 @@ class qtype:
 
 
 int2, int4, int8, int16 = (qtype.int(bits) for bits in (2, 4, 8, 16))
-float16, float8e4m3fn, float8e5m2 = map(qtype.from_string, ("float16", "float8e4m3fn", "float8e5m2"))
+float16, float32, float8e4m3fn, float8e5m2 = map(
+    qtype.from_string, ("float16", "float32", "float8e4m3fn", "float8e5m2")
+)
+QTYPE_ALIASES = {
+    str(one): one for one in (int2, int4, int8, int16, float16, float32, float8e4m3fn, float8e5m2)
+}
 
 
 class Granularity:
@@ -212,10 +231,10 @@ class Blockwise(Granularity):
     """Each block of input channels at each output channel.
 
     Attributes:
-        block_size: elements in a block.
+        block_size: elements in a block; 0 for no blocks.
     """
 
-    block_size: int
+    block_size: int | None
 
 
 @dataclass(frozen=True)
@@ -226,7 +245,7 @@ class LPBQ(Blockwise):
         scale_bits: bits of these integers.
     """
 
-    block_size: int = 64
+    block_size: int | None = 64
     scale_bits: int = 4
 
 
@@ -271,7 +290,7 @@ class QSpec:
     def blockwise(
         cls,
         dtype: qtype | str,
-        block_size: int,
+        block_size: int | None,
         *,
         symmetric: bool | None = None,
         shift_zero_point: bool = False,

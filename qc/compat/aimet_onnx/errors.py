@@ -10,6 +10,10 @@ class ArgumentError(UsageError, ValueError, AssertionError):
     """An argument that is wrong: of all the types that AIMET raises for one, here or there."""
 
 
+class FormatError(ArgumentError, NotImplementedError):
+    """A number format that something cannot be said of."""
+
+
 class MissingFileError(ArgumentError, FileNotFoundError):
     """A file that is not there."""
 

@@ -18,9 +18,9 @@ from qc.passes.quantize.quantsim.reading import config_names, load_config
 from qc.runtime import OrtExecutor
 
 from .common import quantsim as common_quantsim
-from .defs import QuantScheme, qtype
+from .defs import QuantScheme, float32, qtype
 from .deprecation import warn_deprecated
-from .errors import ArgumentError, MissingFileError
+from .errors import ArgumentError, FormatError, MissingFileError
 from .model_names import rename_constants
 from .quantized_model import QuantizedModel
 
@@ -68,7 +68,7 @@ def calibrate_parameters(simulation: QuantizedModel, calibration: CalibrateAsAim
     placement, table = simulation._placement, simulation._ir.quant
     for name in placement.parameters:
         op = placement.ops[name]
-        if op.enabled and op.encoding is None:
+        if op.rounds and op.encoding is None:
             encoding = calibration.of_constant(op.spec, placement.sites[name].value, OrtExecutor())
             table.calibrate(op.quantizer, encoding, "from the constant alone")
 
@@ -99,6 +99,14 @@ def version_of(encoding_version: str | None) -> str:
     if version == "0.6.1":
         warn_deprecated("encoding_version 0.6.1", "1.0.0 or 2.0.0", 4)
     return version
+
+
+def refuse_unrounded(simulation: QuantizedModel) -> None:
+    """Raises FormatError if a tensor is quantized to float32, which only simulations know."""
+    for name, op in simulation.qc_quantize_op_dict.items():
+        if op.enabled and op.precision() == float32:
+            said = f"tensor '{name}' is quantized to float32, which no encodings file and no QDQ model has"
+            raise FormatError(f"{said}; disable its quantizer before exporting")
 
 
 def arguments_of(config: str, scheme: QuantScheme, parameter: qtype, activation: qtype) -> Mapping[str, Any]:

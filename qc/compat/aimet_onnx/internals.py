@@ -113,7 +113,8 @@ class Internals(QuantizedModel):
     ) -> None:
         """Gives parameters numbers: all that are not frozen, or, without ``overwrite``, those without."""
         for op in self.get_all_quantizers()[0] if overwrite else ():
-            if op.enabled and not op.is_encoding_frozen():
+            op.begin_calibration()
+            if op.rounds and not op.is_encoding_frozen():
                 self._ir.quant.reopen(op.quantizer, "calibrated again")
         self._calibrate_parameters()
 

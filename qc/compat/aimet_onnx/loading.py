@@ -276,6 +276,8 @@ def _compared(name: str, op: QcQuantizeOp, encoding: Encoding, document: Documen
     ours, theirs = op.spec, encoding.spec
     if not op.enabled:
         return EncodingMismatchInfo(name, enabled_mismatch=(False, True))
+    if not op.rounds:
+        return EncodingMismatchInfo(name, dtype_mismatch=(str(op.precision()), str(theirs.format)))
     kinds = [type(spec.format).__name__ for spec in (ours, theirs)]
     if kinds[0] != kinds[1]:
         return EncodingMismatchInfo(name, dtype_mismatch=(str(ours.format), str(theirs.format)))

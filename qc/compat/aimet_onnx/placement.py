@@ -58,7 +58,7 @@ class Placement:
     def fill_unscaled(self) -> None:
         """Gives quantizers of floats that have no scale the numbers that calibration would give them."""
         for op in set(self.ops.values()):
-            if op.enabled and op.encoding is None and op.is_initialized():
+            if op.rounds and op.encoding is None and op.is_initialized():
                 op.load(Encoding(op.spec, np.ones(()), np.zeros(())))
 
     def decisive(self, name: str) -> str | None:

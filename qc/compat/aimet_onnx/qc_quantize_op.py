@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from onnx import ModelProto, TensorProto, helper
@@ -15,16 +15,16 @@ from qc.ir.quant.arithmetic import Rounding, fake_quantize, reduce_groups
 from qc.ir.quant.formats import IntFormat, has_limits
 from qc.ir.quant.spec import QuantSpec
 from qc.ir.quant_table import Site
-from qc.passes.encodings import Document, TensorRecord, dump_encodings
+from qc.passes.encodings import VERSIONS, Document, TensorRecord, dump_encodings
 from qc.passes.encodings.from_model import record_of
 from qc.passes.quantize.aimet.arithmetic import grid_of_range
 from qc.passes.quantize.calibration.ranges import covering
 
 from ..missing import PartlyProvided
-from .defs import QSpec, QuantizationDataType, QuantScheme, TfEncoding, qtype
+from .defs import QSpec, QuantizationDataType, QuantScheme, TfEncoding, float32, qtype
 from .defs import TensorQuantizerOpMode as OpMode
 from .deprecation import warn_deprecated
-from .errors import ArgumentError
+from .errors import ArgumentError, FormatError, raised_as_in_aimet
 from .quant_info import QcQuantizeInfo
 from .tensor_quantizer import ASKED, TensorQuantizer
 from .tf_encodings import bits_of
@@ -108,10 +108,34 @@ class QcQuantizeOp(PartlyProvided, TensorQuantizer):
         """Whether a script made it."""
         return "_model" in self.__dict__
 
+    def copy(self) -> Self:
+        """One of the same settings, without places and numbers."""
+        self.settle()
+        flags = self._strict, self._unsigned
+        made = type(self).placed(
+            self._table, [], self.spec, self.is_parameter, self.axes, self._integer, *flags
+        )
+        made._resting = None if self._resting is None else False
+        return made
+
+    def give(self, site: Site, other: QcQuantizeOp) -> None:
+        """Hands a place over to another quantizer, which holds it from now on."""
+        if self is other:
+            return
+        if self.rounds:
+            self._table.remove(site, f"replaced, {ASKED}")
+        self._sites.remove(site)
+        other._sites.append(site)
+        if other.rounds:
+            self._table.place(site, other._held, f"tied, {ASKED}")
+
     def adopted(self, other: QcQuantizeOp) -> QcQuantizeOp:
         """One of this table and of this tensor, with the settings and numbers of one that stands alone."""
         made = self.copy()
-        made._change(other.spec)
+        if other.precision() == float32:
+            made.set_precision(float32)
+        else:
+            made._change(other.spec)
         if other.encoding is not None:
             made.load(other.encoding)
             made._held.frozen = other.is_encoding_frozen()
@@ -137,7 +161,19 @@ class QcQuantizeOp(PartlyProvided, TensorQuantizer):
         passes = op_mode is OpMode.passThrough
         if passes or self.__dict__.get("_op_mode") is OpMode.passThrough:
             self.enabled = not passes
-        self._op_mode = op_mode if passes else None
+        self._op_mode = op_mode if passes or op_mode is OpMode.updateStats else None
+
+    @property
+    def is_observing(self) -> bool:
+        """Whether a script wants to see the tensor when the session runs, and to calibrate it by itself."""
+        return self.__dict__.get("_op_mode") is OpMode.updateStats
+
+    def begin_calibration(self) -> None:
+        """Lets settings that waited for it hold, and forgets what a script has shown by itself."""
+        self.settle()
+        self.__dict__.pop("_seen", None)
+        if self.is_observing:
+            self._op_mode = None
 
     @property
     def encodings(self) -> list[TfEncoding] | None:
@@ -209,11 +245,14 @@ class QcQuantizeOp(PartlyProvided, TensorQuantizer):
             UsageError: no array was seen, or ranges are found in another way than by their ends.
         """
         seen = self.__dict__.pop("_seen", None)
-        if not self.enabled or (not isinstance(self.spec.format, IntFormat) and not self.spec.format.scaled):
+        self.settle()
+        if not self.rounds or not has_limits(self.spec.format):
             return None
+        self._op_mode = None
         fixed = self.spec.fixed_range
         if seen is None and fixed is not None and np.isfinite(fixed).all():
-            seen = np.asarray(fixed[0]), np.asarray(fixed[1])
+            shape = self.axes.scale_shape(self.spec.granularity)
+            seen = np.full(shape, fixed[0]), np.full(shape, fixed[1])
         if seen is None:
             raise ArgumentError("there is nothing to compute encodings of; call update_encoding_stats before")
         if self.quant_scheme is not QuantScheme.min_max:
@@ -244,16 +283,21 @@ class QcQuantizeOp(PartlyProvided, TensorQuantizer):
         return True
 
     def quantize_dequantize(self, input_tensor: np.ndarray) -> np.ndarray:
-        """The array rounded to the grid; as it is while there is none."""
-        found = self._held.encoding
+        """The array rounded to the grid, in its own type; as it is while there is none."""
+        found = self.encoding
         if found is None or not self.enabled:
             return input_tensor
-        return fake_quantize(input_tensor, found, Rounding.HALF_UP)
+        array = np.asarray(input_tensor)
+        return fake_quantize(array.astype(np.float32), found, Rounding.HALF_UP).astype(array.dtype)
 
     def export_encodings(self, encoding_version: str = "0.6.1") -> Any:
         """What an encodings file of a version says about it: in 0.6.1 a list, else an object, or None."""
         if not (self.enabled and self.is_initialized()):
             return None
+        if encoding_version not in VERSIONS:
+            raise ArgumentError(f"encoding_version is '{encoding_version}'; use one of {', '.join(VERSIONS)}")
+        if self.precision() == float32:
+            raise FormatError("encodings files have no float32; disable the quantizer")
         value = self._sites[0].value
         if has_limits(self.spec.format):
             record = replace(record_of(value.name, value, self.quantizer), is_parameter=True)
@@ -261,7 +305,8 @@ class QcQuantizeOp(PartlyProvided, TensorQuantizer):
             return {}  # which leaves 16-bit floats out
         else:
             record = TensorRecord(value.name, self.spec.format, is_parameter=True)
-        content = json.loads(dump_encodings(Document(encoding_version, [record])))
+        with raised_as_in_aimet():
+            content = json.loads(dump_encodings(Document(encoding_version, [record])))
         if encoding_version == "0.6.1":
             return content["param_encodings"][record.name]
         (entry,) = content.get("param_encodings") or content["encodings"]

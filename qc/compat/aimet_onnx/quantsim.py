@@ -25,7 +25,7 @@ from qc.runtime import use_custom_ops
 
 from .arguments import calibration_of, with_old_arguments
 from .bias import LEAST_SCALE
-from .defs import QuantizationDataType, QuantScheme, int8, qtype
+from .defs import QuantizationDataType, QuantScheme, float16, float32, int8, qtype
 from .errors import ArgumentError, raised_as_in_aimet
 from .files import (
     CALIBRATIONS,
@@ -34,6 +34,7 @@ from .files import (
     codes_of,
     ordered,
     qdq_lowering,
+    refuse_unrounded,
     version_of,
     with_names_of_codes,
 )
@@ -47,9 +48,10 @@ from .loading import (
     param_document,
     read_qdq,
 )
+from .meta.operations import Product
 from .model_names import with_names
 from .placement import fold_parameters, placement_of
-from .qc_quantize_op import QcQuantizeOp
+from .qc_quantize_op import OpMode, QcQuantizeOp
 from .quantized_model import Feed
 from .running import RunnableModel
 from .session import build_session, compute_encodings
@@ -63,6 +65,8 @@ from .weights import (
 
 # What ``aimet_onnx.quantsim`` has in one module.
 __all__ = [
+    "OpMode",
+    "Product",
     "QcQuantizeOp",
     "QuantScheme",
     "QuantizationDataType",
@@ -131,15 +135,25 @@ class QuantizationSimModel(RunnableModel):
         sign = "u" if activation.kind is QuantizationDataType.int and activation.bits < 32 else ""
         config, parameter = str(config_file or "default"), qtype.as_qtype(param_type)
         untied, tied = ties_of(_tie_qtzrs, op_types_to_tie_qtzrs, op_outputs_to_ignore)
-        placing = ConfigureQuantizers(config, f"{sign}{activation}", str(parameter), untied=untied, tied=tied)
+        # What float32 is for is placed as float16.
+        placed, weights = (str(float16 if one == float32 else one) for one in (activation, parameter))
+        placing = ConfigureQuantizers(config, f"{sign}{placed}", weights, untied=untied, tied=tied)
         source = model.model if isinstance(model, ONNXModel) else model
         if isinstance(source, ModelProto):
             source = with_names(source)
         steps = Pipeline([ConvertToFloat32(), FoldConstants(max_megabytes=0.0), placing])
         compiled = qc.compile(source, steps, allow_unquantized=True)
         super().__init__(compiled.ir, placement_of(compiled.ir, placing), session_options_kwargs)
+        for one, names in ((activation, self.activation_names), (parameter, self.param_names)):
+            if one == float32:
+                self._place_float32(names)
         self._arguments = arguments_of(config, self._scheme, parameter, activation)
         self._path = path
+
+    def _place_float32(self, names: Collection[str]) -> None:
+        for name in names:
+            if self._placement.ops[name].precision() == float16:
+                self._placement.ops[name].set_precision(float32)
 
     # -- calibration --------------------------------------------------------------------------------
 
@@ -165,6 +179,8 @@ class QuantizationSimModel(RunnableModel):
     @raised_as_in_aimet()
     def _calibrate(self, feeds: Iterable[Feed]) -> None:
         with self._ir.transaction.atomic():  # what a failure takes back
+            for op in self._placement.ops.values():
+                op.begin_calibration()
             for quantizer in self._ir.quant.quantizers():
                 self._ir.quant.reopen(quantizer, "calibrated again")
             self._run(CALIBRATIONS[self._scheme], data=feeds)
@@ -182,7 +198,7 @@ class QuantizationSimModel(RunnableModel):
         """
         table = self._ir.quant
         with self._ir.transaction.atomic():
-            activations = {op.quantizer for op in self.get_all_quantizers()[1] if op.enabled}
+            activations = {op.quantizer for op in self.get_all_quantizers()[1] if op.rounds}
             opened = [quantizer for quantizer in activations if quantizer.encoding is None]
             self._run(CALIBRATIONS[self._scheme], data=feeds)
             self._run(step, data=feeds)
@@ -246,6 +262,7 @@ class QuantizationSimModel(RunnableModel):
         return self._document(version, has_biases=False)
 
     def _document(self, version: str, has_biases: bool, codes: ActivationCodes = "unsigned") -> Document:
+        refuse_unrounded(self)
         step = ToEncodings(version=version, activations=codes)  # type: ignore[arg-type]
         document = parse_encodings(str(self._lowered(step, "encodings", has_biases)))
         return ordered(document, self, self._arguments)
@@ -265,6 +282,7 @@ class QuantizationSimModel(RunnableModel):
             force_activation_as: whether activations have ``unsigned`` or ``signed`` codes; None for signed
                 ones of symmetric grids alone.
         """
+        refuse_unrounded(self)
         lowering = qdq_lowering(prequantize_constants, force_activation_as)
         self._calibrate_parameters()
         found = self._lowered(lowering, "qdq", export_int32_bias)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import onnxruntime as ort
@@ -19,7 +20,7 @@ from qc.passes.lower.rounding.moved import place_moved
 from qc.passes.lower.rounding.simulation import WeightRounding
 from qc.passes.lower.to_encodings import ToEncodings
 from qc.passes.lower.to_simulation import ToSimulation
-from qc.runtime import load_data, model_inputs, open_session
+from qc.runtime import OrtExecutor, load_data, model_inputs, open_session
 
 from .bias import integer_biases
 from .internals import Internals
@@ -54,7 +55,23 @@ class RunnableModel(Internals):
         """
         if self._feeds is not None:
             return SimulationSession(lambda: self._open("float", lambda: lower(self._ir)), self._feeds.append)
-        return SimulationSession(lambda: self._open("simulation", self._simulation))
+        is_observed = any(op.is_observing for op in self._placement.ops.values())
+        open_current = partial(self._open, "simulation", self._simulation)
+        return SimulationSession(open_current, self._observe if is_observed else None)
+
+    def _observe(self, feed: Feed) -> None:
+        """Shows tensors, which pass unrounded, to the quantizers that scripts calibrate by themselves."""
+        observing = {name: op for name, op in self._placement.ops.items() if op.is_observing}
+        values = {name: self._placement.sites[name].value for name in observing}
+        arrays = {name: value.const.numpy() for name, value in values.items() if value.const is not None}
+        with self._ir.transaction.trial():
+            for quantizer in {op.quantizer for op in observing.values() if op.rounds}:
+                self._ir.quant.reopen(quantizer, "seen as it is")
+            self._ir.quant.drop_open()
+            model = self._simulation()
+        arrays |= next(OrtExecutor().run(model, [feed], [name for name in observing if name not in arrays]))
+        for name, op in observing.items():
+            op.update_encoding_stats(arrays[name])
 
     @property
     def model(self) -> ONNXModel:

@@ -9,11 +9,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from qc.ir.quant.formats import FloatFormat, Format, IntFormat, has_limits
+from qc.ir.quant.formats import Format, IntFormat, has_limits
 from qc.ir.quant.spec import Encoding, Quantizer, QuantSpec
 from qc.ir.quant_table import QuantTable, Site
 
-from .defs import QSpec, QuantizationDataType, QuantScheme, TfEncoding, float16, qtype
+from .defs import QSpec, QuantizationDataType, QuantScheme, TfEncoding, Unrounded, float16, float32, qtype
 from .errors import ArgumentError
 from .tf_encodings import bits_of, encoding_from, encodings_of, in_codes_of
 from .weight_axes import WeightAxes
@@ -54,6 +54,7 @@ class TensorQuantizer:
         self._strict = strict or self._integer.narrow
         self._unsigned = unsigned or self._integer.one_sided
         self._scheme = QuantScheme.min_max
+        self._resting: bool | None = None  # of float32, which rounds nothing: whether it is on
         self.is_parameter = is_parameter
         self.axes = axes or WeightAxes()
 
@@ -66,7 +67,7 @@ class TensorQuantizer:
 
     def __repr__(self) -> str:
         state = self._held.state.value if self.enabled else "disabled"
-        return f"<{type(self).__name__} {self.spec} {state}>"
+        return f"<{type(self).__name__} {self.spec if self._resting is None else float32} {state}>"
 
     # -- what it is ---------------------------------------------------------------------------------
 
@@ -83,20 +84,27 @@ class TensorQuantizer:
     @property
     def encoding(self) -> Encoding | None:
         """The numbers, in qc's terms; None before calibration."""
-        return self._held.encoding
+        return self._held.encoding if self._resting is None else None
 
     @property
     def enabled(self) -> bool:
-        """Whether the tensor is quantized."""
-        return any(self._table.get(site) is self._held for site in self._sites)
+        """Whether the tensor is quantized, be it to float32, which rounds nothing."""
+        return bool(self._resting) or self.rounds
 
     @enabled.setter
     def enabled(self, enabled: bool) -> None:
-        if enabled and not self.enabled:
+        if self._resting is not None:
+            self._resting = enabled
+        elif enabled and not self.enabled:
             self._place()
         elif not enabled:
             for site in self._held_sites():
                 self._table.remove(site, f"disabled, {ASKED}")
+
+    @property
+    def rounds(self) -> bool:
+        """Whether it is on, and rounds to a grid or to a smaller float."""
+        return any(self._table.get(site) is self._held for site in self._sites)
 
     @property
     def is_tied(self) -> bool:
@@ -106,7 +114,7 @@ class TensorQuantizer:
     @property
     def bitwidth(self) -> int:
         """The width of a code."""
-        return self.spec.format.bits
+        return self.precision().bits
 
     @bitwidth.setter
     def bitwidth(self, bitwidth: int) -> None:
@@ -128,12 +136,12 @@ class TensorQuantizer:
 
     @property
     def use_symmetric_encodings(self) -> bool:
-        """Whether the grid is symmetric, or would be with integers."""
+        """Whether the grid is symmetric, would be with integers, or will be when it is calibrated again."""
         return self._integer.symmetric
 
     @use_symmetric_encodings.setter
     def use_symmetric_encodings(self, symmetric: bool) -> None:
-        self._adjust(symmetric=symmetric)
+        self._adjust(keep=True, symmetric=symmetric)
 
     @property
     def use_strict_symmetric(self) -> bool:
@@ -142,8 +150,9 @@ class TensorQuantizer:
 
     @use_strict_symmetric.setter
     def use_strict_symmetric(self, strict: bool) -> None:
-        self._strict = strict
-        self._adjust()
+        if not self._held.frozen:
+            self._strict = strict
+            self._adjust()
 
     @property
     def use_unsigned_symmetric(self) -> bool:
@@ -152,8 +161,9 @@ class TensorQuantizer:
 
     @use_unsigned_symmetric.setter
     def use_unsigned_symmetric(self, unsigned: bool) -> None:
-        self._unsigned = unsigned
-        self._adjust()
+        if not self._held.frozen:
+            self._unsigned = unsigned
+            self._adjust()
 
     @property
     def quant_scheme(self) -> QuantScheme:
@@ -166,15 +176,16 @@ class TensorQuantizer:
 
     def get_encodings(self) -> list[TfEncoding] | None:
         """The numbers of each scale; None before calibration, and for formats without a scale."""
-        found = self._held.encoding
+        found = self.encoding
         if found is None or not self.enabled or not has_limits(found.spec.format):
             return None
         return encodings_of(found, self._sites[0].value if self._sites else None)
 
     def is_initialized(self) -> bool:
         """Whether it has numbers, or needs none."""
-        format = self.spec.format
-        return self._held.encoding is not None or (isinstance(format, FloatFormat) and not format.scaled)
+        return (
+            self._held.encoding is not None or not has_limits(self.spec.format) or self._resting is not None
+        )
 
     def is_encoding_frozen(self) -> bool:
         """Whether calibration leaves its numbers alone."""
@@ -186,6 +197,8 @@ class TensorQuantizer:
 
     def precision(self) -> qtype:
         """The number format, without its sign."""
+        if self._resting is not None:
+            return float32
         format = self.spec.format
         return qtype.int(format.bits) if isinstance(format, IntFormat) else qtype(format)
 
@@ -199,8 +212,8 @@ class TensorQuantizer:
         """
         if bitwidth == self.bitwidth:
             return
-        if not isinstance(self.spec.format, IntFormat):
-            raise ArgumentError(f"a {self.spec.format} has no other width; set data_type to int first")
+        if self.data_type is QuantizationDataType.float:
+            raise ArgumentError(f"a {self.precision()} has no other width; set data_type to int first")
         if self._held.frozen:
             warnings.warn(f"a frozen quantizer keeps its {self.bitwidth} bits", stacklevel=2)
             return
@@ -209,7 +222,10 @@ class TensorQuantizer:
     def set_precision(self, precision: qtype | str) -> None:
         """Sets the number format; a frozen quantizer is given up for a new one that calibration fills."""
         format = qtype.as_qtype(precision).format
-        if isinstance(format, IntFormat):
+        if isinstance(format, Unrounded):
+            enabled, self.enabled = self.enabled, False
+            self._resting = enabled
+        elif isinstance(format, IntFormat):
             self._change(replace(self._integer, format=format))
         else:
             old = self._integer
@@ -220,12 +236,13 @@ class TensorQuantizer:
         """Sets format, symmetry and granularity of the quantizer of a weight; a frozen one keeps its own.
 
         Raises:
-            UsageError: the weight has no axis for it, or the blocks do not divide it.
+            UsageError: the tensor is no weight with an axis for it, or the blocks do not divide it.
         """
         if self._held.frozen:
             return
-        if self.axes.shape and spec.granularity is not None:
-            self._integer = replace(self._integer, granularity=self.axes.granularity(spec.granularity))
+        if spec.granularity is not None:
+            granularity = self.axes.granularity(spec.granularity, self._integer.granularity)
+            self._integer = replace(self._integer, granularity=granularity)
         self._integer = replace(self._integer, shifted=False)
         if spec.symmetric is not None:
             self._integer = self._with_flags(replace(self._integer, symmetric=spec.symmetric))
@@ -251,11 +268,11 @@ class TensorQuantizer:
             raise ArgumentError(f"zero_point_shift is {zero_point_shift}; it must be 0 or 0.5")
         self._adjust(shifted=bool(zero_point_shift))
 
-    def set_fixed_encoding_range(self, fixed_range: tuple[float | None, float | None]) -> None:
-        """Fixes one or both ends of the range that calibration would observe."""
-        low, high = fixed_range
+    def set_fixed_encoding_range(self, fixed_range: tuple[float | None, float | None] | None) -> None:
+        """Fixes one or both ends of the range that calibration would observe; None fixes none."""
+        low, high = fixed_range or (None, None)
         ends = (-np.inf if low is None else low, np.inf if high is None else high)
-        self._adjust(fixed_range=None if np.isinf(ends).all() else ends)
+        self._adjust(keep=True, fixed_range=None if np.isinf(ends).all() else ends)
 
     def load_encodings(self, encoding: Sequence[TfEncoding]) -> None:
         """Takes over the numbers of each scale; a frozen quantizer is left alone.
@@ -267,8 +284,8 @@ class TensorQuantizer:
         if self._held.frozen:
             return
         spec = self.spec
-        if not has_limits(spec.format):
-            raise ArgumentError(f"a {spec.format} has no scale to load; set data_type to int first")
+        if not has_limits(spec.format) or self._resting is not None:
+            raise ArgumentError(f"a {self.precision()} has no scale to load; set data_type to int first")
         if isinstance(spec.format, IntFormat):
             spec = self._with_bits(self._integer, bits_of(encoding))
             if any(one.offset % 1 for one in encoding):
@@ -292,37 +309,18 @@ class TensorQuantizer:
             raise ArgumentError(
                 "a quantizer without encodings cannot be frozen; calibrate or load them first"
             )
-        if self.enabled:
+        if self.rounds:
             self._table.freeze(self._held)
         else:
             self._held.frozen = True
 
     def reset_encoding_stats(self) -> None:
         """Forgets the numbers, unless they are frozen."""
-        if self.enabled:
+        self.settle()
+        if self.rounds:
             self._table.reopen(self._held, ASKED)
         elif not self._held.frozen:
             self._held.encoding = None
-
-    # -- ties ---------------------------------------------------------------------------------------
-
-    def copy(self) -> Self:
-        """One of the same settings, without places and numbers."""
-        flags = self._strict, self._unsigned
-        return type(self).placed(
-            self._table, [], self.spec, self.is_parameter, self.axes, self._integer, *flags
-        )
-
-    def give(self, site: Site, other: TensorQuantizer) -> None:
-        """Hands a place over to another quantizer, which holds it from now on."""
-        if self is other:
-            return
-        if self.enabled:
-            self._table.remove(site, f"replaced, {ASKED}")
-        self._sites.remove(site)
-        other._sites.append(site)
-        if other.enabled:
-            self._table.place(site, other._held, f"tied, {ASKED}")
 
     # -- internals ----------------------------------------------------------------------------------
 
@@ -339,11 +337,24 @@ class TensorQuantizer:
             if before.frozen:
                 self._table.freeze(self._held)
 
-    def _adjust(self, **settings: Any) -> None:
-        """Changes settings of integer grids; a quantizer of floats has them when it gets integers."""
-        self._integer = self._with_flags(replace(self._integer, **settings))
-        if isinstance(self.spec.format, IntFormat):
+    def settle(self) -> None:
+        """Lets settings of integer grids hold that were to wait until the numbers are found anew."""
+        if self.data_type is QuantizationDataType.int and not self._held.frozen:
             self._change(self._integer)
+
+    def _adjust(self, keep: bool = False, **settings: Any) -> None:
+        """Changes settings of integer grids; a quantizer of floats has them when it gets integers.
+
+        Frozen ones stay as they are.
+
+        Args:
+            keep: keep numbers that are there: the settings hold from the next calibration on.
+        """
+        if self._held.frozen:
+            return
+        self._integer = self._with_flags(replace(self._integer, **settings))
+        if not keep or self._held.encoding is None:
+            self.settle()
 
     def _with_flags(self, spec: QuantSpec) -> QuantSpec:
         """The spec with what goes with its symmetry."""
@@ -356,10 +367,11 @@ class TensorQuantizer:
             spec = self._integer = replace(spec, format=self._signed(spec.format, spec.symmetric))
             if spec.symmetric:
                 self._strict, self._unsigned = spec.narrow, spec.one_sided
-        if spec == self.spec:
-            return
         enabled = self.enabled
-        if self._held.frozen or not enabled:
+        rested, self._resting = self._resting is not None, None
+        if spec == self.spec and not rested:
+            return
+        if self._held.frozen or rested or not enabled:
             self.enabled = False
             self._held = Quantizer(0, spec)
             self.enabled = enabled

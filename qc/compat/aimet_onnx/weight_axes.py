@@ -24,17 +24,22 @@ class WeightAxes:
     block: int | None = None
     shape: tuple[int, ...] = ()
 
-    def granularity(self, asked: defs.Granularity) -> Granularity:
-        """qc's granularity for one of AIMET.
+    def granularity(self, asked: defs.Granularity, current: Granularity) -> Granularity:
+        """qc's granularity for one of AIMET; blocks of no size are none, where the current one stays.
 
         Raises:
-            UsageError: the weight has no axis for it, the blocks do not divide it, or scales have no bits.
+            UsageError: the tensor is no weight, or has no axis for it, the blocks do not divide it, or scales
+                have no bits.
         """
         if isinstance(asked, defs.PerTensor):
             return PerTensor()
+        if isinstance(asked, defs.Blockwise) and not asked.block_size and not isinstance(current, PerBlock):
+            return current
+        if not self.shape:
+            raise ArgumentError("a tensor that is no weight has one scale; use QSpec.per_tensor")
         if self.channel is None:
             raise ArgumentError(f"a weight of shape {list(self.shape)} has no axis of output channels here")
-        if not isinstance(asked, defs.Blockwise):
+        if not isinstance(asked, defs.Blockwise) or not asked.block_size:
             return PerChannel(self.channel)
         if self.block is None or asked.block_size < 1 or self.shape[self.block] % asked.block_size:
             divided = self.shape[self.block] if self.block is not None else "an axis it has"

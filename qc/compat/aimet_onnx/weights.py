@@ -50,7 +50,7 @@ def set_blockwise_quantization_for_weights(
     op_types: str | Collection[str],
     bitwidth: int,
     symmetric: bool,
-    block_size: int,
+    block_size: int | None,
     strict: bool = False,
     nodes_to_exclude: Collection[str] | None = None,
     *,
@@ -58,8 +58,15 @@ def set_blockwise_quantization_for_weights(
 ) -> None:
     """Gives weights one scale for each block of input channels at each output channel.
 
-    Args and errors are those of :func:`set_param_type`.
+    Args:
+        block_size: elements in a block; 0 or None for no blocks.
+
+    Other args and errors are those of :func:`set_param_type`.
     """
+    if (block_size or 0) < 0:
+        raise ArgumentError(
+            f"block_size is {block_size}; it must divide the input channels, or be 0 for no blocks"
+        )
     spec = QSpec.blockwise(qtype.int(bitwidth), block_size, symmetric=symmetric)
     _set(
         _weights(sim, _chosen(sim, op_types, None, _excluded(nodes_to_exclude, excluded_nodes))), spec, strict
