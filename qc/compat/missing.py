@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 from qc.ir.errors import UsageError
 
@@ -46,7 +46,15 @@ class MissingAttributesError(UsageError, AttributeError):
 
 
 class PartlyProvided:
-    """An object of the other package of which qc has some attributes; the others are told by a sentence."""
+    """An object of the other package of which qc has some attributes; the others are told by a sentence.
+
+    Attributes:
+        instead: what to use instead of attributes that are missing.
+    """
+
+    instead: ClassVar[Mapping[str, str]] = {}
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise MissingAttributesError(f"{type(self).__name__}.{name} is not part of qc's compatibility layer")
+        advice = f"; {self.instead[name]}" if name in self.instead else ""
+        said = f"{type(self).__name__}.{name} is not part of qc's compatibility layer"
+        raise MissingAttributesError(said + advice)

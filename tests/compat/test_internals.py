@@ -44,6 +44,13 @@ def test_the_quantizer_that_decides_about_a_tensor() -> None:
         sim._get_enabled_quantizer("nothing")
 
 
+def test_the_older_name_for_it_warns() -> None:
+    sim = simulation()
+    turned = sim.connected_graph.get_all_products()["turned"]
+    with pytest.warns(DeprecationWarning, match="use _get_enabled_quantizer"):
+        assert sim._get_closest_enabled_quantizer(turned) is sim.qc_quantize_op_dict["present"]
+
+
 def test_a_moved_tensor_gets_a_quantizer() -> None:
     """As AI Hub Models wants the second factor of a product in 8 bits."""
     sim = simulation()

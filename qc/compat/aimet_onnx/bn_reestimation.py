@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from qc.ir.errors import UsageError
 from qc.passes.optimize.reestimate_batch_norms import ReestimateBatchNorms
 
+from .errors import ArgumentError
 from .feeds import feeds_of
 from .quantsim import QuantizationSimModel
 
@@ -27,6 +27,6 @@ def reestimate_bn_stats(
         UsageError: the simulation is not calibrated.
     """
     if any(op.enabled and not op.is_initialized() for op in sim.qc_quantize_op_dict.values()):
-        raise UsageError("statistics are measured in a calibrated simulation; call compute_encodings before")
+        raise ArgumentError("statistics are measured in a calibrated simulation; call compute_encodings")
     feeds = feeds_of(sim.model.model, dataloader, min(num_batches, len(dataloader)))
     sim._run(ReestimateBatchNorms(samples=num_batches), data=feeds)

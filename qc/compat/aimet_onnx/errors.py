@@ -14,6 +14,10 @@ class FormatError(ArgumentError, NotImplementedError):
     """A number format that something cannot be said of."""
 
 
+class MissingOptionError(ArgumentError, AttributeError):
+    """An attribute of session options that there is not."""
+
+
 class MissingFileError(ArgumentError, FileNotFoundError):
     """A file that is not there."""
 

@@ -18,6 +18,7 @@ from qc.ir.facts.scopes import tensors_by_name
 from qc.ir.quant_table import Site
 
 from .bias import give_integer_biases
+from .deprecation import warn_deprecated
 from .errors import ArgumentError
 from .graph_edits import without_quantizers
 from .meta.operations import Op, Product
@@ -57,6 +58,7 @@ class Internals(QuantizedModel):
 
     def _get_closest_enabled_quantizer(self, tensor: Product | str) -> QcQuantizeOp | None:
         """The quantizer that decides about a tensor; None if there is none."""
+        warn_deprecated("_get_closest_enabled_quantizer", "_get_enabled_quantizer")
         return self._placement.effective(tensor if isinstance(tensor, str) else tensor.name)
 
     def _get_enabled_quantizer_name(self, tensor_name: str) -> str | None:
@@ -73,9 +75,6 @@ class Internals(QuantizedModel):
         """The quantizer that decides about a tensor; None if there is none."""
         found = self._get_enabled_quantizer_name(tensor_name)
         return self._placement.ops[found] if found is not None else None
-
-    def _rebuild_session(self) -> None:
-        """Does nothing: the session follows the settings."""
 
     def _insert_quantizer(self, input_name: str, is_param: bool) -> None:
         """Gives a tensor a quantizer that the configuration has none for, such as the result of a Reshape."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -72,6 +73,10 @@ class QcQuantizeOp(PartlyProvided, TensorQuantizer):
         use_symmetric_encodings: whether the grid is symmetric.
         tensor_quantizer_params: what the tensor looks like.
     """
+
+    instead = MappingProxyType(
+        {"get_stats_histogram": "QuantAnalyzer.export_per_layer_stats_histogram writes histograms"}
+    )
 
     def __init__(
         self,

@@ -13,7 +13,6 @@ from onnx import ModelProto
 from onnxruntime.quantization.onnx_model import ONNXModel
 
 from qc.ir.base.files import atomic_write
-from qc.ir.errors import UsageError
 from qc.ir.quant.arithmetic import spread
 from qc.passes.quantize.aimet.arithmetic import Histogram
 from qc.runtime import OpenModel, OrtExecutor, open_session
@@ -24,6 +23,7 @@ from qc.runtime.metrics.sums import Sums
 from .batch_norm_fold import fold_all_batch_norms_to_weight
 from .charts import write_histogram, write_line, write_ranges
 from .defs import QuantScheme, qtype
+from .errors import ArgumentError
 from .feeds import feeds_of
 from .layer_output_utils import computed_tensors
 from .qc_quantize_op import QcQuantizeOp
@@ -59,7 +59,7 @@ class QuantAnalyzer:
         given = {"forward_pass_callback": forward_pass_callback, "eval_callback": eval_callback}
         for name, callback in given.items():
             if not callable(callback):
-                raise UsageError(f"{name} must be callable, not {type(callback).__name__}")
+                raise ArgumentError(f"{name} must be callable, not {type(callback).__name__}")
         self._model = model.model if isinstance(model, ONNXModel) else model
         self._run = forward_pass_callback
         self._score = eval_callback
@@ -209,7 +209,9 @@ class QuantAnalyzer:
             UsageError: there are fewer.
         """
         if len(unlabeled_dataset_iterable) < num_batches:
-            raise UsageError(f"there are {len(unlabeled_dataset_iterable)} batches, fewer than {num_batches}")
+            raise ArgumentError(
+                f"there are {len(unlabeled_dataset_iterable)} batches, fewer than {num_batches}"
+            )
         self._dataset = unlabeled_dataset_iterable, num_batches
 
     def export_per_layer_mse_loss(
@@ -223,7 +225,7 @@ class QuantAnalyzer:
             UsageError: :meth:`enable_per_layer_mse_loss` was not called.
         """
         if self._dataset is None:
-            raise UsageError("there is no data for losses; call enable_per_layer_mse_loss before")
+            raise ArgumentError("there is no data for losses; call enable_per_layer_mse_loss before")
         data = feeds_of(self._model, *self._dataset)
         nodes = [node for node in self._model.graph.node if node.op_type != "Constant"]
         made = {node.name: node.output[0] for node in nodes if node.output[0] in sim.qc_quantize_op_dict}

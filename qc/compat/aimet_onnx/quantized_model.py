@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from onnx import NodeProto
@@ -166,7 +166,7 @@ class QuantizedModel(PartlyProvided, ABC):
         return self._placement.ops[name]
 
 
-class _Quantizers(MutableMapping[str, QcQuantizeOp]):
+class _Quantizers(PartlyProvided, MutableMapping[str, QcQuantizeOp]):
     """The quantizers of a simulation by tensor."""
 
     def __init__(self, simulation: QuantizedModel) -> None:
@@ -189,6 +189,20 @@ class _Quantizers(MutableMapping[str, QcQuantizeOp]):
 
     def __repr__(self) -> str:
         return repr(dict(self))
+
+    def copy(self) -> dict[str, QcQuantizeOp]:
+        """A dictionary of the same quantizers."""
+        return dict(self)
+
+    def __or__(self, other: Mapping[str, QcQuantizeOp]) -> dict[str, QcQuantizeOp]:
+        return {**self, **other}
+
+    def __ror__(self, other: Mapping[str, QcQuantizeOp]) -> dict[str, QcQuantizeOp]:
+        return {**other, **self}
+
+    def __ior__(self, other: Mapping[str, QcQuantizeOp]) -> Self:
+        self.update(other)
+        return self
 
 
 def _formats(kernel: Kernel) -> dict[str, dict[str, Any]]:

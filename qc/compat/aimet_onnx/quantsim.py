@@ -214,6 +214,7 @@ class QuantizationSimModel(RunnableModel):
 
     # -- files --------------------------------------------------------------------------------------
 
+    @raised_as_in_aimet()
     def export(
         self,
         path: str | Path,

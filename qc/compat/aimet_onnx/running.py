@@ -28,7 +28,7 @@ from .loading import warn
 from .model_names import rename_constants, without_settings
 from .placement import Placement
 from .quantized_model import Feed
-from .session import LenientExecutor, SimulationSession
+from .session import LenientExecutor, SimulationSession, checked_settings
 
 
 class RunnableModel(Internals):
@@ -41,23 +41,36 @@ class RunnableModel(Internals):
 
     def __init__(self, ir: Model, placement: Placement, settings: Mapping[str, Any] | None = None) -> None:
         super().__init__(ir, placement)
-        self._settings = dict(settings or {})
+        self._settings = checked_settings(settings)
+        self._given: tuple[object, Any] | None = None  # a session that a script has set, and when
         self._sessions: dict[str, tuple[object, ort.InferenceSession]] = {}
         self._model: tuple[object, ONNXModel] | None = None
         self._is_folded = False
 
     @property
-    def session(self) -> SimulationSession:
+    def session(self) -> Any:
         """Runs the simulation with the quantizers as they are at that moment.
 
         Parameters without numbers are rounded by those that they would get; activations without numbers stay
-        float. Inside of ``compute_encodings`` it runs the float model.
+        float. Inside of ``compute_encodings`` it runs the float model. Another one that is set holds until a
+        setting changes; None lets go of those that are open.
         """
         if self._feeds is not None:
             return SimulationSession(lambda: self._open("float", lambda: lower(self._ir)), self._feeds.append)
+        if self._given is not None and self._given[0] == self._state():
+            return self._given[1]
         is_observed = any(op.is_observing for op in self._placement.ops.values())
         open_current = partial(self._open, "simulation", self._simulation)
         return SimulationSession(open_current, self._observe if is_observed else None)
+
+    @session.setter
+    def session(self, session: Any) -> None:
+        self._sessions.clear()
+        self._given = (self._state(), session) if session is not None else None
+
+    def _rebuild_session(self) -> None:
+        """Lets go of a session that a script has set; that of the simulation follows the settings."""
+        self.session = None
 
     def _observe(self, feed: Feed) -> None:
         """Shows tensors, which pass unrounded, to the quantizers that scripts calibrate by themselves."""

@@ -1,9 +1,9 @@
-"""Sessions of a simulation, with the few methods of an ONNX Runtime session that scripts call."""
+"""Sessions of a simulation, which are ONNX Runtime's, and those of other models."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +13,14 @@ import numpy as np
 import onnxruntime as ort
 from onnx import ModelProto
 
+from qc.ir.errors import nearest
 from qc.ir.executor import Requests
 from qc.runtime import OrtExecutor, open_session, run_session, use_custom_ops
 from qc.runtime.statistics.model import ModelStatistics
 
+from ..missing import MissingAttributesError
 from .deprecation import warn_deprecated
+from .errors import ArgumentError, MissingOptionError, raised_as_in_aimet
 from .limits import Providers, refuse_providers
 from .quantized_model import Feed, QuantizedModel
 
@@ -51,8 +54,10 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(quoted) + (f" and {len(names) - 3} more tensors" if len(names) > 3 else "")
 
 
-class SimulationSession:
+class SimulationSession(ort.InferenceSession):  # type: ignore[misc]  # it has no types
     """Runs the model of a simulation as it is set at that moment.
+
+    What ONNX Runtime's class keeps on an object, this one takes from the session that holds now.
 
     Args:
         current: opens ONNX Runtime's session, or gives the one that still holds.
@@ -65,6 +70,17 @@ class SimulationSession:
         self._current = current
         self._record = record
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in ("_current", "_record"):
+            raise AttributeError(name)
+        try:
+            return getattr(self._current(), name)
+        except AttributeError:
+            raise MissingAttributesError(
+                f"a session has no '{name}'; it has what an onnxruntime.InferenceSession has"
+            ) from None
+
+    @raised_as_in_aimet()
     def run(self, output_names: Sequence[str] | None, input_feed: Feed, run_options: Any = None) -> list[Any]:
         """Runs the model once.
 
@@ -77,23 +93,26 @@ class SimulationSession:
             The arrays of the outputs, in the order of ``output_names``.
 
         Raises:
+            DataError: an input is missing, unknown, or has the wrong dtype or shape.
             ModelError: ONNX Runtime failed; the sentence names the node.
         """
         if self._record is not None:
             self._record({name: np.array(array) for name, array in input_feed.items()})
         return run_session(self._current(), input_feed, output_names or None)
 
-    def get_inputs(self) -> list[Any]:
-        """The inputs, as ONNX Runtime describes them."""
-        return list(self._current().get_inputs())
+    def run_with_ort_values(
+        self, output_names: Sequence[str], input_dict_ort_values: Mapping[str, Any], run_options: Any = None
+    ) -> Sequence[Any]:
+        """Runs the model once on what ONNX Runtime holds."""
+        if self._record is not None:
+            self._record({name: value.numpy() for name, value in input_dict_ort_values.items()})
+        return super().run_with_ort_values(output_names, input_dict_ort_values, run_options)
 
-    def get_outputs(self) -> list[Any]:
-        """The outputs, as ONNX Runtime describes them."""
-        return list(self._current().get_outputs())
-
-    def get_providers(self) -> list[str]:
-        """Where the model runs."""
-        return list(self._current().get_providers())
+    def run_with_iobinding(self, iobinding: Any, run_options: Any = None) -> None:
+        """Runs the model once on what is bound; raises UsageError in calibration, which cannot see that."""
+        if self._record is not None:
+            raise ArgumentError("calibration does not see what is bound to a session; call run with a feed")
+        super().run_with_iobinding(iobinding, run_options)
 
 
 def OrtInferenceSession(  # a class in AIMET
@@ -107,11 +126,28 @@ def OrtInferenceSession(  # a class in AIMET
 
     Args:
         providers: must have the CPU among them.
-        session_options: not looked at.
+        session_options: what is set in them holds, but for libraries, which ``user_onnx_libs`` names.
         path, save_as_external_data: not needed; large weights are handed over in memory.
     """
     refuse_providers(providers)
-    return open_session(model)
+    return open_session(model, settings=_set_in(session_options))
+
+
+def _set_in(options: ort.SessionOptions | None) -> dict[str, Any]:
+    """The attributes of session options that are not the defaults."""
+    defaults = ort.SessionOptions()
+    usual = {name: getattr(defaults, name) for name in dir(defaults) if not name.startswith("_")}
+    set_there = {name: getattr(options or defaults, name) for name, one in usual.items() if not callable(one)}
+    return {name: value for name, value in set_there.items() if value != usual[name]}
+
+
+def checked_settings(settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Attributes of session options; raises MissingOptionError for one that there is not."""
+    for name in settings or {}:
+        if not hasattr(ort.SessionOptions, name):
+            known = [one for one in dir(ort.SessionOptions) if not one.startswith("_")]
+            raise MissingOptionError(f"onnxruntime.SessionOptions has no '{name}'{nearest(name, known)}")
+    return dict(settings or {})
 
 
 def build_session(

@@ -11,11 +11,11 @@ from typing import Any
 from onnx import ModelProto
 from onnxruntime.quantization.onnx_model import ONNXModel
 
-from qc.ir.errors import UsageError
 from qc.passes.optimize.layers.layer import layers_of
 from qc.passes.optimize.round_weights import RoundWeights
 
 from ..defs import QuantScheme, qtype
+from ..errors import ArgumentError
 from ..feeds import feeds_of
 from ..quantsim import QuantizationSimModel
 from .utils import AdaroundSupportedModules
@@ -51,7 +51,7 @@ def apply_adaround(
         DataError: there is no data, or it does not fit the model.
     """
     if nodes_to_include is not None and node_names_to_optimize is not None:
-        raise UsageError("nodes_to_include and node_names_to_optimize are one; give the first alone")
+        raise ArgumentError("nodes_to_include and node_names_to_optimize are one; give the first alone")
     named = nodes_to_include if nodes_to_include is not None else node_names_to_optimize
     if named is None:
         _learn(sim, inputs, num_iterations, ())
@@ -108,7 +108,7 @@ class AdaroundParameters:
 
     def __post_init__(self) -> None:
         if len(self.data_loader) < self.num_batches:
-            raise UsageError(f"there are {len(self.data_loader)} batches, fewer than {self.num_batches}")
+            raise ArgumentError(f"there are {len(self.data_loader)} batches, fewer than {self.num_batches}")
 
 
 class Adaround:

@@ -8,12 +8,12 @@ from typing import Any
 
 from onnx import ModelProto
 
-from qc.ir.errors import UsageError
 from qc.passes.optimize.choose_weight_ranges import ChooseWeightRanges
 from qc.passes.optimize.layers.layer import layers_of, named_layers
 
 from ...missing import PartlyProvided
 from ..deprecation import warn_deprecated
+from ..errors import ArgumentError
 from ..feeds import feeds_of
 from ..quantsim import QuantizationSimModel
 
@@ -66,7 +66,7 @@ class SeqMseParams:
     def __post_init__(self) -> None:
         for name, only in (("inp_symmetry", "symqt"), ("loss_fn", "mse")):
             if getattr(self, name) != only:
-                raise UsageError(f"{name} is '{getattr(self, name)}'; qc has '{only}' alone")
+                raise ArgumentError(f"{name} is '{getattr(self, name)}'; qc has '{only}' alone")
 
 
 class SequentialMse(PartlyProvided):
