@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import qc
@@ -32,6 +33,35 @@ def test_modules_are_those_of_the_layer() -> None:
     assert QuantScheme is again is layer.QuantScheme
 
 
+@pytest.mark.usefixtures("installed")
+def test_names_are_found_where_scripts_take_them_from() -> None:
+    from aimet_common.connected_graph.connectedgraph import Product
+    from aimet_common.connected_graph.operation import Product as of_operation
+    from aimet_common.connected_graph.product import Product as of_product
+    from aimet_common.defs import QTYPE_ALIASES, ActivationType, QuantDtypeBwInfo, QuantizationDataType
+    from aimet_common.utils import compute_psnr
+    from aimet_onnx.qc_quantize_op import libpymo
+    from aimet_onnx.quantsim import OpMode, logger, to_array
+    from aimet_onnx.quantsim import Product as of_quantsim
+
+    assert Product is of_operation is of_product is of_quantsim
+    assert libpymo.TensorQuantizerOpMode is OpMode
+    assert logger.name == "aimet_onnx.quantsim" and callable(to_array)
+    assert str(QTYPE_ALIASES["float32"]) == "float32" and ActivationType.relu6.value == 2
+    assert QuantDtypeBwInfo(QuantizationDataType.int, 8).is_same_activation(QuantizationDataType.int, 8)
+    with pytest.raises(ValueError, match="there are no floats of 8 bits"):
+        QuantDtypeBwInfo(QuantizationDataType.float, 8)
+    assert compute_psnr(np.arange(4.0), np.arange(4.0)) == 100
+
+
+def test_schemes_of_training_are_what_they_begin_with() -> None:
+    scheme = layer.QuantScheme
+    assert scheme.training_range_learning_with_tf_init is scheme.min_max
+    assert scheme.training_range_learning_with_tf_enhanced_init is scheme.post_training_tf_enhanced
+    with pytest.raises(ValueError, match="ranges are not learned here; use min_max"):
+        scheme.from_str(scheme.training_range_learning)
+
+
 def names() -> list[tuple[str, str]]:
     return [(module, name) for module in imports.modules() for name in sorted(imports.names_of(module))]
 
@@ -54,6 +84,10 @@ def test_every_public_name_is_there_or_a_sentence() -> None:
 @pytest.mark.parametrize(
     "statement, sentence",
     [
+        (
+            "from aimet_onnx.auto_quant import AutoQuant",
+            "auto_quant' is not part of .*; use qc auto",
+        ),
         ("import aimet_onnx.adascale", "'aimet_onnx.adascale' is not part of .*; train elsewhere"),
         ("from aimet_onnx.experimental.lora import load_adapter", "'aimet_onnx.experimental' is not part of"),
         ("from aimet_onnx.spinquant.spinquant import apply_spinquant", "; rotate elsewhere"),
@@ -96,6 +130,21 @@ def test_a_script_runs_as_it_is(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "qc.compat.aimet_onnx", str(script), "--option"]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert result.stdout.split() == ["qc.compat.aimet_onnx.quantsim", "beside", "['--option']", "__main__"]
+
+
+def test_processes_of_a_script_know_the_names(tmp_path: Path) -> None:
+    """Those that are started anew import the script, as multiprocessing does elsewhere."""
+    (tmp_path / "script.py").write_text(
+        "import multiprocessing, os\nfrom aimet_onnx import QuantizationSimModel\n"
+        "def name(_): return QuantizationSimModel.__module__\n"
+        "if __name__ == '__main__':\n"
+        "    os.chdir('..')\n"
+        "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
+        "        print(__file__, *pool.map(name, [0]))\n"
+    )
+    command = [sys.executable, "-m", "qc.compat.aimet_onnx", "script.py"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, timeout=100)
+    assert result.stdout.split() == [str(tmp_path / "script.py"), "qc.compat.aimet_onnx.quantsim"]
 
 
 @pytest.mark.parametrize("script", ["missing.py", "."])

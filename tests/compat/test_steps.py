@@ -13,6 +13,7 @@ from qc.compat.aimet_onnx.adaround.activation_sampler import ActivationSampler
 from qc.compat.aimet_onnx.batch_norm_fold import BNLayer
 from qc.compat.aimet_onnx.cross_layer_equalization import CrossLayerScaling, HighBiasFold
 from qc.compat.aimet_onnx.defs import TfEncoding
+from qc.compat.aimet_onnx.layer_output_utils import LayerOutput
 from qc.compat.aimet_onnx.lpbq_utils import compress_encoding_scales, grouped_dynamic_quantize
 from qc.compat.aimet_onnx.meta.connectedgraph import ConnectedGraph
 from qc.runtime import open_session
@@ -120,7 +121,13 @@ def test_one_node_without_a_name_keeps_none() -> None:
     model.graph.node[0].name, model.graph.node[1].name = "", "last"
     assert list(ConnectedGraph(model).get_all_ops()) == ["", "last"]
     model.graph.node[1].name = ""
-    assert list(ConnectedGraph(model).get_all_ops()) == ["/Relu", "/Neg"]
+    ops = ConnectedGraph(model).get_all_ops()
+    assert list(ops) == ["/Relu", "/Neg"]
+    assert ops["/Neg"].model_module.get_module() is ops["/Neg"].get_module()
+    assert (ops["/Neg"].num_in_channels, ops["/Neg"].is_anonymous) == (None, False)
+    names = LayerOutput.get_activation_names(model)
+    LayerOutput.register_activations(model, names[1:2])
+    assert model.graph.output[-1].name == names[1] == model.graph.node[0].output[0]
 
 
 def test_missing_files_are_told_as_such() -> None:

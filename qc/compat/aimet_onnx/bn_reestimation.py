@@ -27,6 +27,6 @@ def reestimate_bn_stats(
         UsageError: the simulation is not calibrated.
     """
     if any(op.enabled and not op.is_initialized() for op in sim.qc_quantize_op_dict.values()):
-        raise ArgumentError("statistics are measured in a calibrated simulation; call compute_encodings")
+        raise ArgumentError("this measures in a calibrated simulation; call compute_encodings before")
     feeds = feeds_of(sim.model.model, dataloader, min(num_batches, len(dataloader)))
     sim._run(ReestimateBatchNorms(samples=num_batches), data=feeds)

@@ -20,10 +20,16 @@ class QuantScheme(enum.Enum):
     post_training_tf = 1
     post_training_tf_enhanced = 2
     post_training_percentile = 6
+    # Ranges that would be learned are what they begin with, since nothing is trained here.
+    training_range_learning_with_tf_init = 1
+    training_range_learning_with_tf_enhanced_init = 2
+    training_range_learning = 5
 
     @classmethod
     def from_str(cls, alias: QuantScheme | str) -> QuantScheme:
         """The scheme of a name such as ``min_max`` or ``tf_enhanced``; raises UsageError for another one."""
+        if alias is cls.training_range_learning:
+            raise ArgumentError("ranges are not learned here; use min_max or post_training_tf_enhanced")
         if isinstance(alias, cls):
             return alias
         for name in (str(alias), f"post_training_{alias}"):
@@ -110,6 +116,49 @@ class QuantizationDataType(enum.Enum):
     undefined = 0
     int = 1
     float = 2
+
+
+class ActivationType(enum.Enum):
+    """Activations that layers have."""
+
+    no_activation = 0
+    relu = 1
+    relu6 = 2
+
+
+@dataclass
+class QuantDtypeBwInfo:
+    """The kinds and widths of activations and parameters.
+
+    Raises:
+        UsageError: floats of another width than 16 or 32 bits.
+    """
+
+    act_dtype: QuantizationDataType
+    act_bw: int
+    param_dtype: QuantizationDataType = QuantizationDataType.undefined
+    param_bw: int = 0
+
+    def __post_init__(self) -> None:
+        for kind, width in (self.get_activation(), self.get_param()):
+            if kind is QuantizationDataType.float and width not in (0, 16, 32):
+                raise ArgumentError(f"there are no floats of {width} bits here; use 16 or 32")
+
+    def get_activation(self) -> tuple[QuantizationDataType, int]:
+        """Kind and width of activations."""
+        return self.act_dtype, self.act_bw
+
+    def get_param(self) -> tuple[QuantizationDataType, int]:
+        """Kind and width of parameters."""
+        return self.param_dtype, self.param_bw
+
+    def is_same_activation(self, dtype: QuantizationDataType, bw: int) -> bool:
+        """Whether activations have this kind and width."""
+        return self.get_activation() == (dtype, bw)
+
+    def is_same_param(self, dtype: QuantizationDataType, bw: int) -> bool:
+        """Whether parameters have this kind and width."""
+        return self.get_param() == (dtype, bw)
 
 
 @dataclass(frozen=True)

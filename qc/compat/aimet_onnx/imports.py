@@ -7,6 +7,7 @@ says what to use instead.
 
 from __future__ import annotations
 
+import logging
 import sys
 import tomllib
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from ..missing import refuse
 
 _LAYER = __name__.rpartition(".")[0]
 _NAMES = Path(__file__).with_name("names.toml")
+_IMPORTED = ("libpymo", "libquant_info")  # by many modules of AIMET, from which scripts take them
 _ALIASES = {"aimet_onnx": "", "aimet_common": "common"}  # packages of AIMET, and where they lie in the layer
 
 
@@ -59,6 +61,10 @@ def provided(module: str) -> Callable[[str], Any]:
         path = f"{module}.{name}" if module else name
         if path in _tables()[2]:
             return import_module(f"{_LAYER}.{path}")
+        if name in _IMPORTED:
+            return import_module(f"{_LAYER}.common.{name}")
+        if name == "logger":
+            return logging.getLogger(_called(module))
         owner = module if name in names_of(module) else _owner(name)
         if owner is None or name.startswith("_"):
             raise AttributeError(f"module '{_called(module)}' has no attribute '{name}'")

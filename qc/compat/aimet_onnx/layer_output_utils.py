@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ from qc.runtime import OrtExecutor, model_inputs
 from ..missing import PartlyProvided
 from .errors import ArgumentError
 from .feeds import Given, feed_of
+from .graph_edits import add_hook_to_get_activation
 from .limits import Providers, refuse_providers
 
 _ROUNDED = "_simulated"
@@ -83,6 +84,18 @@ class LayerOutput(PartlyProvided):
         order = json.dumps({"layer_output_names": self.sanitized_activation_names}, indent=4)
         Path(dir_path).mkdir(parents=True, exist_ok=True)
         (Path(dir_path) / "layer_output_name_order.json").write_text(order, encoding="utf-8")
+
+    @staticmethod
+    def get_activation_names(model: ModelProto) -> list[str]:
+        """The inputs of a model, and what its nodes make but for constants."""
+        made = (name for node in model.graph.node if node.op_type != "Constant" for name in node.output)
+        return [info.name for info in model.graph.input] + [name for name in made if name]
+
+    @staticmethod
+    def register_activations(model: ModelProto, activation_names: Sequence[str]) -> None:
+        """Makes tensors outputs of a model."""
+        for name in activation_names:
+            add_hook_to_get_activation(model, name)
 
     def get_outputs(self, input_dict: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The tensors of a feed, by their names as files."""

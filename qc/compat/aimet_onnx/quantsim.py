@@ -25,7 +25,7 @@ from qc.runtime import use_custom_ops
 
 from .arguments import calibration_of, with_old_arguments
 from .bias import LEAST_SCALE
-from .defs import QuantizationDataType, QuantScheme, float16, float32, int8, qtype
+from .defs import QTYPE_ALIASES, QuantizationDataType, QuantScheme, float16, float32, int8, qtype
 from .errors import ArgumentError, raised_as_in_aimet
 from .files import (
     CALIBRATIONS,
@@ -65,6 +65,7 @@ from .weights import (
 
 # What ``aimet_onnx.quantsim`` has in one module.
 __all__ = [
+    "QTYPE_ALIASES",
     "OpMode",
     "Product",
     "QcQuantizeOp",

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from onnx import NodeProto, TensorProto
 
 from ...missing import PartlyProvided
+from ..common.model_module import ONNXModelModule
 from ..deprecation import warn_deprecated
 
 
 @dataclass(eq=False)
-class Product:
+class Product(PartlyProvided):
     """What an op makes, reads, or is trained with.
 
     Attributes:
@@ -59,6 +60,8 @@ class Op(PartlyProvided):
         inputs, outputs: what it reads, parameters included, and makes.
         parameters: its trained parameters by name, each with its kind, such as ``weight``.
         transposed_params: whether the weight of a matrix product has its output channels first.
+        num_in_channels, num_out_channels: None, as in AIMET's graphs of ONNX models.
+        is_anonymous: False: all have names.
     """
 
     name: str
@@ -69,6 +72,9 @@ class Op(PartlyProvided):
     outputs: list[Product] = field(default_factory=list)
     parameters: dict[str, tuple[Product, str]] = field(default_factory=dict)
     transposed_params: bool = False
+    num_in_channels: int | None = None
+    num_out_channels: int | None = None
+    is_anonymous: bool = False
 
     def __repr__(self) -> str:
         return self.name
@@ -115,6 +121,11 @@ class Op(PartlyProvided):
     def get_input_products(self) -> list[Product]:
         """What it reads but for parameters and other constants."""
         return [product for product in self.inputs if not (product.is_parm or product.is_const)]
+
+    @property
+    def model_module(self) -> ONNXModelModule:
+        """Its node, as an object that gives it."""
+        return ONNXModelModule(self.node)
 
     def get_module(self) -> NodeProto | None:
         """Its node in the model."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnx import GraphProto, ModelProto
+from onnx.numpy_helper import to_array
 from onnx.version_converter import convert_version
 
 from qc.ir.facts.op_table import GRID_PRESERVING
+
+__all__ = ["to_array"]
 
 
 def _is_grid_preserving_op(op_type: str, domain: str = "") -> bool:
