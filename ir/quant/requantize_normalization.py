@@ -1,8 +1,8 @@
 """How a device makes codes of softmax and normalizations: the numpy definition that the kernels must equal.
 
-As in :mod:`qc.ir.quant.requantize` it is Qualcomm's HTP, found by offering models of one op to its emulator. Its
-powers of two are those that the published kernels of its predecessor describe (Hexagon NN, XiaoMi/nnlib,
-``hexagon/ops/src/op_softmax_d32.c``).
+As in :mod:`qc.ir.quant.requantize` it is Qualcomm's HTP, found by offering models of one op to its emulator.
+Its polynomials are those that the published kernels of its predecessor describe (Hexagon NN, XiaoMi/nnlib,
+``hexagon/ops/src/op_softmax_d32.c`` and ``hexagon/include/hvx_mathops.h``).
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import numpy as np
 from .requantize import on_grid, round_half_up
 from .spec import Encoding
 
-# Rows of so many numbers or more are computed otherwise than shorter ones: what distances are multiplied by has few
-# bits then.
+# Rows of so many numbers or more are computed otherwise than shorter ones: what distances are multiplied by has
+# few bits then.
 _LONG, _FEW_BITS, _MANY_BITS = 17, 8, 15
 _FRACTION_BITS, _POWER_BITS, _MOST_HALVINGS = 16, 15, 31
-# Polynomials for the four quarters of an interval, of each the coefficients of x^2, x and 1: of 2^x from 0 to 1,
-# and of 1 / (1 + x) there.
+# Polynomials for the four quarters of an interval, of each the coefficients of x^2, x and 1: of 2^x from 0 to
+# 1, and of 1 / (1 + x) there.
 _POWER = (4300, 5119, 6087, 7230), (22652, 21816, 19857, 16404), (32769, 32876, 33371, 34675)
 _RECIPROCAL = (11794, 6555, 3945, 2530), (-32086, -27318, -22353, -18222), (32769, 32232, 31054, 29548)
 # The mean of codes is in units of 1/64, what a row is multiplied by in units of 2^-16.
 _MEAN_UNIT, _RATE_UNIT = 64, 1 << 16
-# The bits of a first guess at an inverse square root, less half of those of the number (C. Lomont, Fast inverse
-# square root, 2003), and how often it is mended.
+# The bits of a first guess at an inverse square root, less half of those of the number (C. Lomont, Fast
+# inverse square root, 2003), and how often it is mended.
 _GUESS, _STEPS = 0x5F375A86, 2
 
 
@@ -90,9 +90,10 @@ def requantize_normalization(
 ) -> np.ndarray:
     """The normalization of the last dimension of a tensor on a grid, as a device finds it.
 
-    Centered (LayerNormalization), the mean of the codes is cut to 6 bits behind the point, the row is multiplied
-    by a whole number, which is cut as well, the bias is rounded to steps of the result, and ties go up. Otherwise
-    (RMSNormalization) the exact code is rounded to float16, and what is behind the point is cut off.
+    Centered (LayerNormalization), the mean of the codes is cut to 6 bits behind the point, the row is
+    multiplied by a whole number, which is cut as well, the bias is rounded to steps of the result, and ties go
+    up. Otherwise (RMSNormalization) the exact code is rounded to float16, and what is behind the point is cut
+    off.
 
     Args:
         x: float32, numbers of ``grid``, which has one scale.

@@ -286,6 +286,7 @@ def test_rows_of_other_lengths_than_their_weights_are_refused() -> None:
         np.zeros(1, np.float32),
     ]
     with pytest.raises(
-        onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument, match="weight has shape .* for rows of 4"
+        onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument,
+        match=r"weight has shape .* for rows of 4",
     ):
         run("RequantizeNormalization", [*inputs, np.float32(1e-5)])
