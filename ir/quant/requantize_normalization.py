@@ -12,7 +12,7 @@ import numpy as np
 from .requantize import on_grid, round_half_up
 from .spec import Encoding
 
-# Rows of so many numbers or more are computed otherwise than shorter ones: what distances are multiplied by has
+# Rows of so many numbers are computed otherwise than shorter ones: what distances are multiplied by has
 # few bits then.
 _LONG, _FEW_BITS, _MANY_BITS = 17, 8, 15
 _FRACTION_BITS, _POWER_BITS, _MOST_HALVINGS = 16, 15, 31
@@ -91,9 +91,9 @@ def requantize_normalization(
     """The normalization of the last dimension of a tensor on a grid, as a device finds it.
 
     Centered (LayerNormalization), the mean of the codes is cut to 6 bits behind the point, the row is
-    multiplied by a whole number, which is cut as well, the bias is rounded to steps of the result, and ties go
-    up. Otherwise (RMSNormalization) the exact code is rounded to float16, and what is behind the point is cut
-    off.
+    multiplied by a whole number, which is cut as well, the bias is rounded to steps of the result, and ties
+    go up. Otherwise (RMSNormalization) the exact code is rounded to float16, and what is behind the point is
+    cut off.
 
     Args:
         x: float32, numbers of ``grid``, which has one scale.
