@@ -41,6 +41,8 @@ class FixInputs(Pass):
         rewriter = Rewriter(model)
         for name, number in map(_parsed, self.values):
             given = _input(model, name)
+            if not model.graph.is_read(given):
+                continue
             with rewriter.action("fix input", given, f"it is {number:g} from now on"):
                 constant = rewriter.add_constant(model.graph, _as_its_type(given, number), f"{name}_fixed")
                 rewriter.replace_uses(given, constant)

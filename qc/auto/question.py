@@ -56,7 +56,7 @@ class Question:
 
         None where other samples are given to judge by, or there are too few.
         """
-        data = load_data(self.data, self.compilation.fixed_inputs())
+        data = load_data(self.data, self.compilation.fed_inputs())
         if self.data is not self.compilation.data or data.is_read_once:
             return None
         if sum(1 for _ in islice(data, _LEAST_TO_HALVE)) < _LEAST_TO_HALVE:
@@ -79,7 +79,7 @@ class Question:
             metric.check(proto)
         return Judge(
             self.compilation.reference(),
-            load_data(self.data, self.compilation.fixed_inputs()),
+            load_data(self.data, self.compilation.fed_inputs()),
             self.max_drop,
             metric,
             self.labels,
@@ -94,7 +94,7 @@ class Question:
         Raises:
             UsageError: the metric or the target cannot be sent.
         """
-        inputs = self.compilation.fixed_inputs()
+        inputs = self.compilation.fed_inputs()
         calibration, data = (load_data(one, inputs) for one in (self.compilation.data, self.data))
         sent = _sendable(calibration)
         is_same = self.data is self.compilation.data or calibration.source is data.source
@@ -113,7 +113,7 @@ class Question:
             return None
         compilation = self.compilation
         proto = compilation.proto()
-        inputs = compilation.fixed_inputs()
+        inputs = compilation.fed_inputs()
         labels = np.asarray(self.labels) if self.labels is not None else None
         parts = (
             *(version(name) for name in ("qc-onnx", "numpy")),

@@ -146,7 +146,7 @@ class RecipeSearch:
         if isinstance(labels, str | Path):
             labels = load_labels(Path(labels))
         elif labels is None and self.metric is not None:
-            labels = load_data(judged, compilation.fixed_inputs()).labels
+            labels = load_data(judged, compilation.fed_inputs()).labels
         return Question(
             compilation,
             judged,

@@ -106,7 +106,7 @@ def start(
         *others,
     ]
     check_outputs(outputs, files)
-    inputs = compilation.fixed_inputs()
+    inputs = compilation.fed_inputs()
     data = _feeds(job, inputs)
     if purpose is not None and data is None:
         raise UsageError(f"there is no data {purpose}; give it with --data, or --random-data to try out")

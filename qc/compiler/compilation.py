@@ -43,8 +43,7 @@ class Compilation:
         target: a target's name, a path of a TOML file, or an object; default: the pipeline's, else ort-cpu.
         precision: what differs from what the pipeline says: rules such as ``Conv=w4a8``, ``Softmax=off`` or
             ``op:norm1=float16``, or the path of a ``.toml`` file with them, see the pass ``set-precision``.
-        fix_shapes: lengths of free dimensions, such as ``N=1``, that the model has from then on, see the pass
-            ``fix-shapes``; data must have them, too.
+        fix_shapes: lengths of free dimensions, such as ``N=1``; data must have them. See ``fix-shapes``.
         fix_inputs: values of inputs of one number, such as ``sr=16000``, see the pass ``fix-inputs``.
         allow_unquantized: accept a result in which nothing is quantized.
         fail_if_unquantized: refuse a result in which any float tensor is not quantized.
@@ -85,8 +84,7 @@ class Compilation:
     )
     fix_inputs: tuple[str, ...] = option(
         (),
-        "Give an input of one number a value for good, such as sr=16000, so that branches for others go; may "
-        "be repeated.",
+        "Give an input of one number a value for good, such as sr=16000; may be repeated.",
         "--fix-input",
         metavar="NAME=NUMBER",
         parse=word,
@@ -162,7 +160,7 @@ class Compilation:
             said += notes.missing_samples(recorded.recording)
             data = () if data is None else data
         context = PassContext(
-            data=data if data is None or isinstance(data, Data) else load_data(data, self.fixed_inputs()),
+            data=data if data is None or isinstance(data, Data) else load_data(data, self.fed_inputs()),
             executor=executor,
             target=self.chosen_target(),
             seed=self.seed,
@@ -346,7 +344,7 @@ class Compilation:
 
         return self.model if isinstance(self.model, ModelProto) else load_model(self.model)
 
-    def fixed_inputs(self) -> tuple[InputInfo, ...]:
+    def fed_inputs(self) -> tuple[InputInfo, ...]:
         """The inputs to feed, with the lengths of ``fix_shapes``; those with a default become constants."""
         from qc.passes.simplify.fix_shapes import FixShapes
         from qc.runtime import model_inputs

@@ -161,12 +161,6 @@ def test_what_means_nothing_is_one_sentence_on_how_to_mend_it(qc, arguments: lis
     assert (result.code, result.made) == (2, []) and said in result.err.replace("\n", " ")
 
 
-def test_a_plugin_that_brings_nothing_is_warned_of(qc) -> None:
-    Path("empty.py").write_text("x = 1\n")
-    told = qc("list-targets", "--plugin", "empty.py")
-    assert told.code == 0 and "warning: plugin 'empty.py' brings nothing: it has no pass" in told.err
-
-
 def test_the_free_dimension_that_a_device_cannot_have_is_named_with_what_mends_it(qc) -> None:
     onnx.save(
         parse("g (float[batch, 4] x) => (float[batch, 4] y) <float[4, 4] w> { y = MatMul(x, w) }"), "m.onnx"

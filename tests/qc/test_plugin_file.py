@@ -162,3 +162,9 @@ def test_a_pipeline_file_runs_no_code(qc, text: str, sentence: str) -> None:
     Path("pipeline.toml").write_text(text)
     result = qc("model.onnx", "--pipeline", "pipeline.toml")
     assert result.code == 2 and sentence in result.err and not plugins._used
+
+
+def test_a_plugin_that_brings_nothing_is_warned_of(qc) -> None:
+    Path("empty.py").write_text("x = 1\n")
+    told = qc("list-targets", "--plugin", "empty.py")
+    assert told.code == 0 and "warning: plugin 'empty.py' brings nothing: it has no pass" in told.err

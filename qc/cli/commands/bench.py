@@ -103,7 +103,7 @@ class Bench(Command):
         plain = job if _has_data(job) else replace(job, sizes=())
         task = start(plain, [self.json_file], others, compiles=compiles, on=self.on)
         if task.data is None:
-            inputs = task.compilation.fixed_inputs()
+            inputs = task.compilation.fed_inputs()
             check_sizes(job.sizes, inputs)
             data = random_data(inputs, DEFAULT_RANDOM_SAMPLES, job.chosen["seed"], dict(job.sizes))
             task = replace(task, data=data, compilation=replace(task.compilation, data=data))
