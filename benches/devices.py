@@ -4,12 +4,12 @@
     python benches/devices.py cifar_vit --on qnn-htp --samples 64   one
 
 Every model is compiled for the target of the runtime by ``w8a8``, with the lengths of its longest sample
-for free dimensions; shorter ones get zeros behind them. "ops" is the share of the counted ops that run
-there in integers, "products" that of the operations. With ``--nncf-python`` NNCF quantizes the same float
-model on the same feeds for OpenVINO, too, and "time to NNCF" is the time of qc's model beside that.
-"refused" counts ops by the reason that the runtime gives. The models and ``score.py`` lie in a folder of
-their own (``--models``), as for ``accuracy.py``. Ends with exit code 1 if a model cannot be compiled or
-checked.
+for free dimensions; shorter ones get zeros behind them. Inputs without dimensions have one value for good.
+"ops" is the share of the counted ops that run there in integers, "products" that of the operations. With
+``--nncf-python`` NNCF quantizes the same float model on the same feeds for OpenVINO, too, and "time to NNCF"
+is the time of qc's model beside that. "refused" counts ops by the reason that the runtime gives. The models
+and ``score.py`` lie in a folder of their own (``--models``), as for ``accuracy.py``. Ends with exit code 1
+if a model cannot be compiled or checked.
 """
 
 from __future__ import annotations
@@ -51,16 +51,17 @@ Run = Callable[[Feed], list[np.ndarray]]
 
 
 class Recording:
-    """Runs feeds and keeps the largest shape of each input, but for the first axis."""
+    """Runs feeds and keeps the largest shape of each input, with 0 along its axis of samples."""
 
-    def __init__(self, opened: Runnable) -> None:
+    def __init__(self, opened: Runnable, axes: dict[str, int | None]) -> None:
         self._opened = opened
+        self._axes = axes
         self.shapes: dict[str, tuple[int, ...]] = {}
 
     def __call__(self, feed: Feed) -> list[np.ndarray]:
         for name, array in with_a_past(feed).items():
-            known = self.shapes.get(name, np.shape(array)[1:])
-            self.shapes[name] = tuple(map(max, known, np.shape(array)[1:]))
+            own = [0 if axis == self._axes[name] else size for axis, size in enumerate(np.shape(array))]
+            self.shapes[name] = tuple(map(max, self.shapes.get(name, own), own))
         return list(self._opened.run(feed).values())
 
 
@@ -76,11 +77,10 @@ def with_a_past(feed: Feed) -> Feed:
 
 
 def padded(feed: Feed, shapes: dict[str, tuple[int, ...]]) -> Feed:
-    """The feed with zeros behind what is shorter than ``shapes``, which leave out the first axis."""
+    """The feed with zeros behind what is shorter than ``shapes``."""
 
     def longer(array: np.ndarray, to: tuple[int, ...]) -> np.ndarray:
-        behind = [(0, full - own) for full, own in zip(to, array.shape[1:], strict=True)]
-        return np.pad(array, [(0, 0), *behind])
+        return np.pad(array, [(0, max(0, full - own)) for full, own in zip(to, array.shape, strict=True)])
 
     return {name: longer(array, shapes[name]) if np.ndim(array) else array for name, array in feed.items()}
 
@@ -108,18 +108,20 @@ def dimensions(value: onnx.ValueInfoProto) -> list[str | int]:
     return [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
 
 
-def batch_axes(path: Path) -> tuple[dict[str, int | None], list[int]]:
+def batch_axes(path: Path) -> tuple[dict[str, int | None], list[int | None]]:
     """Where the inputs, by name, and the outputs have the dimension that the first input begins with.
 
-    None for an input that has it nowhere, such as a sampling rate; outputs that do not name it begin with it.
+    None for what has it nowhere, such as a sampling rate.
     """
     graph = qc.ir.onnx.load.load_model(path).graph
     name = dimensions(graph.input[0])[0]
-    inputs = {value.name: dimensions(value) for value in graph.input}
-    made = map(dimensions, graph.output)
-    return {key: own.index(name) if name in own else None for key, own in inputs.items()}, [
-        own.index(name) if name in own else 0 for own in made
-    ]
+
+    def axis_of(value: onnx.ValueInfoProto) -> int | None:
+        own = dimensions(value)
+        return own.index(name) if name in own else None
+
+    made = [axis_of(value) if name else None for value in graph.output]
+    return {value.name: axis_of(value) for value in graph.input}, made
 
 
 def runner(opened: Runnable, batch: int, path: Path, shapes: dict[str, tuple[int, ...]]) -> Run:
@@ -141,18 +143,18 @@ def runner(opened: Runnable, batch: int, path: Path, shapes: dict[str, tuple[int
         shorter = {
             to: own
             for name, array in feed.items()
-            for to, own in zip(np.shape(filled[name])[1:], np.shape(array)[1:], strict=True)
+            for to, own in zip(np.shape(filled[name]), np.shape(array), strict=True)
             if to != own
         }
         parts = []
         for first in range(0, count, batch):
             places = np.minimum(np.arange(first, first + batch), count - 1)
             parts.append(opened.run(part(filled, places)).values())
-        joined = zip(zip(*parts, strict=True), made_axes, strict=True)
-        return [
-            cut(np.take(np.concatenate(of_one, axis), range(count), axis), axis, shorter)
-            for of_one, axis in joined
-        ]
+        made = []
+        for of_one, named in zip(zip(*parts, strict=True), made_axes, strict=True):
+            axis = of_one[0].shape.index(batch) if named is None else named
+            made.append(cut(np.take(np.concatenate(of_one, axis), range(count), axis), axis, shorter))
+        return made
 
     return run
 
@@ -213,7 +215,7 @@ def beside_nncf(
 def row(name: str, task: Any, folder: Path, runtime: str, nncf_python: str | None) -> list[str]:
     """One line of the table."""
     path = folder / "models" / Path(task.model).name
-    exact = Recording(qc.runtime.OpenModel(path, threads=1))
+    exact = Recording(qc.runtime.OpenModel(path, threads=1), batch_axes(path)[0])
     scores = [scored(task, exact)]
     feeds = alike(iter(task.calib()), exact.shapes)
     batch = len(next(iter(feeds[0].values())))
@@ -225,7 +227,8 @@ def row(name: str, task: Any, folder: Path, runtime: str, nncf_python: str | Non
         return scored(task, runner(opened, batch, path, exact.shapes))
 
     began = time.perf_counter()
-    compiled = qc.compile(path, "w8a8", data=feeds, target=runtime, fix_shapes=lengths)
+    values = tuple(f"{name}={array}" for name, array in feeds[0].items() if not np.ndim(array))
+    compiled = qc.compile(path, "w8a8", data=feeds, target=runtime, fix_shapes=lengths, fix_inputs=values)
     compiling, began = time.perf_counter() - began, time.perf_counter()
     found = qc.check(compiled.model, runtime, feeds[:1])
     checking = time.perf_counter() - began
