@@ -155,7 +155,8 @@ class DeviceArithmetic:
             step = writer.scale(weight)
             arithmetic = Arithmetic.VECTOR if _is_strided_depthwise(op) else arithmetic
         else:
-            step = writer.constant(_averaged(op))
+            averaged = _averaged(op)
+            step = writer.constant(averaged) if averaged is not None else None
             arithmetic = (
                 Arithmetic.HALVES if op.attribute("kernel_shape") == [2, 2] == _strides(op) else arithmetic
             )

@@ -40,7 +40,9 @@ def write_normalization(
     of_last = rank is not None and op.attribute("axis", -1) in (-1, rank - 1)
     if x is None or gamma is None or grid is None or of_weight is None or not of_last:
         return False
-    zero, epsilon = (writer.constant(np.float32(number)) for number in (0.0, op.attribute("epsilon", 1e-5)))
+    zero, epsilon = (
+        writer.constant(np.asarray(number, np.float32)) for number in (0.0, op.attribute("epsilon", 1e-5))
+    )
     inputs = (writer.rounded.value, *writer.grid, x, grid[0], gamma, of_weight[0], bias or zero, epsilon)
     writer.write(writer.rounded.op, "RequantizeNormalization", inputs, {"centered": int(centered)})
     return True

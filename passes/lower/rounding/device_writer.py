@@ -48,22 +48,21 @@ class Writer:
         if quantizer is None or encoding is None or quantizer.spec.format != UINT8 or encoding.scale.size > 1:
             return None
         found = self._parameters(self._graph, quantizer)
-        return found or (self._constant(encoding.scale), self._constant(encoding.zero_point))
+        return found or (self.constant(encoding.scale), self.constant(encoding.zero_point))
 
     def scale(self, weight: Quantizer | None) -> Value | None:
         """The scale of a weight; None if it has none, or one of a kind that is not known."""
         if weight is None or weight.encoding is None or not is_weight(weight):
             return None
         settable = self._parameters(self._graph, weight)
-        return settable[0] if settable is not None else self.constant(weight.encoding.scale)
+        return (
+            settable[0] if settable is not None else self.constant(weight.encoding.scale.astype(np.float32))
+        )
 
-    def constant(self, number: np.ndarray | None) -> Value | None:
+    def constant(self, array: np.ndarray) -> Value:
         """A constant of the main graph."""
-        return self._constant(np.asarray(number, np.float32)) if number is not None else None
-
-    def _constant(self, array: np.ndarray) -> Value:
         name = f"{self.rounded.value.name}_step"
-        made = self.rewriter.add_constant(self.rewriter.model.graph, np.asarray(array), name)
+        made = self.rewriter.add_constant(self.rewriter.model.graph, array, name)
         return self._captures.into(self._graph, made)
 
     def write(
