@@ -12,25 +12,6 @@ from qc.runtime.devices.known import open_device
 from .output import print_note
 
 
-def key_and_value(text: str) -> tuple[str, str]:
-    """``KEY=VALUE``: an option in somebody else's words."""
-    key, equals, value = text.partition("=")
-    if not key or not equals:
-        raise ValueError(f"{text!r} is not of the form KEY=VALUE")
-    return key, value
-
-
-def device_options_option() -> Any:
-    """``--device-option``."""
-    return option(
-        (),
-        "An option of the device itself, such as htp_arch=75 of qnn-htp; may be repeated.",
-        "--device-option",
-        metavar="KEY=VALUE",
-        parse=key_and_value,
-    )
-
-
 def on_option(
     help: str = "Run the result on this device, too, for its target: openvino or qnn-htp, which is emulated.",
 ) -> Any:

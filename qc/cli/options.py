@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Le
 
@@ -32,6 +32,25 @@ def memory_size(text: str) -> int:
         raise ValueError(f"{text!r} is not a size such as 500MB or 2GB")
     power = " KMGT".index((match[2] or " ").upper())
     return int(float(match[1]) * (1024 if match[3] else 1000) ** power)
+
+
+def key_and_value(text: str) -> tuple[str, str]:
+    """``KEY=VALUE``: an option in somebody else's words."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise ValueError(f"{text!r} is not of the form KEY=VALUE")
+    return key, value
+
+
+def device_options_option() -> Any:
+    """``--device-option``."""
+    return option(
+        (),
+        "An option of the device itself, such as htp_arch=75 of qnn-htp; may be repeated.",
+        "--device-option",
+        metavar="KEY=VALUE",
+        parse=key_and_value,
+    )
 
 
 def size_option() -> Any:
@@ -172,6 +191,12 @@ class Wishes:
         "Compile for this target, too, with the same calibration; may be repeated.",
         metavar="NAME|FILE",
     )
+    emit: Literal["qnn-context"] | None = option(
+        None,
+        "Also write what the device's compiler makes of the result: qnn-context, which the HTP loads so.",
+        metavar="KIND",
+    )
+    device_options: tuple[tuple[str, str], ...] = device_options_option()
     verbose: bool = option(False, "List every tensor that stays float, and why.", "-v")
     coverage: Path | None = option(None, "Write the whole coverage as JSON.", metavar="FILE")
     no_verdict: bool = option(

@@ -15,11 +15,14 @@ from qc.compiler.compiled import Compiled
 from qc.coverage import CoverageError
 from qc.ir.base.files import atomic_write
 from qc.ir.errors import UsageError
+from qc.passes.framework.context import Artifact
 from qc.passes.framework.target import Target, load_target
 from qc.progress import RichProgress
 from qc.rendering.coverage import coverage_document, coverage_summary, unquantized_table
 from qc.rendering.terminal import Fact, facts_grid
 from qc.rendering.words import file_size, printable
+from qc.runtime.devices.device import require_installed
+from qc.runtime.devices.qnn_htp import QnnHtp
 from qc.verdict.measure import Verdict, measure_verdict
 from qc.verdict.words import verdict_facts, verdict_notes, verdict_warnings
 
@@ -65,9 +68,13 @@ def quantize(
         **watch.checks,
         **watch.limit,
     )
+    device = _emitting(wishes, compilation.chosen_target())
     with reproducing(compilation, folder):
         with RichProgress(console) as progress:
             compiled, *further = _compile(replace(compilation, progress=progress), others.values())
+        if device is not None and wishes.emit is not None:
+            made = device.context(compiled.model, base_dir=compiled.ir.base_dir)
+            compiled.artifacts[wishes.emit] = Artifact("onnx", made, f".{wishes.emit}.onnx")
         documents = instrumentation.documents(watch, compiled)
         if wishes.coverage is not None:
             text = json.dumps(coverage_document(compiled.coverage), indent=2, ensure_ascii=False)
@@ -104,6 +111,20 @@ def _others(job: Job, wishes: Wishes, output: Path) -> dict[Path, Target]:
             raise UsageError(f"two targets are named '{target.name}'; --also-for takes others")
         found[path] = target
     return found
+
+
+def _emitting(wishes: Wishes, target: Target) -> QnnHtp | None:
+    """The device whose compiler makes what --emit wants; None without."""
+    if wishes.emit is None:
+        if wishes.device_options:
+            raise UsageError("--device-option is for what --emit makes; say what, such as --emit qnn-context")
+        return None
+    if target.provider != QnnHtp.provider:
+        raise UsageError(
+            f"--emit {wishes.emit} is of the target {QnnHtp.name}, and this one is {target.name}"
+        )
+    require_installed(QnnHtp)
+    return QnnHtp(dict(wishes.device_options))
 
 
 def _compile(compilation: Compilation, others: Iterable[Target]) -> list[Compiled]:

@@ -21,7 +21,7 @@ COMMANDS = {
 OPTIONS = {
     "What to make": [
         *("passes", "pipeline", "options", "append", "config", "rules", "precision", "target", "also_for"),
-        *("fix_shapes", "fix_inputs", "fail_if_unquantized", "allow_unquantized"),
+        *("fix_shapes", "fix_inputs", "emit", "fail_if_unquantized", "allow_unquantized"),
     ],
     "Data": [
         *("data", "eval_data", "calibration", "labels", "random_data", "sizes", "statistics"),

@@ -20,6 +20,7 @@ from onnx import ModelProto
 
 from qc.ir.errors import ModelError, UsageError
 from qc.ir.executor import Feed
+from qc.ir.onnx.load import load_model
 from qc.ir.onnx.save import save_model
 
 from ..execution.executed import ExecutedOp, Execution
@@ -53,6 +54,19 @@ class QnnHtp:
         """See :class:`Device`; the emulator takes as many threads as it likes."""
         return HtpModel(model, base_dir, self._options)
 
+    def context(self, model: ModelProto, *, base_dir: Path | None = None) -> ModelProto:
+        """The model as the HTP's compiler made it, which a device loads without compiling it.
+
+        It is one op for each part, EPContext of ONNX Runtime, that holds a context binary of QNN for the
+        architecture of the option ``htp_arch``.
+
+        Raises:
+            ModelError: the HTP does not take the model whole.
+        """
+        made = HtpModel(model, base_dir, self._options, with_context=True).context
+        assert made is not None
+        return made
+
     def execution(
         self, model: ModelProto, feeds: Sequence[Feed] = (), *, base_dir: Path | None = None, threads: int = 1
     ) -> Execution:
@@ -80,9 +94,11 @@ class HtpModel(DeviceModel):
         base_dir: the folder that its external data is relative to.
         options: options of the provider.
         only_look: nothing will be run: what the HTP refuses, or gives up, is kept and not raised.
+        with_context: keep what its compiler made.
 
     Attributes:
         verdicts: what became of the nodes, by their places, if they are marked (``runtime/protos/marks.py``).
+        context: with ``with_context``, the model as the compiler made it.
         failure: with ``only_look``, why the model as a whole cannot run; empty if it can.
 
     Raises:
@@ -92,7 +108,13 @@ class HtpModel(DeviceModel):
     """
 
     def __init__(
-        self, model: ModelProto, base_dir: Path | None, options: Options, *, only_look: bool = False
+        self,
+        model: ModelProto,
+        base_dir: Path | None,
+        options: Options,
+        *,
+        only_look: bool = False,
+        with_context: bool = False,
     ) -> None:
         require_fixed_shapes(model, QnnHtp.name)
         super().__init__(model)
@@ -100,12 +122,14 @@ class HtpModel(DeviceModel):
         self._process = subprocess.Popen(_COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._close = weakref.finalize(self, _end, self._process, folder)
         path, log = Path(folder.name) / "model.onnx", Path(folder.name) / "log"
+        made = Path(folder.name) / "context.onnx" if with_context else None
         save_model(model, path, base_dir)
         try:
-            self._ask(Request(path, log, dict(options), may_use_cpu=only_look))
+            self._ask(Request(path, log, dict(options), may_use_cpu=only_look, context=made))
             self.failure = ""
         except ModelError as error:
             self.failure = str(error)
+        self.context = load_model(made) if made is not None and made.is_file() else None
         self.verdicts = read_verdicts(log) if log.is_file() else {}
         if log.is_file() and (told := invalid_option(log)):
             self._close()

@@ -32,12 +32,14 @@ class Request:
         log: the file for what ONNX Runtime and the provider say.
         options: options of the provider.
         may_use_cpu: whether the CPU may run what the HTP refuses.
+        context: the file for the model as the HTP's compiler made it; None if it is not wanted.
     """
 
     path: Path
     log: Path
     options: dict[str, str]
     may_use_cpu: bool
+    context: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,10 @@ def _opened(request: Request) -> tuple[ort.InferenceSession | None, Answer]:
     options.log_severity_level = _VERBOSE
     if not request.may_use_cpu:
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    if request.context is not None:
+        options.add_session_config_entry("ep.context_enable", "1")
+        options.add_session_config_entry("ep.context_file_path", str(request.context))
+        options.add_session_config_entry("ep.context_embed_mode", "1")
     # Without, the CPU rounds what goes in and out.
     provider = {
         "backend_path": qnn.get_qnn_htp_path(),

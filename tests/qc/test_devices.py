@@ -9,15 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
+import onnx
 import pytest
 from onnx import ModelProto, helper
+from support.models import random_feeds
 
 from qc.ir.base.underway import share, told, underway
 from qc.named_pipelines import resolve_pipeline
 from qc.passes import dumps
 from qc.passes.framework.made_for import target_in
 from qc.runtime import OpenModel
-from qc.runtime.devices.known import DEVICES, version_of
+from qc.runtime.devices.known import DEVICES, open_device, version_of
 
 DATA = ("--data", "calibration.npz")
 
@@ -44,6 +47,12 @@ def without(monkeypatch: pytest.MonkeyPatch) -> None:
         (("eval", "model.onnx", *DATA, "--on", "qnn"), "unknown device 'qnn' (did you mean 'qnn-htp'?)"),
         (("eval", "model.onnx", *DATA, "--device-option", "a=1"), "name it with --on"),
         (("eval", "model.onnx", *DATA, "--on", "ort-cpu", "--device-option", "a"), "of the form KEY=VALUE"),
+        (("model.onnx", *DATA, "--emit", "qnn-context"), "is of the target qnn-htp, and this one is ort-cpu"),
+        (("model.onnx", *DATA, "--device-option", "a=1"), "such as --emit qnn-context"),
+        (
+            ("model.onnx", *DATA, "--target", "qnn-htp", "--emit", "qnn-context"),
+            "pip install 'qc-onnx[qnn]'",
+        ),
         (("model.onnx", *DATA, "--fix-shape", "Q=1"), "fix-shapes names 'Q', which no input has"),
         (("model.onnx", *DATA, "--fix-shape", "N"), "of the form NAME=N"),
     ],
@@ -175,3 +184,20 @@ def test_a_crash_is_told_of_the_runtime_that_it_is_of() -> None:
     with underway("opened the candidate 'openvino'"), underway("opened", outer=True, runtime="OpenVINO"):
         assert told() == ("OpenVINO", "opened the candidate 'openvino'")
     assert told() == ("", "")
+
+
+def test_what_the_compiler_of_the_htp_makes_gives_the_same_and_is_not_compiled_again(qc) -> None:
+    if version_of(DEVICES["qnn-htp"]) is None:
+        pytest.skip("onnxruntime-qnn is not installed")
+    result = qc(
+        *("model.onnx", *DATA, "--target", "qnn-htp", "--fix-shape", "batch=2"),
+        *("--emit", "qnn-context", "--device-option", "htp_arch=75", "-o", "m.onnx"),
+    )
+    assert result.code == 0 and "m.qnn-context.onnx" in result.err
+    context = onnx.load("m.qnn-context.onnx")
+    assert {node.op_type for node in context.graph.node} == {"EPContext"}
+    device = open_device("qnn-htp", {"htp_arch": "75"})
+    feed = random_feeds(onnx.load("m.onnx"), 1)[0]
+    opened = [device.open(one).run(feed) for one in (onnx.load("m.onnx"), context)]
+    for name, array in opened[0].items():
+        assert np.array_equal(array, opened[1][name])

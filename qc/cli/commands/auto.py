@@ -28,9 +28,9 @@ from qc.rendering.words import count, file_size, printable
 from qc.runtime import Spread, load_data, model_inputs
 
 from ..command import Command
-from ..devices import chosen_device, device_options_option, on_option
+from ..devices import chosen_device, on_option
 from ..files import check_outputs, data_files, judging_files, model_files, toml_files, writing
-from ..options import labels_option, quiet_option
+from ..options import device_options_option, labels_option, quiet_option
 from ..output import print_note, print_warning, standard_error, standard_output
 from ..preparing import Preparing
 

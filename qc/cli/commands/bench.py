@@ -29,10 +29,17 @@ from qc.runtime.devices.device import Device
 from qc.runtime.speed.latency import LATENCY_SECONDS
 
 from ..command import Command
-from ..devices import chosen_device, device_options_option, on_option
+from ..devices import chosen_device, on_option
 from ..files import InputFile, model_files, write_json
 from ..jobs import Task, candidates, check_sizes, compile_options, refuse_compile_options, start
-from ..options import DEFAULT_RANDOM_SAMPLES, DEFAULT_THREADS, Job, Settings, json_option
+from ..options import (
+    DEFAULT_RANDOM_SAMPLES,
+    DEFAULT_THREADS,
+    Job,
+    Settings,
+    device_options_option,
+    json_option,
+)
 from ..output import print_note, standard_error, standard_output
 
 

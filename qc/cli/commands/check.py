@@ -24,10 +24,9 @@ from qc.runtime.data.inputs import free_dimensions
 from qc.runtime.devices.onnx_runtime import OrtCpu
 
 from ..command import Command
-from ..devices import device_options_option
 from ..files import check_outputs, data_files, model_files, toml_files, write_json
 from ..jobs import check_sizes
-from ..options import json_option, size_option
+from ..options import device_options_option, json_option, size_option
 from ..output import print_note, standard_output
 from ..preparing import Preparing
 

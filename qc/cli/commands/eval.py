@@ -33,10 +33,17 @@ from qc.runtime.devices.device import Device
 from qc.runtime.speed.latency import LATENCY_SECONDS
 
 from ..command import Command
-from ..devices import chosen_device, device_options_option, on_option
+from ..devices import chosen_device, on_option
 from ..files import InputFile, judging_files, model_files, write_json, writing
 from ..jobs import Task, candidates, chosen_labels, refuse_compile_options, start
-from ..options import DEFAULT_THREADS, Job, calibration_option, json_option, labels_option
+from ..options import (
+    DEFAULT_THREADS,
+    Job,
+    calibration_option,
+    device_options_option,
+    json_option,
+    labels_option,
+)
 from ..output import print_note, standard_error, standard_output
 
 DEFAULT_LAYERS = 10
