@@ -191,9 +191,9 @@ class Wishes:
         "Compile for this target, too, with the same calibration; may be repeated.",
         metavar="NAME|FILE",
     )
-    emit: Literal["qnn-context"] | None = option(
+    emit: Literal["qnn-context", "qnn-dlc"] | None = option(
         None,
-        "Also write what the device's compiler makes of the result: qnn-context, which the HTP loads so.",
+        "Also write what Qualcomm's compiler makes of the result: a context binary, or the graph as a DLC.",
         metavar="KIND",
     )
     device_options: tuple[tuple[str, str], ...] = device_options_option()

@@ -22,7 +22,7 @@ from qc.rendering.coverage import coverage_document, coverage_summary, unquantiz
 from qc.rendering.terminal import Fact, facts_grid
 from qc.rendering.words import file_size, printable
 from qc.runtime.devices.device import require_installed
-from qc.runtime.devices.qnn_htp import QnnHtp
+from qc.runtime.devices.qnn_htp import EMITTED, QnnHtp
 from qc.verdict.measure import Verdict, measure_verdict
 from qc.verdict.words import verdict_facts, verdict_notes, verdict_warnings
 
@@ -73,8 +73,8 @@ def quantize(
         with RichProgress(console) as progress:
             compiled, *further = _compile(replace(compilation, progress=progress), others.values())
         if device is not None and wishes.emit is not None:
-            made = device.context(compiled.model, base_dir=compiled.ir.base_dir)
-            compiled.artifacts[wishes.emit] = Artifact("onnx", made, f".{wishes.emit}.onnx")
+            made = device.emit(wishes.emit, compiled.model, base_dir=compiled.ir.base_dir)
+            compiled.artifacts[wishes.emit] = Artifact(wishes.emit, made, EMITTED[wishes.emit])
         documents = instrumentation.documents(watch, compiled)
         if wishes.coverage is not None:
             text = json.dumps(coverage_document(compiled.coverage), indent=2, ensure_ascii=False)

@@ -137,7 +137,8 @@ class Compiled(Shown):
                 if isinstance(payload, ModelProto):
                     written += stage_model(stack, payload, place, self.ir.base_dir)
                 else:
-                    stack.enter_context(atomic_write(place)).write(str(payload).encode("utf-8"))
+                    raw = payload if isinstance(payload, bytes) else str(payload).encode("utf-8")
+                    stack.enter_context(atomic_write(place)).write(raw)
                     written.append(place)
             self._refuse_sources(written)
         return written

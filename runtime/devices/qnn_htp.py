@@ -14,7 +14,7 @@ import tempfile
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from onnx import ModelProto
 
@@ -30,6 +30,9 @@ from .device import DeviceModel, Options, require_fixed_shapes
 from .qnn_log import Verdict, invalid_option, read_verdicts
 from .qnn_process import Answer, Request
 
+# What of the compiler's work can be had, with the suffix of its file.
+Emitted = Literal["qnn-context", "qnn-dlc"]
+EMITTED: dict[Emitted, str] = {"qnn-context": ".qnn-context.onnx", "qnn-dlc": ".dlc"}
 _COMMAND = [sys.executable, "-c", "from qc.runtime.devices.qnn_process import serve; serve()"]
 
 
@@ -54,16 +57,18 @@ class QnnHtp:
         """See :class:`Device`; the emulator takes as many threads as it likes."""
         return HtpModel(model, base_dir, self._options)
 
-    def context(self, model: ModelProto, *, base_dir: Path | None = None) -> ModelProto:
-        """The model as the HTP's compiler made it, which a device loads without compiling it.
+    def emit(self, kind: Emitted, model: ModelProto, *, base_dir: Path | None = None) -> ModelProto | bytes:
+        """What Qualcomm's compiler makes of a model.
 
-        It is one op for each part, EPContext of ONNX Runtime, that holds a context binary of QNN for the
-        architecture of the option ``htp_arch``.
+        Args:
+            kind: ``qnn-context``: a model of one op, EPContext of ONNX Runtime, that holds a context binary
+                for the architecture of the option ``htp_arch`` and is loaded without compiling it;
+                ``qnn-dlc``: the graph as a deep learning container, as Qualcomm's other tools read it.
 
         Raises:
             ModelError: the HTP does not take the model whole.
         """
-        made = HtpModel(model, base_dir, self._options, with_context=True).context
+        made = HtpModel(model, base_dir, self._options, emit=kind).emitted
         assert made is not None
         return made
 
@@ -94,11 +99,11 @@ class HtpModel(DeviceModel):
         base_dir: the folder that its external data is relative to.
         options: options of the provider.
         only_look: nothing will be run: what the HTP refuses, or gives up, is kept and not raised.
-        with_context: keep what its compiler made.
+        emit: what is kept of what its compiler made.
 
     Attributes:
         verdicts: what became of the nodes, by their places, if they are marked (``runtime/protos/marks.py``).
-        context: with ``with_context``, the model as the compiler made it.
+        emitted: what ``emit`` asks for.
         failure: with ``only_look``, why the model as a whole cannot run; empty if it can.
 
     Raises:
@@ -114,7 +119,7 @@ class HtpModel(DeviceModel):
         options: Options,
         *,
         only_look: bool = False,
-        with_context: bool = False,
+        emit: Emitted | None = None,
     ) -> None:
         require_fixed_shapes(model, QnnHtp.name)
         super().__init__(model)
@@ -122,14 +127,19 @@ class HtpModel(DeviceModel):
         self._process = subprocess.Popen(_COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._close = weakref.finalize(self, _end, self._process, folder)
         path, log = Path(folder.name) / "model.onnx", Path(folder.name) / "log"
-        made = Path(folder.name) / "context.onnx" if with_context else None
+        context = Path(folder.name) / "context.onnx" if emit == "qnn-context" else None
+        dlc = Path(folder.name) if emit == "qnn-dlc" else None
         save_model(model, path, base_dir)
         try:
-            self._ask(Request(path, log, dict(options), may_use_cpu=only_look, context=made))
+            self._ask(Request(path, log, dict(options), may_use_cpu=only_look, context=context, dlc=dlc))
             self.failure = ""
         except ModelError as error:
             self.failure = str(error)
-        self.context = load_model(made) if made is not None and made.is_file() else None
+        self.emitted: ModelProto | bytes | None = None
+        if context is not None and context.is_file():
+            self.emitted = load_model(context)
+        for file in dlc.glob("*.dlc") if dlc is not None else ():
+            self.emitted = file.read_bytes()
         self.verdicts = read_verdicts(log) if log.is_file() else {}
         if log.is_file() and (told := invalid_option(log)):
             self._close()

@@ -33,6 +33,7 @@ class Request:
         options: options of the provider.
         may_use_cpu: whether the CPU may run what the HTP refuses.
         context: the file for the model as the HTP's compiler made it; None if it is not wanted.
+        dlc: the folder for the graph as a deep learning container; None if it is not wanted.
     """
 
     path: Path
@@ -40,6 +41,7 @@ class Request:
     options: dict[str, str]
     may_use_cpu: bool
     context: Path | None = None
+    dlc: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,10 @@ def _opened(request: Request) -> tuple[ort.InferenceSession | None, Answer]:
         "offload_graph_io_quantization": "0",
         **request.options,
     }
+    if request.dlc is not None:
+        backend = Path(qnn.get_qnn_htp_path()).with_name("libQnnIr.so")
+        provider |= {"dump_qnn_ir_dlc": "1", "dump_qnn_ir_dlc_dir": str(request.dlc)}
+        provider |= {"qnn_ir_backend_path": str(backend)}
     try:
         options.add_provider_for_devices(devices, provider)
         return ort.InferenceSession(str(request.path), options), Answer()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -201,3 +202,24 @@ def test_what_the_compiler_of_the_htp_makes_gives_the_same_and_is_not_compiled_a
     opened = [device.open(one).run(feed) for one in (onnx.load("m.onnx"), context)]
     for name, array in opened[0].items():
         assert np.array_equal(array, opened[1][name])
+
+
+def test_the_graph_as_a_container_is_written_beside_the_result(qc) -> None:
+    if version_of(DEVICES["qnn-htp"]) is None:
+        pytest.skip("onnxruntime-qnn is not installed")
+    result = qc(
+        *(
+            "model.onnx",
+            *DATA,
+            "--target",
+            "qnn-htp",
+            "--fix-shape",
+            "batch=2",
+            "--emit",
+            "qnn-dlc",
+            "-o",
+            "m.onnx",
+        )
+    )
+    assert result.code == 0 and "m.dlc" in result.err
+    assert zipfile.is_zipfile("m.dlc")
