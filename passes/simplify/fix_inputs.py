@@ -16,6 +16,7 @@ from qc.ir.rewriter import Rewriter
 from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
 from ..framework.pipeline import Pipeline
+from .fix_shapes import FixShapes
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,12 @@ class FixInputs(Pass):
                 rewriter.replace_uses(given, constant)
 
 
-def with_fixed_inputs(pipeline: Pipeline, values: Sequence[str]) -> Pipeline:
-    """The pipeline with a ``fix-inputs`` of these values before all else, if it does not begin so."""
-    first = FixInputs(values=tuple(values))
-    if not values or pipeline.steps[:1] == (first,):
-        return pipeline
-    return Pipeline((first, *pipeline.steps))
+def with_fixed_interface(pipeline: Pipeline, lengths: Sequence[str], values: Sequence[str]) -> Pipeline:
+    """The pipeline, which fixes lengths and values before all else, once."""
+    wanted: list[Pass] = [FixInputs(values=tuple(values))] if values else []
+    wanted += [FixShapes(lengths=tuple(lengths))] if lengths else []
+    missing = [one for one in wanted if one not in pipeline.steps]
+    return Pipeline((*missing, *pipeline.steps)) if missing else pipeline
 
 
 def _parsed(text: str) -> tuple[str, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from onnx import ModelProto
@@ -17,7 +17,6 @@ from qc.ir.rewriter import Rewriter
 
 from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
-from ..framework.pipeline import Pipeline
 from .constants.shapes import take_inferred_shapes
 
 
@@ -64,14 +63,6 @@ class FixShapes(Pass):
                 fixed = tuple(lengths.get(_name(value, axis), size) for axis, size in enumerate(shape))
                 rewriter.set_type(value, value.type._replace(shape=fixed))
             take_inferred_shapes(rewriter, model.graph, _with_lengths(lower(model), lengths))
-
-
-def with_fixed_shapes(pipeline: Pipeline, lengths: Sequence[str]) -> Pipeline:
-    """The pipeline with a ``fix-shapes`` of these lengths before all else, if it does not begin so."""
-    first = FixShapes(lengths=tuple(lengths))
-    if not lengths or pipeline.steps[:1] == (first,):
-        return pipeline
-    return Pipeline((first, *pipeline.steps))
 
 
 def _parsed(text: str) -> tuple[str, int]:

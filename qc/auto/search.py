@@ -20,8 +20,7 @@ from qc.options import check_number
 from qc.passes import Progress
 from qc.passes.framework.target import Target
 from qc.passes.quantize.insert_quantizers import refuse_quantized
-from qc.passes.simplify.fix_inputs import with_fixed_inputs
-from qc.passes.simplify.fix_shapes import with_fixed_shapes
+from qc.passes.simplify.fix_inputs import with_fixed_interface
 from qc.progress import progress_here
 from qc.reading import read_model
 from qc.runtime import Metric, load_data, load_labels
@@ -219,7 +218,7 @@ class RecipeSearch:
     def _fixed(self, recipe: Recipe) -> Recipe:
         """The recipe for a model whose free dimensions and inputs have lengths and values."""
         file = recipe.pipeline
-        pipeline = with_fixed_inputs(with_fixed_shapes(file.pipeline, self.fix_shapes), self.fix_inputs)
+        pipeline = with_fixed_interface(file.pipeline, self.fix_shapes, self.fix_inputs)
         return replace(recipe, pipeline=replace(file, pipeline=pipeline))
 
 

@@ -268,14 +268,13 @@ class Compilation:
         """The pipeline as an object, with what ``precision``, ``fix_shapes`` and ``fix_inputs`` change."""
         from qc.passes.quantize.precision.rules import rules_of
         from qc.passes.quantize.set_precision import with_precision
-        from qc.passes.simplify.fix_inputs import with_fixed_inputs
-        from qc.passes.simplify.fix_shapes import with_fixed_shapes
+        from qc.passes.simplify.fix_inputs import with_fixed_interface
 
         from ..named_pipelines import resolve_pipeline
 
         file = resolve_pipeline(self.pipeline)
-        pipeline = with_fixed_shapes(with_precision(file.pipeline, rules_of(self.precision)), self.fix_shapes)
-        return replace(file, pipeline=with_fixed_inputs(pipeline, self.fix_inputs))
+        pipeline = with_precision(file.pipeline, rules_of(self.precision))
+        return replace(file, pipeline=with_fixed_interface(pipeline, self.fix_shapes, self.fix_inputs))
 
     def chosen_target(self) -> Target:
         """The target as an object: the one that is given, else the pipeline's, else ort-cpu."""
