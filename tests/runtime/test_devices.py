@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import signal
+import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -54,6 +56,27 @@ type `LayerNorm` with error code 3110
 [V:onnxruntime:, b.cc:1713 Log] Validation PASSED for 1 nodes in OrtNodeUnit (Sin) :
 	Operator type: Sin Node name: #12#_2 Node index: 12
 """
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for a process in /proc")
+def test_the_process_of_the_emulator_ends_with_a_caller_that_is_killed() -> None:
+    served = """
+import os
+from qc.runtime.devices.qnn_process import _end_with_caller
+caller = os.getppid()
+print(os.getpid(), flush=True)
+_end_with_caller(caller)
+"""
+    calling = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {served!r}])"
+    with subprocess.Popen([sys.executable, "-c", calling], stdout=subprocess.PIPE, text=True) as caller:
+        assert caller.stdout is not None
+        place = Path("/proc", caller.stdout.readline().strip())
+        assert place.is_dir()
+        caller.kill()
+    end = time.monotonic() + 60
+    while place.is_dir() and time.monotonic() < end and "(zombie)" not in (place / "status").read_text():
+        time.sleep(0.2)
+    assert not place.is_dir() or "(zombie)" in (place / "status").read_text()
 
 
 def test_verdicts_are_read_from_the_log(tmp_path: Path) -> None:
