@@ -67,7 +67,7 @@ METHODS = {"nearest": "", "ranges": "choose-weight-ranges,"} | {
     for name in ("gptq", "qronos", "coordinate", "beam", "adaround", "best")
 }
 PASSES = (
-    "inline-functions,convert-to-float32,hoist-loop-invariants,eliminate-identity,fold-constants,fold-batch-norms,"
+    "inline-functions,convert-to-float32,hoist-loop-invariants,fold-constants,eliminate-identity,fold-batch-norms,"
     "share-constants,eliminate-dead-code,match-supergroups,insert-quantizers{{weight={} activation={}}},"
     "annotate-per-channel{},tie-quantizers,calibrate{{method=mse weights=mse}},{}to-simulation"
 )

@@ -16,7 +16,7 @@ from ..framework.context import PassContext
 class EliminateIdentity(Pass):
     """Removes Identity, inference-time Dropout, casts to the type a tensor has, and Concat of one tensor.
 
-    Constants without a number, with which some exports begin a state, do not count in a Concat. An identity
+    Constants without a number, with which some exports begin a state, are taken out of a Concat. An identity
     that joins a graph input or an initializer to a graph output stays: without it the output would need
     another name.
     """
@@ -31,6 +31,8 @@ class EliminateIdentity(Pass):
                 source = _returned(graph, op)
                 if source is not None:
                     _bypass(rewriter, graph, op, source)
+                elif op.is_type("Concat") and len(_joined(graph, op)) < op.num_inputs:
+                    _join(rewriter, graph, op, _joined(graph, op))
 
 
 def _returned(graph: Graph, op: Op) -> Value | None:
@@ -45,15 +47,32 @@ def _returned(graph: Graph, op: Op) -> Value | None:
     if op.is_type("Cast"):
         return given if given is not None and given.type.elem_type == op.attribute("to") != 0 else None
     if op.is_type("Concat"):
-        full = [value for value in graph.op_inputs(op) if not _is_empty(value, op.attribute("axis", 0))]
-        return full[0] if len(full) == 1 else None
+        joined = _joined(graph, op)
+        return joined[0] if len(joined) == 1 else None
     return None
+
+
+def _joined(graph: Graph, op: Op) -> list[Value | None]:
+    """The inputs of a Concat that have numbers; the first, if none has."""
+    given = graph.op_inputs(op)
+    return [value for value in given if not _is_empty(value, op.attribute("axis", 0))] or given[:1]
 
 
 def _is_empty(value: Value | None, axis: int) -> bool:
     """Whether it is a constant of length 0; that some models say so of an input means that it is free."""
     const = value.original.const if value is not None else None
     return const is not None and -len(const.shape) <= axis < len(const.shape) and const.shape[axis] == 0
+
+
+def _join(rewriter: Rewriter, graph: Graph, op: Op, joined: list[Value | None]) -> None:
+    result = graph.op_outputs(op)[0]
+    if result is None:
+        return
+    with rewriter.action("leave out what is empty", op):
+        made = rewriter.add_value(graph, result.name, result.type)
+        rewriter.add_op(graph, "Concat", joined, [made], {"axis": op.attribute("axis", 0)})
+        rewriter.replace_uses(result, made)
+        rewriter.erase_op(op)
 
 
 def _bypass(rewriter: Rewriter, graph: Graph, op: Op, source: Value) -> None:

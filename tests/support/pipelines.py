@@ -15,7 +15,7 @@ from qc.passes import PassContext, PipelineReport, parse_pipeline, run_pipeline
 from qc.passes.framework.target import load_target
 from qc.runtime import OrtExecutor, open_session, run_session
 
-PREPARE = "eliminate-identity,fold-constants,fold-batch-norms,share-constants,eliminate-dead-code"
+PREPARE = "fold-constants,eliminate-identity,fold-batch-norms,share-constants,eliminate-dead-code"
 PLACE = "match-supergroups,insert-quantizers,annotate-per-channel,tie-quantizers"
 QUANTIZE = f"{PREPARE},{PLACE},calibrate"
 

@@ -30,7 +30,7 @@ from .options import ExtraOptions, read_options
 from .overrides import apply_overrides
 
 _SIMPLIFY = (
-    "inline-functions, convert-to-float32, hoist-loop-invariants, eliminate-identity, fold-constants, "
+    "inline-functions, convert-to-float32, hoist-loop-invariants, fold-constants, eliminate-identity, "
     "fold-batch-norms, share-constants, eliminate-dead-code, match-supergroups"
 )
 
