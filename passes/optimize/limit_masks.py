@@ -9,7 +9,6 @@ from typing import Literal
 
 import numpy as np
 
-from qc.ir.facts.op_traits import traits
 from qc.ir.facts.scopes import Scopes, scopes_of
 from qc.ir.graph import Graph, Op, Use, Value
 from qc.ir.journal import SKIP, Remark
@@ -18,7 +17,7 @@ from qc.ir.rewriter import Rewriter
 
 from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
-from ..quantize.placement.dataflow import holds_infinity, masked_scores
+from ..quantize.placement.dataflow import holds_infinity, makes_masks, mask_parts
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class LimitMasks(Pass):
         limited: dict[tuple[Graph, Value], Value] = {}
         without_nan: dict[Op, None] = {}
         scopes = scopes_of(model.graph)
-        for op, port, constant in list(_masking_constants(scopes, masked_scores(model.graph))):
+        for op, port, constant in list(_masking_constants(scopes, mask_parts(model.graph))):
             read = constant.original
             assert read.const is not None
             looking = _looking_for_nan(scopes, op) if _is_infinite(read) else []
@@ -81,32 +80,12 @@ class LimitMasks(Pass):
             )
 
 
-def _masking_constants(scopes: Scopes, scores: Set[Value]) -> Iterator[tuple[Op, int, Value]]:
+def _masking_constants(scopes: Scopes, masks: Set[Value]) -> Iterator[tuple[Op, int, Value]]:
     """The uses of constants as large as infinity that only masks are made of."""
-    masks = _masks(scopes, scores)
     for op in scopes.ops:
         for port, value in enumerate(op.graph.op_inputs(op)):
-            if value is not None and holds_infinity(value.original) and _passes_on(Use(op, port), masks):
+            if value is not None and holds_infinity(value.original) and makes_masks(Use(op, port), masks):
                 yield op, port, value
-
-
-def _masks(scopes: Scopes, scores: Set[Value]) -> Set[Value]:
-    """Masked scores, and what becomes a part of them and of nothing else."""
-    found = set(scores)
-    for op in reversed(scopes.ops):
-        for value in op.graph.op_outputs(op):
-            if value is None or scopes.is_exposed(value) or scopes.onward(value):
-                continue
-            uses = list(scopes.uses(value))
-            if uses and all(_passes_on(use, found) for use in uses):
-                found.add(value)
-    return found
-
-
-def _passes_on(use: Use, masks: Set[Value]) -> bool:
-    """Whether a large number that ``use`` reads only makes numbers of masks large."""
-    found = traits(use.op)
-    return use.op.graph.op_outputs(use.op)[0] in masks and (found.spreads or use.port in found.ordered)
 
 
 def _is_infinite(value: Value) -> bool:

@@ -17,7 +17,8 @@ from qc.ir.quant.spec import Encoding, Quantizer, QuantSpec
 from ..framework.base import option
 from ..framework.context import PassContext
 from .calibration.bias import calibrate_biases
-from .calibration.calibration import Calibration, CalibrationPass, Range
+from .calibration.calibration import Calibration, CalibrationPass
+from .calibration.covered import Range
 from .calibration.joins import separate_joins
 from .calibration.range_of import SCHEMES, Method, range_of
 from .calibration.ranges import covering, finite_data, mse_encoding, weight_encoding

@@ -31,10 +31,12 @@ from .aimet.arithmetic import (
 from .aimet.streaming import FeedStatistics, stream
 from .aimet.sums import enlarge_weight_scales
 from .calibration.bias import calibrate_biases
-from .calibration.calibration import Calibration, CalibrationPass, EncodingOf, Range
+from .calibration.calibration import Calibration, CalibrationPass, EncodingOf
+from .calibration.covered import Range
 from .calibration.masks import clipped_to_mask
 from .calibration.range_of import AIMET_NAMES, SCHEMES
 from .calibration.ranges import covering, finite_data, weight_encoding
+from .placement.dataflow import masked_scores
 
 
 @dataclass(frozen=True)
@@ -127,12 +129,13 @@ class CalibrateAsAimet(CalibrationPass):
         seen = {quantizer: FeedStatistics() for quantizer in calibration.observed}
         tied = chain.from_iterable(calibration.observed.values())
         constants = {value: finite_data(value) for value in tied if value.const is not None}
+        scores = masked_scores(calibration.model.graph)
         with calibration.running(rounded):
             for arrays in stream(calibration.model, calibration.context, calibration.tensors, user):
                 given = arrays | constants
                 for quantizer, values in calibration.observed.items():
                     found = [given[value] for value in values if value in given]
-                    if calibration.masked.issuperset(values):
+                    if scores.issuperset(values):
                         found = [clipped_to_mask(array, quantizer.spec) for array in found]
                     elif quantizer.spec.fixed_range is not None:
                         found = [np.clip(array, *quantizer.spec.fixed_range) for array in found]

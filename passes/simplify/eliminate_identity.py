@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from qc.ir.graph import Graph, Op, Value
@@ -52,7 +53,7 @@ def _returned(graph: Graph, op: Op) -> Value | None:
     return None
 
 
-def _joined(graph: Graph, op: Op) -> list[Value | None]:
+def _joined(graph: Graph, op: Op) -> Sequence[Value | None]:
     """The inputs of a Concat that have numbers; the first, if none has."""
     given = graph.op_inputs(op)
     return [value for value in given if not _is_empty(value, op.attribute("axis", 0))] or given[:1]
@@ -64,7 +65,7 @@ def _is_empty(value: Value | None, axis: int) -> bool:
     return const is not None and -len(const.shape) <= axis < len(const.shape) and const.shape[axis] == 0
 
 
-def _join(rewriter: Rewriter, graph: Graph, op: Op, joined: list[Value | None]) -> None:
+def _join(rewriter: Rewriter, graph: Graph, op: Op, joined: Sequence[Value | None]) -> None:
     result = graph.op_outputs(op)[0]
     if result is None:
         return

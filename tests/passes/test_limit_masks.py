@@ -64,6 +64,40 @@ def test_a_target_without_a_limit_keeps_masks() -> None:
     assert constants(limited(masked("where", LOWEST), "ort-cpu"))["far"] == np.float32(LOWEST)
 
 
+BIASES = {
+    "a table whose first row masks": ("int64[2, 4] d", "g = Gather(table, d)\n b = Reshape(g, shape)"),
+    "chosen": ("bool[2, 4] d", "b = Where(d, slopes, far)"),
+}
+
+
+@pytest.mark.parametrize("spelling", BIASES)
+def test_biases_of_scores_keep_their_numbers_beside_a_mask_in_one_tensor(spelling: str) -> None:
+    """Graph transformers look up biases and masks in one table; others choose between slopes and a mask."""
+    given, body = BIASES[spelling]
+    model = parse(
+        f"""g (float[2, 4] s, {given}) => (float[2, 4] y)
+        <float[5, 1] table = {{0, 1, -1, 0.5, -0.5}}, int64[2] shape = {{2, 4}},
+         float[4] slopes = {{0, -0.5, -1, -1.5}}, float[1] far = {{0}}> {{
+        {body}
+        w = Add(s, b)
+        y = Softmax(w)
+    }}"""
+    )
+    for tensor in model.graph.initializer:
+        if tensor.name in ("table", "far"):
+            numbers = numpy_helper.to_array(tensor).copy()
+            numbers[0] = -np.inf
+            tensor.CopyFrom(numpy_helper.from_array(numbers, tensor.name))
+    random = np.random.default_rng(0)
+    read = np.array([[0, 1, 2, 3], [1, 0, 4, 2]])
+    d = read if "table" in body else read > 0
+    feeds = [{"s": random.normal(size=(2, 4)).astype(np.float32), "d": d} for _ in range(4)]
+    assert -512 in constants(limited(model)).values()
+    result = qc.compile(model, "w8a8", data=feeds, target="qnn-htp", threads=1)
+    assert all(op.runs == "integer" for op in qc.check(result.model, "qnn-htp", feeds).counted)
+    assert min(sqnr(run_model(model, feed)["y"], run_model(result.model, feed)["y"]) for feed in feeds) > 25
+
+
 def looking_for_nan(far: float, choice: str = "Where(n, zero, a)") -> ModelProto:
     """A mask as PyTorch exports it: rows that it hides as a whole are 0 behind the Softmax."""
     model = parse(

@@ -24,14 +24,14 @@ from qc.ir.rewriter import Rewriter
 
 from ...framework.base import Pass, Stage
 from ...framework.context import PassContext
-from ..placement.dataflow import masked_scores
+from ..placement.dataflow import mask_parts
 from ..placement.parameters import round_parameters
 from .bias import leave_float
-from .masks import lowest_with_mask, top_of_mask
-from .ranges import finite_data, with_fixed_ends
+from .covered import Coverage, Covered, Range
+from .masks import lowest_with_mask
+from .ranges import with_fixed_ends
 from .spread import too_few
 
-Range = tuple[float, float]
 # Finds the range that a grid of a spec is to cover; is told whether the tensor is seen outside of the model.
 RangeOf = Callable[[Statistics, QuantSpec, bool], Range]
 # The grid that a quantizer has while tensors are observed, for trained parameters.
@@ -64,7 +64,7 @@ class Calibration:
     Attributes:
         grids: the arithmetic.
         observed: the open quantizers whose numbers are in the data, with their tensors by the originals.
-        masked: scores that a mask may have been added to, and that only Softmax sees.
+        parts: what becomes a part of scores that only Softmax sees, and of nothing else.
     """
 
     def __init__(self, model: Model, context: PassContext, grids: CalibrationPass, how: str) -> None:
@@ -76,7 +76,7 @@ class Calibration:
         self.model = model
         self.context = context
         self.observed: dict[Quantizer, list[Value]] = {}
-        self.masked = masked_scores(model.graph)
+        self.parts = mask_parts(model.graph)
         self.grids = grids
         executor = context.required_executor()
         for quantizer in model.quant.quantizers():
@@ -102,36 +102,31 @@ class Calibration:
         self, method: str, range_of: RangeOf, statistics: Mapping[Value, Statistics]
     ) -> None:
         """Gives the observed quantizers their numbers, from the statistics of their tensors."""
-        scopes = scopes_of(self.model.graph)
+        scopes, coverage = scopes_of(self.model.graph), Coverage(self.model, statistics)
         saturated: list[Value] = []
         unseen: list[Quantizer] = []
         for quantizer, values in self.observed.items():
-            seen, spec = _merged(values, statistics), quantizer.spec
-            mask = top_of_mask(seen) if seen is not None and self.masked.issuperset(values) else None
-            if seen is not None and mask is not None:
-                seen = seen.above(mask)
-                saturated.append(values[0])
-            seen = seen if seen is not None and seen.count else None
-            constants = _constant_ranges(values)
-            if seen is None and not constants:
+            covered = coverage.of(values)
+            if not covered:
                 unseen.append(quantizer)
                 continue
             exposed = any(map(scopes.is_exposed, values))
-            ends = cache(partial(_ends, seen, constants, exposed, range_of))
-            low, high = ends(spec)
-            lowest = lowest_with_mask(low, spec) if mask is not None else low
-            reason = "{} gave [{:.6g}, {:.6g}]".format(method, *with_fixed_ends(spec, lowest, high))
-            if mask is not None:
-                reason += f"; scores begin at {low:.6g}: {lowest:.6g} masks as well as {mask:.6g}"
-            self.set(quantizer, partial(self._covering, ends, mask is not None), reason)
+            ends = cache(partial(_ends, covered, exposed, range_of))
+            low, high = ends(quantizer.spec)
+            lowest = _lowest(covered, low, quantizer.spec)
+            reason = "{} gave [{:.6g}, {:.6g}]".format(method, *with_fixed_ends(quantizer.spec, lowest, high))
+            if covered.mask is not None:
+                saturated.append(values[0])
+                reason += f"; scores begin at {low:.6g}: {lowest:.6g} masks as well as {covered.mask:.6g}"
+            self.set(quantizer, partial(self._covering, covered, ends), reason)
         self._note_masks(saturated)
         inputs = [value for value in self.model.graph.inputs if value.is_float]
         self.context.little_data = too_few(statistics, inputs)
         self.leave_unseen(unseen)
 
-    def _covering(self, ends: Callable[[QuantSpec], Range], masked: bool, spec: QuantSpec) -> Encoding:
+    def _covering(self, covered: Covered, ends: Callable[[QuantSpec], Range], spec: QuantSpec) -> Encoding:
         low, high = ends(spec)
-        return self.grids.of_range(spec, lowest_with_mask(low, spec) if masked else low, high)
+        return self.grids.of_range(spec, _lowest(covered, low, spec), high)
 
     def set(self, quantizer: Quantizer, grid_of: GridOf, reason: str) -> None:
         """Gives a quantizer the grid of its spec, and keeps how that of another spec would be found."""
@@ -168,7 +163,7 @@ class Calibration:
         """
         wanted = self.tensors
         # All alike, since the statistics of tied tensors are merged.
-        has_histogram = has_histogram or not self.masked.isdisjoint(wanted)
+        has_histogram = has_histogram or not self.parts.isdisjoint(wanted)
         observation = Observation("histogram" if has_histogram else "range")
         data = self.context.required_data(user)
         total = getattr(data, "length", None)
@@ -212,18 +207,16 @@ def _within_span(grid_of: GridOf, span: float, spec: QuantSpec) -> Encoding:
     return replace(found, scale=np.maximum(found.scale, found.scale.max() / span).astype(found.scale.dtype))
 
 
-def _ends(
-    seen: Statistics | None, constants: list[Range], exposed: bool, range_of: RangeOf, spec: QuantSpec
-) -> Range:
+def _ends(covered: Covered, exposed: bool, range_of: RangeOf, spec: QuantSpec) -> Range:
     """The range that a grid of a spec has to cover: what was seen, and constants on the same grid."""
-    ends = [*constants, range_of(seen, spec, exposed)] if seen is not None else constants
+    seen = [range_of(covered.seen, spec, exposed)] if covered.seen is not None else []
+    ends = [*covered.constants, *seen]
     return min(low for low, _ in ends), max(high for _, high in ends)
 
 
-def _constant_ranges(values: list[Value]) -> list[Range]:
-    """The ranges of those tensors that are constants."""
-    arrays = [finite_data(value) for value in values if value.const is not None]
-    return [(float(one.min()), float(one.max())) if one.size else (0.0, 0.0) for one in arrays]
+def _lowest(covered: Covered, low: float, spec: QuantSpec) -> float:
+    """Where a range begins whose least number that is not masked is ``low``."""
+    return low if covered.mask is None else lowest_with_mask(low, spec, covered.room)
 
 
 def _is_fixed(spec: QuantSpec) -> bool:
@@ -232,15 +225,6 @@ def _is_fixed(spec: QuantSpec) -> bool:
 
 def _named(values: list[Value]) -> str:
     return f"'{values[0].name}'" + (f" and {len(values) - 1} more" if len(values) > 1 else "")
-
-
-def _merged(values: list[Value], statistics: Mapping[Value, Statistics]) -> Statistics | None:
-    """What was seen of some tensors together."""
-    merged: Statistics | None = None
-    for value in values:
-        if value in statistics:
-            merged = statistics[value] if merged is None else merged.merge(statistics[value])
-    return merged
 
 
 def _is_moved(value: Value, group: list[Value]) -> bool:

@@ -26,23 +26,32 @@ def top_of_mask(statistics: Statistics) -> float | None:
     return float(below[widest]) if (above - below)[widest] >= _GAP and below[widest] < 0 else None
 
 
-def lowest_with_mask(low: float, spec: QuantSpec) -> float:
+def lowest_with_mask(low: float, spec: QuantSpec, room: float = 0.0) -> float:
     """Where a range has to begin so that a mask may saturate there.
 
     Args:
         low: the smallest number that is not masked.
         spec: the grid of the scores.
+        room: by how much the scores may differ that the mask is added to later.
 
     The distance is twice the bits of the grid: behind Softmax, ``2 ** bits`` saturated masks then add up to
     less than a step of a grid with so many bits.
     """
-    return low - 2.0 * spec.format.bits
+    return low - 2.0 * spec.format.bits - room
+
+
+def masked_below(numbers: np.ndarray) -> float | None:
+    """As :func:`top_of_mask`, of an array."""
+    ordered = np.unique(numbers)
+    gaps = np.diff(ordered)
+    if not gaps.size or gaps.max() < _GAP or ordered[gaps.argmax()] >= 0:
+        return None
+    return float(ordered[gaps.argmax()])
 
 
 def clipped_to_mask(array: np.ndarray, spec: QuantSpec) -> np.ndarray:
     """An array with its masked numbers raised to where the range of a grid begins."""
-    ordered = np.sort(array, axis=None)
-    gaps = np.diff(ordered)
-    if not gaps.size or gaps.max() < _GAP or ordered[gaps.argmax()] >= 0:
+    mask = masked_below(array)
+    if mask is None:
         return array
-    return np.maximum(array, lowest_with_mask(float(ordered[gaps.argmax() + 1]), spec))
+    return np.maximum(array, lowest_with_mask(float(array[array > mask].min()), spec))

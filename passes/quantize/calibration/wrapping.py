@@ -11,7 +11,8 @@ from qc.ir.quant.spec import Encoding, Quantizer, QuantSpec
 
 from ...framework.target import Target
 from ..placement.units import UnitMap
-from .calibration import Calibration, CalibrationPass, Range
+from .calibration import Calibration, CalibrationPass
+from .covered import Range
 
 
 def hold_what_is_joined(calibration: Calibration, target: Target) -> None:

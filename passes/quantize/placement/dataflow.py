@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import TypeGuard
 
 from onnx import TensorProto
@@ -11,7 +11,7 @@ from onnx import TensorProto
 from qc.ir.analysis import CONSTANTS, STRUCTURE, TYPES, analysis
 from qc.ir.facts.op_traits import is_grid_preserving, reads_shape_only, traits
 from qc.ir.facts.scopes import Scopes, scopes_of
-from qc.ir.graph import Graph, Op, Value
+from qc.ir.graph import Graph, Op, Use, Value
 
 # Numbers from here on stand for infinity, as in masks of attention: next to them float32 has no fractions.
 _AS_INFINITE = 2.0**24
@@ -55,6 +55,27 @@ def masked_scores(graph: Graph) -> frozenset[Value]:
             if value in masked and _is_seen_by_softmax_only(scopes, value, unseen):
                 unseen.add(value)
     return frozenset(unseen)
+
+
+@analysis(STRUCTURE, TYPES)
+def mask_parts(graph: Graph) -> frozenset[Value]:
+    """Masked scores, and what becomes a part of them and of nothing else."""
+    scopes = scopes_of(graph)
+    found = set(masked_scores(graph))
+    for op in reversed(scopes.ops):
+        for value in op.graph.op_outputs(op):
+            if value is None or scopes.is_exposed(value) or scopes.onward(value):
+                continue
+            uses = list(scopes.uses(value))
+            if uses and all(makes_masks(use, found) for use in uses):
+                found.add(value)
+    return frozenset(found)
+
+
+def makes_masks(use: Use, masks: Set[Value]) -> bool:
+    """Whether a large number that ``use`` reads only makes numbers of ``masks`` large."""
+    found = traits(use.op)
+    return use.op.graph.op_outputs(use.op)[0] in masks and (found.spreads or use.port in found.ordered)
 
 
 def _is_seen_by_softmax_only(scopes: Scopes, value: Value, unseen: set[Value]) -> bool:
