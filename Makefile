@@ -87,7 +87,7 @@ GPU       := $(VENV)-gpu
 GPU_TOOLS := $(abspath $(GPU))/lib/python3*/site-packages/nvidia/cu*/bin
 GPU_TESTS := $(addprefix tests/runtime/test_,custom_ops.py observe_op.py device_sums.py providers.py)
 
-gpu-test: gpu-kernels gpu-memory gpu-bench
+gpu-test: gpu-kernels gpu-memory gpu-tensorrt gpu-bench
 
 gpu-kernels: $(GPU)/.gpu
 	$(GPU)/bin/python -m pytest -rs $(GPU_TESTS)
@@ -96,11 +96,15 @@ gpu-memory: $(GPU)/.gpu
 	$(GPU_TOOLS)/compute-sanitizer --report-api-errors no --error-exitcode 1 \
 		$(GPU)/bin/python -m pytest -k 'cuda and not host' $(GPU_TESTS)
 
+gpu-tensorrt: $(GPU)/.gpu
+	$(GPU)/bin/python -m pytest -rs tests/runtime/test_tensorrt.py
+
 gpu-bench: $(GPU)/.gpu
 	nvidia-smi --query-gpu=name,driver_version --format=csv
 	$(GPU)/bin/python benches/cuda.py
 
 # What qc's installation brings is the ONNX Runtime without CUDA. Both lie in one folder, so both are taken out.
+# Where TensorRT cannot be installed its tests are skipped.
 $(GPU)/.gpu: $(NATIVE)
 	$(PYTHON) -m venv $(GPU)
 	$(GPU)/bin/pip install --quiet nvidia-cuda-nvcc nvidia-cuda-sanitizer-api
@@ -108,6 +112,7 @@ $(GPU)/.gpu: $(NATIVE)
 		$(GPU)/bin/pip install --quiet --editable '.[dev]' --config-settings cmake.define.QC_CUDA=ON
 	$(GPU)/bin/pip uninstall --quiet --yes onnxruntime onnxruntime-gpu
 	$(GPU)/bin/pip install --quiet 'onnxruntime-gpu[cuda,cudnn]'
+	-$(GPU)/bin/pip install --quiet 'tensorrt>=10.9' 'cuda-bindings>=12.8'
 	$(GPU)/bin/python -c "from qc.runtime import choose_provider; choose_provider('cuda')"
 	touch $@
 

@@ -1,4 +1,4 @@
-"""Real models on real runtimes: what OpenVINO and the HTP run in integers, what they refuse, and the score.
+"""Real models on real runtimes: what OpenVINO, TensorRT and the HTP run in integers, refuse, and score.
 
     python benches/devices.py                                       all models, all installed runtimes
     python benches/devices.py cifar_vit --on qnn-htp --samples 64   one
@@ -40,7 +40,7 @@ from qc.runtime.data.inputs import free_dimensions
 from qc.runtime.devices.known import DEVICES, open_device, version_of
 from qc.runtime.speed.latency import pinned_processors, time_in_turns
 
-RUNTIMES = ("openvino", "qnn-htp")
+RUNTIMES = ("openvino", "qnn-htp", "tensorrt")
 FEEDS = 4
 TIMED_SECONDS, TIMED_ROUNDS = 2.0, 200
 WHOLE = {"magika": 128}  # tasks whose number of samples is a multiple of this

@@ -146,8 +146,8 @@ def check(
     """Tells which ops of a quantized model run in integers on a target, and why the others do not.
 
     Where the runtime of the target is installed, it opens the model, and what it runs is read back: the
-    optimized graph of ONNX Runtime, the runtime model of OpenVINO, the verdicts of the HTP's compiler. For
-    other targets the rules are checked on the graph.
+    optimized graph of ONNX Runtime, the runtime model of OpenVINO, the layers of TensorRT's engine, the
+    verdicts of the HTP's compiler. For other targets the rules are checked on the graph.
 
     Args:
         model: a QDQ model, whoever made it, or the path of one.

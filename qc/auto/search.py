@@ -66,8 +66,8 @@ class RecipeSearch:
         pool: where they are tried instead: any ``concurrent.futures.Executor``, such as the one that Dask's
             ``Client.get_executor()`` gives.
         cache: a folder that keeps what was collected and tried, so that a search that was killed goes on.
-        on: the device that runs what is judged: ``"openvino"``, or ``"qnn-htp"``, which is emulated;
-            default: ONNX Runtime.
+        on: the device that runs what is judged: ``"openvino"``, ``"tensorrt"``, or ``"qnn-htp"``, which is
+            emulated; default: ONNX Runtime.
         device_options: options of that device in its own words, such as ``{"htp_arch": "75"}``.
         target, fix_shapes, fix_inputs, threads, device, seed: as for :func:`qc.compile`; the target is by
             default that of ``on``.

@@ -10,8 +10,11 @@ from .device import Device, require_installed, version_of
 from .onnx_runtime import OrtCpu, OrtCuda
 from .openvino import OpenVino
 from .qnn_htp import QnnHtp
+from .tensorrt import TensorRt
 
-DEVICES: dict[str, type[Device]] = {device.name: device for device in (OrtCpu, OrtCuda, OpenVino, QnnHtp)}
+DEVICES: dict[str, type[Device]] = {
+    device.name: device for device in (OrtCpu, OrtCuda, OpenVino, QnnHtp, TensorRt)
+}
 
 
 def open_device(name: str, options: Mapping[str, str] | None = None) -> Device:

@@ -45,6 +45,7 @@ def without(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (("eval", "model.onnx", *DATA, "--on", "openvino"), "pip install 'qc-onnx[openvino]'"),
         (("bench", "model.onnx", "--on", "qnn-htp"), "pip install 'qc-onnx[qnn]'"),
+        (("bench", "model.onnx", "--on", "tensorrt"), "pip install 'qc-onnx[tensorrt]'"),
         (("eval", "model.onnx", *DATA, "--on", "qnn"), "unknown device 'qnn' (did you mean 'qnn-htp'?)"),
         (("eval", "model.onnx", *DATA, "--device-option", "a=1"), "name it with --on"),
         (("eval", "model.onnx", *DATA, "--on", "ort-cpu", "--device-option", "a"), "of the form KEY=VALUE"),
