@@ -24,6 +24,7 @@ from ..framework.context import PassContext
 from ..framework.target import Target
 from ..framework.target_rules import FormatRule
 from .calibration.bias import BIAS
+from .placement.dataflow import is_plain_float
 from .placement.outliers import products_of_outliers
 from .placement.reasons import Reasons
 from .placement.signed_operands import signed_operands
@@ -233,7 +234,22 @@ class _Placement:
             site = Site(value, op, port)
             self._place_shared(site, self.activation, f"constant read by {unit.label}", unit)
         elif not self._inherit(value):
-            self._place_read(value, op, port, f"read by {unit.label}", unit)
+            reason, source = f"read by {unit.label}", self._before_moves(value.original)
+            if source is value.original or not self.units.all_readers_integer(source):
+                return self._place_read(value, op, port, reason, unit)
+            self._place(Site(source), self._activation_spec(source), reason, unit)
+            self._inherit(value)
+
+    def _before_moves(self, value: Value) -> Value:
+        """What data was before it was moved, on a target that runs in integers whatever it can."""
+        while self.target.default.runs == "integer":
+            producer = value.graph.producer(value)
+            source = value.graph.op_inputs(producer)[0] if self.units.is_carry(producer) else None
+            has_grid = source is not None and is_plain_float(source) and not self.units.is_infinite(source)
+            if source is None or not has_grid or not self.units.is_data(source):
+                break
+            value = source.original
+        return value
 
     def _place_moved_constant(self, unit: Unit) -> None:
         value, op, port = next(iter(self.units.inputs(unit)), (None, None, 0))
