@@ -159,6 +159,21 @@ def elementwise(op_type: str, count: int = 1, activation: str = "", **attributes
     return build
 
 
+def silu(one: OneOp) -> ModelProto:
+    """A number times its sigmoid."""
+    x = one.data()
+    gate = one.rounded(one.op("Sigmoid", [x]), (np.float32(1 / 255), np.uint8(0)))
+    return one.model(one.op("Mul", [x, gate]))
+
+
+def linear(one: OneOp) -> ModelProto:
+    """A product by a number, and a number added to it."""
+    step = np.float32(1 / 64), np.uint8(0)
+    factor, added = (one.stored(name, one.random.integers(40, 255, 1), step) for name in "ab")
+    multiplied = one.op("Mul", [one.data(), factor])
+    return one.model(one.op("Add", [one.rounded(multiplied, _grid(one._run(multiplied))), added]))
+
+
 def with_constant(op_type: str, shape: tuple[int, ...] = (16, 1, 1)) -> Callable:
     """An op of data and a constant of uint8, for each channel if no other shape is given."""
 
@@ -256,6 +271,9 @@ KINDS: dict[str, Callable[[OneOp], ModelProto]] = {
     "Sub": elementwise("Sub", 2),
     "Mul": elementwise("Mul", 2),
     "Mul by a constant": with_constant("Mul"),
+    "Mul and Relu": elementwise("Mul", 2, "Relu"),
+    "Mul by one number and Add of another": linear,
+    "Mul by its Sigmoid": silu,
     "Relu": elementwise("Relu"),
     "GlobalAveragePool": elementwise("GlobalAveragePool"),
     "AveragePool": elementwise("AveragePool", kernel_shape=[2, 2], strides=[2, 2]),

@@ -15,12 +15,12 @@ from qc.ir.quant.requantize import Arithmetic
 from qc.ir.quant.spec import Quantizer
 from qc.ir.rewriter import Rewriter
 
+from .device_fusions import ACTIVATIONS, Fusions, has_one_number
 from .device_rows import write_normalization, write_softmax
-from .device_writer import UINT8, Parameters, Rounded, Writer, is_uint8
+from .device_writer import Parameters, Rounded, Writer, is_uint8
 
 # What stands in a target's table for the tensors that come from outside.
 INPUT = "input"
-_ACTIVATIONS = ("Relu", "Clip")
 
 
 class DeviceArithmetic:
@@ -45,38 +45,13 @@ class DeviceArithmetic:
 
     def apply(self, rewriter: Rewriter, rounded: list[Rounded], parameters: Parameters) -> None:
         """Puts in front of every op that rounds one that computes what the device does, if that is known."""
-        by_op, captures = {one.op: one for one in rounded}, Captures(rewriter)
-        for one in rounded:
-            self._fuse(rewriter, one, by_op)
-        for one in by_op.values():
-            if not self._compute(Writer(rewriter, captures, one, parameters)):
+        captures, fusions = Captures(rewriter), Fusions(rewriter, rounded, self._kinds)
+        for one in fusions.rounded.values():
+            if not self._compute(Writer(rewriter, captures, one, parameters), fusions):
                 op = one.value.graph.producer(one.value)
                 self.unknown[op.op_type if op is not None else INPUT] += 1
 
-    def _fuse(self, rewriter: Rewriter, one: Rounded, by_op: dict[Op, Rounded]) -> None:
-        """Lets an activation read what is computed before it as it is, where the device runs both as one.
-
-        It does where the activation alone reads the tensor, and the lowest code means zero.
-        """
-        graph = one.value.graph
-        activation = graph.producer(one.value)
-        if activation is None or activation.op_type not in _ACTIVATIONS or not _starts_at_zero(one.quantizer):
-            return
-        source = graph.op_inputs(activation)[0]
-        rounding = graph.producer(source) if source is not None else None
-        before = by_op.get(rounding) if rounding is not None else None
-        if source is None or before is None or len(graph.uses(source)) > 1 or graph.is_output(source):
-            return
-        made = graph.producer(before.value)
-        if made is not None and len(graph.uses(before.value)) == 1 and self._may_lead(made):
-            rewriter.set_input(activation, 0, before.value)
-            rewriter.erase_op(before.op)
-            del by_op[before.op]
-
-    def _may_lead(self, op: Op) -> bool:
-        return not op.domain and self._kinds.get(op.op_type) in (Arithmetic.MATRIX.value, "sum")
-
-    def _compute(self, writer: Writer) -> bool:
+    def _compute(self, writer: Writer, fusions: Fusions) -> bool:
         """Writes what the device computes; whether that is known."""
         one = writer.rounded
         op = one.value.graph.producer(one.value)
@@ -87,8 +62,10 @@ class DeviceArithmetic:
             if known:
                 writer.write(one.op, "QuantizeInFloat16", (one.value, *writer.grid))
             return known
+        if one.op in fusions.tables:
+            return True
         reader = one.op
-        if op.op_type in _ACTIVATIONS and (led := self._leader(op)) is not None:
+        if op.op_type in ACTIVATIONS and (led := fusions.leader(op)) is not None:
             op, reader = led, op
         kind = self._kinds.get(op.op_type) if not op.domain else None
         if kind == "moved":
@@ -98,7 +75,7 @@ class DeviceArithmetic:
         if kind in ("layer-norm", "rms-norm"):
             grids = self._grids.get((op, 0)), self._grids.get((op, 1))
             return write_normalization(writer, op, *grids, centered=kind == "layer-norm")
-        if kind == "sum" and _has_one_number(op):
+        if kind == "sum" and has_one_number(op):
             return True  # a table of all codes
         if kind == "sum":
             return self._pair(writer, op, reader, "RequantizeSum", subtract=int(op.op_type == "Sub"))
@@ -126,12 +103,6 @@ class DeviceArithmetic:
             and (op, port) in self._grids
             for port, value in enumerate(op.graph.op_inputs(op))
         )
-
-    def _leader(self, activation: Op) -> Op | None:
-        """The op that the device runs as one with an activation."""
-        source = activation.graph.op_inputs(activation)[0]
-        made = activation.graph.producer(source) if source is not None else None
-        return made if made is not None and self._may_lead(made) else None
 
     def _pair(self, writer: Writer, op: Op, reader: Op, op_type: str, **attributes: object) -> bool:
         """Computes a sum or a product of two tensors from their codes."""
@@ -172,12 +143,6 @@ def _result(op: Op) -> Value:
     return next(value for value in op.graph.op_outputs(op) if value is not None)
 
 
-def _has_one_number(op: Op) -> bool:
-    """Whether an operand is a constant of one number."""
-    constants = (value.original.const for value in op.graph.op_inputs(op) if value is not None)
-    return any(one is not None and math.prod(one.shape) == 1 for one in constants)
-
-
 def _is_one_grid(a: Quantizer, b: Quantizer) -> bool:
     """Whether both stand for the same numbers by the same codes."""
     if a.encoding is None or b.encoding is None or a.spec.format != b.spec.format:
@@ -185,11 +150,6 @@ def _is_one_grid(a: Quantizer, b: Quantizer) -> bool:
     return np.array_equal(a.encoding.scale, b.encoding.scale) and np.array_equal(
         a.encoding.zero_point, b.encoding.zero_point
     )
-
-
-def _starts_at_zero(quantizer: Quantizer) -> bool:
-    encoding = quantizer.encoding
-    return is_uint8(quantizer) and encoding is not None and int(encoding.zero_point) == UINT8.lowest
 
 
 def _is_strided_depthwise(op: Op) -> bool:

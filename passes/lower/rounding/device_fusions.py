@@ -1,0 +1,98 @@
+"""What a device runs as one, so that nothing is rounded in between: activations and tables of all codes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from qc.ir.graph import Op
+from qc.ir.quant.requantize import Arithmetic
+from qc.ir.quant.spec import Quantizer
+from qc.ir.rewriter import Rewriter
+
+from .device_writer import UINT8, Rounded, is_uint8
+
+ACTIVATIONS = ("Relu", "Clip")
+_LEADERS = (Arithmetic.MATRIX.value, "sum", "product")
+
+
+class Fusions:
+    """Finds pairs of ops that a device runs as one, and takes away what was rounded between them.
+
+    Args:
+        rounded: all roundings of a model.
+        kinds: what the device computes how, by op type.
+
+    Attributes:
+        rounded: those that are left, by the op that rounds.
+        tables: those of them that round what a table of all codes gives.
+    """
+
+    def __init__(self, rewriter: Rewriter, rounded: list[Rounded], kinds: Mapping[str, str]) -> None:
+        self.rounded = {one.op: one for one in rounded}
+        self.tables: set[Op] = set()
+        self._rewriter, self._kinds = rewriter, kinds
+        for one in rounded:
+            op = one.value.graph.producer(one.value)
+            if op is None or op.domain:
+                continue
+            if op.op_type in ACTIVATIONS and _starts_at_zero(one.quantizer):
+                self._join(op, 0, self.may_lead)
+            elif self._is_silu(op) or self._is_linear(op):
+                self.tables.add(one.op)
+
+    def may_lead(self, op: Op) -> bool:
+        """Whether an activation behind an op runs as one with it."""
+        return not op.domain and self._kinds.get(op.op_type) in _LEADERS
+
+    def leader(self, activation: Op) -> Op | None:
+        """The op that runs as one with an activation, once nothing is rounded between them."""
+        source = activation.graph.op_inputs(activation)[0]
+        made = activation.graph.producer(source) if source is not None else None
+        return made if made is not None and self.may_lead(made) else None
+
+    def _is_silu(self, op: Op) -> bool:
+        """Whether it is a number times its sigmoid, which are one table."""
+        read = op.graph.op_inputs(op)
+
+        def makes_gate(port: int, maker: Op) -> bool:
+            return maker.is_type("Sigmoid") and maker.graph.op_inputs(maker)[0] is read[1 - port]
+
+        return op.op_type == "Mul" and any(self._join(op, port, partial(makes_gate, port)) for port in (0, 1))
+
+    def _is_linear(self, op: Op) -> bool:
+        """Whether it adds a number to what was multiplied by a number, which are one table."""
+        if op.op_type != "Add" or not has_one_number(op):
+            return False
+        return any(self._join(op, port, _multiplies_by_number) for port in (0, 1))
+
+    def _join(self, op: Op, port: int, fits: Callable[[Op], bool]) -> bool:
+        """Lets an op read what is computed before it as it is, if it alone reads it; whether it does now."""
+        graph, source = op.graph, op.graph.op_inputs(op)[port]
+        rounding = graph.producer(source) if source is not None else None
+        before = self.rounded.get(rounding) if rounding is not None else None
+        if source is None or before is None or len(graph.uses(source)) > 1 or graph.is_output(source):
+            return False
+        maker = graph.producer(before.value)
+        if maker is None or maker.domain or len(graph.uses(before.value)) > 1 or not fits(maker):
+            return False
+        self._rewriter.set_input(op, port, before.value)
+        self._rewriter.erase_op(before.op)
+        del self.rounded[before.op]
+        return True
+
+
+def has_one_number(op: Op) -> bool:
+    """Whether an operand is a constant of one number."""
+    constants = (value.original.const for value in op.graph.op_inputs(op) if value is not None)
+    return any(one is not None and math.prod(one.shape) == 1 for one in constants)
+
+
+def _multiplies_by_number(op: Op) -> bool:
+    return op.is_type("Mul") and has_one_number(op)
+
+
+def _starts_at_zero(quantizer: Quantizer) -> bool:
+    encoding = quantizer.encoding
+    return is_uint8(quantizer) and encoding is not None and int(encoding.zero_point) == UINT8.lowest
