@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import numpy_helper
 from support.models import parse
 from support.pipelines import PLACE, apply, artifact, run_model
 from support.placement import of_value, reason
@@ -121,3 +122,18 @@ def test_a_grid_holds_all_that_is_joined_where_codes_wrap_around() -> None:
     part, made = (quantizer.encoding for name in ("r", "j") if (quantizer := of_value(model, name)))
     assert part is not None and made is not None and part.maximum > 14.7
     assert made.minimum <= part.minimum and part.maximum <= made.maximum
+
+
+def test_a_maximum_that_begins_with_infinity_stays_float_and_is_no_error() -> None:
+    """So PyTorch exports ``amax`` of a scatter, with which networks for molecules pool atoms."""
+    source = parse("""<ir_version: 10, opset_import: ["" : 21]>
+    g (float[4, 8] x, int64[4, 8] i) => (float[2, 8] y) <float[2, 8] none> {
+        r = Relu(x) y = ScatterElements<axis = 0, reduction = "max">(none, i, r) }""")
+    infinite = np.full((2, 8), -np.inf, np.float32)
+    source.graph.initializer[0].CopyFrom(numpy_helper.from_array(infinite, "none"))
+    index = np.repeat([0, 1, 0, 1], 8).reshape(4, 8)
+    feed = {"x": np.linspace(-1, 2, 32, dtype=np.float32).reshape(4, 8), "i": index}
+    model, context, _ = apply(f"{PLACE},calibrate,insert-qdq", source, "qnn-htp", [feed])
+    assert of_value(model, "r") is not None and "does not have" in reason(model, "none")
+    wanted, made = run_model(source, feed)["y"], run_model(artifact(context, "qdq"), feed)["y"]
+    np.testing.assert_allclose(made, wanted, atol=0.02)

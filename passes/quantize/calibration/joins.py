@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import networkx as nx
+import numpy as np
 
 from qc.ir.executor import Statistics
 from qc.ir.facts.op_traits import is_grid_preserving, joins_grids
@@ -18,7 +19,6 @@ from qc.ir.quant_table import Site
 from ...framework.target import Target
 from ..placement.units import UnitMap
 from .bias import leave_float
-from .ranges import finite_data
 
 # What an input must have of the grid: 5 bits of it, or all but 3 bits of what it had on a grid of its own.
 _STEPS = 32
@@ -159,7 +159,8 @@ class _Joins:
 
     def _range(self, root: Value) -> tuple[float, float]:
         if root.const is not None:
-            array = finite_data(root)
+            array = root.const.numpy()
+            array = array[np.isfinite(array)]  # infinity stays float
             return (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
         fixed = [one.spec.fixed_range for one in self._quant.quantizers_on(root) if one.spec.fixed_range]
         seen = self._statistics.get(root)

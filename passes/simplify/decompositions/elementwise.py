@@ -24,6 +24,28 @@ def prelu(op: Op) -> Writer | None:
     return lambda build: [build.op("Max", data, build.op("Mul", data, slope, shape=shape), shape=shape)]
 
 
+def clip(op: Op) -> Writer | None:
+    """The larger one of data and a limit, and the smaller one of that and the other, if one is data."""
+    limits = zip(("Max", "Min"), op.graph.op_inputs(op)[1:], strict=False)
+    given = {name: limit for name, limit in limits if limit is not None and not _is_infinite(op, limit)}
+    if all(op.graph.constant(limit) is not None for limit in given.values()):
+        return None
+
+    def write(build: Builder) -> list[Value | None]:
+        made = _data(op)
+        for name, limit in given.items():
+            made = build.op(name, made, limit, shape=_shape(op))
+        return [made]
+
+    return write
+
+
+def _is_infinite(op: Op, limit: Value) -> bool:
+    """Whether a limit is a constant beyond which there are no numbers."""
+    constant = op.graph.constant(limit)
+    return constant is not None and bool(np.abs(constant.numpy()).min() >= np.finfo(np.float32).max)
+
+
 def mish(op: Op) -> Writer:
     """``x * tanh(softplus(x))``."""
     data, shape = _data(op), _shape(op)
