@@ -138,6 +138,16 @@ def convolution(group: int = 1, activation: str = "", channels: bool = True, **a
     return build
 
 
+def along_one_axis(samples: int) -> Callable:
+    """A Conv along one axis and a Relu."""
+
+    def build(one: OneOp) -> ModelProto:
+        inputs = [one.data((samples, 16, 40)), *one.weight((16, 16, 3), bias_of="x0")]
+        return one.model(one.op("Conv", inputs, pads=[1, 1]), "Relu")
+
+    return build
+
+
 def product(op_type: str, weight: bool = True) -> Callable:
     """A product of matrices, by a weight or by data."""
 
@@ -185,12 +195,12 @@ def with_constant(op_type: str, shape: tuple[int, ...] = (16, 1, 1)) -> Callable
     return build
 
 
-def reduced(op_type: str) -> Callable:
-    """A sum or a mean along the last axis."""
+def reduced(op_type: str, shape: tuple[int, ...] = (1, 256, 16), axes: tuple[int, ...] = (-1,)) -> Callable:
+    """A sum or a mean along axes."""
 
     def build(one: OneOp) -> ModelProto:
-        axes = one.constant("axes", np.array([-1]))
-        return one.model(one.op(op_type, [one.data((1, 128, 80)), axes]))
+        along = one.constant("axes", np.array(axes))
+        return one.model(one.op(op_type, [one.data(shape), along], keepdims=0))
 
     return build
 
@@ -250,6 +260,30 @@ def moving(op_type: str, count: int = 1, **attributes: Any) -> Callable:
     return build
 
 
+def moving_on(op_type: str, count: int = 1, *constants: Any, **attributes: Any) -> Callable:
+    """An op that moves numbers from grids to another."""
+
+    def build(one: OneOp) -> ModelProto:
+        inputs = [one.data() for _ in range(count)]
+        inputs += [one.constant(f"c{index}", np.array(given)) for index, given in enumerate(constants)]
+        return one.model(one.op(op_type, inputs, **attributes))
+
+    return build
+
+
+def chosen(one: OneOp) -> ModelProto:
+    """A Where of two tensors on different grids."""
+    condition = one.constant("condition", one.random.random(DATA) > 0.5)
+    return one.model(one.op("Where", [condition, one.data(), one.data()]))
+
+
+def joined(one: OneOp) -> ModelProto:
+    """A Concat of two tensors, on a grid that covers theirs."""
+    inputs = [one.data(), one.data()]
+    numbers = one._run(one.op("Concat", inputs, axis=1))
+    return one.model(one.op("Concat", inputs, axis=1), grid=_grid(numbers / np.float32(0.9)))
+
+
 KINDS: dict[str, Callable[[OneOp], ModelProto]] = {
     "Conv": convolution(),
     "Conv, one scale": convolution(channels=False),
@@ -259,6 +293,7 @@ KINDS: dict[str, Callable[[OneOp], ModelProto]] = {
     "Conv, depthwise and strided": convolution(group=16, strides=[2, 2]),
     "Conv, depthwise and strided along one axis": convolution(group=16, strides=[2, 1]),
     "Conv and Relu": convolution(activation="Relu"),
+    "Conv and Relu, one axis, four samples": along_one_axis(4),
     "ConvTranspose": transposed(3, pads=[1] * 4),
     "ConvTranspose, 2 x 2": transposed(2),
     "Gemm": product("Gemm"),
@@ -279,6 +314,14 @@ KINDS: dict[str, Callable[[OneOp], ModelProto]] = {
     "AveragePool": elementwise("AveragePool", kernel_shape=[2, 2], strides=[2, 2]),
     "MaxPool": moving("MaxPool", kernel_shape=[2, 2], strides=[2, 2]),
     "Concat": moving("Concat", 2, axis=1),
+    "Concat of two grids": joined,
+    "Slice to another grid": moving_on("Slice", 1, [2], [7], [-1]),
+    "Transpose to another grid": moving_on("Transpose", perm=[0, 2, 3, 1]),
+    "Reshape to another grid": moving_on("Reshape", 1, [16, 64]),
+    "Where of two grids": chosen,
+    "Max of two grids": moving_on("Max", 2),
+    "Min of two grids": moving_on("Min", 2),
+    "Largest along an axis": moving_on("ReduceMax", 1, [-1]),
     "Sigmoid": elementwise("Sigmoid"),
     "Tanh": elementwise("Tanh"),
     "HardSwish": elementwise("HardSwish"),
@@ -290,6 +333,9 @@ KINDS: dict[str, Callable[[OneOp], ModelProto]] = {
     "Softplus": elementwise("Softplus"),
     "Sum along an axis": reduced("ReduceSum"),
     "Mean along an axis": reduced("ReduceMean"),
+    "Mean along two axes": reduced("ReduceMean", (1, 512, 6, 6), (2, 3)),
+    "Mean along the middle": reduced("ReduceMean", (8, 48, 64), (1,)),
+    "Mean of all rows": reduced("ReduceMean", (1, 48, 256), (1,)),
     "Softmax of 65": softmax(65),
     "Softmax of 12": softmax(12),
     "LayerNormalization": normalization("LayerNormalization"),

@@ -21,6 +21,10 @@ _KEPT_BITS = 4
 _SUM_UNIT = 256
 # A product of two codes is moved by a multiple of this, and the constant behind it has so many bits.
 _PRODUCT_UNIT, _CONSTANT_BITS = 256, 15
+# What is moved to another grid has so many bits behind the point on the way, fewer where 16 do not hold it.
+_MOVED_BITS = 6
+# The multiplier of a sum along an axis is in units of this below its power of two.
+_REDUCED_UNIT = (1 << 15) - 1
 # The scale that a column of codes is divided by has so many bits behind the point, and its reciprocal.
 _COLUMN_BITS, _RECIPROCAL_BITS = 11, 16
 
@@ -38,12 +42,17 @@ class Arithmetic(enum.Enum):
             code.
         HALVES: as CODES, but a 16th of the power of two above the multiplier is added before ties are looked
             for, as if what is multiplied were rounded to an eighth of it first.
+        REDUCED: as CODES, but the multiplier is a whole number of 32767ths of the power of two above it.
+        MOVED: as CODES, but the product is rounded to 6 bits behind the point before it is rounded to a code,
+            to one less for every bit of the multiplier above the first in front of the point.
     """
 
     MATRIX = "matrix"
     VECTOR = "vector"
     CODES = "codes"
     HALVES = "halves"
+    REDUCED = "reduced"
+    MOVED = "moved"
 
 
 def requantize(
@@ -77,17 +86,28 @@ def requantize(
 def _codes(
     accumulated: np.ndarray, multiplier: np.ndarray, encoding: Encoding, arithmetic: Arithmetic
 ) -> np.ndarray:
-    bits = _MATRIX_BITS if arithmetic is Arithmetic.MATRIX else _VECTOR_BITS
-    few, zero_point = _of_bits(multiplier.astype(np.float64), bits), encoding.zero_point.astype(np.float32)
-    if arithmetic is Arithmetic.CODES:
+    few, zero_point = _few(multiplier.astype(np.float64), arithmetic), encoding.zero_point.astype(np.float32)
+    exponent = np.frexp(few)[1]
+    if arithmetic is Arithmetic.MOVED:
+        bits = _MOVED_BITS - np.maximum(exponent - 1, 0)
+        return round_half_up(np.ldexp(round_half_up(accumulated * np.ldexp(few, bits)), -bits)) + zero_point
+    if arithmetic in (Arithmetic.CODES, Arithmetic.REDUCED):
         return round_half_up(accumulated * few) + zero_point
     if arithmetic is Arithmetic.HALVES:
-        return round_half_up(accumulated * few + np.ldexp(1 / 16, np.frexp(few)[1])) + zero_point
+        return round_half_up(accumulated * few + np.ldexp(1 / 16, exponent)) + zero_point
     accumulated = accumulated + np.floor(zero_point / multiplier + np.float32(0.5))
     if arithmetic is Arithmetic.VECTOR:
         return round_half_up(accumulated * few)
-    unit = np.exp2(np.maximum(1 - _KEPT_BITS - np.frexp(few)[1], 0))
+    unit = np.exp2(np.maximum(1 - _KEPT_BITS - exponent, 0))
     return round_half_up(np.floor(accumulated / unit) * unit * few)
+
+
+def _few(multiplier: np.ndarray, arithmetic: Arithmetic) -> np.ndarray:
+    """What a device multiplies by instead."""
+    if arithmetic is Arithmetic.REDUCED:
+        mantissa, exponent = np.frexp(multiplier)
+        return np.asarray(np.ldexp(round_half_up(mantissa * _REDUCED_UNIT), exponent - _VECTOR_BITS))
+    return _of_bits(multiplier, _MATRIX_BITS if arithmetic is Arithmetic.MATRIX else _VECTOR_BITS)
 
 
 def _multiplier(input_scale: np.ndarray, weight_scale: np.ndarray, encoding: Encoding) -> np.ndarray:

@@ -27,7 +27,19 @@ _CARRY = OpRule(runs="carry")
 # How products of float data by stored weights are written.
 Products = Literal["standard", "exact", "fast"]
 DeviceArithmetic = Literal[
-    "exact", "moved", "matrix", "codes", "sum", "product", "softmax", "layer-norm", "rms-norm", "float16"
+    "exact",
+    "alike",
+    "joined",
+    "moved",
+    "matrix",
+    "codes",
+    "reduced",
+    "sum",
+    "product",
+    "softmax",
+    "layer-norm",
+    "rms-norm",
+    "float16",
 ]
 
 
@@ -68,9 +80,11 @@ class Target(Strict):
             dequantized when the model is loaded, and the product is a float one.
         costs: what kernels take, where quantizers are placed by it.
         arithmetic: how the device makes codes, by op type, and for what comes from outside by ``input``:
-            ``exact`` if they are what rounding gives, ``moved`` if that is so where all that is moved is on
-            one grid, ``matrix`` for sums of products, ``codes`` for sums of codes, ``sum`` and ``product``
-            for those of two tensors, ``softmax``, ``layer-norm``, ``rms-norm``, ``float16``; see
+            ``exact`` if they are what rounding gives, ``alike`` if that is so where all that is moved is on
+            one grid, ``joined`` where the grid of the result covers those of what is joined, ``moved`` if
+            the codes of another grid are multiplied, ``matrix`` for sums of products, ``codes`` for sums of
+            codes, ``reduced`` for those along an axis, ``sum`` and ``product`` for those of two tensors,
+            ``softmax``, ``layer-norm``, ``rms-norm``, ``float16``; see
             :mod:`qc.ir.quant.requantize` and :mod:`qc.ir.quant.requantize_normalization`. Simulations of
             the device need it.
         default: the rule for ops that ``ops`` does not list; If, Loop and Scan ``carry`` unless it does.

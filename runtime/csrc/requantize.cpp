@@ -10,9 +10,9 @@
 namespace qc {
 namespace {
 
-constexpr int kVectorBits = 15, kMatrixBits = 11, kSumBits = 13, kKeptBits = 4;
+constexpr int kVectorBits = 15, kMatrixBits = 11, kSumBits = 13, kKeptBits = 4, kMovedBits = 6;
 constexpr double kColumnUnit = 1 << 11, kReciprocalUnit = 1 << 16;
-constexpr double kSumUnit = 256, kProductUnit = 256, kMostConstant = 1 << 15;
+constexpr double kSumUnit = 256, kProductUnit = 256, kMostConstant = 1 << 15, kReducedUnit = (1 << 15) - 1;
 
 // The nearest number whose mantissa has so many bits.
 double of_bits(double multiplier, int bits) {
@@ -21,9 +21,17 @@ double of_bits(double multiplier, int bits) {
   return std::ldexp(std::nearbyint(std::ldexp(mantissa, bits)), exponent - bits);
 }
 
-// What becomes of one accumulated sum: code = floor(floor((sum + offset) / unit) * multiplier + after).
+// What a device multiplies by instead of a number.
+double few_of(Arithmetic arithmetic, double exact) {
+  if (arithmetic != Arithmetic::reduced) return of_bits(exact, arithmetic == Arithmetic::matrix ? kMatrixBits : kVectorBits);
+  int exponent = 0;
+  const double mantissa = std::frexp(exact, &exponent);
+  return std::ldexp(std::floor(mantissa * kReducedUnit + 0.5), exponent - kVectorBits);
+}
+
+// What becomes of one accumulated sum: code = floor(floor((sum + offset) * first + half) * multiplier + after).
 struct Rescaling {
-  double step, offset, unit, multiplier, after;
+  double step, offset, first, half, multiplier, after;
 
   // share: the scale of the weight as part of the largest one among its channels. It and what it is multiplied by
   // are float32, as the device has it.
@@ -34,19 +42,21 @@ struct Rescaling {
 
   // Of sums that are whole numbers, by what one of them is worth in codes.
   Rescaling(Arithmetic arithmetic, float exact, const Codes& codes) : step(1) {
-    const bool matrix = arithmetic == Arithmetic::matrix;
-    const double few = of_bits(exact, matrix ? kMatrixBits : kVectorBits);
+    const bool matrix = arithmetic == Arithmetic::matrix, moved = arithmetic == Arithmetic::moved;
+    const double few = few_of(arithmetic, exact);
     int exponent = 0;
     std::frexp(few, &exponent);
-    unit = matrix ? std::ldexp(1, std::max(1 - kKeptBits - exponent, 0)) : 1;
-    multiplier = unit * few;
-    const bool halves = arithmetic == Arithmetic::halves, after_all = halves || arithmetic == Arithmetic::codes;
+    first = moved ? std::ldexp(few, kMovedBits - std::max(exponent - 1, 0)) : 1;
+    if (matrix) first = std::ldexp(1, std::min(exponent + kKeptBits - 1, 0));
+    half = moved ? 0.5 : 0;
+    multiplier = few / first;
+    const bool halves = arithmetic == Arithmetic::halves, after_all = !matrix && arithmetic != Arithmetic::vector;
     offset = after_all ? 0 : std::floor(static_cast<float>(codes.zero_point) / exact + 0.5f);
     after = 0.5 + (after_all ? codes.zero_point : 0) + (halves ? std::ldexp(1, exponent - 4) : 0);
   }
 
   double code(double x) const {
-    return std::floor(std::floor((std::nearbyint(x / step) + offset) / unit) * multiplier + after);
+    return std::floor(std::floor((std::nearbyint(x / step) + offset) * first + half) * multiplier + after);
   }
 };
 
@@ -146,7 +156,10 @@ Arithmetic arithmetic_of(const std::string& word) {
   if (word == "vector") return Arithmetic::vector;
   if (word == "codes") return Arithmetic::codes;
   if (word == "halves") return Arithmetic::halves;
-  throw InvalidArgument("Requantize: attribute arithmetic is '" + word + "' but must be one of matrix, vector, codes, halves.");
+  if (word == "reduced") return Arithmetic::reduced;
+  if (word == "moved") return Arithmetic::moved;
+  throw InvalidArgument("Requantize: attribute arithmetic is '" + word +
+                        "' but must be one of matrix, vector, codes, halves, reduced, moved.");
 }
 
 void requantize(Arithmetic arithmetic, std::int64_t axis, const Tensor<float>& x, const Grid& grid,

@@ -7,7 +7,7 @@
 
 namespace qc {
 
-enum class Arithmetic { matrix, vector, codes, halves };
+enum class Arithmetic { matrix, vector, codes, halves, reduced, moved };
 
 // Throws InvalidArgument if the word is unknown.
 Arithmetic arithmetic_of(const std::string& word);

@@ -17,6 +17,7 @@ from qc.ir.rewriter import Rewriter
 
 from .device_fusions import ACTIVATIONS, Fusions, has_one_number
 from .device_rows import write_normalization, write_softmax
+from .device_sums import summed
 from .device_writer import Parameters, Rounded, Writer, is_uint8
 
 # What stands in a target's table for the tensors that come from outside.
@@ -68,8 +69,8 @@ class DeviceArithmetic:
         if op.op_type in ACTIVATIONS and (led := fusions.leader(op)) is not None:
             op, reader = led, op
         kind = self._kinds.get(op.op_type) if not op.domain else None
-        if kind == "moved":
-            return self._is_moved(op, one.quantizer)
+        if kind in ("moved", "joined", "alike"):
+            return self._move(writer, op, kind)
         if kind == "softmax":
             return write_softmax(writer, op, self._grids.get((op, 0)))
         if kind in ("layer-norm", "rms-norm"):
@@ -85,14 +86,32 @@ class DeviceArithmetic:
             return self._pair(writer, op, reader, "RequantizeMatMul")
         return kind == "exact" or (kind is not None and self._product(writer, op, Arithmetic(kind)))
 
-    def _is_moved(self, op: Op, quantizer: Quantizer) -> bool:
-        """Whether all that an op moves is on the grid of its result already."""
-        read = [
-            self._grids.get((op, port))
+    def _move(self, writer: Writer, op: Op, kind: str) -> bool:
+        """Brings all that an op moves to the grid of its result before; whether it is known how."""
+        quantizer = writer.rounded.quantizer
+        read = {
+            port: (value, self._grids.get((op, port)))
             for port, value in enumerate(op.graph.op_inputs(op))
-            if value is not None and value.is_float and value.original.const is None
-        ]
-        return all(held is not None and _is_one_grid(held, quantizer) for held in read)
+            if value is not None and value.is_float and not self._is_bare_constant(op, port, value)
+        }
+        if kind == "joined":
+            return all(held is not None and _covers(quantizer, held) for _, held in read.values())
+        grids = {
+            port: (value, writer.parameters(held))
+            for port, (value, held) in read.items()
+            if held is None or not _is_one_grid(held, quantizer)
+        }
+        moved = [(port, value, grid[0]) for port, (value, grid) in grids.items() if grid is not None]
+        if len(moved) < len(grids) or (moved and kind == "alike"):
+            return False
+        for port, value, scale in moved:
+            inputs = (value, *writer.grid, scale, writer.constant(np.ones((), np.float32)))
+            writer.write(op, "Requantize", inputs, {"arithmetic": Arithmetic.MOVED.value}, port)
+        return True
+
+    def _is_bare_constant(self, op: Op, port: int, value: Value) -> bool:
+        """Whether an op reads a constant without a grid, such as what a Pad fills up with."""
+        return value.original.const is not None and (op, port) not in self._grids
 
     def _has_two_data(self, op: Op) -> bool:
         """Whether a product has two matrices of uint8, neither of which is a constant."""
@@ -126,11 +145,10 @@ class DeviceArithmetic:
             step = writer.scale(weight)
             arithmetic = Arithmetic.VECTOR if _is_strided_depthwise(op) else arithmetic
         else:
-            averaged = _averaged(op)
-            step = writer.constant(averaged) if averaged is not None else None
-            arithmetic = (
-                Arithmetic.HALVES if op.attribute("kernel_shape") == [2, 2] == _strides(op) else arithmetic
-            )
+            found = summed(op, arithmetic)
+            if found is None:
+                return False
+            arithmetic, step = found[0], writer.constant(found[1])
         if step is None:
             return False
         axis = 1 if op.op_type.startswith("Conv") else -1
@@ -152,6 +170,15 @@ def _is_one_grid(a: Quantizer, b: Quantizer) -> bool:
     )
 
 
+def _covers(outer: Quantizer, inner: Quantizer) -> bool:
+    """Whether no number of a grid is beyond another, by half a step of that or more."""
+    to, grid = outer.encoding, inner.encoding
+    if to is None or grid is None:
+        return False
+    half = np.float64(to.scale) / 2
+    return bool((grid.minimum > to.minimum - half).all() and (grid.maximum < to.maximum + half).all())
+
+
 def _is_strided_depthwise(op: Op) -> bool:
     """Whether an op is a depthwise convolution with strides along both axes: no work of the matrix unit."""
     x = op.graph.op_inputs(op)[0]
@@ -161,35 +188,3 @@ def _is_strided_depthwise(op: Op) -> bool:
     strides = op.attribute("strides", [])
     strided = len(strides) == 2 and min(strides) > 1
     return op.op_type == "Conv" and strided and op.attribute("group", 1) == channels
-
-
-def _averaged(op: Op) -> np.ndarray | None:
-    """What one is worth in the sums of an op that averages, as part of a step of its input; 1 for others."""
-    if op.op_type == "AveragePool":
-        return _share(math.prod(op.attribute("kernel_shape"))) if _is_summed_at_once(op) else None
-    if op.op_type != "GlobalAveragePool":
-        return np.ones((), np.float32)
-    x = op.graph.op_inputs(op)[0]
-    shape = x.type.shape if x is not None and x.type.shape is not None else (None, None, None)
-    lengths = [length for length in shape[2:] if isinstance(length, int)]
-    if len(lengths) != len(shape) - 2:
-        return None
-    return _share(math.prod(lengths))
-
-
-def _share(count: int) -> np.ndarray:
-    return np.asarray(np.float32(1) / np.float32(count))
-
-
-def _is_summed_at_once(pooling: Op) -> bool:
-    """Whether a pooling has no border, and is none that the device does in several steps of 2 x 2."""
-    kernel = pooling.attribute("kernel_shape")
-    plain = pooling.attribute("auto_pad", "NOTSET") in ("NOTSET", "VALID") and not any(
-        [*pooling.attribute("pads", []), pooling.attribute("ceil_mode", 0)]
-    )
-    steps = kernel == _strides(pooling) != [2, 2] and all(length % 2 == 0 for length in kernel)
-    return plain and len(kernel) == 2 and not steps and max(pooling.attribute("dilations", [1])) == 1
-
-
-def _strides(pooling: Op) -> list[int]:
-    return list(pooling.attribute("strides", [1, 1]))

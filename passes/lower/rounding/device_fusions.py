@@ -44,7 +44,7 @@ class Fusions:
 
     def may_lead(self, op: Op) -> bool:
         """Whether an activation behind an op runs as one with it."""
-        return not op.domain and self._kinds.get(op.op_type) in _LEADERS
+        return not op.domain and self._kinds.get(op.op_type) in _LEADERS and not _is_reshaped(op)
 
     def leader(self, activation: Op) -> Op | None:
         """The op that runs as one with an activation, once nothing is rounded between them."""
@@ -96,3 +96,10 @@ def _multiplies_by_number(op: Op) -> bool:
 def _starts_at_zero(quantizer: Quantizer) -> bool:
     encoding = quantizer.encoding
     return is_uint8(quantizer) and encoding is not None and int(encoding.zero_point) == UINT8.lowest
+
+
+def _is_reshaped(op: Op) -> bool:
+    """Whether an op is a convolution along one axis, behind which the device parts several samples again."""
+    x = op.graph.op_inputs(op)[0]
+    shape = x.type.shape if x is not None and x.type.shape is not None else ()
+    return op.op_type == "Conv" and len(shape) == 3 and shape[0] != 1

@@ -66,13 +66,19 @@ class Writer:
         return self._captures.into(self._graph, made)
 
     def write(
-        self, reader: Op, op_type: str, inputs: tuple[Value, ...], attributes: dict[str, object] | None = None
+        self,
+        reader: Op,
+        op_type: str,
+        inputs: tuple[Value, ...],
+        attributes: dict[str, object] | None = None,
+        port: int = 0,
     ) -> None:
-        """Lets the first input of ``reader`` be what a new op makes."""
-        value = self.rounded.value
+        """Lets an input of ``reader`` be what a new op makes."""
+        value = self._graph.op_inputs(reader)[port]
+        assert value is not None
         result = self.rewriter.add_value(self._graph, f"{value.name}_on_device", value.type)
         self.rewriter.add_op(self._graph, op_type, inputs, [result], attributes, DOMAIN)
-        self.rewriter.set_input(reader, 0, result)
+        self.rewriter.set_input(reader, port, result)
 
     def _required(self, quantizer: Quantizer) -> tuple[Value, ...]:
         found = self._parameters(self._graph, quantizer)
