@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from qc.ir.graph import Op
+from qc.ir.graph import Op, Value
 from qc.ir.quant.requantize import Arithmetic
 from qc.ir.quant.spec import Quantizer
 from qc.ir.rewriter import Rewriter
@@ -37,7 +37,9 @@ class Fusions:
             op = one.value.graph.producer(one.value)
             if op is None or op.domain:
                 continue
-            if op.op_type in ACTIVATIONS and _starts_at_zero(one.quantizer):
+            if op.op_type == "Concat":
+                self._make_for(op, one)
+            elif op.op_type in ACTIVATIONS and _starts_at_zero(one.quantizer):
                 self._join(op, 0, self.may_lead)
             elif self._is_silu(op) or self._is_linear(op):
                 self.tables.add(one.op)
@@ -67,11 +69,47 @@ class Fusions:
             return False
         return any(self._join(op, port, _multiplies_by_number) for port in (0, 1))
 
+    def _make_for(self, concat: Op, joined: Rounded) -> None:
+        """Lets what a Concat joins be made on the grid of its result at once, and for others on its own."""
+        graph = concat.graph
+        for port, source in enumerate(graph.op_inputs(concat)):
+            before = self._rounding_of(source)
+            maker = graph.producer(before.value) if before is not None else None
+            if source is None or before is None or maker is None or not self._makes_codes(maker):
+                continue
+            if _starts_at_zero(before.quantizer) and not _starts_at_zero(joined.quantizer):
+                continue  # the own grid limits what is made as a Relu does
+            op, value = before.op, before.value
+            if graph.is_output(source) or len(graph.uses(source)) > 1:
+                if maker.op_type in ACTIVATIONS:  # what leads it is computed once more
+                    value = _result(self._copied(maker, graph.op_inputs(maker)))
+                op = self._copied(op, [value, *graph.op_inputs(op)[1:]])
+                self._rewriter.set_input(concat, port, _result(op))
+            for place, number in enumerate(graph.op_inputs(joined.op)[1:], 1):
+                self._rewriter.set_input(op, place, number)
+            self.rounded[op] = Rounded(op, value, joined.quantizer)
+            self.tables |= {op} if before.op in self.tables else set()
+
+    def _makes_codes(self, op: Op) -> bool:
+        return not op.domain and self._kinds.get(op.op_type) in (*_LEADERS, "exact")
+
+    def _rounding_of(self, source: Value | None) -> Rounded | None:
+        """What rounds a tensor to a grid of uint8, if that is done here."""
+        op = source.graph.producer(source) if source is not None else None
+        found = self.rounded.get(op) if op is not None else None
+        return found if found is not None and is_uint8(found.quantizer) else None
+
+    def _copied(self, op: Op, given: Sequence[Value | None]) -> Op:
+        """An op like another one that reads something else."""
+        result = _result(op)
+        made = self._rewriter.add_value(op.graph, result.name, result.type)
+        attributes = {name: op.attribute(name) for name in op.attributes}
+        return self._rewriter.add_op(op.graph, op.op_type, given, [made], attributes, op.domain)
+
     def _join(self, op: Op, port: int, fits: Callable[[Op], bool]) -> bool:
         """Lets an op read what is computed before it as it is, if it alone reads it; whether it does now."""
         graph, source = op.graph, op.graph.op_inputs(op)[port]
-        rounding = graph.producer(source) if source is not None else None
-        before = self.rounded.get(rounding) if rounding is not None else None
+        before = self._rounding_of(source)
         if source is None or before is None or len(graph.uses(source)) > 1 or graph.is_output(source):
             return False
         maker = graph.producer(before.value)
@@ -87,6 +125,10 @@ def has_one_number(op: Op) -> bool:
     """Whether an operand is a constant of one number."""
     constants = (value.original.const for value in op.graph.op_inputs(op) if value is not None)
     return any(one is not None and math.prod(one.shape) == 1 for one in constants)
+
+
+def _result(op: Op) -> Value:
+    return next(value for value in op.graph.op_outputs(op) if value is not None)
 
 
 def _multiplies_by_number(op: Op) -> bool:
