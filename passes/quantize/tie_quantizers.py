@@ -28,7 +28,9 @@ class TieQuantizers(Pass):
     For an op that joins tensors (Concat) on a target that wants one grid there, every input takes the
     quantizer of the output. An input that somebody else reads too keeps its own grid for that reader and is
     requantized on its way into the join. Nothing is looked for beyond the op that made an input: a tensor
-    that nothing quantized stays so, and so does a quantizer that is frozen or has chosen codes.
+    that nothing quantized stays so, and so does a quantizer that is frozen or has chosen codes. Where a
+    device makes what is joined on the grid of the result (``wraps``), joins that are joined once more have
+    the grid of the last one.
     """
 
     name = "tie-quantizers"
@@ -44,15 +46,16 @@ class TieQuantizers(Pass):
         for edges in units.scopes.branch_edges.values():
             for edge in edges:
                 _tie_edge(model, units.scopes, edge)
-        joins = [
-            op
-            for op in units.scopes.ops
-            if units.unit_of(op).rule.share_grid and joins_grids(op) and units.runs_integer(op)
-        ]
+        joins = [op for op in units.scopes.ops if joins_grids(op) and units.runs_integer(op)]
+        rules = {op: units.unit_of(op).rule for op in joins}
         for op in joins:
-            _inherit_range(model, op, units.unit_of(op).rule.asked_by)
+            if rules[op].share_grid:
+                _inherit_range(model, op, rules[op].asked_by)
         for op in reversed(joins):
-            _tie_joined(model, op, units.unit_of(op).rule.asked_by)
+            if rules[op].share_grid:
+                _tie_joined(model, op, rules[op].asked_by)
+            elif rules[op].wraps:
+                _tie_joins(model, op, rules[op].asked_by)
 
 
 def _tie_moved(model: Model, op: Op) -> None:
@@ -134,6 +137,20 @@ def _tie_joined(model: Model, op: Op, asked_by: str) -> None:
             quant.tie(shared, [own], reason, asked_by)
         elif not (own.is_fixed and quant.get(Site(value, op, port)) is own):
             _requantize(model, Site(value, op, port), shared, reason, asked_by)
+
+
+def _tie_joins(model: Model, op: Op, asked_by: str) -> None:
+    """Gives what is joined once more, and not read otherwise, the grid of the last join at once."""
+    quant, output = model.quant, op.graph.op_outputs(op)[0]
+    shared = quant.of_value(output) if output is not None else None
+    for port, value in enumerate(op.graph.op_inputs(op)):
+        own = quant.of_use(value, op, port) if value is not None else None
+        if own is None or shared is None or own is shared or own.spec != shared.spec or shared.is_fixed:
+            continue
+        makers = (site.value.graph.producer(site.value) for site in quant.sites_of(own))
+        is_join = any(maker is not None and joins_grids(maker) for maker in makers)
+        if is_join and not own.is_fixed and _only_flows_into(model, own, op):
+            quant.tie(shared, [own], f"{op.label} joins it once more", asked_by)
 
 
 def _common_range(a: Quantizer, b: Quantizer) -> tuple[float, float] | None:

@@ -14,6 +14,7 @@ from qc.ir.rewriter import Rewriter
 from .device_writer import UINT8, Rounded, is_uint8
 
 ACTIVATIONS = ("Relu", "Clip")
+_RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 _LEADERS = (Arithmetic.MATRIX.value, "sum", "product")
 
 
@@ -37,12 +38,16 @@ class Fusions:
             op = one.value.graph.producer(one.value)
             if op is None or op.domain:
                 continue
-            if op.op_type == "Concat":
-                self._make_for(op, one)
-            elif op.op_type in ACTIVATIONS and _starts_at_zero(one.quantizer):
+            if op.op_type in ACTIVATIONS and _starts_at_zero(one.quantizer):
                 self._join(op, 0, self.may_lead)
             elif self._is_silu(op) or self._is_linear(op):
                 self.tables.add(one.op)
+
+        for rounding in reversed(list(self.rounded)):  # the last of joins that are joined decides
+            one = self.rounded.get(rounding)
+            op = one.value.graph.producer(one.value) if one is not None else None
+            if one is not None and op is not None and op.is_type("Concat"):
+                self._make_for(op, one)
 
     def may_lead(self, op: Op) -> bool:
         """Whether an activation behind an op runs as one with it."""
@@ -72,15 +77,21 @@ class Fusions:
     def _make_for(self, concat: Op, joined: Rounded) -> None:
         """Lets what a Concat joins be made on the grid of its result at once, and for others on its own."""
         graph = concat.graph
-        for port, source in enumerate(graph.op_inputs(concat)):
+        for port, given in enumerate(graph.op_inputs(concat)):
+            source = self._before_reshapes(given)
             before = self._rounding_of(source)
             maker = graph.producer(before.value) if before is not None else None
-            if source is None or before is None or maker is None or not self._makes_codes(maker):
+            if source is None or before is None or maker is None:
+                continue
+            is_shared = self._is_shared(source)
+            makes_twice = source is given and self._makes_codes(maker)
+            makes_once = makes_twice or maker.is_type("Concat") or self._makes_codes(maker)
+            if not (makes_twice if is_shared else makes_once):
                 continue
             if _starts_at_zero(before.quantizer) and not _starts_at_zero(joined.quantizer):
                 continue  # the own grid limits what is made as a Relu does
             op, value = before.op, before.value
-            if graph.is_output(source) or len(graph.uses(source)) > 1:
+            if is_shared:
                 if maker.op_type in ACTIVATIONS:  # what leads it is computed once more
                     value = _result(self._copied(maker, graph.op_inputs(maker)))
                 op = self._copied(op, [value, *graph.op_inputs(op)[1:]])
@@ -90,8 +101,21 @@ class Fusions:
             self.rounded[op] = Rounded(op, value, joined.quantizer)
             self.tables |= {op} if before.op in self.tables else set()
 
+    def _before_reshapes(self, value: Value | None) -> Value | None:
+        """What a tensor was before it got its shape, if nothing else reads it."""
+        while value is not None and not self._is_shared(value):
+            op = value.graph.producer(value)
+            if op is None or not op.is_type(*_RESHAPES):
+                break
+            value = op.graph.op_inputs(op)[0]
+        return value
+
+    def _is_shared(self, value: Value) -> bool:
+        return value.graph.is_output(value) or len(value.graph.uses(value)) > 1
+
     def _makes_codes(self, op: Op) -> bool:
-        return not op.domain and self._kinds.get(op.op_type) in (*_LEADERS, "exact")
+        known = not op.domain and self._kinds.get(op.op_type) in (*_LEADERS, "exact")
+        return known and not op.is_type(*_RESHAPES)
 
     def _rounding_of(self, source: Value | None) -> Rounded | None:
         """What rounds a tensor to a grid of uint8, if that is done here."""
