@@ -2,12 +2,15 @@
 
     python benches/device_arithmetic.py                    every kind of op
     python benches/device_arithmetic.py Conv --seeds 8     one, on more random grids
+    python benches/device_arithmetic.py --bits 16          data of uint16
     python benches/device_arithmetic.py --record FILE.npz  what tests compare with where there is no emulator
 
 Every model is one op, or two that the device runs as one, between quantize and dequantize ops of uint8 with
 random scales and zero points. Ops of one input see all codes, the others random ones. "simulation" rounds
 what floats give, "device" is ``to-simulation{device=qnn-htp}``; both as the share of codes that are those
-of the emulator and the largest difference in steps. Needs the extra ``qnn``.
+of the emulator and the largest difference in steps; "rms" is the root of the mean square of all. Of 16 bits
+there is no other simulation than the plain one, and the factors that rescale sums have few bits, as qc makes
+them, unless ``--any-factor`` is given. Needs the extra ``qnn``.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from qc.runtime.devices.known import DEVICES, open_device, version_of
 DEVICE = "qnn-htp"
 DATA = (1, 16, 8, 8)
 Grid = tuple[np.ndarray, np.ndarray]
+SIMULATIONS = {8: ("", "{device=qnn-htp}"), 16: ("",)}  # options, by the bits of data
 
 
 @dataclass
@@ -41,13 +45,27 @@ class OneOp:
 
     Attributes:
         random: where scales, zero points and codes come from.
+        bits: of the codes of data, 8 or 16.
+        fits: whether the factor that rescales a sum of products has few bits.
         feed: the input by name, float32 numbers on their grids.
     """
 
     random: np.random.Generator
+    bits: int = 8
+    fits: bool = False
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     constants: list[TensorProto] = field(default_factory=list)
     feed: dict[str, np.ndarray] = field(default_factory=dict)
+    _sums: float = 0.0  # what one is worth in sums of products, if the result's grid fits to it
+
+    @property
+    def finer(self) -> int:
+        """How many steps of data are one of 8 bits."""
+        return 1 if self.bits == 8 else 257
+
+    def codes(self, of_bytes: Any) -> np.ndarray:
+        """Codes of data, from those that it would have in 8 bits."""
+        return np.asarray(np.clip(of_bytes, 0, 255) * self.finer).astype(f"uint{self.bits}")
 
     def constant(self, name: str, array: Any) -> str:
         """An initializer; its name."""
@@ -67,8 +85,13 @@ class OneOp:
 
     def data(self, shape: tuple[int, ...] = DATA, grid: Grid | None = None) -> str:
         """An input of all codes, again and again in random order."""
-        codes = self.random.permutation(np.resize(np.arange(256), int(np.prod(shape)))).reshape(shape)
-        return self.given(codes, grid or (self._scale(), np.uint8(self.random.integers(256))))
+        size = int(np.prod(shape))
+        some = np.resize(np.arange(0, 2**self.bits, max(1, 2**self.bits // size)), size)
+        return self.given(self.random.permutation(some).reshape(shape), grid or self.grid())
+
+    def grid(self) -> Grid:
+        """A random one for data."""
+        return self._scale() / np.float32(self.finer), self.codes(self.random.integers(256))
 
     def given(self, codes: np.ndarray, grid: Grid) -> str:
         """An input of some codes."""
@@ -78,8 +101,12 @@ class OneOp:
 
     def weight(self, shape: tuple[int, ...], bias_of: str = "", channels: bool = True) -> list[str]:
         """A weight of int8 and, for the input ``bias_of``, a bias of int32, as what dequantizes them."""
-        ratios = np.exp(self.random.uniform(-2, 0, shape[0] if channels else ()))
-        scale = self._scale() * ratios.astype(np.float32)
+        ratios, base = np.exp(self.random.uniform(-2, 0, shape[0] if channels else ())), self._scale()
+        if self.fits:
+            ratios = np.rint(ratios * 256) / 256
+            of_input = next(numpy_helper.to_array(c) for c in self.constants if c.name.startswith("x0"))
+            self._sums = (base * of_input * (1 if channels else ratios)).item()
+        scale = base * ratios.astype(np.float32)
         made = [
             self.stored("w", self.random.integers(-127, 128, shape), (scale, np.zeros_like(scale, np.int8)))
         ]
@@ -93,9 +120,9 @@ class OneOp:
         """The model; the grid of the result is that of its range, cut a little, if none is given."""
         numbers = self._run(result)
         if activation:
-            result = self.op(activation, [self.rounded(result, _grid(numbers))])
+            result = self.op(activation, [self.rounded(result, self._grid(numbers))])
             numbers = np.maximum(numbers, 0)
-        return self._model(self.rounded(result, grid or _grid(numbers)), numbers.shape)
+        return self._model(self.rounded(result, grid or self._grid(numbers)), numbers.shape)
 
     def stored(self, name: str, codes: np.ndarray, grid: Grid) -> str:
         """A constant, as what dequantizes it."""
@@ -103,6 +130,13 @@ class OneOp:
         parts = {name: codes.astype(zero_point.dtype), f"{name}/scale": scale, f"{name}/zero": zero_point}
         attributes = {"axis": 0} if scale.ndim else {}
         return self.op("DequantizeLinear", [self.constant(*part) for part in parts.items()], **attributes)
+
+    def _grid(self, numbers: np.ndarray) -> Grid:
+        low, high = min(numbers.min() * 0.9, 0), max(numbers.max() * 0.9, 1e-6)
+        scale = np.float32((high - low) / (2**self.bits - 1))
+        if self._sums:
+            scale = np.float32(self._sums * 2.0 ** np.ceil(np.log2(scale / self._sums)))
+        return scale, np.rint(-low / scale).astype(f"uint{self.bits}")
 
     def _scale(self) -> np.ndarray:
         return np.float32(np.exp(self.random.uniform(-5, -1)))
@@ -120,12 +154,6 @@ class OneOp:
         graph = helper.make_graph(self.nodes, "one", given, [made], self.constants)
         opsets = [helper.make_opsetid("", 23)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=10)
-
-
-def _grid(numbers: np.ndarray) -> Grid:
-    low, high = min(numbers.min() * 0.9, 0), max(numbers.max() * 0.9, 1e-6)
-    scale = np.float32((high - low) / 255)
-    return scale, np.uint8(np.rint(-low / scale))
 
 
 def convolution(group: int = 1, activation: str = "", channels: bool = True, **attributes: Any) -> Callable:
@@ -184,12 +212,22 @@ def linear(one: OneOp) -> ModelProto:
     return one.model(one.op("Add", [one.rounded(multiplied, _grid(one._run(multiplied))), added]))
 
 
-def with_constant(op_type: str, shape: tuple[int, ...] = (16, 1, 1)) -> Callable:
-    """An op of data and a constant of uint8, for each channel if no other shape is given."""
+def with_limits(op_type: str, low: float, high: float) -> Callable:
+    """An op whose grid the device demands where codes have 16 bits."""
 
     def build(one: OneOp) -> ModelProto:
-        grid = one._scale(), np.uint8(one.random.integers(256))
-        constant = one.stored("c", one.random.integers(0, 256, shape), grid)
+        step = np.float32((high - low) / 2**16)
+        grid = (step, np.uint16(-low / step)) if one.bits == 16 else None
+        return one.model(one.op(op_type, [one.data()]), grid=grid)
+
+    return build
+
+
+def with_constant(op_type: str, shape: tuple[int, ...] = (16, 1, 1)) -> Callable:
+    """An op of data and a constant like it, for each channel if no other shape is given."""
+
+    def build(one: OneOp) -> ModelProto:
+        constant = one.stored("c", *reversed((one.grid(), one.codes(one.random.integers(0, 256, shape)))))
         return one.model(one.op(op_type, [one.data(), constant]))
 
     return build
@@ -219,11 +257,12 @@ def softmax(length: int) -> Callable:
     """Rows whose largest numbers differ, on the grid that the device takes."""
 
     def build(one: OneOp) -> ModelProto:
-        grid = np.float32(np.exp(one.random.uniform(-4.5, -1.5))), np.uint8(one.random.integers(256))
+        scale = np.float32(np.exp(one.random.uniform(-4.5, -1.5)) / one.finer)
+        grid = scale, one.codes(one.random.integers(256))
         spread = np.exp(one.random.uniform(1, 5, (150, 1)))
-        codes = np.clip(255 - one.random.exponential(1, (150, length)) * spread, 0, 255).astype(np.uint8)
-        x = one.given(codes, grid)
-        return one.model(one.op("Softmax", [x], axis=-1), grid=(np.float32(1 / 255), np.uint8(0)))
+        x = one.given(one.codes(255 - one.random.exponential(1, (150, length)) * spread), grid)
+        step = np.float32(1 / 255 if one.bits == 8 else 1 / 2**16)
+        return one.model(one.op("Softmax", [x], axis=-1), grid=(step, one.codes(0)))
 
     return build
 
@@ -232,12 +271,12 @@ def normalization(op_type: str, length: int = 96) -> Callable:
     """Rows of many spreads, with a scale of uint8 and, of LayerNormalization, a bias of int32."""
 
     def build(one: OneOp) -> ModelProto:
-        scale, zero_point = one._scale(), np.uint8(one.random.integers(80, 180))
-        spread, center = one.random.uniform(3, 60, (120, 1)), int(zero_point)
-        codes = np.clip(one.random.normal(center, spread, (120, length)), 0, 255).astype(np.uint8)
+        scale, center = one._scale() / np.float32(one.finer), one.random.integers(80, 180)
+        spread = one.random.uniform(3, 60, (120, 1))
+        codes = one.codes(one.random.normal(center, spread, (120, length)))
         of_weight = (np.float32(np.exp(one.random.uniform(-7, -4))), np.uint8(one.random.integers(60)))
         inputs = [
-            one.given(codes, (scale, zero_point)),
+            one.given(codes, (scale, one.codes(center))),
             one.stored("w", one.random.integers(0, 256, length), of_weight),
         ]
         if op_type == "LayerNormalization":
@@ -253,7 +292,7 @@ def moving(op_type: str, count: int = 1, **attributes: Any) -> Callable:
     """An op that moves numbers, so that all its tensors have one grid."""
 
     def build(one: OneOp) -> ModelProto:
-        grid = (np.float32(0.03), np.uint8(99))
+        grid = (np.float32(0.03), one.codes(99))
         inputs = [one.data(grid=grid) for _ in range(count)]
         return one.model(one.op(op_type, inputs, **attributes), grid=grid)
 
@@ -322,8 +361,8 @@ KINDS: dict[str, Callable[[OneOp], ModelProto]] = {
     "Max of two grids": moving_on("Max", 2),
     "Min of two grids": moving_on("Min", 2),
     "Largest along an axis": moving_on("ReduceMax", 1, [-1]),
-    "Sigmoid": elementwise("Sigmoid"),
-    "Tanh": elementwise("Tanh"),
+    "Sigmoid": with_limits("Sigmoid", 0, 1),
+    "Tanh": with_limits("Tanh", -1, 1),
     "HardSwish": elementwise("HardSwish"),
     "Gelu": elementwise("Gelu"),
     "Exp": elementwise("Exp"),
@@ -347,7 +386,7 @@ def codes(model: ModelProto, made: np.ndarray) -> np.ndarray:
     """The codes of a result, whose scale and zero point the last node reads."""
     constants = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
     scale, zero_point = (constants[name] for name in model.graph.node[-1].input[1:3])
-    return (np.rint(np.asarray(made, np.float64) / scale) + zero_point).astype(np.uint8)
+    return (np.rint(np.asarray(made, np.float64) / scale) + zero_point).astype(zero_point.dtype)
 
 
 def simulated(model: ModelProto, feed: dict[str, np.ndarray], options: str) -> np.ndarray:
@@ -356,22 +395,22 @@ def simulated(model: ModelProto, feed: dict[str, np.ndarray], options: str) -> n
     return codes(model, next(iter(qc.Simulation(compiled.simulation).run(feed).values())))
 
 
-def compared(found: np.ndarray, wanted: np.ndarray) -> tuple[int, int, int]:
-    """Equal codes, codes, and the largest difference."""
+def compared(found: np.ndarray, wanted: np.ndarray) -> tuple[int, int, int, float]:
+    """Equal codes, codes, the largest difference, and the sum of the squares of all."""
     apart = np.abs(found.astype(int) - wanted.astype(int))
-    return int((apart == 0).sum()), apart.size, int(apart.max())
+    return int((apart == 0).sum()), apart.size, int(apart.max()), float(np.square(apart).sum())
 
 
-def row(name: str, seeds: int, recorded: dict[str, np.ndarray]) -> list[str]:
+def row(name: str, bits: int, fits: bool, seeds: int, recorded: dict[str, np.ndarray]) -> list[str]:
     """One line of the table; the first model is kept in ``recorded``."""
-    columns: dict[str, list[tuple[int, int, int]]] = {"": [], "{device=qnn-htp}": []}
+    columns: dict[str, list[tuple]] = {option: [] for option in SIMULATIONS[bits]}
     for seed in range(seeds):
-        one = OneOp(np.random.default_rng(seed))
+        one = OneOp(np.random.default_rng(seed), bits, fits)
         model = KINDS[name](one)
         try:
             wanted = codes(model, next(iter(open_device(DEVICE).open(model).run(one.feed).values())))
         except QcError as error:
-            return [name, f"refused: {error}"[:60], "", "", ""]
+            return [name, f"refused: {error}"[:60], "", "", "", "", ""]
         for options, counts in columns.items():
             counts.append(compared(simulated(model, one.feed, options), wanted))
         if not seed:
@@ -380,24 +419,28 @@ def row(name: str, seeds: int, recorded: dict[str, np.ndarray]) -> list[str]:
             recorded |= {f"{name}/{given}": array for given, array in one.feed.items()}
     cells = [name]
     for counts in columns.values():
-        equal, total, apart = zip(*counts, strict=True)
-        cells += [f"{sum(equal) / sum(total):.3%}", str(max(apart))]
+        equal, total, apart, squares = zip(*counts, strict=True)
+        rms = (sum(squares) / sum(total)) ** 0.5
+        cells += [f"{sum(equal) / sum(total):.3%}", str(max(apart)), f"{rms:.2f}"]
     return cells
 
 
-@click.command()
+@click.command(help=__doc__)
 @click.argument("names", nargs=-1)
 @click.option("--seeds", default=2, help="How many random models of every kind.")
+@click.option("--bits", default=8, type=click.IntRange(8, 16), help="Of the codes of data: 8 or 16.")
+@click.option("--any-factor", is_flag=True, help="Of 16 bits: factors of any number of bits.")
 @click.option(
     "--record", type=click.Path(path_type=Path), help="Keep the first of every kind, with its codes."
 )
-def main(names: tuple[str, ...], seeds: int, record: Path | None) -> None:
-    console, recorded = Console(width=120), {}
+def main(names: tuple[str, ...], seeds: int, bits: int, any_factor: bool, record: Path | None) -> None:
+    console, recorded, fits = Console(width=120), {}, bits == 16 and not any_factor
     console.print(f"{DEVICE}: {DEVICES[DEVICE].package} {version_of(DEVICES[DEVICE])}")
-    table = Table("op", "simulation", "steps", "device", "steps", box=None)
+    titles = ("simulation", "steps", "rms", "device", "steps", "rms")[: 3 * len(SIMULATIONS[bits])]
+    table = Table("op", *titles, box=None)
     for name in KINDS:
         if not names or name in names:
-            table.add_row(*row(name, seeds, recorded))
+            table.add_row(*row(name, bits, fits, seeds, recorded))
     console.print(table)
     if record is not None:
         buffer = io.BytesIO()

@@ -3,13 +3,13 @@
     python benches/devices.py                                       all models, all installed runtimes
     python benches/devices.py cifar_vit --on qnn-htp --samples 64   one
 
-Every model is compiled for the target of the runtime by ``w8a8``, with the lengths of its longest sample
-for free dimensions; shorter ones get zeros behind them. Inputs without dimensions have one value for good.
-"ops" is the share of the counted ops that run there in integers, "products" that of the operations. With
-``--nncf-python`` NNCF quantizes the same float model on the same feeds for OpenVINO, too, and "time to NNCF"
-is the time of qc's model beside that. "refused" counts ops by the reason that the runtime gives. The models
-and ``score.py`` lie in a folder of their own (``--models``), as for ``accuracy.py``. Ends with exit code 1
-if a model cannot be compiled or checked.
+Every model is compiled for the target of the runtime by ``w8a8``, or what ``--pipeline`` says, with the
+lengths of its longest sample for free dimensions; shorter ones get zeros behind them. Inputs without
+dimensions have one value for good. "ops" is the share of the counted ops that run there in integers,
+"products" that of the operations. With ``--nncf-python`` NNCF quantizes the same float model on the same
+feeds for OpenVINO, too, and "time to NNCF" is the time of qc's model beside that. "refused" counts ops by the
+reason that the runtime gives. The models and ``score.py`` lie in a folder of their own (``--models``), as for
+``accuracy.py``. Ends with exit code 1 if a model cannot be compiled or checked.
 """
 
 from __future__ import annotations
@@ -212,7 +212,9 @@ def beside_nncf(
     return f"{ops:.1%}", score(opened[0]), f"{timing.latencies[1].ratio:.2f}"
 
 
-def row(name: str, task: Any, folder: Path, runtime: str, nncf_python: str | None) -> list[str]:
+def row(
+    name: str, task: Any, folder: Path, runtime: str, pipeline: str, nncf_python: str | None
+) -> list[str]:
     """One line of the table."""
     path = folder / "models" / Path(task.model).name
     exact = Recording(qc.runtime.OpenModel(path, threads=1), batch_axes(path)[0])
@@ -228,7 +230,7 @@ def row(name: str, task: Any, folder: Path, runtime: str, nncf_python: str | Non
 
     began = time.perf_counter()
     values = tuple(f"{name}={array}" for name, array in feeds[0].items() if not np.ndim(array))
-    compiled = qc.compile(path, "w8a8", data=feeds, target=runtime, fix_shapes=lengths, fix_inputs=values)
+    compiled = qc.compile(path, pipeline, data=feeds, target=runtime, fix_shapes=lengths, fix_inputs=values)
     compiling, began = time.perf_counter() - began, time.perf_counter()
     found = qc.check(compiled.model, runtime, feeds[:1])
     checking = time.perf_counter() - began
@@ -270,10 +272,16 @@ def row(name: str, task: Any, folder: Path, runtime: str, nncf_python: str | Non
 @click.argument("names", nargs=-1)
 @click.option("--on", "runtimes", multiple=True, type=click.Choice(RUNTIMES), help="Only this runtime.")
 @click.option("--samples", default=64, help="About how many samples to score.")
+@click.option("--pipeline", default="w8a8", show_default=True, help="What compiles the models.")
 @click.option("--nncf-python", metavar="PYTHON", help="A Python that has NNCF, to show it beside OpenVINO.")
 @models_option
 def main(
-    names: tuple[str, ...], runtimes: tuple[str, ...], samples: int, nncf_python: str | None, models: Path
+    names: tuple[str, ...],
+    runtimes: tuple[str, ...],
+    samples: int,
+    pipeline: str,
+    nncf_python: str | None,
+    models: Path,
 ) -> None:
     console = Console(width=200)
     asked = [one for one in runtimes or RUNTIMES if version_of(DEVICES[one]) is not None]
@@ -300,7 +308,7 @@ def main(
         for runtime in asked if not names or name in names else ():
             try:
                 whole = WHOLE.get(name, 1)
-                cells = row(name, task(-(-samples // whole) * whole), models, runtime, nncf_python)
+                cells = row(name, task(-(-samples // whole) * whole), models, runtime, pipeline, nncf_python)
             except QcError as error:
                 cells, failed = [name, runtime, *["-"] * 10, str(error)], True
             console.print("  ".join(cells).replace("\n", "; "), style="dim")

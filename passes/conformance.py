@@ -142,7 +142,8 @@ class _Conformance:
         elif is_weight:
             yield from self._weight(unit, op, port, value, quantizer)
         else:
-            yield from self._activation(op, port, value, quantizer)
+            rule = unit.rule.constant if constant else None
+            yield from self._activation(op, port, value, quantizer, rule or self._target.activation)
 
     def _has_weight_only(self, op: Op) -> bool:
         """Whether the weight of an op is in a format for float data."""
@@ -216,8 +217,10 @@ class _Conformance:
             text = f"the weight '{weight.name}' is {quantizer.spec.format}, which {taken}"
             yield Violation(op, "type", f"{text}, and '{data.name}' is quantized")
 
-    def _activation(self, op: Op, port: int, value: Value, quantizer: Quantizer) -> Iterator[Violation]:
-        rule, encoding = self._target.activation, quantizer.encoding
+    def _activation(
+        self, op: Op, port: int, value: Value, quantizer: Quantizer, rule: FormatRule
+    ) -> Iterator[Violation]:
+        encoding = quantizer.encoding
         if not rule.allows(quantizer.spec.format):
             yield self._wrong_type(op, value, quantizer, rule)
         else:

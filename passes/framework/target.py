@@ -58,6 +58,7 @@ class Target(Strict):
             sees through to those before.
         opset: models of an older one are converted to it, where ONNX can do that; 0 if any will do.
         scale_span: how many times the smallest scale of a weight its largest may be; 0 for any number.
+        multiplier_bits: of the factor that rescales a sum of products; 0 for enough of them.
         minimum_range: the least distance between the ends of the range of an activation.
         most_dimensions: of a tensor; 0 for any number.
         mask_limit: what a mask holds at most, with either sign, so that integers reach there; 0 for no limit.
@@ -107,6 +108,7 @@ class Target(Strict):
     rounds_moved: bool = True
     opset: int = Field(0, ge=0)
     scale_span: float = Field(0.0, ge=0)
+    multiplier_bits: int = Field(0, ge=0)
     minimum_range: float = 0.0
     most_dimensions: int = Field(0, ge=0)
     mask_limit: float = Field(0.0, ge=0)

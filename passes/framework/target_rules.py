@@ -127,6 +127,7 @@ class OpRule(Strict):
         parameters: input ports of parameters, such as the scale and the bias of a normalization, that have
             grids like weight and bias of other ops; without, parameters of normalizations stay float.
         scale: the format of the scale of a normalization among ``parameters``, if it is not that of weights.
+        constant: the format of constants that are no parameters, if it is not that of activations.
         without: attributes with which, whatever their value, an op runs in float.
         only: attributes, or parameters that newer opsets hold in inputs, with the value that an op has them
             at; at any other it runs in float. Of a region they are those of its last op, and where these
@@ -150,6 +151,7 @@ class OpRule(Strict):
     fused_with: tuple[str, ...] = ()
     parameters: tuple[int, ...] = ()
     scale: FormatRule | None = None
+    constant: FormatRule | None = None
     without: tuple[str, ...] = ()
     only: dict[str, str | float] = Field(default_factory=dict)
     since: int = 0

@@ -231,8 +231,8 @@ class _Placement:
             reason = f"a constant that holds numbers {self.activation.format} does not have"
             self.quant.skip(value.original, reason, unit.rule.asked_by)
         elif const is not None:
-            site = Site(value, op, port)
-            self._place_shared(site, self.activation, f"constant read by {unit.label}", unit)
+            spec = unit.rule.constant.spec() if unit.rule.constant is not None else self.activation
+            self._place_shared(Site(value, op, port), spec, f"constant read by {unit.label}", unit)
         elif not self._inherit(value):
             reason, source = f"read by {unit.label}", self._before_moves(value.original)
             if source is value.original or not self.units.all_readers_integer(source):

@@ -31,10 +31,11 @@ class DecomposeOps(Pass):
     """Writes ops in other ops where the target asks for it (``decompose``), as it has no integers for them.
 
     A BatchNormalization that could not be folded becomes a Conv of each channel by itself, an Einsum of two
-    tensors a MatMul, a Clip by limits that are data Max and Min, a PRelu with slopes of at most 1 a Max, a
-    Pow products or a root, LSTM, GRU and RNN their steps, a Gather of all there is a Reshape, and Mish,
-    Softsign, Selu, Sum, Mean and ReduceL2 what their definition says. Only ops on float32 are written so;
-    recurrent ones must have lengths that are known, constant weights, and no clipping.
+    tensors a MatMul, a MatMul of columns by rows a Mul, a Clip by limits that are data Max and Min, a PRelu
+    with slopes of at most 1 a Max, a Pow products or a root, LSTM, GRU and RNN their steps, a Gather of all
+    there is a Reshape, and Mish, Softsign, Selu, Sum, Mean and ReduceL2 what their definition says. Only ops
+    on float32 are written so; recurrent ones must have lengths that are known, constant weights, and no
+    clipping.
     """
 
     name = "decompose-ops"
@@ -75,6 +76,7 @@ class DecomposeOps(Pass):
             "GRU": recurrent,
             "Gather": movement.gather,
             "LSTM": recurrent,
+            "MatMul": elementwise.outer,
             "Mean": elementwise.mean,
             "Mish": elementwise.mish,
             "PRelu": elementwise.prelu,

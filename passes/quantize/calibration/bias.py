@@ -110,7 +110,7 @@ def _describe(model: Model, site: Site, quantizer: Quantizer) -> _Bias | None:
     data, weight = op.graph.op_inputs(op)[:2]
     if data is None or weight is None:
         return None
-    of_data, of_weight = _grid_of(model, data, op), model.quant.of_use(weight, op, 1)
+    of_data, of_weight = grid_of_data(model, op), model.quant.of_use(weight, op, 1)
     if of_data is None or of_weight is None or of_data.encoding is None or of_weight.encoding is None:
         return None
     integer = isinstance(of_data.spec.format, IntFormat) and isinstance(of_weight.spec.format, IntFormat)
@@ -133,10 +133,11 @@ def _has_weight(op: Op) -> bool:
     return "weight" in traits(op).trained
 
 
-def _grid_of(model: Model, value: Value, op: Op) -> Quantizer | None:
+def grid_of_data(model: Model, op: Op) -> Quantizer | None:
     """The quantizer that the first input of an op sees, or that of what it was moved from."""
-    found = model.quant.of_use(value, op, 0)
-    while found is None:
+    value = op.graph.op_inputs(op)[0]
+    found = model.quant.of_use(value, op, 0) if value is not None else None
+    while found is None and value is not None:
         producer = value.graph.producer(value)
         source = value.graph.op_inputs(producer)[0] if producer is not None else None
         if producer is None or source is None or not is_grid_preserving(producer):

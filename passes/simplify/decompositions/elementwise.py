@@ -139,6 +139,15 @@ def mean(op: Op) -> Writer | None:
     return write
 
 
+def outer(op: Op) -> Writer | None:
+    """Each number of columns by each of rows, where a product of matrices adds nothing up."""
+    left, right = op.graph.op_inputs(op)
+    shapes = [value.type.shape or () for value in (left, right) if value is not None]
+    if any(len(shape) < 2 for shape in shapes) or shapes[0][-1] != 1 or shapes[1][-2] != 1:
+        return None
+    return lambda build: [build.op("Mul", left, right, shape=_shape(op))]
+
+
 def _data(op: Op) -> Value:
     data = op.graph.op_inputs(op)[0]
     assert data is not None
