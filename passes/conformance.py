@@ -124,6 +124,22 @@ class _Conformance:
             yield from self._output(unit, value)
         if unit.rule.share_grid and joins_grids(unit.root):
             yield from self._joined(unit)
+        if self._target.one_format:
+            yield from self._mixed(unit)
+
+    def _mixed(self, unit: Unit) -> Iterator[Violation]:
+        """Whether data of several formats meets in an op of a device that computes in one."""
+        data = [
+            self._quant.of_use(value, op, port)
+            for value, op, port in self._units.inputs(unit)
+            if not (self._units.is_weight(unit, op, port) or self._units.is_bias(unit, value, op, port))
+            if value.original.const is None or unit.rule.constant is None
+        ]
+        made = [self._quant.of_value(value) for value in self._units.outputs(unit)]
+        formats = dict.fromkeys(str(one.spec.format) for one in (*data, *made) if one is not None)
+        if len(formats) > 1:
+            text = f"it has {' and '.join(formats)} data; {self._target.name} computes in one format"
+            yield Violation(unit.root, "type combination", text)
 
     def _input(self, unit: Unit, read: Input) -> Iterator[Violation]:
         value, op, port = read

@@ -62,6 +62,8 @@ class Target(Strict):
         minimum_range: the least distance between the ends of the range of an activation.
         most_dimensions: of a tensor; 0 for any number.
         mask_limit: what a mask holds at most, with either sign, so that integers reach there; 0 for no limit.
+        one_format: an op reads and makes data of one format; where that differs, it is rounded in between.
+        mixes_float: parts of a model may be float beside others in integers.
         one_kind: a model has either integers or small floats, and not both.
         quantize_bias: biases become 32-bit integers of scale input times weight.
         extension_domain: operator domain for quantize ops of types that the model's opset does not have.
@@ -112,6 +114,8 @@ class Target(Strict):
     minimum_range: float = 0.0
     most_dimensions: int = Field(0, ge=0)
     mask_limit: float = Field(0.0, ge=0)
+    one_format: bool = False
+    mixes_float: bool = True
     one_kind: bool = False
     activation: FormatRule
     weight: FormatRule

@@ -75,6 +75,15 @@ class FormatRule(Strict):
         """Whether codes of that format are stored as bytes, which are multiplied."""
         return self.storage == "int8" and isinstance(format, IntFormat) and format.storage_bits < 8
 
+    @property
+    def wider(self) -> str | None:
+        """A format of 16 bits that it allows beside one of fewer that passes choose; None without such."""
+        chosen = parse_format(self.dtype)
+        known = ((dtype, parse_format(dtype)) for dtype in self.also)
+        wide = [dtype for dtype, one in known if isinstance(one, IntFormat) and one.bits == 16]
+        narrow = isinstance(chosen, IntFormat) and chosen.bits < 16
+        return wide[0] if narrow and wide else None
+
     def is_weight_only(self, format: Format) -> bool:
         """Whether the target runs numbers of that format next to float data alone."""
         return str(format) in self.weight_only

@@ -130,7 +130,9 @@ class _Import:
             return
         for reader, result in zip(readers, results, strict=True):
             with self._rewriter.action("pair to quantizer", reader):
-                self._take(reader, result, source, [Site(source)] if alone else [], encoding)
+                rounded = self._model.quant.get(Site(source)) is not None  # by the pair before this one
+                sites = [Site(source)] if alone and not rounded else []
+                self._take(reader, result, source, sites, encoding)
         with self._rewriter.action("pair to quantizer", op):
             self._erase(op)
 

@@ -22,6 +22,7 @@ from ..framework.pipeline import Pipeline
 from .calibration.calibration import CalibrationPass
 from .placement.dataflow import huge_values, is_plain_float
 from .placement.selection import select
+from .precision.one_format import unify_formats
 from .precision.rules import Rule, Setting, parse_rule, rules_of
 
 
@@ -45,12 +46,16 @@ class SetPrecision(Pass):
     float, a Conv, ConvTranspose, Gemm or MatMul beside it that the rule is not for still runs in integers.
     What it makes is rounded again for the op; what it reads is rounded again for it.
 
+    Where the target computes an op in one width only, what an op reads in another width than its result has
+    is rounded again for it.
+
     A frozen quantizer is not changed: that is an error, unless the rule ends in ``!``. In TOML files the
     rules can stand in ``[[precision]]`` tables instead, on the command line in ``--set``.
     """
 
     name = "set-precision"
     stage = Stage.ANNOTATE
+    uses = frozenset({"target"})
 
     rules: tuple[str, ...] = option((), "what gets which precision, such as 'Conv=w4a8'; later ones win")
     asked_by: tuple[str, ...] = field(default=(), compare=False, metadata={"option": False})
@@ -68,6 +73,8 @@ class SetPrecision(Pass):
         if not self.rules:
             raise UsageError(f"pass '{self.name}' needs rules: write {self.name}{{rules=['Conv=w4a8']}}")
         set_precision(model, self._parsed())
+        if context.target is not None:
+            unify_formats(model, context.target)
 
     def _parsed(self) -> list[Rule]:
         places = self.asked_by or [f"rule '{text}' of '{self.name}'" for text in self.rules]

@@ -8,7 +8,7 @@
     before = "equalize"                                passes right before match-supergroups
     calibrate = "calibrate{method=mse weights=mse}"    in place of that of the pipeline
     after = "round-weights"                            passes right after calibrate
-    for = "products"                                   left out elsewhere, see :func:`suits`
+    for = "products"                                   or "wide-data": left out elsewhere, see :func:`suits`
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from qc.passes.quantize.match_supergroups import MatchSupergroups
 
 _PARTS = ("before", "calibrate", "after")
 _KEYS = ("name", "pipeline", *_PARTS, "for")
+_FOR = ("products", "wide-data")
 # The share of the weights of layers that are matrices in a model of products.
 _NEARLY_ALL = 0.95
 
@@ -50,12 +51,14 @@ class Recipe:
         pipeline: the passes.
         rules: what gets another precision, as for ``set-precision``.
         is_for_products: whether it is for models that hardly do anything but multiply by matrices.
+        is_for_wide_data: whether it is for targets that have activations of 16 bits.
     """
 
     name: str
     pipeline: PipelineFile
     rules: tuple[str, ...] = ()
     is_for_products: bool = False
+    is_for_wide_data: bool = False
 
 
 def ladder(weights: int) -> list[Recipe]:
@@ -73,14 +76,17 @@ def ladder(weights: int) -> list[Recipe]:
 
 
 def suits(recipe: Recipe, compilation: Compilation) -> bool:
-    """Whether a recipe is worth a trial: one for products is if those are nearly all that has weights.
+    """Whether a recipe is worth a trial.
 
-    The target has to multiply by stored weights in integers, too: such recipes leave activations in float.
+    One for products is if those are nearly all that has weights. The target has to multiply by stored weights
+    in integers, too: such recipes leave activations in float. One for wide data is if the target has them.
 
     Raises:
         ModelError: the model cannot be read.
         UsageError: the target cannot be read.
     """
+    if recipe.is_for_wide_data:
+        return compilation.chosen_target().activation.wider is not None
     if not recipe.is_for_products:
         return True
     is_quick = compilation.chosen_target().products == "fast"
@@ -137,8 +143,10 @@ def _recipe(table: object, place: str) -> Recipe:
     for key in table:
         if key not in _KEYS:
             raise UsageError(f"{place} has an unknown key '{key}'{nearest(key, list(_KEYS))}")
-    if table.get("for", "products") != "products":
-        raise UsageError(f"{place} is for '{table['for']}'; it can be for products, or for all without 'for'")
+    wanted = table.get("for")
+    if wanted not in (None, *_FOR):
+        known = " or ".join(_FOR)
+        raise UsageError(f"{place} is for '{wanted}'; it can be for {known}, or for all without 'for'")
     pipeline = table.get("pipeline", "w8a8")
     try:
         file = resolve_pipeline(pipeline, runs_code=False)
@@ -153,7 +161,8 @@ def _recipe(table: object, place: str) -> Recipe:
             raise UsageError(f"{place}: there is no place for '{key}', as '{pipeline}' has no {where}")
     steps = _around(steps, parts)
     file = replace(file, pipeline=Pipeline(steps))
-    return Recipe(table.get("name", place), file, is_for_products="for" in table)
+    name = table.get("name", place)
+    return Recipe(name, file, is_for_products=wanted == "products", is_for_wide_data=wanted == "wide-data")
 
 
 def _around(steps: Sequence[Step], parts: dict[str, Sequence[Step]]) -> list[Step]:

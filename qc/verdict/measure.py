@@ -19,6 +19,7 @@ from qc.ir.base.shown import Shown
 from qc.ir.errors import QcError
 from qc.ir.executor import Feed
 from qc.ir.onnx.save import external_files, save_model
+from qc.ir.quant.formats import IntFormat
 from qc.outside import Outside
 from qc.reading import runnable_form
 from qc.runtime import Data, Latency, Metric, OpenModel, Spread, load_data, model_inputs, parse_metric
@@ -67,6 +68,7 @@ class Verdict(Shown):
         growth: why the result is larger, in words; empty if it is not.
         saturated: a sentence for each input that lies beyond its grid.
         unmeasured: why times and memory are missing, in words; empty if they are not.
+        wider_on: the target, if it has activations of 16 bits and some have fewer; empty otherwise.
     """
 
     accuracy: Accuracy | None = None
@@ -77,6 +79,7 @@ class Verdict(Shown):
     growth: str = ""
     saturated: tuple[str, ...] = ()
     unmeasured: str = ""
+    wider_on: str = ""
 
 
 def measure_verdict(
@@ -119,7 +122,7 @@ class _Measuring:
     """A verdict while its parts are measured."""
 
     def __init__(self, compiled: Compiled, end: float, seconds: float, with_costs: bool) -> None:
-        self.verdict = Verdict()
+        self.verdict = Verdict(wider_on=_wider_on(compiled))
         self._with_costs = with_costs
         self._compiled = compiled
         self._base_dir = compiled.ir.base_dir
@@ -210,6 +213,17 @@ class _Measuring:
 
     def _leave_out(self, why: str) -> None:
         self.verdict = replace(self.verdict, unmeasured=why)
+
+
+def _wider_on(compiled: Compiled) -> str:
+    """The target, if it runs activations of more bits than some of these have."""
+    specs = [
+        quantizer.spec
+        for quantizer in compiled.ir.quant.quantizers()
+        if any(site.value.original.const is None for site in compiled.ir.quant.sites_of(quantizer))
+    ]
+    narrow = any(isinstance(spec.format, IntFormat) and spec.format.bits <= 8 for spec in specs)
+    return compiled.target.name if narrow and compiled.target.activation.wider else ""
 
 
 def _value(metric: Metric, samples: Sequence[Sample]) -> float | None:

@@ -34,7 +34,7 @@ def verdict_facts(verdict: Verdict) -> list[Fact]:
 def verdict_warnings(verdict: Verdict) -> list[str]:
     """Sentences on outputs of which little is left, and on inputs that are the cause; none if all is well."""
     poor = _poor(verdict.accuracy)
-    return [poor, *verdict.saturated] if poor else []
+    return [f"{poor}: {_remedy(verdict.wider_on)}", *verdict.saturated] if poor else []
 
 
 def verdict_notes(verdict: Verdict) -> list[str]:
@@ -78,9 +78,15 @@ def _poor(accuracy: Accuracy | None) -> str:
         said = f"outputs agree with the float model to {accuracy.agreement:.3f} only"
     else:
         return ""
+    return f"{said}, which may be too little"
+
+
+def _remedy(wider_on: str) -> str:
+    """What to do about a poor result; where there are activations of 16 bits, these come first."""
+    wide = f"'--pipeline w8a16' gives activations the 16 bits that {wider_on} runs, " if wider_on else ""
     return (
-        f"{said}, which may be too little: 'qc auto' looks for a recipe that keeps the accuracy, and "
-        "'qc eval --layers' shows where it is lost"
+        f"{wide}'qc auto' looks for a recipe that keeps the accuracy, and 'qc eval --layers' shows where it "
+        "is lost"
     )
 
 

@@ -137,6 +137,15 @@ def test_what_was_made_for_another_target_is_named(
     assert any(one.rule == rule and said in one.text for one in found), found
 
 
+def test_data_of_two_widths_in_one_op_is_named_where_a_device_computes_in_one() -> None:
+    place = f"{PLACE},set-precision{{rules=['tensor:t=a16']}}"
+    texts = [one.text for one in broken(lowered(TRANSFORMER, "npu", place), "qnn-htp")]
+    assert "it has uint8 and uint16 data; qnn-htp computes in one format" in texts
+    for rule in ("tensor:t=a16", "MatMul=a16", "Softmax=a16", "LayerNormalization=a16"):
+        place = f"{PLACE},set-precision{{rules=['{rule}']}}"
+        assert broken(lowered(TRANSFORMER, "qnn-htp", place), "qnn-htp") == []
+
+
 def test_an_op_written_out_in_others_is_named() -> None:
     gelu = """g (float[2, 4] x) => (float[2, 4] y)
     <float[4, 4] w, float root = {1.4142135}, float one = {1.0}, float half = {0.5}> {

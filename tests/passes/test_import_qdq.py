@@ -238,3 +238,12 @@ def test_grids_in_constant_ops_are_read_and_leave_nothing_behind() -> None:
     assert list(read_by_diff(model).values()) == list(quantizers(model).values())
     feed = random_feeds(model, 1)[0]
     np.testing.assert_array_equal(run(model, feed)[0], run(result.model, feed)[0])
+
+
+def test_a_tensor_that_is_rounded_twice_keeps_both_grids() -> None:
+    model = parse("g (float[2, 3] x) => (float[2, 3] y) { a = Neg(x)  y = Neg(a) }")
+    passes = "insert-quantizers,set-precision{rules=['tensor:a=a16']},calibrate,insert-qdq"
+    feeds = random_feeds(model)
+    made = qc.compile(model, passes, data=feeds, target="qnn-htp").model
+    assert quantize_ops(made) == ["QuantizeLinear", "DequantizeLinear"] * 5, "each Neg in one width"
+    assert serialize(again(made, "qnn-htp").model) == serialize(made)

@@ -383,7 +383,10 @@ def test_a_target_of_a_file_is_in_the_recipe_by_its_path(qc) -> None:
         ("[[recipe]]\npipeline = 'fold-constants'\nafter = 'correct-bias'", "no place for 'after'"),
         ("[[recipe]]\npipeline = 'mine.py:DropRelu'", "only --passes takes a pass of a Python file"),
         ("[[recipe]]\nafter = 3", "is a table of texts"),
-        ("[[recipe]]\nfor = 'cats'", "is for 'cats'; it can be for products, or for all without 'for'"),
+        (
+            "[[recipe]]\nfor = 'cats'",
+            "is for 'cats'; it can be for products or wide-data, or for all without 'for'",
+        ),
         ("[[recipe", "is not valid TOML"),
     ],
 )

@@ -110,5 +110,11 @@ def test_tables_and_weights_of_products_have_4_bits_in_blocks_of_16() -> None:
     assert stored == {"GatherBlockQuantized": [4, 16], "MatMulNBits": [4, 16]}
 
 
+def test_activations_of_16_bits_are_tried_last_where_a_target_has_them() -> None:
+    for target, is_tried in (("qnn-htp", True), ("ort-cpu", False)):
+        search = RecipeSearch(parse(CONVOLUTION), data=DATA, target=target)
+        assert search.ladder[-1].is_for_wide_data == is_tried
+
+
 def test_recipes_for_products_come_behind_the_quicker_one() -> None:
     assert [one.is_for_products for one in ladder(4)][:2] == [False, True]

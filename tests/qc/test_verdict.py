@@ -110,6 +110,20 @@ def test_without_data_there_are_sizes_alone_and_growth_has_a_cause() -> None:
     assert "quantize and dequantize ops with their scales" in note and "'qc diff'" in note
 
 
+@pytest.mark.parametrize(
+    ("target", "pipeline", "wider"),
+    [("qnn-htp", "w8a8", "qnn-htp"), ("qnn-htp", "w8a16", ""), ("ort-cpu", "w8a8", "")],
+)
+def test_activations_of_16_bits_are_named_where_a_target_has_them(
+    target: str, pipeline: str, wider: str
+) -> None:
+    model = parse("g (float[2] x) => (float[2] y) { a = Relu(x)  y = Sigmoid(a) }")
+    made = qc_package.compile(
+        model, pipeline, data=random_feeds(model), target=target, allow_unquantized=True
+    )
+    assert qc_package.measure_verdict(made, None, with_costs=False).wider_on == wider
+
+
 def _stored(**arrays: np.ndarray):
     model = parse("g (float[2] x) => (float[2] y) { y = Relu(x) }")
     for name, array in arrays.items():
@@ -140,6 +154,8 @@ def test_what_is_slower_or_takes_more_memory_has_a_cause_and_a_command() -> None
     beyond = replace(good, accuracy=Accuracy(4, None, 0.5, "equal"), saturated=("beyond",))
     apart, cause = verdict_warnings(beyond)
     assert "agree with the float model to 0.500 only" in apart and cause == "beyond"
+    assert "--pipeline" not in apart
+    assert "the 16 bits that a-device runs" in verdict_warnings(replace(beyond, wider_on="a-device"))[0]
     assert verdict_notes(beyond) == [], "which is told once"
     assert verdict_notes(replace(good, saturated=("beyond",))) == ["beyond"]
     noisy = Latency(1.0, 1.2, (1.0, 1.0), (0.9, 1.4))

@@ -33,7 +33,7 @@ def fit_multipliers(model: Model, target: Target) -> None:
         if weight is None or weight in fitted:
             continue
         data, result = grid_of_data(model, op), _grid_of_result(model, op)
-        if _is_wide(result) and data is not None and data.encoding is not None:
+        if result is not None and _is_wide(result) and data is not None and data.encoding is not None:
             fitted.add(weight)
             _fit(model, weight, data, result, target.multiplier_bits)
 
@@ -80,8 +80,8 @@ def _starts_at_zero(quantizer: Quantizer) -> bool:
     return bool(np.all(quantizer.encoding.zero_point == quantizer.spec.code_range[0]))
 
 
-def _is_wide(result: Quantizer | None) -> bool:
+def _is_wide(result: Quantizer) -> bool:
     """Whether a result has codes of more bits than an inexact multiplier leaves right."""
-    if result is None or result.encoding is None or result.spec.granularity != PerTensor():
+    if result.encoding is None or result.spec.granularity != PerTensor():
         return False
     return isinstance(result.spec.format, IntFormat) and result.spec.format.bits > _LITTLE

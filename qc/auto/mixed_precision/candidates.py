@@ -83,7 +83,7 @@ def parse_candidates(text: str, target: Target) -> tuple[Candidate, ...]:
 
 
 def supported_candidates(target: Target) -> tuple[Candidate, ...]:
-    """Those that a target runs, among the usual ones; float is always the last."""
+    """Those that a target runs, among the usual ones; float is the last."""
     usual = [Candidate(weight, activation) for weight in _WEIGHT_BITS for activation in _ACTIVATION_BITS]
     return tuple(one for one in (*usual, FLOAT16, FLOAT) if is_supported(one, target))
 
@@ -107,9 +107,9 @@ def _usual_width(model: Model, is_weight: bool, default: int) -> int:
 
 
 def is_supported(candidate: Candidate, target: Target) -> bool:
-    """Whether a target runs a candidate; every one runs, or has something beside it that runs, float."""
+    """Whether a target runs a candidate; all that mix floats with integers run, or have beside it, float."""
     if candidate == FLOAT:
-        return True
+        return target.mixes_float
     if candidate.is_float:
         return not target.one_kind and all(
             rule.allows(parse_format(candidate.name)) for rule in (target.weight, target.activation)

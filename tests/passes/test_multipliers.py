@@ -1,0 +1,46 @@
+"""Factors of sums of products fit into the bits that a device keeps of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.models import parse, random_feeds
+from support.placement import of_value
+
+import qc
+from qc.ir.quant_table import Site
+
+TEXT = """g (float[1, 4, 6, 6] x) => (float[1, 3, 6, 6] y, float[1, 2, 6, 6] t)
+<float[3, 4, 1, 1] w, float[3] b, float[4, 2, 1, 1] v> {
+    c = Conv(x, w, b)
+    y = %s(c)
+    t = ConvTranspose(x, v)
+}"""
+BITS = 11
+
+
+def multipliers(activation: str, width: str) -> list[np.ndarray]:
+    """The factors of both convolutions, the first by the grid behind its Relu if it has one."""
+    model = parse(TEXT % activation)
+    placing = f"insert-quantizers{{activation={width}}},annotate-per-channel,tie-quantizers,calibrate"
+    ir = qc.compile(model, placing, data=random_feeds(model), target="qnn-htp").ir
+    ops = {op.op_type: op for op in ir.graph.ops()}
+    found = []
+    for name, result in (("Conv", "y" if activation == "Relu" else "c"), ("ConvTranspose", "t")):
+        weight = ir.quant.get(Site(ir.graph.op_inputs(ops[name])[1], ops[name], 1))
+        grids = weight, of_value(ir, "x"), of_value(ir, result)
+        scale, data, made = (np.asarray(one.encoding.scale, np.float64) for one in grids if one is not None)
+        found.append(scale * data / made)
+    return found
+
+
+def excess(factors: np.ndarray) -> float:
+    """How far factors are from such of few bits, in units of the last of them."""
+    fractions = np.ldexp(np.frexp(factors)[0], BITS)
+    return float(np.abs(fractions - np.rint(fractions)).max())
+
+
+@pytest.mark.parametrize("activation", ["Relu", "Neg"])
+def test_factors_of_results_of_16_bits_have_few_bits(activation: str) -> None:
+    assert max(map(excess, multipliers(activation, "uint16"))) < 1e-3
+    assert max(map(excess, multipliers(activation, "uint8"))) > 1e-2, "where it changes nothing"
