@@ -213,7 +213,7 @@ def linear(one: OneOp) -> ModelProto:
 
 
 def with_limits(op_type: str, low: float, high: float) -> Callable:
-    """An op whose grid the device demands where codes have 16 bits."""
+    """An op whose results have one grid, or codes that wrap around, where they have 16 bits."""
 
     def build(one: OneOp) -> ModelProto:
         step = np.float32((high - low) / 2**16)
@@ -366,7 +366,7 @@ KINDS: dict[str, Callable[[OneOp], ModelProto]] = {
     "HardSwish": elementwise("HardSwish"),
     "Gelu": elementwise("Gelu"),
     "Exp": elementwise("Exp"),
-    "HardSigmoid": elementwise("HardSigmoid"),
+    "HardSigmoid": with_limits("HardSigmoid", 0, 1),
     "LeakyRelu": elementwise("LeakyRelu"),
     "Neg": elementwise("Neg"),
     "Softplus": elementwise("Softplus"),
