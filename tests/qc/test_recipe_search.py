@@ -110,10 +110,10 @@ def test_tables_and_weights_of_products_have_4_bits_in_blocks_of_16() -> None:
     assert stored == {"GatherBlockQuantized": [4, 16], "MatMulNBits": [4, 16]}
 
 
-def test_activations_of_16_bits_are_tried_last_where_a_target_has_them() -> None:
-    for target, is_tried in (("qnn-htp", True), ("ort-cpu", False)):
-        search = RecipeSearch(parse(CONVOLUTION), data=DATA, target=target)
-        assert search.ladder[-1].is_for_wide_data == is_tried
+def test_activations_of_16_bits_come_before_rounded_weights_where_a_target_has_them() -> None:
+    for target, place in (("qnn-htp", [2]), ("ort-cpu", [])):
+        recipes = RecipeSearch(parse(CONVOLUTION), data=DATA, target=target).ladder
+        assert [index for index, one in enumerate(recipes) if one.is_for_wide_data] == place
 
 
 def test_recipes_for_products_come_behind_the_quicker_one() -> None:
