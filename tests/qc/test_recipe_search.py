@@ -110,8 +110,8 @@ def test_tables_and_weights_of_products_have_4_bits_in_blocks_of_16() -> None:
     assert stored == {"GatherBlockQuantized": [4, 16], "MatMulNBits": [4, 16]}
 
 
-def test_activations_of_16_bits_come_before_rounded_weights_where_a_target_has_them() -> None:
-    for target, place in (("qnn-htp", [2]), ("ort-cpu", [])):
+def test_activations_of_16_bits_come_before_8_bits_with_rounded_weights_where_a_target_has_them() -> None:
+    for target, place in (("qnn-htp", [2, 3]), ("ort-cpu", [])):
         recipes = RecipeSearch(parse(CONVOLUTION), data=DATA, target=target).ladder
         assert [index for index, one in enumerate(recipes) if one.is_for_wide_data] == place
 
