@@ -17,15 +17,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-import onnx
-import onnxruntime
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from one_op import DATA, OneOp
+from onnx import ModelProto, numpy_helper
 from rich.console import Console
 from rich.table import Table
 
@@ -34,126 +32,7 @@ from qc.ir.errors import QcError
 from qc.runtime.devices.known import DEVICES, open_device, version_of
 
 DEVICE = "qnn-htp"
-DATA = (1, 16, 8, 8)
-Grid = tuple[np.ndarray, np.ndarray]
 SIMULATIONS = {8: ("", "{device=qnn-htp}"), 16: ("",)}  # options, by the bits of data
-
-
-@dataclass
-class OneOp:
-    """A model of one op, or of an op and an activation, between quantized tensors.
-
-    Attributes:
-        random: where scales, zero points and codes come from.
-        bits: of the codes of data, 8 or 16.
-        fits: whether the factor that rescales a sum of products has few bits.
-        feed: the input by name, float32 numbers on their grids.
-    """
-
-    random: np.random.Generator
-    bits: int = 8
-    fits: bool = False
-    nodes: list[onnx.NodeProto] = field(default_factory=list)
-    constants: list[TensorProto] = field(default_factory=list)
-    feed: dict[str, np.ndarray] = field(default_factory=dict)
-    _sums: float = 0.0  # what one is worth in sums of products, if the result's grid fits to it
-
-    @property
-    def finer(self) -> int:
-        """How many steps of data are one of 8 bits."""
-        return 1 if self.bits == 8 else 257
-
-    def codes(self, of_bytes: Any) -> np.ndarray:
-        """Codes of data, from those that it would have in 8 bits."""
-        return np.asarray(np.clip(of_bytes, 0, 255) * self.finer).astype(f"uint{self.bits}")
-
-    def constant(self, name: str, array: Any) -> str:
-        """An initializer; its name."""
-        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
-        return name
-
-    def op(self, op_type: str, inputs: list[str], **attributes: Any) -> str:
-        """A node; the name of its result."""
-        result = f"{op_type}{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op_type, inputs, [result], **attributes))
-        return result
-
-    def rounded(self, value: str, grid: Grid) -> str:
-        """A tensor behind a quantize and a dequantize op."""
-        numbers = [self.constant(f"{value}/{len(self.constants)}", number) for number in grid]
-        return self.op("DequantizeLinear", [self.op("QuantizeLinear", [value, *numbers]), *numbers])
-
-    def data(self, shape: tuple[int, ...] = DATA, grid: Grid | None = None) -> str:
-        """An input of all codes, again and again in random order."""
-        size = int(np.prod(shape))
-        some = np.resize(np.arange(0, 2**self.bits, max(1, 2**self.bits // size)), size)
-        return self.given(self.random.permutation(some).reshape(shape), grid or self.grid())
-
-    def grid(self) -> Grid:
-        """A random one for data."""
-        return self._scale() / np.float32(self.finer), self.codes(self.random.integers(256))
-
-    def given(self, codes: np.ndarray, grid: Grid) -> str:
-        """An input of some codes."""
-        name, (scale, zero_point) = f"x{len(self.feed)}", grid
-        self.feed[name] = (codes - np.float32(zero_point)).astype(np.float32) * scale
-        return self.rounded(name, grid)
-
-    def weight(self, shape: tuple[int, ...], bias_of: str = "", channels: bool = True) -> list[str]:
-        """A weight of int8 and, for the input ``bias_of``, a bias of int32, as what dequantizes them."""
-        ratios, base = np.exp(self.random.uniform(-2, 0, shape[0] if channels else ())), self._scale()
-        if self.fits:
-            ratios = np.rint(ratios * 256) / 256
-            of_input = next(numpy_helper.to_array(c) for c in self.constants if c.name.startswith("x0"))
-            self._sums = (base * of_input * (1 if channels else ratios)).item()
-        scale = base * ratios.astype(np.float32)
-        made = [
-            self.stored("w", self.random.integers(-127, 128, shape), (scale, np.zeros_like(scale, np.int8)))
-        ]
-        if bias_of:
-            of_input = next(numpy_helper.to_array(c) for c in self.constants if c.name.startswith(bias_of))
-            numbers, step = self.random.integers(-9999, 9999, shape[0]), (scale * of_input).astype(np.float32)
-            made.append(self.stored("b", numbers, (step, np.zeros_like(step, np.int32))))
-        return made
-
-    def model(self, result: str, activation: str = "", grid: Grid | None = None) -> ModelProto:
-        """The model; the grid of the result is that of its range, cut a little, if none is given."""
-        numbers = self._run(result)
-        if activation:
-            result = self.op(activation, [self.rounded(result, self._grid(numbers))])
-            numbers = np.maximum(numbers, 0)
-        return self._model(self.rounded(result, grid or self._grid(numbers)), numbers.shape)
-
-    def stored(self, name: str, codes: np.ndarray, grid: Grid) -> str:
-        """A constant, as what dequantizes it."""
-        scale, zero_point = grid
-        parts = {name: codes.astype(zero_point.dtype), f"{name}/scale": scale, f"{name}/zero": zero_point}
-        attributes = {"axis": 0} if scale.ndim else {}
-        return self.op("DequantizeLinear", [self.constant(*part) for part in parts.items()], **attributes)
-
-    def _grid(self, numbers: np.ndarray) -> Grid:
-        low, high = min(numbers.min() * 0.9, 0), max(numbers.max() * 0.9, 1e-6)
-        scale = np.float32((high - low) / (2**self.bits - 1))
-        if self._sums:
-            scale = np.float32(self._sums * 2.0 ** np.ceil(np.log2(scale / self._sums)))
-        return scale, np.rint(-low / scale).astype(f"uint{self.bits}")
-
-    def _scale(self) -> np.ndarray:
-        return np.float32(np.exp(self.random.uniform(-5, -1)))
-
-    def _run(self, result: str) -> np.ndarray:
-        model = self._model(result, None).SerializeToString()
-        session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-        return np.asarray(session.run(None, self.feed)[0])
-
-    def _model(self, result: str, shape: tuple[int, ...] | None) -> ModelProto:
-        shapes = {name: x.shape for name, x in self.feed.items()} | {result: shape}
-        *given, made = (
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, shapes[name]) for name in shapes
-        )
-        graph = helper.make_graph(self.nodes, "one", given, [made], self.constants)
-        opsets = [helper.make_opsetid("", 23)]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
 def convolution(group: int = 1, activation: str = "", channels: bool = True, **attributes: Any) -> Callable:
@@ -200,16 +79,16 @@ def elementwise(op_type: str, count: int = 1, activation: str = "", **attributes
 def silu(one: OneOp) -> ModelProto:
     """A number times its sigmoid."""
     x = one.data()
-    gate = one.rounded(one.op("Sigmoid", [x]), (np.float32(1 / 255), np.uint8(0)))
+    gate = one.rounded(one.op("Sigmoid", [x]), (np.float32(1 / 2**one.bits), one.codes(0)))
     return one.model(one.op("Mul", [x, gate]))
 
 
 def linear(one: OneOp) -> ModelProto:
     """A product by a number, and a number added to it."""
-    step = np.float32(1 / 64), np.uint8(0)
-    factor, added = (one.stored(name, one.random.integers(40, 255, 1), step) for name in "ab")
+    step = np.float32(1 / 64 / one.finer), one.codes(0)
+    factor, added = (one.stored(name, one.codes(one.random.integers(40, 255, 1)), step) for name in "ab")
     multiplied = one.op("Mul", [one.data(), factor])
-    return one.model(one.op("Add", [one.rounded(multiplied, _grid(one._run(multiplied))), added]))
+    return one.model(one.op("Add", [one.rounded(multiplied, one.grid_of(one.run(multiplied))), added]))
 
 
 def with_limits(op_type: str, low: float, high: float) -> Callable:
@@ -271,7 +150,7 @@ def normalization(op_type: str, length: int = 96) -> Callable:
     """Rows of many spreads, with a scale of uint8 and, of LayerNormalization, a bias of int32."""
 
     def build(one: OneOp) -> ModelProto:
-        scale, center = one._scale() / np.float32(one.finer), one.random.integers(80, 180)
+        scale, center = one.scale() / np.float32(one.finer), one.random.integers(80, 180)
         spread = one.random.uniform(3, 60, (120, 1))
         codes = one.codes(one.random.normal(center, spread, (120, length)))
         of_weight = (np.float32(np.exp(one.random.uniform(-7, -4))), np.uint8(one.random.integers(60)))
@@ -319,8 +198,16 @@ def chosen(one: OneOp) -> ModelProto:
 def joined(one: OneOp) -> ModelProto:
     """A Concat of two tensors, on a grid that covers theirs."""
     inputs = [one.data(), one.data()]
-    numbers = one._run(one.op("Concat", inputs, axis=1))
-    return one.model(one.op("Concat", inputs, axis=1), grid=_grid(numbers / np.float32(0.9)))
+    numbers = one.run(one.op("Concat", inputs, axis=1))
+    return one.model(one.op("Concat", inputs, axis=1), grid=one.grid_of(numbers / np.float32(0.9)))
+
+
+def sum_joined(one: OneOp) -> ModelProto:
+    """A sum that is joined with other numbers, on a wider grid than its own."""
+    total, other = one.op("Add", [one.data(), one.data()]), one.data()
+    inputs = [one.rounded(total, one.grid_of(one.run(total))), other]
+    numbers = one.run(one.op("Concat", inputs, axis=1))
+    return one.model(one.op("Concat", inputs, axis=1), grid=one.grid_of(numbers / np.float32(0.9)))
 
 
 KINDS: dict[str, Callable[[OneOp], ModelProto]] = {
@@ -354,6 +241,7 @@ KINDS: dict[str, Callable[[OneOp], ModelProto]] = {
     "MaxPool": moving("MaxPool", kernel_shape=[2, 2], strides=[2, 2]),
     "Concat": moving("Concat", 2, axis=1),
     "Concat of two grids": joined,
+    "Concat of a sum": sum_joined,
     "Slice to another grid": moving_on("Slice", 1, [2], [7], [-1]),
     "Transpose to another grid": moving_on("Transpose", perm=[0, 2, 3, 1]),
     "Reshape to another grid": moving_on("Reshape", 1, [16, 64]),
