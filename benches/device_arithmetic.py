@@ -189,6 +189,12 @@ def moving_on(op_type: str, count: int = 1, *constants: Any, **attributes: Any) 
     return build
 
 
+def logarithm(one: OneOp) -> ModelProto:
+    """A Log, whose result has no end at zero."""
+    x = one.data(grid=(one._scale(), np.uint8(0)))
+    return one.model(one.op("Log", [x]), grid=(np.float32(0.03), np.uint8(160)))
+
+
 def chosen(one: OneOp) -> ModelProto:
     """A Where of two tensors on different grids."""
     condition = one.constant("condition", one.random.random(DATA) > 0.5)
@@ -249,6 +255,7 @@ KINDS: dict[str, Callable[[OneOp], ModelProto]] = {
     "Max of two grids": moving_on("Max", 2),
     "Min of two grids": moving_on("Min", 2),
     "Largest along an axis": moving_on("ReduceMax", 1, [-1]),
+    "Log": logarithm,
     "Sigmoid": with_limits("Sigmoid", 0, 1),
     "Tanh": with_limits("Tanh", -1, 1),
     "HardSwish": elementwise("HardSwish"),

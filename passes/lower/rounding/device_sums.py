@@ -77,13 +77,15 @@ def _share(count: int) -> np.ndarray:
 
 
 def _pooling(op: Op, arithmetic: Arithmetic) -> tuple[Arithmetic, np.ndarray] | None:
-    """Known if it has no border, and is none that the device does in several steps of 2 x 2."""
+    """Known if it has no border, and is none that the device does in steps of 2 x 2, or as a convolution."""
     kernel, strides = op.attribute("kernel_shape"), list(op.attribute("strides", [1, 1]))
     plain = op.attribute("auto_pad", "NOTSET") in ("NOTSET", "VALID") and not any(
         [*op.attribute("pads", []), op.attribute("ceil_mode", 0)]
     )
     of_two = kernel == [2, 2] == strides
     steps = kernel == strides and not of_two and all(length % 2 == 0 for length in kernel)
-    if not plain or len(kernel) != 2 or steps or max(op.attribute("dilations", [1])) > 1:
+    convolved = strides == [1, 1] and max(kernel) > 2
+    known = plain and len(kernel) == 2 and not steps and not convolved
+    if not known or max(op.attribute("dilations", [1])) > 1:
         return None
     return (Arithmetic.HALVES if of_two else arithmetic), _share(math.prod(kernel))
