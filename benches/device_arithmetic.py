@@ -191,7 +191,7 @@ def moving_on(op_type: str, count: int = 1, *constants: Any, **attributes: Any) 
 
 def logarithm(one: OneOp) -> ModelProto:
     """A Log, whose result has no end at zero."""
-    x = one.data(grid=(one._scale(), np.uint8(0)))
+    x = one.data(grid=(one.scale(), np.uint8(0)))
     return one.model(one.op("Log", [x]), grid=(np.float32(0.03), np.uint8(160)))
 
 

@@ -244,7 +244,8 @@ class _Placement:
         """What data was before it was moved, on a target that runs in integers whatever it can."""
         while self.target.default.runs == "integer":
             producer = value.graph.producer(value)
-            source = value.graph.op_inputs(producer)[0] if self.units.is_carry(producer) else None
+            is_moved = producer is not None and self.units.is_carry(producer)
+            source = value.graph.op_inputs(producer)[0] if producer is not None and is_moved else None
             has_grid = source is not None and is_plain_float(source) and not self.units.is_infinite(source)
             if source is None or not has_grid or not self.units.is_data(source):
                 break

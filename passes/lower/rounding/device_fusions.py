@@ -42,12 +42,11 @@ class Fusions:
                 self._join(op, 0, self.may_lead)
             elif self._is_silu(op) or self._is_linear(op):
                 self.tables.add(one.op)
-
         for rounding in reversed(list(self.rounded)):  # the last of joins that are joined decides
-            one = self.rounded.get(rounding)
-            op = one.value.graph.producer(one.value) if one is not None else None
-            if one is not None and op is not None and op.is_type("Concat"):
-                self._make_for(op, one)
+            joined = self.rounded[rounding]
+            op = joined.value.graph.producer(joined.value)
+            if op is not None and op.is_type("Concat") and is_uint8(joined.quantizer):
+                self._join_at_once(op, joined)
 
     def may_lead(self, op: Op) -> bool:
         """Whether an activation behind an op runs as one with it."""
@@ -74,8 +73,8 @@ class Fusions:
             return False
         return any(self._join(op, port, _multiplies_by_number) for port in (0, 1))
 
-    def _make_for(self, concat: Op, joined: Rounded) -> None:
-        """Lets what a Concat joins be made on the grid of its result at once, and for others on its own."""
+    def _join_at_once(self, concat: Op, joined: Rounded) -> None:
+        """Lets what a Concat reads be made on the grid of its result, and for others on its own."""
         graph = concat.graph
         for port, given in enumerate(graph.op_inputs(concat)):
             source = self._before_reshapes(given)
@@ -84,22 +83,26 @@ class Fusions:
             if source is None or before is None or maker is None:
                 continue
             is_shared = self._is_shared(source)
-            makes_twice = source is given and self._makes_codes(maker)
-            makes_once = makes_twice or maker.is_type("Concat") or self._makes_codes(maker)
-            if not (makes_twice if is_shared else makes_once):
+            is_known = self._makes_codes(maker) or (maker.is_type("Concat") and not is_shared)
+            # A grid of its own that begins at zero limits what is made, as a Relu does.
+            limits = _starts_at_zero(before.quantizer) and not _starts_at_zero(joined.quantizer)
+            if not is_known or limits or (is_shared and source is not given):
                 continue
-            if _starts_at_zero(before.quantizer) and not _starts_at_zero(joined.quantizer):
-                continue  # the own grid limits what is made as a Relu does
-            op, value = before.op, before.value
             if is_shared:
-                if maker.op_type in ACTIVATIONS:  # what leads it is computed once more
-                    value = _result(self._copied(maker, graph.op_inputs(maker)))
-                op = self._copied(op, [value, *graph.op_inputs(op)[1:]])
-                self._rewriter.set_input(concat, port, _result(op))
+                before = self._made_again(before, maker)
+                self._rewriter.set_input(concat, port, _result(before.op))
             for place, number in enumerate(graph.op_inputs(joined.op)[1:], 1):
-                self._rewriter.set_input(op, place, number)
-            self.rounded[op] = Rounded(op, value, joined.quantizer)
-            self.tables |= {op} if before.op in self.tables else set()
+                self._rewriter.set_input(before.op, place, number)
+            self.rounded[before.op] = before._replace(quantizer=joined.quantizer)
+
+    def _made_again(self, rounded: Rounded, maker: Op) -> Rounded:
+        """A second rounding of a tensor, behind a second activation, as what leads that is computed there."""
+        value, op = rounded.value, rounded.op
+        if maker.op_type in ACTIVATIONS:
+            value = _result(self._copied(maker, maker.graph.op_inputs(maker)))
+        made = self._copied(op, [value, *op.graph.op_inputs(op)[1:]])
+        self.tables |= {made} if op in self.tables else set()
+        return Rounded(made, value, rounded.quantizer)
 
     def _before_reshapes(self, value: Value | None) -> Value | None:
         """What a tensor was before it got its shape, if nothing else reads it."""
