@@ -250,7 +250,7 @@ class _Conformance:
             yield Violation(op, "range", text)
 
     def _is_narrow(self, encoding: Encoding) -> bool:
-        least = self._target.minimum_range
+        least = self._target.minimum_range * (1 - 1e-6)  # but for rounding in float32
         return least > 0 and float(encoding.maximum) - float(encoding.minimum) < least
 
     def _wrong_type(self, op: Op, value: Value, quantizer: Quantizer, rule: FormatRule) -> Violation:

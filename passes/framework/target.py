@@ -60,6 +60,8 @@ class Target(Strict):
         scale_span: how many times the smallest scale of a weight its largest may be; 0 for any number.
         multiplier_bits: of the factor that rescales a sum of products; 0 for enough of them.
         minimum_range: the least distance between the ends of the range of an activation.
+        zero_range: that distance for an activation that is always 0, where the factors that rescale sums of
+            its products may not be too small.
         most_dimensions: of a tensor; 0 for any number.
         mask_limit: what a mask holds at most, with either sign, so that integers reach there; 0 for no limit.
         one_format: an op reads and makes data of one format; where that differs, it is rounded in between.
@@ -112,6 +114,7 @@ class Target(Strict):
     scale_span: float = Field(0.0, ge=0)
     multiplier_bits: int = Field(0, ge=0)
     minimum_range: float = 0.0
+    zero_range: float = 0.0
     most_dimensions: int = Field(0, ge=0)
     mask_limit: float = Field(0.0, ge=0)
     one_format: bool = False

@@ -33,9 +33,9 @@ class DecomposeOps(Pass):
     A BatchNormalization that could not be folded becomes a Conv of each channel by itself, an Einsum of two
     tensors a MatMul, a MatMul of columns by rows a Mul, a Clip by limits that are data Max and Min, a PRelu
     with slopes of at most 1 a Max, a Pow products or a root, LSTM, GRU and RNN their steps, a Gather of all
-    there is a Reshape, and Mish, Softsign, Selu, Sum, Mean and ReduceL2 what their definition says. Only ops
-    on float32 are written so; recurrent ones must have lengths that are known, constant weights, and no
-    clipping.
+    there is a Reshape, a Split of a row Slices, and Mish, Softsign, Selu, Sum, Mean and ReduceL2 what their
+    definition says. Only ops on float32 are written so; recurrent ones must have lengths that are known,
+    constant weights, and no clipping.
     """
 
     name = "decompose-ops"
@@ -85,5 +85,6 @@ class DecomposeOps(Pass):
             "ReduceL2": elementwise.euclidean,
             "Selu": elementwise.selu,
             "Softsign": elementwise.softsign,
+            "Split": movement.split,
             "Sum": elementwise.total,
         }

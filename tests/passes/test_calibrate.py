@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 from support.models import floats, model_of, parse, random_feeds
-from support.pipelines import PLACE, apply
+from support.pipelines import PLACE, apply, artifact
 from support.placement import of_value, of_weight, reason, value
 
+import qc
 from qc.ir.errors import DataError, ModelError, UsageError
 from qc.ir.model import Model
 from qc.ir.quant.spec import Encoding, QuantSpec
@@ -197,3 +198,22 @@ def test_the_scales_of_a_dead_channel_stay_near_the_others_where_the_device_need
         assert encoding is not None
         spans[target] = float(encoding.scale.max() / encoding.scale.min())
     assert spans["ort-cpu"] > 10_000 and spans["qnn-htp"] == pytest.approx(1024)
+
+
+@pytest.mark.parametrize("target, reach", [("qnn-htp", 0.01), ("npu", 2.0**-60 * 255)])
+def test_what_is_always_zero_has_a_range_that_the_device_can_multiply(target: str, reach: float) -> None:
+    """A state at its beginning; the HTP's emulator gives wrong codes of products on too small a range."""
+    text = "g (float[1, 4] h) => (float[1, 4] y) <float[4, 4] w, float[4] b> { y = Gemm(h, w, b) }"
+    model = apply(f"{PLACE},calibrate", parse(text), target, [{"h": np.zeros((1, 4), np.float32)}])[0]
+    encoding = numbers(model, "h")
+    assert float(encoding.maximum - encoding.minimum) == pytest.approx(reach)
+
+
+def test_a_range_is_no_smaller_than_the_device_takes() -> None:
+    feed = {"x": np.full((1, 2000), -1e-6, np.float32)}
+    model, context, _ = apply(f"{PLACE},calibrate,insert-qdq", parse(TWO_OUTPUTS), "qnn-htp", [feed])
+    assert not qc.check(artifact(context, "qdq"), "qnn-htp").broken
+    for name in ("x", "a", "y"):
+        encoding = numbers(model, name)
+        assert float(encoding.maximum - encoding.minimum) == pytest.approx(1e-4, rel=0.02)
+        assert float(encoding.minimum) <= 0 <= float(encoding.maximum)

@@ -111,7 +111,7 @@ class Calibration:
                 unseen.append(quantizer)
                 continue
             exposed = any(map(scopes.is_exposed, values))
-            ends = cache(partial(_ends, covered, exposed, range_of))
+            ends = cache(partial(self._ends, covered, exposed, range_of))
             low, high = ends(quantizer.spec)
             lowest = _lowest(covered, low, quantizer.spec)
             reason = "{} gave [{:.6g}, {:.6g}]".format(method, *with_fixed_ends(quantizer.spec, lowest, high))
@@ -123,6 +123,23 @@ class Calibration:
         inputs = [value for value in self.model.graph.inputs if value.is_float]
         self.context.little_data = too_few(statistics, inputs)
         self.leave_unseen(unseen)
+
+    def _ends(self, covered: Covered, exposed: bool, range_of: RangeOf, spec: QuantSpec) -> Range:
+        """The range that a grid of a spec has to cover: what was seen, and constants on the same grid.
+
+        It is at least as wide as the device needs it, which else computes wrong numbers.
+        """
+        seen = [range_of(covered.seen, spec, exposed)] if covered.seen is not None else []
+        lows, highs = zip(*covered.constants, *seen, strict=True)
+        low, high = min(lows), max(highs)
+        least = min(low, 0.0) + self._least_range(is_zero=low == high == 0)
+        return low, least if max(high, 0.0) < least else high
+
+    def _least_range(self, is_zero: bool) -> float:
+        target = self.context.target
+        if target is None:
+            return 0.0
+        return target.zero_range if is_zero else target.minimum_range
 
     def _covering(self, covered: Covered, ends: Callable[[QuantSpec], Range], spec: QuantSpec) -> Encoding:
         low, high = ends(spec)
@@ -205,13 +222,6 @@ def _within_span(grid_of: GridOf, span: float, spec: QuantSpec) -> Encoding:
     if not isinstance(found.spec.granularity, PerChannel) or np.any(found.zero_point):
         return found
     return replace(found, scale=np.maximum(found.scale, found.scale.max() / span).astype(found.scale.dtype))
-
-
-def _ends(covered: Covered, exposed: bool, range_of: RangeOf, spec: QuantSpec) -> Range:
-    """The range that a grid of a spec has to cover: what was seen, and constants on the same grid."""
-    seen = [range_of(covered.seen, spec, exposed)] if covered.seen is not None else []
-    ends = [*covered.constants, *seen]
-    return min(low for low, _ in ends), max(high for _, high in ends)
 
 
 def _lowest(covered: Covered, low: float, spec: QuantSpec) -> float:

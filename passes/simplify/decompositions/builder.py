@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from qc.ir.graph import Op, Value, ValueType
 from qc.ir.rewriter import Rewriter
 
 Shape = tuple[int | str | None, ...]
+_SLICES_BY_INPUT = 10  # the first opset whose Slice takes its ends as inputs
 _SPLITS_BY_INPUT = 13  # the first opset whose Split takes the lengths as an input
 
 
@@ -47,17 +49,30 @@ class Builder:
         return parts[0] if len(parts) == 1 else self.op("Concat", *parts, shape=shape, axis=axis)
 
     def split(self, data: Value, count: int, axis: int) -> list[Value]:
-        """``count`` parts of equal length along an axis."""
+        """``count`` parts of equal length along an axis: of a row Slices, which all devices run exactly."""
         if count == 1:
             return [data]
-        shape = list(data.type.shape or ())
-        shape[axis] //= count  # type: ignore[operator]
-        lengths, made = [shape[axis]] * count, [self._value("Split", tuple(shape)) for _ in range(count)]
+        shape = data.type.shape or ()
+        lengths = [shape[axis] // count] * count  # type: ignore[operator]
+        rest = (*shape[:axis], *shape[axis + 1 :])
+        if self._graph.model.opset >= _SLICES_BY_INPUT and all(length == 1 for length in rest):
+            return self.slices(data, lengths, axis)
+        made = [self._value("Split", (*shape[:axis], length, *shape[axis + 1 :])) for length in lengths]
         if self._graph.model.opset < _SPLITS_BY_INPUT:
             self._rewriter.add_op(self._graph, "Split", [data], made, {"axis": axis, "split": lengths})
         else:
             given = self.constant(np.array(lengths, np.int64), "lengths")
             self._rewriter.add_op(self._graph, "Split", [data, given], made, {"axis": axis})
+        return made
+
+    def slices(self, data: Value, lengths: Sequence[int], axis: int) -> list[Value]:
+        """Parts one behind the other along an axis."""
+        shape, made = data.type.shape or (), []
+        along = self.constant(np.array([axis], np.int64), "axis")
+        for end, length in zip(accumulate(lengths), lengths, strict=True):
+            ends = (self.constant(np.array([place], np.int64), "end") for place in (end - length, end))
+            part = (*shape[:axis], length, *shape[axis + 1 :])
+            made.append(self.op("Slice", data, *ends, along, shape=part))
         return made
 
     def _value(self, name: str, shape: Shape | None) -> Value:

@@ -22,6 +22,19 @@ def gather(op: Op) -> Writer | None:
     return lambda build: [build.reshape(found.data, found.wanted)]
 
 
+def split(op: Op) -> Writer | None:
+    """Slices of a row: one that a product makes is split into wrong numbers by the HTP."""
+    data = op.graph.op_inputs(op)[0]
+    lengths = lengths_of(data)
+    parts = [lengths_of(value) for value in op.graph.op_outputs(op)]
+    if data is None or lengths is None or None in parts:
+        return None
+    axis = op.attribute("axis", 0) % len(lengths)
+    if prod(lengths) != lengths[axis]:
+        return None
+    return lambda build: [*build.slices(data, [part[axis] for part in parts if part is not None], axis)]
+
+
 def transpose_in(op: Op, rank: int) -> Writer | None:
     """A Transpose of at most ``rank`` dimensions: those of length 1 go, those that stay together are one."""
     data, result = op.graph.op_inputs(op)[0], op.graph.op_outputs(op)[0]
