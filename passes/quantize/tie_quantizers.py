@@ -55,7 +55,7 @@ class TieQuantizers(Pass):
             if rules[op].share_grid:
                 _tie_joined(model, op, rules[op].asked_by)
             elif rules[op].wraps:
-                _tie_joins(model, op, rules[op].asked_by)
+                _tie_nested_joins(model, op, rules[op].asked_by)
 
 
 def _tie_moved(model: Model, op: Op) -> None:
@@ -139,7 +139,7 @@ def _tie_joined(model: Model, op: Op, asked_by: str) -> None:
             _requantize(model, Site(value, op, port), shared, reason, asked_by)
 
 
-def _tie_joins(model: Model, op: Op, asked_by: str) -> None:
+def _tie_nested_joins(model: Model, op: Op, asked_by: str) -> None:
     """Gives what is joined once more, and not read otherwise, the grid of the last join at once."""
     quant, output = model.quant, op.graph.op_outputs(op)[0]
     shared = quant.of_value(output) if output is not None else None

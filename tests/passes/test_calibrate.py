@@ -217,3 +217,20 @@ def test_a_range_is_no_smaller_than_the_device_takes() -> None:
         encoding = numbers(model, name)
         assert float(encoding.maximum - encoding.minimum) == pytest.approx(1e-4, rel=0.02)
         assert float(encoding.minimum) <= 0 <= float(encoding.maximum)
+
+
+@pytest.mark.parametrize("number, reach", [(1e-8, 1e-4), (0.0, 0.01)])
+def test_nor_is_that_of_a_constant(number: float, reach: float) -> None:
+    text = (
+        f"g (float[1, 4] x) => (float[1, 4] y) <float z = {{{number:.9f}}}> {{ a = Relu(x) y = Add(a, z) }}"
+    )
+    feed = {"x": np.ones((1, 4), np.float32)}
+    model, context, _ = apply(f"{PLACE},calibrate,insert-qdq", parse(text), "qnn-htp", [feed])
+    assert not qc.check(artifact(context, "qdq"), "qnn-htp").broken
+    (encoding,) = (
+        quantizer.encoding
+        for quantizer in model.quant.quantizers()
+        if any(site.value.name == "z" for site in model.quant.sites_of(quantizer))
+    )
+    assert encoding is not None
+    assert float(encoding.maximum - encoding.minimum) == pytest.approx(reach, rel=0.02)

@@ -67,6 +67,7 @@ def test_a_target_without_a_limit_keeps_masks() -> None:
 BIASES = {
     "a table whose first row masks": ("int64[2, 4] d", "g = Gather(table, d)\n b = Reshape(g, shape)"),
     "chosen": ("bool[2, 4] d", "b = Where(d, slopes, far)"),
+    "constant": ("bool[2, 4] d", "b = Identity(causal)"),
 }
 
 
@@ -77,7 +78,8 @@ def test_biases_of_scores_keep_their_numbers_beside_a_mask_in_one_tensor(spellin
     model = parse(
         f"""g (float[2, 4] s, {given}) => (float[2, 4] y)
         <float[5, 1] table = {{0, 1, -1, 0.5, -0.5}}, int64[2] shape = {{2, 4}},
-         float[4] slopes = {{0, -0.5, -1, -1.5}}, float[1] far = {{0}}> {{
+         float[4] slopes = {{0, -0.5, -1, -1.5}}, float[1] far = {{0}},
+         float[2, 4] causal = {{0, -0.5, 1, -10000, 0.25, 1, -10000, -10000}}> {{
         {body}
         w = Add(s, b)
         y = Softmax(w)
@@ -92,10 +94,21 @@ def test_biases_of_scores_keep_their_numbers_beside_a_mask_in_one_tensor(spellin
     read = np.array([[0, 1, 2, 3], [1, 0, 4, 2]])
     d = read if "table" in body else read > 0
     feeds = [{"s": random.normal(size=(2, 4)).astype(np.float32), "d": d} for _ in range(4)]
-    assert -512 in constants(limited(model)).values()
+    assert -512 in constants(limited(model)).values() or spelling == "constant"
     result = qc.compile(model, "w8a8", data=feeds, target="qnn-htp", threads=1)
     assert all(op.runs == "integer" for op in qc.check(result.model, "qnn-htp", feeds).counted)
     assert min(sqnr(run_model(model, feed)["y"], run_model(result.model, feed)["y"]) for feed in feeds) > 25
+
+
+def test_a_table_that_others_read_as_well_keeps_its_range() -> None:
+    text = """g (float[2, 4] s, int64[2] d, float[3, 4] z) => (float[2, 4] y, float[3, 4] k)
+    <float[3, 4] table = {0, 1, -10000, -10000, 0.5, 0, 0, -10000, 1, 2, 0, 0}> {
+        b = Gather(table, d) w = Add(s, b) y = Softmax(w) k = Mul(z, table) }"""
+    model, random = parse(text), np.random.default_rng(0)
+    draw = [random.normal(size=shape).astype(np.float32) for shape in ((2, 4), (3, 4))]
+    feed = {"s": draw[0], "d": np.array([0, 2]), "z": draw[1]}
+    result = qc.compile(model, "w8a8", data=[feed], target="qnn-htp", threads=1)
+    assert sqnr(run_model(model, feed)["k"], run_model(result.model, feed)["k"]) > 30
 
 
 def looking_for_nan(far: float, choice: str = "Where(n, zero, a)") -> ModelProto:

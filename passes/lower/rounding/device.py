@@ -14,10 +14,11 @@ from qc.ir.quant.requantize import Arithmetic
 from qc.ir.quant.spec import Quantizer
 from qc.ir.rewriter import Rewriter
 
-from .device_fusions import ACTIVATIONS, Fusions, has_one_number
+from .device_fusions import ACTIVATIONS, Fusions, has_one_number, result_of
 from .device_rows import write_normalization, write_softmax
 from .device_sums import summed
 from .device_writer import Parameters, Rounded, Writer, is_uint8
+from .rewire import DOMAIN
 
 # What stands in a target's table for the tensors that come from outside.
 INPUT = "input"
@@ -41,6 +42,7 @@ class DeviceArithmetic:
             for port, value in enumerate(graph.op_inputs(op))
             if value is not None and (held := model.quant.of_use(value, op, port)) is not None
         }
+        self._brought: set[Op] = set()  # movers whose data was brought to another grid
         self.unknown: Counter[str] = Counter()
 
     def apply(self, rewriter: Rewriter, rounded: list[Rounded], parameters: Parameters) -> None:
@@ -62,7 +64,7 @@ class DeviceArithmetic:
             if known:
                 writer.write(one.op, "QuantizeInFloat16", (one.value, *writer.grid))
             return known
-        if one.op in fusions.tables:
+        if one.op in fusions.tables or op.domain == DOMAIN:  # codes of one grid become those of another
             return True
         reader = one.op
         if op.op_type in ACTIVATIONS and (led := fusions.leader(op)) is not None:
@@ -101,8 +103,9 @@ class DeviceArithmetic:
             if held is None or not _is_one_grid(held, quantizer)
         }
         moved = [(port, value, grid[0]) for port, (value, grid) in grids.items() if grid is not None]
-        if len(moved) < len(grids) or (moved and kind == "alike"):
+        if len(moved) < len(grids) or (moved and (kind == "alike" or op in self._brought)):
             return False
+        self._brought |= {op} if moved else set()
         for port, value, scale in moved:
             inputs = (value, *writer.grid, scale, writer.constant(np.ones((), np.float32)))
             writer.write(op, "Requantize", inputs, {"arithmetic": Arithmetic.MOVED.value}, port)
@@ -131,7 +134,7 @@ class DeviceArithmetic:
                 return False
             operands += (value, *grid[:2])
         writer.write(reader, op_type, (*operands, *writer.grid), attributes)
-        if not op.graph.is_read(_result(op)):
+        if not op.graph.is_read(result_of(op)):
             writer.rewriter.erase_op(op)
         return True
 
@@ -154,10 +157,6 @@ class DeviceArithmetic:
         inputs = (writer.rounded.value, *writer.grid, grid[0], step)
         writer.write(writer.rounded.op, "Requantize", inputs, {"arithmetic": arithmetic.value, "axis": axis})
         return True
-
-
-def _result(op: Op) -> Value:
-    return next(value for value in op.graph.op_outputs(op) if value is not None)
 
 
 def _is_one_grid(a: Quantizer, b: Quantizer) -> bool:

@@ -39,8 +39,8 @@ class Fusions:
             if op is None or op.domain:
                 continue
             if op.op_type in ACTIVATIONS and _starts_at_zero(one.quantizer):
-                self._join(op, 0, self.may_lead)
-            elif self._is_silu(op) or self._is_linear(op):
+                self._fuse(op, 0, self.may_lead)
+            elif self._fuse_silu(op) or self._fuse_linear(op):
                 self.tables.add(one.op)
         for rounding in reversed(list(self.rounded)):  # the last of joins that are joined decides
             joined = self.rounded[rounding]
@@ -58,20 +58,20 @@ class Fusions:
         made = activation.graph.producer(source) if source is not None else None
         return made if made is not None and self.may_lead(made) else None
 
-    def _is_silu(self, op: Op) -> bool:
-        """Whether it is a number times its sigmoid, which are one table."""
+    def _fuse_silu(self, op: Op) -> bool:
+        """Takes away the grid within a number times its sigmoid, which are one table; whether it is that."""
         read = op.graph.op_inputs(op)
 
         def makes_gate(port: int, maker: Op) -> bool:
             return maker.is_type("Sigmoid") and maker.graph.op_inputs(maker)[0] is read[1 - port]
 
-        return op.op_type == "Mul" and any(self._join(op, port, partial(makes_gate, port)) for port in (0, 1))
+        return op.op_type == "Mul" and any(self._fuse(op, port, partial(makes_gate, port)) for port in (0, 1))
 
-    def _is_linear(self, op: Op) -> bool:
-        """Whether it adds a number to what was multiplied by a number, which are one table."""
+    def _fuse_linear(self, op: Op) -> bool:
+        """Takes away the grid between a product by a number and one added to it; whether it is that."""
         if op.op_type != "Add" or not has_one_number(op):
             return False
-        return any(self._join(op, port, _multiplies_by_number) for port in (0, 1))
+        return any(self._fuse(op, port, _multiplies_by_number) for port in (0, 1))
 
     def _join_at_once(self, concat: Op, joined: Rounded) -> None:
         """Lets what a Concat reads be made on the grid of its result, and for others on its own."""
@@ -90,7 +90,7 @@ class Fusions:
                 continue
             if is_shared:
                 before = self._made_again(before, maker)
-                self._rewriter.set_input(concat, port, _result(before.op))
+                self._rewriter.set_input(concat, port, result_of(before.op))
             for place, number in enumerate(graph.op_inputs(joined.op)[1:], 1):
                 self._rewriter.set_input(before.op, place, number)
             self.rounded[before.op] = before._replace(quantizer=joined.quantizer)
@@ -99,7 +99,7 @@ class Fusions:
         """A second rounding of a tensor, behind a second activation, as what leads that is computed there."""
         value, op = rounded.value, rounded.op
         if maker.op_type in ACTIVATIONS:
-            value = _result(self._copied(maker, maker.graph.op_inputs(maker)))
+            value = result_of(self._copied(maker, maker.graph.op_inputs(maker)))
         made = self._copied(op, [value, *op.graph.op_inputs(op)[1:]])
         self.tables |= {made} if op in self.tables else set()
         return Rounded(made, value, rounded.quantizer)
@@ -128,12 +128,12 @@ class Fusions:
 
     def _copied(self, op: Op, given: Sequence[Value | None]) -> Op:
         """An op like another one that reads something else."""
-        result = _result(op)
+        result = result_of(op)
         made = self._rewriter.add_value(op.graph, result.name, result.type)
         attributes = {name: op.attribute(name) for name in op.attributes}
         return self._rewriter.add_op(op.graph, op.op_type, given, [made], attributes, op.domain)
 
-    def _join(self, op: Op, port: int, fits: Callable[[Op], bool]) -> bool:
+    def _fuse(self, op: Op, port: int, fits: Callable[[Op], bool]) -> bool:
         """Lets an op read what is computed before it as it is, if it alone reads it; whether it does now."""
         graph, source = op.graph, op.graph.op_inputs(op)[port]
         before = self._rounding_of(source)
@@ -154,7 +154,7 @@ def has_one_number(op: Op) -> bool:
     return any(one is not None and math.prod(one.shape) == 1 for one in constants)
 
 
-def _result(op: Op) -> Value:
+def result_of(op: Op) -> Value:
     return next(value for value in op.graph.op_outputs(op) if value is not None)
 
 

@@ -12,7 +12,7 @@ from itertools import chain
 import numpy as np
 
 from qc.ir.executor import Executor, Observation, Statistics
-from qc.ir.facts.op_traits import is_grid_preserving
+from qc.ir.facts.op_traits import is_grid_preserving, is_trained
 from qc.ir.facts.scopes import name_apart, scopes_of
 from qc.ir.graph import Value
 from qc.ir.model import Model
@@ -21,14 +21,15 @@ from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.ranges import GridOf
 from qc.ir.quant.spec import Encoding, PerChannel, PerTensor, Quantizer, QuantizerState, QuantSpec
 from qc.ir.rewriter import Rewriter
+from qc.ir.tensor_ref import TensorRef
 
 from ...framework.base import Pass, Stage
 from ...framework.context import PassContext
-from ..placement.dataflow import mask_parts
+from ..placement.dataflow import makes_masks, mask_parts
 from ..placement.parameters import round_parameters
 from .bias import leave_float
 from .covered import Coverage, Covered, Range
-from .masks import lowest_with_mask
+from .masks import lowest_with_mask, masked_below
 from .ranges import with_fixed_ends
 from .spread import too_few
 
@@ -90,10 +91,12 @@ class Calibration:
                 )
             elif _is_fixed(spec) and (spec.granularity == PerTensor() or values[0].const is None):
                 self.set(quantizer, partial(grids.of_range, low=0.0, high=0.0), "fixed range")
-            elif len(values) == 1 and values[0].const is not None:
+            elif len(values) == 1 and values[0].const is not None and not self._masks(values[0]):
                 grid_of: GridOf = partial(grids.of_constant, value=values[0], executor=executor)
                 if context.target is not None and context.target.scale_span:
                     grid_of = partial(_within_span, grid_of, context.target.scale_span)
+                if spec.granularity == PerTensor() and not is_trained(values[0]):
+                    grid_of = partial(self._wide_enough, grid_of, values[0].const)
                 self.set(quantizer, grid_of, f"from the constant, {how}")
             else:
                 self.observed[quantizer] = values
@@ -140,6 +143,19 @@ class Calibration:
         if target is None:
             return 0.0
         return target.zero_range if is_zero else target.minimum_range
+
+    def _wide_enough(self, grid_of: GridOf, constant: TensorRef, spec: QuantSpec) -> Encoding:
+        """The grid of a constant that data is computed with, if it is not too narrow for the device."""
+        found = grid_of(spec)
+        least = self._least_range(is_zero=constant.extremes() == (0, 0))
+        low = float(found.minimum)
+        return found if float(found.maximum) - low >= least else self.grids.of_range(spec, low, low + least)
+
+    def _masks(self, constant: Value) -> bool:
+        """Whether a constant holds masks beside other numbers, whose range is not its own."""
+        uses = constant.graph.uses(constant)
+        is_mask = bool(uses) and all(makes_masks(use, self.parts) for use in uses)
+        return is_mask and constant.const is not None and masked_below(constant.const.numpy()) is not None
 
     def _covering(self, covered: Covered, ends: Callable[[QuantSpec], Range], spec: QuantSpec) -> Encoding:
         low, high = ends(spec)

@@ -13,7 +13,7 @@ from qc.ir.facts.scopes import Scopes, scopes_of
 from qc.ir.graph import Value
 from qc.ir.model import Model
 
-from ..placement.dataflow import mask_parts, masked_scores
+from ..placement.dataflow import makes_masks, mask_parts, masked_scores
 from .masks import masked_below, top_of_mask
 from .ranges import finite_data
 
@@ -46,14 +46,10 @@ class Coverage:
     Args:
         model: the model that is calibrated.
         statistics: what was seen of its tensors, by the originals.
-
-    Attributes:
-        masked: scores that a mask may have been added to, and that only Softmax sees.
-        parts: those, and what becomes a part of them and of nothing else.
     """
 
     def __init__(self, model: Model, statistics: Mapping[Value, Statistics]) -> None:
-        self.masked, self.parts = masked_scores(model.graph), mask_parts(model.graph)
+        self._masked, self._parts = masked_scores(model.graph), mask_parts(model.graph)
         self._scopes: Scopes = scopes_of(model.graph)
         self._statistics = statistics
 
@@ -66,7 +62,7 @@ class Coverage:
             return _covered(seen, constants)
         above = [array[array > mask] for array in constants]
         covered = _covered(seen.above(mask) if seen is not None else None, [one for one in above if one.size])
-        if self.masked.issuperset(values):
+        if self._masked.issuperset(values):
             return replace(covered, mask=mask)
         room = self._room_for_scores(values, covered)
         return _covered(seen, constants) if room is None else replace(covered, mask=mask, room=room)
@@ -74,11 +70,18 @@ class Coverage:
     def _top_of_mask(
         self, values: Sequence[Value], seen: Statistics | None, constants: Sequence[np.ndarray]
     ) -> float | None:
-        if not self.parts.issuperset(value for value in values if value.const is None):
+        if not all(self._masks_only(value) for value in values):
             return None
         if seen is not None:
             return top_of_mask(seen)
         return masked_below(np.concatenate([array.ravel() for array in constants])) if constants else None
+
+    def _masks_only(self, value: Value) -> bool:
+        """Whether a tensor is a part of masked scores and of nothing else."""
+        if value.const is None:
+            return value in self._parts
+        uses = list(self._scopes.uses(value))
+        return bool(uses) and all(makes_masks(use, self._parts) for use in uses)
 
     def _room_for_scores(self, values: Sequence[Value], covered: Covered) -> float | None:
         """By how much scores that something is added to may differ; None if nothing is known of the sums.
@@ -101,9 +104,9 @@ class Coverage:
                     if result is None or result in known:
                         continue
                     known.add(result)
-                    if result in self.masked and not is_grid_preserving(use.op):
+                    if result in self._masked and not is_grid_preserving(use.op):
                         yield result
-                    elif result in self.parts:
+                    elif result in self._parts:
                         pending.append(result)
 
     def _seen_above_mask(self, value: Value) -> Statistics | None:

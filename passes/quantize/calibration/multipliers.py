@@ -24,8 +24,9 @@ def fit_multipliers(model: Model, target: Target) -> None:
 
     A device multiplies a sum of products by the scale of the input times that of the weight by that of the
     result. Of 11 bits that is up to 2^-12 off, and so is the code of zero, in which the device counts it in:
-    nothing to 8 bits, but up to 16 steps of 16, alike for a whole channel. Small numbers beside large ones
-    are lost in it. The scale of the weight may be moved as little instead, which costs nothing.
+    nothing to 8 bits, but up to 26 steps of 16, alike for a whole channel. Small numbers beside large ones
+    are lost in it. The scale of the weight may be moved as little instead, which costs nothing. A weight of
+    several products is fitted to the first.
     """
     fitted: set[Quantizer] = set()
     for op in (op for graph in model.graph.walk() for op in graph.ops()) if target.multiplier_bits else ():

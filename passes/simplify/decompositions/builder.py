@@ -12,7 +12,7 @@ from qc.ir.graph import Op, Value, ValueType
 from qc.ir.rewriter import Rewriter
 
 Shape = tuple[int | str | None, ...]
-_SLICES_BY_INPUT = 10  # the first opset whose Slice takes its ends as inputs
+SLICES_BY_INPUT = 10  # the first opset whose Slice takes its ends as inputs
 _SPLITS_BY_INPUT = 13  # the first opset whose Split takes the lengths as an input
 
 
@@ -55,7 +55,7 @@ class Builder:
         shape = data.type.shape or ()
         lengths = [shape[axis] // count] * count  # type: ignore[operator]
         rest = (*shape[:axis], *shape[axis + 1 :])
-        if self._graph.model.opset >= _SLICES_BY_INPUT and all(length == 1 for length in rest):
+        if self._graph.model.opset >= SLICES_BY_INPUT and all(length == 1 for length in rest):
             return self.slices(data, lengths, axis)
         made = [self._value("Split", (*shape[:axis], length, *shape[axis + 1 :])) for length in lengths]
         if self._graph.model.opset < _SPLITS_BY_INPUT:

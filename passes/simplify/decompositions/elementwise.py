@@ -26,8 +26,10 @@ def prelu(op: Op) -> Writer | None:
 
 def clip(op: Op) -> Writer | None:
     """The larger one of data and a limit, and the smaller one of that and the other, if one is data."""
-    limits = zip(("Max", "Min"), op.graph.op_inputs(op)[1:], strict=False)
-    given = {name: limit for name, limit in limits if limit is not None and not _is_infinite(op, limit)}
+    limits = zip(("Max", "Min"), op.graph.op_inputs(op)[1:], (-np.inf, np.inf), strict=False)
+    given = {
+        name: limit for name, limit, end in limits if limit is not None and not _is_beyond(op, limit, end)
+    }
     if all(op.graph.constant(limit) is not None for limit in given.values()):
         return None
 
@@ -40,10 +42,12 @@ def clip(op: Op) -> Writer | None:
     return write
 
 
-def _is_infinite(op: Op, limit: Value) -> bool:
-    """Whether a limit is a constant beyond which there are no numbers."""
+def _is_beyond(op: Op, limit: Value, end: float) -> bool:
+    """Whether a limit is a constant beyond which there are no numbers on the side of ``end``."""
     constant = op.graph.constant(limit)
-    return constant is not None and bool(np.abs(constant.numpy()).min() >= np.finfo(np.float32).max)
+    if constant is None or constant.size != 1:
+        return False
+    return bool(constant.numpy().item() * np.sign(end) >= np.finfo(np.float32).max)
 
 
 def mish(op: Op) -> Writer:

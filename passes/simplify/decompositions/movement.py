@@ -9,7 +9,7 @@ import numpy as np
 
 from qc.ir.graph import Op, Value
 
-from .builder import Builder, Writer
+from .builder import SLICES_BY_INPUT, Builder, Writer
 
 Lengths = tuple[int, ...]
 
@@ -27,7 +27,7 @@ def split(op: Op) -> Writer | None:
     data = op.graph.op_inputs(op)[0]
     lengths = lengths_of(data)
     parts = [lengths_of(value) for value in op.graph.op_outputs(op)]
-    if data is None or lengths is None or None in parts:
+    if data is None or lengths is None or None in parts or op.graph.model.opset < SLICES_BY_INPUT:
         return None
     axis = op.attribute("axis", 0) % len(lengths)
     if prod(lengths) != lengths[axis]:
