@@ -1,22 +1,23 @@
 """Whole networks on the HTP's emulator against qc's simulations of them.
 
-    python benches/device_networks.py cifar_resnet20 cifar_mobilenetv2 --samples 96
+    python benches/device_networks.py cifar_resnet20 cifar_mobilenetv2 --samples 1000
 
-Every model is compiled for ``qnn-htp`` by ``w8a8`` with the lengths of its first feed. For each result on a
-grid: the ratio of the emulator's numbers to the difference in dB, the share of equal codes and the largest
-difference in steps, of a plain simulation and of ``to-simulation{device=qnn-htp}``. The models and
-``score.py`` lie in a folder of their own (``--models``), as for ``accuracy.py``. Needs the extra ``qnn``.
+Every model is compiled for ``qnn-htp`` by ``w8a8``, as by ``devices.py``, and runs the samples that it is
+scored on. For each result on a grid: the ratio of the emulator's numbers to the difference in dB, the share
+of equal codes and the largest difference in steps, of a plain simulation and of
+``to-simulation{device=qnn-htp}``. The models and ``score.py`` lie in a folder of their own (``--models``), as
+for ``accuracy.py``. Needs the extra ``qnn``.
 """
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
 from accuracy import load_tasks, models_option
-from devices import free_lengths
+from devices import whole_samples, with_fixed_lengths
 from onnx import ModelProto, numpy_helper
 from rich.console import Console
 from rich.table import Table
@@ -26,7 +27,6 @@ from qc.ir.executor import Feed
 from qc.runtime.devices.known import open_device
 
 DEVICE = "qnn-htp"
-CALIBRATING = 4
 
 
 def steps_of(model: ModelProto) -> dict[str, float]:
@@ -49,28 +49,30 @@ def compared(found: np.ndarray, wanted: np.ndarray, step: float) -> list[str]:
     return [f"{decibels:.1f} dB", f"{np.mean(steps == 0):.1%}", f"{steps.max():.0f}"]
 
 
-def rows(name: str, path: Path, feeds: list[Feed], samples: int) -> list[list[str]]:
+def rows(name: str, task: Any, folder: Path) -> list[list[str]]:
     """A line for every result on a grid."""
-    lengths = tuple(f"{dim}={length}" for dim, length in free_lengths(path, feeds[0]).items())
-    size = len(next(iter(feeds[0].values())))
-    compiled = qc.compile(path, "w8a8", data=feeds[:CALIBRATING], target=DEVICE, fix_shapes=lengths)
-    device = open_device(DEVICE).open(compiled.model)
+    fixed = with_fixed_lengths(task, folder)
+    compiled = fixed.compiled("w8a8", DEVICE)
     simulations = [
         qc.Simulation(qc.compile(compiled.model, f"import-qdq, to-simulation{options}").simulation)
         for options in ("", "{device=qnn-htp}")
     ]
-    some = feeds[: -(-samples // size)]
-    wanted = [device.run(feed) for feed in some]
-    found = [[one.run(feed) for feed in some] for one in simulations]
+    run_by = [fixed.runner(opened) for opened in (open_device(DEVICE).open(compiled.model), *simulations)]
+    results: list[list[list[np.ndarray]]] = []
+
+    def run(feed: Feed) -> list[np.ndarray]:
+        results.append([run_by_one(feed) for run_by_one in run_by])
+        return results[-1][0]
+
+    task.evaluate(run)
     table = []
+    outputs = [output.name for output in compiled.model.graph.output]
     for output, step in steps_of(compiled.model).items():
-        cells = [name, output, str(len(some) * size)]
-        for of_one in found:
-            made, given = (
-                np.concatenate([np.ravel(one[output]) for one in runs]) for runs in (of_one, wanted)
-            )
-            cells += compared(made, given, step)
-        table.append(cells)
+        place = outputs.index(output)
+        emulated, plain, device = (
+            np.concatenate([np.ravel(of_feed[by][place]) for of_feed in results]) for by in range(len(run_by))
+        )
+        table.append([name, output, *compared(plain, emulated, step), *compared(device, emulated, step)])
     return table
 
 
@@ -79,16 +81,10 @@ def rows(name: str, path: Path, feeds: list[Feed], samples: int) -> list[list[st
 @click.option("--samples", default=64, help="About how many samples to compare.")
 @models_option
 def main(names: tuple[str, ...], samples: int, models: Path) -> None:
-    table = Table(
-        "model", "result", "samples", "plain", "equal", "steps", "device", "equal", "steps", box=None
-    )
+    table = Table("model", "result", "plain", "equal", "steps", "device", "equal", "steps", box=None)
     for name, task in load_tasks(models).items():
         if not names or name in names:
-            made = task()
-            feeds = list(itertools.islice(made.calib(), max(CALIBRATING, samples)))
-            shapes = {key: np.shape(array) for key, array in feeds[0].items()}
-            same = [one for one in feeds if {key: np.shape(array) for key, array in one.items()} == shapes]
-            for cells in rows(name, models / "models" / Path(made.model).name, same, samples):
+            for cells in rows(name, task(whole_samples(name, samples)), models):
                 table.add_row(*cells)
     Console(width=140).print(table)
 

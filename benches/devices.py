@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,12 @@ def alike(feeds: Iterator[Feed], shapes: dict[str, tuple[int, ...]]) -> list[Fee
     size = len(next(iter(first.values())))
     same = (one for one in feeds if len(next(iter(one.values()))) == size)
     return [padded(one, shapes) for one in (first, *itertools.islice(same, FEEDS - 1))]
+
+
+def whole_samples(name: str, samples: int) -> int:
+    """So many samples or a few more, as a task can be scored on."""
+    whole = WHOLE.get(name, 1)
+    return -(-samples // whole) * whole
 
 
 def free_lengths(path: Path, feed: Feed) -> dict[str, int]:
@@ -212,25 +219,72 @@ def beside_nncf(
     return f"{ops:.1%}", score(opened[0]), f"{timing.latencies[1].ratio:.2f}"
 
 
+@dataclass(frozen=True)
+class Fixed:
+    """A task whose model has the lengths of the longest sample for its free dimensions.
+
+    Attributes:
+        path: the model.
+        score: that of the model in float.
+        shapes: of the longest feed, with 0 along the axis of samples.
+        feeds: some for calibration, of one shape.
+    """
+
+    path: Path
+    score: str
+    shapes: dict[str, tuple[int, ...]]
+    feeds: list[Feed]
+
+    @property
+    def batch(self) -> int:
+        """The number of samples that the model takes."""
+        return len(next(iter(self.feeds[0].values())))
+
+    @property
+    def lengths(self) -> tuple[str, ...]:
+        """The lengths of free dimensions, as ``NAME=N``."""
+        return tuple(f"{name}={length}" for name, length in free_lengths(self.path, self.feeds[0]).items())
+
+    def compiled(self, pipeline: str, target: str) -> qc.Compiled:
+        """The model, quantized for a target."""
+        values = tuple(f"{name}={array}" for name, array in self.feeds[0].items() if not np.ndim(array))
+        return qc.compile(
+            self.path,
+            pipeline,
+            data=self.feeds,
+            target=target,
+            fix_shapes=self.lengths,
+            fix_inputs=values,
+        )
+
+    def runner(self, opened: Runnable) -> Run:
+        """Runs feeds of the task by what was compiled."""
+        return runner(opened, self.batch, self.path, self.shapes)
+
+
+def with_fixed_lengths(task: Any, folder: Path) -> Fixed:
+    """The task, whose float model is scored to learn the lengths."""
+    path = folder / "models" / Path(task.model).name
+    exact = Recording(qc.runtime.OpenModel(path, threads=1), batch_axes(path)[0])
+    score = scored(task, exact)
+    fixed = Fixed(path, score, exact.shapes, alike(iter(task.calib()), exact.shapes))
+    if hasattr(task, "bs"):
+        task.bs = fixed.batch
+    return fixed
+
+
 def row(
     name: str, task: Any, folder: Path, runtime: str, pipeline: str, nncf_python: str | None
 ) -> list[str]:
     """One line of the table."""
-    path = folder / "models" / Path(task.model).name
-    exact = Recording(qc.runtime.OpenModel(path, threads=1), batch_axes(path)[0])
-    scores = [scored(task, exact)]
-    feeds = alike(iter(task.calib()), exact.shapes)
-    batch = len(next(iter(feeds[0].values())))
-    if hasattr(task, "bs"):
-        task.bs = batch
-    lengths = tuple(f"{name}={length}" for name, length in free_lengths(path, feeds[0]).items())
+    fixed = with_fixed_lengths(task, folder)
+    path, feeds, scores = fixed.path, fixed.feeds, [fixed.score]
 
     def score(opened: Runnable) -> str:
-        return scored(task, runner(opened, batch, path, exact.shapes))
+        return scored(task, fixed.runner(opened))
 
     began = time.perf_counter()
-    values = tuple(f"{name}={array}" for name, array in feeds[0].items() if not np.ndim(array))
-    compiled = qc.compile(path, pipeline, data=feeds, target=runtime, fix_shapes=lengths, fix_inputs=values)
+    compiled = fixed.compiled(pipeline, runtime)
     compiling, began = time.perf_counter() - began, time.perf_counter()
     found = qc.check(compiled.model, runtime, feeds[:1])
     checking = time.perf_counter() - began
@@ -253,7 +307,7 @@ def row(
             told = told or [str(error)[:90]]
     nncf = ("", "", "")
     if nncf_python and runtime == "openvino":
-        nncf = beside_nncf(nncf_python, path, feeds, lengths, compiled.model, score)
+        nncf = beside_nncf(nncf_python, path, feeds, fixed.lengths, compiled.model, score)
     share = f"{found.share:.1%}" if found.is_weighted else "unknown"
     return [
         name,
@@ -307,8 +361,8 @@ def main(
     for name, task in load_tasks(models).items():
         for runtime in asked if not names or name in names else ():
             try:
-                whole = WHOLE.get(name, 1)
-                cells = row(name, task(-(-samples // whole) * whole), models, runtime, pipeline, nncf_python)
+                scored_on = task(whole_samples(name, samples))
+                cells = row(name, scored_on, models, runtime, pipeline, nncf_python)
             except QcError as error:
                 cells, failed = [name, runtime, *["-"] * 10, str(error)], True
             console.print("  ".join(cells).replace("\n", "; "), style="dim")

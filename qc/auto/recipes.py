@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
+from typing import Any, Literal
 
 from onnx import ModelProto
 
@@ -37,7 +38,8 @@ from qc.passes.quantize.match_supergroups import MatchSupergroups
 
 _PARTS = ("before", "calibrate", "after")
 _KEYS = ("name", "pipeline", *_PARTS, "for")
-_FOR = ("products", "wide-data")
+Suited = Literal["", "products", "wide-data"]
+_FOR: tuple[Suited, ...] = ("products", "wide-data")
 # The share of the weights of layers that are matrices in a model of products.
 _NEARLY_ALL = 0.95
 
@@ -50,15 +52,14 @@ class Recipe:
         name: in words.
         pipeline: the passes.
         rules: what gets another precision, as for ``set-precision``.
-        is_for_products: whether it is for models that hardly do anything but multiply by matrices.
-        is_for_wide_data: whether it is for targets that have activations of 16 bits.
+        only_for: ``products`` for models that hardly do anything but multiply by matrices, ``wide-data`` for
+            targets that have activations of 16 bits; empty for all.
     """
 
     name: str
     pipeline: PipelineFile
     rules: tuple[str, ...] = ()
-    is_for_products: bool = False
-    is_for_wide_data: bool = False
+    only_for: Suited = ""
 
 
 def ladder(weights: int) -> list[Recipe]:
@@ -85,9 +86,9 @@ def suits(recipe: Recipe, compilation: Compilation) -> bool:
         ModelError: the model cannot be read.
         UsageError: the target cannot be read.
     """
-    if recipe.is_for_wide_data:
+    if recipe.only_for == "wide-data":
         return compilation.chosen_target().activation.wider is not None
-    if not recipe.is_for_products:
+    if recipe.only_for != "products":
         return True
     is_quick = compilation.chosen_target().products == "fast"
     return is_quick and _share_of_matrices(compilation.proto()) >= _NEARLY_ALL
@@ -143,8 +144,8 @@ def _recipe(table: object, place: str) -> Recipe:
     for key in table:
         if key not in _KEYS:
             raise UsageError(f"{place} has an unknown key '{key}'{nearest(key, list(_KEYS))}")
-    wanted = table.get("for")
-    if wanted not in (None, *_FOR):
+    wanted: Any = table.get("for", "")
+    if wanted not in ("", *_FOR):
         known = " or ".join(_FOR)
         raise UsageError(f"{place} is for '{wanted}'; it can be for {known}, or for all without 'for'")
     pipeline = table.get("pipeline", "w8a8")
@@ -162,7 +163,7 @@ def _recipe(table: object, place: str) -> Recipe:
     steps = _around(steps, parts)
     file = replace(file, pipeline=Pipeline(steps))
     name = table.get("name", place)
-    return Recipe(name, file, is_for_products=wanted == "products", is_for_wide_data=wanted == "wide-data")
+    return Recipe(name, file, only_for=wanted)
 
 
 def _around(steps: Sequence[Step], parts: dict[str, Sequence[Step]]) -> list[Step]:

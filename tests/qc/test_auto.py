@@ -21,7 +21,7 @@ from qc.ir.errors import UsageError
 from qc.runtime import Latency, load_data, model_inputs, parse_metric
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-PLAIN_W4 = next(one for one in ladder(4) if not one.is_for_products)
+PLAIN_W4 = next(one for one in ladder(4) if one.only_for != "products")
 MODEL, DATA = "model.onnx", "calibration.npz"
 JUDGED = (
     *("--eval-data", "test.npz", "--labels", "labels.npy", "--metric", "user.py:accuracy"),

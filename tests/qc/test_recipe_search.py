@@ -30,12 +30,12 @@ CONVOLUTION = """g (float[n, 16, 4, 4] x) => (float[n, 64] y) <float[16, 16, 4, 
 
 def test_fewer_bits_than_four_have_recipes_of_their_own() -> None:
     for bits, weights in ((2.5, 2), (5.5, 4)):
-        recipes = [one for one in ladder(weights) if not one.is_for_products]
+        recipes = [one for one in ladder(weights) if one.only_for != "products"]
         assert RecipeSearch(parse(CONVOLUTION), data=DATA, bits=bits).ladder == recipes
 
 
 def test_recipes_that_are_all_for_other_models() -> None:
-    recipes = [one for one in ladder(4) if one.is_for_products]
+    recipes = [one for one in ladder(4) if one.only_for == "products"]
     with pytest.raises(UsageError, match="no recipe is for this model and target"):
         RecipeSearch(parse(CONVOLUTION), data=DATA, recipes=recipes).check()
 
@@ -101,7 +101,7 @@ def test_tables_and_weights_of_products_have_4_bits_in_blocks_of_16() -> None:
         y = MatMul (x, w)
     }""")
     data = random_feeds(model)
-    recipes = [one for one in RecipeSearch(model, data=data, weights=4).ladder if one.is_for_products]
+    recipes = [one for one in RecipeSearch(model, data=data, weights=4).ladder if one.only_for == "products"]
     found = find_recipe(model, data=data, recipes=recipes, max_drop=0.99)
     stored = {
         node.op_type: [onnx.helper.get_node_attr_value(node, name) for name in ("bits", "block_size")]
@@ -113,8 +113,8 @@ def test_tables_and_weights_of_products_have_4_bits_in_blocks_of_16() -> None:
 def test_activations_of_16_bits_come_before_8_bits_with_rounded_weights_where_a_target_has_them() -> None:
     for target, place in (("qnn-htp", [2, 3]), ("ort-cpu", [])):
         recipes = RecipeSearch(parse(CONVOLUTION), data=DATA, target=target).ladder
-        assert [index for index, one in enumerate(recipes) if one.is_for_wide_data] == place
+        assert [index for index, one in enumerate(recipes) if one.only_for == "wide-data"] == place
 
 
 def test_recipes_for_products_come_behind_the_quicker_one() -> None:
-    assert [one.is_for_products for one in ladder(4)][:2] == [False, True]
+    assert [one.only_for == "products" for one in ladder(4)][:2] == [False, True]
