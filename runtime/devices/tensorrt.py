@@ -24,8 +24,7 @@ from qc.ir.onnx.save import save_model
 
 from ..execution.executed import Execution
 from ..execution.profile import NodeTime
-from ..protos.marks import mark_nodes
-from ..protos.wiring import all_nodes
+from ..protos.marks import mark_nodes, with_names
 from .device import DeviceModel, Options, require_fixed_shapes
 from .tensorrt_layers import Layer, executed_ops, read_layers
 
@@ -69,7 +68,7 @@ class TensorRt:
         try:
             opened = TensorRtModel(marked, base_dir, tf32=self._tf32)
         except ModelError as error:
-            raise ModelError(_with_names(str(error), model)) from error
+            raise ModelError(with_names(str(error), model)) from error
         layers = opened.layers()
         seconds = opened.layer_seconds(feeds)
         times = [NodeTime(one.name, one.type, seconds[one.name]) for one in layers if one.name in seconds]
@@ -261,13 +260,6 @@ def _reason(otherwise: str = "it does not say why") -> str:
 def _plain(message: str) -> str:
     """A message on one line, without the places in TensorRT's source."""
     return _PLACE_IN_SOURCE.sub("", " ".join(message.split()))[:_LONGEST]
-
-
-def _with_names(sentence: str, model: ModelProto) -> str:
-    """A sentence about a marked model, with the names of the nodes in place of the marks."""
-    nodes = [node.proto for node in all_nodes(model.graph)]
-    names = [node.name or next(iter(node.output), node.op_type) for node in nodes]
-    return re.sub(r"#(\d+)#", lambda mark: names[int(mark[1])], sentence)
 
 
 def _done(cuda: Any, answer: tuple) -> Any:

@@ -24,3 +24,14 @@ def marks_in(name: str) -> list[int]:
     [3, 5]
     """
     return [int(number) for number in _MARK.findall(name)]
+
+
+def with_names(sentence: str, model: ModelProto) -> str:
+    """A sentence about a marked model, with the names of the nodes in place of the marks.
+
+    Args:
+        model: the model before it was marked.
+    """
+    nodes = [node.proto for node in all_nodes(model.graph)]
+    names = [node.name or next(iter(node.output), node.op_type) for node in nodes]
+    return _MARK.sub(lambda mark: names[int(mark[1])], sentence)

@@ -190,7 +190,8 @@ class Cutter:
             for name, info in self._inputs.items()
             if name in read and name not in given and not self.is_stored(name)
         ]
-        outputs = [self._outputs.get(name) or ValueInfoProto(name=name) for name in names]
+        declared = {info.name: info for info in self._declared(names, self._outputs)}
+        outputs = [declared.get(name, ValueInfoProto(name=name)) for name in names]
         return self.assemble(nodes, inputs, outputs, overridden=given)
 
     def part(self, ops: Sequence[NodeProto], hidden: Collection[str] = ()) -> ModelProto | None:

@@ -22,11 +22,11 @@ from support.models import floats, model_of, parse, random_feeds
 from qc.ir.executor import Feed
 from qc.ir.onnx.protos import reads
 from qc.ir.onnx.save import save_model
+from qc.runtime.execution.tensor_types import tensor_types
 from qc.runtime.protos.names import with_reads_renamed
 from qc.runtime.protos.parts import Cutter
 from qc.search import Outcome, Reduction, Verdict
 from qc.search.reduce import count_ops
-from qc.search.tensor_types import tensor_types
 
 MODEL, DATA = "model.onnx", "calibration.npz"
 USAGE, BAD_DATA, DEMAND = 2, 4, 5

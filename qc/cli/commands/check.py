@@ -17,6 +17,7 @@ from qc.ir.executor import Feed
 from qc.ir.onnx.load import load_model
 from qc.options import argument, option
 from qc.passes.framework.target import load_target
+from qc.progress import RichProgress
 from qc.rendering.check import check_document, check_facts, check_reasons, check_table
 from qc.rendering.terminal import facts_grid
 from qc.runtime import DataFiles, load_data, model_inputs, random_data
@@ -27,7 +28,7 @@ from ..command import Command
 from ..files import check_outputs, data_files, model_files, toml_files, write_json
 from ..jobs import check_sizes
 from ..options import device_options_option, json_option, size_option
-from ..output import print_note, standard_output
+from ..output import print_note, standard_error, standard_output
 from ..preparing import Preparing
 
 MOST_RUNS = 1000  # ONNX Runtime writes a line for every node of every run
@@ -84,9 +85,15 @@ class CheckCommand(Command):
             print_note(
                 "not measured, as shapes or types of inputs are free; give --data, or lengths with --size"
             )
-        result = check(
-            self.model, chosen, feeds, threads=self.threads, device_options=dict(self.device_options)
-        )
+        with RichProgress(standard_error()) as progress:
+            result = check(
+                self.model,
+                chosen,
+                feeds,
+                threads=self.threads,
+                device_options=dict(self.device_options),
+                progress=progress,
+            )
         if self.json_file is not None:
             write_json(self.json_file, check_document(result))
         _show(result, self.runs if feeds else 0, self.verbose)

@@ -12,8 +12,9 @@ from onnx import ModelProto, TypeProto, helper
 
 from qc.ir.errors import QcError
 from qc.ir.executor import Feed
-from qc.runtime import OrtExecutor
-from qc.runtime.protos.detach import detach_weights
+
+from ..executors.in_process import OrtExecutor
+from ..protos.detach import detach_weights
 
 
 def tensor_types(model: ModelProto, base_dir: Path | None, feed: Feed | None) -> dict[str, TypeProto]:
