@@ -63,6 +63,8 @@ class Target(Strict):
         zero_range: that distance for an activation that is always 0, where the factors that rescale sums of
             its products may not be too small.
         most_dimensions: of a tensor; 0 for any number.
+        widest_window: how many places a window of a convolution along one axis may reach over, dilated, for
+            every 32 channels; 0 for any number.
         mask_limit: what a mask holds at most, with either sign, so that integers reach there; 0 for no limit.
         one_format: an op reads and makes data of one format; where that differs, it is rounded in between.
         mixes_float: parts of a model may be float beside others in integers.
@@ -116,6 +118,7 @@ class Target(Strict):
     minimum_range: float = 0.0
     zero_range: float = 0.0
     most_dimensions: int = Field(0, ge=0)
+    widest_window: int = Field(0, ge=0)
     mask_limit: float = Field(0.0, ge=0)
     one_format: bool = False
     mixes_float: bool = True

@@ -17,8 +17,10 @@ from qc.ir.rewriter import Rewriter
 
 from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
+from ..framework.target import Target
 from .decompositions import elementwise, movement
 from .decompositions.builder import Builder, Writer, put_in_place
+from .decompositions.dilation import dilated
 from .decompositions.einsum import einsum
 from .decompositions.normalization import batch_norm
 from .decompositions.recurrent import unrolled
@@ -31,11 +33,12 @@ class DecomposeOps(Pass):
     """Writes ops in other ops where the target asks for it (``decompose``), as it has no integers for them.
 
     A BatchNormalization that could not be folded becomes a Conv of each channel by itself, an Einsum of two
-    tensors a MatMul, a MatMul of columns by rows a Mul, a Clip by limits that are data Max and Min, a PRelu
-    with slopes of at most 1 a Max, a Pow products or a root, LSTM, GRU and RNN their steps, a Gather of all
-    there is a Reshape, a Split of a row Slices, and Mish, Softsign, Selu, Sum, Mean and ReduceL2 what their
-    definition says. Only ops on float32 are written so; recurrent ones must have lengths that are known,
-    constant weights, and no clipping.
+    tensors a MatMul, a MatMul of columns by rows a Mul, a Conv along one axis whose window is wider than
+    the target can hold (``widest_window``) one of neighbours, a Clip by limits that are data Max and Min, a
+    PRelu with slopes of at most 1 a Max, a Pow products or a root, LSTM, GRU and RNN their steps, a Gather
+    of all there is a Reshape, a Split of a row Slices, and Mish, Softsign, Selu, Sum, Mean and ReduceL2
+    what their definition says. Only ops on float32 are written so; recurrent ones must have lengths that
+    are known, constant weights, and no clipping.
     """
 
     name = "decompose-ops"
@@ -47,7 +50,8 @@ class DecomposeOps(Pass):
 
     def run(self, model: Model, context: PassContext) -> None:
         target = context.required_target()
-        wanted = {name: plan for name, plan in self._known().items() if target.rule_for(name).decompose}
+        known = self._known(target)
+        wanted = {name: plan for name, plan in known.items() if target.rule_for(name).decompose}
         rewriter = Rewriter(model)
         graphs = model.graph.walk() if wanted and model.opset >= _BROADCASTS else ()
         found = [op for graph in graphs for op in graph.ops() if op.is_type(*wanted)]
@@ -67,11 +71,12 @@ class DecomposeOps(Pass):
                         put_in_place(rewriter, old, new)
                 rewriter.erase_op(op)
 
-    def _known(self) -> Mapping[str, Callable[[Op], Writer | None]]:
+    def _known(self, target: Target) -> Mapping[str, Callable[[Op], Writer | None]]:
         recurrent = partial(unrolled, most_steps=self.steps)
         return {
             "BatchNormalization": batch_norm,
             "Clip": elementwise.clip,
+            "Conv": partial(dilated, widest=target.widest_window),
             "Einsum": einsum,
             "GRU": recurrent,
             "Gather": movement.gather,

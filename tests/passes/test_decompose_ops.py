@@ -201,3 +201,35 @@ def test_one_op(body: str, shape: str, expected: list[str]) -> None:
     made = qc.compile(model, "decompose-ops", target="qnn-htp").model
     assert types(made) == expected
     agree(made, model, 1e-4)
+
+
+# -- convolutions --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pads", [(0, 0), (8192, 3), (3, 16384)])
+@pytest.mark.parametrize(("channels", "groups", "dilation"), [(1, 1, 8192), (33, 3, 4000)])
+def test_a_wide_window_becomes_one_of_neighbours(
+    pads: tuple[int, int], channels: int, groups: int, dilation: int
+) -> None:
+    length = 3 * dilation + 5
+    wanted = length + sum(pads) - 2 * dilation
+    model = parse(
+        f"""g (float[2, {channels}, {length}] x) => (float[2, 6, {wanted}] y)
+        <float[6, {channels // groups}, 3] w, float[6] b> {{
+            y = Conv<dilations = [{dilation}], pads = [{pads[0]}, {pads[1]}], group = {groups}>(x, w, b)
+        }}"""
+    )
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    (conv,) = [node for node in made.graph.node if node.op_type == "Conv"]
+    assert not [one for one in conv.attribute if one.name == "dilations"]
+    agree(made, model)
+
+
+@pytest.mark.parametrize("attributes", ["dilations = [6000]", "dilations = [9000], strides = [2]"])
+def test_other_convolutions_stay(attributes: str) -> None:
+    model = parse(
+        f"""g (float[1, 1, 20000] x) => (float[1, 1, n] y) <float[1, 1, 3] w>
+        {{ y = Conv<{attributes}>(x, w) }}"""
+    )
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert types(made) == ["Conv"]

@@ -44,6 +44,17 @@ class Builder:
         """A constant that a Reshape takes for its shape."""
         return self.constant(np.array(lengths, np.int64), "shape")
 
+    def pad(self, data: Value, axis: int, before: int, behind: int) -> Value:
+        """Zeros at both ends of an axis; the same value if there are none."""
+        if not before and not behind:
+            return data
+        shape = data.type.shape or ()
+        ends = np.zeros((2, len(shape)), np.int64)
+        ends[:, axis] = before, behind
+        longer = shape[axis] + before + behind  # type: ignore[operator]
+        given = self.constant(ends.ravel(), "pads")
+        return self.op("Pad", data, given, shape=(*shape[:axis], longer, *shape[axis + 1 :]))
+
     def concat(self, parts: list[Value], axis: int, shape: tuple[int, ...]) -> Value:
         """Parts one behind the other, of ``shape`` together; the same value if there is only one."""
         return parts[0] if len(parts) == 1 else self.op("Concat", *parts, shape=shape, axis=axis)
