@@ -65,11 +65,13 @@ class DecomposeOps(Pass):
             if write is None:
                 continue
             with rewriter.action("decompose", op):
-                made = write(Builder(rewriter, op))
+                build = Builder(rewriter, op)
+                made = write(build)
                 for old, new in zip(op.graph.op_outputs(op), made, strict=True):
                     if old is not None and new is not None:
                         put_in_place(rewriter, old, new)
                 rewriter.erase_op(op)
+                build.drop_unread()
 
     def _known(self, target: Target) -> Mapping[str, Callable[[Op], Writer | None]]:
         recurrent = partial(unrolled, most_steps=self.steps)

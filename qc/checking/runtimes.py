@@ -87,12 +87,10 @@ def _foreign_verdict(op: ExecutedOp, ruled: CheckedOp | None, device: str) -> tu
     """What a runtime other than ONNX Runtime does with an op, and why by the rules that qc has of it."""
     if op.integer:
         return "integer", "", ""
+    if op.integer is None and multiplies(op.node):
+        return "unknown", "unknown", f"{device} does not tell what runs it"
     if op.integer is None:
-        return (
-            ("unknown", "unknown", f"{device} does not tell what runs it")
-            if multiplies(op.node)
-            else _REMOVED
-        )
+        return _REMOVED
     rule, why = (ruled.rule, ruled.why) if ruled is not None and ruled.rule else ("unknown", "")
     told = op.reason or f"{device} runs it in float" + (f", by {op.kernel}" if op.kernel else "")
     return ("refused" if op.place else "float"), rule, f"{told}; {why}" if why else told

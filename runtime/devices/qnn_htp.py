@@ -25,7 +25,7 @@ from qc.ir.onnx.save import save_model
 
 from ..execution.executed import ExecutedOp, Execution
 from ..protos.marks import mark_nodes, with_names
-from ..protos.wiring import all_nodes
+from ..protos.wiring import Node, all_nodes
 from .device import DeviceModel, Options, require_fixed_shapes
 from .qnn_log import Verdict, invalid_option, read_verdicts
 from .qnn_process import Answer, Request
@@ -83,7 +83,7 @@ class QnnHtp:
         ops = []
         for index, node in enumerate(all_nodes(model.graph)):
             if not node.rounds and node.op_type != "Constant":
-                verdict = opened.verdicts.get(index, Verdict(None))
+                verdict = opened.verdicts.get(index) or _not_offered(node)
                 place = "CPU" if verdict.accepted is False else ""
                 name = node.proto.name if verdict.accepted else ""
                 integer = verdict.integer if verdict.accepted else verdict.accepted
@@ -173,6 +173,13 @@ class HtpModel(DeviceModel):
         if answer.failure:
             raise ModelError(answer.failure)
         return answer.outputs
+
+
+def _not_offered(node: Node) -> Verdict:
+    """What becomes of a node that the HTP was not asked for: it has gone, or stands in a body."""
+    if node.graph.owner is None:
+        return Verdict(None)
+    return Verdict(False, reason="the HTP is not offered what stands in a body")
 
 
 def _end(process: subprocess.Popen, folder: tempfile.TemporaryDirectory) -> None:

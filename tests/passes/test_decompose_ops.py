@@ -99,6 +99,28 @@ def test_a_recurrent_op_is_its_steps(op_type: str, direction: str) -> None:
             agree(made, model)
 
 
+@pytest.mark.parametrize("zeros", ["h", "c", "hc"])
+def test_a_state_of_zeros_is_none_at_all(zeros: str) -> None:
+    model = recurrent("LSTM", "bidirectional", 3, "BS", ("y", "cell"))
+    for name in zeros:
+        state = numpy_helper.from_array(np.zeros((2, 2, 4), np.float32), name)
+        model.graph.initializer.append(state)
+    fed = [info for info in model.graph.input if info.name not in zeros]
+    del model.graph.input[:]
+    model.graph.input.extend(fed)
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert types(made).count("Gemm") == (6 if "h" in zeros else 8)  # of data, and of states of two directions
+    agree(made, model)
+
+
+def test_a_single_step_from_zeros_holds_no_weights_of_states() -> None:
+    model = recurrent("GRU", "forward", 1, "B", ("y",), linear_before_reset=1)
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    read = {name for node in made.graph.node for name in node.input}
+    assert {constant.name for constant in made.graph.initializer} <= read
+    agree(made, model)
+
+
 def test_peepholes_and_other_functions() -> None:
     for given in ("BP", "BSP"):
         model = recurrent("LSTM", "bidirectional", 3, given, ("y", "cell"))

@@ -181,6 +181,19 @@ def test_the_htp_names_what_it_refuses() -> None:
         open_device("qnn-htp").open(model)
 
 
+def test_the_htp_is_not_offered_branches() -> None:
+    htp()
+    model = parse(
+        """g (float[1, 8] x, bool c) => (float[1, 8] y) {
+            y = If (c) <then_branch = t () => (float[1, 8] a) { a = Relu(x) },
+                        else_branch = e () => (float[1, 8] b) { b = Neg(x) }>
+        }"""
+    )
+    inside = [op for op in open_device("qnn-htp").execution(model).ops if op.node.graph.owner is not None]
+    assert [op.node.op_type for op in inside] == ["Relu", "Neg"]
+    assert all(op.place == "CPU" and op.reason.endswith("stands in a body") for op in inside)
+
+
 def test_free_dimensions_are_refused_with_the_option_that_fixes_them() -> None:
     model = parse("g (float[N, 8] x) => (float[N, 8] y) { y = Relu(x) }")
     with pytest.raises(ModelError, match=r"'x\[0\]' is 'N'; compile the model with --fix-shape N=1"):

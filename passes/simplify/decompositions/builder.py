@@ -21,12 +21,19 @@ class Builder:
 
     def __init__(self, rewriter: Rewriter, op: Op) -> None:
         self._rewriter, self._graph = rewriter, op.graph
+        self._constants: list[Value] = []
         result = next(value for value in op.graph.op_outputs(op) if value is not None)
         self._name, self._elem_type = result.name, result.type.elem_type
 
     def constant(self, array: np.ndarray, name: str) -> Value:
         """A constant, such as a weight."""
-        return self._rewriter.add_constant(self._graph, array, f"{self._name}_{name}")
+        self._constants.append(self._rewriter.add_constant(self._graph, array, f"{self._name}_{name}"))
+        return self._constants[-1]
+
+    def drop_unread(self) -> None:
+        """Takes away the constants that no op reads, such as what a single step has no state for."""
+        for value in self._constants:
+            self._rewriter.drop_unread(value)
 
     def op(self, op_type: str, *inputs: Value | None, shape: Shape | None, **attributes: Any) -> Value:
         """The result, of ``shape``, of a new op."""

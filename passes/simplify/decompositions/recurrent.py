@@ -76,6 +76,9 @@ class _Layer:
     def of(cls, op: Op, most_steps: int) -> _Layer | None:
         """The layer that an op is, if it can be written in steps."""
         inputs = [*op.graph.op_inputs(op), *(None for _ in range(8))][:8]
+        for port in (_H, _C):
+            if _is_zero(op, inputs[port]):
+                inputs[port] = None  # no products of it
         lengths = lengths_of(inputs[_X])
         known = {port: op.graph.constant(value) for port in _CONSTANTS if (value := inputs[port]) is not None}
         if lengths is None or len(lengths) != _RANK or None in known.values() or 0 in lengths:
@@ -170,6 +173,12 @@ def _functions(op: Op, defaults: tuple[str, ...]) -> tuple[str, ...] | None:
     """The op types of all activations; None if one is not known."""
     found = tuple(_FUNCTIONS.get(name.lower(), "") for name in op.attribute("activations", defaults))
     return found if len(found) == len(defaults) and all(found) else None
+
+
+def _is_zero(op: Op, state: Value | None) -> bool:
+    """Whether a state is a constant of zeros, as exporters write it where none was given."""
+    known = op.graph.constant(state) if state is not None else None
+    return known is not None and not known.numpy().any()
 
 
 def _are_all(op: Op, lengths: Value | None, steps: int) -> bool:
