@@ -49,6 +49,7 @@ MOST_SIZE = 1.02
 MOST_TIME = 1.05
 NEAREST = MODELS / "w4a8-nearest.toml"
 MOST_SECONDS = 900
+WIDTH = 160  # of what is written into a file
 MOST_BELOW = 3.0  # decibels of a device below its simulation that are told
 
 Row = dict[str, Any]
@@ -278,7 +279,7 @@ def main(
     chosen = [animal for name, animal in zoo.items() if name in (only or zoo) and kind in (None, animal.kind)]
     if exports_python is not None:
         export(chosen, cache, exports_python)
-    console = Console(soft_wrap=not sys.stdout.isatty())
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
     asked = {
         "pipeline": str(NEAREST) if pipeline == NEAREST.stem else pipeline,
         "on": on,

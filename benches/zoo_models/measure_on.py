@@ -28,7 +28,6 @@ from qc.runtime.devices.known import open_device
 
 CALIBRATION, EVALUATION = 6, 2  # emulators are slow
 _NAMES = re.compile(r"`[^`]*`|'[^']*'")
-_SIMULATED = ("qnn-htp",)  # devices whose arithmetic to-simulation knows
 
 
 def measure_on(answer: Answer, path: Path, request: Mapping[str, Any]) -> None:
@@ -102,7 +101,7 @@ def compare(answer: Answer, reference: Path, compiled: qc.Compiled, feeds: list[
 
     answer.step("simulate")
     score("simulation_db", compiled.open_simulation(threads=1))
-    if on in _SIMULATED:
+    if compiled.target.arithmetic:
         answer.step("simulate the device")
         simulated = qc.compile(compiled.model, f"import-qdq, to-simulation{{device={on}}}")
         score("arithmetic_db", simulated.open_simulation(threads=1))
