@@ -197,8 +197,8 @@ def test_its_convolutions_run_in_integers_and_take_time(device: TensorRt, digits
 
 @pytest.mark.usefixtures("device")
 def test_a_check_asks_it(digits: ModelProto, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qc.checking.version_of", lambda device: "11")
-    monkeypatch.setattr("qc.runtime.devices.device.version_of", lambda device: "11")
+    for asking in ("qc.checking.judging", "qc.checking.runtimes", "qc.runtime.devices.device"):
+        monkeypatch.setattr(f"{asking}.version_of", lambda device: "11")
     found = qc.check(digits, "tensorrt", random_feeds(digits, 2))
     assert found.executed and found.where.startswith("run by TensorRT") and found.seconds > 0
     assert {op.runs for op in found.ops if op.op_type == "Conv"} == {"integer"}
