@@ -76,6 +76,7 @@ class _Conformance:
         self._symmetric = {(op, port) for _, op, port in operands(self._units)}
 
     def run(self) -> Iterator[Violation]:
+        yield from self._opset()
         yield from self._shapes()
         yield from self._kinds()
         for unit in self._units.units:
@@ -83,6 +84,12 @@ class _Conformance:
                 yield from self._unit(unit)
             elif self._units.is_carry(unit.root):
                 yield from self._moved(unit.root)
+
+    def _opset(self) -> Iterator[Violation]:
+        latest = self._target.latest_opset
+        if latest and self._model.opset > latest:
+            text = f"its opset is {self._model.opset}; {self._target.name} reads models up to opset {latest}"
+            yield Violation(None, "opset", f"{text}: export the float model with that or an older one")
 
     def _shapes(self) -> Iterator[Violation]:
         for value in self._model.graph.inputs if self._target.static_shapes else ():

@@ -49,17 +49,22 @@ def read_model(model: ModelProto | str | Path) -> Model:
     return ir
 
 
-def with_opset(ir: Model, wanted: int) -> Model:
+def with_opset(ir: Model, wanted: int, latest: int = 0) -> Model:
     """The model, converted to an opset if its own is older: to the first with quantize ops, or to ``wanted``.
 
-    Where ONNX cannot convert it to ``wanted``, or its data lies in other files, the first will do.
+    Where ONNX cannot convert it to ``wanted``, or its data lies in other files, the first will do. Of a newer
+    one than ``latest``, unless that is 0, it is converted to that, or left as it is where ONNX cannot.
 
     Raises:
         ModelError: ONNX cannot convert it to one with quantize ops.
     """
-    if "" not in ir.opset_imports or ir.opset >= max(OLDEST_OPSET, wanted):
+    if "" not in ir.opset_imports:
         return ir
     inline = all(tensor.data_location != TensorProto.EXTERNAL for tensor in model_tensors(ir.origin))
+    if latest and ir.opset > latest:
+        return (_converted(ir, latest)[0] if inline else None) or ir
+    if ir.opset >= max(OLDEST_OPSET, wanted):
+        return ir
     if wanted > OLDEST_OPSET and inline:
         converted, _ = _converted(ir, wanted)
         if converted is not None:

@@ -57,6 +57,7 @@ class Target(Strict):
         rounds_moved: there are quantize ops behind what only moves data on a grid, too; without, the device
             sees through to those before.
         opset: models of an older one are converted to it, where ONNX can do that; 0 if any will do.
+        latest_opset: models of a newer one are not read; 0 if all are.
         scale_span: how many times the smallest scale of a weight its largest may be; 0 for any number.
         multiplier_bits: of the factor that rescales a sum of products; 0 for enough of them.
         minimum_range: the least distance between the ends of the range of an activation.
@@ -113,6 +114,7 @@ class Target(Strict):
     one_grid: bool = False
     rounds_moved: bool = True
     opset: int = Field(0, ge=0)
+    latest_opset: int = Field(0, ge=0)
     scale_span: float = Field(0.0, ge=0)
     multiplier_bits: int = Field(0, ge=0)
     minimum_range: float = 0.0

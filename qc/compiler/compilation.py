@@ -133,7 +133,6 @@ class Compilation:
 
         from qc.ir.verifier import verify
         from qc.passes import PassContext, Stage, run_pipeline
-        from qc.passes.lower.qdq.onnx_grids import OLDEST_OPSET
         from qc.passes.simplify.fuse_supergroups import FuseSupergroups, opset_of_forms
         from qc.runtime import Data, RecordedExecutor, Recorder, load_data
         from qc.runtime.data.load import RANDOM_DATA
@@ -153,7 +152,8 @@ class Compilation:
             notes.refuse_quantized_again(ir, file.pipeline)
             fuses = any(isinstance(step, FuseSupergroups) for step in file.pipeline.passes())
             target = self.chosen_target()
-            ir = with_opset(ir, max(target.opset, opset_of_forms(ir, target) if fuses else 0))
+            wanted = max(target.opset, opset_of_forms(ir, target) if fuses else 0)
+            ir = with_opset(ir, wanted, target.latest_opset)
         executor = self.executor or self.ort_executor()
         if self.statistics is not None:
             executor = recorded = RecordedExecutor.of(executor, self.statistics)
@@ -172,10 +172,7 @@ class Compilation:
         report = run_pipeline(file.pipeline, ir, context, self.instruments)
         assert context.target is not None
         coverage = coverage_of(ir, context.target)
-        if ir.opset != opset:
-            has = f"which has the ops that {context.target.name} runs"
-            wanted = has if ir.opset > OLDEST_OPSET else "the first with quantize ops"
-            said.append(f"the model was converted from opset {opset} to {ir.opset}, {wanted}")
+        said += notes.of_another_opset(opset, ir, context.target)
         if quantizes:
             coverage.check(self.allow_unquantized, self.fail_if_unquantized)
             said += notes.broken_rules(ir, context.target, file.pipeline)

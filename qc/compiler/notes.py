@@ -9,6 +9,7 @@ from qc.ir.model import Model
 from qc.passes import Pass, Pipeline
 from qc.passes.conformance import violations
 from qc.passes.framework.target import Target
+from qc.passes.lower.qdq.onnx_grids import OLDEST_OPSET
 from qc.passes.quantize.configure_quantizers import ConfigureQuantizers
 from qc.passes.quantize.import_qdq import ImportQdq
 from qc.passes.quantize.insert_quantizers import FLOAT, InsertQuantizers, refuse_quantized
@@ -43,6 +44,19 @@ def refuse_quantized_again(ir: Model, pipeline: Pipeline) -> None:
     places = any(isinstance(step, InsertQuantizers | ConfigureQuantizers) for step in steps)
     if places and not any(isinstance(step, Dequantize | ImportQdq) for step in steps):
         refuse_quantized(ir)
+
+
+def of_another_opset(before: int, ir: Model, target: Target) -> list[str]:
+    """A note on a model that was converted."""
+    if ir.opset == before:
+        return []
+    if ir.opset < before:
+        why = f"the latest that {target.name} reads"
+    elif ir.opset > OLDEST_OPSET:
+        why = f"which has the ops that {target.name} runs"
+    else:
+        why = "the first with quantize ops"
+    return [f"the model was converted from opset {before} to {ir.opset}, {why}"]
 
 
 def broken_rules(ir: Model, target: Target, pipeline: Pipeline) -> list[str]:

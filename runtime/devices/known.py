@@ -10,10 +10,11 @@ from .device import Device, require_installed, version_of
 from .onnx_runtime import OrtCpu, OrtCuda
 from .openvino import OpenVino
 from .qnn_htp import QnnHtp
+from .rknn import Rknn
 from .tensorrt import TensorRt
 
 DEVICES: dict[str, type[Device]] = {
-    device.name: device for device in (OrtCpu, OrtCuda, OpenVino, QnnHtp, TensorRt)
+    device.name: device for device in (OrtCpu, OrtCuda, OpenVino, QnnHtp, Rknn, TensorRt)
 }
 
 

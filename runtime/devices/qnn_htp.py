@@ -1,17 +1,12 @@
 """Qualcomm's HTP as a device: its graph compiler and its emulator, by ONNX Runtime's provider for QNN.
 
-Both are native code of a vendor that may end the process, so they run in one of their own,
-:mod:`qc.runtime.devices.qnn_process`, whose log tells what became of each node.
+Both run in a process of their own, :mod:`qc.runtime.devices.qnn_process`, whose log tells what became of each
+node.
 """
 
 from __future__ import annotations
 
-import pickle
-import signal
-import subprocess
-import sys
 import tempfile
-import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -27,13 +22,14 @@ from ..execution.executed import ExecutedOp, Execution
 from ..protos.marks import mark_nodes, with_names
 from ..protos.wiring import Node, all_nodes
 from .device import DeviceModel, Options, require_fixed_shapes
+from .process import DeviceProcess
 from .qnn_log import Verdict, invalid_option, read_verdicts
-from .qnn_process import Answer, Request
+from .qnn_process import Request
 
 # What of the compiler's work can be had, with the suffix of its file.
 Emitted = Literal["qnn-context", "qnn-dlc"]
 EMITTED: dict[Emitted, str] = {"qnn-context": ".qnn-context.onnx", "qnn-dlc": ".dlc"}
-_COMMAND = [sys.executable, "-c", "from qc.runtime.devices.qnn_process import serve; serve()"]
+_PROCESS = "qc.runtime.devices.qnn_process"
 
 
 class QnnHtp:
@@ -124,16 +120,26 @@ class HtpModel(DeviceModel):
     ) -> None:
         require_fixed_shapes(model, QnnHtp.name)
         super().__init__(model)
-        folder = tempfile.TemporaryDirectory()
-        self._process = subprocess.Popen(_COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self._close = weakref.finalize(self, _end, self._process, folder)
-        path, log = Path(folder.name) / "model.onnx", Path(folder.name) / "log"
-        context = Path(folder.name) / "context.onnx" if emit == "qnn-context" else None
-        dlc = Path(folder.name) if emit == "qnn-dlc" else None
+        self._process = DeviceProcess(_PROCESS, "the compiler or emulator of the HTP", QnnHtp.name)
+        with tempfile.TemporaryDirectory() as folder:
+            self._open(model, base_dir, Path(folder), options, only_look, emit)
+
+    def _open(
+        self,
+        model: ModelProto,
+        base_dir: Path | None,
+        folder: Path,
+        options: Options,
+        only_look: bool,
+        emit: Emitted | None,
+    ) -> None:
+        path, log = folder / "model.onnx", folder / "log"
+        context = folder / "context.onnx" if emit == "qnn-context" else None
+        dlc = folder if emit == "qnn-dlc" else None
         save_model(model, path, base_dir)
+        self.failure = ""
         try:
-            self._ask(Request(path, log, dict(options), may_use_cpu=only_look, context=context, dlc=dlc))
-            self.failure = ""
+            self._process.ask(Request(path, log, dict(options), only_look, context, dlc))
         except ModelError as error:
             self.failure = str(error)
         self.emitted: ModelProto | bytes | None = None
@@ -143,36 +149,12 @@ class HtpModel(DeviceModel):
             self.emitted = file.read_bytes()
         self.verdicts = read_verdicts(log) if log.is_file() else {}
         if log.is_file() and (told := invalid_option(log)):
-            self._close()
             raise UsageError(f"a device option of {QnnHtp.name} is not valid: {told}")
         if self.failure and not only_look:
-            self._close()
             raise ModelError(self.failure)
 
     def _results(self, feed: Feed) -> Sequence[Any]:
-        return list(self._ask(dict(feed)))
-
-    def _ask(self, request: Request | Feed) -> Any:
-        """What the process answers."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        try:
-            pickle.dump(request, self._process.stdin)
-            self._process.stdin.flush()
-            answer: Answer = pickle.load(self._process.stdout)
-        except (EOFError, BrokenPipeError, pickle.UnpicklingError):
-            code = self._process.wait()
-            ending = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-            deed = "opened" if isinstance(request, Request) else "ran"
-            raise ModelError(
-                f"the compiler or emulator of the HTP ended its process with {ending} while it {deed} the "
-                f"model; compile the float model anew with --target {QnnHtp.name}, or keep ops in float "
-                "until it is taken (insert-quantizers{skip_nodes=[...]})"
-            ) from None
-        if answer.wrong_version:
-            raise UsageError(answer.failure)
-        if answer.failure:
-            raise ModelError(answer.failure)
-        return answer.outputs
+        return self._process.ask(dict(feed))
 
 
 def _not_offered(node: Node) -> Verdict:
@@ -180,12 +162,3 @@ def _not_offered(node: Node) -> Verdict:
     if node.graph.owner is None:
         return Verdict(None)
     return Verdict(False, reason="the HTP is not offered what stands in a body")
-
-
-def _end(process: subprocess.Popen, folder: tempfile.TemporaryDirectory) -> None:
-    process.kill()
-    process.wait()
-    for stream in (process.stdin, process.stdout):
-        if stream is not None:
-            stream.close()
-    folder.cleanup()

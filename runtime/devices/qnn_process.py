@@ -1,24 +1,19 @@
-"""The process that holds a model on the HTP's emulator.
-
-It reads pickled requests and writes pickled answers. The first request opens a model; each further one is a
-feed. What native code writes goes to the log.
-"""
+"""A model on the HTP's emulator, in the process that :mod:`qc.runtime.devices.process` makes for it."""
 
 from __future__ import annotations
 
 import importlib
-import os
-import pickle
 import re
-import sys
-import threading
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnxruntime as ort
+
+from qc.ir.errors import ModelError, UsageError
+from qc.ir.executor import Feed
+
+from .process import Run
 
 _VERBOSE, _SILENT = 0, 4
 # What ONNX Runtime says where a node is left for the CPU and must not be.
@@ -46,51 +41,19 @@ class Request:
     dlc: Path | None = None
 
 
-@dataclass(frozen=True)
-class Answer:
-    """The outputs of a run, or a sentence for what went wrong."""
+def opened(request: Request) -> Run:
+    """Opens a model, and gives what runs it.
 
-    outputs: list[Any] = field(default_factory=list)
-    failure: str = ""
-    wrong_version: bool = False
-
-
-def serve() -> None:
-    """Answers requests until there are no more."""
-    threading.Thread(target=_end_with_caller, args=(os.getppid(),), daemon=True).start()
-    with os.fdopen(os.dup(1), "wb") as answers:
-        request: Request = pickle.load(sys.stdin.buffer)
-        log = os.open(request.log, os.O_WRONLY | os.O_CREAT)
-        for stream in (1, 2):
-            os.dup2(log, stream)
-        session, answer = _opened(request)
-        while True:
-            pickle.dump(answer, answers)
-            answers.flush()
-            try:
-                feed = pickle.load(sys.stdin.buffer)
-            except EOFError:
-                return
-            assert session is not None
-            answer = _run(session, feed)
-
-
-def _end_with_caller(caller: int) -> None:
-    """Ends this process once the one that asks is no more, also while the emulator computes for minutes."""
-    while os.getppid() == caller:
-        time.sleep(1)
-    os._exit(1)
-
-
-def _opened(request: Request) -> tuple[ort.InferenceSession | None, Answer]:
+    Raises:
+        ModelError: the HTP refuses the model.
+        UsageError: the provider cannot be used with the ONNX Runtime that is installed.
+    """
     qnn: Any = importlib.import_module("onnxruntime_qnn")
     try:
         ort.register_execution_provider_library(qnn.EP_NAME, qnn.get_library_path())
     except Exception as error:  # ONNX Runtime's exceptions have no base of their own
         versions = f"onnxruntime-qnn {qnn.__version__} does not work with onnxruntime {ort.__version__}"
-        return None, Answer(
-            failure=f"{versions}, install another version: {_plain(error)}", wrong_version=True
-        )
+        raise UsageError(f"{versions}, install another version: {_plain(error)}") from error
     devices = [device for device in ort.get_ep_devices() if device.ep_name == qnn.EP_NAME]
     options = ort.SessionOptions()
     options.log_severity_level = _VERBOSE
@@ -112,21 +75,22 @@ def _opened(request: Request) -> tuple[ort.InferenceSession | None, Answer]:
         provider |= {"qnn_ir_backend_path": str(backend)}
     try:
         options.add_provider_for_devices(devices, provider)
-        return ort.InferenceSession(str(request.path), options), Answer()
+        session = ort.InferenceSession(str(request.path), options)
     except Exception as error:
         if _LEFT.search(str(error)):
-            return None, Answer(failure="the HTP does not run all nodes; 'qc check' tells which and why")
+            raise ModelError("the HTP does not run all nodes; 'qc check' tells which and why") from error
         hint = "" if request.may_use_cpu else "; 'qc check' looks for the ops at fault"
-        return None, Answer(failure=f"the HTP gives the model up: {_plain(error)}{hint}")
+        raise ModelError(f"the HTP gives the model up: {_plain(error)}{hint}") from error
+    return lambda feed: _run(session, feed)
 
 
-def _run(session: ort.InferenceSession, feed: dict[str, np.ndarray]) -> Answer:
+def _run(session: ort.InferenceSession, feed: Feed) -> list[Any]:
     options = ort.RunOptions()
     options.log_severity_level = _SILENT
     try:
-        return Answer(session.run(None, feed, options))
+        return list(session.run(None, feed, options))
     except Exception as error:
-        return Answer(failure=f"the HTP failed to run the model: {_plain(error)}")
+        raise ModelError(f"the HTP failed to run the model: {_plain(error)}") from error
 
 
 def _plain(error: Exception) -> str:

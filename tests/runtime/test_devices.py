@@ -19,7 +19,7 @@ from support.models import parse, random_feeds
 
 import qc
 from qc.ir.errors import ModelError, QcError, UsageError
-from qc.runtime.devices import qnn_htp, qnn_process
+from qc.runtime.devices import process, qnn_process
 from qc.runtime.devices.device import version_of
 from qc.runtime.devices.known import DEVICES, open_device
 from qc.runtime.devices.qnn_htp import HtpModel
@@ -62,7 +62,7 @@ type `LayerNorm` with error code 3110
 def test_the_process_of_the_emulator_ends_with_a_caller_that_is_killed() -> None:
     served = """
 import os
-from qc.runtime.devices.qnn_process import _end_with_caller
+from qc.runtime.devices.process import _end_with_caller
 caller = os.getppid()
 print(os.getpid(), flush=True)
 _end_with_caller(caller)
@@ -104,15 +104,14 @@ def test_a_plugin_of_another_version_is_told_as_such(monkeypatch: pytest.MonkeyP
     plugin.EP_NAME, plugin.__version__ = "Fake", "0.1"  # type: ignore[attr-defined]
     plugin.get_library_path = lambda: "/nowhere/libfake.so"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "onnxruntime_qnn", plugin)
-    session, answer = qnn_process._opened(qnn_process.Request(Path("a"), Path("b"), {}, may_use_cpu=False))
-    assert session is None and answer.wrong_version
-    assert answer.failure.startswith("onnxruntime-qnn 0.1 does not work with onnxruntime")
-    assert "install another version" in answer.failure and "\n" not in answer.failure
+    said = "onnxruntime-qnn 0.1 does not work with onnxruntime.*install another version: [^\n]*$"
+    with pytest.raises(UsageError, match=said):
+        qnn_process.opened(qnn_process.Request(Path("a"), Path("b"), {}, may_use_cpu=False))
 
 
 def test_a_process_that_ends_while_it_opens_a_model_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     ending = [sys.executable, "-c", "import os, sys; sys.stdin.buffer.read(1); os.abort()"]
-    monkeypatch.setattr(qnn_htp, "_COMMAND", ending)
+    monkeypatch.setattr(process, "_command", lambda module: ending)
     model = parse("g (float[1, 8] x) => (float[1, 8] y) { y = Relu(x) }")
     with pytest.raises(ModelError, match="SIGABRT while it opened the model; compile the float model anew"):
         HtpModel(model, None, {})

@@ -1,0 +1,105 @@
+"""Rockchip's NPUs as a device: the compiler and the simulator of RKNN-Toolkit2.
+
+Both run in a process of their own, :mod:`qc.runtime.devices.rknn_process`, whose log tells what became of
+each op.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, helper
+
+from qc.ir.errors import ModelError
+from qc.ir.executor import Feed
+from qc.ir.onnx.save import save_model
+
+from ..execution.executed import Execution
+from ..protos.marks import mark_nodes, with_names
+from ..protos.wiring import all_nodes
+from .device import DeviceModel, Options, require_fixed_shapes
+from .process import DeviceProcess
+from .rknn_log import executed_ops, read_log
+from .rknn_process import Request
+
+_PROCESS = "qc.runtime.devices.rknn_process"
+_PLATFORM = {"target_platform": "rk3588"}
+
+
+class Rknn:
+    """An NPU of Rockchip, simulated. Options are those of ``RKNN.config``, as ``target_platform=rk3566``."""
+
+    name = "rknn"
+    title = "Rockchip's compiler and simulator, RKNN-Toolkit2"
+    provider = "RknpuExecutionProvider"
+    package = "rknn-toolkit2"
+    extra = "rknn"
+    fixed_shapes = True
+    emulated = True
+
+    def __init__(self, options: Options) -> None:
+        self._options = {**_PLATFORM, **options}
+
+    def open(self, model: ModelProto, *, base_dir: Path | None = None, threads: int = 1) -> RknnModel:
+        """See :class:`Device`; the simulator takes as many threads as it likes."""
+        return RknnModel(model, base_dir, self._options)
+
+    def execution(
+        self, model: ModelProto, feeds: Sequence[Feed] = (), *, base_dir: Path | None = None, threads: int = 1
+    ) -> Execution:
+        """See :class:`Device`; nothing is measured, as the time of a simulator is not that of the device."""
+        marked = ModelProto()
+        marked.CopyFrom(model)
+        mark_nodes(marked)
+        opened = RknnModel(marked, base_dir, self._options, only_look=True)
+        nodes = list(all_nodes(model.graph))
+        return Execution(executed_ops(nodes, opened.log), (), with_names(opened.failure, model))
+
+
+class RknnModel(DeviceModel):
+    """A model on the simulator.
+
+    Args:
+        model: the model; not changed.
+        base_dir: the folder that its external data is relative to.
+        options: options of ``RKNN.config``.
+        only_look: nothing will be run: what the compiler gives up is kept and not raised.
+
+    Attributes:
+        log: the layers that the compiler made.
+        failure: with ``only_look``, why the model as a whole cannot run; empty if it can.
+
+    Raises:
+        ModelError: the compiler does not take the model, or ended the process.
+        UsageError: it does not know an option, or its value.
+    """
+
+    def __init__(
+        self, model: ModelProto, base_dir: Path | None, options: Options, *, only_look: bool = False
+    ) -> None:
+        require_fixed_shapes(model, Rknn.name)
+        super().__init__(model)
+        self._types = [
+            helper.tensor_dtype_to_np_dtype(one.type.tensor_type.elem_type) for one in model.graph.output
+        ]
+        self._process = DeviceProcess(_PROCESS, "Rockchip's compiler or simulator", Rknn.name)
+        self.failure = ""
+        with tempfile.TemporaryDirectory() as folder:
+            path, log = Path(folder, "model.onnx"), Path(folder, "log")
+            save_model(model, path, base_dir)
+            inputs = tuple(one.name for one in self._inputs)
+            try:
+                self._process.ask(Request(path, log, dict(options), inputs, runs=not only_look))
+            except ModelError as error:
+                if not only_look:
+                    raise
+                self.failure = str(error)
+            self.log = read_log(log)
+
+    def _results(self, feed: Feed) -> Sequence[Any]:
+        found = self._process.ask(dict(feed))
+        return [np.asarray(one, type) for one, type in zip(found, self._types, strict=True)]
