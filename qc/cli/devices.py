@@ -13,7 +13,7 @@ from .output import print_note
 
 
 def on_option(
-    help: str = "Run the result on this device, too, for its target: openvino, tensorrt, qnn-htp (emulated).",
+    help: str = "Run the result on this device, too: openvino, tensorrt; emulated qnn-htp, rknn.",
 ) -> Any:
     """``--on``."""
     return option(None, help, "--on", metavar="NAME")

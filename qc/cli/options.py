@@ -191,9 +191,10 @@ class Wishes:
         "Compile for this target, too, with the same calibration; may be repeated.",
         metavar="NAME|FILE",
     )
-    emit: Literal["qnn-context", "qnn-dlc"] | None = option(
+    emit: Literal["qnn-context", "qnn-dlc", "rknn"] | None = option(
         None,
-        "Also write what Qualcomm's compiler makes of the result: a context binary, or the graph as a DLC.",
+        "Also write what the device's compiler makes of the result: for Qualcomm's HTP a context binary, "
+        "or the graph as a DLC; for Rockchip's NPUs a model of theirs.",
         metavar="KIND",
     )
     device_options: tuple[tuple[str, str], ...] = device_options_option()

@@ -22,7 +22,7 @@ from qc.rendering.coverage import coverage_document, coverage_summary, unquantiz
 from qc.rendering.terminal import Fact, facts_grid
 from qc.rendering.words import file_size, printable
 from qc.runtime.devices.device import require_installed
-from qc.runtime.devices.qnn_htp import EMITTED, QnnHtp
+from qc.runtime.devices.known import EMITTING, Emitter
 from qc.verdict.measure import Verdict, measure_verdict
 from qc.verdict.words import verdict_facts, verdict_notes, verdict_warnings
 
@@ -74,7 +74,7 @@ def quantize(
             compiled, *further = _compile(replace(compilation, progress=progress), others.values())
         if device is not None and wishes.emit is not None:
             made = device.emit(wishes.emit, compiled.model, base_dir=compiled.ir.base_dir)
-            compiled.artifacts[wishes.emit] = Artifact(wishes.emit, made, EMITTED[wishes.emit])
+            compiled.artifacts[wishes.emit] = Artifact(wishes.emit, made, device.emitted[wishes.emit])
         documents = instrumentation.documents(watch, compiled)
         if wishes.coverage is not None:
             text = json.dumps(coverage_document(compiled.coverage), indent=2, ensure_ascii=False)
@@ -113,18 +113,19 @@ def _others(job: Job, wishes: Wishes, output: Path) -> dict[Path, Target]:
     return found
 
 
-def _emitting(wishes: Wishes, target: Target) -> QnnHtp | None:
+def _emitting(wishes: Wishes, target: Target) -> Emitter | None:
     """The device whose compiler makes what --emit wants; None without."""
     if wishes.emit is None:
         if wishes.device_options:
             raise UsageError("--device-option is for what --emit makes; say what, such as --emit qnn-context")
         return None
-    if target.provider != QnnHtp.provider:
+    device = EMITTING[wishes.emit]
+    if target.provider != device.provider:
         raise UsageError(
-            f"--emit {wishes.emit} is of the target {QnnHtp.name}, and this one is {target.name}"
+            f"--emit {wishes.emit} is of the target {device.name}, and this one is {target.name}"
         )
-    require_installed(QnnHtp)
-    return QnnHtp(dict(wishes.device_options))
+    require_installed(device)
+    return device(dict(wishes.device_options))
 
 
 def _compile(compilation: Compilation, others: Iterable[Target]) -> list[Compiled]:

@@ -13,6 +13,11 @@ from .qnn_htp import QnnHtp
 from .rknn import Rknn
 from .tensorrt import TensorRt
 
+Emitter = QnnHtp | Rknn
+
+# What can be had of the compilers of devices, and whose it is.
+EMITTING: dict[str, type[Emitter]] = {kind: device for device in (QnnHtp, Rknn) for kind in device.emitted}
+
 DEVICES: dict[str, type[Device]] = {
     device.name: device for device in (OrtCpu, OrtCuda, OpenVino, QnnHtp, Rknn, TensorRt)
 }

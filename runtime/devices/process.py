@@ -14,7 +14,8 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -40,11 +41,12 @@ class DeviceProcess:
     Args:
         module: a module whose function ``opened`` opens a model, as :func:`serve` wants it.
         runtime: what messages call the native code.
-        target: the target that models are compiled for.
+        mend: what a user can do where it ended, as a sentence goes on.
+        limit: the seconds after which it is ended while it opens a model or runs it; None for no limit.
     """
 
-    def __init__(self, module: str, runtime: str, target: str) -> None:
-        self._runtime, self._target = runtime, target
+    def __init__(self, module: str, runtime: str, mend: str, limit: float | None = None) -> None:
+        self._runtime, self._mend, self._limit = runtime, mend, limit
         self._opens = True
         self._process = subprocess.Popen(_command(module), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.pid = self._process.pid
@@ -59,20 +61,40 @@ class DeviceProcess:
         assert self._process.stdin is not None and self._process.stdout is not None
         deed, self._opens = "opened" if self._opens else "ran", False
         try:
-            pickle.dump(request, self._process.stdin)
-            self._process.stdin.flush()
-            answer: list[Any] | QcError = pickle.load(self._process.stdout)
+            with self._limited() as is_late:
+                pickle.dump(request, self._process.stdin)
+                self._process.stdin.flush()
+                answer: list[Any] | QcError = pickle.load(self._process.stdout)
         except (EOFError, BrokenPipeError, pickle.UnpicklingError):
             code = self._process.wait()
             ending = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-            raise ModelError(
-                f"{self._runtime} ended its process with {ending} while it {deed} the model; compile the "
-                f"float model anew with --target {self._target}, or keep ops in float until it is taken "
-                "(insert-quantizers{skip_nodes=[...]})"
-            ) from None
+            what = f"{self._runtime} ended its process with {ending} while it {deed} the model"
+            if is_late.is_set():
+                what = (
+                    f"{self._runtime} was ended, as it {deed} the model for more than {self._limit:g} seconds"
+                )
+            raise ModelError(f"{what}; {self._mend}") from None
         if isinstance(answer, QcError):
             raise answer
         return answer
+
+    @contextmanager
+    def _limited(self) -> Iterator[threading.Event]:
+        """Ends the process when its time is over, which the event tells."""
+        is_late = threading.Event()
+
+        def end() -> None:
+            is_late.set()
+            self._process.kill()
+
+        timer = threading.Timer(self._limit, end) if self._limit is not None else None
+        if timer is not None:
+            timer.start()
+        try:
+            yield is_late
+        finally:
+            if timer is not None:
+                timer.cancel()
 
 
 def serve(opened: Callable[[Any], Run]) -> None:

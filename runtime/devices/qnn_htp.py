@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 from onnx import ModelProto
 
@@ -26,14 +26,19 @@ from .process import DeviceProcess
 from .qnn_log import Verdict, invalid_option, read_verdicts
 from .qnn_process import Request
 
-# What of the compiler's work can be had, with the suffix of its file.
-Emitted = Literal["qnn-context", "qnn-dlc"]
-EMITTED: dict[Emitted, str] = {"qnn-context": ".qnn-context.onnx", "qnn-dlc": ".dlc"}
 _PROCESS = "qc.runtime.devices.qnn_process"
+_MEND = (
+    "compile the float model anew with --target qnn-htp, or keep ops in float until it is taken "
+    "(insert-quantizers{skip_nodes=[...]})"
+)
 
 
 class QnnHtp:
-    """Qualcomm's Hexagon HTP, emulated. Options are those of the provider, such as ``htp_arch=75``."""
+    """Qualcomm's Hexagon HTP, emulated. Options are those of the provider, such as ``htp_arch=75``.
+
+    Attributes:
+        emitted: what of its compiler's work can be had, with the suffix of the file.
+    """
 
     name = "qnn-htp"
     title = "Qualcomm's compiler and emulator of the HTP, onnxruntime-qnn"
@@ -42,6 +47,7 @@ class QnnHtp:
     extra = "qnn"
     fixed_shapes = True
     emulated = True
+    emitted: ClassVar[dict[str, str]] = {"qnn-context": ".qnn-context.onnx", "qnn-dlc": ".dlc"}
 
     def __init__(self, options: Options) -> None:
         for name in ("backend_path", "backend_type"):
@@ -53,7 +59,7 @@ class QnnHtp:
         """See :class:`Device`; the emulator takes as many threads as it likes."""
         return HtpModel(model, base_dir, self._options)
 
-    def emit(self, kind: Emitted, model: ModelProto, *, base_dir: Path | None = None) -> ModelProto | bytes:
+    def emit(self, kind: str, model: ModelProto, *, base_dir: Path | None = None) -> ModelProto | bytes:
         """What Qualcomm's compiler makes of a model.
 
         Args:
@@ -116,11 +122,11 @@ class HtpModel(DeviceModel):
         options: Options,
         *,
         only_look: bool = False,
-        emit: Emitted | None = None,
+        emit: str | None = None,
     ) -> None:
         require_fixed_shapes(model, QnnHtp.name)
         super().__init__(model)
-        self._process = DeviceProcess(_PROCESS, "the compiler or emulator of the HTP", QnnHtp.name)
+        self._process = DeviceProcess(_PROCESS, "the compiler or emulator of the HTP", _MEND)
         with tempfile.TemporaryDirectory() as folder:
             self._open(model, base_dir, Path(folder), options, only_look, emit)
 
@@ -131,7 +137,7 @@ class HtpModel(DeviceModel):
         folder: Path,
         options: Options,
         only_look: bool,
-        emit: Emitted | None,
+        emit: str | None,
     ) -> None:
         path, log = folder / "model.onnx", folder / "log"
         context = folder / "context.onnx" if emit == "qnn-context" else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from onnx import ModelProto, helper
@@ -27,11 +27,20 @@ from .rknn_log import executed_ops, read_log
 from .rknn_process import Request
 
 _PROCESS = "qc.runtime.devices.rknn_process"
+_MEND = (
+    "with --device-option optimization_level=2 it merges fewer ops; else keep ops in float until it is taken "
+    "(insert-quantizers{skip_nodes=[...]})"
+)
 _PLATFORM = {"target_platform": "rk3588"}
 
 
 class Rknn:
-    """An NPU of Rockchip, simulated. Options are those of ``RKNN.config``, as ``target_platform=rk3566``."""
+    """An NPU of Rockchip, simulated. Options are those of ``RKNN.config``, as ``target_platform=rk3566``.
+
+    Attributes:
+        emitted: what of its compiler's work can be had, with the suffix of the file.
+        limit: the seconds for a model, as the compiler does not come to an end with some.
+    """
 
     name = "rknn"
     title = "Rockchip's compiler and simulator, RKNN-Toolkit2"
@@ -40,6 +49,8 @@ class Rknn:
     extra = "rknn"
     fixed_shapes = True
     emulated = True
+    emitted: ClassVar[dict[str, str]] = {"rknn": ".rknn"}
+    limit = 600.0
 
     def __init__(self, options: Options) -> None:
         self._options = {**_PLATFORM, **options}
@@ -47,6 +58,17 @@ class Rknn:
     def open(self, model: ModelProto, *, base_dir: Path | None = None, threads: int = 1) -> RknnModel:
         """See :class:`Device`; the simulator takes as many threads as it likes."""
         return RknnModel(model, base_dir, self._options)
+
+    def emit(self, kind: str, model: ModelProto, *, base_dir: Path | None = None) -> bytes:
+        """The model for the platform of the option ``target_platform``, as Rockchip's runtime loads it.
+
+        Args:
+            kind: ``rknn``.
+
+        Raises:
+            ModelError: the compiler does not take the model.
+        """
+        return RknnModel(model, base_dir, self._options, emits=True).emitted
 
     def execution(
         self, model: ModelProto, feeds: Sequence[Feed] = (), *, base_dir: Path | None = None, threads: int = 1
@@ -68,9 +90,11 @@ class RknnModel(DeviceModel):
         base_dir: the folder that its external data is relative to.
         options: options of ``RKNN.config``.
         only_look: nothing will be run: what the compiler gives up is kept and not raised.
+        emits: whether the model for the device is kept.
 
     Attributes:
         log: the layers that the compiler made.
+        emitted: the file for the device, if it is kept.
         failure: with ``only_look``, why the model as a whole cannot run; empty if it can.
 
     Raises:
@@ -79,26 +103,34 @@ class RknnModel(DeviceModel):
     """
 
     def __init__(
-        self, model: ModelProto, base_dir: Path | None, options: Options, *, only_look: bool = False
+        self,
+        model: ModelProto,
+        base_dir: Path | None,
+        options: Options,
+        *,
+        only_look: bool = False,
+        emits: bool = False,
     ) -> None:
         require_fixed_shapes(model, Rknn.name)
         super().__init__(model)
         self._types = [
             helper.tensor_dtype_to_np_dtype(one.type.tensor_type.elem_type) for one in model.graph.output
         ]
-        self._process = DeviceProcess(_PROCESS, "Rockchip's compiler or simulator", Rknn.name)
+        self._process = DeviceProcess(_PROCESS, "Rockchip's compiler or simulator", _MEND, Rknn.limit)
         self.failure = ""
         with tempfile.TemporaryDirectory() as folder:
             path, log = Path(folder, "model.onnx"), Path(folder, "log")
             save_model(model, path, base_dir)
-            inputs = tuple(one.name for one in self._inputs)
+            inputs, file = tuple(one.name for one in self._inputs), Path(folder, "model.rknn")
+            request = Request(path, log, dict(options), inputs, file if emits else None, not only_look)
             try:
-                self._process.ask(Request(path, log, dict(options), inputs, runs=not only_look))
+                self._process.ask(request)
             except ModelError as error:
                 if not only_look:
                     raise
                 self.failure = str(error)
             self.log = read_log(log)
+            self.emitted = file.read_bytes() if emits else b""
 
     def _results(self, feed: Feed) -> Sequence[Any]:
         found = self._process.ask(dict(feed))

@@ -28,6 +28,7 @@ class Request:
         log: the file for what the toolkit says, its table of layers among it.
         options: those of ``RKNN.config``, as text.
         inputs: the names of the inputs, in their order.
+        file: where the model for the device is written; None if it is not wanted.
         runs: whether it will be run, for which the simulator is made.
     """
 
@@ -35,6 +36,7 @@ class Request:
     log: Path
     options: dict[str, str]
     inputs: tuple[str, ...]
+    file: Path | None = None
     runs: bool = True
 
 
@@ -56,6 +58,8 @@ def opened(request: Request) -> Run:
     try:
         _done(rknn.load_onnx, model=str(request.path))
         _done(rknn.build, do_quantization=False)
+        if request.file is not None:
+            _done(rknn.export_rknn, str(request.file))
         if request.runs:
             _done(rknn.init_runtime)
     except ModelError as error:

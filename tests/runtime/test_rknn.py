@@ -36,6 +36,7 @@ NETWORK = """g (float[1, 8] x) => (float[1, 8] y) {
 }"""
 TOOLKIT = """
 import os
+import time
 
 class RKNN:
     def __init__(self, verbose):
@@ -54,7 +55,14 @@ class RKNN:
     def build(self, do_quantization):
         if self.level == 2:
             os.abort()
+        if self.level == 4:
+            time.sleep(60)
         print("D RKNN: [0] 1 Relu INT8 NPU (1,8) (1,8) 0/0/0 1 Relu:#0#", flush=True)
+        return 0
+
+    def export_rknn(self, path):
+        with open(path, "wb") as file:
+            file.write(b"RKNN")
         return 0
 
     def init_runtime(self):
@@ -137,6 +145,18 @@ def test_what_the_toolkit_refuses_is_one_sentence(
 ) -> None:
     with pytest.raises(error, match=said):
         Rknn(options).open(RELU)
+
+
+def test_the_model_for_the_device_can_be_had(toolkit: None) -> None:
+    assert Rknn({}).emit("rknn", RELU) == b"RKNN"
+
+
+def test_a_compiler_that_comes_to_no_end_is_ended(toolkit: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Rknn, "limit", 0.1)
+    with pytest.raises(
+        ModelError, match=r"was ended, as it opened the model for more than 0\.1 seconds; with"
+    ):
+        Rknn({"level": "4"}).open(RELU)
 
 
 def test_a_run_without_a_result_is_an_error(toolkit: None) -> None:
