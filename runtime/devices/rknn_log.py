@@ -116,4 +116,6 @@ def _executed(node: Node, runner: Layer | None, missing: str) -> ExecutedOp:
     if runner is None:
         return ExecutedOp(node, "", "", None)
     place = "CPU" if runner.processor == "CPU" and runner.type not in _MOVES else ""
-    return ExecutedOp(node, runner.kernel, node.proto.name, runner.is_integer and not place, 0.0, place)
+    reason = f"Rockchip's compiler leaves it to the CPU, as {runner.kernel}" if place else ""
+    integer = runner.is_integer and not place
+    return ExecutedOp(node, runner.kernel, node.proto.name, integer, 0.0, place, reason)

@@ -54,7 +54,7 @@ def accepted(offers: Sequence[Offer], device: Device, target: Target) -> dict[Of
     """Which offers a runtime takes, in integers if they have grids, and computes as ONNX Runtime does."""
     found = _taken(offers, device, target)
     taken = [offer for offer in offers if found[offer]]
-    return found | dict.fromkeys(set(taken) - _right(taken, device, target), False) if taken else found
+    return found | dict.fromkeys(set(taken) - _right(taken, device, target), False)
 
 
 def _right(offers: Sequence[Offer], device: Device, target: Target) -> set[Offer]:
@@ -91,8 +91,6 @@ def _taken(offers: Sequence[Offer], device: Device, target: Target) -> dict[Offe
     left = [offer for offer in offers if _is_taken(offer, found.get(offer))]
     if not execution.failure:
         return {offer: offer in left for offer in offers}
-    if not any(op.integer is not None for op in execution.ops):  # it says nothing of any
-        return _by_halves(offers, device, target)
     halves = _by_halves if len(left) == len(offers) else _taken
     return dict.fromkeys(offers, False) | halves(left, device, target)
 
@@ -124,7 +122,7 @@ def _joined(offers: Sequence[Offer], target: Target) -> tuple[ModelProto, dict[s
         [value for part in parts for value in part.outputs],
         [tensor for part in parts for tensor in part.constants],
     )
-    opsets = [helper.make_opsetid("", target.latest_opset or OPSET)]
+    opsets = [helper.make_opsetid("", OPSET)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10), places
 
 
@@ -217,7 +215,7 @@ class _Part:
         raw = np.broadcast_to(codes, shape)
         if kind.bits < 8:
             packed = pack(raw, kind.bits).tobytes()
-            tensor = TensorProto(name=self._name(name), data_type=kind.onnx_type, dims=shape, raw_data=packed)
+            tensor = helper.make_tensor(self._name(name), kind.onnx_type, shape, packed, raw=True)
         else:
             array = np.ascontiguousarray(raw, helper.tensor_dtype_to_np_dtype(kind.onnx_type))
             tensor = numpy_helper.from_array(array.reshape(shape), self._name(name))
@@ -274,14 +272,6 @@ class _Part:
 
 def offers(target: Target) -> Iterator[Offer]:
     """All that is offered for a target: every format of the data and of the weight, and every rank."""
-    older = 0 < target.latest_opset < OPSET  # which has grids of 8 bits, and no blocks
-    for offer in _offers(target):
-        said = f"{offer.data} {offer.weight}"
-        if not older or not any(word in said for word in ("16", "int4", "block")) or offer.data == "float16":
-            yield offer
-
-
-def _offers(target: Target) -> Iterator[Offer]:
     usual = target.activation.dtype
     for sample in SAMPLES.values():
         weights = list(_weights(sample.op_type)) if sample.weight is not None else [""]

@@ -14,7 +14,7 @@ from .catalogue import SAMPLES
 from .offers import Offer, accepted, offers
 
 FOLDER = Path(__file__).parents[2] / "passes" / "targets" / "support"
-RUNTIMES = ("openvino", "qnn-htp", "rknn")
+RUNTIMES = ("openvino", "qnn-htp")
 _TOGETHER = 64
 
 _HEADER = """\
