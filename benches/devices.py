@@ -41,7 +41,7 @@ from qc.runtime.data.inputs import free_dimensions
 from qc.runtime.devices.known import DEVICES, open_device, version_of
 from qc.runtime.speed.latency import pinned_processors, time_in_turns
 
-RUNTIMES = ("openvino", "qnn-htp", "tensorrt")
+RUNTIMES = ("openvino", "qnn-htp", "rknn", "tensorrt")
 FEEDS = 4
 TIMED_SECONDS, TIMED_ROUNDS = 2.0, 200
 WHOLE = {"magika": 128}  # tasks whose number of samples is a multiple of this
