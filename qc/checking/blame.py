@@ -49,11 +49,13 @@ class Blame:
         return cls(labels if few else (), failure, f"{failure.rstrip('.')}; {fault}")
 
     def of(self, op: CheckedOp) -> CheckedOp:
-        """The op, refused if it is at fault."""
+        """The op, refused if it is at fault; the rule that it breaks already may be the reason."""
         if op.name not in self.labels:
             return op
         others = " and ".join(label for label in self.labels if label != op.name)
         why = f"{self.failure.rstrip('.')}, for this op {f'with {others}' if others else 'alone'}"
+        if op.rule:
+            return replace(op, runs="refused", why=f"{why}; {op.why}")
         return replace(op, runs="refused", rule="not compiled", why=why)
 
 
