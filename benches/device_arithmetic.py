@@ -244,6 +244,13 @@ KINDS: dict[str, Callable[[OneOp], ModelProto]] = {
     "Relu": elementwise("Relu"),
     "GlobalAveragePool": elementwise("GlobalAveragePool"),
     "AveragePool": elementwise("AveragePool", kernel_shape=[2, 2], strides=[2, 2]),
+    "AveragePool, 4 x 4": elementwise("AveragePool", kernel_shape=[4, 4], strides=[4, 4]),
+    "AveragePool, 3 x 3": elementwise("AveragePool", kernel_shape=[3, 3]),
+    "AveragePool, 3 x 3, strided": elementwise("AveragePool", kernel_shape=[3, 3], strides=[2, 2]),
+    "AveragePool, 3 x 3, a border": elementwise("AveragePool", kernel_shape=[3, 3], pads=[1] * 4),
+    "AveragePool, 5 x 5, a border that counts": elementwise(
+        "AveragePool", kernel_shape=[5, 5], pads=[2] * 4, count_include_pad=1
+    ),
     "MaxPool": moving("MaxPool", kernel_shape=[2, 2], strides=[2, 2]),
     "Concat": moving("Concat", 2, axis=1),
     "Concat of two grids": joined,

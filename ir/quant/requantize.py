@@ -41,7 +41,9 @@ class Arithmetic(enum.Enum):
         CODES: the sum is multiplied by a number of 15 bits, ties go up, and the zero point is added to the
             code.
         HALVES: as CODES, but a 16th of the power of two above the multiplier is added before ties are looked
-            for, as if what is multiplied were rounded to an eighth of it first.
+            for, as if what is multiplied were rounded to an eighth of it first, unless the multiplier is at
+            least 1/2. Of several multipliers this is the largest one, and the others are whole numbers of
+            its units.
         REDUCED: as CODES, but the multiplier is a whole number of 32767ths of the power of two above it.
         MOVED: as CODES, but the product is rounded to 6 bits behind the point before it is rounded to a code,
             to one less for every bit of the multiplier above the first in front of the point.
@@ -68,8 +70,8 @@ def requantize(
         x: float32, sums of products as real numbers: whole multiples of ``input_scale * weight_scale`` but
             for rounding in float32.
         input_scale: float32, one number.
-        weight_scale: float32, one number or one for each channel; it broadcasts with ``x``. Where it is 0,
-            ``x`` stays as it is.
+        weight_scale: float32, one number or one for each channel or place; it broadcasts with ``x``. Where it
+            is 0, ``x`` stays as it is.
         encoding: the grid; an integer format with one scale for the tensor.
         arithmetic: how codes are made.
 
@@ -86,7 +88,7 @@ def requantize(
 def _codes(
     accumulated: np.ndarray, multiplier: np.ndarray, encoding: Encoding, arithmetic: Arithmetic
 ) -> np.ndarray:
-    few, zero_point = _few(multiplier.astype(np.float64), arithmetic), encoding.zero_point.astype(np.float32)
+    few, zero_point = _few(multiplier, arithmetic), encoding.zero_point.astype(np.float32)
     exponent = np.frexp(few)[1]
     if arithmetic is Arithmetic.MOVED:
         bits = _MOVED_BITS - np.maximum(exponent - 1, 0)
@@ -94,7 +96,9 @@ def _codes(
     if arithmetic in (Arithmetic.CODES, Arithmetic.REDUCED):
         return round_half_up(accumulated * few) + zero_point
     if arithmetic is Arithmetic.HALVES:
-        return round_half_up(accumulated * few + np.ldexp(1 / 16, exponent)) + zero_point
+        largest = np.frexp(few.max())[1]
+        lift = np.ldexp(1 / 16, largest) if largest < 0 else 0
+        return round_half_up(accumulated * few + lift) + zero_point
     accumulated = accumulated + np.floor(zero_point / multiplier + np.float32(0.5))
     if arithmetic is Arithmetic.VECTOR:
         return round_half_up(accumulated * few)
@@ -104,6 +108,12 @@ def _codes(
 
 def _few(multiplier: np.ndarray, arithmetic: Arithmetic) -> np.ndarray:
     """What a device multiplies by instead."""
+    if arithmetic is Arithmetic.HALVES:
+        largest = _of_bits(multiplier.max().astype(np.float64), _VECTOR_BITS)
+        unit = np.exp2(np.frexp(largest)[1] - _VECTOR_BITS)
+        shares = (multiplier / multiplier.max()).astype(np.float64)
+        return np.asarray(round_half_up(largest / unit * shares) * unit)
+    multiplier = multiplier.astype(np.float64)
     if arithmetic is Arithmetic.REDUCED:
         mantissa, exponent = np.frexp(multiplier)
         return np.asarray(np.ldexp(round_half_up(mantissa * _REDUCED_UNIT), exponent - _VECTOR_BITS))

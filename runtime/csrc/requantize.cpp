@@ -21,12 +21,21 @@ double of_bits(double multiplier, int bits) {
   return std::ldexp(std::nearbyint(std::ldexp(mantissa, bits)), exponent - bits);
 }
 
-// What a device multiplies by instead of a number.
-double few_of(Arithmetic arithmetic, double exact) {
-  if (arithmetic != Arithmetic::reduced) return of_bits(exact, arithmetic == Arithmetic::matrix ? kMatrixBits : kVectorBits);
+// What a device multiplies by instead of a number, which is the largest one or smaller.
+double few_of(Arithmetic arithmetic, float exact, float largest) {
+  const bool halves = arithmetic == Arithmetic::halves, matrix = arithmetic == Arithmetic::matrix;
   int exponent = 0;
-  const double mantissa = std::frexp(exact, &exponent);
+  const double mantissa = std::frexp(halves ? of_bits(largest, kVectorBits) : static_cast<double>(exact), &exponent);
+  if (halves) return std::ldexp(std::floor(std::ldexp(mantissa, kVectorBits) * (exact / largest) + 0.5), exponent - kVectorBits);
+  if (arithmetic != Arithmetic::reduced) return of_bits(exact, matrix ? kMatrixBits : kVectorBits);
   return std::ldexp(std::floor(mantissa * kReducedUnit + 0.5), exponent - kVectorBits);
+}
+
+// What is added to a code before ties are looked for, as part of a step.
+double lift_of(Arithmetic arithmetic, float largest) {
+  int exponent = 0;
+  std::frexp(of_bits(largest, kVectorBits), &exponent);
+  return arithmetic == Arithmetic::halves && exponent < 0 ? std::ldexp(1, exponent - 4) : 0;
 }
 
 // What becomes of one accumulated sum: code = floor(floor((sum + offset) * first + half) * multiplier + after).
@@ -36,23 +45,24 @@ struct Rescaling {
   // share: the scale of the weight as part of the largest one among its channels. It and what it is multiplied by
   // are float32, as the device has it.
   Rescaling(Arithmetic arithmetic, float input, float weight, float largest, const Codes& codes)
-      : Rescaling(arithmetic, input * largest / static_cast<float>(codes.scale) * (weight / largest), codes) {
+      : Rescaling(arithmetic, input * largest / static_cast<float>(codes.scale), weight / largest, codes) {
     step = static_cast<double>(input) * weight;
   }
 
-  // Of sums that are whole numbers, by what one of them is worth in codes.
-  Rescaling(Arithmetic arithmetic, float exact, const Codes& codes) : step(1) {
+  // Of sums that are whole numbers, by what one of them is worth in codes: a share of what is the most.
+  Rescaling(Arithmetic arithmetic, float most, float share, const Codes& codes) : step(1) {
+    const float exact = most * share;
     const bool matrix = arithmetic == Arithmetic::matrix, moved = arithmetic == Arithmetic::moved;
-    const double few = few_of(arithmetic, exact);
+    const double few = few_of(arithmetic, exact, most);
     int exponent = 0;
     std::frexp(few, &exponent);
     first = moved ? std::ldexp(few, kMovedBits - std::max(exponent - 1, 0)) : 1;
     if (matrix) first = std::ldexp(1, std::min(exponent + kKeptBits - 1, 0));
     half = moved ? 0.5 : 0;
     multiplier = few / first;
-    const bool halves = arithmetic == Arithmetic::halves, after_all = !matrix && arithmetic != Arithmetic::vector;
+    const bool after_all = !matrix && arithmetic != Arithmetic::vector;
     offset = after_all ? 0 : std::floor(static_cast<float>(codes.zero_point) / exact + 0.5f);
-    after = 0.5 + (after_all ? codes.zero_point : 0) + (halves ? std::ldexp(1, exponent - 4) : 0);
+    after = 0.5 + (after_all ? codes.zero_point : 0) + lift_of(arithmetic, most);
   }
 
   double code(double x) const {
@@ -169,7 +179,9 @@ void requantize(Arithmetic arithmetic, std::int64_t axis, const Tensor<float>& x
   const std::size_t count = x.shape.count(), channels = weight_scale.shape.count();
   const auto rank = static_cast<std::int64_t>(x.shape.rank);
   const auto place = static_cast<std::size_t>(axis < 0 ? axis + rank : axis);
-  const bool fits = channels == 1 || (place < x.shape.rank && static_cast<std::size_t>(x.shape.dims[place]) == channels);
+  const std::size_t behind = channels == 1 ? x.shape.rank : place + weight_scale.shape.rank;
+  const bool fits = channels == 1 || (place < behind && behind <= x.shape.rank &&
+                                      std::equal(x.shape.dims + place, x.shape.dims + behind, weight_scale.shape.dims));
   if (!fits || channels == 0)
     throw InvalidArgument("Requantize: weight_scale has shape " + weight_scale.shape.text() + ", which does not fit axis " +
                           std::to_string(axis) + " of a tensor of shape " + x.shape.text() + ".");
@@ -181,7 +193,7 @@ void requantize(Arithmetic arithmetic, std::int64_t axis, const Tensor<float>& x
   std::vector<Rescaling> rescaling;
   for (std::size_t i = 0; i < channels; ++i)
     rescaling.emplace_back(arithmetic, input, weight_scale.data[i], largest, codes);
-  const std::size_t inner = channels == 1 ? count : x.shape.count(place + 1, x.shape.rank);
+  const std::size_t inner = channels == 1 ? count : x.shape.count(behind, x.shape.rank);
   in_tasks(count, run, [&](std::size_t begin, std::size_t end) {
     while (begin < end) {
       const Rescaling& here = rescaling[begin / inner % channels];
@@ -253,8 +265,8 @@ void requantize_matmul(const OnGrid& a, const OnGrid& b, const Grid& grid, const
       steps[i] = static_cast<std::int32_t>(std::nearbyint(left[i] / static_cast<double>(scale_a)));
     multiply(steps.data(), signed_codes.codes.data(), rows, inner, columns, sums.data());
     for (std::size_t column = 0; column < columns; ++column) {
-      const float exact = scale_a / static_cast<float>(codes.scale) * scale_b * signed_codes.scales[column];
-      const Rescaling rescaling(Arithmetic::matrix, exact, codes);
+      const float exact = scale_a / static_cast<float>(codes.scale) * scale_b;
+      const Rescaling rescaling(Arithmetic::matrix, exact, signed_codes.scales[column], codes);
       for (std::size_t i = column; i < sums.size(); i += columns) result[i] = codes.number(rescaling.code(sums[i]));
     }
   });

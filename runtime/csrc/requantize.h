@@ -24,7 +24,8 @@ struct OnGrid {
 // exactly is written. They throw InvalidArgument if shapes do not fit.
 
 // To x, which are sums of integers as real numbers. What one is worth there is the scale of the input times that of
-// the weight; the latter is one for the tensor or one for each channel along the axis.
+// the weight; the latter is one for the tensor, one for each channel along the axis, or one for each place along as many
+// axes from it on as it has.
 void requantize(Arithmetic arithmetic, std::int64_t axis, const Tensor<float>& x, const Grid& grid,
                 const Tensor<float>& input_scale, const Tensor<float>& weight_scale, float* y, const TaskRunner& run);
 

@@ -73,6 +73,16 @@ def test_requantize_is_its_definition(seed: int, arithmetic: Arithmetic, channel
     assert np.array_equal(found, requantize(x, data.scale, of_channels, encoding, arithmetic))
 
 
+def test_every_place_can_have_a_scale_of_its_own() -> None:
+    random = np.random.default_rng(0)
+    data, encoding = grid(random), grid(random)
+    weight = (1 / random.integers(4, 10, (5, 6))).astype(np.float32)
+    x = (random.integers(-999, 999, (2, 3, 5, 6)) * data.scale * weight).astype(np.float32)
+    inputs = [x, *parameters(encoding), LIMITS, data.scale, weight]
+    found = run("Requantize", inputs, arithmetic=Arithmetic.HALVES.value, axis=-2)
+    assert np.array_equal(found, requantize(x, data.scale, weight, encoding, Arithmetic.HALVES))
+
+
 @pytest.mark.parametrize("seed", [87, 752, 906])
 def test_a_channel_of_zeros_leaves_the_others_their_multipliers(seed: int) -> None:
     """Those of these seeds are others in float32 if they are shares of another largest scale."""

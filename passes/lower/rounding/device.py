@@ -15,6 +15,7 @@ from qc.ir.quant.spec import Quantizer
 from qc.ir.rewriter import Rewriter
 
 from .device_fusions import ACTIVATIONS, Fusions, has_one_number, result_of
+from .device_pools import write_average
 from .device_rows import write_normalization, write_softmax
 from .device_sums import summed
 from .device_writer import Parameters, Rounded, Writer, is_uint8
@@ -77,6 +78,8 @@ class DeviceArithmetic:
         if kind in ("layer-norm", "rms-norm"):
             grids = self._grids.get((op, 0)), self._grids.get((op, 1))
             return write_normalization(writer, op, *grids, centered=kind == "layer-norm")
+        if kind == "average":
+            return write_average(writer, op, self._grids.get((op, 0)))
         if kind == "sum" and has_one_number(op):
             return True  # a table of all codes
         if kind == "sum":

@@ -24,8 +24,6 @@ def summed(op: Op, arithmetic: Arithmetic) -> tuple[Arithmetic, np.ndarray] | No
     Returns:
         None where it is not known.
     """
-    if op.op_type == "AveragePool":
-        return _pooling(op, arithmetic)
     is_global = op.op_type == "GlobalAveragePool"
     if not is_global and arithmetic is not Arithmetic.REDUCED:
         return arithmetic, _share(1)
@@ -74,18 +72,3 @@ def _lengths(op: Op, first: int) -> list[int] | None:
 
 def _share(count: int) -> np.ndarray:
     return np.asarray(np.float32(1) / np.float32(count))
-
-
-def _pooling(op: Op, arithmetic: Arithmetic) -> tuple[Arithmetic, np.ndarray] | None:
-    """Known if it has no border, and is none that the device does in steps of 2 x 2, or as a convolution."""
-    kernel, strides = op.attribute("kernel_shape"), list(op.attribute("strides", [1, 1]))
-    plain = op.attribute("auto_pad", "NOTSET") in ("NOTSET", "VALID") and not any(
-        [*op.attribute("pads", []), op.attribute("ceil_mode", 0)]
-    )
-    of_two = kernel == [2, 2] == strides
-    steps = kernel == strides and not of_two and all(length % 2 == 0 for length in kernel)
-    convolved = strides == [1, 1] and max(kernel) > 2
-    known = plain and len(kernel) == 2 and not steps and not convolved
-    if not known or max(op.attribute("dilations", [1])) > 1:
-        return None
-    return (Arithmetic.HALVES if of_two else arithmetic), _share(math.prod(kernel))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qc.ir.facts.scopes import Captures
-from qc.ir.graph import Graph, Op, Value
+from qc.ir.graph import Graph, Op, Value, ValueType
 from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.spec import PerChannel, PerTensor, Quantizer
 from qc.ir.rewriter import Rewriter
@@ -76,9 +76,23 @@ class Writer:
         """Lets an input of ``reader`` be what a new op makes."""
         value = self._graph.op_inputs(reader)[port]
         assert value is not None
-        result = self.rewriter.add_value(self._graph, f"{value.name}_on_device", value.type)
-        self.rewriter.add_op(self._graph, op_type, inputs, [result], attributes, DOMAIN)
+        result = self.made(op_type, inputs, value.type, attributes, name=value.name)
         self.rewriter.set_input(reader, port, result)
+
+    def made(
+        self,
+        op_type: str,
+        inputs: tuple[Value, ...],
+        type: ValueType,
+        attributes: dict[str, object] | None = None,
+        domain: str = DOMAIN,
+        name: str = "",
+    ) -> Value:
+        """What a new op makes, called after the tensor that is rounded if no other name is given."""
+        hint = f"{name or self.rounded.value.name}_on_device"
+        result = self.rewriter.add_value(self._graph, hint, type)
+        self.rewriter.add_op(self._graph, op_type, inputs, [result], attributes, domain)
+        return result
 
     def _required(self, quantizer: Quantizer) -> tuple[Value, ...]:
         found = self._parameters(self._graph, quantizer)
