@@ -195,6 +195,23 @@ def logarithm(one: OneOp) -> ModelProto:
     return one.model(one.op("Log", [x]), grid=(np.float32(0.03), np.uint8(160)))
 
 
+def power(exponent: float) -> Callable:
+    """Numbers that are not negative to a power."""
+
+    def build(one: OneOp) -> ModelProto:
+        x = one.data(grid=(one.scale(), one.codes(0)))
+        by = one.stored("e", one.codes(255), (np.float32(exponent / 255) / one.finer, one.codes(0)))
+        return one.model(one.op("Pow", [x, by]))
+
+    return build
+
+
+def interpolated(one: OneOp) -> ModelProto:
+    """A picture twice as long and wide, on its own grid."""
+    grid, scales = (np.float32(0.03), one.codes(99)), one.constant("scales", np.float32([1, 1, 2, 2]))
+    return one.model(one.op("Resize", [one.data(grid=grid), "", scales], mode="linear"), grid=grid)
+
+
 def chosen(one: OneOp) -> ModelProto:
     """A Where of two tensors on different grids."""
     condition = one.constant("condition", one.random.random(DATA) > 0.5)
@@ -252,6 +269,7 @@ KINDS: dict[str, Callable[[OneOp], ModelProto]] = {
         "AveragePool", kernel_shape=[5, 5], pads=[2] * 4, count_include_pad=1
     ),
     "MaxPool": moving("MaxPool", kernel_shape=[2, 2], strides=[2, 2]),
+    "Resize, linear, on one grid": interpolated,
     "Concat": moving("Concat", 2, axis=1),
     "Concat of two grids": joined,
     "Concat of a sum": sum_joined,
@@ -267,11 +285,21 @@ KINDS: dict[str, Callable[[OneOp], ModelProto]] = {
     "Tanh": with_limits("Tanh", -1, 1),
     "HardSwish": elementwise("HardSwish"),
     "Gelu": elementwise("Gelu"),
+    "Gelu by tanh": elementwise("Gelu", approximate="tanh"),
     "Exp": elementwise("Exp"),
     "HardSigmoid": with_limits("HardSigmoid", 0, 1),
     "LeakyRelu": elementwise("LeakyRelu"),
     "Neg": elementwise("Neg"),
     "Softplus": elementwise("Softplus"),
+    "Elu": elementwise("Elu"),
+    "Mish": elementwise("Mish"),
+    "Sin": elementwise("Sin"),
+    "Cos": elementwise("Cos"),
+    "Atan": elementwise("Atan"),
+    "Sign": elementwise("Sign"),
+    "Floor": elementwise("Floor"),
+    "Square root": power(0.5),
+    "Square": power(2),
     "Sum along an axis": reduced("ReduceSum"),
     "Mean along an axis": reduced("ReduceMean"),
     "Mean along two axes": reduced("ReduceMean", (1, 512, 6, 6), (2, 3)),

@@ -15,6 +15,7 @@ from qc.ir.quant.spec import Quantizer
 from qc.ir.rewriter import Rewriter
 
 from .device_fusions import ACTIVATIONS, Fusions, has_one_number, result_of
+from .device_interpolation import write_interpolation
 from .device_pools import write_average
 from .device_rows import write_normalization, write_softmax
 from .device_sums import summed
@@ -88,6 +89,8 @@ class DeviceArithmetic:
             return self._pair(writer, op, reader, "RequantizeProduct")
         if kind == Arithmetic.MATRIX.value and op.op_type == "MatMul" and self._has_two_data(op):
             return self._pair(writer, op, reader, "RequantizeMatMul")
+        if op.op_type == "Gelu":
+            writer.rewriter.set_attribute(op, "approximate", "none")  # the device has one kind
         return kind == "exact" or (kind is not None and self._product(writer, op, Arithmetic(kind)))
 
     def _move(self, writer: Writer, op: Op, kind: str) -> bool:
@@ -108,6 +111,8 @@ class DeviceArithmetic:
         moved = [(port, value, grid[0]) for port, (value, grid) in grids.items() if grid is not None]
         if len(moved) < len(grids) or (moved and (kind == "alike" or op in self._brought)):
             return False
+        if op.is_type("Resize") and op.attribute("mode", "nearest") != "nearest":
+            return write_interpolation(writer, op, self._grids.get((op, 0)))
         self._brought |= {op} if moved else set()
         for port, value, scale in moved:
             inputs = (value, *writer.grid, scale, writer.constant(np.ones((), np.float32)))
