@@ -195,6 +195,13 @@ def logarithm(one: OneOp) -> ModelProto:
     return one.model(one.op("Log", [x]), grid=(np.float32(0.03), np.uint8(160)))
 
 
+def sloped(one: OneOp) -> ModelProto:
+    """A PRelu with a slope for each channel, of 1 at most."""
+    grid = np.float32(one.random.uniform(0.1, 1) / 255 / one.finer), one.codes(one.random.integers(100))
+    slope = one.stored("slope", one.codes(one.random.integers(0, 256, (16, 1, 1))), grid)
+    return one.model(one.op("PRelu", [one.data(), slope]))
+
+
 def power(exponent: float) -> Callable:
     """Numbers that are not negative to a power."""
 
@@ -259,6 +266,7 @@ KINDS: dict[str, Callable[[OneOp], ModelProto]] = {
     "Mul by one number and Add of another": linear,
     "Mul by its Sigmoid": silu,
     "Relu": elementwise("Relu"),
+    "PRelu": sloped,
     "GlobalAveragePool": elementwise("GlobalAveragePool"),
     "AveragePool": elementwise("AveragePool", kernel_shape=[2, 2], strides=[2, 2]),
     "AveragePool, 4 x 4": elementwise("AveragePool", kernel_shape=[4, 4], strides=[4, 4]),

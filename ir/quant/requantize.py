@@ -23,6 +23,8 @@ _SUM_UNIT = 256
 _PRODUCT_UNIT, _CONSTANT_BITS = 256, 15
 # What is moved to another grid has so many bits behind the point on the way, fewer where 16 do not hold it.
 _MOVED_BITS = 6
+# Behind a slope it has one more, but not more than that where numbers become smaller.
+_SLOPED_BITS = 7
 # The multiplier of a sum along an axis is in units of this below its power of two.
 _REDUCED_UNIT = (1 << 15) - 1
 # The scale that a column of codes is divided by has so many bits behind the point, and its reciprocal.
@@ -200,6 +202,33 @@ def requantize_matmul(
     signed = np.clip(round_half_up(columns * _of_fraction(1 / scale, _RECIPROCAL_BITS)), -128, 127)
     multiplier = np.float32(grids[0].scale / encoding.scale * grids[1].scale) * scale.astype(np.float32)
     return on_grid(_codes(rows @ signed, multiplier, encoding, Arithmetic.MATRIX), encoding)
+
+
+def requantize_prelu(x: np.ndarray, grid: Encoding, slope: np.ndarray, encoding: Encoding) -> np.ndarray:
+    """A tensor on another grid, what is below 0 multiplied by a slope, as a device finds it.
+
+    Slopes are whole numbers in units of the largest one, which has 15 bits. Their product with what brings
+    codes to the other grid is cut to its units. What is multiplied is rounded to 7 bits behind the point, one
+    less for every bit of the largest multiplier in front of it, and then to a code; ties go up both times.
+
+    Args:
+        x: float32, numbers of ``grid``, which has one scale.
+        slope: float32; it broadcasts with ``x``.
+        encoding: the grid of the result; an integer format with one scale for the tensor.
+
+    Returns:
+        float32, of the shape of ``x``.
+    """
+    multiplier = np.float64(np.float32(grid.scale) / np.float32(encoding.scale))
+    largest = np.float64(np.abs(slope).max())
+    places = max(int(np.frexp(multiplier * max(largest, 1))[1]), 0)
+    unit, step = np.ldexp(1.0, places - _VECTOR_BITS), np.ldexp(1.0, places - _SLOPED_BITS)
+    fine = np.ldexp(1.0, int(np.frexp(largest)[1]) - _VECTOR_BITS)
+    whole = round_half_up(multiplier / unit)
+    cut = np.floor(round_half_up(slope.astype(np.float64) / fine) * fine * whole)
+    steps = np.rint(x.astype(np.float64) / np.float64(grid.scale))
+    moved = round_half_up(steps * np.where(steps < 0, cut, whole) * unit / step) * step
+    return on_grid(round_half_up(moved) + np.float64(encoding.zero_point), encoding)
 
 
 def quantize_in_float16(x: np.ndarray, encoding: Encoding) -> np.ndarray:

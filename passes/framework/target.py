@@ -38,6 +38,7 @@ DeviceArithmetic = Literal[
     "sum",
     "product",
     "softmax",
+    "prelu",
     "layer-norm",
     "rms-norm",
     "float16",
@@ -93,7 +94,8 @@ class Target(Strict):
             one grid, ``joined`` where the grid of the result covers those of what is joined, ``moved`` if
             the codes of another grid are multiplied, ``matrix`` for sums of products, ``codes`` for sums of
             codes, ``average`` for means of windows, ``reduced`` for sums along an axis, ``sum`` and
-            ``product`` for those of two tensors, ``softmax``, ``layer-norm``, ``rms-norm``, ``float16``; see
+            ``product`` for those of two tensors, ``softmax``, ``prelu``, ``layer-norm``, ``rms-norm``,
+            ``float16``; see
             :mod:`qc.ir.quant.requantize` and :mod:`qc.ir.quant.requantize_normalization`. Simulations of
             the device need it.
         default: the rule for ops that ``ops`` does not list; If, Loop and Scan ``carry`` unless it does.

@@ -212,6 +212,21 @@ struct RequantizeMatMulKernel : PairKernel {
   }
 };
 
+// x, the grid, the scale of the input and the slope.
+struct RequantizePReluKernel {
+  const ort::Api& api;
+
+  RequantizePReluKernel(const ort::Api& table, const ort::KernelInfo*, ElementType) : api(table) {}
+
+  void compute(ort::KernelContext* context) const {
+    const Input x(api, context, 0), input_scale(api, context, 4), slope(api, context, 5);
+    std::vector<Input> held;
+    held.reserve(3);
+    requantize_prelu(x.tensor<float>(), grid_of(api, context, held, 1), input_scale.tensor<float>(), slope.tensor<float>(),
+                     output<float>(api, context, 0, x.shape()), session_threads(api, context));
+  }
+};
+
 // What the exact operator made, the grid, what it read and the scale of that.
 struct RequantizeSoftmaxKernel {
   const ort::Api& api;
@@ -295,6 +310,7 @@ Operators cpu_operators(const ort::Api& api) {
   operators.push_back(std::make_unique<DeviceOp<RequantizeSumKernel>>("RequantizeSum", "ffiffifii", api));
   operators.push_back(std::make_unique<DeviceOp<RequantizeProductKernel>>("RequantizeProduct", "ffiffifii", api));
   operators.push_back(std::make_unique<DeviceOp<RequantizeMatMulKernel>>("RequantizeMatMul", "ffiffifii", api));
+  operators.push_back(std::make_unique<DeviceOp<RequantizePReluKernel>>("RequantizePRelu", "ffiiff", api));
   operators.push_back(std::make_unique<DeviceOp<RequantizeSoftmaxKernel>>("RequantizeSoftmax", "ffiiff", api));
   operators.push_back(std::make_unique<DeviceOp<RequantizeNormalizationKernel>>("RequantizeNormalization", "ffiiffffff", api));
   operators.push_back(std::make_unique<DeviceOp<QuantizeInFloat16Kernel>>("QuantizeInFloat16", "ffii", api));

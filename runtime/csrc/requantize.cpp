@@ -10,7 +10,7 @@
 namespace qc {
 namespace {
 
-constexpr int kVectorBits = 15, kMatrixBits = 11, kSumBits = 13, kKeptBits = 4, kMovedBits = 6;
+constexpr int kVectorBits = 15, kMatrixBits = 11, kSumBits = 13, kKeptBits = 4, kMovedBits = 6, kSlopedBits = 7;
 constexpr double kColumnUnit = 1 << 11, kReciprocalUnit = 1 << 16;
 constexpr double kSumUnit = 256, kProductUnit = 256, kMostConstant = 1 << 15, kReducedUnit = (1 << 15) - 1;
 
@@ -114,6 +114,29 @@ struct ProductRescaling {
   }
 
   double code(double product) const { return std::floor(std::ldexp((product + move) * factor + constant, -shift)); }
+};
+
+// What becomes of a code less its zero point, which is multiplied by a slope below 0: a code less that of the result.
+struct SlopedRescaling {
+  double unit, step, fine, whole;
+
+  SlopedRescaling(float multiplier, const Tensor<float>& slope) {
+    float largest = 0;
+    for (std::size_t i = 0; i < slope.shape.count(); ++i) largest = std::max(largest, std::abs(slope.data[i]));
+    int exponent = 0, of_slope = 0;
+    std::frexp(multiplier * std::max(static_cast<double>(largest), 1.0), &exponent);
+    std::frexp(largest, &of_slope);
+    exponent = std::max(exponent, 0);
+    unit = std::ldexp(1, exponent - kVectorBits);
+    step = std::ldexp(1, exponent - kSlopedBits);
+    fine = std::ldexp(1, of_slope - kVectorBits);
+    whole = std::floor(multiplier / unit + 0.5);
+  }
+
+  double code(double steps, float slope) const {
+    const double by = steps < 0 ? std::floor(std::floor(slope / fine + 0.5) * fine * whole) : whole;
+    return std::floor(std::floor(steps * by * unit / step + 0.5) * step + 0.5);
+  }
 };
 
 // How far an operand moves on along each dimension of the result; 0 where it is repeated.
@@ -269,6 +292,24 @@ void requantize_matmul(const OnGrid& a, const OnGrid& b, const Grid& grid, const
       const Rescaling rescaling(Arithmetic::matrix, exact, signed_codes.scales[column], codes);
       for (std::size_t i = column; i < sums.size(); i += columns) result[i] = codes.number(rescaling.code(sums[i]));
     }
+  });
+}
+
+void requantize_prelu(const Tensor<float>& x, const Grid& grid, const Tensor<float>& input_scale, const Tensor<float>& slope,
+                      float* y, const TaskRunner& run) {
+  const Codes codes(grid);
+  const float input = one_number("input_scale", input_scale);
+  const std::vector<std::int64_t> dims = broadcast_shape(x.shape, slope.shape);
+  if (!std::equal(dims.begin(), dims.end(), x.shape.dims, x.shape.dims + x.shape.rank))
+    throw InvalidArgument("Requantize: a slope of shape " + slope.shape.text() + " is longer than what it is for.");
+  if (codes.scale == 0 || input == 0)
+    return each_pair(x.shape, slope.shape, x.shape, run, [&](std::size_t i, std::size_t p, std::size_t q) {
+      y[i] = x.data[p] < 0 ? x.data[p] * slope.data[q] : x.data[p];
+    });
+  const SlopedRescaling here(input / static_cast<float>(codes.scale), slope);
+  each_pair(x.shape, slope.shape, x.shape, run, [&](std::size_t i, std::size_t p, std::size_t q) {
+    const double steps = std::nearbyint(x.data[p] / static_cast<double>(input));
+    y[i] = codes.number(here.code(steps, slope.data[q]) + codes.zero_point);
   });
 }
 

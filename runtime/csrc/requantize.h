@@ -41,6 +41,10 @@ void requantize_product(const OnGrid& a, const OnGrid& b, const Grid& grid, cons
 void requantize_matmul(const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape, float* y,
                        const TaskRunner& run);
 
+// To x, of which what is below 0 is multiplied by a slope; y has the shape of x.
+void requantize_prelu(const Tensor<float>& x, const Grid& grid, const Tensor<float>& input_scale, const Tensor<float>& slope,
+                      float* y, const TaskRunner& run);
+
 // To x, found in float16.
 void quantize_in_float16(const Tensor<float>& x, const Grid& grid, float* y, const TaskRunner& run);
 

@@ -63,6 +63,26 @@ def test_what_is_not_known_of_the_device_is_rounded_as_usual_and_named() -> None
         )
 
 
+@pytest.mark.parametrize(
+    "node",
+    [
+        "AveragePool<kernel_shape = [5, 5], pads = [2, 2, 2, 2]>(x)",
+        "AveragePool<kernel_shape = [4, 4], strides = [2, 2]>(x)",
+        "AveragePool<kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 1>(x)",
+        'Resize<mode = "cubic">(x, none, scales)',
+        'Resize<mode = "linear", coordinate_transformation_mode = "align_corners">(x, none, scales)',
+    ],
+)
+def test_windows_and_places_that_are_not_known_are_named(node: str) -> None:
+    model = parse(
+        f"g (float[1, 2, 8, 8] x) => (float[1, 2, N, M] y)"
+        f" <float[4] scales = {{1, 1, 2, 2}}, float[0] none = {{}}> {{ y = {node} }}"
+    )
+    placed = "insert-quantizers, tie-quantizers, calibrate, to-simulation{device=qnn-htp}"
+    compiled = qc.compile(model, placed, data=random_feeds(model), target="qnn-htp")
+    assert any("not known" in note for note in compiled.notes)
+
+
 @pytest.mark.parametrize("kind", ["Conv", "Add and Relu"])
 def test_the_installed_emulator_makes_the_recorded_codes(kind: str) -> None:
     if version_of(DEVICES["qnn-htp"]) is None:

@@ -17,6 +17,7 @@ from qc.ir.quant.requantize import (
     quantize_in_float16,
     requantize,
     requantize_matmul,
+    requantize_prelu,
     requantize_product,
     requantize_sum,
 )
@@ -179,6 +180,17 @@ def test_a_matrix_product_is_its_definition(
     encoding = grid(random, float(max(np.std(np.matmul(a, b)), grids[0].scale) / random.uniform(10, 80)))
     found = of_pair("RequantizeMatMul", a, b, grids, encoding)
     assert np.array_equal(found, requantize_matmul(a, b, grids, encoding))
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=SEEDS, channels=st.booleans())
+def test_a_slope_is_its_definition(seed: int, channels: bool) -> None:
+    random = np.random.default_rng(seed)
+    data, encoding = grid(random), grid(random)
+    x = (random.integers(-255, 256, (2, 3, 500)) * data.scale).astype(np.float32)
+    slope = random.normal(0, 0.3, (3, 1) if channels else 1).astype(np.float32)
+    found = run("RequantizePRelu", [x, *parameters(encoding), LIMITS, data.scale, slope])
+    assert np.array_equal(found, requantize_prelu(x, data, slope, encoding))
 
 
 @settings(max_examples=20, deadline=None)

@@ -76,6 +76,8 @@ class DeviceArithmetic:
             return self._move(writer, op, kind)
         if kind == "softmax":
             return write_softmax(writer, op, self._grids.get((op, 0)))
+        if kind == "prelu":
+            return self._slope(writer, op)
         if kind in ("layer-norm", "rms-norm"):
             grids = self._grids.get((op, 0)), self._grids.get((op, 1))
             return write_normalization(writer, op, *grids, centered=kind == "layer-norm")
@@ -142,6 +144,16 @@ class DeviceArithmetic:
                 return False
             operands += (value, *grid[:2])
         writer.write(reader, op_type, (*operands, *writer.grid), attributes)
+        if not op.graph.is_read(result_of(op)):
+            writer.rewriter.erase_op(op)
+        return True
+
+    def _slope(self, writer: Writer, op: Op) -> bool:
+        """Computes a PRelu from the codes of what it reads."""
+        (x, slope), grid = op.graph.op_inputs(op), writer.parameters(self._grids.get((op, 0)))
+        if x is None or slope is None or grid is None:
+            return False
+        writer.write(writer.rounded.op, "RequantizePRelu", (x, *writer.grid, grid[0], slope))
         if not op.graph.is_read(result_of(op)):
             writer.rewriter.erase_op(op)
         return True
