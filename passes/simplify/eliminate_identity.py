@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from qc.ir.facts.constants import constant_data, is_default
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
@@ -12,11 +14,16 @@ from qc.ir.rewriter import Rewriter
 from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
 
+# The number that changes nothing; as the second operand where order counts.
+_NEUTRAL = {"Add": 0.0, "Sub": 0.0, "Mul": 1.0, "Div": 1.0, "Max": -math.inf, "Min": math.inf}
+_COMMUTATIVE = ("Add", "Mul", "Max", "Min")
+
 
 @dataclass(frozen=True)
 class EliminateIdentity(Pass):
     """Removes Identity, inference-time Dropout, casts to the type a tensor has, and Concat of one tensor.
 
+    So are a sum with 0, a product by 1, a maximum with -infinity and the like, of one constant number.
     Constants without a number, with which some exports begin a state, are taken out of a Concat. An identity
     that joins a graph input or an initializer to a graph output stays: without it the output would need
     another name.
@@ -50,7 +57,23 @@ def _returned(graph: Graph, op: Op) -> Value | None:
     if op.is_type("Concat"):
         joined = _joined(graph, op)
         return joined[0] if len(joined) == 1 else None
-    return None
+    return _kept_by_number(graph, op) if op.is_type(*_NEUTRAL) and op.num_inputs == 2 else None
+
+
+def _kept_by_number(graph: Graph, op: Op) -> Value | None:
+    """The operand that the other one, a constant number, does not change."""
+    left, right = graph.op_inputs(op)
+    if _is_neutral(op, right, left):
+        return left
+    return right if op.op_type in _COMMUTATIVE and _is_neutral(op, left, right) else None
+
+
+def _is_neutral(op: Op, number: Value | None, other: Value | None) -> bool:
+    """Whether an operand is the number of its operation, and gives the result no more dimensions."""
+    data = constant_data(number) if number is not None and not is_default(number.original) else None
+    if data is None or math.prod(data.shape) != 1 or other is None or other.type.shape is None:
+        return False
+    return len(data.shape) <= len(other.type.shape) and float(data.numpy().item()) == _NEUTRAL[op.op_type]
 
 
 def _joined(graph: Graph, op: Op) -> Sequence[Value | None]:
