@@ -39,7 +39,7 @@ class Rknn:
 
     Attributes:
         emitted: what of its compiler's work can be had, with the suffix of the file.
-        limit: the seconds for a model, as the compiler does not come to an end with some.
+        limit: the seconds for a model and for a megabyte of it, as the compiler comes to no end with some.
     """
 
     name = "rknn"
@@ -50,7 +50,7 @@ class Rknn:
     fixed_shapes = True
     emulated = True
     emitted: ClassVar[dict[str, str]] = {"rknn": ".rknn"}
-    limit = 600.0
+    limit = 60.0, 2.0
 
     def __init__(self, options: Options) -> None:
         self._options = {**_PLATFORM, **options}
@@ -116,7 +116,9 @@ class RknnModel(DeviceModel):
         self._types = [
             helper.tensor_dtype_to_np_dtype(one.type.tensor_type.elem_type) for one in model.graph.output
         ]
-        self._process = DeviceProcess(_PROCESS, "Rockchip's compiler or simulator", _MEND, Rknn.limit)
+        least, more = Rknn.limit
+        limit = least + more * model.ByteSize() / 1e6
+        self._process = DeviceProcess(_PROCESS, "Rockchip's compiler or simulator", _MEND, limit)
         self.failure = ""
         with tempfile.TemporaryDirectory() as folder:
             path, log = Path(folder, "model.onnx"), Path(folder, "log")

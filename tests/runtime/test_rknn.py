@@ -153,7 +153,7 @@ def test_the_model_for_the_device_can_be_had(toolkit: None) -> None:
 
 
 def test_a_compiler_that_comes_to_no_end_is_ended(toolkit: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Rknn, "limit", 0.1)
+    monkeypatch.setattr(Rknn, "limit", (0.1, 0.0))
     with pytest.raises(
         ModelError, match=r"was ended, as it opened the model for more than 0\.1 seconds; with"
     ):
