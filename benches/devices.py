@@ -274,7 +274,13 @@ def with_fixed_lengths(task: Any, folder: Path) -> Fixed:
 
 
 def row(
-    name: str, task: Any, folder: Path, runtime: str, pipeline: str, nncf_python: str | None
+    name: str,
+    task: Any,
+    folder: Path,
+    runtime: str,
+    pipeline: str,
+    options: dict[str, str],
+    nncf_python: str | None,
 ) -> list[str]:
     """One line of the table."""
     fixed = with_fixed_lengths(task, folder)
@@ -286,7 +292,7 @@ def row(
     began = time.perf_counter()
     compiled = fixed.compiled(pipeline, runtime)
     compiling, began = time.perf_counter() - began, time.perf_counter()
-    found = qc.check(compiled.model, runtime, feeds[:1])
+    found = qc.check(compiled.model, runtime, feeds[:1], device_options=options)
     checking = time.perf_counter() - began
     ops = sum(op.runs == "integer" for op in found.counted) / max(len(found.counted), 1)
     left = Counter(
@@ -298,7 +304,7 @@ def row(
     told += [why[:90] for _, rule, why in found.broken if rule == "not opened"]
     for open_one in (
         lambda: qc.runtime.OpenModel(compiled.simulation, threads=1),
-        lambda: open_device(runtime).open(compiled.model),
+        lambda: open_device(runtime, options).open(compiled.model),
     ):
         try:
             scores.append(score(open_one()))
@@ -327,6 +333,9 @@ def row(
 @click.option("--on", "runtimes", multiple=True, type=click.Choice(RUNTIMES), help="Only this runtime.")
 @click.option("--samples", default=64, help="About how many samples to score.")
 @click.option("--pipeline", default="w8a8", show_default=True, help="What compiles the models.")
+@click.option(
+    "--device-option", "options", multiple=True, metavar="KEY=VALUE", help="One of the runtime's own."
+)
 @click.option("--nncf-python", metavar="PYTHON", help="A Python that has NNCF, to show it beside OpenVINO.")
 @models_option
 def main(
@@ -334,9 +343,11 @@ def main(
     runtimes: tuple[str, ...],
     samples: int,
     pipeline: str,
+    options: tuple[str, ...],
     nncf_python: str | None,
     models: Path,
 ) -> None:
+    own = dict(option.split("=", 1) for option in options)
     console = Console(width=200)
     asked = [one for one in runtimes or RUNTIMES if version_of(DEVICES[one]) is not None]
     console.print(
@@ -362,7 +373,7 @@ def main(
         for runtime in asked if not names or name in names else ():
             try:
                 scored_on = task(whole_samples(name, samples))
-                cells = row(name, scored_on, models, runtime, pipeline, nncf_python)
+                cells = row(name, scored_on, models, runtime, pipeline, own, nncf_python)
             except QcError as error:
                 cells, failed = [name, runtime, *["-"] * 10, str(error)], True
             console.print("  ".join(cells).replace("\n", "; "), style="dim")
