@@ -1,4 +1,4 @@
-"""Real models on real runtimes: what OpenVINO, TensorRT and the HTP run in integers, refuse, and score.
+"""Real models on real runtimes: what each runs in integers, refuses, and scores.
 
     python benches/devices.py                                       all models, all installed runtimes
     python benches/devices.py cifar_vit --on qnn-htp --samples 64   one

@@ -42,6 +42,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from qc.runtime.devices.known import DEVICES
+
 HERE = Path(__file__).parent
 MODELS = HERE / "zoo_models"
 TABLE = MODELS / "table.json"
@@ -251,7 +253,7 @@ def rounded(row: Row) -> Row:
 @click.option("--pipeline", type=click.Choice(["w8a8", "w4a8", "w4a8-nearest", "w8a16"]), default="w8a8")
 @click.option("--cache", type=click.Path(path_type=Path), default=Path.home() / ".cache" / "qc-zoo")
 @click.option("--exports-python", metavar="PYTHON", help="A Python with torch, torchvision and transformers.")
-@click.option("--on", metavar="DEVICE", help="Compile for this device, and run there, such as qnn-htp.")
+@click.option("--on", type=click.Choice(list(DEVICES)), help="Compile for this device, and run there.")
 @click.option("--limit", default=MOST_SECONDS, show_default=True, help="Seconds for each model.")
 @click.option("--seconds", default=1.0, show_default=True, help="Time for the latency of each model.")
 @click.option(
@@ -276,6 +278,8 @@ def main(
     zoo = {animal.name: animal for animal in load_zoo()}
     if unknown := [name for name in only if name not in zoo]:
         raise click.ClickException(f"there is no '{unknown[0]}' in models.toml")
+    if on and times_only:
+        raise click.ClickException("--times-only is for ONNX Runtime: on a device nothing is timed")
     chosen = [animal for name, animal in zoo.items() if name in (only or zoo) and kind in (None, animal.kind)]
     if exports_python is not None:
         export(chosen, cache, exports_python)

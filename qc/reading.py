@@ -61,6 +61,7 @@ def with_opset(ir: Model, wanted: int, latest: int = 0) -> Model:
     if "" not in ir.opset_imports:
         return ir
     inline = all(tensor.data_location != TensorProto.EXTERNAL for tensor in model_tensors(ir.origin))
+    wanted = min(wanted, latest or wanted)
     if latest and ir.opset > latest:
         return (_converted(ir, latest)[0] if inline else None) or ir
     if ir.opset >= max(OLDEST_OPSET, wanted):

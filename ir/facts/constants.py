@@ -36,6 +36,11 @@ def constant_data(value: Value) -> TensorRef | None:
     return constant_op_data(producer) if producer is not None else None
 
 
+def fixed_constant(value: Value | None) -> TensorRef | None:
+    """The data of an initializer or of what a Constant op makes, unless a caller may feed something else."""
+    return constant_data(value) if value is not None and not is_default(value.original) else None
+
+
 def constant_op_data(op: Op) -> TensorRef | None:
     """The data that a Constant op makes; None for other ops and for sparse data."""
     if not op.is_type("Constant"):

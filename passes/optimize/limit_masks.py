@@ -64,7 +64,7 @@ class LimitMasks(Pass):
                 continue
             with rewriter.action("limit mask", op, f"'{read.name}' is limited to {limit:g}"):
                 if (op.graph, read) not in limited:
-                    data = np.clip(read.const.numpy(), -limit, limit)
+                    data = np.clip(read.const.numpy(), *np.asarray((-limit, limit), read.const.dtype))
                     limited[op.graph, read] = rewriter.add_constant(op.graph, data, f"{read.name}_limited")
                 rewriter.set_input(op, port, limited[op.graph, read])
                 rewriter.drop_unread(constant)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from qc.ir.facts.constants import constant_data, is_default
+from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
@@ -23,7 +23,8 @@ _COMMUTATIVE = ("Add", "Mul", "Max", "Min")
 class EliminateIdentity(Pass):
     """Removes Identity, inference-time Dropout, casts to the type a tensor has, and Concat of one tensor.
 
-    So are a sum with 0, a product by 1, a maximum with -infinity and the like, of one constant number.
+    So are a sum with 0, a product by 1, a maximum with -infinity and the like, of one constant number; that
+    a sum of -0 and 0 is 0 is not kept.
     Constants without a number, with which some exports begin a state, are taken out of a Concat. An identity
     that joins a graph input or an initializer to a graph output stays: without it the output would need
     another name.
@@ -70,7 +71,7 @@ def _kept_by_number(graph: Graph, op: Op) -> Value | None:
 
 def _is_neutral(op: Op, number: Value | None, other: Value | None) -> bool:
     """Whether an operand is the number of its operation, and gives the result no more dimensions."""
-    data = constant_data(number) if number is not None and not is_default(number.original) else None
+    data = fixed_constant(number)
     if data is None or math.prod(data.shape) != 1 or other is None or other.type.shape is None:
         return False
     return len(data.shape) <= len(other.type.shape) and float(data.numpy().item()) == _NEUTRAL[op.op_type]

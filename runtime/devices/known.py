@@ -46,4 +46,4 @@ def device_for(provider: str) -> type[Device] | None:
     return next((device for device in DEVICES.values() if device.provider == provider), None)
 
 
-__all__ = ["DEVICES", "Device", "device_for", "open_device", "version_of"]
+__all__ = ["DEVICES", "EMITTING", "Device", "Emitter", "device_for", "open_device", "version_of"]

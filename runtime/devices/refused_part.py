@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -18,6 +19,7 @@ from ..protos.parts import Cutter
 from .device import Device
 
 MOST_COMPILATIONS = 24
+MOST_SECONDS = 300.0  # after which no other part is offered
 _ROUNDS = ("QuantizeLinear", "DequantizeLinear")
 
 Unit = Sequence[int]  # the places of ops that are offered together
@@ -51,6 +53,7 @@ class RefusedPart:
         on_step: Callable[[], object] = lambda: None,
     ) -> None:
         self.compilations = 0
+        self._end = time.monotonic() + MOST_SECONDS
         self._failure, self._device, self._base_dir = failure, device, base_dir
         self._on_step = on_step
         self._parts = Parts(model, base_dir)
@@ -69,7 +72,7 @@ class RefusedPart:
     def search(self) -> RefusedPart:
         """Does the work, and gives itself."""
         units = self._parts.units()
-        with suppress(_OutOfCompilations):
+        with suppress(_NoMoreOffers):
             self._narrow(units)
             if self._places in units:
                 self._narrow([[place] for place in self._places])
@@ -102,8 +105,8 @@ class RefusedPart:
         part = self._parts.model_of(places)
         if part is None:
             return False
-        if self.compilations == MOST_COMPILATIONS:
-            raise _OutOfCompilations
+        if self.compilations == MOST_COMPILATIONS or time.monotonic() > self._end:
+            raise _NoMoreOffers
         self.compilations += 1
         try:
             refused = self._device.execution(part, base_dir=self._base_dir).failure == self._failure
@@ -163,5 +166,5 @@ class Parts:
         return ends
 
 
-class _OutOfCompilations(Exception):
-    """As many parts were offered as may be."""
+class _NoMoreOffers(Exception):
+    """As many parts were offered as may be, or for as long."""

@@ -39,7 +39,8 @@ class Rknn:
 
     Attributes:
         emitted: what of its compiler's work can be had, with the suffix of the file.
-        limit: the seconds for a model and for a megabyte of it, as the compiler comes to no end with some.
+        seconds, seconds_for_megabyte: how long it may take to open a model, or to run it once, as the
+            compiler hangs with some; the second for each megabyte of the model.
     """
 
     name = "rknn"
@@ -50,7 +51,8 @@ class Rknn:
     fixed_shapes = True
     emulated = True
     emitted: ClassVar[dict[str, str]] = {"rknn": ".rknn"}
-    limit = 60.0, 2.0
+    seconds = 60.0
+    seconds_for_megabyte = 2.0
 
     def __init__(self, options: Options) -> None:
         self._options = {**_PLATFORM, **options}
@@ -83,7 +85,7 @@ class Rknn:
 
 
 class RknnModel(DeviceModel):
-    """A model on the simulator.
+    """A model on the simulator; results have the types that the model declares.
 
     Args:
         model: the model; not changed.
@@ -113,18 +115,25 @@ class RknnModel(DeviceModel):
     ) -> None:
         require_fixed_shapes(model, Rknn.name)
         super().__init__(model)
+        for output in model.graph.output:
+            if not output.type.HasField("tensor_type"):
+                raise ModelError(
+                    f"the output '{output.name}' is no tensor, and {Rknn.name} makes nothing else"
+                )
         self._types = [
             helper.tensor_dtype_to_np_dtype(one.type.tensor_type.elem_type) for one in model.graph.output
         ]
-        least, more = Rknn.limit
-        limit = least + more * model.ByteSize() / 1e6
-        self._process = DeviceProcess(_PROCESS, "Rockchip's compiler or simulator", _MEND, limit)
         self.failure = ""
         with tempfile.TemporaryDirectory() as folder:
             path, log = Path(folder, "model.onnx"), Path(folder, "log")
             save_model(model, path, base_dir)
+            size = sum(file.stat().st_size for file in Path(folder).iterdir())
+            limit = Rknn.seconds + Rknn.seconds_for_megabyte * size / 1e6
+            self._process = DeviceProcess(_PROCESS, "Rockchip's compiler or simulator", _MEND, limit)
             inputs, file = tuple(one.name for one in self._inputs), Path(folder, "model.rknn")
-            request = Request(path, log, dict(options), inputs, file if emits else None, not only_look)
+            request = Request(
+                path, log, dict(options), inputs, file if emits else None, not (only_look or emits)
+            )
             try:
                 self._process.ask(request)
             except ModelError as error:
@@ -136,4 +145,6 @@ class RknnModel(DeviceModel):
 
     def _results(self, feed: Feed) -> Sequence[Any]:
         found = self._process.ask(dict(feed))
+        if len(found) != len(self._types):
+            raise ModelError(f"Rockchip's simulator gave {len(found)} results of {len(self._types)}")
         return [np.asarray(one, type) for one, type in zip(found, self._types, strict=True)]

@@ -14,6 +14,8 @@ from ..protos.wiring import Node
 # Number, operator, type of its data, processor; shapes, cycles and traffic; the name, which may be missing.
 _LAYER = re.compile(r"RKNN: \[[^\]]*\] \d+ +(\w+) +(\w+) +(NPU|CPU|GPU) +(.*)")
 _NO_LOWERING = re.compile(r"No lowering found for: (#\d+#), node type = (\w+)")
+# Operators that are merged into the one before, and a product that is not, in the names of layers.
+_MERGED = re.compile("MatMul|LeakyRelu|PRelu|Relu|HardSigmoid|HardSwish|Sigmoid|Tanh|Elu|Clip|Add|Mul")
 # Layers that only bring data into another layout or type.
 _MOVES = frozenset({"Reshape", "Transpose", "exDataConvert"})
 
@@ -42,11 +44,11 @@ class Layer:
     @property
     def is_integer(self) -> bool:
         """Whether its data are codes."""
-        return self.data_type.startswith("INT")
+        return self.data_type in ("INT4", "INT8", "INT16")
 
     def holds(self, op_type: str) -> bool:
         """Whether an operator was merged into it."""
-        return op_type.lower() in self.type.lower()
+        return op_type in _MERGED.findall(self.type)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,12 +45,16 @@ def opened(request: Request) -> Run:
     """Compiles a model, and gives what runs it.
 
     Raises:
-        ModelError: the toolkit does not take the model, or cannot be loaded.
-        UsageError: it does not know an option, or its value.
+        ModelError: the toolkit does not take the model.
+        UsageError: it cannot be loaded, or does not know an option, or its value.
     """
-    os.chdir(request.log.parent)  # the toolkit leaves files where it works
-    toolkit: Any = importlib.import_module("rknn.api")
-    rknn = toolkit.RKNN(verbose=True)
+    folder = tempfile.TemporaryDirectory()
+    os.chdir(folder.name)  # the toolkit leaves files where it works
+    try:
+        toolkit: Any = importlib.import_module("rknn.api")
+        rknn = toolkit.RKNN(verbose=True)
+    except (Exception, SystemExit) as error:
+        raise UsageError(f"rknn-toolkit2 cannot be loaded: {_plain(error)}") from error
     options = {name: _value(text) for name, text in request.options.items()}
     try:
         _done(rknn.config, **options)
@@ -64,10 +69,11 @@ def opened(request: Request) -> Run:
             _done(rknn.init_runtime)
     except ModelError as error:
         raise ModelError(f"Rockchip's compiler gives the model up: {error}") from error
-    return lambda feed: _run(rknn, [np.asarray(feed[name]) for name in request.inputs])
+    return lambda feed: _run(rknn, folder, [np.asarray(feed[name]) for name in request.inputs])
 
 
-def _run(rknn: Any, arrays: list[np.ndarray]) -> list[Any]:
+def _run(rknn: Any, folder: tempfile.TemporaryDirectory, arrays: list[np.ndarray]) -> list[Any]:
+    """Runs a model, in the folder that is kept for it."""
     try:
         found = rknn.inference(inputs=arrays, data_format=["nchw"] * len(arrays))
     except Exception as error:  # of many kinds
@@ -95,7 +101,7 @@ def _value(text: str) -> Any:
         return text
 
 
-def _plain(error: Exception) -> str:
+def _plain(error: BaseException) -> str:
     """The first line that names the error within the traceback that is the toolkit's message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     named = [

@@ -69,8 +69,6 @@ def test_what_is_not_known_of_the_device_is_rounded_as_usual_and_named() -> None
         "AveragePool<kernel_shape = [5, 5], pads = [2, 2, 2, 2]>(x)",
         "AveragePool<kernel_shape = [4, 4], strides = [2, 2]>(x)",
         "AveragePool<kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 1>(x)",
-        'Resize<mode = "cubic">(x, none, scales)',
-        'Resize<mode = "linear", coordinate_transformation_mode = "align_corners">(x, none, scales)',
     ],
 )
 def test_windows_and_places_that_are_not_known_are_named(node: str) -> None:
@@ -80,7 +78,49 @@ def test_windows_and_places_that_are_not_known_are_named(node: str) -> None:
     )
     placed = "insert-quantizers, tie-quantizers, calibrate, to-simulation{device=qnn-htp}"
     compiled = qc.compile(model, placed, data=random_feeds(model), target="qnn-htp")
-    assert any("not known" in note for note in compiled.notes)
+    assert any("not known" in note and "AveragePool (1)" in note for note in compiled.notes)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "scale", "known"),
+    [
+        ('mode = "linear"', 2, True),
+        ('mode = "linear", coordinate_transformation_mode = "asymmetric"', 3, True),
+        ('mode = "cubic"', 2, False),
+        ('mode = "linear", coordinate_transformation_mode = "align_corners"', 2, False),
+        ('mode = "linear"', 2.1, False),  # 5 become 10 numbers here, too, at other places
+    ],
+)
+def test_a_resize_on_one_grid_is_known_by_its_places(attributes: str, scale: float, known: bool) -> None:
+    length = int(5 * scale)
+    model = parse(
+        f"g (float[1, 2, 5, 5] x) => (float[1, 2, {length}, {length}] y)"
+        f" <float[4] scales = {{1, 1, {scale}, {scale}}}, float[0] none = {{}}, float s = {{0.02}},"
+        f" uint8 z = {{128}}>"
+        f" {{ q = QuantizeLinear(x, s, z)  d = DequantizeLinear(q, s, z)"
+        f" r = Resize<{attributes}>(d, none, scales)"
+        f" c = QuantizeLinear(r, s, z)  y = DequantizeLinear(c, s, z) }}"
+    )
+    compiled = qc.compile(model, "import-qdq, to-simulation{device=qnn-htp}", target="qnn-htp")
+    assert known != any("Resize (1)" in note for note in compiled.notes)
+
+
+def test_a_gelu_of_another_domain_keeps_its_attributes() -> None:
+    model = parse(
+        "g (float[1, 8] x) => (float[1, 8] y) { a = Relu(x)  b = com.microsoft.Gelu(a)  y = Sigmoid(b) }"
+    )
+    model.opset_import.add(domain="com.microsoft", version=1)
+    placed = "insert-quantizers, calibrate, to-simulation{device=qnn-htp}"
+    feeds = random_feeds(model)
+    compiled = qc.compile(model, placed, data=feeds, target="qnn-htp")
+    assert next(iter(qc.Simulation(compiled.simulation).run(feeds[0]).values())).shape == (1, 8)
+
+
+def test_a_power_of_two_tensors_is_not_known() -> None:
+    model = parse("g (float[1, 8] x, float[1, 8] n) => (float[1, 8] y) { a = Sigmoid(x)  y = Pow(a, n) }")
+    placed = "insert-quantizers, calibrate, to-simulation{device=qnn-htp}"
+    compiled = qc.compile(model, placed, data=random_feeds(model), target="qnn-htp")
+    assert any("Pow (1)" in note for note in compiled.notes)
 
 
 @pytest.mark.parametrize("kind", ["Conv", "Add and Relu"])

@@ -9,6 +9,7 @@ import pytest
 from support.models import parse
 
 from qc.ir.errors import ModelError, UsageError
+from qc.runtime.devices import process
 from qc.runtime.devices.rknn import Rknn, RknnModel
 from qc.runtime.devices.rknn_log import Layer, executed_ops, read_log
 from qc.runtime.protos.wiring import all_nodes
@@ -57,7 +58,7 @@ class RKNN:
             os.abort()
         if self.level == 4:
             time.sleep(60)
-        print("D RKNN: [0] 1 Relu INT8 NPU (1,8) (1,8) 0/0/0 1 Relu:#0#", flush=True)
+        print("D RKNN: [0] 1 Relu INT8 NPU (1,8) (1,8) 0/0/0 1 Relu:#0#")
         return 0
 
     def export_rknn(self, path):
@@ -153,11 +154,49 @@ def test_the_model_for_the_device_can_be_had(toolkit: None) -> None:
 
 
 def test_a_compiler_that_comes_to_no_end_is_ended(toolkit: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Rknn, "limit", (0.1, 0.0))
+    monkeypatch.setattr(Rknn, "seconds", 0.1)
     with pytest.raises(
-        ModelError, match=r"was ended, as it opened the model for more than 0\.1 seconds; with"
+        ModelError, match="was ended, as it opened the model for longer than its size asks for"
     ):
         Rknn({"level": "4"}).open(RELU)
+
+
+def test_a_toolkit_that_cannot_be_loaded_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rknn").mkdir()
+    (tmp_path / "rknn" / "api.py").write_text("raise ImportError('libGL.so.1')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(UsageError, match=r"^rknn-toolkit2 cannot be loaded: libGL\.so\.1"):
+        Rknn({}).execution(RELU)
+
+
+def test_an_interrupted_run_leaves_no_answer_to_the_next(
+    toolkit: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Rknn({}).open(RELU)
+
+    def interrupted(stream: object) -> object:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(process.pickle, "load", interrupted)
+        opened.run(FEED)
+    with pytest.raises(ModelError, match="ended its process with SIGKILL while it ran the model"):
+        opened.run(FEED)
+
+
+@pytest.mark.parametrize(
+    ("layer", "op_type", "held"),
+    [
+        ("ConvExHardSwish", "HardSwish", True),
+        ("ConvAddRelu", "Relu", True),
+        ("ConvPRelu", "Relu", False),
+        ("exMatMul", "Mul", False),
+        ("MaxPool", "Max", False),
+        ("ConvLeakyRelu", "LeakyRelu", True),
+    ],
+)
+def test_words_of_a_layer_tell_what_was_merged(layer: str, op_type: str, held: bool) -> None:
+    assert Layer(layer, "INT8", "NPU", ()).holds(op_type) == held
 
 
 def test_a_run_without_a_result_is_an_error(toolkit: None) -> None:

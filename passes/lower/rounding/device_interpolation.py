@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op
 from qc.ir.quant.requantize import Arithmetic
 from qc.ir.quant.spec import Quantizer
@@ -31,12 +32,18 @@ def write_interpolation(writer: Writer, op: Op, data: Quantizer | None) -> bool:
 
 
 def _times_longer(writer: Writer, op: Op) -> list[int] | None:
-    """How many times longer each dimension gets; None if one is not known, or not so by a whole number."""
+    """How many times longer each dimension gets; None if one is not known, or not so by a whole number.
+
+    Of scales that are no whole numbers, lengths can be such multiples by rounding: then places differ.
+    """
     x = op.graph.op_inputs(op)[0]
     shapes = (x.type.shape if x is not None else None), writer.rounded.value.type.shape
     times: list[int] = []
     for before, behind in zip(shapes[0] or (), shapes[1] or (), strict=False):
-        if not isinstance(before, int) or not isinstance(behind, int) or behind % before:
+        if not isinstance(before, int) or not isinstance(behind, int) or not before or behind % before:
             return None
         times.append(behind // before)
-    return times if len(times) == 4 and max(times) <= _MOST_TIMES else None
+    scales = fixed_constant([*op.graph.op_inputs(op), None, None][2])
+    if scales is not None and scales.size and not np.array_equal(scales.numpy(), times):
+        return None
+    return times if len(times) == 4 and times[:2] == [1, 1] and max(times) <= _MOST_TIMES else None

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
 
 from .builder import Builder, Writer
@@ -27,7 +28,7 @@ def dilated(op: Op, widest: int) -> Writer | None:
     if found is None:
         return None
     blocks = -(-found.lengths[1] // _CHANNELS_OF_A_BLOCK)
-    if blocks * found.dilation * (found.taps.shape[2] - 1) <= widest:
+    if found.dilation == 1 or blocks * found.dilation * (found.taps.shape[2] - 1) <= widest:
         return None
     return lambda build: [_write(build, op, found)]
 
@@ -45,7 +46,7 @@ class _Dilated(NamedTuple):
 
 def _found(op: Op) -> _Dilated | None:
     data, weight = op.graph.op_inputs(op)[:2]
-    stored = op.graph.constant(weight) if weight is not None else None
+    stored = fixed_constant(weight)
     lengths, wanted = lengths_of(data), lengths_of(op.graph.op_outputs(op)[0])
     if data is None or stored is None or lengths is None or wanted is None or len(lengths) != _ALONG_ONE_AXIS:
         return None

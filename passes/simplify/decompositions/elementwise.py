@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 
+from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
 from qc.patterns.attributes import attribute_of
 
@@ -18,7 +19,7 @@ _ROOTS = {0.5: "Sqrt", -1.0: "Reciprocal"}
 def prelu(op: Op) -> Writer | None:
     """The larger of the data and its product with slopes, none of which is above 1."""
     (data, slope), shape = op.graph.op_inputs(op), _shape(op)
-    slopes = op.graph.constant(slope) if slope is not None else None
+    slopes = fixed_constant(slope)
     if data is None or slopes is None or not np.all(slopes.numpy() <= 1):
         return None
     return lambda build: [build.op("Max", data, build.op("Mul", data, slope, shape=shape), shape=shape)]
@@ -30,7 +31,7 @@ def clip(op: Op) -> Writer | None:
     given = {
         name: limit for name, limit, end in limits if limit is not None and not _is_beyond(op, limit, end)
     }
-    if all(op.graph.constant(limit) is not None for limit in given.values()):
+    if all(fixed_constant(limit) is not None for limit in given.values()):
         return None
 
     def write(build: Builder) -> list[Value | None]:
@@ -44,7 +45,7 @@ def clip(op: Op) -> Writer | None:
 
 def _is_beyond(op: Op, limit: Value, end: float) -> bool:
     """Whether a limit is a constant beyond which there are no numbers on the side of ``end``."""
-    constant = op.graph.constant(limit)
+    constant = fixed_constant(limit)
     if constant is None or constant.size != 1:
         return False
     return bool(constant.numpy().item() * np.sign(end) >= np.finfo(np.float32).max)
@@ -90,7 +91,7 @@ def power(op: Op) -> Writer | None:
     """A product of the data with itself, a root or a reciprocal, by the exponent."""
     data, shape = _data(op), _shape(op)
     given = op.graph.op_inputs(op)[1]
-    exponent = op.graph.constant(given) if given is not None else None
+    exponent = fixed_constant(given)
     if exponent is None or exponent.numpy().size != 1 or shape != data.type.shape:
         return None
     number = float(exponent.numpy().item())

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
 
 from .builder import SLICES_BY_INPUT, Builder, Writer
@@ -133,7 +134,7 @@ class _Taken(NamedTuple):
 
 def _taken(op: Op) -> _Taken | None:
     data, places = op.graph.op_inputs(op)
-    indices = op.graph.constant(places) if places is not None else None
+    indices = fixed_constant(places)
     lengths, wanted = lengths_of(data), lengths_of(op.graph.op_outputs(op)[0])
     if data is None or indices is None or lengths is None or wanted is None:
         return None

@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
 
 from .builder import Builder, Writer
@@ -80,7 +81,7 @@ class _Layer:
             if _is_zero(op, inputs[port]):
                 inputs[port] = None  # no products of it
         lengths = lengths_of(inputs[_X])
-        known = {port: op.graph.constant(value) for port in _CONSTANTS if (value := inputs[port]) is not None}
+        known = {port: fixed_constant(value) for port in _CONSTANTS if (value := inputs[port]) is not None}
         if lengths is None or len(lengths) != _RANK or None in known.values() or 0 in lengths:
             return None  # a branch that never runs may hold shapes that no such op takes
         if lengths[0] > most_steps:
@@ -177,7 +178,7 @@ def _functions(op: Op, defaults: tuple[str, ...]) -> tuple[str, ...] | None:
 
 def _is_zero(op: Op, state: Value | None) -> bool:
     """Whether a state is a constant of zeros, as exporters write it where none was given."""
-    known = op.graph.constant(state) if state is not None else None
+    known = fixed_constant(state)
     return known is not None and not known.numpy().any()
 
 
@@ -185,5 +186,5 @@ def _are_all(op: Op, lengths: Value | None, steps: int) -> bool:
     """Whether all samples have so many steps."""
     if lengths is None:
         return True
-    known = op.graph.constant(lengths)
+    known = fixed_constant(lengths)
     return known is not None and bool(np.all(known.numpy() == steps))
