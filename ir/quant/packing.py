@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, numpy_helper
 
 from ..errors import UsageError
 
@@ -19,12 +19,13 @@ def pack(codes: np.ndarray, bits: int) -> np.ndarray:
     Raises:
         UsageError: another number of bits, or a code that does not fit.
     """
-    dtype = helper.tensor_dtype_to_np_dtype(_data_type(bits, signed=False))
+    _data_type(bits, signed=False)
     flat = np.asarray(codes).ravel().astype(np.int16)
     if flat.size and not (-(1 << (bits - 1)) <= flat.min() and flat.max() < 1 << bits):
         raise UsageError(f"codes from {flat.min()} to {flat.max()} do not fit {bits} bits")
-    packed = numpy_helper.from_array((flat & ((1 << bits) - 1)).astype(dtype))
-    return np.frombuffer(packed.raw_data, np.uint8)
+    of_byte = 8 // bits
+    rows = np.pad(flat & ((1 << bits) - 1), (0, -flat.size % of_byte)).reshape(-1, of_byte)
+    return np.bitwise_or.reduce(rows << np.arange(0, 8, bits), axis=1).astype(np.uint8)
 
 
 def unpack(packed: np.ndarray, bits: int, signed: bool, shape: tuple[int, ...]) -> np.ndarray:

@@ -64,7 +64,8 @@ class LimitMasks(Pass):
                 continue
             with rewriter.action("limit mask", op, f"'{read.name}' is limited to {limit:g}"):
                 if (op.graph, read) not in limited:
-                    data = np.clip(read.const.numpy(), *np.asarray((-limit, limit), read.const.dtype))
+                    data = read.const.numpy()
+                    data = np.clip(data, *np.asarray((-limit, limit), data.dtype))
                     limited[op.graph, read] = rewriter.add_constant(op.graph, data, f"{read.name}_limited")
                 rewriter.set_input(op, port, limited[op.graph, read])
                 rewriter.drop_unread(constant)

@@ -255,3 +255,13 @@ def test_other_convolutions_stay(attributes: str) -> None:
     )
     made = qc.compile(model, "decompose-ops", target="qnn-htp").model
     assert types(made) == ["Conv"]
+
+
+def test_a_weight_that_a_caller_may_feed_stays() -> None:
+    model = parse(
+        """g (float[1, 1, 20000] x, float[1, 1, 3] w) => (float[1, 1, 1616] y)
+        { y = Conv<dilations = [9192]>(x, w) }"""
+    )
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((1, 1, 3), np.float32), "w"))
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert types(made) == ["Conv"] and [info.name for info in made.graph.input] == ["x", "w"]
