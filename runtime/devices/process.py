@@ -85,6 +85,7 @@ class DeviceProcess:
                 raise ModelError(f"{self._ending(phase)}; {self._mend}") from None
             except BaseException:  # the answer to an interrupted run must not be that to the next
                 _kill(self._process)
+                self._answers.close()
                 raise
         if isinstance(answer, QcError):
             raise answer
