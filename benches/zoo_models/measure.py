@@ -66,8 +66,8 @@ class Answer:
         self.path.write_text(json.dumps(self.row))
 
 
-def measure(answer: Answer, path: Path, request: Mapping[str, Any]) -> None:
-    """Fills the answer step by step."""
+def feeds_that_run(answer: Answer, path: Path, request: Mapping[str, Any]) -> list[Feed] | None:
+    """Feeds for a float model; None if ONNX Runtime does not run it, which the answer says."""
     answer.step("run the float model")
     data, feeds = make_feeds(path, request)
     answer.end("", data=data)
@@ -75,6 +75,14 @@ def measure(answer: Answer, path: Path, request: Mapping[str, Any]) -> None:
         run_plainly(path, feeds[0])
     except Exception as error:  # ONNX Runtime's exceptions have no base of their own
         answer.end(f"ONNX Runtime does not run it: {error}"[:200])
+        return None
+    return feeds
+
+
+def measure(answer: Answer, path: Path, request: Mapping[str, Any]) -> None:
+    """Fills the answer step by step."""
+    feeds = feeds_that_run(answer, path, request)
+    if feeds is None:
         return
     calibration, rest = feeds[:-EVALUATION], feeds[-EVALUATION:]
     if request["times_only"]:

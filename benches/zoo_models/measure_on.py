@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import Answer, main, make_feeds, run_plainly
+from measure import Answer, feeds_that_run, main
 
 import qc
 from qc.ir.executor import Feed
@@ -33,13 +33,8 @@ _NAMES = re.compile(r"`[^`]*`|'[^']*'")
 def measure_on(answer: Answer, path: Path, request: Mapping[str, Any]) -> None:
     """Fills the answer step by step."""
     on = request["on"]
-    answer.step("run the float model")
-    data, feeds = make_feeds(path, request)
-    answer.end("", data=data)
-    try:
-        run_plainly(path, feeds[0])
-    except Exception as error:  # ONNX Runtime's exceptions have no base of their own
-        answer.end(f"ONNX Runtime does not run it: {error}"[:200])
+    feeds = feeds_that_run(answer, path, request)
+    if feeds is None:
         return
     answer.step("compile")
     lengths, values = fixed_interface(path, feeds[0])

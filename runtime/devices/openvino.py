@@ -20,7 +20,7 @@ from qc.ir.onnx.save import save_model
 
 from ..execution.executed import ExecutedOp, Execution
 from ..execution.profile import NodeTime
-from ..protos.marks import mark_nodes, marks_in
+from ..protos.marks import marked_copy, marks_in
 from ..protos.wiring import Node, all_nodes
 from .device import DeviceModel, Options
 
@@ -57,9 +57,7 @@ class OpenVino:
         self, model: ModelProto, feeds: Sequence[Feed] = (), *, base_dir: Path | None = None, threads: int = 1
     ) -> Execution:
         """See :class:`Device`."""
-        marked = ModelProto()
-        marked.CopyFrom(model)
-        mark_nodes(marked)
+        marked = marked_copy(model)
         opened = OpenVinoModel(marked, base_dir, {**self._properties(threads), "PERF_COUNT": True})
         times = _times(opened, feeds)
         nodes = list(all_nodes(model.graph))

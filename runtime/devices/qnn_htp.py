@@ -19,7 +19,7 @@ from qc.ir.onnx.load import load_model
 from qc.ir.onnx.save import save_model
 
 from ..execution.executed import ExecutedOp, Execution
-from ..protos.marks import mark_nodes, with_names
+from ..protos.marks import marked_copy, with_names
 from ..protos.wiring import Node, all_nodes
 from .device import DeviceModel, Options, require_fixed_shapes
 from .process import DeviceProcess
@@ -78,9 +78,7 @@ class QnnHtp:
         self, model: ModelProto, feeds: Sequence[Feed] = (), *, base_dir: Path | None = None, threads: int = 1
     ) -> Execution:
         """See :class:`Device`; nothing is measured, as the time of an emulator is not that of the device."""
-        marked = ModelProto()
-        marked.CopyFrom(model)
-        mark_nodes(marked)
+        marked = marked_copy(model)
         opened = HtpModel(marked, base_dir, self._options, only_look=True)
         ops = []
         for index, node in enumerate(all_nodes(model.graph)):

@@ -19,7 +19,7 @@ from qc.ir.executor import Feed
 from qc.ir.onnx.save import save_model
 
 from ..execution.executed import Execution
-from ..protos.marks import mark_nodes, with_names
+from ..protos.marks import marked_copy, with_names
 from ..protos.wiring import all_nodes
 from .device import DeviceModel, Options, require_fixed_shapes
 from .process import DeviceProcess
@@ -76,9 +76,7 @@ class Rknn:
         self, model: ModelProto, feeds: Sequence[Feed] = (), *, base_dir: Path | None = None, threads: int = 1
     ) -> Execution:
         """See :class:`Device`; nothing is measured, as the time of a simulator is not that of the device."""
-        marked = ModelProto()
-        marked.CopyFrom(model)
-        mark_nodes(marked)
+        marked = marked_copy(model)
         opened = RknnModel(marked, base_dir, self._options, only_look=True)
         nodes = list(all_nodes(model.graph))
         return Execution(executed_ops(nodes, opened.log), (), with_names(opened.failure, model))

@@ -24,7 +24,7 @@ from qc.ir.onnx.save import save_model
 
 from ..execution.executed import Execution
 from ..execution.profile import NodeTime
-from ..protos.marks import mark_nodes, with_names
+from ..protos.marks import marked_copy, with_names
 from .device import DeviceModel, Options, require_fixed_shapes
 from .tensorrt_layers import Layer, executed_ops, read_layers
 
@@ -62,9 +62,7 @@ class TensorRt:
         self, model: ModelProto, feeds: Sequence[Feed] = (), *, base_dir: Path | None = None, threads: int = 1
     ) -> Execution:
         """See :class:`Device`."""
-        marked = ModelProto()
-        marked.CopyFrom(model)
-        mark_nodes(marked)
+        marked = marked_copy(model)
         try:
             opened = TensorRtModel(marked, base_dir, tf32=self._tf32)
         except ModelError as error:

@@ -17,6 +17,14 @@ def mark_nodes(model: ModelProto) -> None:
         node.proto.name = f"#{index}#"
 
 
+def marked_copy(model: ModelProto) -> ModelProto:
+    """A copy of a model whose nodes are renamed by :func:`mark_nodes`."""
+    marked = ModelProto()
+    marked.CopyFrom(model)
+    mark_nodes(marked)
+    return marked
+
+
 def marks_in(name: str) -> list[int]:
     """The places of the nodes that a name tells of, be it that of a node made of several.
 
