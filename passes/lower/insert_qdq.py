@@ -33,7 +33,7 @@ from .qdq.dequantize_outside import dequantize_outside
 from .qdq.fit_kernels import fit_kernels
 from .qdq.folded_weights import fold_weights
 from .qdq.keep_float import keep_float, keep_integer
-from .qdq.moved_pairs import leave_out_moved
+from .qdq.moved_pairs import leave_out_moved, needs_no_zero_point
 from .qdq.newer_opset import in_opset
 from .qdq.onnx_grids import (
     OLDEST_OPSET,
@@ -149,7 +149,8 @@ class InsertQdq(Pass):
             widened = of_short_codes(model) if in_bytes else frozenset()
             if widened:
                 context.notes.append(_IN_BYTES)
-            emitter = _Emitter(model, rewriter, extension, self.weights == "codes", widened)
+            as_codes, sees_through = self.weights == "codes", target is not None and not target.rounds_moved
+            emitter = _Emitter(model, rewriter, extension, as_codes, widened, sees_through)
             emitter.round_again_inside(rewire(model, rewriter, emitter.round_value))
             if target is not None:
                 fit_kernels(
@@ -173,17 +174,25 @@ class _Emitter:
     """Adds the ops; quantizers that are tied share their scale and zero point within a graph.
 
     Constants are stored once, where they are; the bodies that capture one dequantize it themselves. Those on
-    a grid of ``widened`` are stored with one code in each byte.
+    a grid of ``widened`` are stored with one code in each byte. ``sees_through`` says that there are no ops
+    behind what moves data.
     """
 
     def __init__(
-        self, model: Model, rewriter: Rewriter, extension: str, as_codes: bool, widened: Set[Quantizer]
+        self,
+        model: Model,
+        rewriter: Rewriter,
+        extension: str,
+        as_codes: bool,
+        widened: Set[Quantizer],
+        sees_through: bool,
     ) -> None:
         self._model = model
         self._rewriter = rewriter
         self._extension = extension
         self._as_codes = as_codes
         self._widened = widened
+        self._sees_through = sees_through
         self._captures = Captures(rewriter)
         self._stored: dict[tuple[Value, Quantizer], Value] = {}
         self._parameters: dict[tuple[Graph, Quantizer], tuple[Value, ...]] = {}
@@ -256,6 +265,8 @@ class _Emitter:
         self, op_type: str, inputs: tuple[Value, ...], value: Value, encoding: Encoding, type: ValueType
     ) -> Value:
         attributes = granularity_attributes(encoding)
+        if op_type == "QuantizeLinear" and len(inputs) == 2:  # without a zero point that has the type
+            attributes["output_dtype"] = type.elem_type
         return self._add(op_type, inputs, value, attributes, self._domain(value, encoding), type)
 
     def _add(
@@ -304,16 +315,23 @@ class _Emitter:
     def _scale_and_zero_point(
         self, value: Value, quantizer: Quantizer, encoding: Encoding
     ) -> tuple[Value, ...]:
-        """The inputs behind the codes; those of a bias, whose zero points are 0, are its scales alone."""
+        """The inputs behind the codes: the scale, and the zero point where it is written."""
         key = (value.graph, quantizer)
         if key not in self._parameters:
             name = self._name(value)
             self._parameters[key] = (self._scale(value.graph, encoding, f"{name}_scale"),)
-            if encoding.spec.format.bits <= _WIDEST_QUANTIZED:
+            if not self._has_no_zero_point(value, encoding):
                 zero_point = TensorRef.from_array(encoding.zero_point, encoding.spec.format.onnx_type)
                 zeros = self._rewriter.add_constant(value.graph, zero_point, f"{name}_zero_point")
                 self._parameters[key] += (zeros,)
         return self._parameters[key]
+
+    def _has_no_zero_point(self, value: Value, encoding: Encoding) -> bool:
+        """Whether zeros are left out: those of biases, and those that ONNX Runtime would stumble over."""
+        if encoding.spec.format.bits > _WIDEST_QUANTIZED:
+            return True
+        is_data = value.original.const is None
+        return self._sees_through and is_data and needs_no_zero_point(self._model, encoding)
 
     def _scale(self, graph: Graph, encoding: Encoding, name: str) -> Value:
         """The scale as a constant; of two-level blocks as integers, dequantized with a scale per channel."""

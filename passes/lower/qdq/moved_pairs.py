@@ -6,7 +6,7 @@ from qc.ir.facts.op_traits import is_grid_preserving
 from qc.ir.graph import Value
 from qc.ir.model import Model
 from qc.ir.quant.formats import IntFormat
-from qc.ir.quant.spec import PerTensor, Quantizer
+from qc.ir.quant.spec import Encoding, PerTensor, Quantizer
 from qc.ir.quant_table import Site
 
 _WITH_OUTPUT_TYPE = 21  # the opset
@@ -16,13 +16,27 @@ def leave_out_moved(model: Model) -> None:
     """Takes the quantizers away from what was moved from a tensor on the same grid, which changes no number.
 
     What a body captures keeps its own, since runtimes look for grids within one graph. So does what has
-    signed codes from opset 21 on: ONNX Runtime 1.32 puts a pair behind what moves data by itself, with the
-    attribute ``output_dtype`` of that opset, makes the codes unsigned, and refuses the attribute that it
-    wrote.
+    signed codes with a zero point from opset 21 on, see :func:`needs_no_zero_point`.
     """
     moved = [site for site in model.quant.sites() if _repeats(model, site)]
     for site in moved:
         model.quant.remove(site, "moved from a tensor on the same grid, behind which the device sees it")
+
+
+def needs_no_zero_point(model: Model, encoding: Encoding) -> bool:
+    """Whether the pair of a tensor has the type of its codes as an attribute, and no zero points of 0.
+
+    ONNX Runtime 1.32 puts a pair behind what moves data by itself, from opset 21 on with the attribute
+    ``output_dtype`` as well. Then it makes signed codes with a zero point unsigned, and refuses the attribute
+    that it wrote; codes without a zero point stay signed.
+    """
+    has_one_scale = isinstance(encoding.spec.granularity, PerTensor)
+    return _is_told_by_attribute(model, encoding) and has_one_scale and not encoding.zero_point.any()
+
+
+def _is_told_by_attribute(model: Model, encoding: Encoding) -> bool:
+    format = encoding.spec.format
+    return model.opset >= _WITH_OUTPUT_TYPE and isinstance(format, IntFormat) and format.signed
 
 
 def restore_moved(model: Model) -> None:
@@ -42,8 +56,7 @@ def _repeats(model: Model, site: Site) -> bool:
     before = None if is_captured else _grid_before(model, value)
     if before is None or quantizer is None or before.encoding is None or quantizer.encoding is None:
         return False
-    format = before.spec.format
-    if model.opset >= _WITH_OUTPUT_TYPE and isinstance(format, IntFormat) and format.signed:
+    if _is_told_by_attribute(model, before.encoding) and not needs_no_zero_point(model, before.encoding):
         return False
     has_one_scale = isinstance(before.spec.granularity, PerTensor)
     return has_one_scale and before.encoding.equals(quantizer.encoding)
