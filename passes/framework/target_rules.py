@@ -133,6 +133,8 @@ class OpRule(Strict):
         per_channel: the weight has one scale per output channel.
         fused_with: op types whose result, where nothing else reads it, this op takes as it is, since both
             run as one. That input has no grid, and without such an input the op runs in float.
+        fuses_constants: with constants of one number, or one for each channel, beside a single tensor of data
+            that nothing else reads it runs as one with the op that computes that tensor, which has no grid.
         parameters: input ports of parameters, such as the scale and the bias of a normalization, that have
             grids like weight and bias of other ops; without, parameters of normalizations stay float.
         scale: the format of the scale of a normalization among ``parameters``, if it is not that of weights.
@@ -158,6 +160,7 @@ class OpRule(Strict):
     signed_operands: bool = False
     per_channel: bool = True
     fused_with: tuple[str, ...] = ()
+    fuses_constants: bool = False
     parameters: tuple[int, ...] = ()
     scale: FormatRule | None = None
     constant: FormatRule | None = None

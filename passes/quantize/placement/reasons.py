@@ -59,6 +59,8 @@ class Reasons:
         if self._units.is_behind_products(unit):
             why = f"{unit.label} is as quick in float behind products, which give floats as well"
             return Reason(why, asked_by)
+        if self._units.runs_with_maker(unit):
+            return Reason(f"{unit.label} runs as one with what makes its data", asked_by)
         if unit.rule.runs == "between":
             why = f"{unit.label} runs in integers only between integer ops, and is not between such"
             return Reason(why, asked_by)

@@ -16,6 +16,7 @@ from qc.ir.model import Model
 
 from ...framework.target import Target
 from ...framework.target_rules import OpRule
+from .constant_factors import scaled_alone
 from .dataflow import data_values, huge_values, infinite_values, is_plain_float
 
 
@@ -98,6 +99,9 @@ class UnitMap:
             for unit in self.units
             if unit.rule.runs in ("integer", "between") and self._is_eligible(unit)
         }
+        self._scaling = set(self._find_scaling())
+        for unit in self._scaling:
+            del self.integer[unit]
         self._settle_between()
         self._behind_products = {unit for island in self._islands_behind_products() for unit in island}
         for unit in self._behind_products:
@@ -119,6 +123,10 @@ class UnitMap:
         """Whether a ``between`` unit is in float since all that makes its data gives floats as well."""
         return unit in self._behind_products
 
+    def runs_with_maker(self, unit: Unit) -> bool:
+        """Whether a ``between`` unit of data and constants is run as one with what makes the data."""
+        return unit in self._scaling
+
     def is_data(self, value: Value) -> bool:
         """Whether ``value`` depends on the numbers of an input, and not on shapes and constants alone."""
         return value.original in self._data
@@ -138,12 +146,13 @@ class UnitMap:
 
     def is_weight(self, unit: Unit, op: Op, port: int) -> bool:
         """Whether what an op reads there is a weight, or the scale of a normalization that has a grid."""
-        return port in weight_ports(op) or (port in unit.rule.parameters and _is_trained("weight", op, port))
+        of_norm = port in unit.rule.parameters and traits(op).trained.get("weight") == port
+        return port in weight_ports(op) or of_norm
 
     def is_bias(self, unit: Unit, value: Value, op: Op, port: int) -> bool:
         """Whether what an op reads there is a bias: by its definition, or as its region captured it."""
         in_region = unit.region is not None and unit.region.captures.get("bias") is value
-        of_norm = port in unit.rule.parameters and _is_trained("bias", op, port)
+        of_norm = port in unit.rule.parameters and traits(op).trained.get("bias") == port
         return port == bias_port(op) or of_norm or (in_region and op.is_type("Add"))
 
     def outputs(self, unit: Unit) -> tuple[Value, ...]:
@@ -251,6 +260,19 @@ class UnitMap:
         reads_data = unit.root.is_type("Where") or any(value.original.const is None for value in given)
         return any(map(self.is_data, outputs)) and bool(given) and reads_data
 
+    def _find_scaling(self) -> Iterator[Unit]:
+        """The units that do no more than scale or shift what an integer unit computes for them alone."""
+        for unit in self.integer:
+            value = scaled_alone(self.inputs(unit), self.scopes) if unit.rule.fuses_constants else None
+            maker = value.graph.producer(value) if value is not None else None
+            rule = self._of_op[maker].rule if self.runs_integer(maker) and maker is not None else None
+            if rule is not None and (rule.runs == "integer" or rule.fuses_constants):
+                yield unit
+
+    def _hands_on(self, unit: Unit) -> bool:
+        """Whether integers in front of a unit are as good as integers made by it."""
+        return self.is_carry(unit.root) or unit in self._scaling
+
     def _settle_between(self) -> None:
         """Drops ``between`` units until each has integer producers and an integer reader.
 
@@ -273,7 +295,7 @@ class UnitMap:
             given = [value for value in given if value.const is None]
             if unit.rule.runs == "between" and not all(value in from_integer for value in given):
                 self.integer.pop(unit, None)
-            carried = self.is_carry(unit.root) and bool(given) and given[0] in from_integer
+            carried = self._hands_on(unit) and bool(given) and given[0] in from_integer
             if carried or unit in self.integer:
                 from_integer.update(self.outputs(unit))
             for edge in self.scopes.branch_edges.get(unit.root, ()):
@@ -288,7 +310,7 @@ class UnitMap:
             is_read = any(value in read_by_integer for value in outputs)
             if unit.rule.runs == "between" and not is_read:
                 self.integer.pop(unit, None)
-            if unit in self.integer or (self.is_carry(unit.root) and is_read):
+            if unit in self.integer or (self._hands_on(unit) and is_read):
                 read_by_integer.update(value.original for value, _, _ in self.inputs(unit))
             for edge in self.scopes.branch_edges.get(unit.root, ()):
                 if edge.outside in read_by_integer:
@@ -318,10 +340,6 @@ class UnitMap:
         unit = self._of_op[producer]
         moved = self.inputs(unit) if self.is_carry(producer) else ()
         return self._maker(moved[0].value.original) if moved else unit
-
-
-def _is_trained(kind: str, op: Op, port: int) -> bool:
-    return traits(op).trained.get(kind) == port
 
 
 def _units(model: Model, scopes: Scopes, target: Target, left_float: Mapping[Op, Reason]) -> Iterator[Unit]:
