@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from qc.ir.facts.constants import fixed_constant
@@ -13,6 +13,7 @@ from qc.ir.rewriter import Rewriter
 
 from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
+from .identities.copies import Shape, narrow_shapes
 
 # The number that changes nothing; as the second operand where order counts.
 _NEUTRAL = {"Add": 0.0, "Sub": 0.0, "Mul": 1.0, "Div": 1.0, "Max": -math.inf, "Min": math.inf}
@@ -25,6 +26,8 @@ class EliminateIdentity(Pass):
 
     So are a sum with 0, a product by 1, a maximum with -infinity and the like, of one constant number; that
     a sum of -0 and 0 is 0 is not kept.
+    So is an Expand, where all that reads its copies would make them itself: elementwise ops whose other
+    operands are as long, and what computes numbers for these alone, as for the mask of a mean over words.
     Constants without a number, with which some exports begin a state, are taken out of a Concat. An identity
     that joins a graph input or an initializer to a graph output stays: without it the output would need
     another name.
@@ -37,8 +40,11 @@ class EliminateIdentity(Pass):
         rewriter = Rewriter(model)
         for graph in model.graphs():
             for op in graph.ops():
+                narrow = narrow_shapes(graph, op) if op.is_type("Expand") else None
                 source = _returned(graph, op)
-                if source is not None:
+                if narrow is not None:
+                    _leave_out_copies(rewriter, graph, op, narrow)
+                elif source is not None:
                     _bypass(rewriter, graph, op, source)
                 elif op.is_type("Concat") and len(_joined(graph, op)) < op.num_inputs:
                     _join(rewriter, graph, op, _joined(graph, op))
@@ -108,5 +114,15 @@ def _bypass(rewriter: Rewriter, graph: Graph, op: Op, source: Value) -> None:
     if graph.is_output(result) and fixed_name:
         return
     with rewriter.action("bypass", op):
+        rewriter.replace_uses(result, source)
+        rewriter.erase_op(op)
+
+
+def _leave_out_copies(rewriter: Rewriter, graph: Graph, op: Op, narrow: Mapping[Value, Shape]) -> None:
+    source, result = graph.op_inputs(op)[0], graph.op_outputs(op)[0]
+    assert source is not None and result is not None
+    with rewriter.action("without copies", op):
+        for value, shape in narrow.items():
+            rewriter.set_type(value, value.type._replace(shape=shape))
         rewriter.replace_uses(result, source)
         rewriter.erase_op(op)

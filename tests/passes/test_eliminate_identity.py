@@ -6,8 +6,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
-from support.models import parse
+from support.models import parse, random_feeds
 from support.pipelines import apply
+
+from qc.ir.onnx.lower import lower
+from qc.runtime import open_session, run_session
 
 
 @pytest.mark.parametrize(
@@ -27,3 +30,59 @@ def test_a_number_that_a_caller_may_feed_stays() -> None:
     model.graph.initializer.append(onnx.helper.make_tensor("zero", onnx.TensorProto.FLOAT, [], [0.0]))
     ir, _, _ = apply("eliminate-identity", model)
     assert len(list(ir.graph.ops())) == 2
+
+
+# The mean over words that sentence transformers take.
+POOLED = """g (float[2, 5, 8] words, int64[2, 5] mask) => (float[2, 8] y)
+<int64[1] last = {-1}, int64[3] full = {2, 5, 8}, int64[1] along = {AXIS}, float least = {0.001}> {
+    m = Unsqueeze(mask, last)
+    e = Expand(m, full)
+    f = Cast<to = 1>(e)
+    p = Mul(words, f)
+    s = ReduceSum<keepdims = 0>(p, along)
+    n = ReduceSum<keepdims = 0>(f, along)
+    c = Clip(n, least)
+    y = Div(s, c)
+}"""
+
+
+def without_copies(text: str) -> list[str]:
+    """The ops that are left, which compute what the model did."""
+    model = parse(text)
+    ir, _, _ = apply("eliminate-identity", model)
+    made = lower(ir)
+    onnx.checker.check_model(made, full_check=True)
+    (feed,) = random_feeds(model, 1)
+    for one, other in zip(*(run_session(open_session(m), feed) for m in (model, made)), strict=True):
+        np.testing.assert_array_equal(one, other)
+    return [op.op_type for op in ir.graph.ops()]
+
+
+def test_copies_that_elementwise_ops_make_themselves_are_left_out() -> None:
+    assert "Expand" not in without_copies(POOLED.replace("AXIS", "1"))
+
+
+def test_copies_that_are_summed_stay() -> None:
+    text = POOLED.replace("AXIS", "2").replace("float[2, 8] y", "float[2, 5] y")
+    assert "Expand" in without_copies(text)
+
+
+@pytest.mark.parametrize(
+    ("behind", "made"),
+    [
+        ("y = Neg(e)", "float[2, 3]"),  # nothing else is as long
+        ("z = Neg(e)  y = MatMul(z, other)", "float[2, 3]"),
+        ("z = Neg(e)  y = Concat<axis = 0>(z, other)", "float[5, 3]"),
+    ],
+)
+def test_copies_that_something_needs_stay(behind: str, made: str) -> None:
+    head = f"g (float[2, 1] x, float[3, 3] other) => ({made} y) <int64[2] n = {{2, 3}}>"
+    text = f"{head} {{ e = Expand(x, n)  {behind} }}"
+    assert "Expand" in without_copies(text)
+
+
+def test_copies_of_an_unknown_length_stay() -> None:
+    head = "g (float[N, 1] x, float[2, 3] o) => (float[2, 3] y) <int64[2] n = {2, 3}>"
+    text = f"{head} {{ e = Expand(x, n)  y = Add(e, o) }}"
+    assert "Expand" in without_copies(text.replace("N", "M"))
+    assert "Expand" not in without_copies(text.replace("N", "2"))

@@ -1,0 +1,1 @@
+"""Ops whose result the model can do without."""
