@@ -66,6 +66,8 @@ class Target(Strict):
         zero_range: that distance for an activation that is always 0, where the factors that rescale sums of
             its products may not be too small.
         most_dimensions: of a tensor; 0 for any number.
+        split_projections: one product that makes queries, keys and values is written as one for each, behind
+            which the device transposes heads within its kernel of attention.
         widest_window: how many places a window of a convolution along one axis may reach over, dilated, for
             every 32 channels; 0 for any number.
         mask_limit: what a mask holds at most, with either sign, so that integers reach there; 0 for no limit.
@@ -123,6 +125,7 @@ class Target(Strict):
     minimum_range: float = 0.0
     zero_range: float = 0.0
     most_dimensions: int = Field(0, ge=0)
+    split_projections: bool = False
     widest_window: int = Field(0, ge=0)
     mask_limit: float = Field(0.0, ge=0)
     one_format: bool = False

@@ -213,6 +213,22 @@ ODD_TEXTS = (
         c = Squeeze<axes = [0]>(b)
         y = Dropout(c)
     }""",
+    """packed (float[2, 3, 4] x) => (float[2, 2, 3, 2] y) <
+        float[4, 12] w, float[12] b, int64[5] heads = {-1, 3, 3, 2, 2},
+        int64 q0 = {0}, int64 k0 = {1}, int64 v0 = {2}
+    > {
+        m = MatMul(x, w)
+        a = Add(m, b)
+        r = Reshape(a, heads)
+        t = Transpose<perm = [2, 0, 3, 1, 4]>(r)
+        q = Gather(t, q0)
+        k = Gather(t, k0)
+        v = Gather(t, v0)
+        kt = Transpose<perm = [0, 1, 3, 2]>(k)
+        s = MatMul(q, kt)
+        p = Softmax(s)
+        y = MatMul(p, v)
+    }""",
 )
 
 

@@ -57,6 +57,7 @@ WRITTEN: dict[str, Callable[[ModelProto, Feed, Path], str]] = {
 
 # Passes that do something for some targets only, with one of these.
 TARGETS = dict.fromkeys(("decompose-ops", "fuse-supergroups", "limit-masks", "limit-ranks"), "qnn-htp")
+TARGETS["split-projections"] = "openvino"
 
 
 def run(pipeline: str, model: ModelProto | Model, feed: Feed) -> tuple[Model, PassContext, int]:

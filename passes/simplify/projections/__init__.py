@@ -1,0 +1,1 @@
+"""Products that make several tensors at once."""
