@@ -132,15 +132,15 @@ def transposed(kernel: int, **attributes: Any) -> Callable:
     return build
 
 
-def softmax(length: int) -> Callable:
-    """Rows whose largest numbers differ, on the grid that the device takes."""
+def softmax(length: int, levels: int = 255) -> Callable:
+    """Rows whose largest numbers differ, on the grid that the device takes or a wider one."""
 
     def build(one: OneOp) -> ModelProto:
         scale = np.float32(np.exp(one.random.uniform(-4.5, -1.5)) / one.finer)
         grid = scale, one.codes(one.random.integers(256))
         spread = np.exp(one.random.uniform(1, 5, (150, 1)))
         x = one.given(one.codes(255 - one.random.exponential(1, (150, length)) * spread), grid)
-        step = np.float32(1 / 255 if one.bits == 8 else 1 / 2**16)
+        step = np.float32(1 / levels if one.bits == 8 else 1 / 2**16)
         return one.model(one.op("Softmax", [x], axis=-1), grid=(step, one.codes(0)))
 
     return build
@@ -315,6 +315,8 @@ KINDS: dict[str, Callable[[OneOp], ModelProto]] = {
     "Mean of all rows": reduced("ReduceMean", (1, 48, 256), (1,)),
     "Softmax of 65": softmax(65),
     "Softmax of 12": softmax(12),
+    "Softmax of 2": softmax(2),
+    "Softmax of 2 to another grid": softmax(2, levels=200),
     "LayerNormalization": normalization("LayerNormalization"),
     "RMSNormalization": normalization("RMSNormalization"),
 }

@@ -20,6 +20,10 @@ _FRACTION_BITS, _POWER_BITS, _MOST_HALVINGS = 16, 15, 31
 # 1, and of 1 / (1 + x) there.
 _POWER = (4300, 5119, 6087, 7230), (22652, 21816, 19857, 16404), (32769, 32876, 33371, 34675)
 _RECIPROCAL = (11794, 6555, 3945, 2530), (-32086, -27318, -22353, -18222), (32769, 32232, 31054, 29548)
+# Rows of two numbers are a table of shares in 255ths. They are the result where its scale is a 255th but
+# for this; to any other grid they are moved as codes with a scale of 1/256 are.
+_PAIR, _PAIR_LEVELS, _SAME_SCALE = 2, 255, 1 / 850
+_FACTOR_BITS, _MOVED_UNIT = 15, 64
 # The mean of codes is in units of 1/64, what a row is multiplied by in units of 2^-16.
 _MEAN_UNIT, _RATE_UNIT = 64, 1 << 16
 # The bits of a first guess at an inverse square root, less half of those of the number (C. Lomont, Fast
@@ -31,7 +35,7 @@ def requantize_softmax(x: np.ndarray, grid: Encoding, encoding: Encoding, axis: 
     """The softmax of a tensor on a grid, as a device finds it.
 
     Powers of two of 15 bits are found for the distances to the largest code; what each is of their sum is
-    rounded, ties go up. Rows of 16 numbers or fewer have a coarser division.
+    rounded, ties go up. Rows of 16 numbers or fewer have a coarser division, and those of two a table.
 
     Args:
         x: float32, numbers of ``grid``, which has one scale.
@@ -43,6 +47,9 @@ def requantize_softmax(x: np.ndarray, grid: Encoding, encoding: Encoding, axis: 
         float32, of the shape of ``x``.
     """
     codes = np.rint(x.astype(np.float64) / np.float64(grid.scale)).astype(np.int64)
+    levels = np.float64(np.float32(1) / np.float32(encoding.scale))
+    if x.shape[axis] == _PAIR:
+        return on_grid(_pairs(codes, np.float64(grid.scale), levels, axis), encoding)
     mantissa, exponent = np.frexp(np.float32(grid.scale) / np.float32(np.log(2)))
     is_long = x.shape[axis] >= _LONG
     bits = _FEW_BITS if is_long else _MANY_BITS
@@ -51,11 +58,23 @@ def requantize_softmax(x: np.ndarray, grid: Encoding, encoding: Encoding, axis: 
     position = np.floor(np.ldexp(distance, int(exponent) - bits + _FRACTION_BITS)).astype(np.int64)
     power = _polynomial(_POWER, ~position & ((1 << _FRACTION_BITS) - 1))
     halvings = np.minimum(position >> _FRACTION_BITS, _MOST_HALVINGS)
-    levels = np.float64(np.float32(1) / np.float32(encoding.scale))
     if is_long:
         power >>= halvings
         return on_grid(round_half_up(power * levels / power.sum(axis, keepdims=True)), encoding)
     return on_grid(_shares(np.ldexp(power.astype(np.float64), -halvings), levels, axis), encoding)
+
+
+def _pairs(codes: np.ndarray, scale: np.float64, levels: np.float64, axis: int) -> np.ndarray:
+    """Codes of rows of two numbers, the second of which is the larger one where they are equal."""
+    first, second = np.split(codes, _PAIR, axis)
+    larger = round_half_up(_PAIR_LEVELS / (1 + np.exp(-np.abs(first - second) * scale)))
+    share = np.where(first > second, larger, _PAIR_LEVELS - larger)
+    shares = np.concatenate([share, _PAIR_LEVELS - share], axis)
+    if abs(_PAIR_LEVELS / levels - 1) < _SAME_SCALE:
+        return shares
+    mantissa, exponent = np.frexp(levels / 256)
+    factor = np.ldexp(round_half_up(np.ldexp(mantissa, _FACTOR_BITS)), exponent - _FACTOR_BITS)
+    return round_half_up(round_half_up(shares * factor * _MOVED_UNIT) / _MOVED_UNIT)
 
 
 def _shares(power: np.ndarray, levels: np.float64, axis: int) -> np.ndarray:

@@ -14,6 +14,9 @@ namespace {
 constexpr std::size_t kLong = 17;
 constexpr int kFewBits = 8, kManyBits = 15, kFractionBits = 16, kPowerBits = 15;
 constexpr std::int64_t kMostHalvings = 31, kFractionMask = (1 << kFractionBits) - 1;
+constexpr std::size_t kPair = 2;
+constexpr int kFactorBits = 15;
+constexpr double kPairLevels = 255, kSameScale = 1.0 / 850, kMovedUnit = 64;
 constexpr double kMeanUnit = 64, kRateUnit = 1 << 16;
 constexpr std::int32_t kGuess = 0x5F375A86;
 constexpr int kSteps = 2;
@@ -46,7 +49,8 @@ double inverse_root(float x) {
 // The softmax of rows of one length, from the distances of their codes to the largest.
 class RowSoftmax {
  public:
-  RowSoftmax(float scale, std::size_t length, double levels) : long_(length >= kLong), levels_(levels), power_(length) {
+  RowSoftmax(float scale, std::size_t length, double levels)
+      : long_(length >= kLong), scale_(scale), levels_(levels), power_(length) {
     int exponent = 0;
     const double mantissa = std::frexp(scale / kLogarithmOfTwo, &exponent);
     const int bits = long_ ? kFewBits : kManyBits;
@@ -56,6 +60,7 @@ class RowSoftmax {
 
   // Replaces the distances by codes.
   void operator()(std::vector<double>& row) {
+    if (row.size() == kPair) return pair(row);
     double total = 0;
     for (std::size_t i = 0; i < row.size(); ++i) total += power_[i] = power_at(row[i]);
     if (long_)
@@ -71,6 +76,18 @@ class RowSoftmax {
     const std::int64_t halvings = std::min(whole >> kFractionBits, kMostHalvings);
     const std::int64_t power = value_of(kPower, ~whole & kFractionMask);
     return long_ ? static_cast<double>(power >> halvings) : std::ldexp(static_cast<double>(power), -static_cast<int>(halvings));
+  }
+
+  // Two numbers, the second of which is the larger one where they are equal.
+  void pair(std::vector<double>& row) const {
+    const double larger = std::floor(kPairLevels / (1 + std::exp(-std::max(row[0], row[1]) * scale_)) + 0.5);
+    row[0] = row[0] < row[1] ? larger : kPairLevels - larger;
+    row[1] = kPairLevels - row[0];
+    if (std::abs(kPairLevels / levels_ - 1) < kSameScale) return;
+    int exponent = 0;
+    const double mantissa = std::frexp(levels_ / 256, &exponent);
+    const double factor = std::ldexp(std::floor(std::ldexp(mantissa, kFactorBits) + 0.5), exponent - kFactorBits);
+    for (double& share : row) share = std::floor(std::floor(share * factor * kMovedUnit + 0.5) / kMovedUnit + 0.5);
   }
 
   // Powers are multiplied by a reciprocal of their sum of 15 bits.
@@ -89,7 +106,7 @@ class RowSoftmax {
   }
 
   bool long_;
-  double levels_, factor_;
+  double scale_, levels_, factor_;
   int shift_;
   std::vector<double> power_;
 };

@@ -262,7 +262,7 @@ def test_matrices_that_do_not_fit_are_refused() -> None:
 @settings(max_examples=40, deadline=None)
 @given(
     seed=SEEDS,
-    length=st.integers(1, 40),
+    length=st.one_of(st.just(2), st.integers(1, 40)),
     levels=st.sampled_from([255, 256, 64]),
     axis=st.sampled_from([-1, 1]),
 )
