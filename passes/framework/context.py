@@ -131,6 +131,16 @@ class PassContext:
         """The target; raises UsageError if there is none."""
         return _required("target", self.target)
 
+    @property
+    def has_floats(self) -> bool:
+        """Whether the target, if there is one, computes in floats as well as in integers."""
+        return self.target is None or self.target.default.runs == "float"
+
+    @property
+    def can_read_again(self) -> bool:
+        """Whether data that one pass reads is there for the next one, too."""
+        return not getattr(self.data, "is_read_once", False)
+
     def add_artifact(self, name: str, artifact: Artifact) -> None:
         """Keeps what a lowering pass made; raises UsageError if the name is taken."""
         if name in self.artifacts:

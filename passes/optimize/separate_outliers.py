@@ -58,7 +58,7 @@ class SeparateOutliers(Pass):
     floats_only: bool = option(False, "leave targets alone that compute all in integers")
 
     def run(self, model: Model, context: PassContext) -> None:
-        if self.floats_only and not _has_floats(context):
+        if self.floats_only and not (context.has_floats and context.can_read_again):
             return
         if self.probabilities:
             mark_probabilities(model)
@@ -83,12 +83,6 @@ class SeparateOutliers(Pass):
             )
             with rewriter.action(reason, data):
                 _separate(rewriter, data, layers, np.sort(order[:count]))
-
-
-def _has_floats(context: PassContext) -> bool:
-    """Whether the target, if there is one, computes in floats as well, and the data can be read twice."""
-    is_float = context.target is None or context.target.default.runs == "float"
-    return is_float and not getattr(context.data, "is_read_once", False)
 
 
 def _readers(model: Model, share: float) -> dict[Value, list[Layer]]:

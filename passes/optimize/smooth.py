@@ -26,7 +26,7 @@ from .smoothing.objective import Reading, candidates
 from .smoothing.observed import observed
 
 # What an error has to be below, as a share of what it was, for weights to be touched.
-_GAIN = 0.7
+_GAIN = 0.5
 
 
 @dataclass(frozen=True)
@@ -43,36 +43,45 @@ class Smooth(Pass):
     ``w`` that of its weights (SmoothQuant: G. Xiao et al., 2022), or ``m ** a``, with ``m`` the root of the
     mean square of its data (as AWQ: J. Lin et al., 2023). The exponent is searched for each tensor: it is
     that with the least error at the results of all layers that read it, with data and weights on their grids,
-    from the range of each channel and the mean products of each two features (Gram matrix). Grids cover one
-    half of the samples and are judged on the other: where each channel fills the grid, new samples go beyond
-    it. Where no exponent takes away 30 % of the error, nothing is changed.
+    from the range and the mean square of each channel. Grids cover one half of the samples and are judged on
+    the other: where each channel fills the grid, new samples go beyond it. Where no exponent takes away half
+    of the error, nothing is changed.
 
     Helps where channels differ in size: transformers and mobile networks. Does not where they are alike, or
     where something else reads the tensor, such as a residual sum. Scales pass through ReLU, pooling, Reshape,
-    and products such as those of gated units.
+    and products such as those of gated units. On targets that compute in floats as well they also pass SiLU,
+    HardSwish and all else that multiplies a tensor on a grid by a function of it: a Mul in front of the
+    function gives it what it reads in the size that it had. GELU, which runtimes compute as one op, stays.
 
     To be run behind ``insert-quantizers``, whose formats it asks for, and before ``calibrate``: what has a
     grid already is left alone. Layers are those of the main graph whose weight is read by nothing else. The
-    cost is that of Gram matrices, the square of the features of each layer for each position.
+    cost is that of running the float model on the samples. With ``gates_only``, as pipelines for all models
+    have it, it does only what needs such a Mul, and nothing where data can be read only once.
     """
 
     name = "smooth"
     stage = Stage.ANNOTATE
     needs = frozenset({"data", "executor"})
+    uses = frozenset({"target"})
     tolerance = 1e-5
     idempotent = False  # of weights that were scaled, another exponent can be better by a little
 
     insert: bool = option(False, "insert a Mul where nothing else can divide the channels")
     weights: Literal["min-max", "mse"] = option("min-max", "how calibrate finds the range of a weight")
     samples: Annotated[int, Ge(1)] = option(32, "how many of the samples to look at, at most")
+    gates_only: bool = option(False, "scale only what is read by SiLU, HardSwish and the like")
 
     def run(self, model: Model, context: PassContext) -> None:
+        if self.gates_only and not context.can_read_again:
+            return
         if all(held.encoding is not None for held in model.quant.quantizers()):
             place = "it belongs between those that place quantizers and 'calibrate'"
             context.notes.append(f"channels stay as they are: pass '{self.name}' finds no open grid; {place}")
             return
         layers = [layer for layer in layers_of(model) if _is_open(layer)]
-        found = channels_of(model, layers)
+        found = channels_of(model, layers, context.has_floats)
+        if self.gates_only:
+            found = [one for one in found if one.gates]
         if self.insert:
             taken = {layer for one in found for layer in one.readers}
             found += _insertable(model, [layer for layer in layers if layer not in taken])

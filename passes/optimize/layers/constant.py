@@ -88,10 +88,10 @@ class Constant:
     def set(self, rewriter: Rewriter, array: np.ndarray) -> None:
         """Gives the op other numbers to read, in an action; the quantizer that it sees stays the same.
 
-        A constant that others read too is left to them.
+        A constant that others read too, or that has another shape, is left as it is.
         """
         read, held = self._read, self.quantizer
-        if read is not None and self.is_own:
+        if read is not None and self.is_own and array.shape == self.shape:
             rewriter.set_constant(read, array.astype(self.array.dtype, copy=False))
             return
         (result, *_) = self.op.graph.op_outputs(self.op)

@@ -15,6 +15,7 @@ from qc.ir.rewriter import Rewriter
 from ..layers.constant import Constant
 from ..layers.layer import Layer
 from ..scaling.operators import ONE_INPUT, padded_to
+from .gates import Gate, gate_at
 
 # Input ports of scale and bias of normalizations that ONNX does not define.
 _OTHER_NORMALIZATIONS = {
@@ -50,6 +51,7 @@ class Channels:
             Mul of its own in front of the layers.
         readers: the layers that read the channels, here or behind ops that scales pass through.
         scaled: the tensor and those between, each with the axis of its channels.
+        gates: functions that need what is scaled as it was, and multiply it.
     """
 
     value: Value
@@ -57,6 +59,7 @@ class Channels:
     divided: tuple[Divided, ...]
     readers: tuple[Layer, ...]
     scaled: tuple[tuple[Value, int], ...]
+    gates: tuple[Gate, ...] = ()
 
     def scale(self, rewriter: Rewriter, scale: np.ndarray) -> None:
         """Divides each channel by a positive number; in an action.
@@ -74,6 +77,8 @@ class Channels:
             one.divide(rewriter, scale)
         if self.source is None and not self.divided:
             self._insert_product(rewriter, scale)
+        for gate in self.gates:
+            gate.restore(rewriter, scale.astype(self.readers[0].matrix.dtype))
         for reader in self.readers:
             reader.with_matrix(rewriter, reader.matrix * reader.by_feature(scale))
 
@@ -89,13 +94,14 @@ class Channels:
             rewriter.set_input(reader.op, 0, divided)
 
 
-def channels_of(model: Model, layers: Iterable[Layer]) -> list[Channels]:
+def channels_of(model: Model, layers: Iterable[Layer], gates: bool = False) -> list[Channels]:
     """Every tensor whose channels may be scaled, in topological order.
 
     No layer is among the readers of two: of several tensors, the one nearest to it counts.
 
     Args:
         layers: those whose weight may be changed.
+        gates: whether scales pass functions that multiply their own argument, where that is on a grid.
     """
     by_op = {layer.op: layer for layer in layers}
     by_result = {layer.result: layer for layer in by_op.values() if _divides(layer)}
@@ -103,12 +109,13 @@ def channels_of(model: Model, layers: Iterable[Layer]) -> list[Channels]:
     chosen: list[Channels] = []
     for value in reversed([value for op in model.graph.ops() for value in _results(op)]):
         made = _made(model, value, by_result)
-        found = _Readers.of(model, value, made[0], by_op) if made is not None else None
+        found = _Readers.of(model, value, made[0], by_op, gates) if made is not None else None
         if made is None or found is None or not taken.isdisjoint(found.layers):
             continue
         taken.update(found.layers)
         divided = (*made[1], *found.divided)
-        chosen.append(Channels(value, by_result.get(value), divided, tuple(found.layers), found.scaled))
+        source = by_result.get(value)
+        chosen.append(Channels(value, source, divided, tuple(found.layers), found.scaled, tuple(found.gates)))
     return chosen[::-1]
 
 
@@ -168,22 +175,26 @@ def _multiplied(
 class _Readers:
     """The layers behind a tensor, and the constants that are added on the way."""
 
-    def __init__(self, model: Model, layers: Mapping[Op, Layer]) -> None:
+    def __init__(self, model: Model, layers: Mapping[Op, Layer], passes_gates: bool) -> None:
         self.layers: list[Layer] = []
         self.divided: list[Divided] = []
+        self.gates: list[Gate] = []
         self._model = model
         self._by_op = layers
+        self._passes_gates = passes_gates
         self._axes: dict[Value, int] = {}
         self._products: list[Op] = []
 
     @classmethod
-    def of(cls, model: Model, value: Value, axis: int, layers: Mapping[Op, Layer]) -> _Readers | None:
+    def of(
+        cls, model: Model, value: Value, axis: int, layers: Mapping[Op, Layer], gates: bool
+    ) -> _Readers | None:
         """Those of a tensor; None if anything else reads its channels, or they are no graph's own.
 
         Args:
             axis: of the channels, counted from the end.
         """
-        found = cls(model, layers)
+        found = cls(model, layers, gates)
         if not found._follow(value, axis) or not found.layers:
             return None
         once = all(sum(one in found._axes for one in _inputs(op)) == 1 for op in found._products)
@@ -212,6 +223,11 @@ class _Readers:
             assert shape is not None
             self.layers.append(layer)
             return layer.input_axis - len(shape) == axis
+        on_grid = self._passes_gates and any(self._model.quant.quantizers_on(value))
+        gate = gate_at(use, value, axis) if on_grid else None
+        if gate is not None:
+            self.gates.append(gate)
+            return self._follow(gate.result, axis)
         results = list(_results(op))
         if len(results) != 1 or any(op.graph.op_outputs(op)[1:]):
             return False
@@ -237,13 +253,14 @@ class _Readers:
         return axis if op.is_type("Add", "Sub") and self._adds(use, value, axis) else None
 
     def _adds(self, use: Use, value: Value, axis: int) -> bool:
-        """Whether what is added to channels is one constant for each, which is divided with them."""
+        """Whether a constant for each channel, or for all, is added, which is divided with them."""
         assert isinstance(use.port, int) and value.type.shape is not None
         constant = Constant.at(self._model, use.op, 1 - use.port)
-        if constant is None or constant.value is None:
+        if constant is None or constant.value is None or constant.is_converted:
             return False
-        own = constant.array.shape
-        if len(own) < -axis or own[axis] != value.type.shape[axis] or constant.is_converted:
+        own = constant.shape
+        is_one = constant.value.const is not None and constant.array.size == 1
+        if not is_one and (len(own) < -axis or own[axis] != value.type.shape[axis]):
             return False
         self.divided.append(Divided(constant, axis))
         return True

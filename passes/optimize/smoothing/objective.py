@@ -15,9 +15,6 @@ from qc.ir.quant.spec import Encoding, PerTensor, QuantSpec
 
 from ..layers.layer import Layer
 
-# Outputs of a layer that are looked at, at most: they are alike in what scales do to them.
-_OUTPUTS = 128
-
 # The grid of a weight, a float32 array.
 GridOf = Callable[[QuantSpec, np.ndarray], Encoding]
 
@@ -70,11 +67,12 @@ class Rounded:
             return np.zeros_like(scale)
         low, high = (self.covered.low / scale).min(), (self.covered.high / scale).max()
         grid = encoding_of_range(self.spec, np.asarray(low), np.asarray(high))
-        power = np.maximum(self.power / scale**2, np.finfo(np.float32).tiny)
+        power = self.power / scale**2
         below = np.maximum(float(grid.minimum) - self.reached.low / scale, 0)
         above = np.maximum(self.reached.high / scale - float(grid.maximum), 0)
-        clipped = (below**2 + above**2) / max(self.rows, 1)
-        return (np.minimum(float(grid.scale) ** 2 / 12, power) + clipped) / power
+        clipped = np.minimum((below**2 + above**2) / max(self.rows, 1), power)
+        rounding = np.minimum(float(grid.scale) ** 2 / 12, power)
+        return (rounding + clipped) / np.maximum(power, np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True)
@@ -86,21 +84,17 @@ class Reading:
         covered: the largest magnitude of each channel on the samples that grids are made for; float64, shape
             ``(channels,)``.
         largest: that on all samples.
-        gram: the mean products of each two features; float64, shape ``(groups, features, features)``.
+        squares: the mean square of each channel; float64, shape ``(channels,)``.
+        power: the mean square of the results, summed over all outputs.
         rounded: the tensors on grids of which it is made by scaled channels, and itself if it is on one.
     """
 
     layer: Layer
     covered: np.ndarray
     largest: np.ndarray
-    gram: np.ndarray
+    squares: np.ndarray
+    power: float
     rounded: tuple[Rounded, ...]
-
-    @property
-    def channel_power(self) -> np.ndarray:
-        """The mean square of each channel, the largest over the places of a kernel."""
-        squares = np.einsum("gii->gi", self.gram)
-        return np.asarray(squares.reshape(self.largest.size, -1).max(axis=1))
 
     @property
     def largest_weight(self) -> np.ndarray:
@@ -108,15 +102,10 @@ class Reading:
         matrix = np.abs(self.layer.matrix).max(axis=1)
         return matrix.reshape(self.largest.size, -1).max(axis=1).astype(np.float64)
 
-    @property
-    def power(self) -> float:
-        """The mean square of the results, summed over the outputs that are looked at."""
-        return float(_mean_square(self._of_outputs(self.layer.matrix), self.gram).sum())
-
     def error(self, scale: np.ndarray, grid_of: GridOf) -> float:
-        """The mean square of what the results change by, summed over the outputs that are looked at.
+        """The mean square of what the results change by, summed over the outputs.
 
-        The weight is rounded to the nearest codes.
+        The weight is rounded to the nearest codes. Errors of different features are taken to be independent.
 
         Args:
             scale: what the channels are divided by; shape ``(channels,)``.
@@ -125,20 +114,10 @@ class Reading:
         held = self.layer.weight.quantizer
         if held is not None:
             array = fake_quantize(array, grid_of(held.spec, array))
-        weight = self._of_outputs(self.layer.as_matrix(array)) / self.layer.by_feature(scale)
-        by_weight = _mean_square(weight - self._of_outputs(self.layer.matrix), self.gram)
+        weight = self.layer.as_matrix(array) / self.layer.by_feature(scale)
         noise = np.sum([one.noise(scale) for one in self.rounded], axis=0) + np.zeros_like(scale)
-        squares = np.einsum("gii->gi", self.gram)[:, np.newaxis] * self.layer.by_feature(noise)
-        return float(by_weight.sum() + (squares * weight**2).sum())
-
-    def _of_outputs(self, matrix: np.ndarray) -> np.ndarray:
-        """The outputs of a matrix that are looked at; float64."""
-        return matrix[:, :: -(-matrix.shape[1] // _OUTPUTS)].astype(np.float64)
-
-
-def _mean_square(matrix: np.ndarray, gram: np.ndarray) -> np.ndarray:
-    """The mean square of each output; shape ``(groups, outputs)``."""
-    return np.einsum("goi,goi->go", matrix @ gram, matrix)
+        squares = (weight - self.layer.matrix) ** 2 + weight**2 * self.layer.by_feature(noise)
+        return float((squares * self.layer.by_feature(self.squares)).sum())
 
 
 def candidates(readings: Sequence[Reading], largest: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
@@ -153,7 +132,7 @@ def candidates(readings: Sequence[Reading], largest: Sequence[np.ndarray]) -> di
         largest: the largest magnitudes of the channels of each reading.
     """
     data = np.max(largest, axis=0)
-    size = np.sqrt(np.max([one.channel_power for one in readings], axis=0))
+    size = np.sqrt(np.max([one.squares for one in readings], axis=0))
     weight = np.max([one.largest_weight for one in readings], axis=0)
     alive = (size > 0) & (weight > 0) & (data > 0)
     data, size, weight = (np.log(np.where(alive, one, 1)) for one in (data, size, weight))

@@ -1,4 +1,4 @@
-"""What layers read in the float model, observed for as many tensors at once as fit into memory."""
+"""What layers read in the float model, as scales of channels need it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from qc.ir.graph import Value
 from qc.ir.model import Model
 from qc.ir.quant.spec import Quantizer
 
+from ..layers.layer import Layer
 from ..layers.observed import Asked, observed_in_float
 from .channels import Channels
 from .objective import Ranges, Reading, Rounded
-
-# Numbers that the Gram matrices of what is observed at once may have, all together.
-_MOST = 1 << 26
 
 
 def observed(
@@ -30,15 +28,13 @@ def observed(
     Raises:
         DataError: what they read becomes NaN or infinite.
     """
-    for batch in _batches(channels):
-        asked = [request for one in batch for request in _asked(model, one)]
-        ranges = [(value, observation) for value, observation in asked if observation.kind != "gram"]
-        seen = _Seen(
-            observed_in_float(model, ranges, feeds[::2], executor),
-            observed_in_float(model, asked, feeds[1::2] or feeds, executor),
-        )
-        for one in batch:
-            yield one, seen.readings(model, one)
+    asked = [request for one in channels for request in _asked(model, one)]
+    seen = _Seen(
+        observed_in_float(model, asked, feeds[::2], executor),
+        observed_in_float(model, asked, feeds[1::2] or feeds, executor),
+    )
+    for one in channels:
+        yield one, seen.readings(model, one)
 
 
 @dataclass(frozen=True)
@@ -50,54 +46,42 @@ class _Seen:
 
     def readings(self, model: Model, channels: Channels) -> list[Reading]:
         """What the layers behind a tensor read."""
-        rounded = tuple(self._rounded(value, held, axis) for value, held, axis in _on_grids(model, channels))
+        behind = {gate.value: gate.result for gate in channels.gates}
+        rounded = tuple(
+            self._rounded(value, held, axis, behind.get(value, value))
+            for value, held, axis in _on_grids(model, channels)
+        )
         found = []
         for layer in channels.readers:
             asked = layer.data, Observation("moments", layer.input_axis)
             covered, reached = (Ranges.of(half[asked]).largest for half in (self.covered, self.reached))
-            groups, _, features = layer.matrix.shape
-            products = self.reached[layer.data, layer.features].second_moment()
-            found.append(
-                Reading(
-                    layer,
-                    covered,
-                    np.maximum(covered, reached),
-                    products.reshape(groups, features, features),
-                    rounded,
-                )
-            )
+            squares = self.reached[asked].second_moment()
+            power = float(self.reached[_result(layer)].second_moment().sum())
+            found.append(Reading(layer, covered, np.maximum(covered, reached), squares, power, rounded))
         return found
 
-    def _rounded(self, value: Value, held: Quantizer, axis: int) -> Rounded:
+    def _rounded(self, value: Value, held: Quantizer, axis: int, seen: Value) -> Rounded:
+        """A tensor whose errors are about as large where they are seen: the slope of SiLU is near 1."""
         asked = value, Observation("moments", axis)
         covered, reached = self.covered[asked], self.reached[asked]
-        power = reached.second_moment()
+        power = np.minimum(reached.second_moment(), self.reached[seen, asked[1]].second_moment())
         rows = reached.count / max(power.size, 1)
         return Rounded(held.spec, Ranges.of(covered), Ranges.of(reached), power, rows)
 
 
-def _batches(channels: Sequence[Channels]) -> Iterator[list[Channels]]:
-    """Tensors in order, as many together as their Gram matrices fit into memory, at least one."""
-    batch: list[Channels] = []
-    held = 0
-    for one in channels:
-        size = sum(layer.matrix.shape[0] * layer.matrix.shape[2] ** 2 for layer in one.readers)
-        if batch and held + size > _MOST:
-            yield batch
-            batch, held = [], 0
-        batch.append(one)
-        held += size
-    if batch:
-        yield batch
-
-
 def _asked(model: Model, channels: Channels) -> Iterator[Asked]:
-    """What to observe: moments of channels, and the Gram matrices of features."""
+    """What to observe: moments of channels."""
+    for gate in channels.gates:
+        yield gate.result, Observation("moments", len(gate.result.type.shape or ()) + gate.axis)
     for layer in channels.readers:
-        yield layer.data, layer.features
+        yield _result(layer)
         yield layer.data, Observation("moments", layer.input_axis)
     for value, _, axis in _on_grids(model, channels):
         yield value, Observation("moments", axis)
+
+
+def _result(layer: Layer) -> Asked:
+    return layer.result, Observation("moments", layer.output_axis)
 
 
 def _on_grids(model: Model, channels: Channels) -> Iterator[tuple[Value, Quantizer, int]]:
