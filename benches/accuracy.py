@@ -177,12 +177,12 @@ def evaluate_qc(task: Any, model: Path) -> float | str:
 
 
 def verdict(task: str, scores: dict[str, float | str]) -> str:
-    """Whether qc is at least as good as the best baseline, within the sampling error of the task."""
+    """Whether qc is as good as the best baseline, within the sampling error; "-" where none is known."""
     baselines = [score for column in BASELINES if isinstance(score := scores.get(column), float)]
     ours, full = scores.get("qc"), scores.get("float")
-    if not isinstance(ours, float) or not isinstance(full, float):
+    margin = next((value for prefix, value in SAMPLING_ERROR.items() if task.startswith(prefix)), None)
+    if margin is None or not isinstance(ours, float) or not isinstance(full, float):
         return "-"
-    margin = next(value for prefix, value in SAMPLING_ERROR.items() if task.startswith(prefix))
     if not baselines:
         return "only qc" if ours >= full - margin else "worse"
     if ours > max(baselines) + margin:
