@@ -122,6 +122,18 @@ def reduced(op_type: str, shape: tuple[int, ...] = (1, 256, 16), axes: tuple[int
     return build
 
 
+def quotient(constant: bool = False) -> Callable:
+    """A Div whose divisors are above 0, on a grid for what the larger half of them leaves."""
+
+    def build(one: OneOp) -> ModelProto:
+        x, grid, codes = one.data(), (one.scale(), one.codes(0)), one.codes(one.random.integers(1, 256, DATA))
+        divisor = one.stored("c", codes[0, :, :1, :1], grid) if constant else one.given(codes, grid)
+        numbers = one.run(one.op("Div", [x, one.stored("half", codes * 0 + one.codes(128), grid)]))
+        return one.model(one.op("Div", [x, divisor]), grid=one.grid_of(numbers))
+
+    return build
+
+
 def transposed(kernel: int, **attributes: Any) -> Callable:
     """A ConvTranspose."""
 
@@ -265,6 +277,9 @@ KINDS: dict[str, Callable[[OneOp], ModelProto]] = {
     "Mul and Relu": elementwise("Mul", 2, "Relu"),
     "Mul by one number and Add of another": linear,
     "Mul by its Sigmoid": silu,
+    "Div": quotient(),
+    "Div by a constant": quotient(constant=True),
+    "Div by one number": with_constant("Div", (1,)),
     "Relu": elementwise("Relu"),
     "PRelu": sloped,
     "GlobalAveragePool": elementwise("GlobalAveragePool"),

@@ -12,6 +12,7 @@ import enum
 
 import numpy as np
 
+from .polynomials import RESULT_BITS, reciprocal
 from .spec import Encoding
 
 _VECTOR_BITS, _MATRIX_BITS, _SUM_BITS = 15, 11, 13
@@ -29,6 +30,8 @@ _SLOPED_BITS = 7
 _REDUCED_UNIT = (1 << 15) - 1
 # The scale that a column of codes is divided by has so many bits behind the point, and its reciprocal.
 _COLUMN_BITS, _RECIPROCAL_BITS = 11, 16
+# A quotient by zero is the end of the grid if the dividend is 2 to this power of a code, zero if it is less.
+_LEAST_BY_ZERO = -3
 
 
 class Arithmetic(enum.Enum):
@@ -179,6 +182,34 @@ def requantize_product(
         np.rint(x.astype(np.float64) / np.float64(grid.scale)) for x, grid in zip((a, b), grids, strict=True)
     ]
     return on_grid(np.floor(np.ldexp((steps[0] * steps[1] + move) * factor + constant, -shift)), encoding)
+
+
+def requantize_quotient(
+    a: np.ndarray, b: np.ndarray, grids: tuple[Encoding, Encoding], encoding: Encoding
+) -> np.ndarray:
+    """The quotient of two tensors on a grid, as a device finds it.
+
+    A dividend, as a whole number of 16 bits without the leading ones that are signs, is multiplied by a
+    number of 15 bits and rounded; so is its product with the reciprocal of the divisor, to 14 bits, and then
+    to a code. All ties go up. Where the divisor is negative both change their signs first.
+
+    Args:
+        a, b: float32, numbers of the two ``grids``, of uint8, which have one scale each; they broadcast.
+        encoding: the grid of the result; an integer format with one scale for the tensor.
+    """
+    steps, by = (
+        np.rint(x.astype(np.float64) / np.float64(grid.scale)) for x, grid in zip((a, b), grids, strict=True)
+    )
+    steps = np.where(by < 0, -steps, steps)
+    of_divisor, halvings = reciprocal(np.where(by == 0, 1, np.abs(by)))
+    factor, exponent = np.frexp(np.float64(grids[0].scale / grids[1].scale / encoding.scale))
+    length = np.frexp(np.abs(steps + 0.5) - 0.5)[1]  # in two's complement: of -4 it is 2
+    exponent = exponent + length
+    moved = _of_fraction(_of_fraction(factor, _VECTOR_BITS) * np.ldexp(steps, -length), _VECTOR_BITS)
+    product = _of_fraction(moved * np.ldexp(of_divisor, -RESULT_BITS), RESULT_BITS - 1)
+    codes = round_half_up(np.ldexp(product, exponent - halvings))
+    end = np.where(exponent < _LEAST_BY_ZERO, 0, np.where(steps < 0, -np.inf, np.inf))
+    return on_grid(np.where(by == 0, end, codes) + np.float64(encoding.zero_point), encoding)
 
 
 def requantize_matmul(

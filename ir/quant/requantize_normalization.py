@@ -1,25 +1,23 @@
 """How a device makes codes of softmax and normalizations: the numpy definition that the kernels must equal.
 
 As in :mod:`qc.ir.quant.requantize` it is Qualcomm's HTP, found by offering models of one op to its emulator.
-Its polynomials are those that the published kernels of its predecessor describe (Hexagon NN, XiaoMi/nnlib,
-``hexagon/ops/src/op_softmax_d32.c`` and ``hexagon/include/hvx_mathops.h``).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from .polynomials import FRACTION_BITS, RESULT_BITS, power_of_two, reciprocal
 from .requantize import on_grid, round_half_up
 from .spec import Encoding
 
 # Rows of so many numbers are computed otherwise than shorter ones: what distances are multiplied by has
 # few bits then.
 _LONG, _FEW_BITS, _MANY_BITS = 17, 8, 15
-_FRACTION_BITS, _POWER_BITS, _MOST_HALVINGS = 16, 15, 31
-# Polynomials for the four quarters of an interval, of each the coefficients of x^2, x and 1: of 2^x from 0 to
-# 1, and of 1 / (1 + x) there.
-_POWER = (4300, 5119, 6087, 7230), (22652, 21816, 19857, 16404), (32769, 32876, 33371, 34675)
-_RECIPROCAL = (11794, 6555, 3945, 2530), (-32086, -27318, -22353, -18222), (32769, 32232, 31054, 29548)
+_MOST_HALVINGS = 31
+# What one is in units of the polynomials, and the bits that a share of a short row has behind the point where
+# the sum of the row is one.
+_ONE, _SHARE_BITS = 1 << RESULT_BITS, 5
 # Rows of two numbers are a table of shares in 255ths. They are the result where its scale is a 255th but
 # for this; to any other grid they are moved as codes with a scale of 1/256 are.
 _PAIR, _PAIR_LEVELS, _SAME_SCALE = 2, 255, 1 / 850
@@ -55,9 +53,9 @@ def requantize_softmax(x: np.ndarray, grid: Encoding, encoding: Encoding, axis: 
     bits = _FEW_BITS if is_long else _MANY_BITS
     factor = np.floor(np.ldexp(np.float64(mantissa), bits) + (0 if is_long else 0.5))
     distance = (codes.max(axis, keepdims=True) - codes) * factor
-    position = np.floor(np.ldexp(distance, int(exponent) - bits + _FRACTION_BITS)).astype(np.int64)
-    power = _polynomial(_POWER, ~position & ((1 << _FRACTION_BITS) - 1))
-    halvings = np.minimum(position >> _FRACTION_BITS, _MOST_HALVINGS)
+    position = np.floor(np.ldexp(distance, int(exponent) - bits + FRACTION_BITS)).astype(np.int64)
+    power = power_of_two(~position & ((1 << FRACTION_BITS) - 1))
+    halvings = np.minimum(position >> FRACTION_BITS, _MOST_HALVINGS)
     if is_long:
         power >>= halvings
         return on_grid(round_half_up(power * levels / power.sum(axis, keepdims=True)), encoding)
@@ -80,21 +78,11 @@ def _pairs(codes: np.ndarray, scale: np.float64, levels: np.float64, axis: int) 
 def _shares(power: np.ndarray, levels: np.float64, axis: int) -> np.ndarray:
     """Codes of short rows: powers are multiplied by a reciprocal of their sum of 15 bits."""
     total = power.sum(axis, keepdims=True)
-    doublings = np.frexp(total)[1] - 1 - _POWER_BITS
-    normalized = np.floor(np.ldexp(total, -doublings - 1)).astype(np.int64)
-    reciprocal = 2 * _polynomial(_RECIPROCAL, (normalized << 2) & ((1 << _FRACTION_BITS) - 1))
-    scaled = np.floor(np.minimum(reciprocal, (1 << _POWER_BITS) - 1) * levels / 256)
-    product = round_half_up(round_half_up(power) * scaled / (1 << 16))
-    return round_half_up(np.ldexp(product, -doublings - 6))
-
-
-def _polynomial(coefficients: tuple[tuple[int, ...], ...], x: np.ndarray) -> np.ndarray:
-    """A function of x, from 0 to 1 in units of 2^-16, in units of 2^-15."""
-    quarter = x >> (_FRACTION_BITS - 2)
-    result = np.asarray(coefficients[0])[quarter]
-    for numbers in coefficients[1:]:
-        result = (result * x + (np.asarray(numbers)[quarter] << 15)) >> 16
-    return result
+    doublings = np.frexp(total)[1] - RESULT_BITS
+    of_total, _ = reciprocal(np.floor(np.ldexp(total, -doublings)))
+    scaled = np.floor(np.minimum(of_total, _ONE - 1) * levels / 256)
+    product = round_half_up(round_half_up(power) * scaled / (2 * _ONE))
+    return round_half_up(np.ldexp(product, -_SHARE_BITS - doublings))
 
 
 def requantize_normalization(

@@ -37,6 +37,7 @@ DeviceArithmetic = Literal[
     "reduced",
     "sum",
     "product",
+    "quotient",
     "softmax",
     "prelu",
     "layer-norm",
@@ -95,11 +96,10 @@ class Target(Strict):
             ``exact`` if they are what rounding gives, ``alike`` if that is so where all that is moved is on
             one grid, ``joined`` where the grid of the result covers those of what is joined, ``moved`` if
             the codes of another grid are multiplied, ``matrix`` for sums of products, ``codes`` for sums of
-            codes, ``average`` for means of windows, ``reduced`` for sums along an axis, ``sum`` and
-            ``product`` for those of two tensors, ``softmax``, ``prelu``, ``layer-norm``, ``rms-norm``,
-            ``float16``; see
-            :mod:`qc.ir.quant.requantize` and :mod:`qc.ir.quant.requantize_normalization`. Simulations of
-            the device need it.
+            codes, ``average`` for means of windows, ``reduced`` for sums along an axis, ``sum``,
+            ``product`` and ``quotient`` for those of two tensors, ``softmax``, ``prelu``, ``layer-norm``,
+            ``rms-norm``, ``float16``; see :mod:`qc.ir.quant.requantize` and
+            :mod:`qc.ir.quant.requantize_normalization`. Simulations of the device need it.
         default: the rule for ops that ``ops`` does not list; If, Loop and Scan ``carry`` unless it does.
         foreign: the rule for ops of other domains than ONNX's.
         ops: rules by ONNX op type.

@@ -191,26 +191,22 @@ struct RequantizeSumKernel : PairKernel {
   }
 };
 
-struct RequantizeProductKernel : PairKernel {
-  RequantizeProductKernel(const ort::Api& table, const ort::KernelInfo*, ElementType) : PairKernel{table} {}
-
-  void compute(ort::KernelContext* context) const {
-    on_pair(context, [&](const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape, float* y) {
-      requantize_product(a, b, grid, shape, y, session_threads(api, context));
-    });
-  }
-};
-
-struct RequantizeMatMulKernel : PairKernel {
-  RequantizeMatMulKernel(const ort::Api& table, const ort::KernelInfo*, ElementType) : PairKernel{table} {}
+// An operator of two tensors that has no attributes.
+template <auto requantize_pair, auto shape_of>
+struct RequantizePairKernel : PairKernel {
+  RequantizePairKernel(const ort::Api& table, const ort::KernelInfo*, ElementType) : PairKernel{table} {}
 
   void compute(ort::KernelContext* context) const {
     const auto action = [&](const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape, float* y) {
-      requantize_matmul(a, b, grid, shape, y, session_threads(api, context));
+      requantize_pair(a, b, grid, shape, y, session_threads(api, context));
     };
-    on_pair(context, action, matmul_shape);
+    on_pair(context, action, shape_of);
   }
 };
+
+using RequantizeProductKernel = RequantizePairKernel<requantize_product, broadcast_shape>;
+using RequantizeQuotientKernel = RequantizePairKernel<requantize_quotient, broadcast_shape>;
+using RequantizeMatMulKernel = RequantizePairKernel<requantize_matmul, matmul_shape>;
 
 // x, the grid, the scale of the input and the slope.
 struct RequantizePReluKernel {
@@ -309,6 +305,7 @@ Operators cpu_operators(const ort::Api& api) {
   operators.push_back(std::make_unique<DeviceOp<RequantizeKernel>>("Requantize", "ffiiff", api));
   operators.push_back(std::make_unique<DeviceOp<RequantizeSumKernel>>("RequantizeSum", "ffiffifii", api));
   operators.push_back(std::make_unique<DeviceOp<RequantizeProductKernel>>("RequantizeProduct", "ffiffifii", api));
+  operators.push_back(std::make_unique<DeviceOp<RequantizeQuotientKernel>>("RequantizeQuotient", "ffiffifii", api));
   operators.push_back(std::make_unique<DeviceOp<RequantizeMatMulKernel>>("RequantizeMatMul", "ffiffifii", api));
   operators.push_back(std::make_unique<DeviceOp<RequantizePReluKernel>>("RequantizePRelu", "ffiiff", api));
   operators.push_back(std::make_unique<DeviceOp<RequantizeSoftmaxKernel>>("RequantizeSoftmax", "ffiiff", api));

@@ -6,12 +6,14 @@
 
 #include "codes.h"
 #include "formats.h"
+#include "polynomials.h"
 
 namespace qc {
 namespace {
 
 constexpr int kVectorBits = 15, kMatrixBits = 11, kSumBits = 13, kKeptBits = 4, kMovedBits = 6, kSlopedBits = 7;
 constexpr double kColumnUnit = 1 << 11, kReciprocalUnit = 1 << 16;
+constexpr int kQuotientBits = 14, kLeastByZero = -3;
 constexpr double kSumUnit = 256, kProductUnit = 256, kMostConstant = 1 << 15, kReducedUnit = (1 << 15) - 1;
 
 // The nearest number whose mantissa has so many bits.
@@ -20,6 +22,9 @@ double of_bits(double multiplier, int bits) {
   const double mantissa = std::frexp(multiplier, &exponent);
   return std::ldexp(std::nearbyint(std::ldexp(mantissa, bits)), exponent - bits);
 }
+
+// The nearest number with so many bits behind the point.
+double of_fraction(double x, int bits) { return std::ldexp(std::floor(std::ldexp(x, bits) + 0.5), -bits); }
 
 // What a device multiplies by instead of a number, which is the largest one or smaller.
 double few_of(Arithmetic arithmetic, float exact, float largest) {
@@ -116,6 +121,29 @@ struct ProductRescaling {
   double code(double product) const { return std::floor(std::ldexp((product + move) * factor + constant, -shift)); }
 };
 
+// What becomes of the quotient of two codes less their zero points: a code less that of the result.
+struct QuotientRescaling {
+  double factor;
+  int exponent;
+
+  QuotientRescaling(float a_scale, float b_scale, const Codes& codes) {
+    const double mantissa = std::frexp(a_scale / b_scale / static_cast<float>(codes.scale), &exponent);
+    factor = of_fraction(mantissa, kVectorBits);
+  }
+
+  double code(double steps, double by) const {
+    if (by < 0) steps = -steps;
+    int length = 0;  // in two's complement: of -4 it is 2
+    std::frexp(std::abs(steps + 0.5) - 0.5, &length);
+    const int place = exponent + length;
+    if (by == 0) return place < kLeastByZero ? 0 : std::copysign(INFINITY, steps + 0.5);
+    const Reciprocal reciprocal(std::abs(by));
+    const double moved = of_fraction(factor * std::ldexp(steps, -length), kVectorBits);
+    const double product = of_fraction(moved * reciprocal.value, kQuotientBits);
+    return std::floor(std::ldexp(product, place - reciprocal.exponent) + 0.5);
+  }
+};
+
 // What becomes of a code less its zero point, which is multiplied by a slope below 0: a code less that of the result.
 struct SlopedRescaling {
   double unit, step, fine, whole;
@@ -170,6 +198,25 @@ void each_pair(const Shape& a, const Shape& b, const Shape& result, const TaskRu
   in_tasks(count, run, [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i)
       action(i, alike ? i : place_of(i, result, of_a), alike ? i : place_of(i, result, of_b));
+  });
+}
+
+// Writes for each pair of numbers what a rescaling of both scales and the grid makes of their steps: a code. If one of
+// the scales is zero, exact(number, number) is written.
+template <class Exact, class Rescale>
+void requantize_pairs(const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape, float* y, const TaskRunner& run,
+                      const Exact& exact, const Rescale& rescale) {
+  const Codes codes(grid);
+  const float scale_a = one_number("a_scale", a.scale), scale_b = one_number("b_scale", b.scale);
+  const float *numbers_a = a.numbers.data, *numbers_b = b.numbers.data;
+  if (codes.scale == 0 || scale_a == 0 || scale_b == 0)
+    return each_pair(a.numbers.shape, b.numbers.shape, shape, run,
+                     [&](std::size_t i, std::size_t p, std::size_t q) { y[i] = exact(numbers_a[p], numbers_b[q]); });
+  const auto code = rescale(scale_a, scale_b, codes);
+  each_pair(a.numbers.shape, b.numbers.shape, shape, run, [&](std::size_t i, std::size_t p, std::size_t q) {
+    const double steps_a = std::nearbyint(numbers_a[p] / static_cast<double>(scale_a));
+    const double steps_b = std::nearbyint(numbers_b[q] / static_cast<double>(scale_b));
+    y[i] = codes.number(code(steps_a, steps_b));
   });
 }
 
@@ -229,41 +276,38 @@ void requantize(Arithmetic arithmetic, std::int64_t axis, const Tensor<float>& x
 
 void requantize_sum(bool subtract, const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape, float* y,
                     const TaskRunner& run) {
-  const Codes codes(grid);
-  const double scale_a = one_number("a_scale", a.scale), scale_b = one_number("b_scale", b.scale);
   const float sign = subtract ? -1 : 1;
-  if (codes.scale == 0 || scale_a == 0 || scale_b == 0)
-    return each_pair(a.numbers.shape, b.numbers.shape, shape, run, [&](std::size_t i, std::size_t p, std::size_t q) {
-      y[i] = a.numbers.data[p] + sign * b.numbers.data[q];
-    });
-  const double ratio_a = scale_a / codes.scale, ratio_b = scale_b / codes.scale;
-  const double largest = subtract ? std::max(ratio_a, ratio_b) : ratio_a + ratio_b;
-  const int shift = kSumBits - std::ilogb(largest);
-  const double factor_a = std::nearbyint(std::ldexp(ratio_a, shift));
-  const double factor_b = sign * std::nearbyint(std::ldexp(ratio_b, shift));
-  const double zero_a = a.zero_point.data[0], zero_b = b.zero_point.data[0];
-  const double constant = std::ldexp(codes.zero_point, shift) - factor_a * zero_a - factor_b * zero_b;
-  const double offset = kSumUnit * std::nearbyint(constant / kSumUnit);
-  each_pair(a.numbers.shape, b.numbers.shape, shape, run, [&](std::size_t i, std::size_t p, std::size_t q) {
-    const double code_a = std::nearbyint(a.numbers.data[p] / scale_a) + zero_a;
-    const double code_b = std::nearbyint(b.numbers.data[q] / scale_b) + zero_b;
-    y[i] = codes.number(std::floor(std::ldexp(offset + code_a * factor_a + code_b * factor_b, -shift) + 0.5));
+  const auto exact = [=](float p, float q) { return p + sign * q; };
+  requantize_pairs(a, b, grid, shape, y, run, exact, [&](double scale_a, double scale_b, const Codes& codes) {
+    const double ratio_a = scale_a / codes.scale, ratio_b = scale_b / codes.scale;
+    const double largest = subtract ? std::max(ratio_a, ratio_b) : ratio_a + ratio_b;
+    const int shift = kSumBits - std::ilogb(largest);
+    const double factor_a = std::nearbyint(std::ldexp(ratio_a, shift));
+    const double factor_b = sign * std::nearbyint(std::ldexp(ratio_b, shift));
+    const double zeros = factor_a * a.zero_point.data[0] + factor_b * b.zero_point.data[0];
+    const double constant = std::ldexp(codes.zero_point, shift) - zeros;
+    const double offset = kSumUnit * std::nearbyint(constant / kSumUnit) + zeros;
+    return [=](double steps_a, double steps_b) {
+      return std::floor(std::ldexp(offset + steps_a * factor_a + steps_b * factor_b, -shift) + 0.5);
+    };
   });
 }
 
 void requantize_product(const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape, float* y,
                         const TaskRunner& run) {
-  const Codes codes(grid);
-  const float scale_a = one_number("a_scale", a.scale), scale_b = one_number("b_scale", b.scale);
-  if (codes.scale == 0 || scale_a == 0 || scale_b == 0)
-    return each_pair(a.numbers.shape, b.numbers.shape, shape, run, [&](std::size_t i, std::size_t p, std::size_t q) {
-      y[i] = a.numbers.data[p] * b.numbers.data[q];
-    });
-  const ProductRescaling here(scale_a, scale_b, a.zero_point.data[0], b.zero_point.data[0], codes);
-  each_pair(a.numbers.shape, b.numbers.shape, shape, run, [&](std::size_t i, std::size_t p, std::size_t q) {
-    const double steps_a = std::nearbyint(a.numbers.data[p] / static_cast<double>(scale_a));
-    const double steps_b = std::nearbyint(b.numbers.data[q] / static_cast<double>(scale_b));
-    y[i] = codes.number(here.code(steps_a * steps_b));
+  const auto exact = [](float p, float q) { return p * q; };
+  requantize_pairs(a, b, grid, shape, y, run, exact, [&](float scale_a, float scale_b, const Codes& codes) {
+    const ProductRescaling here(scale_a, scale_b, a.zero_point.data[0], b.zero_point.data[0], codes);
+    return [=](double steps_a, double steps_b) { return here.code(steps_a * steps_b); };
+  });
+}
+
+void requantize_quotient(const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape, float* y,
+                         const TaskRunner& run) {
+  const auto exact = [](float p, float q) { return p / q; };
+  requantize_pairs(a, b, grid, shape, y, run, exact, [&](float scale_a, float scale_b, const Codes& codes) {
+    const QuotientRescaling here(scale_a, scale_b, codes);
+    return [=](double steps_a, double steps_b) { return here.code(steps_a, steps_b) + codes.zero_point; };
   });
 }
 

@@ -37,6 +37,10 @@ void requantize_sum(bool subtract, const OnGrid& a, const OnGrid& b, const Grid&
 void requantize_product(const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape, float* y,
                         const TaskRunner& run);
 
+// To a / b; y has the shape that both broadcast to.
+void requantize_quotient(const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape, float* y,
+                         const TaskRunner& run);
+
 // To the matrix product of a and b, whose columns become int8 first; y has the shape of matmul_shape.
 void requantize_matmul(const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape, float* y,
                        const TaskRunner& run);

@@ -1,19 +1,21 @@
 #include "requantize_normalization.h"
 
-#include <array>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "codes.h"
 #include "formats.h"
+#include "polynomials.h"
 
 namespace qc {
 namespace {
 
 constexpr std::size_t kLong = 17;
-constexpr int kFewBits = 8, kManyBits = 15, kFractionBits = 16, kPowerBits = 15;
+constexpr int kFewBits = 8, kManyBits = 15, kShareBits = 5;
 constexpr std::int64_t kMostHalvings = 31, kFractionMask = (1 << kFractionBits) - 1;
+constexpr double kOne = 1 << kResultBits;
 constexpr std::size_t kPair = 2;
 constexpr int kFactorBits = 15;
 constexpr double kPairLevels = 255, kSameScale = 1.0 / 850, kMovedUnit = 64;
@@ -21,19 +23,6 @@ constexpr double kMeanUnit = 64, kRateUnit = 1 << 16;
 constexpr std::int32_t kGuess = 0x5F375A86;
 constexpr int kSteps = 2;
 constexpr float kLogarithmOfTwo = 0.693147180559945309f;
-// Polynomials for the four quarters of an interval: see the definition.
-using Polynomial = std::array<std::array<std::int64_t, 4>, 3>;
-constexpr Polynomial kPower = {{{4300, 5119, 6087, 7230}, {22652, 21816, 19857, 16404}, {32769, 32876, 33371, 34675}}};
-constexpr Polynomial kReciprocal = {
-    {{11794, 6555, 3945, 2530}, {-32086, -27318, -22353, -18222}, {32769, 32232, 31054, 29548}}};
-
-// A function of x, from 0 to 1 in units of 2^-16, in units of 2^-15.
-std::int64_t value_of(const Polynomial& polynomial, std::int64_t x) {
-  const std::int64_t quarter = x >> (kFractionBits - 2);
-  std::int64_t result = polynomial[0][quarter];
-  for (std::size_t i = 1; i < polynomial.size(); ++i) result = (result * x + polynomial[i][quarter] * (1 << 15)) >> 16;
-  return result;
-}
 
 // 1 / sqrt(x), a little too small.
 double inverse_root(float x) {
@@ -61,12 +50,10 @@ class RowSoftmax {
   // Replaces the distances by codes.
   void operator()(std::vector<double>& row) {
     if (row.size() == kPair) return pair(row);
-    double total = 0;
-    for (std::size_t i = 0; i < row.size(); ++i) total += power_[i] = power_at(row[i]);
-    if (long_)
-      for (std::size_t i = 0; i < row.size(); ++i) row[i] = std::floor(power_[i] * levels_ / total + 0.5);
-    else
-      shares(total, row);
+    for (std::size_t i = 0; i < row.size(); ++i) power_[i] = power_at(row[i]);
+    const double total = std::accumulate(power_.begin(), power_.end(), 0.0);
+    if (!long_) return shares(total, row);
+    for (std::size_t i = 0; i < row.size(); ++i) row[i] = std::floor(power_[i] * levels_ / total + 0.5);
   }
 
  private:
@@ -94,14 +81,12 @@ class RowSoftmax {
   void shares(double total, std::vector<double>& row) const {
     int doublings = 0;
     std::frexp(total, &doublings);
-    doublings -= 1 + kPowerBits;
-    const auto normalized = static_cast<std::int64_t>(std::floor(std::ldexp(total, -doublings - 1)));
-    const std::int64_t reciprocal = 2 * value_of(kReciprocal, (normalized << 2) & kFractionMask);
-    const double most = (1 << kPowerBits) - 1;
-    const double scaled = std::floor(std::min(static_cast<double>(reciprocal), most) * levels_ / 256);
+    doublings -= kResultBits;
+    const Reciprocal reciprocal(std::floor(std::ldexp(total, -doublings)));
+    const double scaled = std::floor(std::min(reciprocal.value * kOne, kOne - 1) * levels_ / 256);
     for (std::size_t i = 0; i < row.size(); ++i) {
-      const double product = std::floor(std::floor(power_[i] + 0.5) * scaled / (1 << 16) + 0.5);
-      row[i] = std::floor(std::ldexp(product, -doublings - 6) + 0.5);
+      const double product = std::floor(std::floor(power_[i] + 0.5) * scaled / (2 * kOne) + 0.5);
+      row[i] = std::floor(std::ldexp(product, -kShareBits - doublings) + 0.5);
     }
   }
 

@@ -19,6 +19,7 @@ from qc.ir.quant.requantize import (
     requantize_matmul,
     requantize_prelu,
     requantize_product,
+    requantize_quotient,
     requantize_sum,
 )
 from qc.ir.quant.requantize_normalization import requantize_normalization, requantize_softmax
@@ -166,6 +167,17 @@ def test_a_product_is_its_definition(seed: int, broadcast: bool) -> None:
 
 
 @settings(max_examples=30, deadline=None)
+@given(seed=SEEDS, broadcast=st.booleans(), exponent=st.floats(-9, 14))
+def test_a_quotient_is_its_definition(seed: int, broadcast: bool, exponent: float) -> None:
+    """Some of the divisors are zeros."""
+    random = np.random.default_rng(seed)
+    a, b, grids = pair(random, broadcast)
+    encoding = grid(random, float(grids[0].scale / grids[1].scale * 2.0**-exponent))
+    found = of_pair("RequantizeQuotient", a, b, grids, encoding)
+    assert np.array_equal(found, requantize_quotient(a, b, grids, encoding))
+
+
+@settings(max_examples=30, deadline=None)
 @given(seed=SEEDS, batches=st.sampled_from([((), ()), ((3,), (3,)), ((2, 1), (3,)), ((), (2, 2))]))
 def test_a_matrix_product_is_its_definition(
     seed: int, batches: tuple[tuple[int, ...], tuple[int, ...]]
@@ -234,6 +246,7 @@ def test_a_scale_of_zero_switches_off() -> None:
     inputs = [x, one, zero, x, off, zero, one, zero, LIMITS]
     assert np.array_equal(run("RequantizeSum", inputs, subtract=1), x - x)
     assert np.array_equal(run("RequantizeProduct", inputs), x * x)
+    assert np.array_equal(run("RequantizeQuotient", inputs), x / x)
     inputs[3] = x.T
     assert np.allclose(run("RequantizeMatMul", inputs), x @ x.T, rtol=1e-6)
 

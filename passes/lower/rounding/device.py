@@ -83,12 +83,14 @@ class DeviceArithmetic:
             return write_normalization(writer, op, *grids, centered=kind == "layer-norm")
         if kind == "average":
             return write_average(writer, op, self._grids.get((op, 0)))
-        if kind == "sum" and has_one_number(op):
+        if kind in ("sum", "quotient") and has_one_number(op):
             return True  # a table of all codes
         if kind == "sum":
             return self._pair(writer, op, reader, "RequantizeSum", subtract=int(op.op_type == "Sub"))
         if kind == "product":
             return self._pair(writer, op, reader, "RequantizeProduct")
+        if kind == "quotient":
+            return self._pair(writer, op, reader, "RequantizeQuotient")
         if kind == Arithmetic.MATRIX.value and op.op_type == "MatMul" and self._has_two_data(op):
             return self._pair(writer, op, reader, "RequantizeMatMul")
         if op.is_type("Pow") and not has_one_number(op):
