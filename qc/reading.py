@@ -15,6 +15,7 @@ from qc.ir.onnx.load import load_model, model_folder, read_file
 from qc.ir.onnx.lower import lower
 from qc.ir.onnx.protos import model_tensors, without_weights
 from qc.ir.onnx.repair import is_untyped, repaired
+from qc.ir.onnx.shape_inference import misfit
 from qc.ir.tensor_ref import TensorRef
 from qc.ir.verifier import verify_input
 from qc.passes import PassContext
@@ -147,6 +148,17 @@ def _check(model: ModelProto, base_dir: Path | None, label: str) -> None:
         raise ModelError(f"{label} fails the ONNX checker: {reason}") from error
     except Exception as error:  # protobuf's at 2 GiB, and what the checker's C++ library raises as it is
         raise ModelError(f"{label} cannot be checked: {' '.join(str(error).split())}") from error
+    found = misfit(without_weights(model))
+    if found:
+        _refuse_misfit(model, base_dir, f"{label} has shapes that do not fit at {found}")
+
+
+def _refuse_misfit(model: ModelProto, base_dir: Path | None, sentence: str) -> None:
+    """Raises ModelError unless ONNX Runtime opens the model: it does not mind what is declared wrongly."""
+    try:
+        open_session(model, base_dir=base_dir, optimize=False)
+    except ModelError as error:
+        raise ModelError(sentence) from error
 
 
 def _checkable(model: ModelProto) -> ModelProto:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import onnx
 from google.protobuf.message import EncodeError
 from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
@@ -15,6 +17,9 @@ from .protos import Body, walk_bodies
 _FRAGILE = frozenset({"DictVectorizer", "EyeLike", "LabelEncoder", "RegexFullMatch", "TreeEnsemble"})
 _HIDDEN = "qc.hidden"
 _LONG = 1 << 16
+_MISFIT = re.compile(
+    r"\(op_type:(?P<op>\w+)(?:, node name: (?P<node>.*?))?\): \[ShapeInferenceError\] (?P<cause>.*)"
+)
 
 
 def infer_shapes(model: ModelProto) -> ModelProto:
@@ -36,6 +41,26 @@ def infer_shapes(model: ModelProto) -> ModelProto:
                 model.graph.node[index].domain = domain
         known = _infer(model, quick)
     return known
+
+
+def misfit(model: ModelProto) -> str:
+    """The first op whose inputs do not fit each other by ONNX's shape inference, and why; empty if all do.
+
+    A declared shape that differs from the inferred one is such a misfit, too, although runtimes may run it.
+    ``model`` itself may be changed.
+    """
+    _hide_fragile(model, list(walk_bodies(model)))
+    try:
+        onnx.shape_inference.infer_shapes(model, strict_mode=True)
+    except onnx.shape_inference.InferenceError as error:
+        found = _MISFIT.search(str(error))
+        if found is None:
+            return ""
+        op, node, cause = found.groups()
+        return f"{op} '{node}': {cause}" if node else f"a {op} without a name: {cause}"
+    except Exception:  # as in _infer
+        return ""
+    return ""
 
 
 def _infer(model: ModelProto, propagate: bool) -> ModelProto:

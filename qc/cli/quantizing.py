@@ -81,7 +81,11 @@ def quantize(
             documents[wishes.coverage] = f"{text}\n"
         written = _write({output: compiled, **dict(zip(others, further, strict=True))}, documents)
     instrumentation.show(watch, console, compiled)
-    verdict = Verdict() if wishes.no_verdict else _verdict(task, compiled)
+    try:
+        verdict = Verdict() if wishes.no_verdict else _verdict(task, compiled)
+    except KeyboardInterrupt:  # the results are complete
+        _tell_of(written)
+        raise
     if not job.quiet:
         _report(task, wishes, pipeline.name, compiled, written, verdict)
         for other in further:
@@ -190,10 +194,15 @@ def _report(
     if compiled.coverage.unquantized and not wishes.verbose:
         facts.append(("", Text("-v lists every float tensor with its reason", style="dim")))
     console.show(facts_grid([*facts, *verdict_facts(verdict)]))
+    _tell_of(written)
+    for note in [*compiled.notes, *verdict_notes(verdict)]:
+        print_note(note)
+
+
+def _tell_of(written: Iterable[Path]) -> None:
+    """A line for each file."""
     for path in written:
         line = Text.assemble(
             ("wrote", "bold"), f"      {printable(str(path))}, {file_size(path.stat().st_size)}"
         )
-        console.show(line, wrap=False)
-    for note in [*compiled.notes, *verdict_notes(verdict)]:
-        print_note(note)
+        standard_error().show(line, wrap=False)

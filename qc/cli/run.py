@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 import click
 
-from qc.ir.errors import QcError, nearest
+from qc.ir.errors import QcError, UsageError, nearest
 
 from .group import MainGroup, PipeClosedError
 from .sections import COMMANDS
+from .supervise import EndedBySignal
 
 PIPE_CLOSED = 141
 DEFECT = 6
@@ -34,9 +36,30 @@ def run(arguments: Sequence[str]) -> int:
         return PIPE_CLOSED
     except click.Abort as error:
         raise KeyboardInterrupt from error
+    except EndedBySignal:
+        raise
+    except SystemExit as error:
+        return _tell(_ended_by_python(error))
     except Exception as error:
+        if _is_interrupt(error):
+            raise KeyboardInterrupt from error
         return _tell(error)
     return code if isinstance(code, int) else 0
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Whether an interrupt is the cause: a library that is being imported makes it an ImportError."""
+    return error is not None and (isinstance(error, KeyboardInterrupt) or _is_interrupt(error.__cause__))
+
+
+def _ended_by_python(error: SystemExit) -> UsageError:
+    """What to say where a Python file of the user's ends the process, as scripts do that are no modules."""
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if "_sitebuiltins" not in one.filename]
+    place = f" in line {frames[-1].lineno} of '{frames[-1].filename}'" if frames else ""
+    return UsageError(
+        f"Python code that was given ended qc by sys.exit({error.code!r}){place}; let only "
+        "if __name__ == '__main__' run what a script does"
+    )
 
 
 def _tell(error: Exception) -> int:

@@ -15,15 +15,18 @@ from qc.ir.base import underway
 
 _CRASHES = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP")
 _FORWARDED = tuple(getattr(signal, name) for name in ("SIGHUP", "SIGINT", "SIGTERM") if hasattr(signal, name))
+_ENDING = tuple(getattr(signal, name) for name in ("SIGHUP", "SIGTERM") if hasattr(signal, name))
+_BY_SIGNAL = 128  # what shells add to the number of a signal for an exit code
 _SAME_INTERRUPT = 2.0  # seconds; a terminal interrupts both processes, and the first one forwards it
 
 
 def supervised(run: Callable[[], int]) -> int:
     """Runs a command in a fork of this process, which has imported and opened nothing yet.
 
-    Forking takes a thousandth of a second, and no model is opened twice. Signals are passed on. The fork ends
-    with this process, however that ends. Where processes cannot fork, or this one has other threads, the
-    command runs in this process.
+    Forking takes a thousandth of a second, and no model is opened twice. Signals are passed on; at SIGTERM
+    and SIGHUP the fork ends as by an exception, so that it leaves no files behind. It ends with this process,
+    however that ends. Where processes cannot fork, or this one has other threads, the command runs in this
+    process.
 
     Returns:
         The exit code of ``run``, or that of the error if it was ended by native code.
@@ -37,15 +40,23 @@ def supervised(run: Callable[[], int]) -> int:
     if not child:
         os.close(kept_open)
         signal.signal(signal.SIGINT, _Interrupt())
+        for number in _ENDING:
+            if signal.getsignal(number) != signal.SIG_IGN:  # as it is under nohup
+                signal.signal(number, _end)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         threading.Thread(target=_end_with_parent, args=[watched], daemon=True).start()
         return run()
     os.close(watched)
+    asked: list[int] = []
     for number in _FORWARDED:
-        signal.signal(number, lambda number, _: _forward(child, number))
+        signal.signal(number, lambda number, _: _forward(child, number, asked))
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     _, status = os.waitpid(child, 0)
-    return _exit_code(os.waitstatus_to_exitcode(status))
+    return _exit_code(os.waitstatus_to_exitcode(status), asked)
+
+
+class EndedBySignal(SystemExit):
+    """The process was asked to end by a signal."""
 
 
 class _Interrupt:
@@ -60,22 +71,35 @@ class _Interrupt:
             raise KeyboardInterrupt
 
 
+def _end(number: int, frame: FrameType | None) -> None:
+    raise EndedBySignal(_BY_SIGNAL + number)
+
+
 def _end_with_parent(watched: int) -> None:
     """Waits for the end of the parent, who alone holds the other end of the pipe, and ends this process."""
     os.read(watched, 1)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _forward(child: int, number: int) -> None:
+def _forward(child: int, number: int, asked: list[int]) -> None:
+    asked.append(number)
     with suppress(ProcessLookupError):
         os.kill(child, number)
 
 
-def _exit_code(code: int) -> int:
-    """The exit code for that of the fork; ends this process as the fork ended if it was no crash."""
-    if code >= 0:
+def _exit_code(code: int, asked: list[int]) -> int:
+    """The exit code for that of the fork; ends this process as the fork ended if it was no crash.
+
+    Args:
+        asked: the signals that were passed on; what crashes behind one was ended by it.
+    """
+    if code >= 0 and code - _BY_SIGNAL not in set(asked).intersection(_ENDING):
         return code
-    ended = signal.Signals(-code)
+    ended = signal.Signals(code - _BY_SIGNAL if code >= 0 else -code)
+    if ended.name in _CRASHES and asked:
+        ended = signal.Signals(asked[-1])
+    if ended == signal.SIGINT:
+        raise KeyboardInterrupt
     if ended.name not in _CRASHES:
         with suppress(OSError):  # SIGKILL cannot be handled, and needs no reset
             signal.signal(ended, signal.SIG_DFL)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 from onnx import ModelProto
 
 from qc.auto.agreement import agreement
@@ -67,6 +68,8 @@ class Verdict(Shown):
         check: what runs in integers; None if it was not looked at.
         growth: why the result is larger, in words; empty if it is not.
         saturated: a sentence for each input that lies beyond its grid.
+        not_compared: why there is no accuracy although there is data, in words; empty if there is.
+        is_all_zero: whether all that the quantized inputs read was zero.
         unmeasured: why times and memory are missing, in words; empty if they are not.
         wider_on: the target, if it has activations of 16 bits and some have fewer; empty otherwise.
     """
@@ -78,6 +81,8 @@ class Verdict(Shown):
     check: Check | None = None
     growth: str = ""
     saturated: tuple[str, ...] = ()
+    not_compared: str = ""
+    is_all_zero: bool = False
     unmeasured: str = ""
     wider_on: str = ""
 
@@ -111,8 +116,10 @@ def measure_verdict(
     found = _Measuring(compiled, time.monotonic() + seconds, seconds, with_costs)
     if data is not None:
         feeds = load_data(data, model_inputs(compiled.ir.origin))
-        with suppress(QcError):  # another device may run what ONNX Runtime does not
+        try:
             found.run(feeds, is_meaningful)
+        except QcError as error:  # another device may run what ONNX Runtime does not
+            found.verdict = replace(found.verdict, not_compared=str(error))
     if with_costs and "qdq" in compiled.artifacts:
         found.weigh()
     return found.verdict
@@ -147,7 +154,13 @@ class _Measuring:
             outside = Outside(self._compiled.ir, is_calibration=True)
             for sample in samples:
                 outside.add(sample.feed)
-            self.verdict = replace(self.verdict, accuracy=accuracy, saturated=tuple(outside.notes()))
+            zero = not any(np.any(sample.feed[name]) for sample in samples for name in outside.ranges)
+            self.verdict = replace(
+                self.verdict,
+                accuracy=accuracy,
+                saturated=tuple(outside.notes()),
+                is_all_zero=bool(outside.ranges) and zero,
+            )
         if not (self._runs_here and self._with_costs):
             return
         if _LEAST_ROUNDS * taken > self._end - time.monotonic():

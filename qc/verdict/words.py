@@ -32,9 +32,13 @@ def verdict_facts(verdict: Verdict) -> list[Fact]:
 
 
 def verdict_warnings(verdict: Verdict) -> list[str]:
-    """Sentences on outputs of which little is left, and on inputs that are the cause; none if all is well."""
+    """Sentences on outputs of which little is left or known, and on inputs that are the cause, if any."""
+    found = [f"the result was not compared with the float model: {verdict.not_compared}"]
+    found = found if verdict.not_compared else []
+    if verdict.is_all_zero:
+        found.append("all calibration data is zero, which tells nothing of the ranges of other data")
     poor = _poor(verdict.accuracy)
-    return [f"{poor}: {_remedy(verdict.wider_on)}", *verdict.saturated] if poor else []
+    return [*found, f"{poor}: {_remedy(verdict.wider_on)}", *verdict.saturated] if poor else found
 
 
 def verdict_notes(verdict: Verdict) -> list[str]:

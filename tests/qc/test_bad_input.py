@@ -168,6 +168,21 @@ def test_a_model_that_fails_the_checker(qc, command: list[str], change, culprit:
     assert_refused(qc(*command, spoilt(change)), BAD_MODEL, culprit)
 
 
+@pytest.mark.parametrize("columns", [9, 8])
+def test_shapes_that_do_not_fit(qc, columns: int) -> None:
+    """What is only declared wrongly is no error: runtimes do not mind."""
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 17]>
+        m (float[2, {columns}] x, float[8, 4] w) => (float[2, 4] y) <float[2, 5] a> {{
+            a = MatMul(x, w)  y = Relu(a) }}""")
+    model.graph.node[0].name = "first"
+    onnx.save(model, "shapes.onnx")
+    result = qc("shapes.onnx", "--random-data", "2", "--allow-unquantized")
+    if columns == 8:
+        assert result.code == 0
+    else:
+        assert_refused(result, BAD_MODEL, "shapes that do not fit at MatMul 'first': Incompatible dimensions")
+
+
 def test_an_op_that_no_runtime_knows(qc) -> None:
     def change(model: onnx.ModelProto) -> None:
         model.opset_import.append(helper.make_opsetid("acme", 1))

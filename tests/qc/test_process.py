@@ -69,3 +69,40 @@ def test_an_interrupt(qc, monkeypatch: pytest.MonkeyPatch) -> None:
     result = qc(MODEL, "--data", DATA)
     assert (result.code, result.made) == (130, [])
     assert result.err.endswith("qc: error: interrupted\n")
+
+
+def test_an_interrupt_that_a_library_makes_an_error_of_its_own(qc, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise ImportError("initialization failed") from KeyboardInterrupt()
+
+    monkeypatch.setattr("qc.compiler.Compilation.compile", interrupt)
+    assert qc(MODEL, "--data", DATA).code == 130
+
+
+def test_results_are_told_of_before_an_interrupt_of_what_is_only_measured(
+    qc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.delenv("QC_NO_VERDICT")
+    monkeypatch.setattr("qc.cli.quantizing.measure_verdict", interrupt)
+    result = qc(MODEL, "--data", DATA)
+    assert (result.code, result.made) == (130, ["model.q.onnx"])
+    assert "wrote      model.q.onnx" in result.err
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--data", "script.py:feeds"],
+        ["--data", DATA, "--passes", "script.py:Pass"],
+        ["--data", DATA, "--plugin", "script.py"],
+    ],
+)
+def test_a_script_that_ends_the_process_is_an_error(qc, options: list[str]) -> None:
+    """Which a command that only repeats its exit code would take for success."""
+    Path("script.py").write_text("import sys\n\nsys.exit(0)\n")
+    result = qc(MODEL, *options)
+    assert (result.code, result.made) == (2, [])
+    assert "ended qc by sys.exit(0) in line 3 of" in result.err and "script.py'" in result.err

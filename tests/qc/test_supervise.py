@@ -102,6 +102,24 @@ def test_both_processes_end_by_a_signal(number: signal.Signals) -> None:
     assert process.stdout.read() == ""  # who else could write has ended
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_temporary_files_are_gone_and_a_crash_at_the_end_is_no_defect(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    """What is interrupted in native code may crash."""
+    process = started(
+        "import os, tempfile\n"
+        "    try:\n"
+        f"        with tempfile.TemporaryDirectory(dir={str(tmp_path)!r}):\n"
+        "            ready(); time.sleep(60)\n"
+        "    finally: os.abort()"
+    )
+    assert list(tmp_path.iterdir())
+    process.send_signal(number)
+    assert process.wait(30) == -number
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_ends_the_command_ends_both() -> None:
     """Such as the system, which kills what takes the most memory."""
     process = started("ready(); print(__import__('os').getpid(), flush=True); time.sleep(60)")

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import numpy_helper
 from support.models import parse, random_feeds
@@ -187,3 +188,29 @@ def test_samples_are_spread_over_the_data() -> None:
     assert qc_package.measure_verdict(compiled, [*zeros[:1] * 8, *feeds[:1] * 8]).accuracy != (
         qc_package.measure_verdict(compiled, zeros[:1] * 16).accuracy
     )
+
+
+def product_and(op: str) -> onnx.ModelProto:
+    """A product of matrices, and an op that reads it."""
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 17, "my.ops" : 1]>
+        m (float[2, 8] x) => (float[2, 4] y) {{ a = MatMul(x, w)  y = {op}(a) }}""")
+    weight = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    return model
+
+
+def test_a_result_that_cannot_be_compared_says_why() -> None:
+    model = product_and("my.ops.Swirl")
+    feeds = random_feeds(model, 2)
+    found = qc_package.measure_verdict(qc_package.compile(model, data=feeds), feeds)
+    (warning,) = verdict_warnings(found)
+    assert warning.startswith("the result was not compared with the float model: no runtime here knows")
+
+
+def test_data_that_is_zero_throughout_is_warned_of() -> None:
+    model = product_and("Relu")
+    zeros = [{"x": np.zeros((2, 8), np.float32)}] * 3
+    for feeds, is_told in ((zeros, True), ([*zeros, *random_feeds(model, 1)], False)):
+        found = qc_package.measure_verdict(qc_package.compile(model, data=feeds), feeds)
+        assert found.is_all_zero == is_told
+        assert any("data is zero" in warning for warning in verdict_warnings(found)) == is_told
