@@ -1,4 +1,4 @@
-"""The kernels without Python, built with the sanitizers of the compiler; see native/kernel_test.cpp."""
+"""The kernels without Python, built with the sanitizers of the compiler; see native/main.cpp."""
 
 from __future__ import annotations
 
