@@ -27,6 +27,8 @@ from .smoothing.observed import observed
 
 # What an error has to be below, as a share of what it was, for weights to be touched.
 _GAIN = 0.5
+# What it has to be above, as a share of the power of the results, for a Mul to be inserted.
+_WORTH_A_PRODUCT = 1e-4
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,9 @@ class Smooth(Pass):
     Helps where channels differ in size: transformers and mobile networks. Does not where they are alike, or
     where something else reads the tensor, such as a residual sum. Scales pass through ReLU, pooling, Reshape,
     and products such as those of gated units. On targets that compute in floats as well they also pass SiLU,
-    HardSwish and all else that multiplies a tensor on a grid by a function of it: a Mul in front of the
-    function gives it what it reads in the size that it had. GELU, which runtimes compute as one op, stays.
+    HardSwish and all else that multiplies a tensor on a grid of its own by a function of it, as on ort-cpu a
+    convolution's: a Mul in front of the function gives it what it reads in the size that it had. GELU, Mish
+    and Swish as single ops stay.
 
     To be run behind ``insert-quantizers``, whose formats it asks for, and before ``calibrate``: what has a
     grid already is left alone. Layers are those of the main graph whose weight is read by nothing else. The
@@ -75,13 +78,13 @@ class Smooth(Pass):
         if self.gates_only and not context.can_read_again:
             return
         if all(held.encoding is not None for held in model.quant.quantizers()):
+            if self.gates_only:
+                return
             place = "it belongs between those that place quantizers and 'calibrate'"
             context.notes.append(f"channels stay as they are: pass '{self.name}' finds no open grid; {place}")
             return
         layers = [layer for layer in layers_of(model) if _is_open(layer)]
-        found = channels_of(model, layers, context.has_floats)
-        if self.gates_only:
-            found = [one for one in found if one.gates]
+        found = channels_of(model, layers, context.has_floats, self.gates_only)
         if self.insert:
             taken = {layer for one in found for layer in one.readers}
             found += _insertable(model, [layer for layer in layers if layer not in taken])
@@ -108,10 +111,9 @@ class Smooth(Pass):
         covered = candidates(readings, [one.covered for one in readings])
         tried = {name: error(scale) for name, scale in covered.items()}
         best = min(tried, key=tried.__getitem__)
-        after = tried[best]
-        if not after < _GAIN * before:
+        after, power = tried[best], sum(one.power for one in readings)
+        if not after < _GAIN * before or (channels.gates and before < _WORTH_A_PRODUCT * power):
             return
-        power = sum(one.power for one in readings)
         where = ", ".join(one.layer.op.label for one in readings)
         detail = f"{best}, {ratio(power, after)} at the results of {where}, {ratio(power, before)} before"
         rewriter = Rewriter(model)

@@ -12,6 +12,7 @@ from support.models import parse, random_feeds
 from support.pipelines import PLACE, Feeds, apply, artifact, run_model
 from support.properties import check_outputs
 
+import qc
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
 from qc.ir.quant.arithmetic import fake_quantize
@@ -98,6 +99,20 @@ GATES = {
     "of a difference": """q = Sub(three, c)
         s = Sigmoid(q)
         r = Mul(s, c)""",
+    "a function that is read again": """s = Sigmoid(c)
+        t = Sigmoid(s)
+        m = Mul(s, c)
+        r = Mul(m, t)""",
+    "two of one tensor": """s = Sigmoid(c)
+        t = Tanh(c)
+        m = Mul(c, s)
+        n = Mul(t, c)
+        r = Mul(m, three)
+        z = Conv<group = 64, pads = [1, 1, 1, 1]>(n, e)""",
+    "of more dimensions than the tensor": """q = Add(c, more)
+        s = Sigmoid(q)
+        p = Mul(s, c)
+        r = Reshape(p, whole)""",
     "and a scale and a shift": """s = Sigmoid(c)
         m = Mul(c, s)
         n = Mul(m, six)
@@ -204,7 +219,8 @@ def test_channels_that_others_read_stay_as_they_are(name: str) -> None:
 def gated(function: str) -> onnx.ModelProto:
     """A convolution, large enough to be one of integers, a function, and a convolution of each channel."""
     text = f"""g (float[1, 32, 16, 16] x) => (float[1, 64, 16, 16] y) <float[64, 32, 3, 3] w, float[64] b,
-        float[64, 1, 3, 3] d, float three = {{3}}, float zero = {{0}}, float six = {{6}}> {{
+        float[64, 1, 3, 3] d, float[64, 1, 3, 3] e, float[1, 1, 64, 1, 1] more, float three = {{3}},
+        float zero = {{0}}, float six = {{6}}, int64[4] whole = {{1, 64, 16, 16}}, float[64, 1, 1] each> {{
         c = Conv<pads = [1, 1, 1, 1]>(x, w, b)
         {function}
         y = Conv<group = 64, pads = [1, 1, 1, 1]>(r, d)
@@ -212,7 +228,7 @@ def gated(function: str) -> onnx.ModelProto:
     source = parse(text)
     factors = 0.1 * np.exp(np.random.default_rng(1).normal(size=(64, 1, 1, 1), scale=2))
     for tensor in source.graph.initializer:
-        if tensor.name in ("w", "d"):  # what is large in front of the function counts little behind it
+        if tensor.name in ("w", "d", "e"):  # what is large in front of the function counts little behind it
             array = numpy_helper.to_array(tensor) * (factors if tensor.name == "w" else 1 / factors)
             tensor.CopyFrom(numpy_helper.from_array(array.astype(np.float32), tensor.name))
     return source
@@ -237,13 +253,28 @@ def test_targets_that_compute_all_in_integers_keep_such_functions_as_they_are() 
     assert not reasons(smoothed(layers, random_feeds(layers, 24), "{gates_only=true}", "npu")[0])
 
 
+def test_what_is_nearer_to_a_layer_keeps_no_function_from_its_scales() -> None:
+    source = gated("""s = Sigmoid(c)
+        m = Mul(c, s)
+        r = Mul(m, each)""")
+    model, _ = smoothed(source, random_feeds(source, 8), "{gates_only=true}")
+    (reason,) = reasons(model)
+    assert "Conv of 'y'" in reason
+    assert any(op.is_type("Mul") and "_restored" in op.label for op in model.graph.ops())
+
+
+def test_functions_are_left_alone_where_data_is_read_once_or_nothing_has_a_quantizer() -> None:
+    source = gated(GATES["SiLU"])
+    feeds = random_feeds(source, 4)
+    assert reasons(qc.compile(source, data=feeds).ir)
+    assert not reasons(qc.compile(source, data=iter(feeds)).ir)
+    model, context, _ = apply("smooth{gates_only=true}", source, "ort-cpu", feeds)
+    assert not reasons(model) and not context.notes
+
+
 @pytest.mark.parametrize(
     "function",
     [
-        """s = Sigmoid(c)
-        t = Sigmoid(s)
-        m = Mul(s, c)
-        r = Mul(m, t)""",
         """q = Mul(c, c)
         s = Sigmoid(q)
         r = Mul(s, c)""",

@@ -94,7 +94,9 @@ class Channels:
             rewriter.set_input(reader.op, 0, divided)
 
 
-def channels_of(model: Model, layers: Iterable[Layer], gates: bool = False) -> list[Channels]:
+def channels_of(
+    model: Model, layers: Iterable[Layer], gates: bool = False, gates_only: bool = False
+) -> list[Channels]:
     """Every tensor whose channels may be scaled, in topological order.
 
     No layer is among the readers of two: of several tensors, the one nearest to it counts.
@@ -102,6 +104,7 @@ def channels_of(model: Model, layers: Iterable[Layer], gates: bool = False) -> l
     Args:
         layers: those whose weight may be changed.
         gates: whether scales pass functions that multiply their own argument, where that is on a grid.
+        gates_only: whether tensors count whose scales pass such functions, and no others.
     """
     by_op = {layer.op: layer for layer in layers}
     by_result = {layer.result: layer for layer in by_op.values() if _divides(layer)}
@@ -111,6 +114,8 @@ def channels_of(model: Model, layers: Iterable[Layer], gates: bool = False) -> l
         made = _made(model, value, by_result)
         found = _Readers.of(model, value, made[0], by_op, gates) if made is not None else None
         if made is None or found is None or not taken.isdisjoint(found.layers):
+            continue
+        if gates_only and not found.gates:
             continue
         taken.update(found.layers)
         divided = (*made[1], *found.divided)
@@ -225,7 +230,7 @@ class _Readers:
             return layer.input_axis - len(shape) == axis
         on_grid = self._passes_gates and any(self._model.quant.quantizers_on(value))
         gate = gate_at(use, value, axis) if on_grid else None
-        if gate is not None:
+        if gate is not None and _has_as_many(gate.result, value, axis):
             self.gates.append(gate)
             return self._follow(gate.result, axis)
         results = list(_results(op))
@@ -269,6 +274,12 @@ class _Readers:
         """Whether the grid of a tensor is known already, or given by what makes it."""
         held = self._model.quant.quantizers_on(value)
         return any(one.encoding is not None or one.spec.fixed_range is not None for one in held)
+
+
+def _has_as_many(result: Value, value: Value, axis: int) -> bool:
+    """Whether a tensor is no longer along an axis, counted from the end, than what it is made of."""
+    own, shape = value.type.shape or (), result.type.shape or ()
+    return min(len(own), len(shape)) >= -axis and own[axis] == shape[axis]
 
 
 def _inputs(op: Op) -> tuple[Value | None, ...]:

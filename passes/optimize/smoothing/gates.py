@@ -70,19 +70,30 @@ def gate_at(use: Use, value: Value, axis: int) -> Gate | None:
     Args:
         axis: of the channels, counted from the end.
     """
-    op, read, has_function = use.op, value, False
+    result = use.op.graph.op_outputs(use.op)[0]
+    found = result if use.op.is_type("HardSwish") else _product(use.op, value, value, has_function=False)
+    return Gate(use, axis, found) if found is not None else None
+
+
+def _product(op: Op, read: Value, value: Value, has_function: bool) -> Value | None:
+    """The product of a tensor with what an op computes of it, there or behind; None if there is none.
+
+    What else reads the function does not matter: it stays what it was.
+
+    Args:
+        read: what the op reads, the tensor or what was made of it.
+        has_function: whether there was more than constants on the way.
+    """
     result = op.graph.op_outputs(op)[0]
-    if op.is_type("HardSwish") and result is not None:
-        return Gate(use, axis, result)
-    while op.is_type(*_FUNCTIONS, *_WITH_A_CONSTANT) and result is not None:
-        if has_function and op.is_type("Mul") and value in op.graph.op_inputs(op):
-            return Gate(use, axis, result)
-        if not _is_of_one(op, read) or result.graph.is_output(result) or len(result.graph.uses(result)) != 1:
-            return None
-        has_function = has_function or op.is_type(*_FUNCTIONS)
-        op, read = result.graph.uses(result)[0].op, result
-        result = op.graph.op_outputs(op)[0]
-    return None
+    if result is None or not op.is_type(*_FUNCTIONS, *_WITH_A_CONSTANT):
+        return None
+    if has_function and op.is_type("Mul") and value in op.graph.op_inputs(op):
+        return result
+    if not _is_of_one(op, read):
+        return None
+    has_function = has_function or op.is_type(*_FUNCTIONS)
+    behind = (_product(use.op, result, value, has_function) for use in op.graph.uses(result))
+    return next((product for product in behind if product is not None), None)
 
 
 def _is_of_one(op: Op, value: Value) -> bool:

@@ -15,6 +15,7 @@ from qc.ir.quant.spec import Quantizer
 from ..layers.layer import Layer
 from ..layers.observed import Asked, observed_in_float
 from .channels import Channels
+from .gates import Gate
 from .objective import Ranges, Reading, Rounded
 
 
@@ -46,9 +47,9 @@ class _Seen:
 
     def readings(self, model: Model, channels: Channels) -> list[Reading]:
         """What the layers behind a tensor read."""
-        behind = {gate.value: gate.result for gate in channels.gates}
+        behind = {gate.value: _product(gate) for gate in channels.gates}
         rounded = tuple(
-            self._rounded(value, held, axis, behind.get(value, value))
+            self._rounded((value, Observation("moments", axis)), held, behind.get(value))
             for value, held, axis in _on_grids(model, channels)
         )
         found = []
@@ -60,11 +61,13 @@ class _Seen:
             found.append(Reading(layer, covered, np.maximum(covered, reached), squares, power, rounded))
         return found
 
-    def _rounded(self, value: Value, held: Quantizer, axis: int, seen: Value) -> Rounded:
-        """A tensor whose errors are about as large where they are seen: the slope of SiLU is near 1."""
-        asked = value, Observation("moments", axis)
+    def _rounded(self, asked: Asked, held: Quantizer, product: Asked | None) -> Rounded:
+        """A tensor whose errors are about as large behind a function that multiplies it, as behind SiLU.
+
+        Grids within the function do not count, as they stay what they are.
+        """
         covered, reached = self.covered[asked], self.reached[asked]
-        power = np.minimum(reached.second_moment(), self.reached[seen, asked[1]].second_moment())
+        power = np.minimum(reached.second_moment(), self.reached[product or asked].second_moment())
         rows = reached.count / max(power.size, 1)
         return Rounded(held.spec, Ranges.of(covered), Ranges.of(reached), power, rows)
 
@@ -72,12 +75,16 @@ class _Seen:
 def _asked(model: Model, channels: Channels) -> Iterator[Asked]:
     """What to observe: moments of channels."""
     for gate in channels.gates:
-        yield gate.result, Observation("moments", len(gate.result.type.shape or ()) + gate.axis)
+        yield _product(gate)
     for layer in channels.readers:
         yield _result(layer)
         yield layer.data, Observation("moments", layer.input_axis)
     for value, _, axis in _on_grids(model, channels):
         yield value, Observation("moments", axis)
+
+
+def _product(gate: Gate) -> Asked:
+    return gate.result, Observation("moments", len(gate.result.type.shape or ()) + gate.axis)
 
 
 def _result(layer: Layer) -> Asked:
