@@ -24,7 +24,7 @@ def reciprocal(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """1 / (1 + f), in units of 2^-15, int64, and the exponents of two by which ``x`` is 1 + f, f below 1.
 
     Args:
-        x: float64, above 0; of f 16 bits are taken.
+        x: float64, finite and above 0; of f 16 bits are taken.
     """
     mantissa, exponent = np.frexp(x)
     fraction = np.floor(np.ldexp(2 * mantissa - 1, FRACTION_BITS)).astype(np.int64)
