@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-# What the functions are of has so many bits, and what they give.
+# Bits behind the point of the arguments and of the results.
 FRACTION_BITS, RESULT_BITS = 16, 15
 # For the four quarters of an interval, of each the coefficients of x^2, x and 1.
 _POWER = (4300, 5119, 6087, 7230), (22652, 21816, 19857, 16404), (32769, 32876, 33371, 34675)

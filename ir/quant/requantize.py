@@ -33,7 +33,9 @@ _SLOPED_BITS = 7
 _REDUCED_UNIT = (1 << 15) - 1
 # The scale that a column of codes is divided by has so many bits behind the point, and its reciprocal.
 _COLUMN_BITS, _RECIPROCAL_BITS = 11, 16
-# A quotient by zero is the end of the grid if the dividend is 2 to this power of a code, zero if it is less.
+# A quotient by zero is zero where the exponents of the dividend (its length in two's complement) and of the
+# ratio of the scales add up to less than this, else the end of the grid. That changes where their product is
+# from a 32nd to a 16th of a code.
 _LEAST_BY_ZERO = -3
 # Codes of uint8 differ from a zero point by no more.
 _MOST_STEPS = 255
@@ -192,8 +194,8 @@ def requantize_quotient(
 ) -> np.ndarray:
     """The quotient of two tensors on a grid, as a device finds it.
 
-    A dividend, as a whole number of 16 bits without the leading ones that are signs, is multiplied by a
-    number of 15 bits and rounded; so is its product with the reciprocal of the divisor, to 14 bits, and then
+    A dividend, shifted left in 16 bits until its first bit differs from the sign, is multiplied by a number
+    of 15 bits and rounded; so is its product with the reciprocal of the divisor, to 14 bits, and then
     to a code. All ties go up. Where the divisor is negative both change their signs first.
 
     Args:

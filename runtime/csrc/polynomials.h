@@ -8,6 +8,7 @@
 
 namespace qc {
 
+// Bits behind the point of the arguments and of the results.
 constexpr int kFractionBits = 16, kResultBits = 15;
 constexpr std::int64_t kFractionMask = (1 << kFractionBits) - 1;
 
@@ -21,7 +22,8 @@ constexpr Polynomial kReciprocal = {
 inline std::int64_t value_of(const Polynomial& polynomial, std::int64_t x) {
   const std::int64_t quarter = x >> (kFractionBits - 2);
   std::int64_t result = polynomial[0][quarter];
-  for (std::size_t i = 1; i < polynomial.size(); ++i) result = (result * x + polynomial[i][quarter] * (1 << 15)) >> 16;
+  for (std::size_t i = 1; i < polynomial.size(); ++i)
+    result = (result * x + polynomial[i][quarter] * (1 << kResultBits)) >> kFractionBits;
   return result;
 }
 
