@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-# What the functions are of has so many bits, and what they give.
+# Bits behind the point of the arguments and of the results.
 FRACTION_BITS, RESULT_BITS = 16, 15
 # For the four quarters of an interval, of each the coefficients of x^2, x and 1.
 _POWER = (4300, 5119, 6087, 7230), (22652, 21816, 19857, 16404), (32769, 32876, 33371, 34675)
@@ -24,7 +24,7 @@ def reciprocal(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """1 / (1 + f), in units of 2^-15, int64, and the exponents of two by which ``x`` is 1 + f, f below 1.
 
     Args:
-        x: float64, above 0; of f 16 bits are taken.
+        x: float64, finite and above 0; of f 16 bits are taken.
     """
     mantissa, exponent = np.frexp(x)
     fraction = np.floor(np.ldexp(2 * mantissa - 1, FRACTION_BITS)).astype(np.int64)

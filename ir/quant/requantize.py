@@ -4,6 +4,9 @@ An accelerator multiplies what it accumulated by a number of few bits instead of
 that its codes differ from those of exact arithmetic, mostly by one step near ties. The kinds of arithmetic
 here are those of Qualcomm's HTP, found by offering models of one op to its emulator
 (``benches/device_arithmetic.py``).
+
+Scales are finite. NaN gives the lowest code; so does infinity where several numbers are combined, and the end
+of the grid where there is one.
 """
 
 from __future__ import annotations
@@ -30,8 +33,12 @@ _SLOPED_BITS = 7
 _REDUCED_UNIT = (1 << 15) - 1
 # The scale that a column of codes is divided by has so many bits behind the point, and its reciprocal.
 _COLUMN_BITS, _RECIPROCAL_BITS = 11, 16
-# A quotient by zero is the end of the grid if the dividend is 2 to this power of a code, zero if it is less.
+# A quotient by zero is zero where the exponents of the dividend (its length in two's complement) and of the
+# ratio of the scales add up to less than this, else the end of the grid. That changes where their product is
+# from a 32nd to a 16th of a code.
 _LEAST_BY_ZERO = -3
+# Codes of uint8 differ from a zero point by no more.
+_MOST_STEPS = 255
 
 
 class Arithmetic(enum.Enum):
@@ -151,7 +158,7 @@ def requantize_sum(
     constant = np.ldexp(zero_point, shift) - whole[0] * zeros[0] - whole[1] * zeros[1]
     total = _SUM_UNIT * np.rint(constant / _SUM_UNIT)
     for x, grid, factor, zero in zip((a, b), grids, whole, zeros, strict=True):
-        total = total + (np.rint(x.astype(np.float64) / np.float64(grid.scale)) + zero) * factor
+        total = total + (steps_of(x, grid) + zero) * factor
     return on_grid(round_half_up(np.ldexp(total, -shift)), encoding)
 
 
@@ -178,9 +185,7 @@ def requantize_product(
         constant = round_half_up(-move * factor) + np.ldexp(np.float64(encoding.zero_point) + 0.5, shift)
         if abs(constant) < 2**_CONSTANT_BITS:
             break
-    steps = [
-        np.rint(x.astype(np.float64) / np.float64(grid.scale)) for x, grid in zip((a, b), grids, strict=True)
-    ]
+    steps = [steps_of(x, grid) for x, grid in zip((a, b), grids, strict=True)]
     return on_grid(np.floor(np.ldexp((steps[0] * steps[1] + move) * factor + constant, -shift)), encoding)
 
 
@@ -189,19 +194,18 @@ def requantize_quotient(
 ) -> np.ndarray:
     """The quotient of two tensors on a grid, as a device finds it.
 
-    A dividend, as a whole number of 16 bits without the leading ones that are signs, is multiplied by a
-    number of 15 bits and rounded; so is its product with the reciprocal of the divisor, to 14 bits, and then
+    A dividend, shifted left in 16 bits until its first bit differs from the sign, is multiplied by a number
+    of 15 bits and rounded; so is its product with the reciprocal of the divisor, to 14 bits, and then
     to a code. All ties go up. Where the divisor is negative both change their signs first.
 
     Args:
         a, b: float32, numbers of the two ``grids``, of uint8, which have one scale each; they broadcast.
         encoding: the grid of the result; an integer format with one scale for the tensor.
     """
-    steps, by = (
-        np.rint(x.astype(np.float64) / np.float64(grid.scale)) for x, grid in zip((a, b), grids, strict=True)
-    )
+    steps, by = (steps_of(x, grid) for x, grid in zip((a, b), grids, strict=True))
     steps = np.where(by < 0, -steps, steps)
-    of_divisor, halvings = reciprocal(np.where(by == 0, 1, np.abs(by)))
+    known = ~np.isnan(steps + by)
+    of_divisor, halvings = reciprocal(np.where(known & (by != 0), np.abs(by), 1))
     factor, exponent = np.frexp(np.float64(grids[0].scale / grids[1].scale / encoding.scale))
     length = np.frexp(np.abs(steps + 0.5) - 0.5)[1]  # in two's complement: of -4 it is 2
     exponent = exponent + length
@@ -209,7 +213,8 @@ def requantize_quotient(
     product = _of_fraction(moved * np.ldexp(of_divisor, -RESULT_BITS), RESULT_BITS - 1)
     codes = round_half_up(np.ldexp(product, exponent - halvings))
     end = np.where(exponent < _LEAST_BY_ZERO, 0, np.where(steps < 0, -np.inf, np.inf))
-    return on_grid(np.where(by == 0, end, codes) + np.float64(encoding.zero_point), encoding)
+    codes = np.where(known, np.where(by == 0, end, codes), np.nan)
+    return on_grid(codes + np.float64(encoding.zero_point), encoding)
 
 
 def requantize_matmul(
@@ -222,11 +227,11 @@ def requantize_matmul(
 
     Args:
         a, b: float32, numbers of the two ``grids``, of uint8, which have one scale each; of 2 dimensions or
-            more, as MatMul of ONNX has them.
+            more, as MatMul of ONNX has them. More than 255 steps count as 255.
         encoding: the grid of the result; an integer format with one scale for the tensor.
     """
     rows, columns = (
-        np.rint(x.astype(np.float64) / np.float64(grid.scale)) for x, grid in zip((a, b), grids, strict=True)
+        np.clip(steps_of(x, grid), -_MOST_STEPS, _MOST_STEPS) for x, grid in zip((a, b), grids, strict=True)
     )
     highest, lowest = columns.max(-2, keepdims=True), columns.min(-2, keepdims=True)
     scale = _of_fraction(np.maximum(np.maximum(highest / 127, lowest / -128), 1), _COLUMN_BITS)
@@ -244,7 +249,7 @@ def requantize_prelu(x: np.ndarray, grid: Encoding, slope: np.ndarray, encoding:
 
     Args:
         x: float32, numbers of ``grid``, which has one scale.
-        slope: float32; it broadcasts with ``x``.
+        slope: float32, finite; it broadcasts with ``x``.
         encoding: the grid of the result; an integer format with one scale for the tensor.
 
     Returns:
@@ -284,12 +289,19 @@ def _of_fraction(x: np.ndarray, bits: int) -> np.ndarray:
     return np.asarray(np.ldexp(round_half_up(np.ldexp(x, bits)), -bits))
 
 
+def steps_of(x: np.ndarray, grid: Encoding) -> np.ndarray:
+    """Codes less the zero point, float64, of numbers of a grid; of infinity NaN, as it has none."""
+    steps = np.rint(x.astype(np.float64) / np.float64(grid.scale))
+    return np.where(np.isfinite(steps), steps, np.nan)
+
+
 def round_half_up(x: np.ndarray) -> np.ndarray:
     """The nearest whole numbers; ties go up."""
     return np.floor(x + 0.5)
 
 
 def on_grid(codes: np.ndarray, encoding: Encoding) -> np.ndarray:
-    """The float32 numbers that codes stand for, those beyond the format being cut."""
-    steps = np.clip(codes, *encoding.spec.code_range) - encoding.zero_point
+    """The float32 numbers that codes stand for, those beyond the format being cut; of NaN the lowest one."""
+    lowest, highest = encoding.spec.code_range
+    steps = np.minimum(np.fmax(codes, lowest), highest) - encoding.zero_point
     return steps.astype(np.float32) * encoding.scale

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from .polynomials import FRACTION_BITS, RESULT_BITS, power_of_two, reciprocal
-from .requantize import on_grid, round_half_up
+from .requantize import on_grid, round_half_up, steps_of
 from .spec import Encoding
 
 # Rows of so many numbers are computed otherwise than shorter ones: what distances are multiplied by has
@@ -44,22 +44,30 @@ def requantize_softmax(x: np.ndarray, grid: Encoding, encoding: Encoding, axis: 
     Returns:
         float32, of the shape of ``x``.
     """
-    codes = np.rint(x.astype(np.float64) / np.float64(grid.scale)).astype(np.int64)
+    codes = steps_of(x, grid)
+    known = ~np.isnan(codes).any(axis, keepdims=True)
+    made = _softmax(np.where(known, codes, 0), np.float32(grid.scale), encoding, axis)
+    return on_grid(np.where(known, made, np.nan), encoding)
+
+
+def _softmax(codes: np.ndarray, scale: np.float32, encoding: Encoding, axis: int) -> np.ndarray:
+    """The codes of a softmax, from those of its tensor less their zero point."""
     levels = np.float64(np.float32(1) / np.float32(encoding.scale))
-    if x.shape[axis] == _PAIR:
-        return on_grid(_pairs(codes, np.float64(grid.scale), levels, axis), encoding)
-    mantissa, exponent = np.frexp(np.float32(grid.scale) / np.float32(np.log(2)))
-    is_long = x.shape[axis] >= _LONG
+    if codes.shape[axis] == _PAIR:
+        return _pairs(codes, np.float64(scale), levels, axis)
+    mantissa, exponent = np.frexp(scale / np.float32(np.log(2)))
+    is_long = codes.shape[axis] >= _LONG
     bits = _FEW_BITS if is_long else _MANY_BITS
     factor = np.floor(np.ldexp(np.float64(mantissa), bits) + (0 if is_long else 0.5))
     distance = (codes.max(axis, keepdims=True) - codes) * factor
-    position = np.floor(np.ldexp(distance, int(exponent) - bits + FRACTION_BITS)).astype(np.int64)
+    position = np.floor(np.ldexp(distance, int(exponent) - bits + FRACTION_BITS))
+    position = np.minimum(position, _MOST_HALVINGS << FRACTION_BITS).astype(np.int64)
     power = power_of_two(~position & ((1 << FRACTION_BITS) - 1))
-    halvings = np.minimum(position >> FRACTION_BITS, _MOST_HALVINGS)
+    halvings = position >> FRACTION_BITS
     if is_long:
         power >>= halvings
-        return on_grid(round_half_up(power * levels / power.sum(axis, keepdims=True)), encoding)
-    return on_grid(_shares(np.ldexp(power.astype(np.float64), -halvings), levels, axis), encoding)
+        return round_half_up(power * levels / power.sum(axis, keepdims=True))
+    return _shares(np.ldexp(power.astype(np.float64), -halvings), levels, axis)
 
 
 def _pairs(codes: np.ndarray, scale: np.float64, levels: np.float64, axis: int) -> np.ndarray:
@@ -112,7 +120,7 @@ def requantize_normalization(
         float32, of the shape of ``x``.
     """
     scale, zero_point = np.float64(encoding.scale), np.float64(encoding.zero_point)
-    codes = np.rint(x.astype(np.float64) / np.float64(grid.scale))
+    codes = steps_of(x, grid)
     of_weight = np.rint(weight.astype(np.float64) / np.float64(weight_scale))
     count, total = float(x.shape[-1]), codes.sum(-1, keepdims=True)
     squares = (codes * codes).sum(-1, keepdims=True)

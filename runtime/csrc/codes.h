@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <string>
 
@@ -18,9 +19,24 @@ inline void in_tasks(std::size_t count, const TaskRunner& run, const std::functi
 }
 
 inline float one_number(const char* name, const Tensor<float>& given) {
-  if (given.shape.count() == 1) return given.data[0];
-  throw InvalidArgument(std::string("Requantize: ") + name + " has shape " + given.shape.text() +
-                        " but one for the tensor is needed.");
+  if (given.shape.count() != 1)
+    throw InvalidArgument(std::string("Requantize: ") + name + " has shape " + given.shape.text() +
+                          " but one for the tensor is needed.");
+  const float number = given.data[0];
+  if (std::isfinite(number) && number >= 0) return number;
+  throw InvalidArgument(std::string("Requantize: ") + name + " is " + std::to_string(number) +
+                        " but must be finite and not below zero.");
+}
+
+// The code less the zero point of a number of a grid; of infinity NaN, as it has none.
+inline double steps_of(float number, double scale) {
+  return std::isfinite(number) ? std::nearbyint(number / scale) : NAN;
+}
+
+// The nearest of those of a grid of uint8; of NaN one of them.
+inline std::int32_t whole_steps(double steps) {
+  constexpr double most = 255;
+  return static_cast<std::int32_t>(std::min(std::max(-most, steps), most));
 }
 
 // The grid of a result.

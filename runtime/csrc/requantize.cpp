@@ -75,22 +75,25 @@ struct Rescaling {
   }
 };
 
-// A matrix of codes less their zero point, whose columns become codes of int8 by scales of their own.
+// A matrix of codes less their zero point, whose columns become codes of int8 by scales of their own: NaN for columns
+// that have a number without a code.
 struct SignedColumns {
   std::vector<std::int32_t> codes;
   std::vector<float> scales;
 
   SignedColumns(const float* numbers, double scale, std::size_t rows, std::size_t columns)
-      : codes(rows * columns), scales(columns, 1) {
+      : codes(rows * columns), scales(columns) {
     std::vector<double> largest(columns, 1);
     for (std::size_t i = 0; i < codes.size(); ++i) {
-      codes[i] = static_cast<std::int32_t>(std::nearbyint(numbers[i] / scale));
+      const double steps = steps_of(numbers[i], scale);
+      if (std::isnan(steps)) scales[i % columns] = NAN;
+      codes[i] = whole_steps(steps);
       largest[i % columns] = std::max(largest[i % columns], codes[i] / (codes[i] < 0 ? -128.0 : 127.0));
     }
     for (std::size_t column = 0; column < columns; ++column) {
       const double own = std::floor(largest[column] * kColumnUnit + 0.5) / kColumnUnit;
       const double reciprocal = std::floor(kReciprocalUnit / own + 0.5) / kReciprocalUnit;
-      scales[column] = static_cast<float>(own);
+      scales[column] += static_cast<float>(own);
       for (std::size_t i = column; i < codes.size(); i += columns) {
         const auto code = static_cast<std::int32_t>(std::floor(codes[i] * reciprocal + 0.5));
         codes[i] = std::min(std::max(code, -128), 127);
@@ -214,9 +217,8 @@ void requantize_pairs(const OnGrid& a, const OnGrid& b, const Grid& grid, const 
                      [&](std::size_t i, std::size_t p, std::size_t q) { y[i] = exact(numbers_a[p], numbers_b[q]); });
   const auto code = rescale(scale_a, scale_b, codes);
   each_pair(a.numbers.shape, b.numbers.shape, shape, run, [&](std::size_t i, std::size_t p, std::size_t q) {
-    const double steps_a = std::nearbyint(numbers_a[p] / static_cast<double>(scale_a));
-    const double steps_b = std::nearbyint(numbers_b[q] / static_cast<double>(scale_b));
-    y[i] = codes.number(code(steps_a, steps_b));
+    const double steps_a = steps_of(numbers_a[p], scale_a), steps_b = steps_of(numbers_b[q], scale_b);
+    y[i] = codes.number(std::isnan(steps_a + steps_b) ? NAN : code(steps_a, steps_b));
   });
 }
 
@@ -328,13 +330,18 @@ void requantize_matmul(const OnGrid& a, const OnGrid& b, const Grid& grid, const
     if (off) return multiply(left, right, rows, inner, columns, result);
     const SignedColumns signed_codes(right, scale_b, inner, columns);
     std::vector<std::int32_t> steps(rows * inner), sums(rows * columns);
-    for (std::size_t i = 0; i < steps.size(); ++i)
-      steps[i] = static_cast<std::int32_t>(std::nearbyint(left[i] / static_cast<double>(scale_a)));
+    std::vector<double> missing(rows);  // NaN for rows that have a number without a code
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      const double exact = steps_of(left[i], scale_a);
+      if (std::isnan(exact)) missing[i / inner] = NAN;
+      steps[i] = whole_steps(exact);
+    }
     multiply(steps.data(), signed_codes.codes.data(), rows, inner, columns, sums.data());
     for (std::size_t column = 0; column < columns; ++column) {
       const float exact = scale_a / static_cast<float>(codes.scale) * scale_b;
       const Rescaling rescaling(Arithmetic::matrix, exact, signed_codes.scales[column], codes);
-      for (std::size_t i = column; i < sums.size(); i += columns) result[i] = codes.number(rescaling.code(sums[i]));
+      for (std::size_t i = column; i < sums.size(); i += columns)
+        result[i] = codes.number(rescaling.code(sums[i] + missing[i / columns]));
     }
   });
 }

@@ -21,7 +21,8 @@ struct OnGrid {
 
 // All of these write the numbers of the grid that are nearest to something as a device finds them. The grid has one
 // scale and an integer format. A scale of zero among the arguments switches the quantizer off, and what is computed
-// exactly is written. They throw InvalidArgument if shapes do not fit.
+// exactly is written. NaN gives the lowest code; so does infinity where several numbers are combined, and the end of the
+// grid where there is one. They throw InvalidArgument if shapes do not fit or a scale is not finite or below zero.
 
 // To x, which are sums of integers as real numbers. What one is worth there is the scale of the input times that of
 // the weight; the latter is one for the tensor, one for each channel along the axis, or one for each place along as many
@@ -41,7 +42,8 @@ void requantize_product(const OnGrid& a, const OnGrid& b, const Grid& grid, cons
 void requantize_quotient(const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape, float* y,
                          const TaskRunner& run);
 
-// To the matrix product of a and b, whose columns become int8 first; y has the shape of matmul_shape.
+// To the matrix product of a and b, whose columns become int8 first; y has the shape of matmul_shape. More than 255 steps
+// count as 255.
 void requantize_matmul(const OnGrid& a, const OnGrid& b, const Grid& grid, const Shape& shape, float* y,
                        const TaskRunner& run);
 

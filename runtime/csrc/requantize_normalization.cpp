@@ -14,13 +14,13 @@ namespace {
 
 constexpr std::size_t kLong = 17;
 constexpr int kFewBits = 8, kManyBits = 15, kShareBits = 5;
-constexpr std::int64_t kMostHalvings = 31, kFractionMask = (1 << kFractionBits) - 1;
+constexpr std::int64_t kMostHalvings = 31;
 constexpr double kOne = 1 << kResultBits;
 constexpr std::size_t kPair = 2;
 constexpr int kFactorBits = 15;
 constexpr double kPairLevels = 255, kSameScale = 1.0 / 850, kMovedUnit = 64;
 constexpr double kMeanUnit = 64, kRateUnit = 1 << 16;
-constexpr std::int32_t kGuess = 0x5F375A86;
+constexpr std::uint32_t kGuess = 0x5F375A86;
 constexpr int kSteps = 2;
 constexpr float kLogarithmOfTwo = 0.693147180559945309f;
 
@@ -28,9 +28,9 @@ constexpr float kLogarithmOfTwo = 0.693147180559945309f;
 double inverse_root(float x) {
   std::int32_t bits = 0;
   std::memcpy(&bits, &x, sizeof bits);
-  bits = kGuess - (bits >> 1);
+  const std::uint32_t first = kGuess - static_cast<std::uint32_t>(bits >> 1);
   float guess = 0;
-  std::memcpy(&guess, &bits, sizeof guess);
+  std::memcpy(&guess, &first, sizeof guess);
   for (int step = 0; step < kSteps; ++step) guess = guess * (1.5f - 0.5f * x * guess * guess);
   return guess;
 }
@@ -146,11 +146,14 @@ void requantize_softmax(const Tensor<float>& made, const Grid& grid, const Tenso
   each_row(count / length, length, run, [&](std::size_t row) {
     const std::size_t first = row / inner * inner * length + row % inner;
     std::vector<double> distances(length);
-    for (std::size_t i = 0; i < length; ++i)
-      distances[i] = std::nearbyint(x.data[first + i * inner] / static_cast<double>(scale));
-    const double largest = *std::max_element(distances.begin(), distances.end());
-    for (double& distance : distances) distance = largest - distance;
-    RowSoftmax(scale, length, levels)(distances);
+    for (std::size_t i = 0; i < length; ++i) distances[i] = steps_of(x.data[first + i * inner], scale);
+    if (std::none_of(distances.begin(), distances.end(), [](double steps) { return std::isnan(steps); })) {
+      const double largest = *std::max_element(distances.begin(), distances.end());
+      for (double& distance : distances) distance = largest - distance;
+      RowSoftmax(scale, length, levels)(distances);
+    } else {
+      std::fill(distances.begin(), distances.end(), NAN);
+    }
     for (std::size_t i = 0; i < length; ++i) y[first + i * inner] = codes.number(distances[i]);
   });
 }
@@ -176,7 +179,7 @@ void requantize_normalization(const Tensor<float>& made, const Grid& grid, const
     double total = 0, squares = 0;
     std::vector<double> steps(length);
     for (std::size_t i = 0; i < length; ++i) {
-      steps[i] = std::nearbyint(from[i] / scale);
+      steps[i] = steps_of(from[i], scale);
       total += steps[i];
       squares += steps[i] * steps[i];
     }

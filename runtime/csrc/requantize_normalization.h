@@ -15,8 +15,9 @@ struct RowWeights {
 };
 
 // Both write numbers of the grid for what is made of x, which is on a grid with one scale; `made` is what the exact
-// operator gives, which is written where a scale of zero among the arguments switches a quantizer off. They throw
-// InvalidArgument if shapes do not fit.
+// operator gives, which is written where a scale of zero among the arguments switches a quantizer off. A row of x that has
+// NaN or infinity becomes the lowest codes. They throw InvalidArgument if shapes do not fit or a scale is not finite or
+// below zero.
 
 // The softmax along an axis.
 void requantize_softmax(const Tensor<float>& made, const Grid& grid, const Tensor<float>& x, const Tensor<float>& x_scale,

@@ -140,7 +140,7 @@ class DeviceArithmetic:
         )
 
     def _pair(self, writer: Writer, op: Op, reader: Op, op_type: str, **attributes: object) -> bool:
-        """Computes a sum or a product of two tensors from their codes."""
+        """Computes a sum, a product, a quotient or a matrix product of two tensors from their codes."""
         operands: list[Value] = []
         for port, value in enumerate(op.graph.op_inputs(op)):
             grid = writer.parameters(self._grids.get((op, port)))

@@ -62,6 +62,7 @@ void check_large_results();
 void check_observe();
 void check_moments();
 void check_errors();
+void check_requantize();
 void check_bad_arguments();
 
 }  // namespace qc_test

@@ -20,5 +20,6 @@ int main(int count, char** words) {
     std::printf("%s: %d comparisons\n", names.c_str(), comparisons);
   }
   check_large_results();
+  check_requantize();
   check_bad_arguments();
 }
