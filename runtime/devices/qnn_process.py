@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,9 +47,10 @@ def opened(request: Request) -> Run:
 
     Raises:
         ModelError: the HTP refuses the model.
-        UsageError: the provider cannot be used with the ONNX Runtime that is installed.
+        UsageError: the provider cannot be used with the ONNX Runtime that is installed, or lacks an option.
     """
     qnn: Any = importlib.import_module("onnxruntime_qnn")
+    _refuse_unknown(request.options, Path(qnn.get_library_path()))
     try:
         ort.register_execution_provider_library(qnn.EP_NAME, qnn.get_library_path())
     except Exception as error:  # ONNX Runtime's exceptions have no base of their own
@@ -91,6 +93,14 @@ def _run(session: ort.InferenceSession, feed: Feed) -> list[Any]:
         return list(session.run(None, feed, options))
     except Exception as error:
         raise ModelError(f"the HTP failed to run the model: {_plain(error)}") from error
+
+
+def _refuse_unknown(options: Mapping[str, str], library: Path) -> None:
+    """Raises UsageError for options whose names the library does not hold: the provider passes over them."""
+    code = library.read_bytes() if options else b""
+    for name in options:
+        if f"{name}\0".encode() not in code:
+            raise UsageError(f"qnn-htp has no device option '{name}'")
 
 
 def _plain(error: Exception) -> str:

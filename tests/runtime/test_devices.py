@@ -214,6 +214,9 @@ def test_options_of_a_device_are_its_own() -> None:
     model = parse("g (float[1, 8] x) => (float[1, 8] y) { y = Relu(x) }")
     with pytest.raises(UsageError, match="ort-cpu has no device option 'speed'"):
         open_device("ort-cpu", {"speed": "1"})
+    if version_of(DEVICES["qnn-htp"]) is not None:
+        with pytest.raises(UsageError, match="qnn-htp has no device option 'speed'"):
+            open_device("qnn-htp", {"speed": "1"}).open(model)
     if version_of(DEVICES["openvino"]) is None:
         pytest.skip("openvino is not installed")
     with pytest.raises(UsageError, match="openvino has no device option 'speed'"):
