@@ -238,7 +238,7 @@ def test_data_that_is_none(qc) -> None:
     assert_refused(qc(MODEL, "--data", "text.npz"), BAD_DATA, "text.npz")
     whole = Path(DATA).read_bytes()
     Path("cut.npz").write_bytes(whole[: len(whole) // 2])
-    assert_refused(qc(MODEL, "--data", "cut.npz"), BAD_DATA, "cut.npz")
+    assert_refused(qc(MODEL, "--data", "cut.npz"), BAD_DATA, "'cut.npz': it is damaged or cut short")
     Path("table.csv").write_text("1,2,3\n")
     assert_refused(qc(MODEL, "--data", "table.csv"), BAD_DATA, "'table.csv'")
 
@@ -254,7 +254,7 @@ def test_a_function_that_gives_no_data(qc) -> None:
         ("absent_module:feeds", "'absent_module'"),
         ("feeds.py:absent", "'absent'"),
         ("feeds.py:broken", "no disk"),
-        ("feeds.py:number", "'int'"),
+        ("feeds.py:number", "an 'int'"),
         ("feeds.py:nothing", "feeds.py:nothing"),
         ("feeds.py:pairs", "'str'"),
     ):
