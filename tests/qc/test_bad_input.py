@@ -145,6 +145,14 @@ def _close_cycle(model: onnx.ModelProto) -> None:
     model.graph.node[0].input[0] = model.graph.node[3].output[0]
 
 
+def _loosen(model: onnx.ModelProto) -> None:
+    model.graph.node[1].input[0] = "nowhere"
+
+
+def _newer_format(model: onnx.ModelProto) -> None:
+    model.ir_version = 99
+
+
 def _double_definition(model: onnx.ModelProto) -> None:
     model.graph.node[1].output[0] = model.graph.node[0].output[0]
 
@@ -159,7 +167,9 @@ def _wrong_attribute(model: onnx.ModelProto) -> None:
     [
         (_rename_op, "Rectify"),
         (_drop_op, "spoilt.onnx"),
-        (_close_cycle, "spoilt.onnx"),
+        (_close_cycle, "model 'spoilt.onnx' fails the ONNX checker: the graph has a cycle through Conv"),
+        (_loosen, "BatchNormalization 'batchnormalization_1' reads 'nowhere', which nothing defines"),
+        (_newer_format, f"newest known here is {onnx.IR_VERSION}: save it with ir_version = "),
         (_double_definition, "spoilt.onnx"),
         (_wrong_attribute, "colour"),
     ],
@@ -175,14 +185,18 @@ def test_an_op_that_no_runtime_knows(qc) -> None:
         node.op_type, node.domain = "Frobnicate", "acme"
 
     for command in ("compile", "eval"):
-        assert_refused(qc(command, spoilt(change), "--data", DATA), BAD_MODEL, "'Frobnicate'")
+        result = qc(command, spoilt(change), "--data", DATA)
+        assert_refused(result, BAD_MODEL, "'Frobnicate' of domain 'acme'")
+        assert "load its library with --custom-ops LIBRARY, or name it in QC_CUSTOM_OPS" in result.err
 
 
 def test_an_opset_of_the_future(qc) -> None:
     def change(model: onnx.ModelProto) -> None:
         model.opset_import[0].version = 999
 
-    assert_refused(qc(spoilt(change), "--data", DATA), BAD_MODEL, "999")
+    result = qc(spoilt(change), "--data", DATA)
+    assert_refused(result, BAD_MODEL, "the model has opset 999 of domain 'ai.onnx', and the newest")
+    assert "export it with that one, or install a newer onnxruntime" in result.err
 
 
 def test_external_data_that_is_missing(qc) -> None:
