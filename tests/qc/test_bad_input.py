@@ -86,6 +86,9 @@ def test_a_wrong_pipeline(qc) -> None:
     assert_refused(qc(MODEL, "--pipeline", "torn.toml", "--data", DATA), USAGE, "torn.toml")
     Path("wrong.toml").write_text('[[pass]]\nname = "calibrate"\nmethod = 3\n')
     assert_refused(qc(MODEL, "--pipeline", "wrong.toml", "--data", DATA), USAGE, "wrong.toml, line 3")
+    Path("other.toml").write_text('target = "foo"\n[pipeline]\npasses = "match-supergroups"\n')
+    unknown = qc(MODEL, "--pipeline", "other.toml", "--data", DATA)
+    assert_refused(unknown, USAGE, "other.toml, line 1: unknown target 'foo'; known: npu,")
 
 
 def test_a_wrong_target(qc) -> None:
@@ -326,6 +329,12 @@ def test_nothing_quantized(qc) -> None:
     result = qc(MODEL, "--passes", "match-supergroups")
     assert_refused(result, DEMAND, "nothing was quantized")
     assert result.err.endswith("qc: note: --allow-unquantized accepts such a result\n")
+
+
+def test_nothing_quantized_is_explained_by_what_was_asked_for(qc) -> None:
+    onnx.save(parse("g (float[2, 4] x) => (float[2, 4] y) <float[4, 4] w> { y = MatMul(x, w) }"), "m.onnx")
+    result = qc("m.onnx", "--random-data", "2", "--set", "MatMul=off")
+    assert_refused(result, DEMAND, "'x' and others stay float (set to float by hand)")
 
 
 def test_nothing_quantized_is_explained_by_a_product(qc) -> None:
