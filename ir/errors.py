@@ -64,3 +64,14 @@ def nearest(word: str, choices: "list[str]") -> str:
     if not close:
         return ""
     return f" (did you mean '{close[0]}'?)"
+
+
+def reason_of(error: Exception) -> str:
+    """What an error says in one line; one of the operating system without its number and the file."""
+    return " ".join((getattr(error, "strerror", None) or str(error)).split())
+
+
+def a_type(value: object) -> str:
+    """The type of a value with its article, such as ``an 'int'``."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} '{name}'"

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ from .framework.options import C, OptionError, build, changed_options
 from .framework.pipeline import COMBINATORS, Combinator, Pipeline, Step
 from .framework.pipeline_text import parse_pipeline, step_class
 from .framework.registry import Registry, registry
+from .framework.target import Target, load_target
 from .framework.toml_source import TOP, TomlSource, Where, read_text, toml_value
 from .quantize.precision.rules import rules_of_tables
 from .quantize.set_precision import with_precision
@@ -58,12 +59,25 @@ class PipelineFile:
     Attributes:
         name: by default the stem of the file.
         target: name or path of the target the pipeline is made for; None if it does not say.
+        says_target: the file and the line that name the target, for error messages.
     """
 
     pipeline: Pipeline
     name: str = ""
     description: str = ""
     target: str | None = None
+    says_target: str = field(default="", compare=False)
+
+    def load_target(self, default: str) -> Target:
+        """The target that the file names, else the default.
+
+        Raises:
+            UsageError: there is no such target; the sentence begins with the place that names it.
+        """
+        try:
+            return load_target(self.target or default)
+        except UsageError as error:
+            raise UsageError(f"{self.says_target}: {error}" if self.says_target else str(error)) from error
 
 
 def load_pipeline_file(path: str | Path, known: Registry | None = None) -> PipelineFile:
@@ -130,6 +144,7 @@ class _Reader:
             name=self._text(head, "name", "pipeline") or default_name,
             description=self._text(head, "description", "pipeline") or "",
             target=self._text(document, "target", TOP),
+            says_target=self._source.place(TOP, "target"),
         )
 
     def _text_steps(self, table: Mapping[str, Any], where: Where) -> Sequence[Step]:

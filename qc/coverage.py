@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import chain
 from math import prod
 
 from qc.ir.base.shown import Shown
@@ -18,6 +19,7 @@ from qc.ir.model import Model
 from qc.ir.quant.spec import Quantizer
 from qc.passes.framework.target import Target
 from qc.passes.quantize.placement.units import UnitMap
+from qc.passes.quantize.set_precision import SET_TO_FLOAT
 
 _SHOWN = 12
 _DOMAINS = ("", "com.microsoft")
@@ -109,9 +111,10 @@ class Coverage(Shown):
         """Raises CoverageError if nothing is quantized, unless that is allowed, or not all that is wanted."""
         first = self.unquantized[0] if self.unquantized else None
         if not self.quantized and not allow_none:
-            # What keeps a product in float says more than what moves its data.
+            # What was asked for says most, and what keeps a product in float more than what moves its data.
+            by_hand = (one for one in self.unquantized if one.reason == SET_TO_FLOAT)
             products = (one for one in self.unquantized if is_product(one.reason.partition(" ")[0], ""))
-            told = next(products, first)
+            told = next(chain(by_hand, products), first)
             reason = f": '{told.name}' and others stay float ({told.reason})" if told else ""
             raise CoverageError(f"nothing was quantized{reason}", self)
         if want_all and first is not None:

@@ -145,6 +145,13 @@ def _check(model: ModelProto, base_dir: Path | None, label: str) -> None:
         onnx.checker.check_model(_checkable(model))
     except onnx.checker.ValidationError as error:
         reason = " ".join(str(error).partition("==> Context")[0].split())
+        if model.ir_version > onnx.IR_VERSION:
+            reason = (
+                f"it has version {model.ir_version} of ONNX's format, and the newest known here is "
+                f"{onnx.IR_VERSION}: save it with ir_version = {onnx.IR_VERSION}, or install a newer onnx"
+            )
+        elif "topologically sorted" in reason:
+            reason = _unordered(model, base_dir) or reason
         raise ModelError(f"{label} fails the ONNX checker: {reason}") from error
     except Exception as error:  # protobuf's at 2 GiB, and what the checker's C++ library raises as it is
         raise ModelError(f"{label} cannot be checked: {' '.join(str(error).split())}") from error
@@ -159,6 +166,15 @@ def _refuse_misfit(model: ModelProto, base_dir: Path | None, sentence: str) -> N
         open_session(model, base_dir=base_dir, optimize=False)
     except ModelError as error:
         raise ModelError(sentence) from error
+
+
+def _unordered(model: ModelProto, base_dir: Path | None) -> str:
+    """Why nodes cannot be in order: a tensor that nothing makes, or a cycle; empty if they only are not."""
+    try:
+        verify_input(lift(model, base_dir))
+    except ModelError as error:
+        return str(error).removeprefix("the model is invalid: ")
+    return ""
 
 
 def _checkable(model: ModelProto) -> ModelProto:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from ..errors import UsageError
+from ..errors import UsageError, reason_of
 
 
 @contextmanager
@@ -20,19 +20,15 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
     A symbolic link is followed; a file that is replaced passes on its permissions.
 
     Raises:
-        UsageError: the folder does not exist or cannot be written to, ``path`` is no regular file, or the
-            disk is full.
+        UsageError: as for :func:`require_writable`, or the disk is full.
     """
+    require_writable(Path(path))
     path = Path(path).resolve()
-    mode = 0o666 & ~_umask()
-    if path.exists():
-        if not path.is_file():
-            raise UsageError(f"cannot write '{path}': it is not a regular file")
-        mode = stat.S_IMODE(path.stat().st_mode)
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~_umask()
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
-        raise UsageError(f"cannot write '{path}': {error.strerror or error}") from error
+        raise UsageError(f"cannot write '{path}': {reason_of(error)}") from error
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -42,8 +38,32 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename in (None, name):
-            raise UsageError(f"cannot write '{path}': {error.strerror or error}") from error
+            raise UsageError(f"cannot write '{path}': {reason_of(error)}") from error
         raise
+
+
+def require_writable(path: Path) -> None:
+    """Raises UsageError unless a file can be written: it is none yet or a regular one, in such a folder."""
+    if path.is_dir():
+        raise UsageError(f"cannot write '{path}': it is a folder; name a file in it")
+    if path.exists() and not path.is_file():
+        raise UsageError(f"cannot write '{path}': it is not a regular file")
+    require_parent(path)
+    folder = _parent(path)
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"cannot write '{path}': the folder '{folder}' is not writable")
+
+
+def require_parent(path: Path) -> None:
+    """Raises UsageError unless there is the folder that a file or folder is to be written into."""
+    folder = _parent(path)
+    if not folder.is_dir():
+        raise UsageError(f"cannot write '{path}': the folder '{folder}' does not exist")
+
+
+def _parent(path: Path) -> Path:
+    """The folder of a path, or of the file behind a link."""
+    return path.resolve().parent if path.is_symlink() else path.parent
 
 
 @contextmanager
@@ -58,7 +78,7 @@ def temporary_folder() -> Iterator[Path]:
             yield Path(folder)
     except OSError as error:
         if error.filename is None or Path(error.filename).is_relative_to(tempfile.gettempdir()):
-            raise temporary_error(error.strerror or str(error)) from error
+            raise temporary_error(reason_of(error)) from error
         raise
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, StringStringEntryProto, TensorProto
 
-from ..errors import ModelError
+from ..errors import ModelError, reason_of
 from .protos import model_tensors
 from .repair import repaired
 
@@ -35,7 +36,9 @@ def read_file(path: str | Path) -> ModelProto:
     """
     path = Path(path)
     if not path.exists():
-        raise ModelError(f"model '{path}' does not exist")
+        address = re.match(r"\w{2,}:/", str(path))
+        hint = "; it is an address: download the file first, and name that" if address else ""
+        raise ModelError(f"model '{path}' does not exist{hint}")
     if path.is_dir():
         raise ModelError(f"model '{path}' is a folder; name the .onnx file in it")
     if not path.is_file():
@@ -45,7 +48,7 @@ def read_file(path: str | Path) -> ModelProto:
             raise ModelError(f"model '{path}' is empty: the file has no byte")
         proto = onnx.load(str(path), format="protobuf", load_external_data=False)
     except OSError as error:
-        raise ModelError(f"model '{path}' cannot be read: {error.strerror or error}") from error
+        raise ModelError(f"model '{path}' cannot be read: {reason_of(error)}") from error
     except (DecodeError, ValueError) as error:
         raise ModelError(f"model '{path}' cannot be read: it is truncated or not an ONNX file") from error
     if not proto.opset_import or not proto.HasField("graph"):

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from ..base.files import atomic_write
-from ..errors import ModelError
+from ..errors import ModelError, reason_of
 from ..model import Model
 from .parser import parse_model
 from .printer import print_parts
@@ -51,7 +51,7 @@ def load_text(path: str | Path, original: Model | None = None) -> Model:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ModelError(f"the text '{path}' cannot be read: {error.strerror or error}") from error
+        raise ModelError(f"the text '{path}' cannot be read: {reason_of(error)}") from error
     except UnicodeDecodeError as error:
         raise ModelError(f"the text '{path}' is not UTF-8 text") from error
     tensors, base_dir = (print_parts(original).left_out, original.base_dir) if original else ({}, None)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from qc.ir.base.strict_json import load_json
-from qc.ir.errors import UsageError
+from qc.ir.errors import UsageError, reason_of
 from qc.ir.quant.formats import IntFormat
 
 from . import layered, version_0_6, version_1_0, version_2
@@ -49,7 +49,7 @@ def read_encodings(path: str | Path) -> Document:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"encodings file '{path}' cannot be read: {error}") from error
+        raise UsageError(f"encodings file '{path}' cannot be read: {reason_of(error)}") from error
     return parse_encodings(text, f"'{path}'")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from qc.ir.errors import UsageError
+from qc.ir.errors import UsageError, reason_of
 
 # A table: "" for the top of the file, the name of a [table], "name.0" and so on for each [[name]], or the
 # number of a step's table counted from 0 in the order of the file, those inside combinators included.
@@ -27,7 +27,7 @@ def read_text(path: str | Path, what: str) -> str:
     except FileNotFoundError:
         raise UsageError(f"there is no {what} '{path}'") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{what} '{path}' cannot be read: {error}") from None
+        raise UsageError(f"{what} '{path}' cannot be read: {reason_of(error)}") from None
 
 
 def toml_value(value: object) -> str:

@@ -25,6 +25,8 @@ from .placement.selection import select
 from .precision.one_format import unify_formats
 from .precision.rules import Rule, Setting, parse_rule, rules_of
 
+SET_TO_FLOAT = "set to float by hand"  # why a tensor stays float that a rule turns off
+
 
 @dataclass(frozen=True)
 class SetPrecision(Pass):
@@ -231,9 +233,9 @@ class _Application:
             self.quant.respec(quantizer, spec, f"set by hand{others}", self.rule.asked_by)
             return
         for site in sites:
-            self.quant.remove(site, "set to float by hand", self.rule.asked_by)
+            self.quant.remove(site, SET_TO_FLOAT, self.rule.asked_by)
             if not self.quant.touches(site.value):
-                self.quant.skip(site.value.original, "set to float by hand", self.rule.asked_by)
+                self.quant.skip(site.value.original, SET_TO_FLOAT, self.rule.asked_by)
 
     def _fits(self, site: Site, spec: QuantSpec | None) -> bool:
         """Whether a tensor can have a format; says so of one that would become infinite in it."""

@@ -88,11 +88,11 @@ def check(
     device = device_here(chosen)
     free = list(free_dimensions(model_inputs(model)).values())
     if device is None or (device.fixed_shapes and free):
+        reason = not_asked(device, chosen)
         if device_options:
-            raise UsageError(
-                f"device options are for a runtime, and none is asked: {not_asked(device, chosen)}"
-            )
-        checked = by_rules(ir, chosen, broken, nodes, cost, not_asked(device, chosen))
+            raise UsageError(f"device options are for the runtime of {chosen.name}, {reason}")
+        where = f"{reason}: its rules, checked on the graph"
+        checked = by_rules(ir, chosen, broken, nodes, cost, where)
         return replace(checked, ops=told(ir, checked.ops), made_for=target_in(model))
     opened = open_device(device.name, device_options)
     measured = feeds if len(feeds) > 1 else ()

@@ -29,14 +29,13 @@ def device_here(target: Target) -> type[Device] | None:
 
 
 def not_asked(device: type[Device] | None, target: Target) -> str:
-    """Why the runtime of a target was not asked."""
+    """Why the runtime of a target was not asked, behind its name."""
     known = device_for(target.provider)
-    rules = "its rules, checked on the graph"
     if device is not None:
-        return f"which takes no free dimensions (fix them when compiling, --fix-shape NAME=1): {rules}"
+        return "which takes no free dimensions (fix them when compiling, --fix-shape NAME=1)"
     if known is not None and version_of(known) is None:
-        return f"whose runtime is not installed ({install_command(known.extra)}): {rules}"
-    return f"which is not on this machine: {rules}"
+        return f"whose runtime is not installed ({install_command(known.extra)})"
+    return "which is not on this machine"
 
 
 def ops_in_onnx_runtime(execution: Execution, counted: Container[str], cost: Cost) -> list[CheckedOp]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from typing import NamedTuple
 
 from onnx import ModelProto
 
-from qc.ir.base.files import atomic_write
+from qc.ir.base.files import atomic_write, require_writable
 from qc.ir.errors import UsageError
 from qc.ir.onnx.load import model_folder
 from qc.ir.onnx.save import external_files
@@ -78,7 +77,7 @@ def check_outputs(outputs: Sequence[Path | None], inputs: Sequence[InputFile]) -
             if output.resolve() in distinct:
                 raise UsageError(f"'{output}' cannot be two results at once; rename one of them")
             distinct.add(output.resolve())
-            _check_writable(output)
+            require_writable(output)
             for file in inputs:
                 if _is_same(output, file.path):
                     raise UsageError(f"'{output}' is {file.role}; write to another file")
@@ -104,18 +103,6 @@ def write_json(path: Path, document: object) -> None:
     text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
     with writing(path), atomic_write(path) as file:
         file.write(f"{text}\n".encode())
-
-
-def _check_writable(path: Path) -> None:
-    if path.is_dir():
-        raise UsageError(f"cannot write '{path}': it is a folder; name a file in it")
-    if path.exists() and not path.is_file():
-        raise UsageError(f"cannot write '{path}': it is not a regular file")
-    folder = path.resolve().parent if path.is_symlink() else path.parent
-    if not folder.is_dir():
-        raise UsageError(f"cannot write '{path}': the folder '{folder}' does not exist")
-    if not os.access(folder, os.W_OK):
-        raise UsageError(f"cannot write '{path}': the folder '{folder}' is not writable")
 
 
 def _is_same(output: Path, source: Path) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from qc.compiler import Compilation
+from qc.ir.base.files import require_parent
 from qc.ir.errors import UsageError
 from qc.progress import RichProgress
 from qc.rendering.words import count
@@ -30,8 +31,8 @@ def reproducer_folder(model: str, keeping: Keeping) -> Path | None:
     chosen = keeping.reproducer
     if chosen is not None and keeping.no_reproducer:
         raise UsageError("give --reproducer or --no-reproducer, not both")
-    if chosen is not None and not chosen.parent.is_dir():
-        raise UsageError(f"cannot write '{chosen}': the folder '{chosen.parent}' does not exist")
+    if chosen is not None:
+        require_parent(chosen)
     return None if keeping.no_reproducer else chosen or Path(f"{Path(model).stem}.reproducer")
 
 

@@ -6,6 +6,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -97,6 +98,8 @@ def _explain(error: Exception) -> tuple[str, int]:
         return str(error), error.exit_code
     if isinstance(error, click.ClickException):
         return _usage_sentence(error), QcError.exit_code
+    if isinstance(error, FileNotFoundError) and error.filename is None and not _is_somewhere():
+        return "the current folder does not exist any more; change to one that does", QcError.exit_code
     if isinstance(error, OSError) and error.strerror:
         place = f" at '{error.filename}'" if error.filename is not None else ""
         return f"the operating system refused{place}: {error.strerror}", QcError.exit_code
@@ -105,6 +108,14 @@ def _explain(error: Exception) -> tuple[str, int]:
         f"qc failed with {type(error).__name__}{': ' if detail else ''}{detail}; this is a defect of qc, "
         "please report it with the command and what it prints with QC_TRACEBACK=1 in the environment"
     ), DEFECT
+
+
+def _is_somewhere() -> bool:
+    """Whether the current folder is still there; that of a process may be deleted."""
+    try:
+        return Path.cwd().is_dir()
+    except FileNotFoundError:
+        return False
 
 
 def _usage_sentence(error: click.ClickException) -> str:

@@ -277,8 +277,9 @@ class Compilation:
         """The target as an object: the one that is given, else the pipeline's, else ort-cpu."""
         from qc.passes.framework.target import Target, load_target
 
-        chosen = self.target if self.target is not None else self.chosen_pipeline().target or DEFAULT_TARGET
-        return chosen if isinstance(chosen, Target) else load_target(str(chosen))
+        if self.target is None:
+            return self.chosen_pipeline().load_target(DEFAULT_TARGET)
+        return self.target if isinstance(self.target, Target) else load_target(str(self.target))
 
     def for_device(self, name: str | None) -> Compilation:
         """The same for the target that is named as a device, where no target is given and one would count.

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from qc.compiler import Compilation
 from qc.compiler.folder import Contents, read_contents
-from qc.ir.errors import QcError, UsageError
+from qc.ir.base.files import require_parent
+from qc.ir.errors import QcError, UsageError, reason_of
 
 from .blame import Failure, blame_action, find_failure, model_before
 from .record import BEFORE, ActionRecord, Record
@@ -47,12 +48,11 @@ def write_reproducer(
         ModelError: the model cannot be read.
     """
     folder = Path(folder)
-    if not folder.parent.is_dir():
-        raise UsageError(f"cannot write '{folder}': the folder '{folder.parent}' does not exist")
+    require_parent(folder)
     try:
         scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     except OSError as problem:
-        raise UsageError(f"cannot write '{folder}': {problem.strerror or problem}") from problem
+        raise UsageError(f"cannot write '{folder}': {reason_of(problem)}") from problem
     try:
         compilation.dump(scratch)
         contents = read_contents(scratch, Contents).model_dump()
@@ -97,7 +97,7 @@ def _move(scratch: Path, folder: Path) -> Path:
                 return scratch.rename(place)
             except OSError as error:
                 if not os.path.lexists(place):
-                    raise UsageError(f"cannot write '{place}': {error.strerror or error}") from error
+                    raise UsageError(f"cannot write '{place}': {reason_of(error)}") from error
         number += 1
         place = folder.with_name(f"{folder.name}-{number}")
     return place

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from numpy.lib import format as npy
 from onnx import TensorProto, numpy_helper
 
-from qc.ir.errors import DataError, QcError
+from qc.ir.errors import DataError, QcError, reason_of
 
 from .inputs import InputInfo, the_only_input
 from .source import Rows, Source, Unread, lacks_batch_axis, stacked_source
@@ -135,7 +135,8 @@ def _reading(path: Path) -> Iterator[None]:
     except QcError:
         raise
     except (OSError, ValueError, EOFError, MemoryError, RuntimeError, *_ZIP_ERRORS) as error:
-        raise DataError(f"cannot read data from '{path}': {error}") from error
+        reason = "it is damaged or cut short" if isinstance(error, _ZIP_ERRORS) else reason_of(error)
+        raise DataError(f"cannot read data from '{path}': {reason}") from error
 
 
 def _check_format(path: Path, start: bytes) -> None:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from qc.ir.errors import DataError, QcError
+from qc.ir.errors import DataError, QcError, reason_of
 
 from .data_files import DataFiles
 from .extras import extra
@@ -110,5 +110,5 @@ def _opened(path: Path) -> Iterator[_Audio]:
     except QcError:
         raise
     except (wave.Error, EOFError, OSError, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split()) or "it ends too early"  # which wave tells by a bare EOFError
+        reason = reason_of(error) or "it ends too early"  # which wave tells by a bare EOFError
         raise DataError(f"'{path}' cannot be read as audio: {reason}") from error

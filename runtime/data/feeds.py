@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from qc.ir.errors import DataError
+from qc.ir.errors import DataError, a_type
 
 from .inputs import InputInfo, the_only_input, unused_names
 from .source import lacks_batch_axis
@@ -25,8 +25,7 @@ def as_array(value: Any, place: str) -> Any:
         return np.asarray(value) if hasattr(value, "__array__") else np.from_dlpack(value)
     except Exception as error:  # whatever the library of the array raises
         raise DataError(
-            f"{place}: a '{type(value).__name__}' cannot be read as a numpy array: "
-            f"{' '.join(str(error).split())}"
+            f"{place}: {a_type(value)} cannot be read as a numpy array: {' '.join(str(error).split())}"
         ) from error
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from onnx import ModelProto, TensorProto, TensorShapeProto, ValueInfoProto, helper
 
-from qc.ir.errors import DataError, nearest
+from qc.ir.errors import DataError, a_type, nearest
 from qc.ir.executor import Feed
 from qc.ir.onnx.types import dimension
 
@@ -126,9 +126,7 @@ def check_feed(feed: object, inputs: Sequence[InputInfo], place: str) -> Feed:
 def check_fit(feed: object, inputs: Sequence[InputInfo], place: str) -> Feed:
     """Like :func:`check_feed`, but takes NaN and infinity as well."""
     if not isinstance(feed, Mapping):
-        raise DataError(
-            f"{place}: expected a dictionary of arrays by input name, got a '{type(feed).__name__}'"
-        )
+        raise DataError(f"{place}: expected a dictionary of arrays by input name, got {a_type(feed)}")
     check_names(list(feed), inputs, place)
     for info in inputs:
         if info.name in feed:
@@ -171,7 +169,7 @@ def _check_array(array: object, info: InputInfo, subject: str) -> None:
     if info.elem_type == TensorProto.UNDEFINED:
         return
     if not isinstance(array, np.ndarray):
-        raise DataError(f"{subject} must be a numpy array, got a '{type(array).__name__}'")
+        raise DataError(f"{subject} must be a numpy array, got {a_type(array)}")
     expected = info.dtype
     fits = array.dtype.kind in "OUS" if expected is None else array.dtype == expected
     if not fits:

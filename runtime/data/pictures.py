@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
-from qc.ir.errors import DataError, UsageError
+from qc.ir.errors import DataError, UsageError, reason_of
 
 from .data_files import PRESETS, DataFiles, Size, pair
 from .extras import extra
@@ -200,7 +200,7 @@ def read_picture(file: Path | IO[bytes], place: str) -> Image:
             picture = Image.open(file, formats=_FORMATS)
             picture.load()
     except failures as error:
-        raise DataError(f"{place} cannot be read as a picture: {' '.join(str(error).split())}") from error
+        raise DataError(f"{place} cannot be read as a picture: {reason_of(error)}") from error
     if picture.mode.startswith(("I", "F")):
         raise DataError(f"{place} has more than 8 bits in a channel; give pictures with 8, or arrays")
     return picture

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from qc.ir.base.python_files import import_module
-from qc.ir.errors import DataError, QcError, nearest
+from qc.ir.errors import DataError, QcError, a_type, nearest
 
 from .source import Source
 
@@ -22,7 +22,7 @@ def iterable_source(data: object, origin: str) -> Source:
         return Source(origin, _Reader(data, origin), None, is_read_once=not hasattr(data, "rewind"))
     if not isinstance(data, Iterable):
         raise DataError(
-            f"{origin}: a '{type(data).__name__}' is no data; give a path, module:function, an iterable of "
+            f"{origin}: {a_type(data)} is no data; give a path, module:function, an iterable of "
             "dictionaries or a CalibrationDataReader"
         )
     if hasattr(data, "__next__"):
@@ -85,7 +85,7 @@ class _Once:
     def __call__(self) -> Iterator[tuple[str, object]]:
         if self._opened:
             raise DataError(
-                f"{self._origin}: a '{type(self._iterator).__name__}' can be read only once and is needed "
+                f"{self._origin}: {a_type(self._iterator)} can be read only once and is needed "
                 "again; give a list, or a function that makes a new one"
             )
         self._opened = True
@@ -102,7 +102,7 @@ class _Reader:
         if self._opened:
             if not hasattr(self._reader, "rewind"):
                 raise DataError(
-                    f"{self._origin}: a '{type(self._reader).__name__}' can be read only once and is needed "
+                    f"{self._origin}: {a_type(self._reader)} can be read only once and is needed "
                     "again; give it a rewind() method, or pass a function that makes a new one"
                 )
             self._reader.rewind()

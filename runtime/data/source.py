@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from qc.ir.errors import DataError
+from qc.ir.errors import DataError, a_type
 
 from .data_files import DataFiles
 from .inputs import InputInfo, check_names, the_only_input, unused_names
@@ -121,7 +121,7 @@ def stacked_source(origin: str, arrays: object, inputs: Sequence[InputInfo]) -> 
         if isinstance(array, np.ndarray):
             array = ArrayRows(array)
         if not isinstance(array, Rows):
-            raise DataError(f"{origin}: input '{name}' must be a numpy array, got a '{type(array).__name__}'")
+            raise DataError(f"{origin}: input '{name}' must be a numpy array, got {a_type(array)}")
         rows[name] = array
     extras = {name: rows.pop(name) for name in unused_names(list(rows), inputs)}
     check_names(list(rows), inputs, origin)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from qc.ir.errors import DataError
+from qc.ir.errors import DataError, reason_of
 
 from .data_files import DataFiles
 from .extras import extra
@@ -221,4 +221,4 @@ def _reading(file: Path) -> Iterator[None]:
     except DataError:
         raise
     except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:  # pyarrow's are ValueErrors
-        raise DataError(f"'{file}' cannot be read as a table: {' '.join(str(error).split())}") from error
+        raise DataError(f"'{file}' cannot be read as a table: {reason_of(error)}") from error

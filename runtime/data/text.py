@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from qc.ir.errors import DataError
+from qc.ir.errors import DataError, reason_of
 
 from .data_files import DataFiles
 from .extras import extra
@@ -129,4 +129,4 @@ def _pieces(file: Path, read: Any) -> Iterator[tuple[str, str]]:
             for number, piece in enumerate(read(opened), 1):
                 yield f"'{file}', line {number}", piece
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"'{file}' cannot be read as text: {error}") from error
+        raise DataError(f"'{file}' cannot be read as text: {reason_of(error)}") from error

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import onnxruntime as ort
 
-from qc.ir.errors import DataError, UsageError
+from qc.ir.errors import DataError, UsageError, reason_of
 from qc.ir.executor import Feed, Request
 
 from ..data.load import NumberedFeeds
@@ -62,7 +62,7 @@ def made_folder(folder: str | Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot use the cache '{folder}': {error.strerror or error}") from error
+        raise UsageError(f"cannot use the cache '{folder}': {reason_of(error)}") from error
     return folder
 
 

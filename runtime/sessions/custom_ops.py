@@ -25,8 +25,7 @@ def use_custom_ops(libraries: Iterable[str | Path]) -> None:
         UsageError: a library is not there, or ONNX Runtime does not take it.
     """
     for library in map(Path, libraries):
-        if not library.is_file():
-            raise UsageError(f"there is no library of custom operators '{library}'")
+        _require(library)
         path = str(library.resolve())
         if path not in _libraries():
             _register(ort.SessionOptions(), path)
@@ -34,13 +33,23 @@ def use_custom_ops(libraries: Iterable[str | Path]) -> None:
 
 
 def register_custom_ops(options: ort.SessionOptions) -> None:
-    """Registers the libraries of :func:`use_custom_ops` in the options of a session."""
+    """Registers the libraries of :func:`use_custom_ops` in the options of a session.
+
+    Raises:
+        UsageError: a library is not there, or ONNX Runtime does not take it.
+    """
     for path in _libraries():
+        _require(Path(path), f", which {VARIABLE} names")
         _register(options, path)
 
 
 def _libraries() -> list[str]:
     return [path for path in os.environ.get(VARIABLE, "").split(os.pathsep) if path]
+
+
+def _require(library: Path, origin: str = "") -> None:
+    if not library.is_file():
+        raise UsageError(f"there is no library of custom operators '{library}'{origin}")
 
 
 def _register(options: ort.SessionOptions, path: str) -> None:

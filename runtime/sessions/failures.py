@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import re
 
+from ..native.library import QC_DOMAIN
+from .custom_ops import VARIABLE
+
+# The domains whose operators ONNX Runtime has itself, in its version.
+_OWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft", QC_DOMAIN)
+_MEND = f"; load its library with --custom-ops LIBRARY, or name it in {VARIABLE}"
 _IN_NODE = r'In Node, \("(?P<node>.*?)", (?P<op>\S+), "(?P<domain>.*?)", .*Error '
 _EXPLANATIONS = (
     (r"(?P<cause>qc needs ONNX Runtime .*)", "{cause}"),
     (
         _IN_NODE + r"No Op registered for .* with domain_version of (?P<version>\d+)",
-        "no runtime here knows the operator '{op}' of {domain} version {version}, used by {node}",
+        "no runtime here knows the operator '{op}' of {domain} version {version}, used by {node}{mend}",
     ),
     (
         _IN_NODE + r"No opset import for domain",
@@ -17,7 +23,7 @@ _EXPLANATIONS = (
     ),
     (
         r"Fatal error: (?P<domain>.*?):(?P<op>.+)\(-?\d+\) is not a registered function/op",
-        "no runtime here knows the operator '{op}' of {domain}",
+        "no runtime here knows the operator '{op}' of {domain}{mend}",
     ),
     (
         r"Could not find an implementation for (?P<op>\S+)\((?P<version>\d+)\) node with name '(?P<node>.*)'",
@@ -32,6 +38,16 @@ _EXPLANATIONS = (
         r"xternal data path validation failed for initializer: (?P<tensor>\S+?)\. ",
         "the constant '{tensor}' lies in a file that is missing from the model's folder (base_dir)",
     ),
+    (
+        r"Opset (?P<version>\d+) is under development.* domain (?P<domain>\S+) is till opset (?P<newest>\d+)",
+        "the model has opset {version} of {domain}, and the newest that ONNX Runtime knows here is {newest}: "
+        "export it with that one, or install a newer onnxruntime",
+    ),
+    (
+        r"Unsupported model IR version: (?P<version>\d+), max supported IR version: (?P<newest>\d+)",
+        "the model has version {version} of ONNX's format, and the newest that ONNX Runtime knows here is "
+        "{newest}: save it with ir_version = {newest}, or install a newer onnxruntime",
+    ),
 )
 
 
@@ -42,6 +58,7 @@ def explain_load(message: str) -> str:
         match = re.search(pattern, message)
         if match:
             words = match.groupdict()
+            words["mend"] = "" if words.get("domain", "") in _OWN_DOMAINS else _MEND
             words["domain"] = f"domain '{words.get('domain') or 'ai.onnx'}'"
             words["node"] = f"node '{words['node']}'" if words.get("node") else "a node without a name"
             return sentence.format_map(words)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from qc.ir.base.files import atomic_write
-from qc.ir.errors import DataError, UsageError
+from qc.ir.errors import DataError, UsageError, reason_of
 from qc.ir.executor import Observation, Patches, Request
 
 from .tensor import TensorStatistics
@@ -207,7 +207,7 @@ class Recording:
         except FileNotFoundError as error:
             raise DataError(f"statistics '{path}' do not exist; collect them with qc observe") from error
         except OSError as error:
-            raise DataError(f"cannot read statistics '{path}': {error.strerror or error}") from error
+            raise DataError(f"cannot read statistics '{path}': {reason_of(error)}") from error
         except _DAMAGES as error:
             raise DataError(
                 f"'{path}' holds no statistics, or is damaged; collect them with qc observe"

@@ -86,6 +86,9 @@ def test_a_wrong_pipeline(qc) -> None:
     assert_refused(qc(MODEL, "--pipeline", "torn.toml", "--data", DATA), USAGE, "torn.toml")
     Path("wrong.toml").write_text('[[pass]]\nname = "calibrate"\nmethod = 3\n')
     assert_refused(qc(MODEL, "--pipeline", "wrong.toml", "--data", DATA), USAGE, "wrong.toml, line 3")
+    Path("other.toml").write_text('target = "foo"\n[pipeline]\npasses = "match-supergroups"\n')
+    unknown = qc(MODEL, "--pipeline", "other.toml", "--data", DATA)
+    assert_refused(unknown, USAGE, "other.toml, line 1: unknown target 'foo'; known: npu,")
 
 
 def test_a_wrong_target(qc) -> None:
@@ -145,6 +148,14 @@ def _close_cycle(model: onnx.ModelProto) -> None:
     model.graph.node[0].input[0] = model.graph.node[3].output[0]
 
 
+def _loosen(model: onnx.ModelProto) -> None:
+    model.graph.node[1].input[0] = "nowhere"
+
+
+def _newer_format(model: onnx.ModelProto) -> None:
+    model.ir_version = 99
+
+
 def _double_definition(model: onnx.ModelProto) -> None:
     model.graph.node[1].output[0] = model.graph.node[0].output[0]
 
@@ -159,7 +170,9 @@ def _wrong_attribute(model: onnx.ModelProto) -> None:
     [
         (_rename_op, "Rectify"),
         (_drop_op, "spoilt.onnx"),
-        (_close_cycle, "spoilt.onnx"),
+        (_close_cycle, "model 'spoilt.onnx' fails the ONNX checker: the graph has a cycle through Conv"),
+        (_loosen, "BatchNormalization 'batchnormalization_1' reads 'nowhere', which nothing defines"),
+        (_newer_format, f"newest known here is {onnx.IR_VERSION}: save it with ir_version = "),
         (_double_definition, "spoilt.onnx"),
         (_wrong_attribute, "colour"),
     ],
@@ -190,14 +203,18 @@ def test_an_op_that_no_runtime_knows(qc) -> None:
         node.op_type, node.domain = "Frobnicate", "acme"
 
     for command in ("compile", "eval"):
-        assert_refused(qc(command, spoilt(change), "--data", DATA), BAD_MODEL, "'Frobnicate'")
+        result = qc(command, spoilt(change), "--data", DATA)
+        assert_refused(result, BAD_MODEL, "'Frobnicate' of domain 'acme'")
+        assert "load its library with --custom-ops LIBRARY, or name it in QC_CUSTOM_OPS" in result.err
 
 
 def test_an_opset_of_the_future(qc) -> None:
     def change(model: onnx.ModelProto) -> None:
         model.opset_import[0].version = 999
 
-    assert_refused(qc(spoilt(change), "--data", DATA), BAD_MODEL, "999")
+    result = qc(spoilt(change), "--data", DATA)
+    assert_refused(result, BAD_MODEL, "the model has opset 999 of domain 'ai.onnx', and the newest")
+    assert "export it with that one, or install a newer onnxruntime" in result.err
 
 
 def test_external_data_that_is_missing(qc) -> None:
@@ -253,7 +270,7 @@ def test_data_that_is_none(qc) -> None:
     assert_refused(qc(MODEL, "--data", "text.npz"), BAD_DATA, "text.npz")
     whole = Path(DATA).read_bytes()
     Path("cut.npz").write_bytes(whole[: len(whole) // 2])
-    assert_refused(qc(MODEL, "--data", "cut.npz"), BAD_DATA, "cut.npz")
+    assert_refused(qc(MODEL, "--data", "cut.npz"), BAD_DATA, "'cut.npz': it is damaged or cut short")
     Path("table.csv").write_text("1,2,3\n")
     assert_refused(qc(MODEL, "--data", "table.csv"), BAD_DATA, "'table.csv'")
 
@@ -269,7 +286,7 @@ def test_a_function_that_gives_no_data(qc) -> None:
         ("absent_module:feeds", "'absent_module'"),
         ("feeds.py:absent", "'absent'"),
         ("feeds.py:broken", "no disk"),
-        ("feeds.py:number", "'int'"),
+        ("feeds.py:number", "an 'int'"),
         ("feeds.py:nothing", "feeds.py:nothing"),
         ("feeds.py:pairs", "'str'"),
     ):
@@ -327,6 +344,12 @@ def test_nothing_quantized(qc) -> None:
     result = qc(MODEL, "--passes", "match-supergroups")
     assert_refused(result, DEMAND, "nothing was quantized")
     assert result.err.endswith("qc: note: --allow-unquantized accepts such a result\n")
+
+
+def test_nothing_quantized_is_explained_by_what_was_asked_for(qc) -> None:
+    onnx.save(parse("g (float[2, 4] x) => (float[2, 4] y) <float[4, 4] w> { y = MatMul(x, w) }"), "m.onnx")
+    result = qc("m.onnx", "--random-data", "2", "--set", "MatMul=off")
+    assert_refused(result, DEMAND, "'x' and others stay float (set to float by hand)")
 
 
 def test_nothing_quantized_is_explained_by_a_product(qc) -> None:

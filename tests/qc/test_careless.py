@@ -72,6 +72,29 @@ def test_external_data_that_is_missing_is_said_to_be_a_part_of_the_model(qc) -> 
     assert result.code == 3 and "which does not exist: it is a part of the model and belongs" in result.err
 
 
+def test_an_address_in_place_of_a_file(qc) -> None:
+    said = qc("https://example.com/m.onnx", "--data", DATA).err
+    assert "it is an address: download the file first" in said
+    assert "address" not in qc("models/m.onnx", "--data", DATA).err
+
+
+def test_a_current_folder_that_was_deleted(qc, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, gone = Path(MODEL).absolute(), Path("gone")
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    Path("../gone").rmdir()
+    result = qc(str(model), "--random-data", "2")
+    assert result.code == 2
+    assert result.err.endswith("error: the current folder does not exist any more; change to one that does\n")
+
+
+def test_python_and_the_command_line_miss_a_folder_in_the_same_words(qc) -> None:
+    with pytest.raises(UsageError) as refused:
+        package.compile(MODEL, data=DATA).save("absent/q.onnx")
+    assert str(refused.value) == "cannot write 'absent/q.onnx': the folder 'absent' does not exist"
+    assert f"error: {refused.value}\n" in qc(MODEL, "--data", DATA, "-o", "absent/q.onnx").err
+
+
 def test_options_that_contradict_each_other(qc) -> None:
     result = qc(MODEL, "--data", DATA, "--quiet", "--verbose")
     assert (result.code, result.made) == (2, []) and "give --quiet or --verbose, not both" in result.err

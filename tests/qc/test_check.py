@@ -116,6 +116,9 @@ def test_check_against_the_rules_of_a_target_that_is_not_here(qc, quantized: str
     assert "against a rule: type" in result.out
     other = qc("check", quantized, "--target", "npu")
     assert "npu, which is not on this machine: its rules, checked on the graph" in other.out
+    refused = qc("check", quantized, "--target", "npu", "--device-option", "htp_arch=75")
+    sentence = "device options are for the runtime of npu, which is not on this machine"
+    assert (refused.code, refused.err) == (2, f"qc: error: {sentence}\n")
     document = qc("check", quantized, "--target", "qnn-htp", "--fail-below", "10%")
     assert document.code == 5
     assert "breaks a rule of qnn-htp: the input 'image' has the free dimension 'batch'" in document.err

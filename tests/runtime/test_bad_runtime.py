@@ -92,6 +92,13 @@ def test_an_older_onnx_runtime() -> None:
     assert explain_load(f"[ONNXRuntimeError] : 1 : FAIL : {sentence}") == sentence
 
 
+def test_a_model_that_is_newer_than_onnx_runtime() -> None:
+    newer = quantizer()
+    newer.ir_version = 99
+    with pytest.raises(QcError, match=r"the model has version 99 of .*: save it with ir_version = \d+, or"):
+        open_session(newer)
+
+
 def quantizer(**attributes: Any) -> Any:
     node = helper.make_node("FakeQuantize", ["x", "s", "z", "l"], ["y"], "q", domain="qc", **attributes)
     graph = helper.make_graph(

@@ -54,7 +54,7 @@ def good() -> dict[str, object]:
     [
         ({"length": ()}, "input 'length' must be a numpy array, got a 'tuple'"),
         ({"length": None}, "input 'length' must be a numpy array, got a 'NoneType'"),
-        ({"length": 3}, "input 'length' must be a numpy array, got a 'int'"),
+        ({"length": 3}, "input 'length' must be a numpy array, got an 'int'"),
         (
             {"length": np.array(3, np.int32)},
             "input 'length' has dtype int32, the model takes int64; save array.astype('int64'): qc never",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -143,8 +144,18 @@ def test_damage_inside_an_archive_is_found_while_reading(tmp_path: Path) -> None
     content = bytearray((tmp_path / "a.npz").read_bytes())
     content[5000] ^= 255
     (tmp_path / "a.npz").write_bytes(content)
-    with pytest.raises(DataError, match=r"cannot read data from .*Bad CRC-32"):
+    with pytest.raises(DataError, match=r"a.npz': it is damaged or cut short"):
         list(load_data(tmp_path / "a.npz", [IMAGE]))
+
+
+def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, *_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    np.savez(tmp_path / "a.npz", image=images(1))
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(DataError, match=r"cannot read data from '.*a\.npz': Permission denied$"):
+        load_data(tmp_path / "a.npz", [IMAGE])
 
 
 # Folders

@@ -84,7 +84,7 @@ def test_a_generator_is_read_once() -> None:
 def test_an_array_that_cannot_be_had() -> None:
     for data in ([{"image": OnGpu()}], {"image": OnGpu()}):
         with pytest.raises(
-            DataError, match="input 'image': a 'OnGpu' cannot be read as a numpy array: can't"
+            DataError, match="input 'image': an 'OnGpu' cannot be read as a numpy array: can't"
         ):
             list(load_data(data, [IMAGE]))
 

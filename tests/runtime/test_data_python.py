@@ -116,7 +116,7 @@ def test_named_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_what_is_no_data() -> None:
     for source in (3, None, object()):
-        with pytest.raises(DataError, match=f"a '{type(source).__name__}' is no data; give a path"):
+        with pytest.raises(DataError, match=rf"an? '{type(source).__name__}' is no data; give a path"):
             load_data(source, [IMAGE])
     sources: list[object] = [[], Reader([]), list]
     for empty in sources:

@@ -374,7 +374,7 @@ def test_models_no_runtime_takes_are_explained(tmp_path: Path) -> None:
         "knows the operator 'Rule' of domain 'ai.onnx' version 17, used by node 'first'": relu(
             op_type="Rule"
         ),
-        "no runtime here knows the operator 'Relu' of domain 'my.domain'": relu("my.domain"),
+        "no runtime here knows the operator 'Relu' of domain 'my.domain'; load its lib": relu("my.domain"),
         "no runtime here knows the operator 'Relu' of domain 'qc'": relu("qc"),
     }
     unimported = relu("my.domain")

@@ -76,3 +76,7 @@ def test_what_is_no_library(
         path.write_bytes(content)
     with pytest.raises(qc.UsageError, match=sentence):
         use_custom_ops([path])
+    monkeypatch.setenv(VARIABLE, str(path))
+    with pytest.raises(qc.UsageError, match=sentence) as refused:
+        open_session(build_model("y = Relu(x)", "y"))
+    assert content is not None or str(refused.value).endswith(f"'{path}', which QC_CUSTOM_OPS names")
