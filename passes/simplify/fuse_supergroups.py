@@ -33,13 +33,13 @@ _PICTURE = 4  # the fewest dimensions of pictures: samples, channels, and positi
 class FuseSupergroups(Pass):
     """Writes a GELU, a Softmax or a normalization of several ops as the one op of ONNX.
 
-    The normalizations are LayerNormalization, RMSNormalization and LpNormalization; one along other axes than
-    the last gets a Transpose on both sides. A hard-swish becomes the product of the data and its HardSigmoid.
-    That is done where the target file asks for it (``written_as``), the data is float32 and the opset has the
-    op, to which models are converted when they are compiled. Both forms are run on random numbers, and where
-    they do not agree the ops stay. A ReduceMean over all positions of pictures that belongs to no supergroup
-    becomes a GlobalAveragePool where the target runs that alone in integers, with a Flatten behind it if the
-    dimensions are dropped.
+    The normalizations are LayerNormalization, RMSNormalization and LpNormalization; one along other axes
+    than the last gets a Transpose on both sides. A hard-swish becomes a HardSwish, or the product of the
+    data and its HardSigmoid, and a hard-sigmoid a HardSigmoid. That is done where the target file asks for
+    it (``written_as``), the data is float32 and the opset has the op, to which models are converted when
+    they are compiled. Both forms are run on random numbers, and where they do not agree the ops stay. A
+    ReduceMean over all positions of pictures that belongs to no supergroup becomes a GlobalAveragePool
+    where the target runs that alone in integers, with a Flatten behind it if the dimensions are dropped.
     """
 
     name = "fuse-supergroups"
@@ -187,14 +187,16 @@ def _l2_norm(match: Match) -> _Form | None:
     return _Form(attributes={"axis": axes[0], "p": 2}) if isinstance(axes, tuple) and len(axes) == 1 else None
 
 
-def _hard_swish(match: Match) -> _Form:
-    return _Form(attributes={"alpha": 1 / 6, "beta": 0.5}, is_gate=True)
+def _hard_sigmoid(match: Match) -> _Form:
+    """The function of a hard-swish, which multiplies what it reads, or that by itself."""
+    return _Form(attributes={"alpha": 1 / 6, "beta": 0.5}, is_gate=match.name == "hard_swish")
 
 
 # By op type: the first opset that has it, and what makes it of a match.
 _FORMS: dict[str, tuple[int, Callable[[Match], _Form | None]]] = {
     "Gelu": (20, _gelu),
-    "HardSigmoid": (6, _hard_swish),
+    "HardSigmoid": (6, _hard_sigmoid),
+    "HardSwish": (14, lambda match: _Form()),
     "LayerNormalization": (17, _layer_norm),
     "LpNormalization": (1, _l2_norm),
     "RMSNormalization": (23, _rms_norm),

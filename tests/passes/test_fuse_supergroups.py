@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import TensorProto
+from onnx import ModelProto, TensorProto
 from support.models import parse, random_feeds
 from support.pipelines import apply, run_model
 
@@ -52,13 +52,34 @@ HARD_SWISHES = {
 }
 
 
-@pytest.mark.parametrize("spelling", HARD_SWISHES)
-def test_a_hard_swish_is_a_product_with_a_hard_sigmoid_on_onnx_runtime(spelling: str) -> None:
-    model = parse(f"""<ir_version: 8, opset_import: ["" : {14 if spelling == "one op" else 11}]>
+def behind_a_convolution(spelling: str, opset: int) -> ModelProto:
+    return parse(f"""<ir_version: 8, opset_import: ["" : {opset}]>
     g (float[1, 3, 8, 8] x) => (float[1, 4, 8, 8] y) <
         float[4, 3, 1, 1] w, float low = {{0}}, float half = {{0.5}}, float one = {{1}}, float three = {{3}},
         float six = {{6}}
-    > {{ c = Conv(x, w) {HARD_SWISHES[spelling]} }}""")
+    > {{ c = Conv(x, w) {spelling} }}""")
+
+
+@pytest.mark.parametrize(
+    ("spelling", "fused"),
+    [
+        *((spelling, "HardSwish") for spelling in HARD_SWISHES.values()),
+        ("a = Add(c, three) l = Clip(a, low, six) y = Div(l, six)", "HardSigmoid"),
+        ("a = Add(c, three) l = Clip(a, low, one) y = Div(l, six)", ""),
+    ],
+)
+def test_the_htp_has_hard_functions_as_single_ops(spelling: str, fused: str) -> None:
+    model = behind_a_convolution(spelling, 14)
+    made = qc.compile(model, "fuse-supergroups,eliminate-dead-code", target="qnn-htp").model
+    assert not fused or [node.op_type for node in made.graph.node] == ["Conv", fused]
+    assert fused or "Clip" in [node.op_type for node in made.graph.node]
+    feed = random_feeds(model, 1)[0]
+    np.testing.assert_allclose(run_model(made, feed)["y"], run_model(model, feed)["y"], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("spelling", HARD_SWISHES)
+def test_a_hard_swish_is_a_product_with_a_hard_sigmoid_on_onnx_runtime(spelling: str) -> None:
+    model = behind_a_convolution(HARD_SWISHES[spelling], 14 if spelling == "one op" else 11)
     made = qc.compile(model, "fuse-supergroups,eliminate-dead-code", target="ort-cpu").model
     assert [node.op_type for node in made.graph.node] == ["Conv", "HardSigmoid", "Mul"]
     feed = random_feeds(model, 1)[0]
