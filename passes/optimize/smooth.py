@@ -27,8 +27,8 @@ from .smoothing.observed import observed
 
 # What an error has to be below, as a share of what it was, for weights to be touched.
 _GAIN = 0.5
-# What it has to be above, as a share of the power of the results, for a Mul to be inserted.
-_WORTH_A_PRODUCT = 1e-4
+# What it has to be above, as a share of the power of the results, for an op to be inserted.
+_WORTH_AN_OP = 1e-4
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,18 @@ class Smooth(Pass):
     of the error, nothing is changed.
 
     Helps where channels differ in size: transformers and mobile networks. Does not where they are alike, or
-    where something else reads the tensor, such as a residual sum. Scales pass through ReLU, pooling, Reshape,
-    and products such as those of gated units. On targets that compute in floats as well they also pass SiLU,
-    HardSwish and all else that multiplies a tensor on a grid of its own by a function of it, as on ort-cpu a
-    convolution's: a Mul in front of the function gives it what it reads in the size that it had. GELU, Mish
-    and Swish as single ops stay.
+    where something else reads the tensor, such as a residual sum. Scales pass through ReLU, pooling,
+    Reshape, and products such as those of gated units. They also pass SiLU, HardSwish and all else that
+    multiplies a tensor on a grid of its own by a function of it, as the result of a convolution on ort-cpu
+    and qnn-htp: a Mul in front of the function gives it what it reads in the size that it had. On targets
+    that compute all in integers that is a depthwise convolution, whose weight has a scale for each channel,
+    on a grid that is limited to where the function is not flat; there the function has to be one op, of
+    pictures. GELU, Mish and Swish as single ops stay.
 
     To be run behind ``insert-quantizers``, whose formats it asks for, and before ``calibrate``: what has a
     grid already is left alone. Layers are those of the main graph whose weight is read by nothing else. The
     cost is that of running the float model on the samples. With ``gates_only``, as pipelines for all models
-    have it, it does only what needs such a Mul, and nothing where data can be read only once.
+    have it, it does only what needs such an op, and nothing where data can be read only once.
     """
 
     name = "smooth"
@@ -96,9 +98,12 @@ class Smooth(Pass):
         feeds = context.samples(self.samples, f"pass '{self.name}'")
         executor = context.required_executor()
         for one, readings in context.track(observed(model, found, feeds, executor), "smoothing", len(found)):
-            self._smooth(model, one, readings, executor)
+            span = context.target.scale_span if context.target is not None else 0.0
+            self._smooth(model, one, readings, executor, span)
 
-    def _smooth(self, model: Model, channels: Channels, readings: list[Reading], executor: Executor) -> None:
+    def _smooth(
+        self, model: Model, channels: Channels, readings: list[Reading], executor: Executor, span: float
+    ) -> None:
         def grid_of(spec: QuantSpec, array: np.ndarray) -> Encoding:
             if self.weights == "mse":
                 return mse_encoding(spec, array, executor)
@@ -108,17 +113,18 @@ class Smooth(Pass):
             return sum(one.error(scale, grid_of) for one in readings)
 
         before = error(np.ones_like(readings[0].largest))
-        covered = candidates(readings, [one.covered for one in readings])
+        covered = candidates(readings, [one.covered for one in readings], span)
         tried = {name: error(scale) for name, scale in covered.items()}
         best = min(tried, key=tried.__getitem__)
         after, power = tried[best], sum(one.power for one in readings)
-        if not after < _GAIN * before or (channels.gates and before < _WORTH_A_PRODUCT * power):
+        worth = _WORTH_AN_OP * power if channels.gates else 0.0
+        if not after < _GAIN * before or before < worth:
             return
         where = ", ".join(one.layer.op.label for one in readings)
         detail = f"{best}, {ratio(power, after)} at the results of {where}, {ratio(power, before)} before"
         rewriter = Rewriter(model)
         with rewriter.action("smooth", channels.value, detail):
-            channels.scale(rewriter, candidates(readings, [one.largest for one in readings])[best])
+            channels.scale(rewriter, candidates(readings, [one.largest for one in readings], span)[best])
 
 
 def _is_open(layer: Layer) -> bool:

@@ -13,6 +13,7 @@ from support.pipelines import PLACE, Feeds, apply, artifact, run_model
 from support.properties import check_outputs
 
 import qc
+from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
 from qc.ir.quant.arithmetic import fake_quantize
@@ -189,11 +190,9 @@ def reasons(model: Model) -> list[str]:
     return [remark.reason for remark in model.journal.remarks if remark.pass_name == "smooth"]
 
 
-def errors(source: onnx.ModelProto, feeds: Feeds, passes: str) -> float:
+def errors(source: onnx.ModelProto, feeds: Feeds, passes: str, target: str = "ort-cpu") -> float:
     """The mean square of what the quantized outputs differ by from the float ones."""
-    made = artifact(
-        apply(f"{PLACE},{passes}calibrate,to-simulation", source, "ort-cpu", feeds)[1], "simulation"
-    )
+    made = artifact(apply(f"{PLACE},{passes}calibrate,to-simulation", source, target, feeds)[1], "simulation")
     pairs = [(run_model(made, feed), run_model(source, feed)) for feed in feeds]
     return float(sum(np.square(a[name] - b[name]).sum() for a, b in pairs for name in b))
 
@@ -242,6 +241,43 @@ def test_scales_pass_functions_that_multiply_what_they_read(name: str) -> None:
     assert len(reasons(model)) == 1
     check_outputs(source, lower(model), feeds[0], 1e-5)
     assert errors(source, feeds, "smooth,") < 0.5 * errors(source, feeds, "")
+
+
+@pytest.mark.parametrize("name", ["SiLU", "HardSwish", "HardSwish in two ops"])
+def test_a_convolution_restores_what_such_functions_read_where_all_is_in_integers(name: str) -> None:
+    source = gated(GATES[name])
+    feeds = random_feeds(source, 24)
+    model, _ = smoothed(source, feeds, target="qnn-htp")
+    assert len([reason for reason in reasons(model) if reason.startswith("smooth: alpha ")]) == 1
+    convolutions = [op for op in model.graph.ops() if op.is_type("Conv")]
+    assert [op.attribute("group", 1) for op in convolutions] == [1, 64, 64]
+    assert all(any(model.quant.quantizers_on(value)) for op in model.graph.ops() for value in _data(op))
+    check_outputs(source, lower(model), feeds[0], 1e-5)
+    assert errors(source, feeds, "smooth,", "qnn-htp") < 0.1 * errors(source, feeds, "", "qnn-htp")
+
+
+def test_scales_are_no_further_apart_than_those_of_weights_may_be() -> None:
+    """One channel is large and hardly read, which takes nothing from the scales of the others."""
+    source = gated(GATES["SiLU"])
+    for tensor in source.graph.initializer:
+        if tensor.name in ("w", "d"):
+            array = numpy_helper.to_array(tensor).copy()
+            array[0] *= 1e-4 if tensor.name == "d" else 1e3
+            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    model, context = smoothed(source, random_feeds(source, 24), target="qnn-htp")
+    (scales,) = (
+        value.const.numpy()
+        for op in model.graph.ops()
+        for value in op.graph.op_inputs(op)
+        if value is not None and value.name.startswith("c_scale") and value.const is not None
+    )
+    assert context.target is not None and scales.shape == (64, 1, 1, 1)
+    assert scales.max() / scales.min() <= context.target.scale_span * 1.001
+    assert np.unique(scales).size > 32
+
+
+def _data(op: Op) -> list[Value]:
+    return [value for value in (*op.graph.op_inputs(op), *op.graph.op_outputs(op)) if value is not None]
 
 
 def test_targets_that_compute_all_in_integers_keep_such_functions_as_they_are() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from qc.ir.facts.op_traits import reads_shape_only, traits
 from qc.ir.graph import Graph, Op, Use, Value
 from qc.ir.model import Model
+from qc.ir.quant.spec import PerChannel, QuantSpec
 from qc.ir.rewriter import Rewriter
 
 from ..layers.constant import Constant
@@ -95,24 +97,27 @@ class Channels:
 
 
 def channels_of(
-    model: Model, layers: Iterable[Layer], gates: bool = False, gates_only: bool = False
+    model: Model, layers: Iterable[Layer], in_floats: bool = True, gates_only: bool = False
 ) -> list[Channels]:
     """Every tensor whose channels may be scaled, in topological order.
 
-    No layer is among the readers of two: of several tensors, the one nearest to it counts.
+    No layer is among the readers of two: of several tensors, the one nearest to it counts. Scales pass
+    functions that multiply their own argument, where that is on a grid and can be restored in front of them.
 
     Args:
         layers: those whose weight may be changed.
-        gates: whether scales pass functions that multiply their own argument, where that is on a grid.
+        in_floats: whether the target computes in floats as well, so that a product restores what a function
+            reads; elsewhere a convolution does.
         gates_only: whether tensors count whose scales pass such functions, and no others.
     """
     by_op = {layer.op: layer for layer in layers}
     by_result = {layer.result: layer for layer in by_op.values() if _divides(layer)}
+    restoring = _Restoring(in_floats, None if in_floats else _weight_of_convolutions(by_op.values()))
     taken: set[Layer] = set()
     chosen: list[Channels] = []
     for value in reversed([value for op in model.graph.ops() for value in _results(op)]):
         made = _made(model, value, by_result)
-        found = _Readers.of(model, value, made[0], by_op, gates) if made is not None else None
+        found = _Readers.of(model, value, made[0], by_op, restoring) if made is not None else None
         if made is None or found is None or not taken.isdisjoint(found.layers):
             continue
         if gates_only and not found.gates:
@@ -177,29 +182,42 @@ def _multiplied(
     return None
 
 
+class _Restoring(NamedTuple):
+    """How what functions read is restored: by a product in float, by a convolution, or not at all."""
+
+    by_product: bool
+    weight: QuantSpec | None
+
+
+def _weight_of_convolutions(layers: Iterable[Layer]) -> QuantSpec | None:
+    """The format of weights of convolutions, if each channel has a scale; None if there are none such."""
+    held = (layer.weight.quantizer for layer in layers if layer.op.is_type("Conv"))
+    return next((one.spec for one in held if one is not None and one.spec.granularity == PerChannel(0)), None)
+
+
 class _Readers:
     """The layers behind a tensor, and the constants that are added on the way."""
 
-    def __init__(self, model: Model, layers: Mapping[Op, Layer], passes_gates: bool) -> None:
+    def __init__(self, model: Model, layers: Mapping[Op, Layer], restoring: _Restoring) -> None:
         self.layers: list[Layer] = []
         self.divided: list[Divided] = []
         self.gates: list[Gate] = []
         self._model = model
         self._by_op = layers
-        self._passes_gates = passes_gates
+        self._restoring = restoring
         self._axes: dict[Value, int] = {}
         self._products: list[Op] = []
 
     @classmethod
     def of(
-        cls, model: Model, value: Value, axis: int, layers: Mapping[Op, Layer], gates: bool
+        cls, model: Model, value: Value, axis: int, layers: Mapping[Op, Layer], restoring: _Restoring
     ) -> _Readers | None:
         """Those of a tensor; None if anything else reads its channels, or they are no graph's own.
 
         Args:
             axis: of the channels, counted from the end.
         """
-        found = cls(model, layers, gates)
+        found = cls(model, layers, restoring)
         if not found._follow(value, axis) or not found.layers:
             return None
         once = all(sum(one in found._axes for one in _inputs(op)) == 1 for op in found._products)
@@ -228,8 +246,7 @@ class _Readers:
             assert shape is not None
             self.layers.append(layer)
             return layer.input_axis - len(shape) == axis
-        on_grid = self._passes_gates and any(self._model.quant.quantizers_on(value))
-        gate = gate_at(use, value, axis) if on_grid else None
+        gate = self._gate(use, value, axis)
         if gate is not None and _has_as_many(gate.result, value, axis):
             self.gates.append(gate)
             return self._follow(gate.result, axis)
@@ -239,6 +256,13 @@ class _Readers:
         (result,) = results
         behind = self._axis_behind(use, value, axis, result.type.shape)
         return behind is not None and self._follow(result, behind)
+
+    def _gate(self, use: Use, value: Value, axis: int) -> Gate | None:
+        """The function of a tensor on a grid that multiplies it, if what it reads can be restored."""
+        can_be = self._restoring.by_product or self._restoring.weight is not None
+        if not can_be or not any(self._model.quant.quantizers_on(value)):
+            return None
+        return gate_at(use, value, axis, self._restoring.weight)
 
     def _axis_behind(
         self, use: Use, value: Value, axis: int, shape: tuple[int | str | None, ...] | None

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from qc.ir.graph import Op, Use, Value
+from qc.ir.quant.spec import QuantSpec
+from qc.ir.quant_table import QuantTable, Site
 from qc.ir.rewriter import Rewriter
 
 # What g may be made of; GELU is left out, as runtimes have a kernel for it as it is.
 _FUNCTIONS = frozenset({"Clip", "HardSigmoid", "Sigmoid", "Softplus", "Tanh"})
 _WITH_A_CONSTANT = frozenset({"Add", "Div", "Mul", "Sub"})
+# The functions whose ends are known, which is where all is in integers.
+_END_OF = {"HardSigmoid": (0.0, 1.0), "Sigmoid": (0.0, 1.0), "Tanh": (-1.0, 1.0)}
+_PICTURE = 4  # dimensions, of which the second one are channels
 _HARD_SIGMOID = {"alpha": 1 / 6, "beta": 0.5}  # by which HardSwish multiplies, as ONNX defines it
 
 
@@ -26,11 +32,14 @@ class Gate:
         use: the first op of the function, or the whole product where that is one op.
         axis: the axis of the channels of the tensor, counted from the end.
         result: the product of both.
+        weight: the format of the weight of a convolution that restores what the function reads; None where a
+            product in float does.
     """
 
     use: Use
     axis: int
     result: Value
+    weight: QuantSpec | None = None
 
     @property
     def value(self) -> Value:
@@ -47,16 +56,24 @@ class Gate:
         """
         op, value = self.use.op, self.value
         numbers = scale.reshape(-1, *(1,) * (-1 - self.axis))
+        numbers = numbers if self.weight is None else numbers[:, np.newaxis]
         constant = rewriter.add_constant(op.graph, numbers, f"{value.name}_scale")
         restored = rewriter.add_value(op.graph, f"{value.name}_restored", value.type)
-        rewriter.add_op(op.graph, "Mul", [value, constant], [restored])
+        if self.weight is None:
+            rewriter.add_op(op.graph, "Mul", [value, constant], [restored])
+        else:  # its weight has a scale for each channel, which the constant of a product has not
+            rewriter.add_op(op.graph, "Conv", [value, constant], [restored], {"group": scale.size})
+            rewriter.model.quant.place(Site(constant), self.weight, "the weight of a convolution")
         if op.is_type("HardSwish"):
             function = rewriter.add_value(op.graph, f"{value.name}_gate", value.type)
-            rewriter.add_op(op.graph, "HardSigmoid", [restored], [function], _HARD_SIGMOID)
+            first = rewriter.add_op(op.graph, "HardSigmoid", [restored], [function], _HARD_SIGMOID)
             rewriter.set_type_of_op(op, "Mul")
             rewriter.set_input(op, 1, function)
         else:
+            first = op
             rewriter.set_input(op, self._port, restored)
+        if self.weight is not None:
+            _give_grids(rewriter.model.quant, value, restored, first)
 
     @property
     def _port(self) -> int:
@@ -64,15 +81,56 @@ class Gate:
         return self.use.port
 
 
-def gate_at(use: Use, value: Value, axis: int) -> Gate | None:
+def _give_grids(quant: QuantTable, value: Value, restored: Value, op: Op) -> None:
+    """Puts quantizers on what a function reads and gives, of the format that its tensor has.
+
+    Their ranges are those of the function, and not what the data shows: where it is 1, a large number is
+    multiplied by it, and what is left out of a range because it is rare would count.
+    """
+    (held, *_) = quant.quantizers_on(value)
+    low, high = _END_OF[op.op_type]
+    end = _told_apart(op, held.spec.format.bits)
+    reason = f"a function of '{value.name}' by itself"
+    quant.place(Site(restored), replace(held.spec, fixed_range=(-end, end)), reason)
+    for result in op.graph.op_outputs(op)[:1]:
+        if result is not None and not any(quant.quantizers_on(result)):
+            quant.place(Site(result), replace(held.spec, fixed_range=(low, high)), reason)
+
+
+def _told_apart(op: Op, bits: int) -> float:
+    """The distance to zero beyond which a function gives its ends, but for half a step of so many bits."""
+    if op.is_type("Sigmoid"):
+        return math.log(2 ** (bits + 1) - 1)
+    if op.is_type("Tanh"):
+        return math.atanh(1 - 2.0**-bits)
+    alpha, beta = (float(op.attribute(*of)) for of in (("alpha", 0.2), ("beta", 0.5)))
+    return max(beta, 1 - beta) / alpha
+
+
+def gate_at(use: Use, value: Value, axis: int, weight: QuantSpec | None = None) -> Gate | None:
     """The function that begins with a use of a tensor and ends in a product with it; None if there is none.
 
     Args:
         axis: of the channels, counted from the end.
+        weight: the format of the weight of a convolution, where what the function reads is restored by one.
+            That needs a function of one op, and pictures.
     """
-    result = use.op.graph.op_outputs(use.op)[0]
-    found = result if use.op.is_type("HardSwish") else _product(use.op, value, value, has_function=False)
-    return Gate(use, axis, found) if found is not None else None
+    op = use.op
+    result = op.graph.op_outputs(op)[0]
+    found = result if op.is_type("HardSwish") else _product(op, value, value, has_function=False)
+    if found is None or (weight is not None and not _is_of_pictures(op, found, value, axis)):
+        return None
+    return Gate(use, axis, found, weight)
+
+
+def _is_of_pictures(op: Op, product: Value, value: Value, axis: int) -> bool:
+    """Whether a function is one op whose ends are known, and the tensor pictures."""
+    multiplies = op.graph.producer(product)
+    assert multiplies is not None
+    is_one = op.is_type("HardSwish") or (
+        op.op_type in _END_OF and op.graph.op_outputs(op)[0] in op.graph.op_inputs(multiplies)
+    )
+    return is_one and len(value.type.shape or ()) == _PICTURE == 1 - axis
 
 
 def _product(op: Op, read: Value, value: Value, has_function: bool) -> Value | None:

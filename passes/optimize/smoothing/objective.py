@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ from qc.ir.quant.spec import Encoding, PerTensor, QuantSpec
 
 from ..layers.layer import Layer
 
+# Scales are between the exponentials of this and its negative: float32 keeps its digits.
+_REACH = 7.0
 # The grid of a weight, a float32 array.
 GridOf = Callable[[QuantSpec, np.ndarray], Encoding]
 
@@ -120,7 +123,9 @@ class Reading:
         return float((squares * self.layer.by_feature(self.squares)).sum())
 
 
-def candidates(readings: Sequence[Reading], largest: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+def candidates(
+    readings: Sequence[Reading], largest: Sequence[np.ndarray], span: float = 0.0
+) -> dict[str, np.ndarray]:
     """Scales of channels to try, by how they are made.
 
     With ``x`` the largest magnitude of the data in a channel, and ``w`` that of the weights for it, they are
@@ -130,6 +135,7 @@ def candidates(readings: Sequence[Reading], largest: Sequence[np.ndarray]) -> di
 
     Args:
         largest: the largest magnitudes of the channels of each reading.
+        span: how many times the smallest scale the largest may be; 0 for as many as float32 bears.
     """
     data = np.max(largest, axis=0)
     size = np.sqrt(np.max([one.squares for one in readings], axis=0))
@@ -138,13 +144,12 @@ def candidates(readings: Sequence[Reading], largest: Sequence[np.ndarray]) -> di
     data, size, weight = (np.log(np.where(alive, one, 1)) for one in (data, size, weight))
     found = {f"{alpha:g} of maxima": alpha * data - (1 - alpha) * weight for alpha in np.arange(1, 11) / 10}
     found |= {f"{alpha:g} of means": alpha * size for alpha in np.arange(1, 9) / 8}
-    return {f"alpha {name}": _around_one(logarithms, alive) for name, logarithms in found.items()}
+    return {f"alpha {name}": _around_one(logarithms, alive, span) for name, logarithms in found.items()}
 
 
-def _around_one(logarithms: np.ndarray, alive: np.ndarray) -> np.ndarray:
-    middle = (logarithms[alive].max() + logarithms[alive].min()) / 2 if alive.any() else 0.0
-    return np.exp(np.where(alive, np.clip(logarithms - middle, -_REACH, _REACH), 0.0))
-
-
-# Scales are between the exponentials of this and its negative: float32 keeps its digits.
-_REACH = 7.0
+def _around_one(logarithms: np.ndarray, alive: np.ndarray, span: float) -> np.ndarray:
+    """Scales around the middle, with a span that of most: few far away would else take all to an end."""
+    known = logarithms[alive] if alive.any() else np.zeros(1)
+    middle = np.median(known) if span else (known.max() + known.min()) / 2
+    reach = math.log(span) / 2 if span else _REACH
+    return np.exp(np.where(alive, np.clip(logarithms - middle, -reach, reach), 0.0))
