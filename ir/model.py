@@ -79,6 +79,13 @@ class Model(ModelContext, Shown):
             for op in region.ops:
                 self.transaction.put(aspects, op.graph.regions, op, region)
 
+    def remove_region(self, region: Region) -> None:
+        """Takes a region back whose ops no longer are what it names; in an action."""
+        index, aspects = self.regions.index(region), (STRUCTURE,)
+        self.transaction.change(aspects, (self.regions.pop, index), (self.regions.insert, index, region))
+        for op in region.ops:
+            self.transaction.drop(aspects, op.graph.regions, op)
+
     def release_names(self) -> None:
         """Lets new values have the names of values and ops that are gone."""
         values = (value.name for graph in self.graphs() for value in graph.values())

@@ -251,6 +251,7 @@ def test_a_convolution_restores_what_such_functions_read_where_all_is_in_integer
     assert len([reason for reason in reasons(model) if reason.startswith("smooth: alpha ")]) == 1
     convolutions = [op for op in model.graph.ops() if op.is_type("Conv")]
     assert [op.attribute("group", 1) for op in convolutions] == [1, 64, 64]
+    assert not {"silu", "hard_swish"} & {region.name for region in model.regions}
     assert all(any(model.quant.quantizers_on(value)) for op in model.graph.ops() for value in _data(op))
     check_outputs(source, lower(model), feeds[0], 1e-5)
     assert errors(source, feeds, "smooth,", "qnn-htp") < 0.1 * errors(source, feeds, "", "qnn-htp")

@@ -55,6 +55,10 @@ class Gate:
             scale: in the dtype of the tensor, shape ``(channels,)``.
         """
         op, value = self.use.op, self.value
+        product = op.graph.producer(self.result)
+        regions = {one.region: None for one in (op, product) if one is not None}
+        for region in filter(None, regions):  # SiLU or HardSwish, which this no longer is
+            rewriter.model.remove_region(region)
         numbers = scale.reshape(-1, *(1,) * (-1 - self.axis))
         numbers = numbers if self.weight is None else numbers[:, np.newaxis]
         constant = rewriter.add_constant(op.graph, numbers, f"{value.name}_scale")
