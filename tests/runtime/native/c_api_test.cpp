@@ -1,27 +1,9 @@
 // The C functions of c_api.cpp, given what is wrong: they fail with a sentence, and write nowhere else.
+#include "c_api.h"
+
 #include <cmath>
 
 #include "common.h"
-
-struct QcTensor {
-  const void* data;
-  const std::int64_t* dims;
-  std::int64_t rank;
-};
-struct QcQuantizer {
-  const char* granularity;
-  std::int64_t axis;
-  std::int64_t block_size;
-  const char* rounding;
-  const char* format;
-};
-struct QcError {
-  char text[512];
-};
-extern "C" int qc_fake_quantize(const QcTensor*, const char*, const QcQuantizer*, const QcTensor*, const QcTensor*,
-                                const QcTensor*, void*, QcError*);
-extern "C" int qc_observe(const QcTensor*, const char*, std::int64_t, float*, float*, std::int64_t*, std::int64_t*,
-                          std::int64_t*, QcError*);
 
 namespace qc_test {
 namespace {
