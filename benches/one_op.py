@@ -44,7 +44,7 @@ class OneOp:
 
     def constant(self, name: str, array: Any) -> str:
         """An initializer; its name."""
-        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        self.constants.append(numpy_helper.from_array(np.asarray(array, order="C"), name))
         return name
 
     def op(self, op_type: str, inputs: list[str], **attributes: Any) -> str:

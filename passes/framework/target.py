@@ -200,6 +200,11 @@ class Target(Strict):
                 raise ValueError(f"'{pattern}' fits no supergroup{nearest(pattern, list(known))}")
         return regions
 
+    def dimensions_of(self, op_type: str, domain: str = "") -> int:
+        """The most dimensions of the data with which its runtime runs an op; 0 for any number."""
+        seen = self.support.ops.get(op_type) if self.support is not None and not domain else None
+        return max(seen.ranks, default=self.most_dimensions) if seen is not None else self.most_dimensions
+
     def rule_for(self, op_type: str, domain: str = "") -> OpRule:
         """The rule of an op type."""
         default = _CARRY if op_type in CONTROL_FLOW else self.default

@@ -1,10 +1,9 @@
-"""Writes what only moves numbers in as many dimensions as the target has."""
+"""Writes ops in as many dimensions as the target runs them in."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.journal import SKIP, Remark
@@ -13,17 +12,30 @@ from qc.ir.rewriter import Rewriter
 
 from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
+from ..framework.target import Target
+from .decompositions import ranks
 from .decompositions.builder import Builder, Writer, put_in_place
 from .decompositions.movement import gather_in_three, lengths_of, reshaped, split_in_three, transpose_in
+
+_WRITERS: Mapping[str, Callable[[Op, int], Writer | None]] = {
+    **dict.fromkeys(("Flatten", "Squeeze", "Unsqueeze"), lambda op, rank: reshaped(op)),
+    "Gather": lambda op, rank: gather_in_three(op),
+    "Split": lambda op, rank: split_in_three(op),
+    "Transpose": transpose_in,
+    **ranks.WRITERS,
+}
 
 
 @dataclass(frozen=True)
 class LimitRanks(Pass):
-    """Writes Transpose, Split and Gather in no more dimensions than the target has (``most_dimensions``).
+    """Writes ops in no more dimensions than the target has (``most_dimensions``) or runs them in.
 
-    Dimensions that stay side by side become one, and those of length 1 go. Of the Reshapes around them, as
-    windows of pictures, heads of attention and shuffled pixels are written, one is left on each side. All
-    lengths must be known.
+    Of a Transpose, dimensions that stay side by side become one, and those of length 1 go; of a Split and a
+    Gather those before the axis and behind it. Ops that compute each number by itself, normalizations along
+    rows and products of matrices get one dimension for the first ones, if the table of what the target runs
+    (``support``) has them in fewer; a MaxPool of volumes becomes two. Of the Reshapes around what moves
+    numbers, as windows of pictures, heads of attention and shuffled pixels are written, one is left on each
+    side. All lengths must be known.
     """
 
     name = "limit-ranks"
@@ -31,28 +43,20 @@ class LimitRanks(Pass):
     needs = frozenset({"target"})
 
     def run(self, model: Model, context: PassContext) -> None:
-        rank = context.required_target().most_dimensions
+        target = context.required_target()
         rewriter = Rewriter(model)
-        for graph in model.graph.walk() if rank else ():
-            for op in [op for op in graph.ops() if _rank(op) > rank]:
-                self._write(rewriter, op, rank)
+        for graph in model.graph.walk() if target.most_dimensions else ():
+            for op in [op for op in graph.ops() if not op.is_type("Reshape")]:
+                rank = _most_dimensions(target, op)
+                if _rank(op) > target.most_dimensions or _rank_of(op.graph.op_inputs(op)[:1]) > rank:
+                    self._write(rewriter, op, rank)
             for op in [op for op in graph.ops() if op.is_type("Reshape")]:
-                _join(rewriter, graph, op, rank)
+                _join(rewriter, graph, op, target.most_dimensions)
 
     def _write(self, rewriter: Rewriter, op: Op, rank: int) -> None:
-        plans: Mapping[str, Callable[[Op], Writer | None]] = {
-            "Flatten": reshaped,
-            "Gather": gather_in_three,
-            "Split": split_in_three,
-            "Squeeze": reshaped,
-            "Transpose": partial(transpose_in, rank=rank),
-            "Unsqueeze": reshaped,
-        }
-        if op.is_type("Reshape"):
-            return
-        write = plans[op.op_type](op) if op.is_type(*plans) else None
+        write = _WRITERS[op.op_type](op, rank) if op.is_type(*_WRITERS) else None
         if write is None:
-            reason = f"it has {_rank(op)} dimensions, and the target no more than {rank}"
+            reason = f"it has {_rank(op)} dimensions, and the target runs it in no more than {rank}"
             rewriter.model.journal.note(Remark(SKIP, op, op.label, reason))
             return
         with rewriter.action("fewer dimensions", op):
@@ -66,9 +70,19 @@ def _replace(rewriter: Rewriter, op: Op, made: list[Value | None]) -> None:
     rewriter.erase_op(op)
 
 
+def _most_dimensions(target: Target, op: Op) -> int:
+    """Of the data of an op; the table is of products by one matrix, and others are run in more."""
+    if op.is_type("MatMul") and _rank_of(op.graph.op_inputs(op)[1:]) > 2:
+        return target.most_dimensions
+    return target.dimensions_of(op.op_type, op.domain)
+
+
 def _rank(op: Op) -> int:
-    """The most dimensions of what an op reads and makes."""
-    values = (*op.graph.op_inputs(op)[:1], *op.graph.op_outputs(op))
+    """The most dimensions of the data of an op and of what it makes."""
+    return _rank_of((*op.graph.op_inputs(op)[:1], *op.graph.op_outputs(op)))
+
+
+def _rank_of(values: Sequence[Value | None]) -> int:
     return max((len(value.type.shape or ()) for value in values if value is not None), default=0)
 
 

@@ -24,6 +24,8 @@ from .rewire import DOMAIN
 
 # What stands in a target's table for the tensors that come from outside.
 INPUT = "input"
+# The matrix unit takes no convolution with a kernel of so many strides along an axis.
+_LONG_KERNEL = 64
 
 
 class DeviceArithmetic:
@@ -168,6 +170,8 @@ class DeviceArithmetic:
         if grid is None:
             return False
         if arithmetic is Arithmetic.MATRIX:
+            if _is_rounded(op):
+                return True
             step = writer.scale(weight)
             arithmetic = Arithmetic.VECTOR if _is_strided_depthwise(op) else arithmetic
         else:
@@ -201,12 +205,38 @@ def _covers(outer: Quantizer, inner: Quantizer) -> bool:
     return bool((grid.minimum > to.minimum - half).all() and (grid.maximum < to.maximum + half).all())
 
 
+def _is_rounded(op: Op) -> bool:
+    """Whether an op is a convolution that the matrix unit does not compute: its codes are the nearest ones.
+
+    That is so of one weight for each channel, a table of all its codes, and of very long kernels.
+    """
+    if op.op_type != "Conv":
+        return False
+    kernel = _kernel(op)
+    strides = op.attribute("strides", [1] * len(kernel))
+    lengths = [-(-length // stride) for length, stride in zip(kernel, strides, strict=True)]
+    return max(lengths, default=0) >= _LONG_KERNEL or (_is_depthwise(op) and max((*kernel, *strides)) == 1)
+
+
 def _is_strided_depthwise(op: Op) -> bool:
     """Whether an op is a depthwise convolution with strides along both axes: no work of the matrix unit."""
-    x = op.graph.op_inputs(op)[0]
-    channels = (
-        x.type.shape[1] if x is not None and x.type.shape is not None and len(x.type.shape) > 1 else None
-    )
     strides = op.attribute("strides", [])
     strided = len(strides) == 2 and min(strides) > 1
-    return op.op_type == "Conv" and strided and op.attribute("group", 1) == channels
+    return strided and _is_depthwise(op) and max(_kernel(op), default=0) > 1
+
+
+def _is_depthwise(op: Op) -> bool:
+    """Whether an op is a convolution of each of several channels by itself."""
+    group, lengths = op.attribute("group", 1), _lengths(op, port=0)
+    return op.op_type == "Conv" and group > 1 and lengths[1:2] == _lengths(op, port=1)[:1] == (group,)
+
+
+def _kernel(op: Op) -> tuple[int, ...]:
+    """The lengths of the kernel of a convolution."""
+    return tuple(length for length in _lengths(op, port=1)[2:] if isinstance(length, int))
+
+
+def _lengths(op: Op, port: int) -> tuple[int | str | None, ...]:
+    """The shape of an input; empty if it is not known."""
+    value = op.graph.op_inputs(op)[port]
+    return value.type.shape or () if value is not None else ()

@@ -1,0 +1,113 @@
+"""Ops that compute, in fewer dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+from qc.ir.graph import Op, Value
+
+from .builder import Builder, Writer
+from .movement import Lengths, lengths_of
+
+
+def of_each_number(op: Op, rank: int) -> Writer | None:
+    """An op that computes each number of its only input by itself."""
+    return _in_rows(op, rank)
+
+
+def along_rows(op: Op, rank: int) -> Writer | None:
+    """An op along the last axis alone, whose other inputs have no other."""
+    data, *others = op.graph.op_inputs(op)
+    lengths = lengths_of(data)
+    if lengths is None or op.attribute("axis", -1) not in (-1, len(lengths) - 1):
+        return None
+    if any(other is not None and len(lengths_of(other) or (0, 0)) > 1 for other in others):
+        return None
+    return _in_rows(op, rank)
+
+
+def product(op: Op, rank: int) -> Writer | None:
+    """A MatMul by one matrix, which all rows of all others meet."""
+    (data, matrix), wanted = op.graph.op_inputs(op), lengths_of(op.graph.op_outputs(op)[0])
+    lengths = lengths_of(data)
+    if data is None or lengths is None or wanted is None:
+        return None
+
+    def write(build: Builder) -> list[Value | None]:
+        rows = build.reshape(data, _shorter(lengths, rank))
+        return [build.reshape(build.op("MatMul", rows, matrix, shape=_shorter(wanted, rank)), wanted)]
+
+    return write
+
+
+def max_pool(op: Op, rank: int) -> Writer | None:
+    """A MaxPool along three axes: one along the last two, and one along the first behind it."""
+    data, results = op.graph.op_inputs(op)[0], op.graph.op_outputs(op)
+    lengths, wanted = lengths_of(data), lengths_of(results[0])
+    if data is None or lengths is None or wanted is None or (len(lengths), rank) != (5, 4):
+        return None
+    if any(results[1:]) or op.attribute("auto_pad", "NOTSET") != "NOTSET":
+        return None
+    samples, channels, depth = lengths[:3]
+
+    def write(build: Builder) -> list[Value | None]:
+        made = build.reshape(data, (samples, channels * depth, *lengths[3:]))
+        shape = (samples, channels * depth, *wanted[3:])
+        made = build.op("MaxPool", made, shape=shape, **_window(op, 1, 2))
+        made = build.reshape(made, (samples, channels, depth, prod(wanted[3:])))
+        shape = (*wanted[:3], prod(wanted[3:]))
+        made = build.op("MaxPool", made, shape=shape, **_window(op, 0, None))
+        return [build.reshape(made, wanted)]
+
+    return write
+
+
+def _in_rows(op: Op, rank: int) -> Writer | None:
+    data, *others = op.graph.op_inputs(op)
+    lengths = lengths_of(data)
+    if data is None or lengths is None:
+        return None
+
+    def write(build: Builder) -> list[Value | None]:
+        shape = _shorter(lengths, rank)
+        made = build.op(op.op_type, build.reshape(data, shape), *others, shape=shape, **_attributes(op))
+        return [build.reshape(made, lengths)]
+
+    return write
+
+
+def _shorter(lengths: Lengths, rank: int) -> Lengths:
+    """No more than ``rank`` dimensions: those that are too many become one with the first behind them."""
+    many = len(lengths) - rank
+    return (prod(lengths[: many + 1]), *lengths[many + 1 :]) if many > 0 else lengths
+
+
+def _attributes(op: Op) -> dict[str, Any]:
+    """Those of an op, along the last axis whatever the number of dimensions."""
+    given = {name: op.attribute(name) for name in op.attributes}
+    return given | ({"axis": -1} if "axis" in given else {})
+
+
+def _window(op: Op, *axes: int | None) -> dict[str, Any]:
+    """The attributes of a pool of three axes along some of them; along None it is 1 long."""
+    made = _attributes(op)
+    for name in op.attributes:
+        if name in ("kernel_shape", "strides", "dilations"):
+            made[name] = [1 if axis is None else made[name][axis] for axis in axes]
+        if name == "pads":
+            made[name] = [0 if axis is None else made[name][axis + end] for end in (0, 3) for axis in axes]
+    return made
+
+
+_EACH_NUMBER = (
+    *("Ceil", "Cos", "Elu", "Floor", "Gelu", "HardSwish", "Log", "Neg", "Round", "Sign", "Sin", "Softplus"),
+    *("Sqrt", "Tanh"),
+)
+WRITERS: Mapping[str, Callable[[Op, int], Writer | None]] = {
+    **dict.fromkeys(_EACH_NUMBER, of_each_number),
+    **dict.fromkeys(("LayerNormalization", "LogSoftmax", "LpNormalization"), along_rows),
+    "MatMul": product,
+    "MaxPool": max_pool,
+}
