@@ -23,12 +23,15 @@ def convolution(
     return build
 
 
-def along_one_axis(samples: int, kernel: int = 3, **attributes: Any) -> Callable:
+def along_one_axis(
+    samples: int, channels: int = 16, kernel: int = 3, group: int = 1, **attributes: Any
+) -> Callable:
     """A Conv along one axis and a Relu."""
 
     def build(one: OneOp) -> ModelProto:
-        inputs = [one.data((samples, 16, 37 + kernel)), *one.weight((16, 16, kernel), bias_of="x0")]
-        return one.model(one.op("Conv", inputs, **attributes), "Relu")
+        x, shape = one.data((samples, channels, 37 + kernel)), (channels, channels // group, kernel)
+        inputs = [x, *one.weight(shape, bias_of="x0")]
+        return one.model(one.op("Conv", inputs, group=group, **attributes), "Relu")
 
     return build
 
@@ -238,9 +241,20 @@ KINDS: dict[str, Callable[[OneOp], ModelProto]] = {
     "Conv, depthwise": convolution(group=16),
     "Conv, depthwise and strided": convolution(group=16, strides=[2, 2]),
     "Conv, depthwise and strided along one axis": convolution(group=16, strides=[2, 1]),
+    "Conv, depthwise and strided, 9 x 9": convolution(group=16, kernel=9, strides=[2, 2]),
+    "Conv, depthwise and strided, 17 x 17": convolution(group=16, kernel=17, strides=[2, 2]),
     "Conv, a weight for each channel": convolution(group=16, kernel=1),
     "Conv, a weight for each channel, and Relu": convolution(group=16, kernel=1, activation="Relu"),
     "Conv, a weight for each channel, strided": convolution(group=16, kernel=1, strides=[2, 2]),
+    "Conv, a weight for each channel, strided along one axis": convolution(
+        group=16, kernel=1, strides=[2, 1]
+    ),
+    "Conv and Relu, one channel": along_one_axis(1, channels=1, kernel=1),
+    "Conv and Relu, one channel, strided": along_one_axis(1, channels=1, kernel=3, strides=[2]),
+    "Conv and Relu, depthwise along one axis, a kernel of 63": along_one_axis(1, kernel=63, group=16),
+    "Conv and Relu, depthwise along one axis, a kernel of 62, strided": along_one_axis(
+        1, kernel=62, group=16, strides=[2]
+    ),
     "Conv and Relu": convolution(activation="Relu"),
     "Conv and Relu, one axis, four samples": along_one_axis(4, pads=[1, 1]),
     "Conv and Relu, one axis, a kernel of 64": along_one_axis(1, kernel=64),

@@ -26,6 +26,9 @@ _WRITERS: Mapping[str, Callable[[Op, int], Writer | None]] = {
 }
 
 
+_NAMED = 3  # ops that a note names, of all that stay
+
+
 @dataclass(frozen=True)
 class LimitRanks(Pass):
     """Writes ops in no more dimensions than the target has (``most_dimensions``) or runs them in.
@@ -33,9 +36,10 @@ class LimitRanks(Pass):
     Of a Transpose, dimensions that stay side by side become one, and those of length 1 go; of a Split and a
     Gather those before the axis and behind it. Ops that compute each number by itself, normalizations along
     rows and products of matrices get one dimension for the first ones, if the table of what the target runs
-    (``support``) has them in fewer; a MaxPool of volumes becomes two. Of the Reshapes around what moves
-    numbers, as windows of pictures, heads of attention and shuffled pixels are written, one is left on each
-    side. All lengths must be known.
+    (``support``) has them in fewer; a MaxPool of volumes becomes two, and what is over all positions of a
+    channel gets one dimension of these. Of the Reshapes around what moves numbers, as windows of pictures,
+    heads of attention and shuffled pixels are written, one is left on each side. All lengths must be known,
+    and none 0; a note names what stays. Nothing is done for targets without a limit.
     """
 
     name = "limit-ranks"
@@ -44,35 +48,50 @@ class LimitRanks(Pass):
 
     def run(self, model: Model, context: PassContext) -> None:
         target = context.required_target()
-        rewriter = Rewriter(model)
+        rewriter, left = Rewriter(model), []
         for graph in model.graph.walk() if target.most_dimensions else ():
             for op in [op for op in graph.ops() if not op.is_type("Reshape")]:
                 rank = _most_dimensions(target, op)
-                if _rank(op) > target.most_dimensions or _rank_of(op.graph.op_inputs(op)[:1]) > rank:
-                    self._write(rewriter, op, rank)
+                too_many = _rank(op) > target.most_dimensions or _rank_of(op.graph.op_inputs(op)[:1]) > rank
+                if too_many and not _write(rewriter, op, rank):
+                    left.append(f"{op.label} ({_rank(op)}, at most {rank})")
             for op in [op for op in graph.ops() if op.is_type("Reshape")]:
                 _join(rewriter, graph, op, target.most_dimensions)
+        if left:
+            more = f", and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+            named = ", ".join(left[:_NAMED]) + more
+            context.notes.append(f"{target.name} does not run ops in so many dimensions: {named}")
 
-    def _write(self, rewriter: Rewriter, op: Op, rank: int) -> None:
-        write = _WRITERS[op.op_type](op, rank) if op.is_type(*_WRITERS) else None
-        if write is None:
-            reason = f"it has {_rank(op)} dimensions, and the target runs it in no more than {rank}"
-            rewriter.model.journal.note(Remark(SKIP, op, op.label, reason))
-            return
-        with rewriter.action("fewer dimensions", op):
-            _replace(rewriter, op, write(Builder(rewriter, op)))
+
+def _write(rewriter: Rewriter, op: Op, rank: int) -> bool:
+    """Writes an op in no more than ``rank`` dimensions; whether that is known."""
+    has_one_result = not any(value is not None and op.graph.is_read(value) for value in _others(op))
+    fits = op.is_type(*_WRITERS) and (has_one_result or op.is_type("Split"))
+    write = _WRITERS[op.op_type](op, rank) if fits else None
+    if write is None:
+        reason = f"it has {_rank(op)} dimensions, and the target runs it in no more than {rank}"
+        rewriter.model.journal.note(Remark(SKIP, op, op.label, reason))
+        return False
+    with rewriter.action("fewer dimensions", op):
+        _replace(rewriter, op, write(Builder(rewriter, op)))
+    return True
 
 
 def _replace(rewriter: Rewriter, op: Op, made: list[Value | None]) -> None:
-    for old, new in zip(op.graph.op_outputs(op), made, strict=True):
+    for old, new in zip(op.graph.op_outputs(op), made, strict=False):  # others are not read
         if old is not None and new is not None:
             put_in_place(rewriter, old, new)
     rewriter.erase_op(op)
 
 
+def _others(op: Op) -> tuple[Value | None, ...]:
+    """What an op makes besides its first result."""
+    return op.graph.op_outputs(op)[1:]
+
+
 def _most_dimensions(target: Target, op: Op) -> int:
     """Of the data of an op; the table is of products by one matrix, and others are run in more."""
-    if op.is_type("MatMul") and _rank_of(op.graph.op_inputs(op)[1:]) > 2:
+    if op.is_type("MatMul") and len(_shape_of(op.graph.op_inputs(op)[1])) != 2:
         return target.most_dimensions
     return target.dimensions_of(op.op_type, op.domain)
 
@@ -83,7 +102,12 @@ def _rank(op: Op) -> int:
 
 
 def _rank_of(values: Sequence[Value | None]) -> int:
-    return max((len(value.type.shape or ()) for value in values if value is not None), default=0)
+    return max(map(len, map(_shape_of, values)), default=0)
+
+
+def _shape_of(value: Value | None) -> tuple[int | str | None, ...]:
+    """Empty if it is not known."""
+    return value.type.shape or () if value is not None else ()
 
 
 def _join(rewriter: Rewriter, graph: Graph, op: Op, rank: int) -> None:

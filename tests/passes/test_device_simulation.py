@@ -64,6 +64,23 @@ def test_what_is_not_known_of_the_device_is_rounded_as_usual_and_named() -> None
 
 
 @pytest.mark.parametrize(
+    ("given", "stored", "node"),
+    [
+        ("", "<float[2, 1, 1, 1] w = {0.5, 1}>", "Conv<group = 2>(x, w)"),  # one scale for all channels
+        ("", "<float[2, 1, 1, 1] w = {0.5, 1}>", "Conv<group = 2, strides = [3, 3]>(x, w)"),
+        (", float[A, 2, B, C] w", "", "Conv<strides = [2, 2]>(x, w)"),  # a kernel of unknown lengths
+    ],
+)
+def test_convolutions_that_are_not_known_are_named(given: str, stored: str, node: str) -> None:
+    model = parse(f"g (float[1, 2, 8, 8] x{given}) => (float[1, 2, N, M] y) {stored} {{ y = {node} }}")
+    x, w = np.linspace(-1, 1, 128, dtype=np.float32).reshape(1, 2, 8, 8), np.ones((2, 2, 1, 1), np.float32)
+    feeds = [{"x": x, "w": w} if given else {"x": x}]
+    placed = "insert-quantizers, tie-quantizers, calibrate, to-simulation{device=qnn-htp}"
+    notes = qc.compile(model, placed, data=feeds, target="qnn-htp").notes
+    assert any("not known" in note and "Conv (1)" in note for note in notes)
+
+
+@pytest.mark.parametrize(
     "node",
     [
         "AveragePool<kernel_shape = [5, 5], pads = [2, 2, 2, 2]>(x)",

@@ -14,6 +14,7 @@ from qc.ir.quant.requantize import Arithmetic
 from qc.ir.quant.spec import Quantizer
 from qc.ir.rewriter import Rewriter
 
+from .device_convolutions import kind_of_convolution
 from .device_fusions import ACTIVATIONS, Fusions, has_one_number, result_of
 from .device_interpolation import write_interpolation
 from .device_pools import write_average
@@ -24,8 +25,6 @@ from .rewire import DOMAIN
 
 # What stands in a target's table for the tensors that come from outside.
 INPUT = "input"
-# The matrix unit takes no convolution with a kernel of so many strides along an axis.
-_LONG_KERNEL = 64
 
 
 class DeviceArithmetic:
@@ -170,10 +169,11 @@ class DeviceArithmetic:
         if grid is None:
             return False
         if arithmetic is Arithmetic.MATRIX:
-            if _is_rounded(op):
-                return True
             step = writer.scale(weight)
-            arithmetic = Arithmetic.VECTOR if _is_strided_depthwise(op) else arithmetic
+            kind = kind_of_convolution(op, weight) if op.is_type("Conv") else arithmetic.value
+            if kind in ("exact", ""):
+                return bool(kind)
+            arithmetic = Arithmetic(kind)
         else:
             found = summed(op, arithmetic)
             if found is None:
@@ -203,40 +203,3 @@ def _covers(outer: Quantizer, inner: Quantizer) -> bool:
         return False
     half = np.float64(to.scale) / 2
     return bool((grid.minimum > to.minimum - half).all() and (grid.maximum < to.maximum + half).all())
-
-
-def _is_rounded(op: Op) -> bool:
-    """Whether an op is a convolution that the matrix unit does not compute: its codes are the nearest ones.
-
-    That is so of one weight for each channel, a table of all its codes, and of very long kernels.
-    """
-    if op.op_type != "Conv":
-        return False
-    kernel = _kernel(op)
-    strides = op.attribute("strides", [1] * len(kernel))
-    lengths = [-(-length // stride) for length, stride in zip(kernel, strides, strict=True)]
-    return max(lengths, default=0) >= _LONG_KERNEL or (_is_depthwise(op) and max((*kernel, *strides)) == 1)
-
-
-def _is_strided_depthwise(op: Op) -> bool:
-    """Whether an op is a depthwise convolution with strides along both axes: no work of the matrix unit."""
-    strides = op.attribute("strides", [])
-    strided = len(strides) == 2 and min(strides) > 1
-    return strided and _is_depthwise(op) and max(_kernel(op), default=0) > 1
-
-
-def _is_depthwise(op: Op) -> bool:
-    """Whether an op is a convolution of each of several channels by itself."""
-    group, lengths = op.attribute("group", 1), _lengths(op, port=0)
-    return op.op_type == "Conv" and group > 1 and lengths[1:2] == _lengths(op, port=1)[:1] == (group,)
-
-
-def _kernel(op: Op) -> tuple[int, ...]:
-    """The lengths of the kernel of a convolution."""
-    return tuple(length for length in _lengths(op, port=1)[2:] if isinstance(length, int))
-
-
-def _lengths(op: Op, port: int) -> tuple[int | str | None, ...]:
-    """The shape of an input; empty if it is not known."""
-    value = op.graph.op_inputs(op)[port]
-    return value.type.shape or () if value is not None else ()

@@ -69,18 +69,20 @@ def merged(lengths: Lengths, order: Lengths) -> tuple[Lengths, Lengths]:
 
 
 def split_in_three(op: Op) -> Writer | None:
-    """A Split with all dimensions before its axis as one, and all behind it."""
+    """A Split with all dimensions before its axis as one, and all behind it; Slices, where parts differ."""
     data = op.graph.op_inputs(op)[0]
     lengths, axis = lengths_of(data), op.attribute("axis", 0)
     results = [lengths_of(value) for value in op.graph.op_outputs(op) if value is not None]
     if data is None or lengths is None or None in results or len(results) < op.num_outputs:
         return None
     wanted = [shape for shape in results if shape is not None]
-    if len({shape[axis] for shape in wanted}) != 1:
+    along = [shape[axis] for shape in wanted]
+    if len(set(along)) > 1 and op.graph.model.opset < SLICES_BY_INPUT:
         return None
 
     def write(build: Builder) -> list[Value | None]:
-        parts = build.split(build.reshape(data, _in_three(lengths, axis)), len(wanted), axis=1)
+        rows = build.reshape(data, _in_three(lengths, axis))
+        parts = build.split(rows, len(along), 1) if len(set(along)) == 1 else build.slices(rows, along, 1)
         is_read = [value is not None and op.graph.is_read(value) for value in op.graph.op_outputs(op)]
         return [
             build.reshape(part, shape) if read else None
@@ -115,9 +117,9 @@ def reshaped(op: Op) -> Writer | None:
 
 
 def lengths_of(value: Value | None) -> Lengths | None:
-    """The shape of a value; None if a length is free."""
+    """The shape of a value; None if a length is free, or 0, which a Reshape takes for that of its data."""
     shape = value.type.shape if value is not None else None
-    if shape is None or not all(isinstance(length, int) for length in shape):
+    if shape is None or not all(isinstance(length, int) and length > 0 for length in shape):
         return None
     return tuple(length for length in shape if isinstance(length, int))
 

@@ -18,12 +18,14 @@ def of_each_number(op: Op, rank: int) -> Writer | None:
 
 
 def along_rows(op: Op, rank: int) -> Writer | None:
-    """An op along the last axis alone, whose other inputs have no other."""
+    """An op along the last axis alone, whose other inputs are flat, or one number."""
     data, *others = op.graph.op_inputs(op)
     lengths = lengths_of(data)
-    if lengths is None or op.attribute("axis", -1) not in (-1, len(lengths) - 1):
+    older = op.is_type("LogSoftmax") and op.graph.model.opset < _SOFTMAX_ALONG_AN_AXIS
+    if lengths is None or op.attribute("axis", 1 if older else -1) not in (-1, len(lengths) - 1):
         return None
-    if any(other is not None and len(lengths_of(other) or (0, 0)) > 1 for other in others):
+    shapes = [other.type.shape for other in others if other is not None]
+    if any(shape is None or len(shape) > 1 for shape in shapes):
         return None
     return _in_rows(op, rank)
 
@@ -32,7 +34,9 @@ def product(op: Op, rank: int) -> Writer | None:
     """A MatMul by one matrix, which all rows of all others meet."""
     (data, matrix), wanted = op.graph.op_inputs(op), lengths_of(op.graph.op_outputs(op)[0])
     lengths = lengths_of(data)
-    if data is None or lengths is None or wanted is None:
+    if data is None or matrix is None or lengths is None or wanted is None:
+        return None
+    if len(matrix.type.shape or ()) != 2:
         return None
 
     def write(build: Builder) -> list[Value | None]:
@@ -44,11 +48,11 @@ def product(op: Op, rank: int) -> Writer | None:
 
 def max_pool(op: Op, rank: int) -> Writer | None:
     """A MaxPool along three axes: one along the last two, and one along the first behind it."""
-    data, results = op.graph.op_inputs(op)[0], op.graph.op_outputs(op)
-    lengths, wanted = lengths_of(data), lengths_of(results[0])
+    data, wanted = op.graph.op_inputs(op)[0], lengths_of(op.graph.op_outputs(op)[0])
+    lengths = lengths_of(data)
     if data is None or lengths is None or wanted is None or (len(lengths), rank) != (5, 4):
         return None
-    if any(results[1:]) or op.attribute("auto_pad", "NOTSET") != "NOTSET":
+    if op.attribute("ceil_mode", 0) and _ends_in_padding(op, lengths, wanted):
         return None
     samples, channels, depth = lengths[:3]
 
@@ -59,6 +63,21 @@ def max_pool(op: Op, rank: int) -> Writer | None:
         made = build.reshape(made, (samples, channels, depth, prod(wanted[3:])))
         shape = (*wanted[:3], prod(wanted[3:]))
         made = build.op("MaxPool", made, shape=shape, **_window(op, 0, None))
+        return [build.reshape(made, wanted)]
+
+    return write
+
+
+def over_positions(op: Op, rank: int) -> Writer | None:
+    """An op over all positions of each channel, wherever they are."""
+    data, *others = op.graph.op_inputs(op)
+    lengths, wanted = lengths_of(data), lengths_of(op.graph.op_outputs(op)[0])
+    if data is None or lengths is None or wanted is None:
+        return None
+
+    def write(build: Builder) -> list[Value | None]:
+        rows = build.reshape(data, _pictures(lengths, rank))
+        made = build.op(op.op_type, rows, *others, shape=_pictures(wanted, rank), **_attributes(op))
         return [build.reshape(made, wanted)]
 
     return write
@@ -84,6 +103,19 @@ def _shorter(lengths: Lengths, rank: int) -> Lengths:
     return (prod(lengths[: many + 1]), *lengths[many + 1 :]) if many > 0 else lengths
 
 
+def _pictures(lengths: Lengths, rank: int) -> Lengths:
+    """No more than ``rank`` dimensions: the last ones, of positions, become one."""
+    return (*lengths[: rank - 1], prod(lengths[rank - 1 :]))
+
+
+def _ends_in_padding(op: Op, lengths: Lengths, wanted: Lengths) -> bool:
+    """Whether a last window begins behind the data, which runtimes leave out and shape inference counts."""
+    count = len(lengths) - 2
+    strides, pads = op.attribute("strides", [1] * count), op.attribute("pads", [0] * 2 * count)
+    places = zip(lengths[2:], wanted[2:], strides, pads[:count], strict=True)
+    return any((windows - 1) * stride >= length + pad for length, windows, stride, pad in places)
+
+
 def _attributes(op: Op) -> dict[str, Any]:
     """Those of an op, along the last axis whatever the number of dimensions."""
     given = {name: op.attribute(name) for name in op.attributes}
@@ -96,11 +128,12 @@ def _window(op: Op, *axes: int | None) -> dict[str, Any]:
     for name in op.attributes:
         if name in ("kernel_shape", "strides", "dilations"):
             made[name] = [1 if axis is None else made[name][axis] for axis in axes]
-        if name == "pads":
+        elif name == "pads":
             made[name] = [0 if axis is None else made[name][axis + end] for end in (0, 3) for axis in axes]
     return made
 
 
+_SOFTMAX_ALONG_AN_AXIS = 13  # the first opset whose softmax is not one of all dimensions from an axis on
 _EACH_NUMBER = (
     *("Ceil", "Cos", "Elu", "Floor", "Gelu", "HardSwish", "Log", "Neg", "Round", "Sign", "Sin", "Softplus"),
     *("Sqrt", "Tanh"),
@@ -110,4 +143,5 @@ WRITERS: Mapping[str, Callable[[Op, int], Writer | None]] = {
     **dict.fromkeys(("LayerNormalization", "LogSoftmax", "LpNormalization"), along_rows),
     "MatMul": product,
     "MaxPool": max_pool,
+    **dict.fromkeys(("GlobalMaxPool", "InstanceNormalization"), over_positions),
 }
