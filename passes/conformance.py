@@ -22,6 +22,7 @@ from .framework.target_support import weight_form
 from .quantize.placement.dataflow import is_plain_float
 from .quantize.placement.signed_operands import operands
 from .quantize.placement.units import Input, Unit, UnitMap
+from .simplify.decompositions.ranks import has_more, most_dimensions, rank_of
 
 
 class Violation(NamedTuple):
@@ -121,6 +122,11 @@ class _Conformance:
         if only is not None and not unit.root.is_type(only):
             text = f"it is written out in {len(unit.ops)} ops; {self._target.name} runs it only as {only}"
             yield Violation(unit.root, "single op", text)
+        for op in unit.ops:
+            if has_more(self._target, op):
+                most = most_dimensions(self._target, op)
+                text = f"it has {rank_of(op)} dimensions; {self._target.name} runs it in {most} at most"
+                yield Violation(op, "dimensions", text)
         for read in self._units.inputs(unit):
             yield from self._input(unit, read)
         fused = self._units.fused_input(unit)

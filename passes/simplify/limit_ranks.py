@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from qc.ir.graph import Graph, Op, Value
@@ -12,7 +12,6 @@ from qc.ir.rewriter import Rewriter
 
 from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
-from ..framework.target import Target
 from .decompositions import ranks
 from .decompositions.builder import Builder, Writer, put_in_place
 from .decompositions.movement import gather_in_three, lengths_of, reshaped, split_in_three, transpose_in
@@ -51,10 +50,9 @@ class LimitRanks(Pass):
         rewriter, left = Rewriter(model), []
         for graph in model.graph.walk() if target.most_dimensions else ():
             for op in [op for op in graph.ops() if not op.is_type("Reshape")]:
-                rank = _most_dimensions(target, op)
-                too_many = _rank(op) > target.most_dimensions or _rank_of(op.graph.op_inputs(op)[:1]) > rank
-                if too_many and not _write(rewriter, op, rank):
-                    left.append(f"{op.label} ({_rank(op)}, at most {rank})")
+                rank = ranks.most_dimensions(target, op)
+                if ranks.has_more(target, op) and not _write(rewriter, op, rank):
+                    left.append(f"{op.label} ({ranks.rank_of(op)}, at most {rank})")
             for op in [op for op in graph.ops() if op.is_type("Reshape")]:
                 _join(rewriter, graph, op, target.most_dimensions)
         if left:
@@ -69,7 +67,7 @@ def _write(rewriter: Rewriter, op: Op, rank: int) -> bool:
     fits = op.is_type(*_WRITERS) and (has_one_result or op.is_type("Split"))
     write = _WRITERS[op.op_type](op, rank) if fits else None
     if write is None:
-        reason = f"it has {_rank(op)} dimensions, and the target runs it in no more than {rank}"
+        reason = f"it has {ranks.rank_of(op)} dimensions, and the target runs it in no more than {rank}"
         rewriter.model.journal.note(Remark(SKIP, op, op.label, reason))
         return False
     with rewriter.action("fewer dimensions", op):
@@ -89,33 +87,12 @@ def _others(op: Op) -> tuple[Value | None, ...]:
     return op.graph.op_outputs(op)[1:]
 
 
-def _most_dimensions(target: Target, op: Op) -> int:
-    """Of the data of an op; the table is of products by one matrix, and others are run in more."""
-    if op.is_type("MatMul") and len(_shape_of(op.graph.op_inputs(op)[1])) != 2:
-        return target.most_dimensions
-    return target.dimensions_of(op.op_type, op.domain)
-
-
-def _rank(op: Op) -> int:
-    """The most dimensions of the data of an op and of what it makes."""
-    return _rank_of((*op.graph.op_inputs(op)[:1], *op.graph.op_outputs(op)))
-
-
-def _rank_of(values: Sequence[Value | None]) -> int:
-    return max(map(len, map(_shape_of, values)), default=0)
-
-
-def _shape_of(value: Value | None) -> tuple[int | str | None, ...]:
-    """Empty if it is not known."""
-    return value.type.shape or () if value is not None else ()
-
-
 def _join(rewriter: Rewriter, graph: Graph, op: Op, rank: int) -> None:
     """Lets a Reshape of what a Reshape made of too many dimensions read what that reads."""
     data, wanted = graph.op_inputs(op)[0], lengths_of(graph.op_outputs(op)[0])
     source = data
     while source is not None and (producer := graph.producer(source)) is not None:
-        if not producer.is_type("Reshape") or _rank(producer) <= rank:
+        if not producer.is_type("Reshape") or ranks.rank_of(producer) <= rank:
             break
         source = graph.op_inputs(producer)[0]
     if source is None or source is data or wanted is None or lengths_of(source) is None:

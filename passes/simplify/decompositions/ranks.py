@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
 from qc.ir.graph import Op, Value
 
+from ...framework.target import Target
 from .builder import Builder, Writer
 from .movement import Lengths, lengths_of
+
+
+def has_more(target: Target, op: Op) -> bool:
+    """Whether an op has more dimensions than a target has, or runs it in."""
+    most = target.most_dimensions
+    return bool(most) and (
+        rank_of(op) > most or _rank(op.graph.op_inputs(op)[:1]) > most_dimensions(target, op)
+    )
+
+
+def most_dimensions(target: Target, op: Op) -> int:
+    """Of the data of an op; the table is of products by one matrix, and others are run in more."""
+    if op.is_type("MatMul") and _rank(op.graph.op_inputs(op)[1:]) != 2:
+        return target.most_dimensions
+    return target.dimensions_of(op.op_type, op.domain)
+
+
+def rank_of(op: Op) -> int:
+    """The most dimensions of the data of an op and of what it makes."""
+    return _rank((*op.graph.op_inputs(op)[:1], *op.graph.op_outputs(op)))
+
+
+def _rank(values: Sequence[Value | None]) -> int:
+    """The most dimensions that are known."""
+    return max((len(value.type.shape or ()) for value in values if value is not None), default=0)
 
 
 def of_each_number(op: Op, rank: int) -> Writer | None:
