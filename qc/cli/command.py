@@ -93,8 +93,9 @@ class _ClickCommand(click.Command):
         for one in several:
             given = [word for word in args if word.partition("=")[0] in one.opts]
             if len(given) > 1 and not one.is_flag:
-                data = "; put the files into one folder, which is data as well" if one.metavar == "SRC" else ""
-                raise click.UsageError(f"{given[0]} is given twice, and takes one value{data}", ctx)
+                is_data = one.metavar == "SRC"
+                mend = "; put the files into one folder, which is data as well" if is_data else ""
+                raise click.UsageError(f"{given[0]} is given twice, and takes one value{mend}", ctx)
 
 
 def _with_value(given: str, next_word: str, bare: Mapping[str, object]) -> str:
