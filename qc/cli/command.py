@@ -82,20 +82,18 @@ class _ClickCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Writes the value of an option without one behind it."""
         bare = {flag: one.bare for one in self.params if isinstance(one, _ClickOption) for flag in one.opts}
-        self._refuse_second_values(ctx, args)
+        self._refuse_second_sources(ctx, args)
         followers = [*args[1:], ""][: len(args)]
         given = [_with_value(word, next_word, bare) for word, next_word in zip(args, followers, strict=True)]
         return super().parse_args(ctx, given)
 
-    def _refuse_second_values(self, ctx: click.Context, args: Sequence[str]) -> None:
-        """Raises click's UsageError if an option is given twice that takes one: the first would be lost."""
-        several = (one for one in self.params if isinstance(one, click.Option) and not one.multiple)
-        for one in several:
-            given = [word for word in args if word.partition("=")[0] in one.opts]
-            if len(given) > 1 and not one.is_flag:
-                is_data = one.metavar == "SRC"
-                mend = "; put the files into one folder, which is data as well" if is_data else ""
-                raise click.UsageError(f"{given[0]} is given twice, and takes one value{mend}", ctx)
+    def _refuse_second_sources(self, ctx: click.Context, args: Sequence[str]) -> None:
+        """Raises click's UsageError if data are given twice: the last would win, and the first be lost."""
+        sources = [flag for one in self.params if one.metavar == "SRC" for flag in one.opts]
+        for flag in sources:
+            if sum(word == flag or word.startswith(f"{flag}=") for word in args) > 1:
+                together = "put the files into one folder, which is data as well"
+                raise click.UsageError(f"{flag} is given twice, and takes one source; {together}", ctx)
 
 
 def _with_value(given: str, next_word: str, bare: Mapping[str, object]) -> str:

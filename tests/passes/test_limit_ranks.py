@@ -74,7 +74,10 @@ def of_one_op(
         "g",
         [helper.make_tensor_value_info("x", FLOAT, shape)],
         [helper.make_tensor_value_info(name, FLOAT, None) for name in results if name in ("y", "z")],
-        [numpy_helper.from_array(array, name) for array, name in zip(constants, names, strict=True)],
+        [
+            numpy_helper.from_array(np.asarray(array), name)
+            for array, name in zip(constants, names, strict=True)
+        ],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
 
@@ -120,6 +123,8 @@ NORMALIZED = (random(16), random(16))
     [
         *((of_one_op(op_type), 4) for op_type in EACH_NUMBER),
         (of_one_op("Elu", alpha=0.5), 4),
+        (of_one_op("Relu", shape=(2, *VOLUME)), 5),
+        (of_one_op("Clip", np.float32(0.1), np.float32(0.5), shape=(2, *VOLUME)), 5),
         (of_one_op("Gelu", approximate="tanh"), 4),
         (of_one_op("LayerNormalization", *NORMALIZED, epsilon=1e-5), 4),
         (of_one_op("LayerNormalization", *NORMALIZED, results=("y", "mean")), 4),  # which nobody reads

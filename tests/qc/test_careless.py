@@ -177,7 +177,6 @@ def test_an_argument_that_there_is_not(name: str, hint: str) -> None:
         (["report", "model.onnx", "other.onnx", "--data", "a.npz"], "'model.onnx' is not a report"),
         (["help", "cal"], "did you mean 'calibrate'?"),
         (["model.onnx", "--data", "calibration.npz", "--data=b.npz"], "--data is given twice"),
-        (["model.onnx", "-o", "a.onnx", "--output", "b.onnx"], "-o is given twice, and takes one value"),
     ],
 )
 def test_what_means_nothing_is_one_sentence_on_how_to_mend_it(qc, arguments: list[str], said: str) -> None:

@@ -39,7 +39,7 @@ def _rank(values: Sequence[Value | None]) -> int:
 
 
 def of_each_number(op: Op, rank: int) -> Writer | None:
-    """An op that computes each number of its only input by itself."""
+    """An op that computes each number of its first input by itself, the others being numbers for all."""
     return _in_rows(op, rank)
 
 
@@ -161,8 +161,8 @@ def _window(op: Op, *axes: int | None) -> dict[str, Any]:
 
 _SOFTMAX_ALONG_AN_AXIS = 13  # the first opset whose softmax is not one of all dimensions from an axis on
 _EACH_NUMBER = (
-    *("Ceil", "Cos", "Elu", "Floor", "Gelu", "HardSwish", "Log", "Neg", "Round", "Sign", "Sin", "Softplus"),
-    *("Sqrt", "Tanh"),
+    *("Abs", "Ceil", "Clip", "Cos", "Elu", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu"),
+    *("Log", "Neg", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Softplus", "Sqrt", "Tanh"),
 )
 WRITERS: Mapping[str, Callable[[Op, int], Writer | None]] = {
     **dict.fromkeys(_EACH_NUMBER, of_each_number),
