@@ -155,9 +155,10 @@ def _filled(scopes: Scopes) -> Iterator[tuple[Value, float]]:
     """Tensors of one number whose shape only a run knows, with the number; folding leaves no others."""
     for op in scopes.ops:
         stored: TensorProto | None = op.attribute("value") if op.is_type("ConstantOfShape") else None
-        value = op.graph.op_outputs(op)[0]
-        if stored is not None and value is not None and is_plain_float(value):
-            yield value, float(numpy_helper.to_array(stored).item())
+        if stored is None or stored.data_type != TensorProto.FLOAT:
+            continue
+        number = float(numpy_helper.to_array(stored).item())
+        yield from ((value, number) for value in op.graph.op_outputs(op) if value is not None)
 
 
 def _is_float(value: Value | None) -> TypeGuard[Value]:
