@@ -124,22 +124,24 @@ def _lower_graph(graph: Graph, proto: GraphProto) -> None:
         found = zip(declared(values, known), values, strict=True)
         infos.extend(info if _stays(info, value, fixed) else declare(value) for info, value in found)
     kept = kept_declarations(graph, origin)
-    proto.value_info.extend([*kept, *_new_declarations(graph, kept)])
+    proto.value_info.extend([*kept, *_new_declarations(graph, kept, fixed)])
 
 
-def _new_declarations(graph: Graph, known: Iterable[ValueInfoProto]) -> Iterator[ValueInfoProto]:
+def _new_declarations(graph: Graph, known: Iterable[ValueInfoProto], fixed: bool) -> Iterator[ValueInfoProto]:
     """The declarations of what ops of other domains make, where passes alone know it.
 
-    Nothing tells what an op makes that a pass put into another domain. Of new ops these are scalars: ONNX
-    Runtime shows a custom op a scalar and a tensor of unknown rank alike.
+    Nothing tells what an op makes that a pass put into another domain. Of a model whose inputs were
+    ``fixed``, ops that were there already are told of as well: runtimes do not infer all of their shapes,
+    and devices take no op behind one without. Of new ops these are scalars: ONNX Runtime shows a custom
+    op a scalar and a tensor of unknown rank alike.
     """
     names = {info.name for info in known}
     for op in graph.ops():
         is_new, is_moved = op.proto is None, op.proto is not None and op.proto.domain != op.domain
-        for value in graph.op_outputs(op) if op.domain and (is_new or is_moved) else ():
+        for value in graph.op_outputs(op) if op.domain and (is_new or is_moved or fixed) else ():
             if value is None or graph.is_output(value) or value.name in names:
                 continue
-            if value.type.shape == () or (is_moved and value.type.shape is not None):
+            if value.type.shape == () or (not is_new and value.type.shape is not None):
                 yield declare(value)
 
 

@@ -15,6 +15,9 @@ from .protos import Body, walk_bodies
 
 # These read the type of an input without asking whether it is known; the process dies if it is not.
 _FRAGILE = frozenset({"DictVectorizer", "EyeLike", "LabelEncoder", "RegexFullMatch", "TreeEnsemble"})
+# Of these ONNX infers no shape; it is that of their input, and the result is float32.
+_FLOATS_ALIKE = frozenset({"Normalizer", "Scaler"})
+_ML = "ai.onnx.ml"
 _HIDDEN = "qc.hidden"
 _LONG = 1 << 16
 _MISFIT = re.compile(
@@ -30,6 +33,7 @@ def infer_shapes(model: ModelProto) -> ModelProto:
     """
     bodies = list(walk_bodies(model))
     hidden = _hide_fragile(model, bodies)
+    _show_floats_alike(bodies)
     longest = max(map(_longest_vector, bodies))
     quick = longest <= _LONG and not any(map(_asks_for_a_long_vector, bodies))
     known = _infer(model, quick)
@@ -97,6 +101,15 @@ def _hide_fragile(model: ModelProto, bodies: list[Body]) -> dict[int, str]:
                 node.domain = _HIDDEN  # its batch_dims must not be negative
     model.opset_import.add(domain=_HIDDEN, version=1)
     return hidden
+
+
+def _show_floats_alike(bodies: list[Body]) -> None:
+    """Puts in place of ops whose shapes ONNX does not infer one of which it does."""
+    for node in (node for body in bodies for node in body.node):
+        if node.domain == _ML and node.op_type in _FLOATS_ALIKE:
+            node.op_type, node.domain = "Cast", ""
+            del node.attribute[:]
+            node.attribute.add(name="to", type=onnx.AttributeProto.INT, i=TensorProto.FLOAT)
 
 
 def _longest_vector(body: Body) -> int:

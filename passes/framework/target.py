@@ -145,7 +145,7 @@ class Target(Strict):
     costs: Costs | None = None
     arithmetic: dict[str, DeviceArithmetic] = Field(default_factory=dict)
     default: OpRule
-    foreign: OpRule = OpRule(runs="float", why="an operator that ONNX does not define")
+    foreign: OpRule = OpRule(runs="float", why="an operator of another domain than ONNX's own")
     ops: dict[str, OpRule] = Field(default_factory=dict)
     supergroups: tuple[OwnSupergroup, ...] = ()
     regions: dict[str, OpRule] = Field(default_factory=dict)

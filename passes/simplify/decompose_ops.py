@@ -32,13 +32,14 @@ _BROADCASTS = 8  # the first opset whose elementwise ops all take inputs of seve
 class DecomposeOps(Pass):
     """Writes ops in other ops where the target asks for it (``decompose``), as it has no integers for them.
 
-    A BatchNormalization that could not be folded becomes a Conv of each channel by itself, an Einsum of two
-    tensors a MatMul, a MatMul of columns by rows a Mul, a Conv along one axis whose window is wider than
-    the target can hold (``widest_window``) one of neighbours, a Clip by limits that are data Max and Min, a
-    PRelu with slopes of at most 1 a Max, a Pow products or a root, LSTM, GRU and RNN their steps, a Gather
-    of all there is a Reshape, a Split of a row Slices, and Mish, Softsign, Selu, Sum, Mean and ReduceL2
-    what their definition says. Only ops on float32 are written so; recurrent ones must have lengths that
-    are known, constant weights, and no clipping.
+    A BatchNormalization that could not be folded becomes a Conv of each channel by itself, an Einsum of
+    two tensors a MatMul, a MatMul of columns by rows a Mul, a Conv along one axis whose window is wider
+    than the target can hold (``widest_window``) one of neighbours, a Clip by limits that are data Max and
+    Min, a PRelu with slopes of at most 1 a Max, a Pow products or a root, LSTM, GRU and RNN their steps,
+    a Gather of all there is a Reshape, a Split of a row Slices, and Mish, Softsign, Selu, Sum, Mean,
+    ReduceL2 and Scaler, which scikit-learn's models begin with, what their definition says. Only ops on
+    float32 are written so; recurrent ones must have lengths that are known, constant weights, and no
+    clipping.
     """
 
     name = "decompose-ops"
@@ -51,15 +52,15 @@ class DecomposeOps(Pass):
     def run(self, model: Model, context: PassContext) -> None:
         target = context.required_target()
         known = self._known(target)
-        wanted = {name: plan for name, plan in known.items() if target.rule_for(name).decompose}
+        wanted = {name: plan for name, plan in known.items() if target.rule_for(*_parted(name)).decompose}
         rewriter = Rewriter(model)
         graphs = model.graph.walk() if wanted and model.opset >= _BROADCASTS else ()
-        found = [op for graph in graphs for op in graph.ops() if op.is_type(*wanted)]
+        found = [op for graph in graphs for op in graph.ops() if _full_name(op) in wanted]
         for op in found:
             data = op.graph.op_inputs(op)[0]
             is_float = data is not None and data.type.elem_type == TensorProto.FLOAT
-            write = wanted[op.op_type](op) if is_float else None
-            if write is None and target.rule_for(op.op_type).runs == "float":
+            write = wanted[_full_name(op)](op) if is_float else None
+            if write is None and target.rule_for(op.op_type, op.domain).runs == "float":
                 reason = f"{target.name} does not run it, and no other ops are known for one like this"
                 model.journal.note(Remark(SKIP, op, op.label, reason))
             if write is None:
@@ -94,4 +95,16 @@ class DecomposeOps(Pass):
             "Softsign": elementwise.softsign,
             "Split": movement.split,
             "Sum": elementwise.total,
+            "ai.onnx.ml.Scaler": elementwise.scaler,
         }
+
+
+def _full_name(op: Op) -> str:
+    """The op type, behind its domain if that is another than ONNX's main one."""
+    return f"{op.domain}.{op.op_type}".removeprefix(".")
+
+
+def _parted(name: str) -> tuple[str, str]:
+    """The op type and the domain of a full name."""
+    domain, _, op_type = name.rpartition(".")
+    return op_type, domain

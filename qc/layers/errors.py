@@ -82,7 +82,7 @@ class LayerErrors(Shown):
     """The result of :func:`layer_errors`.
 
     Attributes:
-        feeds: how many feeds they are from.
+        feeds: how many feeds they are from; 0 if only bodies have quantized tensors.
         layers: in the order of the graph; a constant comes before the tensors that its op makes.
         inside_bodies: how many quantized tensors are left out, as they are inside an If, Loop or Scan.
         not_computed: how many are left out as they were empty on all feeds.
@@ -138,9 +138,10 @@ def layer_errors(
     model = ModelProto()
     model.CopyFrom(compiled.float_model)
     places, inside = find_places(compiled.ir, model, simulation)
+    if not places and not inside:
+        raise UsageError("no tensor is quantized: there are no errors to measure")
     if not places:
-        others = f" ({inside} inside bodies are not looked at)" if inside else ""
-        raise UsageError(f"no tensor of the main graph is quantized: there are no errors to measure{others}")
+        return LayerErrors(0, (), inside, 0)
     settings: dict[str, Any] = {"base_dir": compiled.ir.base_dir, "threads": threads, "provider": device}
     exact = dict.fromkeys(name for place in places for name in (place.reference, place.isolated) if name)
     rounded = dict.fromkeys(place.simulated for place in places if place.simulated is not None)

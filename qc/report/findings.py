@@ -23,7 +23,7 @@ class Findings:
     """What was measured of a result.
 
     Attributes:
-        errors: None if nothing is quantized.
+        errors: None if nothing is quantized; without any layers if only bodies have quantized tensors.
         sensitivity: None if it was not asked for.
     """
 
@@ -70,6 +70,6 @@ def find(
     errors = layer_errors(
         compiled, feeds, track=lambda all: context.track(all, "comparing tensors", feeds.length), **settings
     )
-    histograms = tuple(histograms_of(compiled, feeds, errors, tensors))
+    histograms = tuple(histograms_of(compiled, feeds, errors, tensors)) if errors.layers or tensors else ()
     found = measure_sensitivity(compiled, feeds, progress=progress, **settings) if sensitivity else None
     return Findings(compiled, verdict, errors, histograms, found)

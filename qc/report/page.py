@@ -59,12 +59,12 @@ def report_page(
     styles = {style for op in precision for style in (op.data, op.weights)}
     document = report_document(findings, title, command, made_with)
     verdict = findings.verdict
-    notes = [*compiled.notes, *verdict_warnings(verdict), *verdict_notes(verdict), *_unmeasured(verdict)]
+    notes = [*compiled.notes, *verdict_warnings(verdict), *verdict_notes(verdict), *_unmeasured(findings)]
     floats, times = _floats(findings), _times(findings.verdict)
     present = {
         "verdict": document.measures or notes,
         "float": floats.rows,
-        "layers": errors,
+        "layers": errors is not None and errors.layers,
         "time": times,
         "histograms": findings.histograms,
         "sensitivity": sensitivity,
@@ -98,9 +98,13 @@ def _made(made_with: Mapping[str, str]) -> list[str]:
     return [form.format(made_with[name]).strip() for name, form in words.items() if name in made_with]
 
 
-def _unmeasured(verdict: Verdict) -> list[str]:
+def _unmeasured(findings: Findings) -> list[str]:
     """Why a number is missing."""
-    return [f"not all costs were measured: {verdict.unmeasured}"] if verdict.unmeasured else []
+    verdict, errors = findings.verdict, findings.errors
+    costs = [f"not all costs were measured: {verdict.unmeasured}"] if verdict.unmeasured else []
+    if errors is None or errors.layers:
+        return costs
+    return [*costs, f"errors of single tensors were not measured: there are {errors.left_out} alone"]
 
 
 def _formats(formats: dict[str, int]) -> list[tuple[Any, ...]]:

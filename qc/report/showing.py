@@ -134,10 +134,12 @@ def _sensitivity(result: Sensitivity) -> Sequence[Part]:
 
 @parts.register
 def _layers(result: LayerErrors) -> Sequence[Part]:
+    left = [f"left out: {result.left_out}"] if result.left_out else []
+    if not result.layers:
+        return [lines(left)]
     table = layer_table(result, _MOST_LAYERS)
     which = f"the {len(table.rows)} of them that lose most" if len(table.rows) < len(result.layers) else "all"
     told = f"{count(len(result.layers), 'tensor')} on {count(result.feeds, 'sample')}; {which}:"
-    left = [f"left out: {result.left_out}"] if result.left_out else []
     return [lines([told, *left]), "", table]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -111,8 +112,11 @@ def require_installed(device: type[Device]) -> None:
 
 def require_fixed_shapes(model: ModelProto, name: str) -> None:
     """Raises ModelError for an input with a free dimension, for a device that takes none."""
-    for place, dimension in free_dimensions(model_inputs(model)).items():
+    free = dict.fromkeys(free_dimensions(model_inputs(model)).values())
+    if free:
+        mend = " ".join(f"--fix-shape {shlex.quote(f'{dimension}=1')}" for dimension in free)
+        named = ", ".join(map(repr, free))
         raise ModelError(
-            f"{name} takes no free dimensions, and '{place}' is '{dimension}'; "
-            f"compile the model with --fix-shape {dimension}=1 or another length"
+            f"{name} takes no free dimensions, and inputs have {named}; "
+            f"compile the model with {mend}, or with other lengths"
         )

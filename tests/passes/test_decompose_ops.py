@@ -47,6 +47,31 @@ def test_a_prelu_is_the_larger_one_of_two_on_onnx_runtime(opset: int, slopes: st
     np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(model, feed)["y"])
 
 
+@pytest.mark.parametrize(
+    ("shape", "offset", "scale", "made_of"),
+    [
+        ("N, 3", "1, -2, 0.5", "2, 1, 0.25", ["Sub", "Mul", "Relu"]),
+        ("N, 3", "0, 0, 0", "2, 1, 0.25", ["Mul", "Relu"]),
+        ("3", "0.5", "1", ["Sub", "Relu"]),
+        ("N, 3", "0", "1", ["Identity", "Relu"]),
+        ("N, F", "0.5, 1, 2", "2, 1, 1", ["Scaler", "Relu"]),
+    ],
+)
+def test_a_scaler_is_a_difference_and_a_product_where_it_is_not_known(
+    shape: str, offset: str, scale: str, made_of: list[str]
+) -> None:
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 1]>
+    g (float[{shape}] x) => (float[{shape}] y) {{
+        h = ai.onnx.ml.Scaler<offset : floats = [{offset}], scale : floats = [{scale}]>(x)
+        y = Relu(h)
+    }}""")
+    assert types(qc.compile(model, "decompose-ops", target="ort-cpu").model) == ["Scaler", "Relu"]
+    made = qc.compile(model, "decompose-ops", target="openvino").model
+    assert types(made) == made_of
+    feed = {"x": RANDOM.normal(size=(3,) if shape == "3" else (2, 3)).astype(np.float32)}
+    np.testing.assert_allclose(run_model(made, feed)["y"], run_model(model, feed)["y"], rtol=1e-6)
+
+
 # -- recurrent ops -----------------------------------------------------------------------------------------
 
 

@@ -6,8 +6,10 @@ import numpy as np
 import onnx
 import pytest
 from support.models import parse, random_feeds
+from support.placement import value
 
 import qc
+from qc.ir import lift
 from qc.ir.errors import DataError, UsageError
 from qc.passes.simplify.fix_shapes import FixShapes
 
@@ -105,3 +107,15 @@ def test_shapes_of_a_model_without_inputs() -> None:
     }""")
     graph = qc.compile(model, "fold-constants,eliminate-dead-code", allow_unquantized=True).ir.graph
     assert [op.op_type for op in graph.ops()] == ["RandomUniform", "NonZero", "Shape", "Add"]
+
+
+@pytest.mark.parametrize("op", ["Scaler<offset : floats = [1], scale : floats = [2]>", "Normalizer"])
+def test_what_no_runtime_infers_a_shape_of_is_declared(op: str) -> None:
+    """Devices take no op behind it otherwise."""
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 1]>
+    g (float[N, 3] x) => (float[N, 3] y) {{ h = ai.onnx.ml.{op}(x)  y = Relu(h) }}""")
+    assert value(lift(model), "h").type.shape == ("N", 3)
+    assert not qc.compile(model, "eliminate-identity").model.graph.value_info
+    made = qc.compile(model, "eliminate-identity", fix_shapes=("N=2",)).model
+    assert [info.name for info in made.graph.value_info] == ["h"]
+    assert [dim.dim_value for dim in made.graph.value_info[0].type.tensor_type.shape.dim] == [2, 3]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from onnx import numpy_helper
 from support.masks import LENGTH, SPELLINGS, attention, feeds_of, sqnr
 from support.models import parse
 from support.pipelines import apply, artifact, run_model
@@ -109,6 +110,25 @@ def test_a_true_infinity_has_no_grid() -> None:
         for name in ("far", "w"):  # the mask and the masked scores
             assert not placed.quant.sites_on(value(placed, name))
             assert re.search("can hold (NaN, or )?infinity", str(placed.quant.why_not(value(placed, name))))
+
+
+@pytest.mark.parametrize("target", ["ort-cpu", "npu", "qnn-htp"])
+@pytest.mark.parametrize("fill", [np.nan, -np.inf])
+@pytest.mark.parametrize("fixed", [(), ("N=3",)])
+def test_a_mask_whose_shape_only_a_run_knows(fixed: tuple[str, ...], fill: float, target: str) -> None:
+    """What ConstantOfShape fills then is a constant as well: infinity and NaN have no grid."""
+    filled = "s = Shape(h)\n f = ConstantOfShape<value = float[1] {7.0}>(s)"
+    body = f"h = MatMul(x, w)\n {filled}\n y = Where(m, h, f)"
+    model = parse(f"g (float[N, 4] x, bool[N, 4] m) => (float[N, 4] y) <float[4, 4] w> {{ {body} }}")
+    node = next(node for node in model.graph.node if node.op_type == "ConstantOfShape")
+    node.attribute[0].t.CopyFrom(numpy_helper.from_array(np.array([fill], np.float32)))
+    x = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+    feeds = [{"x": x, "m": x > -0.6}]
+    result = qc.compile(model, "w8a8", data=feeds, target=target, threads=1, fix_shapes=fixed)
+    expected, found = run_model(model, feeds[0])["y"], run_model(result.model, feeds[0])["y"]
+    assert (np.isfinite(found) == np.isfinite(expected)).all()
+    assert sqnr(*(array[feeds[0]["m"]] for array in (expected, found))) > 25
+    assert not result.ir.quant.sites_on(value(result.ir, "y"))
 
 
 numbers = st.lists(st.floats(-50, 50, width=32), min_size=1, max_size=40)

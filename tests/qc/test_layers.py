@@ -30,6 +30,7 @@ from qc.layers import (
     layer_table,
 )
 from qc.rendering.terminal import rendered
+from qc.report import find, report_page
 from qc.runtime import evaluate, expose_tensors, load_data, model_inputs
 
 NETWORK = parse("""g (float[1, 3, 6, 6] x) => (float[1, 4, 6, 6] y)
@@ -157,6 +158,27 @@ def test_what_is_inside_bodies_is_counted() -> None:
     assert (errors.inside_bodies, errors.not_computed) == (2, 0), "'a' and 'w' where the branch reads them"
 
 
+def test_a_model_that_is_quantized_in_bodies_alone_has_a_report() -> None:
+    model = parse("""g (float[2, 4] x, bool c) => (float[2, 4] y) {
+        y = If(c) <
+            then_branch = t () => (float[2, 4] p) <float[4, 4] w> { k = MatMul(x, w)  p = Tanh(k) },
+            else_branch = e () => (float[2, 4] q) { q = Tanh(x) }
+        >
+    }""")
+    weight = numpy_helper.from_array(np.eye(4, dtype=np.float32), "w")
+    model.graph.node[0].attribute[0].g.initializer.append(weight)
+    feeds = random_feeds(model, 2)
+    for feed in feeds:
+        feed["c"] = np.asarray(True)
+    compiled = qc.compile(model, "w8a8", data=feeds)
+    data = load_data(feeds, model_inputs(model))
+    errors = layer_errors(compiled, data, threads=1)
+    assert (errors.layers, errors.inside_bodies) == ((), 2)
+    assert "left out: 2 quantized tensors inside If, Loop or Scan" in str(errors)
+    page = report_page(find(compiled, data, threads=1), "a model", "qc report", {})
+    assert "there are 2 quantized tensors inside If, Loop or Scan alone" in page
+
+
 def test_a_tensor_that_only_moves_numbers_of_another_is_left_out() -> None:
     model = parse("""g (float[1, 3, 3, 3] x) => (float[1, 2] y) <float[4, 3, 1, 1] v, float[4, 2] w> {
         c = Conv(x, v)
@@ -173,7 +195,7 @@ def test_a_tensor_that_only_moves_numbers_of_another_is_left_out() -> None:
 
 def test_nothing_to_measure_is_an_error() -> None:
     compiled = qc.compile(NETWORK, qc.resolve_pipeline("fold-constants"), data=FEEDS)
-    with pytest.raises(UsageError, match="no tensor of the main graph is quantized"):
+    with pytest.raises(UsageError, match="no tensor is quantized"):
         errors_of(compiled)
 
 

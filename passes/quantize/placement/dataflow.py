@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Set
 from typing import TypeGuard
 
-from onnx import TensorProto
+from onnx import TensorProto, numpy_helper
 
 from qc.ir.analysis import CONSTANTS, STRUCTURE, TYPES, analysis
 from qc.ir.facts.op_traits import is_grid_preserving, reads_shape_only, traits
@@ -101,7 +101,7 @@ def _passed_on(op: Op) -> Iterator[tuple[int, Value]]:
 
 @analysis(STRUCTURE, TYPES, CONSTANTS)
 def infinite_values(graph: Graph) -> frozenset[Value]:
-    """Values that can hold an infinity of a constant, or what stands for it.
+    """Values that can hold NaN or an infinity of a constant, or what stands for it.
 
     Scores that only Softmax sees are not among them as long as they are finite: a grid for what is not masked
     saturates far enough below.
@@ -116,10 +116,11 @@ def huge_values(graph: Graph) -> frozenset[Value]:
 
 
 def _reached_by(graph: Graph, least: float) -> frozenset[Value]:
-    """Values that can hold a number of a constant that is at least so large."""
+    """Values that can hold a number of a constant that is at least so large, or NaN."""
     scopes = scopes_of(graph)
-    found: set[Value] = set()
-    holding: dict[Value, bool] = {}
+    filled = dict(_filled(scopes))
+    found = {value for value, fill in filled.items() if not math.isfinite(fill)}
+    holding = {value: not abs(fill) < least for value, fill in filled.items()}
 
     def may_be_infinite(value: Value | None) -> bool:
         if value is None:
@@ -150,12 +151,22 @@ def _passing_inputs(op: Op) -> tuple[Value | None, ...]:
     return inputs if traits(op).spreads else ()
 
 
+def _filled(scopes: Scopes) -> Iterator[tuple[Value, float]]:
+    """Tensors of one number whose shape only a run knows, with the number; folding leaves no others."""
+    for op in scopes.ops:
+        stored: TensorProto | None = op.attribute("value") if op.is_type("ConstantOfShape") else None
+        if stored is None or stored.data_type != TensorProto.FLOAT:
+            continue
+        number = float(numpy_helper.to_array(stored).item())
+        yield from ((value, number) for value in op.graph.op_outputs(op) if value is not None)
+
+
 def _is_float(value: Value | None) -> TypeGuard[Value]:
     return value is not None and value.is_float
 
 
 def holds_infinity(value: Value) -> bool:
-    """Whether a float32 constant has an infinity, or a number that stands for it."""
+    """Whether a float32 constant has an infinity, a number that stands for it, or NaN."""
     return _holds(value, _AS_INFINITE)
 
 
@@ -163,4 +174,4 @@ def _holds(value: Value, least: float) -> bool:
     if value.const is None or not is_plain_float(value):
         return False
     low, high = value.const.extremes()
-    return max(high, -low) >= least
+    return not max(high, -low) < least  # NaN is less than nothing

@@ -31,7 +31,7 @@ class Reasons:
             )
         if self._units.is_infinite(value) or self._is_infinite_mask(value):
             return Reason(
-                "it can hold infinity, or a number as large, of a constant: no grid reaches there",
+                "it can hold infinity, NaN or a number as large, of a constant: no grid reaches there",
                 suggestion="a mask of a moderate number, such as -100, would let it have a grid",
             )
         producer = value.graph.producer(value)

@@ -144,6 +144,25 @@ def mean(op: Op) -> Writer | None:
     return write
 
 
+def scaler(op: Op) -> Writer | None:
+    """``(x - offset) * scale`` of each feature, by numbers of their own or by one for all."""
+    data = _data(op)
+    numbers = [np.array(op.attribute(name, ()), np.float32) for name in ("offset", "scale")]
+    shape = data.type.shape
+    features = shape[-1] if shape and len(shape) <= 2 else None
+    if any(each.size not in (1, features) for each in numbers):
+        return None
+
+    def write(build: Builder) -> list[Value | None]:
+        made = data
+        for name, number, same in zip(("Sub", "Mul"), numbers, (0, 1), strict=True):
+            if not np.all(number == same):
+                made = build.op(name, made, build.constant(number, name), shape=shape)
+        return [made if made is not data else build.op("Identity", data, shape=shape)]
+
+    return write
+
+
 def outer(op: Op) -> Writer | None:
     """Each number of columns by each of rows, where a product of matrices adds nothing up."""
     left, right = op.graph.op_inputs(op)

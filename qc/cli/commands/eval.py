@@ -211,12 +211,12 @@ class Eval(Command):
             console.show("", latency_table(result), "", latency_note(result))
         if errors is None:
             return
-        if self.layers is not None:
+        if self.layers is not None and errors.layers:
             console.show(
                 "", f"{count(len(errors.layers), 'quantized tensor')}, those first that lose most", ""
             )
             console.show(layer_table(errors, self.layers))
-        if self.plot:
+        if self.plot and errors.layers:
             console.show("", "SQNR in the order of the graph: the longer the bar, the less is lost", "")
             console.show(layer_plot(errors))
         if errors.left_out:
