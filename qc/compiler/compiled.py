@@ -18,7 +18,7 @@ from qc.ir.onnx.lower import lower
 from qc.ir.onnx.save import external_files, stage_model
 from qc.ir.quant.ranges import GridOf
 from qc.passes import Artifact, PassContext, PipelineReport
-from qc.passes.framework.target import Target
+from qc.passes.framework.target import Target, target_names
 from qc.passes.lower.rounding.simulation import WeightRounding
 from qc.passes.lower.to_simulation import ToSimulation
 from qc.runtime import Simulation
@@ -80,6 +80,17 @@ class Compiled(Shown):
         if "simulation" in self.artifacts:
             return self._proto("simulation")
         return self._simulated(ToSimulation())
+
+    @functools.cached_property
+    def device_simulation(self) -> ModelProto:
+        """The simulation that makes the codes of the target's device, where its arithmetic is known.
+
+        It is :attr:`simulation` elsewhere, and where the pipeline made one.
+        """
+        is_known = self.target.arithmetic and self.target.name in target_names()
+        if "simulation" in self.artifacts or not is_known:
+            return self.simulation
+        return self._simulated(ToSimulation(device=self.target.name))
 
     def open_simulation(
         self, *, settable_weights: bool = False, threads: int | None = None, device: str = "auto"

@@ -98,8 +98,9 @@ def measure_verdict(
     """Compares a result with the float model, on up to 8 samples and on one thread.
 
     Outputs are those of the QDQ model where ONNX Runtime on this machine is the target, of the simulation
-    elsewhere. Times and memory are measured in the first case alone. Nothing is begun after ``seconds``, but
-    one sample is looked at in any case.
+    elsewhere, which makes the codes of the target's device where its arithmetic is known. Times and memory
+    are measured in the first case alone. Nothing is begun after ``seconds``, but one sample is looked at in
+    any case.
 
     Args:
         compiled: what a pipeline made.
@@ -140,7 +141,7 @@ class _Measuring:
 
     def run(self, data: Data, is_meaningful: bool) -> None:
         """Runs both models on samples, and times them."""
-        made = self._compiled.model if self._runs_here else self._compiled.simulation
+        made = self._compiled.model if self._runs_here else self._compiled.device_simulation
         models = [
             OpenModel(model, base_dir=self._base_dir, threads=1)
             for model in (runnable_form(self._source), made)
@@ -154,12 +155,14 @@ class _Measuring:
             outside = Outside(self._compiled.ir, is_calibration=True)
             for sample in samples:
                 outside.add(sample.feed)
-            zero = not any(np.any(sample.feed[name]) for sample in samples for name in outside.ranges)
+            given = [
+                sample.feed[name] for sample in samples for name in outside.ranges if name in sample.feed
+            ]
             self.verdict = replace(
                 self.verdict,
                 accuracy=accuracy,
                 saturated=tuple(outside.notes()),
-                is_all_zero=bool(outside.ranges) and zero,
+                is_all_zero=bool(given) and not any(map(np.any, given)),
             )
         if not (self._runs_here and self._with_costs):
             return

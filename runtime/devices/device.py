@@ -112,11 +112,11 @@ def require_installed(device: type[Device]) -> None:
 
 def require_fixed_shapes(model: ModelProto, name: str) -> None:
     """Raises ModelError for an input with a free dimension, for a device that takes none."""
-    free = dict.fromkeys(free_dimensions(model_inputs(model)).values())
+    free = {dimension: place for place, dimension in free_dimensions(model_inputs(model)).items()}
     if free:
         mend = " ".join(f"--fix-shape {shlex.quote(f'{dimension}=1')}" for dimension in free)
-        named = ", ".join(map(repr, free))
+        named = (f"'{place}' is " + (f"'{one}'" if one != place else "free") for one, place in free.items())
         raise ModelError(
-            f"{name} takes no free dimensions, and inputs have {named}; "
+            f"{name} takes no free dimensions, and {', '.join(named)}; "
             f"compile the model with {mend}, or with other lengths"
         )

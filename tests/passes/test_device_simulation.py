@@ -165,3 +165,16 @@ def test_a_target_without_arithmetic_is_refused() -> None:
         qc.compile(
             model, "insert-quantizers, calibrate, to-simulation{device=ort-cpu}", data=random_feeds(model)
         )
+
+
+def test_what_an_op_gives_besides_its_first_result_is_not_known() -> None:
+    model = parse(
+        "g (float[4, 8] x) => (float[4, 8] y, float[4, 1] m)"
+        " <float[8] w = {1, 1, 1, 1, 1, 1, 1, 1}> { y, m = LayerNormalization(x, w) }"
+    )
+    feeds = random_feeds(model, 2)
+    placed = "insert-quantizers, tie-quantizers, calibrate, to-simulation{device=qnn-htp}"
+    compiled = qc.compile(model, placed, data=feeds, target="qnn-htp")
+    found = qc.Simulation(compiled.simulation).run(feeds[0])
+    assert [array.shape for array in found.values()] == [(4, 8), (4, 1)]
+    assert any("not known" in note and "LayerNormalization (1)" in note for note in compiled.notes)

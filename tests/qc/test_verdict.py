@@ -214,3 +214,33 @@ def test_data_that_is_zero_throughout_is_warned_of() -> None:
         found = qc_package.measure_verdict(qc_package.compile(model, data=feeds), feeds)
         assert found.is_all_zero == is_told
         assert any("data is zero" in warning for warning in verdict_warnings(found)) == is_told
+
+
+def test_a_device_whose_arithmetic_is_known_is_judged_by_its_codes() -> None:
+    model = product_and("Relu")
+    feeds = random_feeds(model, 4)
+    compiled = qc_package.compile(model, data=feeds, target="qnn-htp")
+    plain, device = (qc_package.Simulation(one) for one in (compiled.simulation, compiled.device_simulation))
+    reference = [qc_package.runtime.open_session(model).run(None, feed)[0] for feed in feeds]
+
+    def sqnr(simulation: qc_package.Simulation) -> float:
+        made = [next(iter(simulation.run(feed).values())) for feed in feeds]
+        error = np.sum(np.square(np.subtract(made, reference, dtype=np.float64)))
+        return 10 * np.log10(np.sum(np.square(reference, dtype=np.float64)) / error)
+
+    found = qc_package.measure_verdict(compiled, feeds)
+    assert found.accuracy is not None
+    assert found.accuracy.sqnr_db == pytest.approx(sqnr(device), abs=0.01)
+    assert abs(sqnr(device) - sqnr(plain)) > 0.1, "the grid before the Relu does not count there"
+
+
+def test_a_weight_that_may_be_given_and_is_not_is_no_data() -> None:
+    model = parse("g (int64[2] x, float[8, 4] w) => (float[2, 4] y) { y = Gather(w, x) }")
+    model.ir_version = 3  # where each weight is an input, too
+    model.graph.initializer.append(
+        numpy_helper.from_array(np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4), "w")
+    )
+    feeds = [{"x": np.array([2, 5])}] * 3
+    compiled = qc_package.compile(model, data=feeds, target="qnn-htp", allow_unquantized=True)
+    found = qc_package.measure_verdict(compiled, feeds)
+    assert found.accuracy is not None and not found.is_all_zero

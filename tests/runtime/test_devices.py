@@ -197,7 +197,7 @@ def test_the_htp_is_not_offered_branches() -> None:
 def test_free_dimensions_are_refused_with_the_option_that_fixes_them() -> None:
     model = parse("g (float[N, 8] x, float[?, N] z) => (float[N, 8] y) { y = Relu(x) }")
     mend = (
-        "inputs have 'N', 'z[0]'; compile the model with --fix-shape N=1 --fix-shape 'z[0]=1', or with other"
+        "is 'N', 'z[0]' is free; compile the model with --fix-shape N=1 --fix-shape 'z[0]=1', or with other"
     )
     with pytest.raises(ModelError, match=re.escape(mend)):
         HtpModel(model, None, {})

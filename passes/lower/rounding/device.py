@@ -69,6 +69,8 @@ class DeviceArithmetic:
             return known
         if one.op in fusions.tables or op.domain == DOMAIN:  # codes of one grid become those of another
             return True
+        if result_of(op) is not one.value:  # such as the mean that a normalization gives besides
+            return False
         reader = one.op
         if op.op_type in ACTIVATIONS and (led := fusions.leader(op)) is not None:
             op, reader = led, op
