@@ -47,6 +47,14 @@ def test_metrics_of_float_simulation_and_integer(qc) -> None:
     assert largest["candidates"] == pytest.approx([largest["reference"]] * 2, rel=0.1)
 
 
+def test_the_simulation_for_a_device_makes_its_codes(qc) -> None:
+    target = ("--target", "qnn-htp", "--fix-shape", "batch=1")
+    result = qc("eval", MODEL, *QUICK, *target, "--metric", "sqnr", "--json", "e.json")
+    assert result.code == 0
+    simulated, integer = json.loads(Path("e.json").read_text())["metrics"][0]["candidates"]
+    assert simulated > integer + 1, "the grids before activations do not count on the HTP"
+
+
 def test_labels_reach_the_function(qc) -> None:
     result = qc("eval", MODEL, *QUICK, "--metric", "user.py:accuracy", "--labels", "labels.npy")
     assert result.code == 0

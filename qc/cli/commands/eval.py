@@ -53,9 +53,9 @@ DEFAULT_LAYERS = 10
 class Eval(Command):
     """Compares MODEL.onnx, run in float, with what qc makes of it, and times them side by side.
 
-    "simulation" computes in float and rounds every quantized tensor to its grid; "integer" is the result for
-    the target, run by ONNX Runtime, and with --on by a device as well. Runs are pinned to one thread unless
-    --threads says otherwise.
+    "simulation" computes in float and rounds every quantized tensor to its grid, for qnn-htp to the codes of
+    the HTP; "integer" is the result for the target, run by ONNX Runtime, and with --on by a device as well.
+    Runs are pinned to one thread unless --threads says otherwise.
 
     Examples:
         qc eval model.onnx --data test.npz --calibration train.npz --layers
@@ -179,7 +179,7 @@ class Eval(Command):
         if self.quantized is not None:
             return {"quantized": self.quantized}, None
         compiled = task.compile()
-        return candidates(compiled), compiled
+        return candidates(compiled) | {"simulation": compiled.device_simulation}, compiled
 
     def _outside(self, task: Task, compiled: Compiled | None) -> Outside:
         """What counts inputs beyond their grids."""
