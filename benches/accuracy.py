@@ -8,7 +8,7 @@ of ONNX Runtime are slow to get and do not change: they are kept in ``benches/re
 model file and version of ONNX Runtime stay the same. ``--fresh`` measures them anew. One task needs scipy.
 
 "ORT all" is ``quantize_static`` of all operators, "ORT some" of Conv and MatMul only; both int8, per channel,
-min-max, QDQ. "qc" is the pipeline w8a8 for the target ort-cpu, its QDQ model executed by ONNX Runtime. The
+min-max, QDQ. "qc" is the pipeline w8a8 for this processor, its QDQ model executed by ONNX Runtime. The
 verdict compares qc with the better of ONNX Runtime's two ways, or with float where neither quantizes the
 model ("only qc"). Ends with exit code 1 if qc is worse anywhere.
 """
@@ -170,7 +170,7 @@ def evaluate_qc(task: Any, model: Path) -> float | str:
     from qc.ir.errors import QcError
 
     try:
-        compiled = qc.compile(model, "w8a8", data=task.calib, target="ort-cpu")
+        compiled = qc.compile(model, "w8a8", data=task.calib)
     except QcError as error:
         return str(error)
     return evaluate(task, compiled.model)

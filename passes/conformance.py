@@ -19,6 +19,7 @@ from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, PerTensor, Quantize
 from .framework.target import Target
 from .framework.target_rules import FormatRule
 from .framework.target_support import weight_form
+from .quantize.calibration.pairs import integer_uses, largest_sums
 from .quantize.placement.dataflow import is_plain_float
 from .quantize.placement.signed_operands import operands
 from .quantize.placement.units import Input, Unit, UnitMap
@@ -214,6 +215,7 @@ class _Conformance:
             yield from self._zero_point(op, value, quantizer, rule)
         granularity = quantizer.spec.granularity
         yield from self._form(op, value, quantizer)
+        yield from self._pairs(op, port, value, quantizer)
         if isinstance(granularity, PerBlock) and not rule.blocks:
             text = f"the weight '{value.name}' has a scale for every block; there is one for every channel"
             yield Violation(op, "granularity", text)
@@ -237,6 +239,19 @@ class _Conformance:
         if not seen.takes(str(held.spec.format), form):
             text = f"{support.runtime} takes no weight of '{form}' beside {held.spec.format} data"
             yield Violation(op, "support", f"{text}, as '{weight.name}' is")
+
+    def _pairs(self, op: Op, port: int, weight: Value, quantizer: Quantizer) -> Iterator[Violation]:
+        """Whether two products of a weight are added within 16 bits, where the device adds them so."""
+        most, constant = self._target.most_pair_sum, weight.original.const
+        if not most or constant is None or quantizer.encoding is None:
+            return
+        if (op, port) not in integer_uses(self._model, quantizer):
+            return
+        codes = codes_of(constant.numpy(), quantizer).astype(np.int32)
+        largest = int(largest_sums(op, codes, PerTensor()))
+        if largest > most:
+            text = f"neighbouring codes of the weight '{weight.name}' add up to {largest}"
+            yield Violation(op, "saturation", f"{text}; above {most} sums saturate on {self._target.name}")
 
     def _multiplied(self, op: Op, weight: Value, quantizer: Quantizer) -> Iterator[Violation]:
         """Whether what is multiplied with a weight for float data is float."""

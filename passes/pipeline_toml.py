@@ -68,14 +68,14 @@ class PipelineFile:
     target: str | None = None
     says_target: str = field(default="", compare=False)
 
-    def load_target(self, default: str) -> Target:
-        """The target that the file names, else the default.
+    def own_target(self) -> Target | None:
+        """The target that the file names; None if it names none.
 
         Raises:
             UsageError: there is no such target; the sentence begins with the place that names it.
         """
         try:
-            return load_target(self.target or default)
+            return load_target(self.target) if self.target else None
         except UsageError as error:
             raise UsageError(f"{self.says_target}: {error}" if self.says_target else str(error)) from error
 

@@ -74,7 +74,7 @@ def test_accuracy_of_the_pipelines_that_come_with_qc(pipeline: str) -> None:
 def test_accuracy_where_everything_is_quantized(pipeline: str) -> None:
     result = compiled(pipeline, "npu")
     assert not result.coverage.unquantized
-    assert accuracy(result.model) >= float_accuracy() - ALLOWED_LOSS[pipeline]
+    assert accuracy(result.simulation) >= float_accuracy() - ALLOWED_LOSS[pipeline]
 
 
 def test_all_pipelines_are_tested() -> None:

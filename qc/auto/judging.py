@@ -178,6 +178,7 @@ class Judge:
         max_drop: how much may be lost.
         metric: what counts.
         reason: why it is that one, if it was chosen by the kind of the outputs.
+        device: what runs the models that are judged; None for ONNX Runtime.
     """
 
     def __init__(
@@ -206,7 +207,7 @@ class Judge:
             UsageError: the metric fails, or gives one number whatever a model gives.
             ModelError: the model does not run.
         """
-        self._device, self._settings = device, settings
+        self.device, self._settings = device, settings
         self.reference: Runnable = OpenModel(reference, **settings)
         self.data, self.max_drop = Spread(data), max_drop
         self.labels = None if labels is None else self.data.order(labels)
@@ -248,10 +249,10 @@ class Judge:
 
     def _opened(self, model: ModelProto) -> Runnable:
         """A model as it will run."""
-        if self._device is None:
+        if self.device is None:
             return OpenModel(model, **self._settings)
         threads, base_dir = self._settings.get("threads") or 1, self._settings.get("base_dir")
-        return self._device.open(model, base_dir=base_dir, threads=threads)
+        return self.device.open(model, base_dir=base_dir, threads=threads)
 
     @property
     def samples(self) -> int | None:

@@ -17,6 +17,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
+from onnx import ModelProto
+
+from qc.checking import runs_here
 from qc.compiler import Compilation
 from qc.compiler.compiled import Compiled
 from qc.ir.base.files import atomic_write
@@ -79,9 +82,14 @@ class Bench:
 
     def _verdict(self, recipe: Recipe, made: Compiled, watch: Watch) -> Verdict:
         task = watch.start(f"judging {recipe.name}", self.judge.samples)
-        verdict = self.judge(made.model, task.advance)
+        verdict = self.judge(self._judged(made), task.advance)
         task.finish()
         return verdict
+
+    def _judged(self, made: Compiled) -> ModelProto:
+        """The model as it will run, or its simulation if that is on a device that is not at hand."""
+        runs = self.judge.device is not None or runs_here(made.target)
+        return made.model if runs or "qdq" not in made.artifacts else made.device_simulation
 
 
 def _chooses_codes(recipe: Recipe) -> bool:

@@ -2,6 +2,6 @@
 
 from .judging import check
 from .results import Check, CheckedOp
-from .runtimes import device_here
+from .runtimes import device_here, runs_here
 
-__all__ = ["Check", "CheckedOp", "check", "device_here"]
+__all__ = ["Check", "CheckedOp", "check", "device_here", "runs_here"]

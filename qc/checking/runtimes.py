@@ -11,6 +11,7 @@ from qc.ir.facts.products import is_product
 from qc.passes.framework.target import Target
 from qc.runtime.devices.device import Device
 from qc.runtime.devices.known import device_for, version_of
+from qc.runtime.devices.onnx_runtime import OrtCpu
 from qc.runtime.execution.executed import ExecutedOp, Execution
 from qc.runtime.execution.integer_kernels import misread, why_float
 from qc.runtime.protos.wiring import Node
@@ -26,6 +27,11 @@ def device_here(target: Target) -> type[Device] | None:
     fits = not target.machines or platform.machine() in target.machines
     device = device_for(target.provider) if fits else None
     return device if device is not None and version_of(device) is not None else None
+
+
+def runs_here(target: Target) -> bool:
+    """Whether ONNX Runtime on this processor is what a target is about."""
+    return device_here(target) is OrtCpu
 
 
 def not_asked(device: type[Device] | None, target: Target) -> str:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from qc.compiler import Compilation, compile_together
 from qc.compiler.compiled import Compiled
+from qc.compiler.processor import words_of
 from qc.coverage import CoverageError
 from qc.ir.base.files import atomic_write
 from qc.ir.errors import UsageError
@@ -188,7 +189,7 @@ def _report(
         console.show(unquantized_table(compiled.coverage), "", wrap=False)
     facts: list[Fact] = [
         ("model", f"{task.job.label}, {file_size(model_bytes(Path(task.job.model), task.proto))}"),
-        ("pipeline", f"{pipeline} for {compiled.target.name}, {compiled.report.seconds:.1f} s"),
+        ("pipeline", f"{pipeline} for {words_of(compiled.target)}, {compiled.report.seconds:.1f} s"),
         *coverage_summary(compiled.coverage),
     ]
     if compiled.coverage.unquantized and not wishes.verbose:

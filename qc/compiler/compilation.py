@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from .compiled import Compiled
 
-DEFAULT_TARGET = "ort-cpu"
 MOST_WORKERS = 1024  # threads or processes: more than any machine has use for
 
 
@@ -40,7 +39,8 @@ class Compilation:
         pipeline: a name (``w8a8``), a path of a TOML file, pipeline text, or an object.
         data: calibration data: anything :func:`qc.runtime.load_data` takes, such as a path, an iterable of
             ``{input name: array}``, a function that returns one, or an ONNX Runtime CalibrationDataReader.
-        target: a target's name, a path of a TOML file, or an object; default: the pipeline's, else ort-cpu.
+        target: a target's name, a path of a TOML file, or an object; default: the pipeline's, else ort-cpu,
+            or ort-cpu-avx2 where this is a processor of x86 without VNNI.
         precision: what differs from what the pipeline says: rules such as ``Conv=w4a8``, ``Softmax=off`` or
             ``op:norm1=float16``, or the path of a ``.toml`` file with them, see the pass ``set-precision``.
         fix_shapes: lengths of free dimensions, such as ``N=1``; data must have them. See ``fix-shapes``.
@@ -175,6 +175,7 @@ class Compilation:
         said += notes.of_another_opset(opset, ir, context.target)
         if quantizes:
             coverage.check(self.allow_unquantized, self.fail_if_unquantized)
+            said += notes.of_this_processor(ir, context.target)
             said += notes.broken_rules(ir, context.target, file.pipeline)
             said += notes.missing_lowering(context.artifacts)
             if isinstance(context.data, Data) and context.data.origin != RANDOM_DATA:
@@ -274,11 +275,13 @@ class Compilation:
         return replace(file, pipeline=with_fixed_interface(pipeline, self.fix_shapes, self.fix_inputs))
 
     def chosen_target(self) -> Target:
-        """The target as an object: the one that is given, else the pipeline's, else ort-cpu."""
+        """The target as an object: the one that is given, else the pipeline's, else that of the processor."""
         from qc.passes.framework.target import Target, load_target
 
+        from .processor import default_target
+
         if self.target is None:
-            return self.chosen_pipeline().load_target(DEFAULT_TARGET)
+            return self.chosen_pipeline().own_target() or default_target()
         return self.target if isinstance(self.target, Target) else load_target(str(self.target))
 
     def for_device(self, name: str | None) -> Compilation:
@@ -294,17 +297,20 @@ class Compilation:
         """
         from qc.passes.framework.target import load_target, target_names
 
+        from .processor import DEFAULT_TARGET, on_this_processor
+
         if self.target is not None or not self._counts_target() or name not in target_names():
             return self
-        own = self.chosen_target()
-        if own.provider == load_target(name).provider:
+        own, other = self.chosen_target(), on_this_processor(load_target(name))
+        if own.provider == other.provider:
             return self
-        if own.provider and own.name != DEFAULT_TARGET:
+        file = self.chosen_pipeline()
+        if own.provider and file.target not in (None, DEFAULT_TARGET):
             raise UsageError(
-                f"pipeline '{self.chosen_pipeline().name}' is for target '{own.name}', which {name} does not "
+                f"pipeline '{file.name}' is for target '{own.name}', which {name} does not "
                 f"run: give --target {name}, or run it elsewhere"
             )
-        return replace(self, target=name)
+        return replace(self, target=other.name)
 
     def _counts_target(self) -> bool:
         """Whether a pass asks for the target."""

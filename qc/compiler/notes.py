@@ -18,8 +18,10 @@ from qc.runtime import Data, Recording
 from qc.runtime.data.source import LABELS
 
 from ..rendering.words import count
+from .processor import saturates_here
 
 _NAMED = 12  # ops in a note
+_FULL_BITS = 8
 
 
 def missing_samples(statistics: Recording) -> list[str]:
@@ -57,6 +59,18 @@ def of_another_opset(before: int, ir: Model, target: Target) -> list[str]:
     else:
         why = "the first with quantize ops"
     return [f"the model was converted from opset {before} to {ir.opset}, {why}"]
+
+
+def of_this_processor(ir: Model, target: Target) -> list[str]:
+    """A note on sums of 8-bit products that saturate on this processor, and not on the one that was named."""
+    quantized = [(site.value.original.const is not None, ir.quant.get(site)) for site in ir.quant.sites()]
+    bits = {(is_constant, held.spec.format.bits) for is_constant, held in quantized if held is not None}
+    if not bits >= {(False, _FULL_BITS), (True, _FULL_BITS)} or not saturates_here(target):
+        return []
+    return [
+        "sums of 8-bit products saturate on this processor, which has no VNNI: outputs are worse here than "
+        f"on one that has it, and '--target {target.without_vnni}' is for this one"
+    ]
 
 
 def broken_rules(ir: Model, target: Target, pipeline: Pipeline) -> list[str]:

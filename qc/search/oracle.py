@@ -2,8 +2,8 @@
 
 ``sqnr < 30``, ``cosine(logits) < 0.99``, ``max-error > 0.1``, ``top-1 < 0.9``, ``metrics.py:accuracy < 0.8``
     A condition that is true when the result is bad, about any metric of :mod:`qc.runtime.metrics.parse`. The
-    candidate is compared with the float model on data; it is the simulation where there are quantizers, else
-    the rewritten float model.
+    candidate is compared with the float model on data; it is the simulation where there are quantizers, with
+    the codes of the target's device where its arithmetic is known, else the rewritten float model.
 ``fails``
     The compilation itself goes wrong through a defect: a pass raises what it should not, or leaves a broken
     model.
@@ -182,7 +182,7 @@ class MetricOracle(Oracle):
             raise UsageError(f"the oracle '{self}' compares on data: give it with --data, or data= in Python")
         evaluation = evaluate(
             compilation.reference(),
-            {"candidate": compiled.simulation if has_simulation(compiled) else compiled.model},
+            {"candidate": compiled.device_simulation if has_simulation(compiled) else compiled.model},
             data,
             base_dir=compiled.ir.base_dir,
             threads=EVALUATION_THREADS,

@@ -13,7 +13,7 @@ import numpy as np
 from onnx import ModelProto
 
 from qc.auto.agreement import agreement
-from qc.checking import Check, check, device_here
+from qc.checking import Check, check, runs_here
 from qc.compiler.compiled import Compiled
 from qc.ir.base.files import temporary_folder
 from qc.ir.base.shown import Shown
@@ -24,7 +24,6 @@ from qc.ir.quant.formats import IntFormat
 from qc.outside import Outside
 from qc.reading import runnable_form
 from qc.runtime import Data, Latency, Metric, OpenModel, Spread, load_data, model_inputs, parse_metric
-from qc.runtime.devices.onnx_runtime import OrtCpu
 from qc.runtime.metrics.metric import Sample
 from qc.runtime.native.library import QC_DOMAIN
 from qc.runtime.speed.footprint import peak_memory
@@ -135,7 +134,7 @@ class _Measuring:
         self._compiled = compiled
         self._base_dir = compiled.ir.base_dir
         self._end, self._seconds = end, seconds
-        self._runs_here = "qdq" in compiled.artifacts and device_here(compiled.target) is OrtCpu
+        self._runs_here = "qdq" in compiled.artifacts and runs_here(compiled.target)
         self._source: ModelProto | Path = compiled.source or compiled.ir.origin
         self._feed: Feed | None = None  # the first, where costs are wanted and there is time
 

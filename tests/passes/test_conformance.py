@@ -16,6 +16,7 @@ from qc.passes import PassContext, parse_pipeline, run_pipeline
 from qc.passes.conformance import Violation, violations
 from qc.passes.framework.target import load_target, target_names
 from qc.runtime import open_session, run_session
+from qc.runtime.execution.saturation import sums_saturate
 
 TARGETS = target_names()
 CONV_NET = """
@@ -75,7 +76,8 @@ def test_what_qc_makes_for_a_target_meets_its_rules_and_runs(text: str, target: 
     expected = run_session(open_session(parse(text)), feed)[0]
     # On x86 ONNX Runtime 1.31 cannot load every model of signed activations with its optimizations.
     unsigned = load_target(target).activation.dtype == "uint8"
-    found = run_session(open_session(model, optimize=unsigned), feed)[0]
+    saturates = sums_saturate() and not load_target(target).most_pair_sum
+    found = run_session(open_session(model, optimize=unsigned and not saturates), feed)[0]
     assert np.abs(found - expected).max() <= 0.1 * np.abs(expected).max()
 
 
@@ -91,10 +93,10 @@ def test_the_conventions_of_tensorrt() -> None:
     assert [producers[name].op_type for name in add.input] == ["Conv", "DequantizeLinear"]
 
 
-def test_weights_without_vnni_have_seven_bits() -> None:
+def test_weights_for_openvino_without_vnni_have_seven_bits() -> None:
     codes = [
         onnx.numpy_helper.to_array(tensor)
-        for tensor in lowered(CONV_NET, "ort-cpu-avx2").graph.initializer
+        for tensor in lowered(CONV_NET, "openvino-avx2").graph.initializer
         if tensor.data_type == onnx.TensorProto.INT8 and len(tensor.dims) > 1
     ]
     assert len(codes) == 4
@@ -124,7 +126,13 @@ def test_sixteen_bit_softmax_of_the_htp_has_its_fixed_scale() -> None:
             "placement",
             "'c2' is quantized, so what makes it",
         ),
-        (CONV_NET, "ort-cpu", "ort-cpu-avx2", "type", "'w1' is quantized to int8; ort-cpu-avx2 takes int7"),
+        (
+            CONV_NET,
+            "ort-cpu",
+            "ort-cpu-avx2",
+            "saturation",
+            "neighbouring codes of the weight 'w1' add up to 219; above 128 sums saturate on ort-cpu-avx2",
+        ),
         (CONV_NET, "tensorrt", "ort-cpu", "float bias", "its bias 'b1' is not quantized to int32"),
         (CONV_NET, "tensorrt", "ort-cpu", "no output quantizer", "its result 'c2' is not quantized"),
         (CONV_NET, "ort-cpu", "qnn-htp", "no output quantizer", "its result 'c1' is not quantized"),

@@ -425,7 +425,7 @@ def test_a_choice_that_loses_more_than_expected_is_repaired(monkeypatch) -> None
 
 
 def test_a_choice_with_slack_is_made_cheaper(monkeypatch) -> None:
-    found = misjudged_search(monkeypatch, objective="size", max_drop=0.0001)
+    found = misjudged_search(monkeypatch, objective="size", max_drop=0.0003)
     assert found.is_accepted and found.best.weight_bits < 10
 
 
@@ -435,7 +435,7 @@ def test_a_choice_with_slack_is_made_cheaper(monkeypatch) -> None:
         (["--bits", "5", "--weights", "4"], "bits of weights are given twice"),
         (["--front", "front.png"], "a front is written as .html or as .json"),
         (["--candidates", "w8"], "a candidate is w and a with 2 to 16 bits"),
-        (["--candidates", "w8a16", "--max-drop", "0"], "target 'ort-cpu' does not run w8a16"),
+        (["--candidates", "w8a16", "--max-drop", "0"], "does not run w8a16"),
         (["--front", "model.onnx"], "a front is written as .html"),
         (["--candidates", "w8a8"], "w8a8 alone leaves nothing to mix; give two candidates or more"),
         (["--bits", "3.9"], "no mixture has 3.9 bits of a weight: of the candidates w4a8 has fewest"),

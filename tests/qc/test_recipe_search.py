@@ -10,8 +10,9 @@ import pytest
 from support.models import parse, random_feeds
 
 from qc import find_recipe
-from qc.auto import MaxDrop, RecipeSearch, ladder
+from qc.auto import Judge, MaxDrop, RecipeSearch, ladder
 from qc.ir.errors import UsageError
+from qc.runtime import load_data, model_inputs, parse_metric
 
 MODEL, DATA = "model.onnx", "calibration.npz"
 
@@ -118,3 +119,14 @@ def test_activations_of_16_bits_come_before_8_bits_with_rounded_weights_where_a_
 
 def test_recipes_for_products_come_behind_the_quicker_one() -> None:
     assert [one.only_for == "products" for one in ladder(4)][:2] == [False, True]
+
+
+def test_for_a_device_that_is_not_at_hand_the_simulation_of_its_codes_is_judged() -> None:
+    model = parse("g (float[2, 64] x) => (float[2, 9] y) <float[64, 9] w> { p = MatMul(x, w)  y = Relu(p) }")
+    feeds = random_feeds(model, 8)
+    limit = MaxDrop(100.0, is_share=False)
+    settings: dict = {"metric": "max-error", "max_drop": limit, "threads": 1}
+    found = RecipeSearch(model, data=feeds, target="qnn-htp", **settings).run()
+    judge = Judge(model, load_data(feeds, model_inputs(model)), limit, parse_metric("max-error"))
+    device, plain = judge(found.compiled.device_simulation), judge(found.compiled.model)
+    assert found.best.verdict.score == device.score != plain.score

@@ -113,8 +113,8 @@ def _op_types(model: ModelProto) -> list[str]:
 def test_methods_that_look_at_single_feeds_say_that_they_read_again() -> None:
     model = parse(MODEL)
     passes = "match-supergroups, insert-quantizers, calibrate-as-aimet{method=sqnr}, insert-qdq"
-    results = qc.compile_for(model, ["ort-cpu", "openvino"], passes, data=random_feeds(model))
-    assert not results["ort-cpu"].notes
+    results = qc.compile_for(model, ["ort-cpu-avx2", "openvino"], passes, data=random_feeds(model))
+    assert not results["ort-cpu-avx2"].notes
     assert any("the data was read again for openvino" in note for note in results["openvino"].notes)
 
 
@@ -197,9 +197,13 @@ def test_a_file_of_the_version_before_is_read() -> None:
     assert {observation for _, observation in recording.models[0]} == {Observation("histogram")}
     with np.load(FIXTURES / "digits_calibration.npz") as archive:
         data = {"image": archive["image"][:3]}
-    passes = "insert-quantizers{slower=integer}, calibrate{method=mse}, to-encodings"
+    passes = "insert-quantizers{slower=integer}, calibrate{method=mse}"
     recorded = qc.compile(FIXTURES / "digits_cnn.onnx", passes, statistics=recording)
     straight = qc.compile(FIXTURES / "digits_cnn.onnx", passes, data=data)
-    assert recorded.artifacts["encodings"].payload == straight.artifacts["encodings"].payload
+    found, expected = ([q.encoding for q in made.ir.quant.quantizers()] for made in (recorded, straight))
+    for one, other in zip(found, expected, strict=True):
+        assert one is not None and other is not None and one.spec == other.spec
+        np.testing.assert_allclose(one.scale, other.scale, rtol=1e-6)  # processors differ in last bits
+        np.testing.assert_array_equal(one.zero_point, other.zero_point)
     with pytest.raises(DataError, match=r"statistics_version_1_channels.npz' are of an older version of qc"):
         Recording.load(FIXTURES / "statistics_version_1_channels.npz")

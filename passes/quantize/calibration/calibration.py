@@ -30,6 +30,7 @@ from ..placement.parameters import round_parameters
 from .bias import leave_float
 from .covered import Coverage, Covered, Range
 from .masks import lowest_with_mask, masked_below
+from .pairs import integer_uses, within_pairs
 from .ranges import with_fixed_ends
 from .spread import too_few
 
@@ -95,6 +96,9 @@ class Calibration:
                 grid_of: GridOf = partial(grids.of_constant, value=values[0], executor=executor)
                 if context.target is not None and context.target.scale_span:
                     grid_of = partial(_within_span, grid_of, context.target.scale_span)
+                if context.target is not None and context.target.most_pair_sum:
+                    uses, most = integer_uses(model, quantizer), context.target.most_pair_sum
+                    grid_of = partial(within_pairs, grid_of, uses, most)
                 if spec.granularity == PerTensor() and not is_trained(values[0]):
                     grid_of = partial(self._wide_enough, grid_of, values[0].const)
                 self.set(quantizer, grid_of, f"from the constant, {how}")

@@ -10,8 +10,9 @@ from annotated_types import Ge, Le
 from onnx import ModelProto
 from rich.text import Text
 
-from qc.checking import Check, check, device_here
-from qc.compiler import DEFAULT_TARGET, MOST_WORKERS
+from qc.checking import Check, check, runs_here
+from qc.compiler import MOST_WORKERS
+from qc.compiler.processor import default_target
 from qc.ir.errors import DemandError, UsageError
 from qc.ir.executor import Feed
 from qc.ir.onnx.load import load_model
@@ -22,7 +23,6 @@ from qc.rendering.check import check_document, check_facts, check_reasons, check
 from qc.rendering.terminal import facts_grid
 from qc.runtime import DataFiles, load_data, model_inputs, random_data
 from qc.runtime.data.inputs import free_dimensions
-from qc.runtime.devices.onnx_runtime import OrtCpu
 
 from ..command import Command
 from ..files import check_outputs, data_files, model_files, toml_files, write_json
@@ -58,7 +58,9 @@ class CheckCommand(Command):
     """
 
     model: str = argument("MODEL.onnx")
-    target: str = option(DEFAULT_TARGET, "What it is to run on.", metavar="NAME|FILE")
+    target: str | None = option(
+        None, "What it is to run on; default: this processor, by ONNX Runtime.", metavar="NAME|FILE"
+    )
     data: str | None = option(None, "What to measure on; without it, random data.", metavar="SRC")
     preparing: Preparing
     sizes: tuple[tuple[str, int], ...] = size_option()
@@ -76,12 +78,12 @@ class CheckCommand(Command):
 
     def run(self) -> None:
         proto = load_model(self.model)
-        chosen = load_target(self.target)
+        chosen = load_target(self.target) if self.target is not None else default_target()
         inputs = [*model_files(self.model, proto, "the input model"), *toml_files(self.target, "the target")]
         check_outputs([self.json_file], [*inputs, *data_files(self.data, "the data to measure on")])
         data = self.preparing.of(self.data) if self.data is not None else None
         feeds = _feeds(proto, data, dict(self.sizes), self.runs)
-        if self.runs and not feeds and device_here(chosen) is OrtCpu:
+        if self.runs and not feeds and runs_here(chosen):
             print_note(
                 "not measured, as shapes or types of inputs are free; give --data, or lengths with --size"
             )
@@ -100,7 +102,7 @@ class CheckCommand(Command):
         if result.made_for not in ("", result.target):
             print_note(
                 f"the model was made for {result.made_for}, and was checked for {result.target}: "
-                f"for the latter compile it with --target {self.target}"
+                f"for the latter compile it with --target {self.target or chosen.name}"
             )
         _check_demands(result, self.fail_below)
 

@@ -11,13 +11,14 @@ from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType
 
 import qc
 from qc.compiler.compiled import refuse_overwrite
+from qc.compiler.processor import default_target
 from qc.ir.errors import UsageError, nearest
 from qc.ir.model import Model
 from qc.ir.onnx.save import save_model
 from qc.ir.quant.formats import IntFormat, parse_format
 from qc.passes import PassContext, parse_pipeline, run_pipeline
 from qc.passes.framework.pipeline import Pipeline
-from qc.passes.framework.target import Target, load_target
+from qc.passes.framework.target import Target
 from qc.passes.framework.target_rules import FormatRule
 from qc.passes.quantize.annotate_per_channel import AnnotatePerChannel
 from qc.passes.quantize.calibrate import Calibrate
@@ -132,7 +133,7 @@ def _target(activation: QuantType, weight: QuantType, reduce: bool, options: Ext
     format = parse_format(format_of(weight))
     if reduce and isinstance(format, IntFormat):
         format = IntFormat(format.bits - 1, format.signed)
-    return load_target("ort-cpu").model_copy(
+    return default_target().model_copy(
         update={
             "activation": FormatRule(dtype=format_of(activation), symmetric=options.activation_symmetric),
             "weight": FormatRule(dtype=str(format), symmetric=options.weight_symmetric),
