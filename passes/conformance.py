@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
+from qc.ir.base.fix_shape import fix_shape_options
 from qc.ir.facts.op_traits import bias_port, channel_axis, joins_grids, weight_port, weight_ports
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
@@ -96,13 +96,12 @@ class _Conformance:
     def _shapes(self) -> Iterator[Violation]:
         for value in self._model.graph.inputs if self._target.static_shapes else ():
             lengths = enumerate(_lengths(value))
-            free = [f"{n or f'{value.name}[{axis}]'}" for axis, n in lengths if not isinstance(n, int)]
-            if free:
-                mend = " ".join(f"--fix-shape {shlex.quote(f'{name}=1')}" for name in free)
-                text = (
-                    f"the input '{value.name}' has the free dimension '{free[0]}'; all must be known: {mend}"
-                )
-                yield Violation(None, "static shapes", text)
+            free = {f"{value.name}[{axis}]": n for axis, n in lengths if not isinstance(n, int)}
+            named = {place: str(name or place) for place, name in free.items()}
+            if named:
+                first, options = next(iter(named.values())), fix_shape_options(named)
+                text = f"the input '{value.name}' has the free dimension '{first}'; all must be known"
+                yield Violation(None, "static shapes", f"{text}: {options}")
 
     def _kinds(self) -> Iterator[Violation]:
         """Whether integers and small floats meet in a model that may have one of them."""

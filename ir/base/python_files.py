@@ -12,13 +12,16 @@ from types import ModuleType
 def import_module(name: str) -> ModuleType:
     """Imports ``package.module``, from the current folder as ``python -m`` does it, or the file ``file.py``.
 
+    A file finds the modules beside it, as it does when Python runs it.
+
     Raises:
         Exception: whatever the code raises while it runs, which is ImportError if there is no such module.
     """
-    if not name.endswith(".py"):
-        here = str(Path.cwd())
-        if here not in sys.path:
-            sys.path.insert(0, here)
+    is_file = name.endswith(".py")
+    here = str(Path(name).resolve().parent if is_file else Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    if not is_file:
         return importlib.import_module(name)
     # Its path is its name, as that of another module might be the same as that of the file.
     spec = importlib.util.spec_from_file_location(str(Path(name).resolve()), name)

@@ -48,8 +48,10 @@ def read_encodings(path: str | Path) -> Document:
         raise UsageError(f"encodings file '{path}' is larger than 1 GB")
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise UsageError(f"encodings file '{path}' cannot be read: {reason_of(error)}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"'{path}' is no encodings file, which is text in JSON") from error
     return parse_encodings(text, f"'{path}'")
 
 

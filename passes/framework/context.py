@@ -21,7 +21,11 @@ T = TypeVar("T")
 
 # What a pass can need, in words, and how a user gives it.
 NEEDS = {
-    "data": ("calibration data", "--data on the command line, or data= in Python"),
+    "data": (
+        "calibration data",
+        "--data on the command line, or data= in Python; --random-data is for trying out, and pipelines of "
+        "weights alone, w8 and w4, need none",
+    ),
     "executor": ("an executor", "PassContext(executor=...) in Python"),
     "target": ("a target", "--target on the command line, or target= in Python"),
 }

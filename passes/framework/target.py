@@ -15,12 +15,14 @@ from pydantic_core import ErrorDetails
 from qc.ir.base.plugins import cached_for_plugins, plugins
 from qc.ir.errors import UsageError, nearest
 from qc.ir.facts.scopes import CONTROL_FLOW
+from qc.ir.quant.formats import parse_format
+from qc.ir.quant.spec import PerChannel
 from qc.patterns import Supergroup, chain, is_block, supergroup_names, supergroups
 from qc.patterns.attributes import all_attributes, known_attributes
 
 from .target_costs import Costs
 from .target_rules import FormatRule, OpRule, OwnSupergroup, Strict, require_op
-from .target_support import OpSupport, Support, load_support
+from .target_support import OpSupport, Support, load_support, weight_form
 from .toml_source import TomlSource, read_text
 
 _CARRY = OpRule(runs="carry")
@@ -170,10 +172,10 @@ class Target(Strict):
     def _seen_to_run(self, rule: OpRule, seen: OpSupport) -> OpRule:
         """A rule as far as the runtime was seen to run the op."""
         assert self.support is not None
-        data, weight = self.activation.dtype, self.weight.dtype
+        data, weight = self.activation.dtype, weight_form(parse_format(self.weight.dtype), PerChannel(0))
         if rule.runs == "integer" and data not in seen.data:
             return rule.in_float(f"{self.support.runtime} does not run it in {data}", "")
-        if seen.weights and not seen.takes(data, f"{weight} channel"):
+        if seen.weights and not seen.takes(data, weight):
             return rule.model_copy(update={"per_channel": False})
         return rule
 

@@ -137,5 +137,6 @@ def _refuse_float(ir: Model, nodes: Sequence[Node]) -> None:
     quantized = any(node.rounds or is_integer_op(node) or has_stored_weights(node) for node in nodes)
     if not quantized and not ir.quant.sites():
         raise UsageError(
-            "nothing in the model is quantized: 'qc MODEL.onnx --data DATA -o FILE' makes a FILE to check"
+            "nothing in the model is quantized to codes: 'qc MODEL.onnx --data DATA -o FILE' makes a FILE to "
+            "check"
         )

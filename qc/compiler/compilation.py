@@ -176,6 +176,7 @@ class Compilation:
         if quantizes:
             coverage.check(self.allow_unquantized, self.fail_if_unquantized)
             said += notes.of_this_processor(ir, context.target)
+            said += notes.weights_alone(ir, context.target)
             said += notes.broken_rules(ir, context.target, file.pipeline)
             said += notes.missing_lowering(context.artifacts)
             if isinstance(context.data, Data) and context.data.origin != RANDOM_DATA:

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from qc.ir.facts.constants import FREE_INITIALIZERS
 from qc.ir.model import Model
 from qc.passes import Pass, Pipeline
-from qc.passes.conformance import violations
+from qc.passes.conformance import quantizes_weights_alone, violations
 from qc.passes.framework.target import Target
 from qc.passes.lower.qdq.onnx_grids import OLDEST_OPSET
 from qc.passes.quantize.configure_quantizers import ConfigureQuantizers
@@ -70,6 +70,16 @@ def of_this_processor(ir: Model, target: Target) -> list[str]:
     return [
         "sums of 8-bit products saturate on this processor, which has no VNNI: outputs are worse here than "
         f"on one that has it, and '--target {target.without_vnni}' is for this one"
+    ]
+
+
+def weights_alone(ir: Model, target: Target) -> list[str]:
+    """A note on weights that are quantized beside float data, where the target multiplies integers alone."""
+    if target.mixes_float or not quantizes_weights_alone(ir):
+        return []
+    return [
+        f"weights alone are quantized, and {target.name} multiplies in integers only where data is quantized "
+        "as well: a pipeline such as w8a8 or w4a8 does both"
     ]
 
 

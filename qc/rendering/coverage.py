@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -130,7 +131,7 @@ def _in_words(spec: str) -> str:
 
     Whether the lowest code is left out, and which axis holds the channels, is for the coverage in JSON.
     """
-    number_format, *words = spec.split()
+    number_format, *words = spec.replace(", ", ",").split()
     if "derived" in words:  # only a bias takes its scale from others
         return f"{number_format} biases"
     parts = [" ".join([number_format, *(word for word in words if word.endswith("symmetric"))])]
@@ -141,8 +142,9 @@ def _in_words(spec: str) -> str:
         elif kind == "block":
             parts.append(f"in blocks of {values.rpartition(',')[2]}")
         elif kind == "range":
-            low, _, high = values.partition(",")
-            parts.append(f"range {low} to {high}" if low and high else f"from {low}" if low else f"to {high}")
+            low, high = map(float, values.split(","))
+            ends = (f"from {low:.6g}" if low > -math.inf else "", f"to {high:.6g}" if high < math.inf else "")
+            parts.append(" ".join(end for end in ends if end))
     return ", ".join(parts)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ import onnxruntime as ort
 from onnx import ModelProto
 
 from qc.ir.base.extras import install_command
+from qc.ir.base.fix_shape import fix_shape_options
 from qc.ir.errors import ModelError, QcError
 from qc.ir.executor import Feed
 
@@ -112,10 +112,11 @@ def require_installed(device: type[Device]) -> None:
 
 def require_fixed_shapes(model: ModelProto, name: str) -> None:
     """Raises ModelError for an input with a free dimension, for a device that takes none."""
-    free = {dimension: place for place, dimension in free_dimensions(model_inputs(model)).items()}
+    free = free_dimensions(model_inputs(model))
     if free:
-        mend = " ".join(f"--fix-shape {shlex.quote(f'{dimension}=1')}" for dimension in free)
-        named = (f"'{place}' is " + (f"'{one}'" if one != place else "free") for one, place in free.items())
+        mend = fix_shape_options(free)
+        first = {name: place for place, name in reversed(free.items())}
+        named = (f"'{place}' is " + (f"'{one}'" if one != place else "free") for one, place in first.items())
         raise ModelError(
             f"{name} takes no free dimensions, and {', '.join(named)}; "
             f"compile the model with {mend}, or with other lengths"
