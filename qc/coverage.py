@@ -24,6 +24,7 @@ from qc.passes.quantize.set_precision import SET_TO_FLOAT
 _SHOWN = 12
 _DOMAINS = ("", "com.microsoft")
 NO_REASON = "no pass placed a quantizer"
+_NO_FLOATS = "no op computes on floats of 32 or 16 bits, and none sums products of doubles"
 
 
 @dataclass(frozen=True)
@@ -115,8 +116,8 @@ class Coverage(Shown):
             by_hand = (one for one in self.unquantized if one.reason == SET_TO_FLOAT)
             products = (one for one in self.unquantized if is_product(one.reason.partition(" ")[0], ""))
             told = next(chain(by_hand, products), first)
-            reason = f": '{told.name}' and others stay float ({told.reason})" if told else ""
-            raise CoverageError(f"nothing was quantized{reason}", self)
+            reason = f"'{told.name}' and others stay float ({told.reason})" if told else _NO_FLOATS
+            raise CoverageError(f"nothing was quantized: {reason}", self)
         if want_all and first is not None:
             count = len(self.unquantized)
             kind = "float tensor is" if count == 1 else "float tensors are"

@@ -365,6 +365,13 @@ def test_nothing_quantized_is_explained_by_a_product(qc) -> None:
     assert "the HTP has no control flow" in result.err
 
 
+def test_a_model_without_floats_has_a_reason_too(qc) -> None:
+    """As trees are that were trained in doubles: there is not even a tensor that stays float."""
+    onnx.save(parse("g (double[2] x) => (double[2] y) { y = Relu(x) }"), "doubles.onnx")
+    result = qc("doubles.onnx", "--random-data", "2")
+    assert_refused(result, DEMAND, "nothing was quantized: no op computes on floats of 32 or 16 bits")
+
+
 def test_commands_that_judge_need_something_quantized(qc) -> None:
     onnx.save(parse("g (float[2] x) => (float[2] y) { y = Relu(x) }"), "relu.onnx")
     for command in ("eval", "sensitivity", "bench"):
