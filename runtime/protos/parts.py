@@ -184,7 +184,10 @@ class Cutter:
         """
         nodes = [self.model.graph.node[index] for index in self.upstream(names, given)]
         read = dict.fromkeys(name for node in nodes for name in reads(node))
-        inputs = [ValueInfoProto(name=name, type=given[name]) for name in read if name in given]
+        # A node that runs for another of its results makes what is given once more.
+        made = {name for node in nodes for name in node.output}
+        taken = (name for name in read if name in given and name not in made)
+        inputs = [ValueInfoProto(name=name, type=given[name]) for name in taken]
         inputs += [
             info
             for name, info in self._inputs.items()

@@ -107,6 +107,20 @@ def test_what_bodies_capture_comes_along() -> None:
     assert runner.ran == 3
 
 
+def test_a_node_that_runs_again_makes_all_of_its_results_again() -> None:
+    """One of them is still known when another, which was forgotten, is wanted once more."""
+    text = """g (float[2] x) => (float[1] y) <float[1] w> {
+        a, b = Split<num_outputs = 2>(x)
+        scaled = Mul(a, w)
+        y = Add(scaled, b)
+    }"""
+    runner = SegmentRunner(parse(text), [{"x": np.float32([3, 5])}], threads=1)
+    for _ in range(2):  # at the second call "a" goes, which nothing is left to read
+        runner.tensors(["scaled"])
+    runner.replace("w", np.float32([2]))
+    assert runner.tensors(["y"])["y"][0].tolist() == [11]
+
+
 def test_a_segment_has_nothing_of_the_rest() -> None:
     model = chain()
     types = {info.name: info.type for info in model.graph.input}
