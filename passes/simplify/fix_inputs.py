@@ -25,7 +25,7 @@ class FixInputs(Pass):
 
     ``fold-constants`` takes the branches that it chooses then. The input stays part of the interface, so data
     and callers need no change; what they feed there has no effect from then on. Only an input of one number
-    can have a value.
+    can have a value; a free length that ``fix-shapes`` makes 1 before is one.
     """
 
     name = "fix-inputs"
@@ -51,8 +51,9 @@ class FixInputs(Pass):
 
 def with_fixed_interface(pipeline: Pipeline, lengths: Sequence[str], values: Sequence[str]) -> Pipeline:
     """The pipeline, which fixes lengths and values before all else, once."""
-    wanted: list[Pass] = [FixInputs(values=tuple(values))] if values else []
-    wanted += [FixShapes(lengths=tuple(lengths))] if lengths else []
+    # Lengths come first: an input of a free length may be one of one number then.
+    wanted: list[Pass] = [FixShapes(lengths=tuple(lengths))] if lengths else []
+    wanted += [FixInputs(values=tuple(values))] if values else []
     missing = [one for one in wanted if one not in pipeline.steps]
     return Pipeline((*missing, *pipeline.steps)) if missing else pipeline
 

@@ -35,6 +35,17 @@ def test_the_branch_of_the_value_stays_and_is_quantized(rate: int) -> None:
     assert np.abs(found - wanted).max() < 0.1 * np.abs(wanted).max()
 
 
+def test_an_input_whose_free_length_becomes_one_has_a_value() -> None:
+    text = "g (float[n, 4] x, int64[n] last) => (float[n, 4] y) <float[4, 4] w> { h = MatMul(x, w)  %s }"
+    model = parse(text % "f = Cast<to = 1>(last)  y = Mul(h, f)")
+    data = [{"x": np.ones((1, 4), np.float32), "last": np.int64([3])}]
+    fixed = {"fix_shapes": ("n=1",), "fix_inputs": ("last=3",)}
+    made = qc.compile(model, data=data, target="qnn-htp", **fixed).model
+    assert "Cast" not in {node.op_type for node in made.graph.node}
+    with pytest.raises(UsageError, match=r"'last' is int64\[n\]; only an input of one number"):
+        qc.compile(model, data=data, target="qnn-htp", fix_inputs=("last=3",))
+
+
 def test_auto_fixes_them_too() -> None:
     found = qc.find_recipe(
         parse(TEXT), data=feeds(8000), fix_inputs=("rate=8000",), target="qnn-htp", max_drop="50%"
