@@ -13,6 +13,7 @@ POOR_DECIBELS = 15.0
 _POOR_AGREEMENT = 0.9
 _SLOWER = 1.05  # times float, and three quarters of the rounds slower at all
 _MORE_MEMORY = 1.1
+_LARGER = 1.01  # times float; the name of the target that a result holds is no growth to explain
 _LEAST_MEMORY = 2_000_000  # bytes by which a peak differs from run to run
 _MOST_OF = 0.5  # of the time that is lost
 _ADDED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Transpose")
@@ -111,7 +112,7 @@ def _slower(verdict: Verdict) -> str:
 
 
 def _larger(verdict: Verdict) -> str:
-    if verdict.sizes is None or verdict.sizes[1] <= verdict.sizes[0]:
+    if verdict.sizes is None or verdict.sizes[1] < _LARGER * verdict.sizes[0]:
         return ""
     before, after = verdict.sizes
     return (

@@ -149,6 +149,7 @@ def test_what_is_slower_or_takes_more_memory_has_a_cause_and_a_command() -> None
     (slow,) = verdict_notes(replace(good, latency=_latency(1.5), check=check))
     assert "takes 1.50 times as long as float" in slow and "of it is " in slow
     assert "'qc auto --objective latency'" in slow
+    assert verdict_notes(replace(good, sizes=(10_000, 10_057), growth="metadata")) == [], "hardly larger"
     (hungry,) = verdict_notes(replace(good, memory=(10**7, 2 * 10**7)))
     assert "a peak of 20.0 MB of memory, and float 10.0 MB" in hungry
     assert verdict_warnings(good) == []
