@@ -223,6 +223,36 @@ def test_einsum(equation: str, left: tuple, right: tuple, fits: bool, is_constan
     agree(made, model)
 
 
+@pytest.mark.parametrize(
+    ("equation", "left", "right", "fits"),
+    [
+        ("bct,bcs->bts", ["2*n", 3, 4], ["2*n", 3, "s"], True),
+        ("bts,bcs->bct", ["n", "t", 4], ["n", 3, 4], True),
+        ("bct,bcs->bts", ["n", 3, 4], ["m", 3, 4], False),  # one of them may be 1, and broadcast
+        ("bct,bcs->bts", [None, 3, 4], [None, 3, 4], False),
+        ("bhct,bcs->bhts", ["n", 2, 3, 4], ["n", 3, 4], False),  # a Reshape would have to know n
+    ],
+)
+def test_einsum_of_free_lengths(equation: str, left: list, right: list, fits: bool) -> None:
+    given = [
+        helper.make_tensor_value_info(name, FLOAT, dims)
+        for name, dims in zip("ab", (left, right), strict=True)
+    ]
+    result = helper.make_tensor_value_info("y", FLOAT, None)
+    node = helper.make_node("Einsum", ["a", "b"], ["y"], equation=equation)
+    graph = helper.make_graph([node], "g", given, [result])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    made = qc.compile(model, "decompose-ops", target="ort-cpu").model
+    assert ("MatMul" in types(made)) == fits == ("Einsum" not in types(made))
+    lengths = {"2*n": 2, "n": 2, "m": 2, "s": 5, "t": 6, None: 2}
+    feed = {
+        name: RANDOM.normal(size=[lengths.get(dim, dim) for dim in dims]).astype(np.float32)
+        for name, dims in zip("ab", (left, right), strict=True)
+    }
+    found, expected = (run_model(one, feed)["y"] for one in (made, model))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
 # -- one op ------------------------------------------------------------------------------------------------
 
 

@@ -41,13 +41,13 @@ class Builder:
         self._rewriter.add_op(self._graph, op_type, inputs, [made], attributes)
         return made
 
-    def reshape(self, data: Value, shape: tuple[int, ...]) -> Value:
-        """The numbers of ``data`` in another shape; the same value if it has that already."""
+    def reshape(self, data: Value, shape: Shape) -> Value:
+        """The numbers of ``data`` in another shape, which is known; the same value if it has that already."""
         if data.type.shape == shape:
             return data
         return self.op("Reshape", data, self.shape(shape), shape=shape)
 
-    def shape(self, lengths: tuple[int, ...]) -> Value:
+    def shape(self, lengths: Shape) -> Value:
         """A constant that a Reshape takes for its shape."""
         return self.constant(np.array(lengths, np.int64), "shape")
 
