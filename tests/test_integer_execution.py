@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import platform
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.machine import needs_exact_sums
 from support.pipelines import QUANTIZE
 
 import qc
@@ -16,15 +16,7 @@ FIXTURES = Path(__file__).parent / "fixtures"
 _RESTORED = "_DequantizeLinear_Output"
 
 
-def saturates() -> bool:
-    """Whether sums of two products of 8-bit codes saturate: on x86 without VNNI."""
-    if platform.machine().lower() not in ("x86_64", "amd64"):
-        return False
-    cpu = Path("/proc/cpuinfo")
-    return not (cpu.is_file() and "vnni" in cpu.read_text())
-
-
-@pytest.mark.skipif(saturates(), reason="this processor has no VNNI, and full-range weights saturate on it")
+@needs_exact_sums
 @pytest.mark.parametrize("target", ["ort-cpu", "ort-cpu-amx"])
 def test_integers_are_one_step_from_the_simulation(target: str) -> None:
     with np.load(FIXTURES / "digits_calibration.npz") as data:

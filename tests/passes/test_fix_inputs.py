@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.machine import needs_exact_sums
 from support.models import parse
 
 import qc
@@ -26,6 +27,7 @@ def feeds(rate: int) -> list[dict[str, np.ndarray]]:
 
 
 @pytest.mark.parametrize("rate", [16000, 8000])
+@needs_exact_sums
 def test_the_branch_of_the_value_stays_and_is_quantized(rate: int) -> None:
     model, data = parse(TEXT), feeds(rate)
     made = qc.compile(model, data=data, target="qnn-htp", fix_inputs=(f"rate={rate}",)).model
