@@ -12,6 +12,6 @@ def fix_shape_options(free: Mapping[str, str]) -> str:
     Args:
         free: the names of dimensions by where they are, such as ``x[0]``, which is the name of one without.
     """
-    lengths = {name: "LENGTH" for name in free.values()}
+    lengths = dict.fromkeys(free.values(), "LENGTH")
     lengths |= {name: "1" for place, name in free.items() if place.endswith("[0]")}
     return " ".join(f"--fix-shape {shlex.quote(f'{name}={length}')}" for name, length in lengths.items())

@@ -21,7 +21,6 @@ from ..rendering.words import count
 from .processor import saturates_here
 
 _NAMED = 12  # ops in a note
-_FULL_BITS = 8
 
 
 def missing_samples(statistics: Recording) -> list[str]:
@@ -63,9 +62,7 @@ def of_another_opset(before: int, ir: Model, target: Target) -> list[str]:
 
 def of_this_processor(ir: Model, target: Target) -> list[str]:
     """A note on sums of 8-bit products that saturate on this processor, and not on the one that was named."""
-    quantized = [(site.value.original.const is not None, ir.quant.get(site)) for site in ir.quant.sites()]
-    bits = {(is_constant, held.spec.format.bits) for is_constant, held in quantized if held is not None}
-    if not bits >= {(False, _FULL_BITS), (True, _FULL_BITS)} or not saturates_here(target):
+    if not target.without_vnni or not saturates_here(ir, target):
         return []
     return [
         "sums of 8-bit products saturate on this processor, which has no VNNI: outputs are worse here than "

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from qc.ir.model import Model
 from qc.passes.framework.target import Target, load_target
 from qc.runtime.execution.saturation import sums_saturate
 
 DEFAULT_TARGET = "ort-cpu"
+_FULL_BITS = 8
 
 
 def default_target() -> Target:
@@ -15,12 +17,15 @@ def default_target() -> Target:
 
 def on_this_processor(target: Target) -> Target:
     """A target, or its form without VNNI where this processor has none."""
-    return load_target(target.without_vnni) if saturates_here(target) else target
+    return load_target(target.without_vnni) if target.without_vnni and sums_saturate() else target
 
 
-def saturates_here(target: Target) -> bool:
-    """Whether sums of the codes of a target saturate on this processor."""
-    return bool(target.without_vnni) and sums_saturate()
+def saturates_here(ir: Model, target: Target) -> bool:
+    """Whether sums of products of a model's codes, chosen for a target, may saturate in ONNX Runtime here."""
+    quantized = [(site.value.original.const is not None, ir.quant.get(site)) for site in ir.quant.sites()]
+    bits = {(is_constant, held.spec.format.bits) for is_constant, held in quantized if held is not None}
+    has_full_range = bits >= {(False, _FULL_BITS), (True, _FULL_BITS)}
+    return has_full_range and not target.most_pair_sum and sums_saturate()
 
 
 def words_of(target: Target) -> str:

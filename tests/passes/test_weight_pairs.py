@@ -9,6 +9,7 @@ from onnx import ModelProto, numpy_helper
 from support.models import parse, random_feeds
 
 import qc
+from qc.cli.commands.eval import _of_integers
 from qc.compiler import processor
 from qc.compiler.processor import default_target
 from qc.passes.framework.target import load_target
@@ -119,3 +120,14 @@ def test_what_stands_for_a_processor_without_vnni_is_no_such_target_itself() -> 
         assert not other.without_vnni and other.provider == load_target(name).provider
     assert not load_target("ort-cpu-arm").without_vnni
     assert isinstance(sums_saturate(), bool)
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [("ort-cpu", "'--target ort-cpu-avx2' is for this one"), ("npu", "it says nothing of npu")],
+)
+def test_integers_that_are_worse_here_than_elsewhere_are_told_of(monkeypatch, target: str, said: str) -> None:
+    monkeypatch.setattr(processor, "sums_saturate", lambda: True)
+    found = _of_integers(compiled("product", target))
+    assert len(found) == 1 and said in found[0]
+    assert _of_integers(compiled("product", "ort-cpu-avx2")) == []

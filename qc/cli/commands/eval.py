@@ -10,6 +10,8 @@ import numpy as np
 from onnx import ModelProto
 
 from qc.compiler.compiled import Compiled
+from qc.compiler.notes import of_this_processor
+from qc.compiler.processor import saturates_here
 from qc.ir.base.files import atomic_write
 from qc.ir.errors import UsageError
 from qc.ir.onnx.load import load_model, model_folder
@@ -139,7 +141,7 @@ class Eval(Command):
                 )
         self._write(result, errors)
         self._show(result, errors)
-        for note in outside.notes():
+        for note in (*outside.notes(), *_of_integers(compiled)):
             print_note(note)
 
     @property
@@ -229,6 +231,18 @@ def _on_device(device: Device, model: ModelProto | Path, task: Task) -> Runnable
     if isinstance(model, Path):
         return device.open(load_model(model), base_dir=model_folder(model), threads=threads)
     return device.open(model, base_dir=task.compilation.base_dir, threads=threads)
+
+
+def _of_integers(compiled: Compiled | None) -> list[str]:
+    """A note on integers of ONNX Runtime that are worse than those of the target."""
+    if compiled is None or "qdq" not in compiled.artifacts:
+        return []
+    if compiled.target.without_vnni or not saturates_here(compiled.ir, compiled.target):
+        return of_this_processor(compiled.ir, compiled.target)
+    return [
+        "'integer' is what ONNX Runtime computes on this processor, which has no VNNI, so that sums of 8-bit "
+        f"products saturate: it says nothing of {compiled.target.name}"
+    ]
 
 
 def _subject(result: Evaluation) -> str:
