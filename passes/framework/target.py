@@ -57,8 +57,7 @@ class Target(Strict):
             its weight has a scale for every channel only if it takes one.
         machines: the machines that it is for, as :func:`platform.machine` names them; empty for all.
         activation, weight: formats where a pass does not ask for others.
-        without_vnni: the target for processors of x86 without VNNI, where sums of codes of this one saturate;
-            empty where they do not.
+        without_vnni: the target for processors of x86 without VNNI, if sums of codes saturate there.
         static_shapes: the lengths of all dimensions must be known.
         one_grid: codes that several grids read are taken for codes of one of them, so each needs its own.
         rounds_moved: there are quantize ops behind what only moves data on a grid, too; without, the device
@@ -66,8 +65,7 @@ class Target(Strict):
         opset: models of an older one are converted to it, where ONNX can do that; 0 if any will do.
         latest_opset: models of a newer one are not read; 0 if all are.
         scale_span: how many times the smallest scale of a weight its largest may be; 0 for any number.
-        most_pair_sum: the largest sum of two neighbouring codes of a weight, with either sign, as their
-            products are added first, in few bits; 0 for any sum.
+        most_pair_sum: the largest sum of two neighbouring codes of a weight, with either sign; 0 for any.
         multiplier_bits: of the factor that rescales a sum of products; 0 for enough of them.
         minimum_range: the least distance between the ends of the range of an activation.
         zero_range: that distance for an activation that is always 0, where the factors that rescale sums of

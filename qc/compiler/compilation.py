@@ -39,8 +39,7 @@ class Compilation:
         pipeline: a name (``w8a8``), a path of a TOML file, pipeline text, or an object.
         data: calibration data: anything :func:`qc.runtime.load_data` takes, such as a path, an iterable of
             ``{input name: array}``, a function that returns one, or an ONNX Runtime CalibrationDataReader.
-        target: a target's name, a path of a TOML file, or an object; default: the pipeline's, else ort-cpu,
-            or ort-cpu-avx2 where this is a processor of x86 without VNNI.
+        target: a name, a path of a TOML file, or an object; default: the pipeline's, else this processor.
         precision: what differs from what the pipeline says: rules such as ``Conv=w4a8``, ``Softmax=off`` or
             ``op:norm1=float16``, or the path of a ``.toml`` file with them, see the pass ``set-precision``.
         fix_shapes: lengths of free dimensions, such as ``N=1``; data must have them. See ``fix-shapes``.
@@ -175,9 +174,7 @@ class Compilation:
         said += notes.of_another_opset(opset, ir, context.target)
         if quantizes:
             coverage.check(self.allow_unquantized, self.fail_if_unquantized)
-            said += notes.of_this_processor(ir, context.target)
-            said += notes.weights_alone(ir, context.target)
-            said += notes.broken_rules(ir, context.target, file.pipeline)
+            said += notes.of_target(ir, context.target, file.pipeline)
             said += notes.missing_lowering(context.artifacts)
             if isinstance(context.data, Data) and context.data.origin != RANDOM_DATA:
                 said += notes.little_data(context.little_data)
@@ -186,8 +183,7 @@ class Compilation:
                     said += unlike_training(ir.origin, ir.base_dir, context.data)
         if ir.journal.stopped:
             said.append(f"stopped after action {self.action_limit}, as asked: the result is not complete")
-        said += notes.lost_inputs(ir)
-        said += notes.unused_data(context.data)
+        said += [*notes.lost_inputs(ir), *notes.unused_data(context.data)]
         context.notes += said
         source = None if isinstance(self.model, ModelProto) else Path(self.model)
         return Compiled(
@@ -303,13 +299,13 @@ class Compilation:
         if self.target is not None or not self._counts_target() or name not in target_names():
             return self
         own, other = self.chosen_target(), on_this_processor(load_target(name))
+        file = self.chosen_pipeline()
         if own.provider == other.provider:
             return self
-        file = self.chosen_pipeline()
         if own.provider and file.target not in (None, DEFAULT_TARGET):
             raise UsageError(
-                f"pipeline '{file.name}' is for target '{own.name}', which {name} does not "
-                f"run: give --target {name}, or run it elsewhere"
+                f"pipeline '{file.name}' is for target '{own.name}', which {name} does not run: give "
+                f"--target {name}, or run it elsewhere"
             )
         return replace(self, target=other.name)
 

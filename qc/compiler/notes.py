@@ -70,7 +70,12 @@ def of_this_processor(ir: Model, target: Target) -> list[str]:
     ]
 
 
-def weights_alone(ir: Model, target: Target) -> list[str]:
+def of_target(ir: Model, target: Target, pipeline: Pipeline) -> list[str]:
+    """Notes on what a target does not run as it was asked for."""
+    return [*of_this_processor(ir, target), *_weights_alone(ir, target), *_broken_rules(ir, target, pipeline)]
+
+
+def _weights_alone(ir: Model, target: Target) -> list[str]:
     """A note on weights that are quantized beside float data, where the target multiplies integers alone."""
     if target.mixes_float or not quantizes_weights_alone(ir):
         return []
@@ -80,7 +85,7 @@ def weights_alone(ir: Model, target: Target) -> list[str]:
     ]
 
 
-def broken_rules(ir: Model, target: Target, pipeline: Pipeline) -> list[str]:
+def _broken_rules(ir: Model, target: Target, pipeline: Pipeline) -> list[str]:
     """A note on what the target cannot do with formats, granularities and shapes, if there is any such."""
     if not any(_places_activations(step) for step in pipeline.passes()):
         return []

@@ -11,6 +11,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnxruntime import quantization as ort
 from support.float_types import in_type
+from support.machine import needs_exact_sums
 from support.models import floats, model_of, parse, random_feeds
 from support.pipelines import apply, run_model
 from support.quantized_models import contrib, dynamic, few_bits, lstm, static
@@ -83,6 +84,7 @@ def assert_dequantized(quantized: ModelProto, original: ModelProto, decibels: fl
     return made
 
 
+@needs_exact_sums
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("form", [ort.QuantFormat.QDQ, ort.QuantFormat.QOperator], ids=["qdq", "operators"])
 def test_static(form: ort.QuantFormat, per_channel: bool, tmp_path: Path) -> None:
@@ -97,6 +99,7 @@ def test_static(form: ort.QuantFormat, per_channel: bool, tmp_path: Path) -> Non
     assert "Relu" in {node.op_type for node in quantized.graph.node} or counts["Relu"] >= 1
 
 
+@needs_exact_sums
 @pytest.mark.parametrize("weights", [ort.QuantType.QInt8, ort.QuantType.QUInt8], ids=["int8", "uint8"])
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_dynamic(weights: ort.QuantType, per_channel: bool, tmp_path: Path) -> None:
@@ -125,6 +128,7 @@ def test_dynamic_convolution(tmp_path: Path) -> None:
     assert Counter(node.op_type for node in made.graph.node)["Conv"] == 2
 
 
+@needs_exact_sums
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_dynamic_lstm(per_channel: bool, tmp_path: Path) -> None:
     model = lstm()

@@ -106,7 +106,7 @@ def test_a_model_with_a_gelu_gets_the_opset_that_has_it(function: str) -> None:
     """Where ONNX Runtime dequantizes for each reader, it does not find a GELU of several ops."""
     model = parse(gelu_by(function, 11))
     feeds = random_feeds(model, 4)
-    compiled = qc.compile(model, "w8a8", data=feeds)
+    compiled = qc.compile(model, "w8a8", data=feeds, target="ort-cpu")
     (opset,) = compiled.model.opset_import
     op_types = {node.op_type for node in compiled.model.graph.node}
     assert opset.version == 20 and "Gelu" in op_types and function not in op_types

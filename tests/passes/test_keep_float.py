@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import ModelProto, numpy_helper
+from support.machine import needs_exact_sums
 from support.models import parse, random_feeds
 from support.pipelines import PLACE, apply, artifact, check, run_model
 
@@ -64,6 +65,7 @@ def errors(made: ModelProto, model: ModelProto, feeds: list[dict[str, np.ndarray
     return max(float(np.abs(x - y).max() / np.abs(y).max()) for x, y in pairs)
 
 
+@needs_exact_sums
 @pytest.mark.parametrize("product", PRODUCTS)
 def test_a_float_weight_stays_float(product: str) -> None:
     model = network(product)
@@ -75,6 +77,7 @@ def test_a_float_weight_stays_float(product: str) -> None:
     assert serialize(artifact(again, "qdq")) == serialize(made)
 
 
+@needs_exact_sums
 @pytest.mark.parametrize(("bias", "fits"), [(0.25, True), (64.0, False)])
 def test_a_float_bias_stays_float_that_integers_cannot_hold(bias: float, fits: bool) -> None:
     """That of a channel whose weights are tiny, which without the bias has a grid of tiny steps."""
@@ -105,6 +108,7 @@ ACTIVATED = """<ir_version: 8, opset_import: ["" : 17]>
     }}"""
 
 
+@needs_exact_sums
 @pytest.mark.parametrize("reader", ["Softplus(a)", "Concat<axis = 1>(a)"])
 @pytest.mark.parametrize("activation", ["Relu(p)", "Clip(p, low, high)"])
 def test_a_product_runs_in_integers_before_an_activation_that_stays_float(

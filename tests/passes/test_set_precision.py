@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import ModelProto
+from support.machine import needs_exact_sums
 from support.models import parse, random_feeds
 from support.pipelines import PLACE, apply, run_model
 from support.placement import of_value, of_weight, value
@@ -148,6 +149,7 @@ def test_biases_follow(network: ModelProto) -> None:
 # -- float beside integers ----------------------------------------------------------------------------
 
 
+@needs_exact_sums
 @pytest.mark.parametrize("target", ["ort-cpu", "npu"])
 @pytest.mark.parametrize("rules", [[FLOAT16], ["Conv=w4", "Gemm=w4", FLOAT16]], ids=["w8a8", "w4a8"])
 def test_float16_batch_norms_in_an_integer_network(

@@ -7,6 +7,8 @@ import onnx
 import pytest
 from onnx import ModelProto, numpy_helper
 from support.models import parse, random_feeds
+from support.pipelines import run_model
+from support.recurrent import recurrent, recurrent_feeds
 
 import qc
 from qc.cli.commands.eval import _of_integers
@@ -131,3 +133,13 @@ def test_integers_that_are_worse_here_than_elsewhere_are_told_of(monkeypatch, ta
     found = _of_integers(compiled("product", target))
     assert len(found) == 1 and said in found[0]
     assert _of_integers(compiled("product", "ort-cpu-avx2")) == []
+
+
+@pytest.mark.parametrize("op_type", ["LSTM", "GRU"])
+def test_recurrent_networks_keep_their_accuracy_on_any_processor(op_type: str) -> None:
+    model = recurrent(op_type, hidden=400, inputs=400)
+    feeds = recurrent_feeds(model)
+    made = qc.compile(model, "w8a8", data=feeds, target="ort-cpu-avx2", threads=1).model
+    assert any(node.op_type in ("DynamicQuantizeLSTM", "Scan") for node in made.graph.node)
+    expected, found = (run_model(one, feeds[0], optimize=True)["y"] for one in (model, made))
+    assert 10 * np.log10(np.sum(expected**2) / np.sum((found - expected) ** 2)) > 35

@@ -150,7 +150,7 @@ def test_the_last_value_of_metadata_counts() -> None:
     repeat_metadata(model)
     session = ort.InferenceSession(model.SerializeToString())
     assert session.get_modelmeta().custom_metadata_map == {"author": "last"}
-    compiled = package.compile(model, data=[{"x": X}])
+    compiled = package.compile(model, data=[{"x": X}], target="ort-cpu")
     kept = {entry.key: entry.value for entry in compiled.model.metadata_props}
     assert kept == {"author": "last", "qc.target": "ort-cpu"} and len(compiled.model.metadata_props) == 2
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import ModelProto, helper, numpy_helper
+from support.machine import needs_exact_sums
 from support.models import floats, model_of, parse
 from support.pipelines import PLACE, QUANTIZE, apply, artifact, run_model
 from support.placement import axis, of_value, of_weight, placed, reason
@@ -63,6 +64,7 @@ def test_a_constant_without_elements() -> None:
     assert run_model(artifact(context, "qdq"), feed)["y"].shape == (3, 0)
 
 
+@needs_exact_sums
 @TARGETS
 @pytest.mark.parametrize("shape", [(2, 6, 5), (1, 6, 5)])
 def test_a_stack_of_matrices_runs_in_integers(target: str, shape: tuple[int, ...]) -> None:

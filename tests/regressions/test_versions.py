@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
+from support.machine import needs_exact_sums
 from support.models import floats
 
 import qc
@@ -35,6 +36,7 @@ def run(model: ModelProto, feed: Feed, optimize: bool) -> list[np.ndarray]:
     return run_session(open_session(model, optimize=optimize, threads=1), feed)
 
 
+@needs_exact_sums
 @pytest.mark.parametrize("target", ["ort-cpu", "npu"])
 @pytest.mark.parametrize("opset", [7, 8, 9, 10, 11, 12, 13])
 def test_every_opset_runs_in_integers(opset: int, target: str) -> None:
