@@ -10,18 +10,19 @@ import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
-from support.machine import needs_exact_sums
 from support.models import floats
 from support.pipelines import QUANTIZE, apply, artifact, check, run_model
 from support.placement import of_weight, reason
 from support.recurrent import decibels, recurrent, recurrent_feeds
 
 import qc
+from qc.compiler.processor import default_target
 from qc.ir.onnx.lower import serialize
 from qc.ir.quant.spec import PerChannel
 from qc.runtime import open_session
 from qc.runtime.protos.wiring import all_nodes
 
+HERE = default_target().name
 LARGE = {"hidden": 64, "inputs": 64}  # as many weights as make ONNX Runtime's kernel on codes worth it
 PASSES = f"{QUANTIZE},insert-qdq"
 OPS = pytest.mark.parametrize("op_type", ["LSTM", "GRU", "RNN"])
@@ -43,7 +44,7 @@ FORMS = pytest.mark.parametrize(
 )
 
 
-def lowered(model: ModelProto, options: str = "", target: str = "ort-cpu") -> ModelProto:
+def lowered(model: ModelProto, options: str = "", target: str = HERE) -> ModelProto:
     made = artifact(apply(f"{PASSES}{options}", model, target, recurrent_feeds(model))[1], "qdq")
     check(made)
     return made
@@ -60,7 +61,6 @@ def optimized(model: ModelProto, folder) -> Counter[str]:
     return op_types(onnx.load(folder / "optimized.onnx"))
 
 
-@needs_exact_sums
 @OPS
 @FORMS
 def test_weights_are_stored_in_codes_and_results_stay(op_type: str, form: dict, tmp_path) -> None:
@@ -78,7 +78,7 @@ def test_weights_are_stored_in_codes_and_results_stay(op_type: str, form: dict, 
 @OPS
 def test_the_grid_has_a_scale_for_each_gate(op_type: str) -> None:
     model = recurrent(op_type, direction="bidirectional")
-    ir, context, _ = apply(f"{PASSES},to-simulation", model, feeds=recurrent_feeds(model))
+    ir, context, _ = apply(f"{PASSES},to-simulation", model, HERE, feeds=recurrent_feeds(model))
     for port in (1, 2):
         quantizer = of_weight(ir, "y", port)
         assert quantizer is not None and quantizer.spec.granularity == PerChannel(1)
@@ -90,7 +90,6 @@ def test_the_grid_has_a_scale_for_each_gate(op_type: str) -> None:
     assert decibels(run_model(model, feed), simulated) < 80
 
 
-@needs_exact_sums
 @pytest.mark.parametrize("size", [{}, LARGE], ids=str)
 def test_peepholes(size: dict) -> None:
     model = recurrent("LSTM", peepholes=True, states=True, **size)
@@ -123,12 +122,11 @@ def test_a_gru_that_resets_before_or_behind_its_product(before: int) -> None:
 def everything_on_codes(tmp_path) -> str:
     """A target for which no recurrent op is too small for kernels on codes."""
     path = tmp_path / "small.toml"
-    text = "name = 'small'\nsummary = 'small'\nextends = 'ort-cpu'\n"
+    text = f"name = 'small'\nsummary = 'small'\nextends = '{HERE}'\n"
     path.write_text(f"{text}dynamic_lstm_from = 1\nscanned_gru_from = 1\n")
     return str(path)
 
 
-@needs_exact_sums
 @FORMS
 def test_a_large_gru_is_written_as_a_scan(form: dict, everything_on_codes: str, tmp_path) -> None:
     model = recurrent("GRU", 16, linear_before_reset=1, **form)
@@ -174,7 +172,7 @@ def test_plain_quantize_ops_if_they_are_asked_for() -> None:
 @pytest.mark.parametrize("size", [{}, LARGE], ids=str)
 def test_what_was_written_comes_back(op_type: str, size: dict) -> None:
     made = lowered(recurrent(op_type, direction="bidirectional", states=True, **size))
-    ir, context, _ = apply("import-qdq,insert-qdq", made)
+    ir, context, _ = apply("import-qdq,insert-qdq", made, HERE)
     assert [op.op_type for op in ir.graph.ops()] == [op_type]
     assert of_weight(ir, "y", 1) and of_weight(ir, "y", 2)
     assert serialize(artifact(context, "qdq")) == serialize(made)
@@ -204,13 +202,12 @@ def test_four_bits_become_eight_with_the_reason(op_type: str) -> None:
     assert decibels(wanted, run_model(by_hand.model, feed, optimize=True)) > 80
 
 
-@needs_exact_sums
 @pytest.mark.parametrize("op_type", ["LSTM", "GRU"])
 @pytest.mark.parametrize("kernels", [False, True])
 def test_weights_that_branches_share_are_stored_once(
     op_type: str, kernels: bool, everything_on_codes: str, tmp_path
 ) -> None:
-    target = everything_on_codes if kernels else "ort-cpu"
+    target = everything_on_codes if kernels else HERE
     model = recurrent(op_type, outputs=("y",))
     attributes = {"linear_before_reset": 1} if op_type == "GRU" else {}
     branches = [

@@ -135,9 +135,9 @@ def test_integers_that_are_worse_here_than_elsewhere_are_told_of(monkeypatch, ta
     assert _of_integers(compiled("product", "ort-cpu-avx2")) == []
 
 
-@pytest.mark.parametrize("op_type", ["LSTM", "GRU"])
-def test_recurrent_networks_keep_their_accuracy_on_any_processor(op_type: str) -> None:
-    model = recurrent(op_type, hidden=400, inputs=400)
+@pytest.mark.parametrize(("op_type", "form"), [("LSTM", {}), ("GRU", {"linear_before_reset": 1})])
+def test_recurrent_networks_keep_their_accuracy_on_any_processor(op_type: str, form: dict) -> None:
+    model = recurrent(op_type, hidden=400, inputs=400, **form)
     feeds = recurrent_feeds(model)
     made = qc.compile(model, "w8a8", data=feeds, target="ort-cpu-avx2", threads=1).model
     assert any(node.op_type in ("DynamicQuantizeLSTM", "Scan") for node in made.graph.node)
