@@ -103,6 +103,14 @@ def test_weights_for_openvino_without_vnni_have_seven_bits() -> None:
     assert max(int(np.abs(code.astype(int)).max()) for code in codes) == 63
 
 
+def test_weights_of_seven_bits_have_a_scale_for_each_channel_as_those_of_eight() -> None:
+    scales = [
+        {one.name: one.dims for one in lowered(CONV_NET, target).graph.initializer if "_scale" in one.name}
+        for target in ("openvino", "openvino-avx2")
+    ]
+    assert scales[0] == scales[1] and any(len(dims) == 1 for dims in scales[0].values())
+
+
 def test_sixteen_bit_softmax_of_the_htp_has_its_fixed_scale() -> None:
     place = PLACE.replace("insert-quantizers", "insert-quantizers{activation=uint16}")
     model = lowered(TRANSFORMER, "qnn-htp", place)

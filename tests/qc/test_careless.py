@@ -184,10 +184,33 @@ def test_what_means_nothing_is_one_sentence_on_how_to_mend_it(qc, arguments: lis
     assert (result.code, result.made) == (2, []) and said in result.err.replace("\n", " ")
 
 
+def test_weights_alone_are_told_of_where_the_device_multiplies_them_in_float(qc) -> None:
+    onnx.save(parse("g (float[2, 4] x) => (float[2, 4] y) <float[4, 4] w> { y = MatMul(x, w) }"), "m.onnx")
+    told = qc("m.onnx", "--pipeline", "w4", "--target", "qnn-htp", "--threads", "1").err
+    assert "weights alone are quantized, and qnn-htp multiplies in integers only where data is" in told
+    assert "weights alone" not in qc("m.onnx", "--pipeline", "w4", "--threads", "1").err
+
+
+def test_a_function_of_a_file_uses_the_module_beside_it(qc) -> None:
+    onnx.save(parse("g (float[2, 4] x) => (float[2, 4] y) <float[4, 4] w> { y = MatMul(x, w) }"), "m.onnx")
+    Path("mine").mkdir()
+    Path("mine/numbers_beside.py").write_text("import numpy as np\nONES = np.ones((2, 4), np.float32)\n")
+    text = "from numbers_beside import ONES\ndef feeds():\n    return [{'x': ONES}]\n"
+    Path("mine/data.py").write_text(text)
+    assert qc("m.onnx", "--data", "mine/data.py:feeds", "--threads", "1").code == 0
+
+
+def test_an_encodings_file_that_is_a_model(qc) -> None:
+    onnx.save(parse("g (float[2, 4] x) => (float[2, 4] y) <float[4, 4] w> { y = MatMul(x, w) }"), "m.onnx")
+    result = qc("encodings", "check", "m.onnx", "m.onnx")
+    assert result.code == 2 and "'m.onnx' is no encodings file, which is text in JSON" in result.err
+
+
 def test_the_free_dimension_that_a_device_cannot_have_is_named_with_what_mends_it(qc) -> None:
     onnx.save(
-        parse("g (float[batch, 4] x) => (float[batch, 4] y) <float[4, 4] w> { y = MatMul(x, w) }"), "m.onnx"
+        parse("g (float[batch, n, 4] x) => (float[batch, n, 4] y) <float[4, 4] w> { y = MatMul(x, w) }"),
+        "m.onnx",
     )
-    np.savez("data.npz", x=np.ones((3, 4), np.float32))
+    np.savez("data.npz", x=np.ones((3, 2, 4), np.float32))
     told = qc("m.onnx", "--data", "data.npz", "--target", "qnn-htp", "--threads", "1").err
-    assert "the free dimension 'batch'; all must be known: --fix-shape batch=1" in told
+    assert "the free dimension 'batch'; all must be known: --fix-shape batch=1 --fix-shape n=LENGTH" in told

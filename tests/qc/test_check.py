@@ -18,7 +18,7 @@ from support.recurrent import recurrent, recurrent_feeds
 import qc as qc_package
 from qc.checking import Check, CheckedOp
 from qc.passes.framework.target import load_target
-from qc.rendering.check import integer_share
+from qc.rendering.check import integer_share, seconds_by_type
 
 ROOT = Path(__file__).parents[2]
 PASSES = (
@@ -363,3 +363,12 @@ def test_what_runs_as_part_of_a_float_convolution_is_explained_with_it() -> None
     check = qc_package.check(compiled.model)
     runs = {op.op_type: op.runs for op in check.ops}
     assert check.broken == () and 0 < check.share < 1, runs
+
+
+def test_the_time_of_a_kernel_that_runs_several_ops_counts_once() -> None:
+    ops = [
+        CheckedOp(f"{op_type} 'y'", op_type, "integer", "MatMulNBits", runs_as="fused", seconds=2.0)
+        for op_type in ("MatMul", "Add")
+    ]
+    found = Check("ort-cpu", True, "here", tuple(ops), seconds=3.0, rest=(("Cast", 1.0),))
+    assert seconds_by_type(found) == {"MatMul": 2.0, "Add": 0.0, "Cast": 1.0}
