@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +29,14 @@ from .device import DeviceModel, Options
 _INTEGER = ("_I8", "_i8")
 # Nodes of its graph that compute nothing of the model.
 _HELPERS = frozenset({"Const", "Input", "Output"})
+_CHECK = re.compile(r"Check '.*' failed at \S+:\d+:")
+_OF_THE_FRAME = (
+    "Exception from",
+    "FrontEnd API failed",
+    "Model wasn't fully converted",
+    "Summary:",
+    "-- Conver",
+)
 _LONGEST = 400  # of a message, which can hold a whole graph
 
 
@@ -165,6 +174,8 @@ def _with_rounding(
 
 
 def _plain(error: Exception) -> str:
-    """OpenVINO's message on one line, without the places in its source."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    return " ".join(line for line in lines if line and not line.startswith("Exception from"))[:_LONGEST]
+    """OpenVINO's message on one line, without the places in its source, and what may mend it."""
+    lines = [_CHECK.sub("", line).strip() for line in str(error).splitlines()]
+    said = " ".join(line for line in lines if line and not line.startswith(_OF_THE_FRAME))[:_LONGEST]
+    is_free = any(word in said for word in ("dynamic", "static"))
+    return f"{said}; --fix-shape and --fix-input settle lengths and branches" if is_free else said
