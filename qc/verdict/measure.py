@@ -15,6 +15,7 @@ from onnx import ModelProto
 from qc.auto.agreement import agreement
 from qc.checking import Check, check, runs_here
 from qc.compiler.compiled import Compiled
+from qc.compiler.processor import saturates_here
 from qc.ir.base.files import temporary_folder
 from qc.ir.base.shown import Shown
 from qc.ir.errors import QcError
@@ -71,6 +72,7 @@ class Verdict(Shown):
         is_all_zero: whether all that the quantized inputs read was zero.
         unmeasured: why times and memory are missing, in words; empty if they are not.
         wider_on: the target, if it has activations of 16 bits and some have fewer; empty otherwise.
+        unsaturated: the target for this processor, if sums of products saturate on it; empty otherwise.
     """
 
     accuracy: Accuracy | None = None
@@ -84,6 +86,7 @@ class Verdict(Shown):
     is_all_zero: bool = False
     unmeasured: str = ""
     wider_on: str = ""
+    unsaturated: str = ""
 
 
 def measure_verdict(
@@ -129,7 +132,7 @@ class _Measuring:
     """A verdict while its parts are measured."""
 
     def __init__(self, compiled: Compiled, end: float, seconds: float, with_costs: bool) -> None:
-        self.verdict = Verdict(wider_on=_wider_on(compiled))
+        self.verdict = Verdict(wider_on=_wider_on(compiled), unsaturated=_unsaturated(compiled))
         self._with_costs = with_costs
         self._compiled = compiled
         self._base_dir = compiled.ir.base_dir
@@ -228,6 +231,14 @@ class _Measuring:
 
     def _leave_out(self, why: str) -> None:
         self.verdict = replace(self.verdict, unmeasured=why)
+
+
+def _unsaturated(compiled: Compiled) -> str:
+    """The target for this processor, if sums of products saturate on it."""
+    other = compiled.target.without_vnni
+    return (
+        other if other and runs_here(compiled.target) and saturates_here(compiled.ir, compiled.target) else ""
+    )
 
 
 def _wider_on(compiled: Compiled) -> str:

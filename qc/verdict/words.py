@@ -39,7 +39,7 @@ def verdict_warnings(verdict: Verdict) -> list[str]:
     if verdict.is_all_zero:
         found.append("all calibration data is zero, which tells nothing of the ranges of other data")
     poor = _poor(verdict.accuracy)
-    return [*found, f"{poor}: {_remedy(verdict.wider_on)}", *verdict.saturated] if poor else found
+    return [*found, f"{poor}: {_remedy(verdict)}", *verdict.saturated] if poor else found
 
 
 def verdict_notes(verdict: Verdict) -> list[str]:
@@ -86,8 +86,11 @@ def _poor(accuracy: Accuracy | None) -> str:
     return f"{said}, which may be too little"
 
 
-def _remedy(wider_on: str) -> str:
+def _remedy(verdict: Verdict) -> str:
     """What to do about a poor result; where there are activations of 16 bits, these come first."""
+    if verdict.unsaturated:
+        return f"sums of products saturate on this processor, which '--target {verdict.unsaturated}' is for"
+    wider_on = verdict.wider_on
     wide = f"'--pipeline w8a16' gives activations the 16 bits that {wider_on} runs, " if wider_on else ""
     return (
         f"{wide}'qc auto' looks for a recipe that keeps the accuracy, and 'qc eval --layers' shows where it "

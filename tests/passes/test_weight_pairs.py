@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
@@ -16,6 +18,8 @@ from qc.compiler import processor
 from qc.compiler.processor import default_target
 from qc.passes.framework.target import load_target
 from qc.runtime.execution.saturation import sums_saturate
+from qc.verdict.measure import Accuracy
+from qc.verdict.words import verdict_warnings
 
 MOST = 128
 FORMS = {
@@ -143,3 +147,15 @@ def test_recurrent_networks_keep_their_accuracy_on_any_processor(op_type: str, f
     assert any(node.op_type in ("DynamicQuantizeLSTM", "Scan") for node in made.graph.node)
     expected, found = (run_model(one, feeds[0], optimize=True)["y"] for one in (model, made))
     assert 10 * np.log10(np.sum(expected**2) / np.sum((found - expected) ** 2)) > 35
+
+
+def test_a_poor_result_is_told_to_come_from_saturation_and_not_from_the_model(monkeypatch) -> None:
+    monkeypatch.setattr(processor, "sums_saturate", lambda: True)
+    made = compiled("product", "ort-cpu")
+    found = replace(
+        qc.measure_verdict(made, random_feeds(made.ir.origin, 2)), accuracy=Accuracy(2, 3.0, None, "")
+    )
+    (warning,) = verdict_warnings(found)
+    assert warning.endswith(
+        "sums of products saturate on this processor, which '--target ort-cpu-avx2' is for"
+    )
