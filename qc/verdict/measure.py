@@ -235,10 +235,8 @@ class _Measuring:
 
 def _unsaturated(compiled: Compiled) -> str:
     """The target for this processor, if sums of products saturate on it."""
-    other = compiled.target.without_vnni
-    return (
-        other if other and runs_here(compiled.target) and saturates_here(compiled.ir, compiled.target) else ""
-    )
+    saturates = runs_here(compiled.target) and saturates_here(compiled.ir, compiled.target)
+    return compiled.target.without_vnni if saturates else ""
 
 
 def _wider_on(compiled: Compiled) -> str:
