@@ -69,7 +69,7 @@ class Compilation:
     data: object = None
     target: str | Path | Target | None = option(
         None,
-        "What to compile for.  [default: the pipeline's, else ort-cpu]",
+        "What to compile for.  [default: the pipeline's, else this processor]",
         metavar="NAME|FILE",
         parse=word,
     )

@@ -38,7 +38,7 @@ class Apply(Command):
     bias: Literal["float", "int32"] = option(
         "float", "Biases that FILE does not list: as they are, or in 32-bit integers."
     )
-    target: str | None = option(None, "For which device.  [default: ort-cpu]", metavar="T")
+    target: str | None = option(None, "For which device.  [default: this processor]", metavar="T")
 
     def run(self) -> None:
         inputs = [
