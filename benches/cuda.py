@@ -29,12 +29,11 @@ from speed import observed
 
 import qc
 from qc.ir.errors import QcError
-from qc.ir.executor import Observation
 from qc.runtime import OrtExecutor, choose_provider, open_session
 
 LIMIT = 1.3  # of FakeQuantize, in copies of the tensor
 OPS_IN_A_ROW = 20
-CALIBRATIONS = {"min-max": Observation(), "histogram": Observation("histogram")}
+CALIBRATIONS = ("min-max", "histogram")
 STATISTICS = ("minimum", "maximum", "count", "nonfinite", "histogram")
 GRID = {
     "scale": np.array(0.05, np.float32),
@@ -155,9 +154,9 @@ def measure_network(name: str, rounds: int, provider: str) -> tuple[float, dict[
     runs = [bound(plain, feed, provider), bound(simulation, feed, provider), lambda: plain.run(None, feed)]
     seconds, simulated, fed = interleaved(runs, rounds)
     ratios = {"simulation": simulated / seconds}
-    for kind, request in CALIBRATIONS.items():
+    for kind in CALIBRATIONS:
         laps = Laps(rounds)
-        requests = dict.fromkeys(observed(compiled), (request,))
+        requests = observed(compiled, kind == "histogram")
         OrtExecutor(provider=provider).observe(compiled.float_model, requests, laps)
         ratios[kind] = laps.median() / fed
     return seconds * 1000, ratios
