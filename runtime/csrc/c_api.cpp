@@ -63,7 +63,7 @@ int guarded(QcError* error, const Action& action) {
 }  // namespace
 
 // A number that changes with the functions here or the operators; runtime/native/library.py has the same.
-QC_EXPORT int qc_interface() { return 6; }
+QC_EXPORT int qc_interface() { return 7; }
 
 QC_EXPORT int qc_fake_quantize(const QcTensor* x, const char* type, const QcQuantizer* quantizer,
                                const QcTensor* scale, const QcTensor* zero_point, const QcTensor* limits, void* y,

@@ -59,6 +59,12 @@ QC_EVERYWHERE static inline Stored<type> narrowed(float y) {
 #endif
 }
 
+// NaN stays NaN.
+QC_EVERYWHERE static inline float clamped(float x, float minimum, float maximum) {
+  const float cut = x < minimum ? minimum : x;
+  return cut > maximum ? maximum : cut;
+}
+
 // float16 in blocks of one vector. A block lives in an array that compilers keep in a register.
 #if defined(__AVX512F__)
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "elements.h"
 #include "stream.h"
 
 namespace qc {
@@ -142,13 +143,33 @@ class Quantization {
   Rule rule_;
 };
 
+template <ElementType type>
+void clamp_elements(const QuantizerAttributes& attributes, const void* data, void* result, std::size_t count) {
+  const auto* const x = static_cast<const Stored<type>*>(data);
+  auto* const y = static_cast<Stored<type>*>(result);
+  for (std::size_t i = 0; i < count; ++i)
+    y[i] = narrowed<type, true>(clamped(widened<type>(x[i]), attributes.minimum, attributes.maximum));
+}
+
+void clamp(const QuantizerAttributes& attributes, const FloatTensor& x, void* y) {
+  const std::size_t count = x.shape.count();
+  switch (x.type) {
+    case ElementType::float32:
+      return clamp_elements<ElementType::float32>(attributes, x.data, y, count);
+    case ElementType::float16:
+      return clamp_elements<ElementType::float16>(attributes, x.data, y, count);
+    case ElementType::bfloat16:
+      return clamp_elements<ElementType::bfloat16>(attributes, x.data, y, count);
+  }
+}
+
 bool switched_off(const Grid& grid) { return grid.scale.shape.count() > 0 && grid.scale.data[0] == 0.0f; }
 
 }  // namespace
 
 QuantizerAttributes::QuantizerAttributes(const std::string& granularity_name, std::int64_t axis_index,
                                          std::int64_t block_length, const std::string& rounding_name,
-                                         const std::string& format_name)
+                                         const std::string& format_name, float least, float greatest)
     : granularity(one_of<Granularity>("granularity", granularity_name,
                                       {{"tensor", Granularity::tensor},
                                        {"channel", Granularity::channel},
@@ -164,7 +185,9 @@ QuantizerAttributes::QuantizerAttributes(const std::string& granularity_name, st
                              {"float16", Format::float16},
                              {"bfloat16", Format::bfloat16},
                              {"float8e4m3fn", Format::float8e4m3fn},
-                             {"float8e5m2", Format::float8e5m2}})) {
+                             {"float8e5m2", Format::float8e5m2}})),
+      minimum(least),
+      maximum(greatest) {
   if (granularity == Granularity::block && block_size < 1)
     throw InvalidArgument("FakeQuantize: attribute block_size is " + std::to_string(block_size) +
                           " but must be at least 1.");
@@ -200,8 +223,13 @@ void check_grid_shapes(const QuantizerAttributes& attributes, const Grid& grid) 
   if (attributes.format == Format::integer && grid.limits.shape.count() != 2) throw InvalidArgument(kWrongLimits);
 }
 
-void fake_quantize(const QuantizerAttributes& attributes, const FloatTensor& x, const Grid& grid, void* y,
+void fake_quantize(const QuantizerAttributes& attributes, const FloatTensor& given, const Grid& grid, void* y,
                    const TaskRunner& run) {
+  FloatTensor x = given;
+  if (attributes.clamps()) {
+    clamp(attributes, given, y);
+    x.data = y;
+  }
   const std::size_t count = x.shape.count();
   if (switched_off(grid)) {
     if (y != x.data && count > 0) std::memcpy(y, x.data, count * byte_size(x.type));

@@ -1,6 +1,8 @@
 // qc::FakeQuantize: rounds a tensor to the grid of a quantizer, as qc.ir.arithmetic.fake_quantize defines it.
 #pragma once
 
+#include <limits>
+
 #include "tensor.h"
 
 namespace qc {
@@ -14,10 +16,16 @@ struct QuantizerAttributes {
   std::int64_t block_size;
   Rounding rounding;
   Format format;
+  float minimum, maximum;  // elements are clamped to these before they are rounded, and if the quantizer is off
 
   // Throws InvalidArgument if a word is unknown or the block size is not positive.
   QuantizerAttributes(const std::string& granularity, std::int64_t axis, std::int64_t block_size,
-                      const std::string& rounding, const std::string& format);
+                      const std::string& rounding, const std::string& format, float minimum = -kInfinity,
+                      float maximum = kInfinity);
+
+  bool clamps() const { return minimum > -kInfinity || maximum < kInfinity; }
+
+  static constexpr float kInfinity = std::numeric_limits<float>::infinity();
 };
 
 // The grid: limits are the lowest and the highest code, read for integer formats only. A scale tensor

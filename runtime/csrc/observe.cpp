@@ -209,7 +209,9 @@ std::size_t observed_channels(const Shape& x, std::int64_t axis) {
 }
 
 void observe(const FloatTensor& x, std::int64_t axis, const Observation& result, const TaskRunner& run) {
-  if (result.histogram != nullptr) std::fill_n(result.histogram, kHistogramBins, 0);
+  if (result.histogram != nullptr && result.before == nullptr) std::fill_n(result.histogram, kHistogramBins, 0);
+  if (result.histogram != nullptr && result.before != nullptr && result.before != result.histogram)
+    std::copy_n(result.before, kHistogramBins, result.histogram);
   add_observed(x, axis, result, run);
 }
 

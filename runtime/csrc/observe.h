@@ -18,6 +18,8 @@ struct Observation {
   std::int64_t* count;      // finite elements
   std::int64_t* nonfinite;  // infinite and NaN elements
   std::int64_t* histogram;  // kHistogramBins, of the finite elements
+  // Counts to which those of the histogram are added; may be the same memory.
+  const std::int64_t* before = nullptr;
 };
 
 // The number of minima: 1 if axis is -1, else the length of that axis. Throws InvalidArgument if x has no such.
@@ -25,7 +27,7 @@ std::size_t observed_channels(const Shape& x, std::int64_t axis);
 
 void observe(const FloatTensor& x, std::int64_t axis, const Observation& result, const TaskRunner& run);
 
-// Like observe, but adds to the histogram. Returns the largest magnitude, infinity if an element is not finite.
+// Like observe, but adds to what is in the memory of the histogram. Returns the largest magnitude, infinity if an element is not finite.
 float add_observed(const FloatTensor& x, std::int64_t axis, const Observation& result, const TaskRunner& run);
 
 struct BinCount {

@@ -18,6 +18,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,14 @@ inline std::int64_t integer_attribute(const ort::Api& api, const ort::KernelInfo
                                std::int64_t otherwise) {
   std::int64_t number = 0;
   ort::Status* missing = api.KernelInfoGetAttribute_int64(info, name, &number);
+  if (missing == nullptr) return number;
+  api.ReleaseStatus(missing);
+  return otherwise;
+}
+
+inline float float_attribute(const ort::Api& api, const ort::KernelInfo* info, const char* name, float otherwise) {
+  float number = 0.0f;
+  ort::Status* missing = api.KernelInfoGetAttribute_float(info, name, &number);
   if (missing == nullptr) return number;
   api.ReleaseStatus(missing);
   return otherwise;
@@ -164,7 +173,9 @@ struct FakeQuantizeKernel {
         attributes(text_attribute(table, info, "granularity", "tensor"), integer_attribute(table, info, "axis", 0),
                    integer_attribute(table, info, "block_size", 0),
                    text_attribute(table, info, "rounding", "half-even"),
-                   text_attribute(table, info, "format", "int")) {}
+                   text_attribute(table, info, "format", "int"),
+                   float_attribute(table, info, "minimum", -QuantizerAttributes::kInfinity),
+                   float_attribute(table, info, "maximum", QuantizerAttributes::kInfinity)) {}
 
   void compute(ort::KernelContext* context) const {
     const Input x(api, context, 0), scale(api, context, 1), zero_point(api, context, 2), limits(api, context, 3);
@@ -241,6 +252,7 @@ struct ObserveKernel {
 
   void compute(ort::KernelContext* context) const {
     const Input x(api, context, 0);
+    const std::optional<Input> before = counts_before(context);
     const auto channels = static_cast<std::int64_t>(observed_channels(x.shape(), axis));
     const std::int64_t one = 1, bins = kHistogramBins;
     Observation result = {};
@@ -256,8 +268,21 @@ struct ObserveKernel {
       if constexpr (Device::kCountsOnHost)
         if (sparse) return observe_sparse(context, device, tensor, result);
       result.histogram = output<std::int64_t>(api, context, 4, {&bins, 1});
+      if (before) result.before = before->tensor<std::int64_t>().data;
     }
     device.observe(tensor, axis, result);
+  }
+
+  // The optional input: a histogram to which that of x is added.
+  std::optional<Input> counts_before(ort::KernelContext* context) const {
+    std::size_t inputs = 0;
+    check(api, api.KernelContext_GetInputCount(context, &inputs));
+    if (inputs < 2) return std::nullopt;
+    Input before(api, context, 1);
+    if (before.shape().count() != kHistogramBins)
+      throw InvalidArgument("Observe: the histogram to add to has shape " + before.shape().text() + " but needs (" +
+                            std::to_string(kHistogramBins) + ",).");
+    return before;
   }
 
   // Gives the used bins and their counts, as two rows: to make, hand over and read all bins of hundreds of
@@ -284,8 +309,13 @@ struct ObserveOp : TypedOp {
     use_kernel<ObserveKernel<Device>>(*this);
     GetExecutionProviderType = [](const ort::Op*) { return Device::kProvider; };
     GetName = [](const ort::Op*) { return "Observe"; };
-    GetInputTypeCount = [](const ort::Op*) -> std::size_t { return 1; };
-    GetInputType = [](const ort::Op* self, std::size_t) { return tensor_element(type_of(self)); };
+    GetInputTypeCount = [](const ort::Op*) -> std::size_t { return 2; };
+    GetInputType = [](const ort::Op* self, std::size_t index) {
+      return index == 0 ? tensor_element(type_of(self)) : ort::kInt64;
+    };
+    GetInputCharacteristic = [](const ort::Op*, std::size_t index) {
+      return index == 1 ? ort::kOptional : ort::kRequired;
+    };
     GetOutputTypeCount = [](const ort::Op*) -> std::size_t { return 5; };
     GetOutputType = [](const ort::Op*, std::size_t index) { return index < 2 ? ort::kFloat32 : ort::kInt64; };
     GetOutputCharacteristic = [](const ort::Op*, std::size_t index) {

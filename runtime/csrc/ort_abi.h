@@ -73,10 +73,11 @@ struct Api {
   Status* (*GetSymbolicDimensions)(const TensorInfo* info, const char** names, std::size_t count);
   Unused unused_64;
   Status* (*GetTensorTypeAndShape)(const Value* value, TensorInfo** result);
-  Unused unused_66[20];
+  Unused unused_66[19];
+  Status* (*KernelInfoGetAttribute_float)(const KernelInfo* info, const char* name, float* result);
   Status* (*KernelInfoGetAttribute_int64)(const KernelInfo* info, const char* name, std::int64_t* result);
   Status* (*KernelInfoGetAttribute_string)(const KernelInfo* info, const char* name, char* text, std::size_t* size);
-  Unused unused_88;
+  Status* (*KernelContext_GetInputCount)(const KernelContext* context, std::size_t* result);
   Status* (*KernelContext_GetOutputCount)(const KernelContext* context, std::size_t* result);
   Status* (*KernelContext_GetInput)(const KernelContext* context, std::size_t index, const Value** result);
   Status* (*KernelContext_GetOutput)(KernelContext* context, std::size_t index, const std::int64_t* dims,
@@ -158,8 +159,10 @@ QC_ORT_POSITION(GetDimensionsCount, 61);
 QC_ORT_POSITION(GetDimensions, 62);
 QC_ORT_POSITION(GetSymbolicDimensions, 63);
 QC_ORT_POSITION(GetTensorTypeAndShape, 65);
+QC_ORT_POSITION(KernelInfoGetAttribute_float, 85);
 QC_ORT_POSITION(KernelInfoGetAttribute_int64, 86);
 QC_ORT_POSITION(KernelInfoGetAttribute_string, 87);
+QC_ORT_POSITION(KernelContext_GetInputCount, 88);
 QC_ORT_POSITION(KernelContext_GetOutputCount, 89);
 QC_ORT_POSITION(KernelContext_GetInput, 90);
 QC_ORT_POSITION(KernelContext_GetOutput, 91);

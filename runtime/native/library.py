@@ -21,7 +21,7 @@ _SUFFIX = "dylib" if sys.platform == "darwin" else "so"
 
 
 # The version of the library's functions and operators; csrc/c_api.cpp has the same number.
-_INTERFACE = 6
+_INTERFACE = 7
 
 _ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
 

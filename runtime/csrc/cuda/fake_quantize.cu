@@ -2,15 +2,12 @@
 #include "../grids.h"
 #include "kernels.h"
 #include "launch.h"
+#include "packs.h"
 
 namespace qc::cuda {
 namespace {
 
 constexpr unsigned kThreads = 256;
-constexpr std::size_t kPackBytes = 16;  // what a thread reads and writes at once
-
-template <ElementType type>
-constexpr unsigned kPackElements = kPackBytes / sizeof(Stored<type>);
 
 // Of a thread; all are loaded before the first is quantized, which keeps the memory busy.
 template <ElementType type>
@@ -23,6 +20,7 @@ struct Quantization {
   const float* scale;
   const std::int32_t* zero_point;
   const std::int32_t* limits;  // read for integer formats only
+  float minimum, maximum;  // of what is rounded
 };
 
 // Whether the fake quantization is defined; see kernels.h.
@@ -39,7 +37,10 @@ template <class Grid>
 class Step {
  public:
   __device__ Step(const Quantization& quantization, std::size_t index)
-      : off_(quantization.scale[0] == 0.0f), grid_(quantization.rule, 1.0f, 0) {
+      : off_(quantization.scale[0] == 0.0f),
+        minimum_(quantization.minimum),
+        maximum_(quantization.maximum),
+        grid_(quantization.rule, 1.0f, 0) {
     Rule rule = quantization.rule;
     if (rule.format == Format::integer) {
       rule.lowest = quantization.limits[0];
@@ -53,14 +54,16 @@ class Step {
 
   template <ElementType type>
   __device__ Stored<type> quantize(Stored<type> x) const {
-    if (off_) return x;
-    return narrowed<type, true>(valid_ ? grid_.quantize(widened<type>(x)) : float_of(kNotANumberBits));
+    const float value = widened<type>(x), cut = clamped(value, minimum_, maximum_);
+    if (off_) return cut < value || cut > value ? narrowed<type, true>(cut) : x;
+    return narrowed<type, true>(valid_ ? grid_.quantize(cut) : float_of(kNotANumberBits));
   }
 
  private:
   static constexpr std::uint32_t kNotANumberBits = 0x7fc00000u;
 
   bool off_, valid_;
+  float minimum_, maximum_;
   Grid grid_;
 };
 
@@ -70,11 +73,6 @@ __device__ inline std::size_t scale_of(const Layout& layout, std::size_t element
   const std::size_t run = within / layout.run, offset = within % layout.run;
   return row * layout.scales_of_row + (layout.shared ? run : run / layout.repeat * layout.run + offset);
 }
-
-template <ElementType type>
-struct alignas(kPackBytes) Pack {
-  Stored<type> elements[kPackElements<type>];
-};
 
 // For one scale and aligned memory: a thread quantizes several packs. x and y may be the same memory.
 template <ElementType type, class Grid>
@@ -107,8 +105,6 @@ __global__ void quantize_each(const Stored<type>* x, Stored<type>* y, std::size_
   y[i] = Step<Grid>(quantization, scale_of(quantization.layout, i)).template quantize<type>(x[i]);
 }
 
-bool is_aligned(const void* memory) { return reinterpret_cast<std::uintptr_t>(memory) % kPackBytes == 0; }
-
 template <ElementType type>
 void quantize_all(const void* data, void* result, std::size_t count, bool single, const Quantization& quantization,
                   Stream stream) {
@@ -133,7 +129,9 @@ void fake_quantize(const QuantizerAttributes& attributes, const FloatTensor& x, 
                                      {x.type, attributes.format, attributes.rounding, 0, 0},
                                      grid.scale.data,
                                      grid.zero_point.data,
-                                     grid.limits.data};
+                                     grid.limits.data,
+                                     attributes.minimum,
+                                     attributes.maximum};
   const std::size_t count = x.shape.count();
   const bool single = grid.scale.shape.count() == 1;
   if (count == 0) return;

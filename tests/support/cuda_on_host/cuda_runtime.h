@@ -19,6 +19,7 @@
 #define __device__
 #define __host__
 #define __shared__ static
+#define __launch_bounds__(threads)
 
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
@@ -113,6 +114,7 @@ inline std::mutex mutex;
 }  // namespace cuda_on_host
 
 inline void __syncthreads() { cuda_on_host::block.wait(); }
+inline void __threadfence() {}
 
 struct cudaLaunchConfig_t {
   dim3 gridDim, blockDim;
