@@ -14,7 +14,8 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import click
 import networks
@@ -25,7 +26,7 @@ from networks import NETWORKS, feeds
 from onnx import TensorProto, helper, numpy_helper
 from rich.console import Console
 from rich.table import Table
-from speed import observed
+from speed import Laps, observed
 
 import qc
 from qc.ir.errors import QcError
@@ -39,6 +40,11 @@ GRID = {
     "scale": np.array(0.05, np.float32),
     "zero_point": np.array(3, np.int32),
     "limits": np.array([-128, 127], np.int32),
+}
+CHANNELS = 64
+CHANNEL_GRID = {
+    "channel_scale": np.full(CHANNELS, 0.05, np.float32),
+    "channel_zero_point": np.full(CHANNELS, 3, np.int32),
 }
 
 Run = Callable[[], object]
@@ -71,18 +77,25 @@ def bound(session: ort.InferenceSession, feed: dict[str, np.ndarray], device: st
     return run
 
 
-def chain(op_type: str, length: int) -> onnx.ModelProto:
+def chain(length: int, op_type: str, *parameters: str, **attributes: Any) -> onnx.ModelProto:
     """A model of so many ops, each on the result of the one before."""
-    quantizes = op_type == "FakeQuantize"
-    parameters = list(GRID) if quantizes else []
-    domain = "qc" if quantizes else ""
     nodes = [
         helper.make_node(
-            op_type, [f"x{index}" if index else "x", *parameters], [f"x{index + 1}"], domain=domain
+            op_type, [f"x{index}" if index else "x", *parameters], [f"x{index + 1}"], **attributes
         )
         for index in range(length)
     ]
-    return model_of(nodes, helper.make_tensor_value_info(f"x{length}", TensorProto.FLOAT, ["n"]))
+    return model_of(nodes, helper.make_tensor_value_info(f"x{length}", TensorProto.FLOAT, ["c", "n"]))
+
+
+def quantizers(length: int) -> onnx.ModelProto:
+    """A model of so many quantizers with one scale, each on the result of the one before."""
+    return chain(length, "FakeQuantize", *GRID, domain="qc")
+
+
+def channel_quantizers(length: int) -> onnx.ModelProto:
+    """Likewise, with a scale for each channel."""
+    return chain(length, "FakeQuantize", *CHANNEL_GRID, "limits", domain="qc", granularity="channel", axis=0)
 
 
 def observers(histogram: bool, number: int) -> onnx.ModelProto:
@@ -97,9 +110,9 @@ def observers(histogram: bool, number: int) -> onnx.ModelProto:
 
 
 def model_of(nodes: list[onnx.NodeProto], *outputs: onnx.ValueInfoProto) -> onnx.ModelProto:
-    """A model of a vector ``x``, with a grid."""
-    weights = [numpy_helper.from_array(array, name) for name, array in GRID.items()]
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])]
+    """A model of a matrix ``x``, with grids."""
+    weights = [numpy_helper.from_array(array, name) for name, array in (GRID | CHANNEL_GRID).items()]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["c", "n"])]
     graph = helper.make_graph(nodes, "graph", inputs, outputs, weights)
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("qc", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=9)
@@ -107,12 +120,13 @@ def model_of(nodes: list[onnx.NodeProto], *outputs: onnx.ValueInfoProto) -> onnx
 
 def measure_operators(elements: int, rounds: int, provider: str) -> dict[str, float]:
     """Seconds of one op of each kind. What a run costs besides its ops is taken off, by a run of one op."""
-    x = np.random.default_rng(0).standard_normal(elements, np.float32)
+    x = np.random.default_rng(0).standard_normal((CHANNELS, elements // CHANNELS), np.float32)
     positive = np.maximum(x, 0)  # as after a Relu; a GPU may divide zeros in another way
     kinds: dict[str, tuple[np.ndarray, Callable[[int], onnx.ModelProto]]] = {
-        "Neg": (x, lambda length: chain("Neg", length)),
-        "FakeQuantize": (x, lambda length: chain("FakeQuantize", length)),
-        "FakeQuantize, half zeros": (positive, lambda length: chain("FakeQuantize", length)),
+        "Neg": (x, lambda length: chain(length, "Neg")),
+        "FakeQuantize": (x, quantizers),
+        "FakeQuantize, half zeros": (positive, quantizers),
+        f"FakeQuantize, {CHANNELS} channels": (x, channel_quantizers),
         "Observe": (x, lambda number: observers(False, number)),
         "Observe, histogram": (x, lambda number: observers(True, number)),
     }
@@ -127,38 +141,19 @@ def measure_operators(elements: int, rounds: int, provider: str) -> dict[str, fl
     }
 
 
-class Laps:
-    """A stream of feeds that measures how long its reader takes for each, after the first, which warms up."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._seconds: list[float] = []
-
-    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
-        for feed in feeds(self._count):
-            start = time.perf_counter()
-            yield feed
-            self._seconds.append(time.perf_counter() - start)
-
-    def median(self) -> float:
-        """The median of the seconds."""
-        return statistics.median(self._seconds[1:])
-
-
 def measure_network(name: str, rounds: int, provider: str) -> tuple[float, dict[str, float]]:
     """Milliseconds of the float model, and ratios to it. Calibration copies its inputs to the GPU."""
     compiled = qc.compile(NETWORKS[name](), "w8a8", data=lambda: feeds(2), target="ort-cpu", device=provider)
     feed = next(feeds(1))
     plain = open_session(compiled.float_model, provider=provider)
     simulation = open_session(compiled.simulation, provider=provider)
-    runs = [bound(plain, feed, provider), bound(simulation, feed, provider), lambda: plain.run(None, feed)]
-    seconds, simulated, fed = interleaved(runs, rounds)
+    seconds, simulated = interleaved([bound(model, feed, provider) for model in (plain, simulation)], rounds)
     ratios = {"simulation": simulated / seconds}
     for kind in CALIBRATIONS:
-        laps = Laps(rounds)
+        laps = Laps(lambda given: plain.run(None, given), rounds, time.perf_counter)
         requests = observed(compiled, kind == "histogram")
         OrtExecutor(provider=provider).observe(compiled.float_model, requests, laps)
-        ratios[kind] = laps.median() / fed
+        ratios[kind] = laps.ratio()
     return seconds * 1000, ratios
 
 
@@ -188,8 +183,8 @@ def main(names: tuple[str, ...], batch: int, elements: int, rounds: int, provide
 
 
 def is_limited(kind: str) -> bool:
-    """Whether the limit is meant for a kind of operator."""
-    return kind.startswith("FakeQuantize")
+    """Whether the limit is meant for a kind of operator: those that run on every activation."""
+    return kind.startswith("FakeQuantize") and "channels" not in kind
 
 
 def show_operators(seconds: dict[str, float], elements: int) -> None:

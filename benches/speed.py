@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 import qc
-from qc.ir.executor import Observation
+from qc.ir.executor import Feed, Observation
 from qc.runtime.executors.in_process import OrtExecutor
 from qc.runtime.sessions.open import open_session
 
@@ -85,7 +85,7 @@ def observed(compiled: qc.Compiled, histogram: bool) -> dict[str, set[Observatio
 class Laps:
     """A stream of feeds that times its reader on each, and runs the float model in between."""
 
-    def __init__(self, float_run: Callable[[], object], count: int, clock: Clock) -> None:
+    def __init__(self, float_run: Callable[[Feed], object], count: int, clock: Clock) -> None:
         self.float_run = float_run
         self.count = count
         self.clock = clock
@@ -95,7 +95,7 @@ class Laps:
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
         for feed in feeds(self.count):
             start = self.clock()
-            self.float_run()
+            self.float_run(feed)
             middle = self.clock()
             self.float.append(middle - start)
             yield feed
@@ -115,7 +115,7 @@ def measure(name: str, target: str, threads: int, rounds: int) -> dict[str, floa
     plain, simulation, integer = interleaved(runs, rounds, clock)
     result = {"float": plain * 1000, "simulation": simulation / plain, "integer": integer / plain}
     for kind in ("calibration", "histogram"):
-        laps = Laps(runs[0], rounds, clock)
+        laps = Laps(lambda _: runs[0](), rounds, clock)
         requests = observed(compiled, kind == "histogram")
         OrtExecutor(threads=threads).observe(compiled.float_model, requests, laps)
         result[kind] = laps.ratio()

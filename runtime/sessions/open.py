@@ -28,6 +28,7 @@ from ..protos.detach import NATIVE_TYPES, detach_weights
 from .blocked_layout import keep_blocked
 from .custom_ops import register_custom_ops
 from .failures import explain_load, explain_run
+from .fused_activations import fuse_activations
 from .providers import check_provider, choose_provider, session_providers
 
 _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
@@ -89,8 +90,10 @@ def open_session(
     if optimized_file is not None:
         options.add_session_config_entry(_OPTIMIZED_WEIGHTS, f"{optimized_file.name}.data")
         options.add_session_config_entry(_OPTIMIZED_WEIGHTS_FROM, "1024")
-    blocks = optimize and optimized_file is None and provider == "cpu" and _may_be_blocked(model)
-    if not blocks:
+    rewrites = optimize and optimized_file is None and _has_own_ops(model)
+    if rewrites and provider == "cuda":
+        model = fuse_activations(model)
+    if not rewrites or provider == "cuda" or not _may_be_blocked(model):
         return _create(model, weights, base_dir, options, provider, optimized_file)
     with temporary_folder() as folder:
         session = _create(model, weights, base_dir, options, provider, folder / "optimized.onnx")
@@ -103,10 +106,14 @@ def open_session(
 
 
 def _may_be_blocked(model: ModelProto) -> bool:
-    """Whether the blocked layout may reach over ops of qc, and the optimized model fits into one file."""
+    """Whether there may be a blocked layout, and the optimized model fits into one file."""
     convolves = any(node.op_type == "Conv" for node in model.graph.node)
     small = sum(TensorRef(tensor).nbytes for tensor in model.graph.initializer) < _SINGLE_FILE
-    return convolves and small and any(entry.domain == QC_DOMAIN for entry in model.opset_import)
+    return convolves and small
+
+
+def _has_own_ops(model: ModelProto) -> bool:
+    return any(entry.domain == QC_DOMAIN for entry in model.opset_import)
 
 
 def _create(
@@ -127,7 +134,7 @@ def _create(
     if values:
         options.add_external_initializers(list(values), list(values.values()))
     try:
-        if any(entry.domain == QC_DOMAIN for entry in model.opset_import):
+        if _has_own_ops(model):
             options.register_custom_ops_library(str(library_path(cuda=provider == "cuda")))
         # Without the fallback, a failure on a GPU is an error, and does not go on with the CPU.
         providers = session_providers(provider)

@@ -94,6 +94,24 @@ def test_a_scale_of_zero_switches_the_quantizer_off() -> None:
     assert_same_bits(session.run(None, {"x": x, "scale": np.array(0, np.float32)})[0], x)
 
 
+@pytest.mark.parametrize("limits", [(0.0, np.inf), (-1.5, 2.25), (-np.inf, 0.5)], ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_what_is_rounded_is_clamped_before(limits: tuple[float, float], dtype: type) -> None:
+    x = (np.random.default_rng(4).standard_normal((5, 7, 11)) * 6).astype(dtype)
+    x[0, 0, :2] = np.inf, -0.0
+    element = helper.np_dtype_to_tensor_dtype(x.dtype)
+    clamp = dict(zip(("minimum", "maximum"), limits, strict=True))
+    for encoding in GRIDS:
+        found = quantizer_session(encoding, ["a", "b", "c"], element, **clamp).run(None, {"x": x})[0]
+        with np.errstate(over="ignore"):
+            expected = reference(np.clip(x, *map(dtype, limits)), encoding).astype(dtype)
+        assert_same_bits(found, expected)
+    x[0, 0, 2] = np.nan
+    session = quantizer_session(GRIDS[0], ["a", "b", "c"], element, overridable=True, **clamp)
+    off = session.run(None, {"x": x, "scale": np.array(0, np.float32)})[0]
+    assert np.array_equal(off, np.clip(x, *map(dtype, limits)), equal_nan=True)
+
+
 def test_a_fed_grid_replaces_the_initializers() -> None:
     x = np.linspace(-20, 20, 101, dtype=np.float32)
     session = quantizer_session(GRIDS[0], ["n"], overridable=True)

@@ -86,6 +86,52 @@ def test_a_histogram_is_only_made_if_the_model_takes_it() -> None:
     assert session.run(["count"], {"x": np.ones(3, np.float32)})[0].tolist() == [3]
 
 
+@pytest.mark.parametrize("shares_memory", [False, True])
+def test_a_histogram_is_added_to_another(shares_memory: bool) -> None:
+    node = helper.make_node("Observe", ["x", "before"], STATISTICS, domain="qc", histogram=1)
+    types = {name: TensorProto.FLOAT if name in STATISTICS[:2] else TensorProto.INT64 for name in STATISTICS}
+    inputs = {"x": (TensorProto.FLOAT, ["n"]), "before": (TensorProto.INT64, ["bins"])}
+    session = session_of([node], inputs, types)
+    x = np.random.default_rng(5).standard_normal(70_000).astype(np.float32)
+    before = np.arange(65536)
+    device = "cuda" if "CUDAExecutionProvider" in session.get_providers() else "cpu"
+    value = onnxruntime.OrtValue.ortvalue_from_numpy(before.copy(), device, 0)
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", x)
+    binding.bind_ortvalue_input("before", value)
+    for name in STATISTICS:
+        binding.bind_output(name)
+    if shares_memory:
+        binding.bind_ortvalue_output("histogram", value)
+    session.run_with_iobinding(binding)
+    seen = [output.numpy() for output in binding.get_outputs()]
+    expected = kernels.observe(x, True)
+    assert expected.histogram is not None
+    assert (seen[0].item(), seen[1].item(), seen[2].item()) == (x.min(), x.max(), x.size)
+    assert np.array_equal(seen[4], before + expected.histogram)
+    assert np.array_equal(value.numpy(), seen[4] if shares_memory else before)
+    with pytest.raises(Exception, match=r"the histogram to add to has shape \(3,\) but needs \(65536,\)"):
+        session.run(None, {"x": x, "before": before[:3]})
+
+
+def test_many_observers_of_one_run_do_not_mix() -> None:
+    nodes, types = [], {}
+    for index in range(40):
+        nodes.append(helper.make_node("Mul", ["x", f"factor{index}"], [f"x{index}"]))
+        names = [f"{name}{index}" for name in STATISTICS[:4]]
+        nodes.append(helper.make_node("Observe", [f"x{index}"], names, domain="qc"))
+        types |= {names[0]: TensorProto.FLOAT, names[1]: TensorProto.FLOAT}
+    factors = {f"factor{index}": np.array(index - 20, np.float32) for index in range(40)}
+    session = session_of(nodes, {"x": (TensorProto.FLOAT, ["n"])}, types, factors)
+    x = np.random.default_rng(6).standard_normal(60_000).astype(np.float32)
+    for _ in range(3):
+        seen = dict(zip(types, session.run(None, {"x": x}), strict=True))
+        for index in range(40):
+            scaled = x * factors[f"factor{index}"]
+            assert seen[f"minimum{index}"].item() == scaled.min()
+            assert seen[f"maximum{index}"].item() == scaled.max()
+
+
 def test_a_wrong_axis_of_an_observer_is_an_error() -> None:
     with pytest.raises(Exception, match="axis is 1, outside"):
         observer_session(["n"], 0, axis=1).run(None, {"x": np.zeros(3, np.float32)})

@@ -20,7 +20,8 @@ struct Quantization {
   const float* scale;
   const std::int32_t* zero_point;
   const std::int32_t* limits;  // read for integer formats only
-  float minimum, maximum;  // of what is rounded
+  bool clamps;
+  float minimum, maximum;  // of what is rounded, if it clamps
 };
 
 // Whether the fake quantization is defined; see kernels.h.
@@ -38,6 +39,7 @@ class Step {
  public:
   __device__ Step(const Quantization& quantization, std::size_t index)
       : off_(quantization.scale[0] == 0.0f),
+        clamps_(quantization.clamps),
         minimum_(quantization.minimum),
         maximum_(quantization.maximum),
         grid_(quantization.rule, 1.0f, 0) {
@@ -54,15 +56,15 @@ class Step {
 
   template <ElementType type>
   __device__ Stored<type> quantize(Stored<type> x) const {
-    const float value = widened<type>(x), cut = clamped(value, minimum_, maximum_);
-    if (off_) return cut < value || cut > value ? narrowed<type, true>(cut) : x;
-    return narrowed<type, true>(valid_ ? grid_.quantize(cut) : float_of(kNotANumberBits));
+    if (off_ && !clamps_) return x;
+    const float value = clamps_ ? clamped(widened<type>(x), minimum_, maximum_) : widened<type>(x);
+    return narrowed<type, true>(off_ ? value : valid_ ? grid_.quantize(value) : float_of(kNotANumberBits));
   }
 
  private:
   static constexpr std::uint32_t kNotANumberBits = 0x7fc00000u;
 
-  bool off_, valid_;
+  bool off_, valid_, clamps_;
   float minimum_, maximum_;
   Grid grid_;
 };
@@ -130,6 +132,7 @@ void fake_quantize(const QuantizerAttributes& attributes, const FloatTensor& x, 
                                      grid.scale.data,
                                      grid.zero_point.data,
                                      grid.limits.data,
+                                     attributes.clamps(),
                                      attributes.minimum,
                                      attributes.maximum};
   const std::size_t count = x.shape.count();

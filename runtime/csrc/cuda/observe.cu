@@ -89,35 +89,31 @@ __device__ inline void for_each_shared(const Stored<type>* x, std::size_t count,
 // memory of its own, which is many times faster than that of the device, and the others where the results go.
 constexpr std::uint32_t kWindowBegin = (127 - 20) << 7;  // 2^-20, as a bin
 constexpr std::uint32_t kWindowBins = 32 << 7;
-constexpr std::uint32_t kNegativeBin = kHistogramBins / 2;  // that of the negative zero
+constexpr std::uint32_t kSignedSlots = kWindowBins + 1;  // the last is for zero
 
-// What a thread counts of a histogram.
+// What a block counts of a histogram.
 struct Bins {
-  unsigned* window;  // of the block: kWindowBins positive, then as many negative
+  unsigned* window;  // kSignedSlots positive, then as many negative
   Counter* histogram;
-  unsigned zeros = 0, negative_zeros = 0;
 
-  __device__ void add(float value) {
-    const std::uint32_t bits = bits_of(value), bin = bits >> 16, slot = (bin & 0x7fffu) - kWindowBegin;
-    if (bin == 0)
-      ++zeros;
-    else if (bin == kNegativeBin)
-      ++negative_zeros;
-    else if (slot < kWindowBins)
-      atomicAdd(&window[slot + (bin >> 15) * kWindowBins], 1u);
+  __device__ void add(float value) const {
+    const std::uint32_t bits = bits_of(value), bin = bits >> 16, magnitude = bin & 0x7fffu;
+    const std::uint32_t slot = magnitude == 0 ? kWindowBins : magnitude - kWindowBegin;
+    if (slot < kWindowBins || magnitude == 0)
+      atomicAdd(&window[slot + (bin >> 15) * kSignedSlots], 1u);
     else if ((bits & kInfinityBits) != kInfinityBits)
       atomicAdd(&histogram[bin], Counter{1});
   }
 
-  // The window is complete only when all threads of the block are here.
+  // Adds a full window to the histogram. Each block begins elsewhere, since those that change the same memory wait
+  // for each other.
   __device__ void finish() const {
-    if (zeros > 0) atomicAdd(&histogram[0], Counter{zeros});
-    if (negative_zeros > 0) atomicAdd(&histogram[kNegativeBin], Counter{negative_zeros});
-    __syncthreads();
-    for (unsigned slot = threadIdx.x; slot < 2 * kWindowBins; slot += kTensorThreads) {
-      const unsigned sign = slot / kWindowBins;
-      if (window[slot] > 0)
-        atomicAdd(&histogram[(sign << 15) + kWindowBegin + slot % kWindowBins], Counter{window[slot]});
+    const unsigned begin = 2 * kSignedSlots / gridDim.x * blockIdx.x;
+    for (unsigned step = threadIdx.x; step < 2 * kSignedSlots; step += kTensorThreads) {
+      const unsigned place = (begin + step) % (2 * kSignedSlots);
+      const unsigned sign = place / kSignedSlots, slot = place % kSignedSlots;
+      const unsigned magnitude = slot == kWindowBins ? 0 : kWindowBegin + slot;
+      if (window[place] > 0) atomicAdd(&histogram[(sign << 15) + magnitude], Counter{window[place]});
     }
   }
 };
@@ -140,21 +136,21 @@ __global__ void __launch_bounds__(kTensorThreads)
     observe_tensor(const Stored<type>* x, std::size_t count, unsigned meeting_place, Observation result) {
   __shared__ std::uint32_t below, above;
   __shared__ unsigned nonfinite;
-  __shared__ unsigned window[counts ? 2 * kWindowBins : 1];
+  __shared__ unsigned window[counts ? 2 * kSignedSlots : 1];
   if (threadIdx.x == 0) below = above = nonfinite = 0;
   if (counts)
-    for (unsigned slot = threadIdx.x; slot < 2 * kWindowBins; slot += kTensorThreads) window[slot] = 0;
+    for (unsigned place = threadIdx.x; place < 2 * kSignedSlots; place += kTensorThreads) window[place] = 0;
   __syncthreads();
   Seen seen;
-  Bins bins = {window, reinterpret_cast<Counter*>(result.histogram)};
+  const Bins bins = {window, reinterpret_cast<Counter*>(result.histogram)};
   for_each_shared<type>(x, count, [&](float value) {
     seen.add(value);
     if (counts) bins.add(value);
   });
   seen.add_extremes_to(&below, &above);
   if (seen.nonfinite > 0) atomicAdd(&nonfinite, seen.nonfinite);
-  if (counts) bins.finish();
   __syncthreads();
+  if (counts) bins.finish();
   if (threadIdx.x > 0 || result.minimum == nullptr) return;
 
   Meeting& meeting = meetings[meeting_place];
