@@ -161,7 +161,7 @@ def measure_network(name: str, rounds: int, provider: str) -> tuple[float, dict[
 @click.argument("names", metavar="[NETWORK]...", nargs=-1, type=click.Choice(list(NETWORKS)))
 @click.option("--batch", default=32, show_default=True, help="Images at once.")
 @click.option("--elements", default=1 << 26, show_default=True, help="Length of the tensor of float32.")
-@click.option("--rounds", default=31, show_default=True, help="Runs of everything.")
+@click.option("--rounds", default=31, type=click.IntRange(2), show_default=True, help="Runs of everything.")
 @click.option("--provider", default="cuda", help="cpu, to try the bench out.")
 def main(names: tuple[str, ...], batch: int, elements: int, rounds: int, provider: str) -> None:
     """Prints one row per operator and one per network."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper
 
+import qc
 from qc.ir.errors import DataError, ModelError
 from qc.ir.executor import Observation, Requests, asked_of
 from qc.runtime import OrtExecutor, add_observers, open_session
@@ -17,6 +20,7 @@ PROVIDERS = [
     "cpu",
     pytest.param("cuda", marks=pytest.mark.skipif(bool(missing_for_cuda()), reason=missing_for_cuda())),
 ]
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 HISTOGRAM = Observation("histogram")
 REQUESTS = {"x": [HISTOGRAM], "h": [Observation()], "y": [HISTOGRAM, Observation("moments")]}
 
@@ -87,6 +91,15 @@ def test_what_is_wrong_with_a_feed_is_said(provider: str) -> None:
         observer(provider, REQUESTS).add(7, {"x": np.array([1, np.nan], np.float32)})
     with pytest.raises(ModelError, match="ONNX Runtime failed to run the model"):
         observer(provider, REQUESTS).add(0, {"x": np.ones((2, 2), np.float32)})
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_two_compilations_give_the_same_bytes(provider: str) -> None:
+    first, second = (
+        qc.compile(FIXTURES / "digits_cnn.onnx", data=FIXTURES / "digits_calibration.npz", device=provider)
+        for _ in range(2)
+    )
+    assert first.model.SerializeToString() == second.model.SerializeToString()
 
 
 @pytest.mark.skipif(bool(missing_for_cuda()), reason=missing_for_cuda())
