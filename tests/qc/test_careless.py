@@ -236,3 +236,32 @@ def test_standard_output_is_no_file_to_write(qc) -> None:
         result = qc(*words, MODEL, "-o", "-")
         assert (result.code, result.made, result.out) == (2, [], "")
         assert "'-o' / '--output': '-' is no file" in result.err and len(result.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["q.tflite", "q.pt", "q.ENGINE", "q.bin", "q.ort", "q.npz", "q.html"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        [MODEL, "--data", DATA],
+        ["auto", MODEL, "--data", DATA],
+        ["reduce", MODEL, "--interesting", "fails"],
+        ["parse", "model.qcir"],
+        ["encodings", "apply", "f.encodings", MODEL],
+        ["encodings", "strip", MODEL],
+    ],
+)
+def test_a_model_is_not_written_under_the_suffix_of_another_format(qc, command: list[str], name: str) -> None:
+    result = qc(*command, "-o", name)
+    assert (result.code, result.made, result.out) == (2, [], "")
+    assert result.err == f"qc: error: '{name}' would be ONNX, whatever its suffix says; name it q.onnx\n"
+
+
+def test_the_option_that_writes_another_format_is_named(qc) -> None:
+    result = qc(MODEL, "--data", DATA, "--target", "qnn-htp", "-o", "q.dlc")
+    assert (result.code, result.made) == (2, [])
+    assert result.err.endswith("name it q.onnx, and --emit qnn-dlc writes .dlc beside it\n")
+
+
+@pytest.mark.parametrize("name", ["q", "q.model", "q.v1.5"])
+def test_any_other_suffix_is_part_of_the_name(qc, name: str) -> None:
+    assert qc(MODEL, "--data", DATA, "--no-verdict", "-o", name).made == [name]

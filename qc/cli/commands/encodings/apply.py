@@ -16,7 +16,7 @@ from qc.passes.quantize.calibrate import Calibrate
 from qc.passes.quantize.load_encodings import LoadEncodings
 
 from ...command import Command
-from ...files import InputFile, check_outputs, model_files, writing
+from ...files import InputFile, check_model_output, check_outputs, model_files, writing
 from ...output import print_note
 
 
@@ -46,6 +46,7 @@ class Apply(Command):
             InputFile(Path(self.file), "the encodings file"),
         ]
         check_outputs([self.output], inputs)
+        check_model_output(self.output)
         unknown: Literal["ignore", "error"] = "ignore" if self.partial else "error"
         load = LoadEncodings(file=self.file, only=self.only, unknown=unknown, bias=self.bias)
         steps = Pipeline([load, Calibrate(), InsertQdq()])  # only biases are left to calibrate
