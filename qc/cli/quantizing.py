@@ -141,7 +141,7 @@ def _compile(compilation: Compilation, others: Iterable[Target]) -> list[Compile
         try:
             return one.compile()
         except CoverageError as error:
-            if not error.coverage.quantized:
+            if not error.coverage.formats:
                 error.add_note("--allow-unquantized accepts such a result")
             raise
 

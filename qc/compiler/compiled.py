@@ -53,8 +53,8 @@ class Compiled(Shown):
     grids: dict[int, GridOf] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        of = self.coverage.quantized + len(self.coverage.unquantized)
-        return f"<Compiled for {self.target.name}: {self.coverage.quantized} of {of} float tensors quantized>"
+        of = f"{self.coverage.quantized} of {self.coverage.total}"
+        return f"<Compiled for {self.target.name}: {of} float tensors quantized>"
 
     @functools.cached_property
     def float_model(self) -> ModelProto:

@@ -59,11 +59,10 @@ def group_by_reason(tensors: Iterable[UnquantizedTensor]) -> list[ReasonGroup]:
 
 def coverage_summary(coverage: Coverage) -> list[Fact]:
     """The coverage on one screen: tensors by format, ops by type, and why the rest stays float."""
-    tensors = coverage.quantized + len(coverage.unquantized)
     facts: list[Fact] = [
         (
             "quantized",
-            f"{coverage.quantized:,} of {tensors:,} float tensors, "
+            f"{coverage.quantized:,} of {coverage.total:,} float tensors, {coverage.rounded_words}"
             f"{coverage.quantized_ops:,} of {coverage.total_ops:,} ops read quantized data",
         )
     ]
@@ -96,6 +95,7 @@ def coverage_document(coverage: Coverage) -> dict[str, Any]:
     """The whole coverage as plain values for JSON."""
     return {
         "quantized_tensors": coverage.quantized,
+        "rounded_tensors": coverage.rounded,
         "formats": coverage.formats,
         "ops": {
             op_type: {"quantized": done, "total": total} for op_type, (done, total) in coverage.ops.items()

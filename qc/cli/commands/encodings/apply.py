@@ -51,7 +51,7 @@ class Apply(Command):
         load = LoadEncodings(file=self.file, only=self.only, unknown=unknown, bias=self.bias)
         steps = Pipeline([load, Calibrate(), InsertQdq()])  # only biases are left to calibrate
         compiled = qc.compile(self.model, steps, target=self.target, allow_unquantized=True)
-        if not compiled.coverage.quantized:
+        if not compiled.coverage.formats:
             raise UsageError(f"'{self.file}' has no grid for '{self.model}': nothing would be quantized")
         for note in compiled.notes:
             print_note(note)
