@@ -57,6 +57,14 @@ def test_reasons_that_differ_in_the_op_are_one_group() -> None:
     ]
 
 
+def test_ops_at_several_places_of_a_reason_are_told_apart() -> None:
+    reason = "{0} of 'x{0}' runs in float: it is inside {1} 'y', which runs in float"
+    inside = [("Exp", "If"), ("Tanh", "If"), ("Tanh", "Loop"), ("Mul", "If"), ("Add", "If")]
+    (group,) = group_by_reason(skipped(*((name, reason.format(name, owner)) for name, owner in inside)))
+    said = "Exp/Tanh/Mul/... runs in float: it is inside If/Loop, which runs in float"
+    assert (group.reason, len(group.names)) == (said, 5)
+
+
 @given(st.lists(st.tuples(st.text(), st.text())))
 def test_grouping_loses_no_tensor(pairs: list[tuple[str, str]]) -> None:
     names = [name for group in group_by_reason(skipped(*pairs)) for name in group.names]
