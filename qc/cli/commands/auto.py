@@ -134,7 +134,7 @@ class Auto(Command):
         recipe_file = output.with_suffix(".recipe.toml")
         self._check([output, recipe_file, self.log, self.front])
         check_model_output(self.output)
-        chosen_device(self.on, self.device_options)
+        chosen_device(self.on, self.device_options, self.chosen["target"])
         with ExitStack() as stack:
             telling = _Telling(self, stack)
             search = self._search(telling)

@@ -96,7 +96,7 @@ class Eval(Command):
 
     def run(self) -> None:
         self._check()
-        device = chosen_device(self.on, self.device_options)
+        device = chosen_device(self.on, self.device_options, self.job.chosen["target"])
         task = start(
             self.job,
             [self.json_file, self.html_file],
