@@ -12,7 +12,7 @@ from qc.ir.facts.op_traits import bias_port, channel_axis, joins_grids, weight_p
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.quant.arithmetic import codes_of
-from qc.ir.quant.formats import FloatFormat, Format, IntFormat, parse_format
+from qc.ir.quant.formats import FloatFormat, Format, IntFormat, has_limits, parse_format
 from qc.ir.quant.ranges import encoding_of_range
 from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, PerTensor, Quantizer
 
@@ -282,7 +282,7 @@ class _Conformance:
 
     def _wrong_type(self, op: Op, value: Value, quantizer: Quantizer, rule: FormatRule) -> Violation:
         taken = f"{self._target.name} takes {rule.known}"
-        text = f"'{value.name}' is quantized to {quantizer.spec.format}; {taken}"
+        text = f"'{value.name}' is {_made(quantizer)}; {taken}"
         return Violation(op, "type", text)
 
     def _zero_point(
@@ -302,7 +302,7 @@ class _Conformance:
             yield Violation(unit.root, "no output quantizer", f"its result '{value.name}' is not quantized")
         quantizer, taken = self._quant.of_value(value), self._target.activation
         if quantizer is not None and not taken.allows(quantizer.spec.format):
-            text = f"its result '{value.name}' is quantized to {quantizer.spec.format}"
+            text = f"its result '{value.name}' is {_made(quantizer)}"
             yield Violation(unit.root, "type", f"{text}; {self._target.name} takes {taken.known}")
         encoding = quantizer.encoding if quantizer is not None else None
         limits = unit.rule.output_ranges.get(str(encoding.spec.format)) if encoding is not None else None
@@ -373,3 +373,9 @@ def _fits(rule: FormatRule, weight: Value, quantizer: Quantizer) -> bool:
 def _is_dequantized(value: Value) -> bool:
     producer = value.graph.producer(value)
     return producer is not None and producer.is_type("DequantizeLinear")
+
+
+def _made(quantizer: Quantizer) -> str:
+    """What a quantizer makes of a tensor, in words: a float of 16 bits is no code."""
+    format = quantizer.spec.format
+    return f"{'quantized' if has_limits(format) else 'rounded'} to {format}"

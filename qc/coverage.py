@@ -16,6 +16,7 @@ from qc.ir.facts.products import is_product, multiplications, trips
 from qc.ir.facts.scopes import CONTROL_FLOW, distinct_names
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
+from qc.ir.quant.formats import Format, has_limits, parse_format
 from qc.ir.quant.spec import Quantizer
 from qc.passes.framework.target import Target
 from qc.passes.quantize.placement.units import UnitMap
@@ -57,12 +58,13 @@ class Coverage(Shown):
     """What a pipeline quantized.
 
     Attributes:
-        formats: number of quantized tensors by the text of their spec.
+        formats: number of tensors with a number format by the text of their spec.
         unquantized: every float tensor that stayed float, with the reason, in graph order. Tensors inside a
             region are not listed: on the device they do not exist. A tensor whose name occurs in several
             graphs has a path for its name, such as ``y/then_branch/x``.
         inner: number of tensors inside regions.
         ops: by op type, how many ops with float data read quantized data only, and how many there are.
+            A float of 16 bits is not quantized.
             Biases, which some targets want in float, do not count, nor does what a target takes without a
             grid, as it runs the op as one with what makes it.
         multiplied: where multiplications are done, see :class:`Multiplied`.
@@ -76,7 +78,7 @@ class Coverage(Shown):
 
     def __str__(self) -> str:
         lines = [
-            f"{self.quantized} of {self.quantized + len(self.unquantized)} float tensors are quantized, "
+            f"{self.quantized} of {self.total} float tensors are quantized, {self.rounded_words}"
             f"{self.quantized_ops} of {self.total_ops} ops read quantized data"
         ]
         lines += [f"{number:6} {format}" for format, number in self.formats.items()]
@@ -88,7 +90,22 @@ class Coverage(Shown):
     @property
     def quantized(self) -> int:
         """Number of quantized tensors."""
-        return sum(self.formats.values())
+        return sum(self.formats.values()) - self.rounded
+
+    @property
+    def rounded(self) -> int:
+        """Number of tensors that are rounded to floats of 16 bits, with which no op computes in integers."""
+        return sum(number for spec, number in self.formats.items() if not has_limits(_format_of(spec)))
+
+    @property
+    def rounded_words(self) -> str:
+        """The tensors that are floats of 16 bits, as a part of a list; empty if there are none."""
+        return f"{self.rounded:,} more are rounded to 16-bit floats, " if self.rounded else ""
+
+    @property
+    def total(self) -> int:
+        """Number of float tensors, whatever became of them."""
+        return sum(self.formats.values()) + len(self.unquantized)
 
     @property
     def quantized_ops(self) -> int:
@@ -111,7 +128,7 @@ class Coverage(Shown):
     def check(self, allow_none: bool, want_all: bool) -> None:
         """Raises CoverageError if nothing is quantized, unless that is allowed, or not all that is wanted."""
         first = self.unquantized[0] if self.unquantized else None
-        if not self.quantized and not allow_none:
+        if not self.formats and not allow_none:
             # What was asked for says most, and what keeps a product in float more than what moves its data.
             by_hand = (one for one in self.unquantized if one.reason == SET_TO_FLOAT)
             products = (one for one in self.unquantized if is_product(one.reason.partition(" ")[0], ""))
@@ -201,7 +218,7 @@ def reads_float_data(model: Model, graph: Graph, op: Op) -> bool:
 
 def _has_quantized_weights(model: Model, op: Op) -> bool:
     read = [(op.graph.op_inputs(op)[port], port) for port in weight_ports(op)]
-    held = [value is not None and model.quant.of_use(value, op, port) is not None for value, port in read]
+    held = [value is not None and _is_quantized(model, value, op, port) for value, port in read]
     return bool(held) and all(held)
 
 
@@ -266,7 +283,7 @@ def _float_reads(model: Model, graph: Graph, op: Op) -> list[tuple[Value, bool]]
     """The float data inputs of ``op`` from outside its region, each with whether it is quantized."""
     region = op.region
     return [
-        (value, model.quant.of_use(value, op, port) is not None)
+        (value, _is_quantized(model, value, op, port))
         for port, value in enumerate(graph.op_inputs(op))
         if value is not None
         and value.is_float
@@ -274,3 +291,14 @@ def _float_reads(model: Model, graph: Graph, op: Op) -> list[tuple[Value, bool]]
         and port != bias_port(op)
         and not (region is not None and region.is_inner(value))
     ]
+
+
+def _is_quantized(model: Model, value: Value, op: Op, port: int) -> bool:
+    """Whether an op reads codes of a tensor; a float of 16 bits is read as such."""
+    quantizer = model.quant.of_use(value, op, port)
+    return quantizer is not None and has_limits(quantizer.spec.format)
+
+
+def _format_of(spec: str) -> Format:
+    """The format in the text of a spec."""
+    return parse_format(spec.partition(" ")[0])

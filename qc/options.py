@@ -125,7 +125,9 @@ def word(text: str) -> str:
 
 
 def path(text: str) -> Path:
-    """The path of a file."""
+    """The path of a file; ``-``, which stands for a standard stream elsewhere, is none."""
+    if text == "-":
+        raise ValueError("'-' is no file, and qc reads and writes files only; name one")
     return Path(word(text))
 
 

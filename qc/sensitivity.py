@@ -136,7 +136,7 @@ def measure_sensitivity(
 def sensitivity_heading(result: Sensitivity, shown: int) -> str:
     """What is above a table of the worst quantizers."""
     return (
-        f"all quantizers on, {decibels(result.whole_db)} on {count(result.feeds, 'sample')}; "
+        f"on {count(result.feeds, 'sample')}, all quantizers on have {decibels(result.whole_db)}; "
         f"the {shown} of {count(len(result.quantizers), 'quantizer')} that harm most"
     )
 

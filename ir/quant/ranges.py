@@ -12,6 +12,21 @@ from .spec import Encoding, QuantSpec
 # How a calibration finds the grid of a quantizer, also for other specs than it has.
 GridOf = Callable[[QuantSpec], Encoding]
 
+
+class GridsById(dict[int, GridOf]):
+    """How a calibration finds the grid of each quantizer, by the id of the quantizer.
+
+    The grid that one would have in 4 bits, from the same statistics::
+
+        spec = replace(quantizer.spec, format=IntFormat(4, signed=True))
+        encoding = compiled.grids[quantizer.id](spec)
+    """
+
+    def __repr__(self) -> str:
+        example = f"grids[{next(iter(self))}](spec)" if self else "grids[id](spec)"
+        return f"<how {len(self)} quantizers find their grids, by id: {example} is the Encoding of a spec>"
+
+
 # The smallest scale of an integer grid: the product of two is still a normal float32, as biases need it.
 SMALLEST_SCALE = 2.0**-60
 

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from qc.ir.errors import DataError, UsageError
-from qc.ir.quant.ranges import GridOf
+from qc.ir.quant.ranges import GridsById
 
 if TYPE_CHECKING:
     from qc.ir.executor import Executor, Feed
@@ -109,7 +109,7 @@ class PassContext:
     artifacts: dict[str, Artifact] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     little_data: str = ""
-    grids: dict[int, GridOf] = field(default_factory=dict)
+    grids: GridsById = field(default_factory=GridsById)
 
     def required_data(self, who: str = "this pass") -> Iterable[Feed]:
         """The data; raises UsageError, which says that ``who`` needs it, if there is none."""

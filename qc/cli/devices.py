@@ -6,6 +6,7 @@ from typing import Any
 
 from qc.ir.errors import UsageError
 from qc.options import option
+from qc.passes.framework.target import Target, load_target, target_names
 from qc.runtime.devices.device import Device
 from qc.runtime.devices.known import open_device
 
@@ -19,11 +20,15 @@ def on_option(
     return option(None, help, "--on", metavar="NAME")
 
 
-def chosen_device(name: str | None, options: tuple[tuple[str, str], ...]) -> Device | None:
+def chosen_device(
+    name: str | None, options: tuple[tuple[str, str], ...], target: str | None = None
+) -> Device | None:
     """The device of ``--on``, found before any work; None if it was not given.
 
+    A note tells of a ``target``, if one was given, that is another one's.
+
     Raises:
-        UsageError: there is no such device, or no device for the options.
+        UsageError: there is no such device or target, or no device for the options.
         QcError: its package is not installed.
     """
     if name is None:
@@ -33,4 +38,15 @@ def chosen_device(name: str | None, options: tuple[tuple[str, str], ...]) -> Dev
     device = open_device(name, dict(options))
     if device.emulated:
         print_note(f"{name} is emulated here: its results are those of the device, its time is not")
+    if target is not None and _is_of_another(load_target(target), device):
+        print_note(
+            f"the result is for {target}, and {name} runs it: what is told of {name} may be worse than of a "
+            f"result for it{f', which --target {name} makes' if name in target_names() else ''}"
+        )
     return device
+
+
+def _is_of_another(target: Target, device: Device) -> bool:
+    """Whether another device runs what is compiled for a target; a file need not say which does."""
+    is_known = bool(target.provider) or target.name in target_names()
+    return is_known and target.provider != device.provider

@@ -18,6 +18,18 @@ from qc.ir.onnx.save import external_files
 
 _DATA_SUFFIXES = (".npz", ".npy", ".pb")
 
+# Suffixes that say that a file is no ONNX; any other may be part of a name.
+_NOT_ONNX = frozenset(
+    f".{name}"
+    for names in (
+        "bin caffemodel ckpt dlc engine gguf h5 keras lite mlmodel mlpackage ort plan pt pt2 pth rknn",
+        "safetensors tflite trt xml",
+        "dot encodings html json npy npz pdf png qcir svg toml txt yaml yml zip",
+    )
+    for name in names.split()
+)
+_EMITTED = {".dlc": "qnn-dlc", ".rknn": "rknn"}
+
 
 class InputFile(NamedTuple):
     """A file that is read, or a folder of data, and what it is, in words."""
@@ -81,6 +93,17 @@ def check_outputs(outputs: Sequence[Path | None], inputs: Sequence[InputFile]) -
             for file in inputs:
                 if _is_same(output, file.path):
                     raise UsageError(f"'{output}' is {file.role}; write to another file")
+
+
+def check_model_output(output: Path | None) -> None:
+    """Raises UsageError if a file that a model is written to has the suffix of another format than ONNX."""
+    if output is None or output.suffix.lower() not in _NOT_ONNX:
+        return
+    emitted = _EMITTED.get(output.suffix.lower())
+    advice = f", and --emit {emitted} writes {output.suffix} beside it" if emitted else ""
+    raise UsageError(
+        f"'{output}' would be ONNX, whatever its suffix says; name it {output.stem}.onnx{advice}"
+    )
 
 
 @contextmanager

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ from qc.passes.framework.pipeline import Step
 from qc.passes.quantize.configure_quantizers import ConfigureQuantizers
 from qc.passes.quantize.precision.rules import load_rules, rules_of
 from qc.progress import RichProgress
-from qc.runtime import Data, InputInfo, load_data, load_labels, random_data
+from qc.runtime import Data, InputInfo, Metric, OpenModel, load_data, load_labels, random_data
 from qc.runtime.data.inputs import free_dimensions
+from qc.runtime.evaluation.judge import Labels, check_labels, judge
 
 from .files import InputFile, check_outputs, data_files, model_files, toml_files
 from .options import DEFAULT_PIPELINE, Job, Settings
@@ -50,6 +52,21 @@ class Task:
         """Compiles, with a bar that shows how far it is; ``more`` are fields of the compilation."""
         with RichProgress(standard_error()) as progress:
             return replace(self.compilation, progress=progress, **more).compile()
+
+    def try_metrics(self, metrics: Iterable[Metric], labels: Labels | None) -> None:
+        """Shows the user's functions the first sample in float: what fails does so before any work.
+
+        Raises:
+            UsageError: a function does not take what the model gives, or the label.
+        """
+        own = [metric for metric in metrics if ":" in metric.name]
+        if not own or self.data is None or self.data.is_read_once:
+            return
+        compilation = self.compilation
+        settings: dict[str, Any] = {"provider": compilation.device, "threads": 1}
+        model = OpenModel(compilation.reference(), base_dir=compilation.base_dir, **settings)
+        first = None if labels is None else labels[:1]
+        judge(model, [(model, [metric.start() for metric in own])], islice(self.data, 1), first)
 
     def decide(self) -> Compiled:
         """Compiles without the passes that lower and, if there is no data, without those that need it.
@@ -114,15 +131,19 @@ def start(
     return Task(job, replace(compilation, data=calibrating), data, proto, compiles)
 
 
-def chosen_labels(file: Path | None, data: Data | None) -> np.ndarray | None:
-    """The labels of a file if one is given, else those that the data has.
+def chosen_labels(file: Path | None, data: Data | None, most: int | None = None) -> np.ndarray | None:
+    """The labels of a file if one is given, else those that the data has, of the first ``most`` samples.
 
     Raises:
-        DataError: the file cannot be read.
+        DataError: the file cannot be read, or has not one for each sample, where their number is known.
     """
-    if file is not None:
-        return load_labels(file)
-    return data.labels if data is not None else None
+    if file is None:
+        labels = data.labels if data is not None else None
+        return labels if labels is None else labels[:most]
+    labels = load_labels(file)[:most]
+    if data is not None and data.length is not None:
+        check_labels(labels, min(data.length, most or data.length))
+    return labels
 
 
 def compile_options(job: Settings) -> dict[str, object]:

@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
+from textwrap import fill
 from typing import NoReturn
 
 from onnx import ModelProto
@@ -95,5 +96,9 @@ def print_written(paths: Iterable[Path]) -> None:
 
 
 def _print_labelled(label: str, style: str, sentence: str) -> None:
-    text = Text.assemble("qc: ", (f"{label}:", style), f" {printable(sentence)}")
-    standard_error().print(text, soft_wrap=True)
+    console, line = standard_error(), f"qc: {label}: {printable(sentence)}"
+    if console.is_terminal:  # which would break lines within words; what has no room in one stays whole
+        line = fill(line, console.width, break_long_words=False, break_on_hyphens=False)
+    text = Text(line)
+    text.stylize(style, len("qc: "), len(f"qc: {label}:"))
+    console.print(text, soft_wrap=True)

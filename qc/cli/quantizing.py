@@ -29,7 +29,7 @@ from qc.verdict.words import verdict_facts, verdict_notes, verdict_warnings
 
 from . import instrumentation
 from .collecting import check_collecting, executor
-from .files import InputFile, toml_files, writing
+from .files import InputFile, check_model_output, toml_files, writing
 from .jobs import Task, chosen_pipeline, start
 from .options import Collecting, Instrumentation, Job, Keeping, Wishes
 from .output import model_bytes, print_note, print_warning, standard_error
@@ -55,6 +55,7 @@ def quantize(
     others = _others(job, wishes, output)
     outputs = [output, wishes.coverage, watch.remarks_out, *others]
     task = start(job, outputs, _inputs(wishes), role="the calibration data")
+    check_model_output(wishes.output)
     pipeline = task.compilation.chosen_pipeline()
     if not job.quiet:
         check_collecting(collecting, pipeline)
@@ -140,7 +141,7 @@ def _compile(compilation: Compilation, others: Iterable[Target]) -> list[Compile
         try:
             return one.compile()
         except CoverageError as error:
-            if not error.coverage.quantized:
+            if not error.coverage.formats:
                 error.add_note("--allow-unquantized accepts such a result")
             raise
 

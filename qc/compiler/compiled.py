@@ -16,7 +16,7 @@ from qc.ir.facts.weights import Weights, weights_of
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
 from qc.ir.onnx.save import external_files, stage_model
-from qc.ir.quant.ranges import GridOf
+from qc.ir.quant.ranges import GridsById
 from qc.passes import Artifact, PassContext, PipelineReport
 from qc.passes.framework.target import Target, target_names
 from qc.passes.lower.rounding.simulation import WeightRounding
@@ -40,7 +40,8 @@ class Compiled(Shown):
         target: the target that was compiled for.
         source: the file that the model was read from, if any.
         notes: sentences for the user.
-        grids: how the calibration finds the grid of each quantizer for any spec, by the id of it.
+        grids: how the calibration finds the grid of each quantizer for any spec, by the id of it; see
+            :class:`~qc.ir.quant.ranges.GridsById`. The grids themselves are those of ``ir.quant``.
     """
 
     ir: Model
@@ -50,11 +51,11 @@ class Compiled(Shown):
     target: Target
     source: Path | None = None
     notes: list[str] = field(default_factory=list)
-    grids: dict[int, GridOf] = field(default_factory=dict)
+    grids: GridsById = field(default_factory=GridsById)
 
     def __repr__(self) -> str:
-        of = self.coverage.quantized + len(self.coverage.unquantized)
-        return f"<Compiled for {self.target.name}: {self.coverage.quantized} of {of} float tensors quantized>"
+        of = f"{self.coverage.quantized} of {self.coverage.total}"
+        return f"<Compiled for {self.target.name}: {of} float tensors quantized>"
 
     @functools.cached_property
     def float_model(self) -> ModelProto:

@@ -148,6 +148,7 @@ class _Aligner:
         if self.names_kept and not self._is_done():
             for op, candidate in self._namesakes():
                 self._pair(op, candidate)
+        self._pair_what_is_left()
         self._pair_constants()
 
     def _pair(self, a: Op, b: Op) -> None:
@@ -200,6 +201,18 @@ class _Aligner:
                 agree += same_name or self.found.values.get(read_a.value) is read_b.value
             total += read_a is not None or read_b is not None
         return 2 * agree > total or not total
+
+    def _pair_what_is_left(self) -> None:
+        """Pairs ops whose own names and shapes of weights agree, even where names mean little."""
+        if self._is_done():
+            return
+        named = _by_unique_name(self.b.ops)
+        for name, op in _by_unique_name(self.a.ops).items():
+            candidate = named.get(name)
+            if candidate is not None and self._is_free(op, candidate):
+                before, after = self.contents.shapes(self.a, op), self.contents.shapes(self.b, candidate)
+                if all(one == other for one, other in zip(before, after, strict=False)):
+                    self._pair(op, candidate)  # one of them may have a bias more
 
     # -- neighbours ---------------------------------------------------------------------------------
 

@@ -81,8 +81,12 @@ class Contents:
 
     def outline(self, scope: GraphWiring, op: Op) -> Hashable:
         """Kind, and the shapes of the constants."""
+        return kind(op), self.shapes(scope, op)
+
+    def shapes(self, scope: GraphWiring, op: Op) -> tuple[tuple[int, ...] | None, ...]:
+        """The shapes of the constants that an op reads, None for other tensors."""
         found = (self.data(read.value) if read is not None else None for read in scope.reads[op])
-        return kind(op), tuple(None if data is None else data.shape for data in found)
+        return tuple(None if data is None else data.shape for data in found)
 
     def _may_be_same(self, a: Read | None, b: Read | None, by_name: bool) -> bool:
         """False only for two constants, in one representation, that differ."""

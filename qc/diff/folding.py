@@ -5,7 +5,7 @@ The folding is done again, and only if its result is what the second model holds
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -19,6 +19,7 @@ from .contents import Contents
 from .numbers import limited, real_values, rounding_error
 from .wiring import GraphWiring, Read
 
+_AFFINE = "BatchNormalization", "Mul", "Add", "Identity"
 _RELATIVE = 1e-4  # of the largest number: folding in another order or precision gives other last digits
 
 
@@ -49,6 +50,25 @@ class Folding:
     b: GraphWiring
     partners: Mapping[Op, Op]
     contents: Contents
+
+    def chains(self, removed: Sequence[Op]) -> Iterator[list[Op]]:
+        """What may have been folded of some removed ops: rows of them, each behind an op with weights."""
+        free = set(removed)
+        for op in removed:
+            producer = self._producer(self._data(op)) if op.is_type(*_AFFINE) else None
+            if producer in self.partners:
+                chain = [op]
+                while (after := self._only_user(chain[-1])) in free and after.is_type(*_AFFINE):
+                    chain.append(after)
+                yield chain
+
+    def _only_user(self, op: Op) -> Op | None:
+        """The op that alone reads the result of another."""
+        result = self.a.results[op][0]
+        if result is None or result in self.a.given_as:
+            return None
+        users = self.a.users.get(result, ())
+        return users[0].op if len(users) == 1 else None
 
     def find(self, removed: Sequence[Op]) -> Fold | None:
         """How a chain of removed ops was folded; None if it was not, or not surely."""
@@ -102,7 +122,7 @@ class Folding:
             gamma, beta, mean, variance = (x.astype(np.float64) for x in found if x is not None)
             factor = gamma / np.sqrt(variance + op.attribute("epsilon", 1e-5))
             return factor, beta - mean * factor
-        if not op.is_type("Mul", "Add", "Identity"):
+        if not op.is_type(*_AFFINE):
             raise ValueError(op.op_type)
         constants = (self._numbers(self.a, op, port) for port in range(op.num_inputs))
         constant = next((x for x in constants if x is not None), np.ones(()))

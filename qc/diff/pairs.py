@@ -91,13 +91,22 @@ def _paired(found: ModelPair, a: GraphWiring, b: GraphWiring, label: str, by_pos
     align(a, b, by_position, found.names_kept, found.alignment, found.contents)
     edits = find_edits(a, b, by_position, found.alignment)
     folding = Folding(a, b, found.alignment.ops, found.contents)
-    folds: dict[Op, Fold] = {}
-    for edit in edits:
-        if edit.removed and not edit.added:
-            edit.fold = folding.find(edit.removed)
-            if edit.fold is not None:
-                folds[edit.fold.into] = edit.fold
+    edits = [part for edit in edits for part in _without_folds(edit, folding)]
+    folds = {edit.fold.into: edit.fold for edit in edits if edit.fold is not None}
     return GraphPair(a, b, label, by_position, edits, folds)
+
+
+def _without_folds(edit: Edit, folding: Folding) -> Iterator[Edit]:
+    """An edit, apart from it what was folded: ops behind a normalization may have become others."""
+    for chain in folding.chains(edit.removed):
+        for length in range(len(chain), 0, -1):
+            fold = folding.find(chain[:length])
+            if fold is not None:
+                yield Edit(chain[:length], fold=fold)
+                edit.removed = [op for op in edit.removed if op not in chain[:length]]
+                break
+    if edit.removed or edit.added:
+        yield edit
 
 
 def function_label(key: tuple[str, str, str]) -> str:

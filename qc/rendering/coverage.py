@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain, zip_longest
 from typing import Any
 
 from rich.cells import cell_len
@@ -45,25 +46,27 @@ class ReasonGroup:
 
 def group_by_reason(tensors: Iterable[UnquantizedTensor]) -> list[ReasonGroup]:
     """Groups tensors whose reasons differ only in the op they name; the largest group first."""
-    groups: dict[str, tuple[list[str], dict[str, None]]] = {}
+    groups: dict[str, list[UnquantizedTensor]] = {}
     for tensor in tensors:
-        names, subjects = groups.setdefault(_LABEL.sub("\0", tensor.reason), ([], {}))
-        names.append(tensor.name)
-        subjects.update((match[1] or match[2], None) for match in _LABEL.finditer(tensor.reason))
-    found = [
-        ReasonGroup(key.replace("\0", _types(list(subjects))), tuple(names))
-        for key, (names, subjects) in groups.items()
-    ]
+        groups.setdefault(_LABEL.sub("\0", tensor.reason), []).append(tensor)
+    found = [_group(key.split("\0"), members) for key, members in groups.items()]
     return sorted(found, key=lambda group: -len(group.names))
+
+
+def _group(words: Sequence[str], members: Sequence[UnquantizedTensor]) -> ReasonGroup:
+    """What is between the ops of a reason, with the types of those that are named at each place."""
+    named = [[match[1] or match[2] for match in _LABEL.finditer(one.reason)] for one in members]
+    places = [_types(list(dict.fromkeys(types))) for types in zip(*named, strict=False)]
+    reason = "".join(chain.from_iterable(zip_longest(words, places, fillvalue="")))
+    return ReasonGroup(reason, tuple(one.name for one in members))
 
 
 def coverage_summary(coverage: Coverage) -> list[Fact]:
     """The coverage on one screen: tensors by format, ops by type, and why the rest stays float."""
-    tensors = coverage.quantized + len(coverage.unquantized)
     facts: list[Fact] = [
         (
             "quantized",
-            f"{coverage.quantized:,} of {tensors:,} float tensors, "
+            f"{coverage.quantized:,} of {coverage.total:,} float tensors, {coverage.rounded_words}"
             f"{coverage.quantized_ops:,} of {coverage.total_ops:,} ops read quantized data",
         )
     ]
@@ -96,6 +99,7 @@ def coverage_document(coverage: Coverage) -> dict[str, Any]:
     """The whole coverage as plain values for JSON."""
     return {
         "quantized_tensors": coverage.quantized,
+        "rounded_tensors": coverage.rounded,
         "formats": coverage.formats,
         "ops": {
             op_type: {"quantized": done, "total": total} for op_type, (done, total) in coverage.ops.items()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from rich import table as rich_table
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.text import Text
 
@@ -13,6 +15,32 @@ from .table import Table
 from .words import printable
 
 Fact = tuple[str, RenderableType]
+
+_SEPARATORS = "/.:_"  # within a name: behind one of them it may go on in the next line
+
+
+class Wrapped:
+    """Text that is wrapped between words, and a word that has no room in a line behind a part of its name."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        text = re.sub(r"\S+", lambda word: _broken(word[0], options.max_width), self._text)
+        yield Text(text, overflow="fold")
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Text(self._text).__rich_measure__(console, options)
+
+
+def _broken(word: str, width: int) -> str:
+    """A word with line breaks, where it is longer than a line."""
+    pieces = []
+    while len(word) > width:
+        end = max(word.rfind(one, 1, width) for one in _SEPARATORS) + 1 or width
+        pieces.append(word[:end])
+        word = word[end:]
+    return "\n".join([*pieces, word])
 
 
 def rendered(table: Table, gap: int = 2, titles: bool = True) -> rich_table.Table:
@@ -36,7 +64,8 @@ def rendered(table: Table, gap: int = 2, titles: bool = True) -> rich_table.Tabl
     for index, row in enumerate(table.texts()):
         if table.sums and index == len(table.rows) - table.sums:
             grid.add_section()
-        grid.add_row(*row)
+        cells = zip(table.columns, row, strict=True)
+        grid.add_row(*(Wrapped(cell) if column.is_text else cell for column, cell in cells))
     return grid
 
 
@@ -56,7 +85,7 @@ def facts_grid(facts: Iterable[Fact]) -> rich_table.Table:
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     for label, content in facts:
-        grid.add_row(label, printable(content) if isinstance(content, str) else content)
+        grid.add_row(label, Wrapped(printable(content)) if isinstance(content, str) else content)
     return grid
 
 

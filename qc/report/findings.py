@@ -63,7 +63,7 @@ def find(
     context = PassContext(progress=progress or progress_here())
     feeds = load_data(data, model_inputs(compiled.ir.origin))
     verdict = measure_verdict(compiled, feeds, is_meaningful=is_meaningful)
-    if not compiled.coverage.quantized:
+    if not compiled.coverage.formats:
         if tensors:
             raise UsageError(f"there is no histogram of '{tensors[0]}': nothing is quantized")
         return Findings(compiled, verdict, None, (), None)

@@ -88,6 +88,7 @@ def report_page(
         worst=layer_table(errors, _WORST) if errors is not None else None,
         times=times,
         histograms=findings.histograms,
+        ranked_on=count(sensitivity.feeds, "sample") if sensitivity is not None else "",
         sensitivity=sensitivity_table(sensitivity.quantizers[:_WORST]) if sensitivity is not None else None,
     )
 

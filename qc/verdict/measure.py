@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -24,15 +25,15 @@ from qc.ir.onnx.save import external_files, save_model
 from qc.ir.quant.formats import IntFormat
 from qc.outside import Outside
 from qc.reading import runnable_form
-from qc.runtime import Data, Latency, Metric, OpenModel, Spread, load_data, model_inputs, parse_metric
+from qc.runtime import Data, InputInfo, Latency, OpenModel, Spread, load_data, model_inputs, parse_metric
 from qc.runtime.metrics.metric import Sample
 from qc.runtime.native.library import QC_DOMAIN
 from qc.runtime.speed.footprint import peak_memory
 from qc.runtime.speed.latency import pinned_processors, time_in_turns
 
 from .growth import cause_of_growth
+from .samples import LEAST_SAMPLES, Score, enough_samples
 
-_SAMPLES = 8
 _ROUNDS = 50
 _LEAST_ROUNDS = 6  # and the one that warms up
 _TIMING_SHARE = 0.2  # of the seconds
@@ -97,7 +98,9 @@ def measure_verdict(
     seconds: float = 5.0,
     with_costs: bool = True,
 ) -> Verdict:
-    """Compares a result with the float model, on up to 8 samples and on one thread.
+    """Compares a result with the float model, on 8 to 64 samples and on one thread.
+
+    They are from all over the data, and the fewer the more a model multiplies.
 
     Outputs are those of the QDQ model where ONNX Runtime on this machine is the target, of the simulation
     elsewhere, which makes the codes of the target's device where its arithmetic is known. Times and memory
@@ -139,6 +142,7 @@ class _Measuring:
         self._end, self._seconds = end, seconds
         self._runs_here = "qdq" in compiled.artifacts and runs_here(compiled.target)
         self._source: ModelProto | Path = compiled.source or compiled.ir.origin
+        self._taken = 0.0  # seconds for the last sample
         self._feed: Feed | None = None  # the first, where costs are wanted and there is time
 
     def run(self, data: Data, is_meaningful: bool) -> None:
@@ -148,33 +152,40 @@ class _Measuring:
             OpenModel(model, base_dir=self._base_dir, threads=1)
             for model in (runnable_form(self._source), made)
         ]
-        count = _SAMPLES if is_meaningful else 1
-        samples, taken = self._samples(models, islice(Spread(data), count))
+        run = self._samples(models, Spread(data))
+        first = list(islice(run, LEAST_SAMPLES if is_meaningful else 1))
         if is_meaningful:
-            metric = agreement([sample.reference for sample in samples], data.inputs).metric
-            sqnr = _value(parse_metric("sqnr"), samples)
-            accuracy = Accuracy(len(samples), sqnr, _value(metric, samples), metric.name)
-            outside = Outside(self._compiled.ir, is_calibration=True)
-            for sample in samples:
-                outside.add(sample.feed)
-            given = [
-                sample.feed[name] for sample in samples for name in outside.ranges if name in sample.feed
-            ]
-            self.verdict = replace(
-                self.verdict,
-                accuracy=accuracy,
-                saturated=tuple(outside.notes()),
-                is_all_zero=bool(given) and not any(map(np.any, given)),
-            )
+            most = enough_samples(self._compiled.ir.origin, first[0].feed)
+            self._compare(first, islice(run, most - len(first)), data.inputs)
         if not (self._runs_here and self._with_costs):
             return
-        if _LEAST_ROUNDS * taken > self._end - time.monotonic():
-            self._leave_out(f"a run of both models takes {taken:.1f} s")
+        if _LEAST_ROUNDS * self._taken > self._end - time.monotonic():
+            self._leave_out(f"a run of both models takes {self._taken:.1f} s")
             return
-        self._feed = samples[0].feed
+        self._feed = first[0].feed
         with pinned_processors(1):
             timing = time_in_turns(models, self._feed, _TIMING_SHARE * self._seconds, _ROUNDS)
         self.verdict = replace(self.verdict, latency=timing.latencies[1])
+
+    def _compare(self, first: list[Sample], more: Iterable[Sample], inputs: Sequence[InputInfo]) -> None:
+        """How close the outputs are; only those of the first samples are held at once."""
+        metric = agreement([sample.reference for sample in first], inputs).metric
+        sqnr, agreed = Score(parse_metric("sqnr")), Score(metric)
+        outside = Outside(self._compiled.ir, is_calibration=True)
+        found: Counter[bool] = Counter()  # of quantized inputs, by whether something in them is not zero
+        count = 0
+        for sample in chain(first, more):
+            count += 1
+            for score in (sqnr, agreed):
+                score.add(sample)
+            outside.add(sample.feed)
+            found.update(bool(np.any(sample.feed[name])) for name in outside.ranges if name in sample.feed)
+        self.verdict = replace(
+            self.verdict,
+            accuracy=Accuracy(count, sqnr.value(), agreed.value(), metric.name),
+            saturated=tuple(outside.notes()),
+            is_all_zero=bool(found) and not found[True],
+        )
 
     def weigh(self) -> None:
         """Measures sizes and memory of both models, and looks at what runs in integers."""
@@ -210,18 +221,15 @@ class _Measuring:
         if before and after is not None:
             self.verdict = replace(self.verdict, memory=(before, after))
 
-    def _samples(self, models: Sequence[OpenModel], feeds: Iterable[Feed]) -> tuple[list[Sample], float]:
-        """What both give for samples, the first in any case, and the seconds that the last of them took."""
-        found: list[Sample] = []
-        taken = 0.0
-        for feed in feeds:
+    def _samples(self, models: Sequence[OpenModel], feeds: Iterable[Feed]) -> Iterator[Sample]:
+        """What both give for samples, the first in any case, as long as there is time."""
+        for index, feed in enumerate(feeds):
             begin = time.monotonic()
-            if found and begin + taken > self._end - self._seconds / 2:
-                break
+            if index and begin + self._taken > self._end - self._seconds / 2:
+                return
             reference, made = (model.run(feed) for model in models)
-            found.append(Sample(len(found), made, reference, feed, None))
-            taken = time.monotonic() - begin
-        return found, taken
+            self._taken = time.monotonic() - begin
+            yield Sample(index, made, reference, feed, None)
 
     def _is_late(self, part: str) -> bool:
         late = time.monotonic() > self._end
@@ -248,14 +256,3 @@ def _wider_on(compiled: Compiled) -> str:
     ]
     narrow = any(isinstance(spec.format, IntFormat) and spec.format.bits <= 8 for spec in specs)
     return compiled.target.name if narrow and compiled.target.activation.wider else ""
-
-
-def _value(metric: Metric, samples: Sequence[Sample]) -> float | None:
-    """A metric over samples; None if it is not for such outputs."""
-    tally = metric.start()
-    try:
-        for sample in samples:
-            tally.add(sample)
-        return tally.value()
-    except QcError:
-        return None

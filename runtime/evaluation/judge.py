@@ -75,5 +75,5 @@ def labelled(feeds: Iterable[Feed], labels: Labels | None) -> Iterator[tuple[Fee
 def check_labels(labels: Labels | None, feeds: int, known: str = "") -> None:
     """Raises DataError if there are labels, and not one for each of so many feeds."""
     if labels is not None and len(labels) != feeds:
-        given = f"{len(labels)} label{'' if len(labels) == 1 else 's'}"
-        raise DataError(f"there are {given} for {known}{feeds} feeds; give one for each feed")
+        given = "is 1 label" if len(labels) == 1 else f"are {len(labels)} labels"
+        raise DataError(f"there {given} for {known}{feeds} feeds; give one for each feed")

@@ -79,8 +79,9 @@ class _UserFunction:
 
     def add(self, sample: Sample) -> None:
         place = f"on feed {sample.index}"
-        result = _call(self._text, place, self._function, *_arguments(sample, self._parameters))
-        self._numbers.append(_number(self._text, place, result))
+        arguments = _arguments(sample, self._parameters)
+        result = _call(self._text, place, self._function, *arguments)
+        self._numbers.append(_number(self._text, place, result, arguments))
 
     def value(self) -> float:
         return sum(self._numbers) / len(self._numbers)
@@ -116,7 +117,7 @@ def _call(text: str, place: str, function: Callable[..., Any], *arguments: Any) 
         detail = " ".join(str(error).split())
         raise UsageError(
             f"the metric '{text}' failed {place} with {type(error).__name__}{': ' if detail else ''}{detail}"
-            f"{_line(error)}{_names(error, arguments)}"
+            f"{_line(error)}{_names(error, arguments)}{_label(arguments)}"
         ) from error
 
 
@@ -135,9 +136,17 @@ def _names(error: Exception, arguments: tuple[Any, ...]) -> str:
     return f"; the outputs are a dictionary by name, of {', '.join(map(repr, arguments[0]))}"
 
 
-def _number(text: str, place: str, result: Any) -> float:
+def _label(arguments: tuple[Any, ...]) -> str:
+    """What the label is, where it is an array, which a function may not expect."""
+    shape = np.shape(arguments[-1]) if len(arguments) == len(_PARAMETERS) else ()
+    return f"; the label is an array of shape {shape}" if shape else ""
+
+
+def _number(text: str, place: str, result: Any, arguments: tuple[Any, ...] = ()) -> float:
     array = np.asarray(result)
     if array.size != 1 or array.dtype.kind not in "biuf":
         shown = f"an array of shape {array.shape}" if isinstance(result, np.ndarray) else repr(result)[:60]
-        raise UsageError(f"the metric '{text}' returned {shown} {place}; let it return a number")
+        raise UsageError(
+            f"the metric '{text}' returned {shown} {place}; let it return a number{_label(arguments)}"
+        )
     return float(array.reshape(()))

@@ -404,3 +404,16 @@ def test_a_defect_is_one_sentence_too(qc, monkeypatch: pytest.MonkeyPatch) -> No
     assert_refused(qc(MODEL, "--data", DATA), DEFECT, "LookupError: nobody expected this", made=kept)
     monkeypatch.setenv("QC_TRACEBACK", "1")
     assert "Traceback" in qc(MODEL, "--data", DATA).err
+
+
+def test_a_terminal_gets_sentences_in_lines_that_end_with_a_word(qc, monkeypatch) -> None:
+    place = f"{20 * 'a_folder/'}absent.onnx"
+    sentence = f"qc: error: model '{place}' does not exist"
+    assert qc(place).err == f"{sentence}\n"
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    assert qc(place).err.splitlines() == ["qc: error: model", f"'{place}'", "does not exist"]
+    known = qc("--pipeline", "w7a7", MODEL).err
+    assert len(known.splitlines()) > 1 and max(map(len, known.splitlines())) <= 80
+    monkeypatch.delenv("FORCE_COLOR")
+    assert " ".join(known.split()) == qc("--pipeline", "w7a7", MODEL).err.rstrip()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import numpy as np
 import onnx
 import pytest
 from support.models import parse
 
 import qc as package
+from qc.cli.run import cli
 from qc.ir.base.extras import install_command
 from qc.ir.errors import UsageError, nearest
 
@@ -214,3 +217,51 @@ def test_the_free_dimension_that_a_device_cannot_have_is_named_with_what_mends_i
     np.savez("data.npz", x=np.ones((3, 2, 4), np.float32))
     told = qc("m.onnx", "--data", "data.npz", "--target", "qnn-htp", "--threads", "1").err
     assert "the free dimension 'batch'; all must be known: --fix-shape batch=1 --fix-shape n=LENGTH" in told
+
+
+def _outputs(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every command that has -o, by its words."""
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            yield from _outputs(command.get_command(context, name), (*path, name))
+    elif any("-o" in one.opts for one in command.params):
+        yield path
+
+
+def test_standard_output_is_no_file_to_write(qc) -> None:
+    commands = list(_outputs(cli))
+    assert len(commands) >= 14
+    for words in [(), *commands]:
+        result = qc(*words, MODEL, "-o", "-")
+        assert (result.code, result.made, result.out) == (2, [], "")
+        assert "'-o' / '--output': '-' is no file" in result.err and len(result.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["q.tflite", "q.pt", "q.ENGINE", "q.bin", "q.ort", "q.npz", "q.html"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        [MODEL, "--data", DATA],
+        ["auto", MODEL, "--data", DATA],
+        ["reduce", MODEL, "--interesting", "fails"],
+        ["parse", "model.qcir"],
+        ["encodings", "apply", "f.encodings", MODEL],
+        ["encodings", "strip", MODEL],
+    ],
+)
+def test_a_model_is_not_written_under_the_suffix_of_another_format(qc, command: list[str], name: str) -> None:
+    result = qc(*command, "-o", name)
+    assert (result.code, result.made, result.out) == (2, [], "")
+    assert result.err == f"qc: error: '{name}' would be ONNX, whatever its suffix says; name it q.onnx\n"
+
+
+def test_the_option_that_writes_another_format_is_named(qc) -> None:
+    result = qc(MODEL, "--data", DATA, "--target", "qnn-htp", "-o", "q.dlc")
+    assert (result.code, result.made) == (2, [])
+    assert result.err.endswith("name it q.onnx, and --emit qnn-dlc writes .dlc beside it\n")
+
+
+@pytest.mark.parametrize("name", ["q", "q.model", "q.v1.5"])
+def test_any_other_suffix_is_part_of_the_name(qc, name: str) -> None:
+    assert qc(MODEL, "--data", DATA, "--no-verdict", "-o", name).made == [name]

@@ -148,6 +148,23 @@ def test_a_note_names_every_op_that_formats_keep_in_float(qc) -> None:
     assert [op["op_type"] for op in ops if op["runs"] == "float"] == ["GlobalAveragePool", "Gemm"]
 
 
+@pytest.mark.parametrize("format", ["float16", "bfloat16"])
+def test_floats_of_16_bits_are_quantized_neither_when_compiled_nor_when_checked(qc, format: str) -> None:
+    rules = ("--set", f"Conv={format}", "--set", f"Gemm={format}")
+    options = (*rules, "--target", "ort-cpu", "--no-verdict", "--coverage", "coverage.json")
+    result = qc("model.onnx", "--data", "calibration.npz", *options)
+    said = " ".join(result.err.split())
+    assert "1 of 38 float tensors, 37 more are rounded to 16-bit floats, 1 of 15 ops" in said
+    assert "0.0% of the multiplications are of quantized data" in said and "Conv 0/10" in said
+    assert f"'image' is rounded to {format}; ort-cpu takes uint8" in said
+    document = json.loads(Path("coverage.json").read_text())
+    assert (document["quantized_tensors"], document["rounded_tensors"]) == (1, 37)
+    made = qc("check", "model.q.onnx", "--target", "ort-cpu", "--runs", "0", "--json", "check.json")
+    if format == "float16":  # ONNX Runtime has no kernels for the other
+        assert not any(op["runs"] == "integer" for op in json.loads(Path("check.json").read_text())["ops"])
+        assert "0 of 67 ops" in made.out
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

@@ -74,6 +74,24 @@ def test_a_check_without_the_runtime_says_that_only_rules_were_checked(qc) -> No
     assert not document["executed"] and "its rules, checked on the graph" in document["where"]
 
 
+@pytest.mark.parametrize("command", ["eval", "bench", "auto"])
+@pytest.mark.parametrize(
+    ("target", "notes"), [("ort-cpu-avx2", 0), ("qnn-htp", 1), ("npu", 1), ("mine.toml", 0), (None, 0)]
+)
+def test_a_device_of_another_target_is_told(qc, command: str, target: str | None, notes: int) -> None:
+    Path("mine.toml").write_text('name = "mine"\nextends = "npu"\nsummary = "of mine"\n')
+    asked = ("--target", target) if target is not None else ()
+    quickly = {
+        "eval": ("--latency-seconds", "0"),
+        "bench": ("--seconds", "0.01"),
+        "auto": ("--minutes", "0.01"),
+    }
+    result = qc(command, "model.onnx", *DATA, *quickly[command], *asked, "--on", "ort-cpu")
+    said = f"note: the result is for {target}, and ort-cpu runs it: "
+    assert result.err.count("and ort-cpu runs it") == notes, result.err
+    assert (said in result.err and "which --target ort-cpu makes" in result.err) == bool(notes)
+
+
 def test_the_device_is_one_more_column(qc) -> None:
     if version_of(DEVICES["openvino"]) is None:
         pytest.skip("openvino is not installed")

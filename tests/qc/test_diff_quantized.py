@@ -9,10 +9,12 @@ from support.diffs import CHAIN, diff, groups, lines, rename
 from support.models import parse, random_feeds
 from support.pipelines import QUANTIZE, apply, artifact
 
+import qc as package
 from qc.diff import ChangeCount, diff_models
 from qc.ir import lift
 from qc.ir.quant.spec import Encoding, QuantSpec
 from qc.ir.quant_table import Site
+from qc.passes.lower.qdq.fit_kernels import unfit_kernels
 
 # Padded channels are taken away before models are compared, by "qc diff".
 QDQ = "insert-qdq{pad_channels=false}"
@@ -41,6 +43,36 @@ def test_quantizing_shows_as_quantizing(renamed: bool, weight: str) -> None:
     assert found.count("quantizers") == ChangeCount(added=len(ir.quant.quantizers()))
     assert any(line.startswith(f"+ 'w': {weight} symmetric") for line in lines(found, "quantizers"))
     assert set(groups(found)) <= {"model", "ops", "quantizers", "names"}
+
+
+HARD_SWISHES = {
+    "HardSwish": "y{i} = HardSwish(n{i})",
+    "Add, Clip, Mul, Div": "a{i} = Add(n{i}, three) k{i} = Clip(a{i}, zero, six) "
+    "p{i} = Mul(n{i}, k{i}) y{i} = Div(p{i}, six)",
+    "Add, Clip, Div, Mul": "a{i} = Add(n{i}, three) k{i} = Clip(a{i}, zero, six) "
+    "p{i} = Div(k{i}, six) y{i} = Mul(n{i}, p{i})",
+}
+
+
+@pytest.mark.parametrize("spelling", HARD_SWISHES)
+def test_normalizations_in_front_of_ops_that_became_others_are_folded(spelling: str) -> None:
+    layer = "c{i} = Conv<pads = [1, 1, 1, 1]>(x{i}, w{i}) n{i} = BatchNormalization(c{i}, s, o, m, var) "
+    layers = [(layer + HARD_SWISHES[spelling]).format(i=i) for i in range(3)]
+    weights = ", ".join(f"float[8,8,3,3] w{i}" for i in range(3))
+    text = f"""
+    g (float[1,8,8,8] x0) => (float[1,8,8,8] y2)
+    <{weights}, float[8] s, float[8] o, float[8] m, float[8] var,
+     float three = {{3}}, float zero = {{0}}, float six = {{6}}> {{ {" ".join(layers)} }}
+    """
+    model = parse(text.replace("(x1,", "(y0,").replace("(x2,", "(y1,"))
+    for number, node in enumerate(node for node in model.graph.node if node.op_type == "Conv"):
+        node.name = f"conv{number}"
+    made = package.read_model(package.compile(model, data=random_feeds(model, 4), target="ort-cpu").model)
+    unfit_kernels(made)
+    found = diff_models(lift(model), made)
+    folds = [f"- BatchNormalization of 'n{i}': folded into Conv 'conv{i}'" for i in range(3)]
+    assert [line for line in lines(found, "ops") if "conv" in line and "before" not in line] == folds
+    assert not [line for line in lines(found, "constants") if "'w" in line]
 
 
 def test_a_normalization_whose_parameters_are_behind_identity_ops_is_folded_too() -> None:

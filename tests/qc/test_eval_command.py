@@ -12,6 +12,8 @@ import pytest
 from support.float_types import in_type
 from support.models import parse
 
+from qc.compiler import Compilation
+
 MODEL, DATA = "model.onnx", "calibration.npz"
 QUICK = ("--data", DATA, "--latency-seconds", "0")
 SCORES = {"elements", "equal", "sqnr_db", "cosine", "max_abs_error", "left_out"}
@@ -162,6 +164,36 @@ def test_careless_questions(qc, arguments: list[str], code: int, words: str) -> 
     assert (result.code, result.made, result.out) == (code, [], "")
     assert words in result.err and len(result.err.splitlines()) == 1
     assert Path("user.py").read_text() == CODE
+
+
+@pytest.mark.parametrize(
+    ("shape", "code", "words"),
+    [
+        ((5,), 4, "there are 5 labels for 128 feeds; give one for each feed"),
+        ((1, 128), 4, "there is 1 label for 128 feeds"),
+        ((129,), 4, "there are 129 labels for 128 feeds"),
+        ((128, 3), 2, "returned an array of shape (3,) on feed 0; let it return a number; the label is an"),
+        ((128, 3), 2, "the label is an array of shape (3,)"),
+    ],
+)
+@pytest.mark.parametrize("judging", ["--metric user.py:accuracy", "--oracle user.py:accuracy < 0.5"])
+def test_labels_that_do_not_fit_are_told_before_any_work(
+    qc, monkeypatch, judging: str, shape: tuple[int, ...], code: int, words: str
+) -> None:
+    np.save("labels.npy", np.zeros(shape, int))
+    monkeypatch.setattr(Compilation, "compile", None)
+    option, _, text = judging.partition(" ")
+    command = "eval" if option == "--metric" else "bisect"
+    result = qc(command, MODEL, "--data", DATA, option, text, "--labels", "labels.npy")
+    assert (result.code, result.made, result.out) == (code, [], "")
+    assert words in result.err and len(result.err.splitlines()) == 1
+
+
+def test_labels_of_the_samples_that_are_compared_are_enough(qc) -> None:
+    np.save("labels.npy", np.zeros(8, int))
+    judging = ["--oracle", "user.py:accuracy < -1", "--labels", "labels.npy", "--samples"]
+    assert "the whole result is not bad" in qc("bisect", MODEL, "--data", DATA, *judging, "8").err
+    assert "there are 8 labels for 9 feeds" in qc("bisect", MODEL, "--data", DATA, *judging, "9").err
 
 
 def test_there_must_be_data(qc) -> None:

@@ -19,6 +19,7 @@ from qc.rendering.coverage import coverage_document, coverage_summary, group_by_
 from qc.rendering.evaluation import accuracy_table, evaluation_document, latency_table
 from qc.rendering.passes import analyses_table, timing_table
 from qc.rendering.table import Table
+from qc.rendering.table import text as column
 from qc.rendering.terminal import facts_grid, rendered
 from qc.rendering.words import file_size, printable
 from qc.runtime import CandidateScore, Evaluation, Latency, OutputScore
@@ -54,6 +55,14 @@ def test_reasons_that_differ_in_the_op_are_one_group() -> None:
         ("read by Add, which runs in float", ("b",)),
         ("nothing reads it", ("e",)),
     ]
+
+
+def test_ops_at_several_places_of_a_reason_are_told_apart() -> None:
+    reason = "{0} of 'x{0}' runs in float: it is inside {1} 'y', which runs in float"
+    inside = [("Exp", "If"), ("Tanh", "If"), ("Tanh", "Loop"), ("Mul", "If"), ("Add", "If")]
+    (group,) = group_by_reason(skipped(*((name, reason.format(name, owner)) for name, owner in inside)))
+    said = "Exp/Tanh/Mul/... runs in float: it is inside If/Loop, which runs in float"
+    assert (group.reason, len(group.names)) == (said, 5)
 
 
 @given(st.lists(st.tuples(st.text(), st.text())))
@@ -100,6 +109,26 @@ def test_the_list_of_float_tensors_is_complete() -> None:
 def test_ranges_may_be_open_at_an_end(limits: str, words: str) -> None:
     shown = text(facts_grid(coverage_summary(Coverage(formats={f"uint8 asymmetric range({limits})": 20}))))
     assert shown.endswith(f"20 uint8 asymmetric, {words}")
+
+
+def test_names_are_broken_behind_a_part_and_only_without_room() -> None:
+    path = "/encoder/backbone/stages.3/blocks.11/attention/conv_2.weight"
+    table = Table((column("tensor"), column("what it is", 17)))
+    table.add(path, "made in one place")
+    assert [line.split("  ")[0] for line in text(table, width=46).splitlines()[1:]] == [
+        "/encoder/backbone/stages.3/",
+        "blocks.11/attention/conv_2.",
+        "weight",
+    ]
+    shown = text(facts_grid([("tensor", f"made beside {path}"), ("word", 40 * "x")]), width=36)
+    assert [line[8:] for line in shown.splitlines()] == [
+        "made beside",
+        "/encoder/backbone/stages.3/",
+        "blocks.11/attention/conv_2.",
+        "weight",
+        28 * "x",
+        12 * "x",
+    ]
 
 
 def test_a_summary_of_nothing() -> None:

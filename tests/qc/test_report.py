@@ -77,6 +77,7 @@ def test_a_report(qc, small) -> None:
     assert "QLinearConv" in page.sections["time"]
     assert "conv_1.weight" in page.sections["histograms"]
     assert "alone" in page.sections["sensitivity"]
+    assert re.match(r"SQNR of the outputs on \d+ samples, with", page.sections["sensitivity"][-1])
     command, *steps = page.sections["recipe"][1:]
     assert command.startswith("qc report model.onnx --data few.npz --sensitivity --tensor conv_1")
     assert any(step.startswith("calibrate") for step in steps)

@@ -119,7 +119,8 @@ def test_the_command(qc) -> None:  # type: ignore[no-untyped-def]
     rows = document["quantizers"]
     assert [row["alone_db"] for row in rows] == sorted(row["alone_db"] for row in rows)
     lines = result.out.splitlines()
-    assert "2 samples" in result.out and len([line for line in lines if line.startswith("q")]) == 3
+    assert result.out.startswith("model.onnx: on 2 samples, all quantizers on have ")
+    assert len([line for line in lines if line.startswith("q")]) == 3
     assert rows[0]["tensors"][0] in result.out and f"{rows[0]['alone_db']:.1f} dB" in result.out
     assert qc(*arguments, "--json", "model.onnx").code == 2
     assert qc("sensitivity", "model.onnx").err == (

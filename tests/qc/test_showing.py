@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 import qc as package
+from qc.ir.quant.formats import IntFormat
 from qc.layers import layer_errors
 from qc.runtime import load_data, model_inputs
 
@@ -39,3 +43,15 @@ def test_errors_of_layers(compiled: package.Compiled) -> None:
     first, *_, last = str(errors).splitlines()
     assert first.startswith(f"{len(errors.layers)} tensors on {errors.feeds} samples")
     assert errors.worst_first()[0].tensor in errors._repr_html_() and "dB" in last
+
+
+def test_how_grids_are_found(compiled: package.Compiled) -> None:
+    quantizers = {one.id: one for one in compiled.ir.quant.quantizers()}
+    quantizer = quantizers[next(iter(compiled.grids))]
+    said = f"grids[{quantizer.id}](spec) is the Encoding of a spec"
+    assert str(compiled.grids) == f"<how {len(compiled.grids)} quantizers find their grids, by id: {said}>"
+    assert quantizer.encoding is not None
+    same = compiled.grids[quantizer.id](quantizer.spec)
+    assert np.array_equal(same.scale, quantizer.encoding.scale)
+    wider = compiled.grids[quantizer.id](replace(quantizer.spec, format=IntFormat(16, signed=False)))
+    assert (wider.scale < quantizer.encoding.scale / 200).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from support.models import parse, random_feeds
 
 import qc as qc_package
 from qc.checking import Check, CheckedOp
-from qc.runtime import Latency
+from qc.runtime import Latency, evaluate
 from qc.verdict.growth import cause_of_growth
 from qc.verdict.measure import Accuracy, Verdict
+from qc.verdict.samples import enough_samples
 from qc.verdict.words import cause_of_time, verdict_facts, verdict_notes, verdict_warnings
 
 MODEL, DATA = "model.onnx", "calibration.npz"
@@ -189,6 +191,26 @@ def test_samples_are_spread_over_the_data() -> None:
     assert qc_package.measure_verdict(compiled, [*zeros[:1] * 8, *feeds[:1] * 8]).accuracy != (
         qc_package.measure_verdict(compiled, zeros[:1] * 16).accuracy
     )
+
+
+@pytest.mark.parametrize("target", ["ort-cpu", "qnn-htp"])
+def test_the_accuracy_is_that_of_all_samples_within_a_decibel(judged, target: str) -> None:
+    options = ("--target", target, "--fix-shape", "batch=1", "--data", DATA)
+    judged_by = [judged(*options).err for _ in range(2)]
+    sqnr = [re.search(r"accuracy +(\d+\.\d) dB .*?on 64 samples", said, re.DOTALL) for said in judged_by]
+    assert sqnr[0] is not None and sqnr[1] is not None and sqnr[0][0] == sqnr[1][0]
+    compiled = qc_package.compile(MODEL, data=DATA, target=target, fix_shapes=("batch=1",), threads=1)
+    made = compiled.model if target == "ort-cpu" else compiled.device_simulation
+    (output,) = evaluate(MODEL, {"made": made}, DATA, latency_seconds=0).candidates[0].outputs
+    assert abs(float(sqnr[0][1]) - output.sqnr_db) < 0.75
+
+
+@pytest.mark.parametrize(
+    ("batch", "side", "samples"), [(1, 8, 64), (1, 512, 64), (1, 1024, 33), (2, 1024, 16), (16, 1024, 8)]
+)
+def test_there_are_fewer_samples_the_more_is_multiplied(batch: int, side: int, samples: int) -> None:
+    model = parse("m (float[N, 4, H, W] x) => (float[N, 8, h, w] y) <float[8, 4, 3, 3] w> { y = Conv(x, w) }")
+    assert enough_samples(model, {"x": np.zeros((batch, 4, side, side), np.float32)}) == samples
 
 
 def product_and(op: str) -> onnx.ModelProto:

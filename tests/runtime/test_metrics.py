@@ -237,7 +237,7 @@ def test_labels_go_with_the_feeds(user: Path) -> None:
     assert run([1, 0]) == 1
     with pytest.raises(DataError, match="there are 3 labels for 2 feeds; give one for each feed"):
         run([1, 0, 0])
-    with pytest.raises(DataError, match="there are 1 label for at least 2 feeds; give one for each"):
+    with pytest.raises(DataError, match="there is 1 label for at least 2 feeds; give one for each"):
         run([1])
 
 

@@ -29,7 +29,15 @@ from qc.runtime import Spread, load_data, model_inputs
 
 from ..command import Command
 from ..devices import chosen_device, on_option
-from ..files import check_outputs, data_files, judging_files, model_files, toml_files, writing
+from ..files import (
+    check_model_output,
+    check_outputs,
+    data_files,
+    judging_files,
+    model_files,
+    toml_files,
+    writing,
+)
 from ..options import device_options_option, labels_option, quiet_option
 from ..output import print_note, print_warning, standard_error, standard_output
 from ..preparing import Preparing
@@ -125,7 +133,8 @@ class Auto(Command):
         output = self.output or Path(f"{Path(self.model).stem}.q.onnx")
         recipe_file = output.with_suffix(".recipe.toml")
         self._check([output, recipe_file, self.log, self.front])
-        chosen_device(self.on, self.device_options)
+        check_model_output(self.output)
+        chosen_device(self.on, self.device_options, self.chosen["target"])
         with ExitStack() as stack:
             telling = _Telling(self, stack)
             search = self._search(telling)

@@ -73,7 +73,7 @@ class Bench(Command):
     def run(self) -> None:
         jobs = [Job(model=model, **vars(self.settings)) for model in self.models]
         self._check(jobs)
-        device = chosen_device(self.on, self.device_options)
+        device = chosen_device(self.on, self.device_options, self.settings.chosen["target"])
         found: dict[str, Benchmark] = {}
         with RichProgress(standard_error()) as progress:
             tasks = []

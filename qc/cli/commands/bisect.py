@@ -17,6 +17,7 @@ from qc.rendering.terminal import facts_grid
 from qc.rendering.words import printable
 from qc.runtime import Data
 from qc.search import Probe, bisect, parse_oracle
+from qc.search.oracle import MetricOracle
 
 from ..command import Command
 from ..files import judging_files, write_json
@@ -59,11 +60,12 @@ class Bisect(Command):
     def run(self) -> None:
         files = judging_files([self.oracle], self.labels)
         task = start(self.job, [self.json_file], files, calibration=self.calibration)
-        labels = chosen_labels(self.labels, task.data)
-        judge = parse_oracle(self.oracle, labels=labels if labels is None else labels[: self.samples])
+        judge = parse_oracle(self.oracle, labels=chosen_labels(self.labels, task.data, self.samples))
         judge.check(task.proto)
         if judge.needs_data and task.data is None:
             raise UsageError(f"the oracle '{judge}' compares on data; give it with --data")
+        if isinstance(judge, MetricOracle):
+            task.try_metrics([judge.metric], judge.labels)
         console = standard_error()
 
         def tell(probe: Probe, actions: int) -> None:

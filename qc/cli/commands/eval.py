@@ -96,7 +96,7 @@ class Eval(Command):
 
     def run(self) -> None:
         self._check()
-        device = chosen_device(self.on, self.device_options)
+        device = chosen_device(self.on, self.device_options, self.job.chosen["target"])
         task = start(
             self.job,
             [self.json_file, self.html_file],
@@ -174,6 +174,7 @@ class Eval(Command):
         metrics = [parse_metric(text, labels is not None) for text in self.metrics]
         for metric in metrics:
             metric.check(task.proto)
+        task.try_metrics(metrics, labels)
         return metrics, labels
 
     def _models(self, task: Task) -> tuple[Mapping[str, ModelProto | Path], Compiled | None]:

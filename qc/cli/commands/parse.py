@@ -14,7 +14,7 @@ from qc.options import REQUIRED, argument, option
 from qc.rendering.words import count
 
 from ..command import Command
-from ..files import InputFile, check_outputs, model_files, writing
+from ..files import InputFile, check_model_output, check_outputs, model_files, writing
 from ..options import quiet_option
 from ..output import print_note, print_written
 
@@ -41,6 +41,7 @@ class Parse(Command):
         if self.weights is not None and original is not None:
             inputs += model_files(self.weights, original.origin, "the model that the weights come from")
         check_outputs([self.output, self.output.with_name(f"{self.output.name}.data")], inputs)
+        check_model_output(self.output)
         model = load_text(self.text, original)
         verify_input(model)
         with writing(self.output):

@@ -24,7 +24,7 @@ from qc.search.interest import CommandInterest
 from qc.search.reduce import count_ops, shapes_of
 
 from ..command import Command
-from ..files import judging_files, writing
+from ..files import check_model_output, judging_files, writing
 from ..jobs import Task, chosen_labels, compile_options, start
 from ..options import Job, labels_option
 from ..output import standard_error
@@ -69,6 +69,7 @@ class Reduce(Command):
     def run(self) -> None:
         place = self.output or Path(f"{Path(self.job.model).stem}.reduced.onnx")
         task = start(self.job, [place], judging_files([self.interesting], self.labels))
+        check_model_output(self.output)
         labels = chosen_labels(self.labels, task.data)
         samples = _samples(task.data, labels)
         interest = self._interest(task, [label for _, label in samples] if labels is not None else None)

@@ -174,7 +174,7 @@ def _required(data: Any) -> Any:
 
 def _require_quantized(ir: Model) -> None:
     coverage = qc.coverage_of(ir)
-    if not coverage.quantized:
+    if not coverage.formats:
         why = coverage.unquantized[0] if coverage.unquantized else None
         reason = f": '{why.name}' stays float ({why.reason})" if why else ""
         raise qc.CoverageError(f"nothing was quantized{reason}", coverage)

@@ -16,7 +16,7 @@ from qc.passes.quantize.calibrate import Calibrate
 from qc.passes.quantize.load_encodings import LoadEncodings
 
 from ...command import Command
-from ...files import InputFile, check_outputs, model_files, writing
+from ...files import InputFile, check_model_output, check_outputs, model_files, writing
 from ...output import print_note
 
 
@@ -46,11 +46,12 @@ class Apply(Command):
             InputFile(Path(self.file), "the encodings file"),
         ]
         check_outputs([self.output], inputs)
+        check_model_output(self.output)
         unknown: Literal["ignore", "error"] = "ignore" if self.partial else "error"
         load = LoadEncodings(file=self.file, only=self.only, unknown=unknown, bias=self.bias)
         steps = Pipeline([load, Calibrate(), InsertQdq()])  # only biases are left to calibrate
         compiled = qc.compile(self.model, steps, target=self.target, allow_unquantized=True)
-        if not compiled.coverage.quantized:
+        if not compiled.coverage.formats:
             raise UsageError(f"'{self.file}' has no grid for '{self.model}': nothing would be quantized")
         for note in compiled.notes:
             print_note(note)

@@ -22,7 +22,7 @@ from qc.passes.quantize.import_qdq import ImportQdq
 from qc.rendering.words import count
 
 from ...command import Command
-from ...files import check_outputs, model_files, writing
+from ...files import check_model_output, check_outputs, model_files, writing
 from ...output import print_note
 
 
@@ -46,6 +46,7 @@ class Strip(Command):
     def run(self) -> None:
         inputs = model_files(self.model, load_model(self.model), "the model")
         check_outputs([self.output, self.encodings], inputs)
+        check_model_output(self.output)
         ir, context = qc.read_model(self.model), PassContext()
         ImportQdq().run(ir, context)
         if not ir.quant.sites():

@@ -1,0 +1,62 @@
+"""On how many samples a result is compared with the float model, and the metrics that are summed up there."""
+
+from __future__ import annotations
+
+from onnx import ModelProto
+
+from qc.coverage import multiplied_by, repetitions
+from qc.ir import lift
+from qc.ir.errors import QcError
+from qc.ir.executor import Feed
+from qc.ir.onnx.protos import without_weights
+from qc.runtime import Metric
+from qc.runtime.metrics.metric import Sample, Tally
+
+LEAST_SAMPLES = 8
+_MOST_SAMPLES = 64
+# Multiplications in all samples together, for which a processor takes about a second on one thread. They are
+# counted, and no clock is asked, so that the same model and data give the same numbers.
+_MULTIPLICATIONS = 10**10
+
+
+def enough_samples(model: ModelProto, feed: Feed) -> int:
+    """On how many samples a model is looked at: 64, or as many as do not take long, but 8 at least.
+
+    The SQNR of 8 samples differs from that of all by 2 dB, and by 5 where samples differ as speech and
+    silence do; that of 64 by about 1.
+    """
+    return min(max(_MULTIPLICATIONS // max(_multiplied(model, feed), 1), LEAST_SAMPLES), _MOST_SAMPLES)
+
+
+def _multiplied(model: ModelProto, feed: Feed) -> int:
+    """How often a run on a sample multiplies, as far as shapes can be told."""
+    light = without_weights(model)
+    del light.graph.value_info[:]  # which may name lengths that the sample tells
+    for info in light.graph.input:
+        dims = info.type.tensor_type.shape.dim
+        for dim, length in zip(dims, feed[info.name].shape if info.name in feed else (), strict=False):
+            dim.dim_value = length
+    graphs = list(lift(light).graphs())
+    return sum(repetitions(graph) * multiplied_by(op) for graph in graphs for op in graph.ops())
+
+
+class Score:
+    """A metric that is summed up over samples, or none if it is not for such outputs."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._tally: Tally[float] | None = metric.start()
+
+    def add(self, sample: Sample) -> None:
+        """Takes in one more sample."""
+        try:
+            if self._tally is not None:
+                self._tally.add(sample)
+        except QcError:
+            self._tally = None
+
+    def value(self) -> float | None:
+        """The metric over all samples."""
+        try:
+            return self._tally.value() if self._tally is not None else None
+        except QcError:
+            return None
