@@ -152,7 +152,7 @@ def test_overrides_that_are_wrong(tmp_path: Path, overrides: dict[str, Any], sen
     [
         ({"quant_format": QuantFormat.QOperator}, "QDQ models"),
         ({"calibrate_method": CalibrationMethod.Distribution}, "use MinMax, Percentile or Entropy"),
-        ({"calibration_providers": ["CUDAExecutionProvider"]}, "on the CPU"),
+        ({"calibration_providers": ["ROCMExecutionProvider"]}, "the provider 'ROCMExecutionProvider' is not"),
         ({"calibration_cache_path": "cache.json"}, "calibration_cache_path"),
         ({"extra_options": {"SmoothQuant": True}}, "'SmoothQuant' with the value True"),
         ({"extra_options": {"ActivationSymetric": True}}, "did you mean 'ActivationSymmetric'"),

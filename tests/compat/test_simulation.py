@@ -317,17 +317,6 @@ def test_a_saved_simulation_runs(sim: QuantizationSimModel, tmp_path: Path) -> N
     np.testing.assert_array_equal(session.run(None, feeds()[0])[0], made.session.run(None, feeds()[0])[0])
 
 
-@pytest.mark.parametrize(
-    "arguments, sentence",
-    [
-        ({"providers": ["CUDAExecutionProvider"]}, "CUDAExecutionProvider"),
-    ],
-)
-def test_arguments_that_are_not_provided(arguments: dict[str, object], sentence: str) -> None:
-    with pytest.raises(qc.UsageError, match=f"{sentence}' is not part of qc's compatibility layer"):
-        QuantizationSimModel(network(), **arguments)  # type: ignore[arg-type]
-
-
 def test_names_that_are_not_provided(sim: QuantizationSimModel) -> None:
     with pytest.raises(ImportError, match=r"'aimet_onnx\.spinquant' is not part of .*; rotate elsewhere"):
         from qc.compat.aimet_onnx import spinquant  # noqa: F401

@@ -7,6 +7,8 @@ from functools import wraps
 from inspect import signature
 from typing import Any
 
+from qc.runtime.sessions.providers import missing_for_cuda
+
 from .defs import CallbackFunc, QuantizationDataType, qtype
 from .deprecation import warn_deprecated
 from .errors import ArgumentError, raised_as_in_aimet
@@ -61,6 +63,8 @@ def _translated(given: dict[str, Any]) -> dict[str, Any]:
         raise TypeError(f"there is no rounding_mode '{old['rounding_mode']}'; numbers go to the nearest code")
     if given.get("providers") and {"use_cuda", "device"} & old.keys():
         raise ArgumentError("providers goes neither with use_cuda nor with device")
+    if old.get("use_cuda", True) and not given.get("providers") and not missing_for_cuda():
+        given["providers"] = ["CUDAExecutionProvider"]
     if set(_WIDTHS) & old.keys():
         if {"param_type", "activation_type"} & given.keys():
             raise ArgumentError("param_type and activation_type do not go with default_param_bw and the like")

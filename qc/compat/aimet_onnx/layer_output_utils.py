@@ -16,10 +16,10 @@ from qc.passes.lower.rounding.rewire import DOMAIN
 from qc.runtime import OrtExecutor, model_inputs
 
 from ..missing import PartlyProvided
+from ..providers import Providers, device_of
 from .errors import ArgumentError
 from .feeds import Given, feed_of
 from .graph_edits import add_hook_to_get_activation
-from .limits import Providers, refuse_providers
 
 _ROUNDED = "_simulated"
 
@@ -65,7 +65,7 @@ class LayerOutput(PartlyProvided):
 
     Args:
         model: a float model, or a simulation.
-        providers: must have the CPU among them.
+        providers: where it runs; see :func:`~qc.compat.providers.device_of`.
         dir_path: the folder that the order of tensors is written to.
 
     Attributes:
@@ -76,7 +76,7 @@ class LayerOutput(PartlyProvided):
     def __init__(
         self, model: ModelProto | ONNXModel, providers: Providers | None, dir_path: str | Path
     ) -> None:
-        refuse_providers(providers)
+        self._executor = OrtExecutor(provider=device_of(providers))
         self.model = model.model if isinstance(model, ONNXModel) else model
         self._tensors = computed_tensors(self.model)
         self.activation_names = list(self._tensors.values())
@@ -99,7 +99,7 @@ class LayerOutput(PartlyProvided):
 
     def get_outputs(self, input_dict: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The tensors of a feed, by their names as files."""
-        found = next(OrtExecutor().run(self.model, [input_dict], list(dict.fromkeys(self.activation_names))))
+        found = next(self._executor.run(self.model, [input_dict], list(dict.fromkeys(self.activation_names))))
         names = zip(self.sanitized_activation_names, self.activation_names, strict=True)
         return {file: found[name] for file, name in names}
 

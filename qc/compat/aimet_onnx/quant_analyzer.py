@@ -122,7 +122,7 @@ class QuantAnalyzer:
     ) -> tuple[float, float, float]:
         """The scores of the float model, with weights quantized alone, and with activations alone."""
         parameters, activations = sim.get_all_quantizers()
-        exact = self._score(open_session(self._model))
+        exact = self._score(open_session(self._model, provider=sim._device))
         return exact, self._score_without(sim, activations), self._score_without(sim, parameters)
 
     def perform_per_layer_analysis_by_enabling_quantizers(
@@ -234,9 +234,11 @@ class QuantAnalyzer:
         grids = {tensor: sim._placement.effective(tensor) for tensor in made.values()}
         ranges = {tensor: op.spec.fixed_range if op is not None else None for tensor, op in grids.items()}
         losses = _Losses({name: (tensor, holders[tensor], ranges[tensor]) for name, tensor in made.items()})
-        exact = OpenModel(self._model, outputs=list(dict.fromkeys(made.values())))
+        exact = OpenModel(self._model, outputs=list(dict.fromkeys(made.values())), provider=sim._device)
         simulated = OpenModel(
-            simulation, outputs=list(dict.fromkeys(holders[tensor] for tensor in made.values()))
+            simulation,
+            outputs=list(dict.fromkeys(holders[tensor] for tensor in made.values())),
+            provider=sim._device,
         )
         judge(exact, [(simulated, [losses])], data)
         _write_json(Path(results_dir) / "per_layer_mse_loss.json", losses.value())
@@ -266,7 +268,7 @@ class QuantAnalyzer:
             model = sim.model.model
         found = {op: Histogram() for op in tensors}
         names = [name for group in tensors.values() for name in group]
-        for arrays in OrtExecutor().run(model, feeds, names):
+        for arrays in OrtExecutor(provider=sim._device).run(model, feeds, names):
             for op, group in tensors.items():
                 found[op].add(*(arrays[name] for name in group))
         return found

@@ -23,6 +23,7 @@ from qc.passes.simplify.convert_to_float32 import ConvertToFloat32
 from qc.passes.simplify.fold_constants import FoldConstants
 from qc.runtime import use_custom_ops
 
+from ..providers import Providers, device_of
 from .arguments import calibration_of, with_old_arguments
 from .bias import LEAST_SCALE
 from .defs import QTYPE_ALIASES, QuantizationDataType, QuantScheme, float16, float32, int8, qtype
@@ -39,7 +40,6 @@ from .files import (
     with_names_of_codes,
 )
 from .internals import MOVING, TIED, apply_constraints, ties_of
-from .limits import Providers, refuse_providers
 from .loading import (
     encodings_to_onnx_qdq,
     freeze_grids,
@@ -104,7 +104,7 @@ class QuantizationSimModel(RunnableModel):
         dummy_input: not needed.
         path: the folder that :meth:`save_model_graph` writes to.
         user_onnx_libs: libraries of custom operators.
-        providers: must have the CPU among them.
+        providers: where it runs, the CPU without them; see :func:`~qc.compat.providers.device_of`.
         session_options_kwargs: attributes of ONNX Runtime's session options.
 
     Arguments of earlier versions (default_param_bw and the like, or without names) work too, with a warning.
@@ -129,7 +129,7 @@ class QuantizationSimModel(RunnableModel):
         path: str | None = None,
         session_options_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        refuse_providers(providers)
+        device = device_of(providers)
         use_custom_ops(user_onnx_libs or ())
         self._scheme = QuantScheme.from_str(quant_scheme)
         activation = qtype.as_qtype(activation_type)
@@ -144,7 +144,7 @@ class QuantizationSimModel(RunnableModel):
             source = with_names(source)
         steps = Pipeline([ConvertToFloat32(), FoldConstants(max_megabytes=0.0), placing])
         compiled = qc.compile(source, steps, allow_unquantized=True)
-        super().__init__(compiled.ir, placement_of(compiled.ir, placing), session_options_kwargs)
+        super().__init__(compiled.ir, placement_of(compiled.ir, placing), session_options_kwargs, device)
         for one, names in ((activation, self.activation_names), (parameter, self.param_names)):
             if one == float32:
                 self._place_float32(names)

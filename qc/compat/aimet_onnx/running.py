@@ -37,10 +37,14 @@ class RunnableModel(Internals):
     Args:
         ir, placement: the model, and the quantizers of its tensors.
         settings: attributes of ONNX Runtime's session options.
+        device: where models run, "cpu" or "cuda".
     """
 
-    def __init__(self, ir: Model, placement: Placement, settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, ir: Model, placement: Placement, settings: Mapping[str, Any] | None = None, device: str = "cpu"
+    ) -> None:
         super().__init__(ir, placement)
+        self._device = device
         self._settings = checked_settings(settings)
         self._given: tuple[object, Any] | None = None  # a session that a script has set, and when
         self._sessions: dict[str, tuple[object, ort.InferenceSession]] = {}
@@ -82,7 +86,8 @@ class RunnableModel(Internals):
                 self._ir.quant.reopen(quantizer, "seen as it is")
             self._ir.quant.drop_open()
             model = self._simulation()
-        arrays |= next(OrtExecutor().run(model, [feed], [name for name in observing if name not in arrays]))
+        executor = OrtExecutor(provider=self._device)
+        arrays |= next(executor.run(model, [feed], [name for name in observing if name not in arrays]))
         for name, op in observing.items():
             op.update_encoding_stats(arrays[name])
 
@@ -99,7 +104,9 @@ class RunnableModel(Internals):
 
     def _open(self, kind: str, make: Callable[[], ModelProto]) -> ort.InferenceSession:
         if kind not in self._sessions or self._sessions[kind][0] != self._state():
-            session = open_session(make(), base_dir=self._ir.base_dir, settings=self._settings)
+            session = open_session(
+                make(), base_dir=self._ir.base_dir, settings=self._settings, provider=self._device
+            )
             self._sessions[kind] = self._state(), session  # lowering itself counts as a change
         return self._sessions[kind][1]
 
@@ -143,7 +150,9 @@ class RunnableModel(Internals):
 
     def _run(self, step: Pass, data: Iterable[Feed] | None = None) -> PassContext:
         feeds = load_data(data, model_inputs(self._ir.origin)) if data is not None else None
-        context = PassContext(data=feeds, executor=LenientExecutor())  # a configuration is the target
+        context = PassContext(
+            data=feeds, executor=LenientExecutor(provider=self._device)
+        )  # a configuration is the target
         run_pipeline(Pipeline([step]), self._ir, context)
         for note in context.notes:
             warn(note)

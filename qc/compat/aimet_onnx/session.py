@@ -19,9 +19,9 @@ from qc.runtime import OrtExecutor, open_session, run_session, use_custom_ops
 from qc.runtime.statistics.model import ModelStatistics
 
 from ..missing import MissingAttributesError
+from ..providers import Providers, device_of
 from .deprecation import warn_deprecated
 from .errors import ArgumentError, MissingOptionError, raised_as_in_aimet
-from .limits import Providers, refuse_providers
 from .quantized_model import Feed, QuantizedModel
 
 
@@ -125,12 +125,11 @@ def OrtInferenceSession(  # a class in AIMET
     """ONNX Runtime's session of a model that may have qc's ops, such as a saved simulation.
 
     Args:
-        providers: must have the CPU among them.
+        providers: where it runs; see :func:`~qc.compat.providers.device_of`.
         session_options: what is set in them holds, but for libraries, which ``user_onnx_libs`` names.
         path, save_as_external_data: not needed; large weights are handed over in memory.
     """
-    refuse_providers(providers)
-    return open_session(model, settings=_set_in(session_options))
+    return open_session(model, settings=_set_in(session_options), provider=device_of(providers))
 
 
 def _set_in(options: ort.SessionOptions | None) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from qc.passes.quantize.insert_quantizers import InsertQuantizers
 from qc.runtime import OrtExecutor, load_data, model_inputs
 
 from ..missing import refuse
+from ..providers import device_of
 from .formats import format_of
 from .options import ExtraOptions, read_options
 from .overrides import apply_overrides
@@ -76,7 +77,7 @@ def quantize_static(
         use_external_data_format: weights are written beside a model that is too large without, whatever is
             given.
         calibrate_method: ``MinMax``, ``Percentile`` or ``Entropy``.
-        calibration_providers: must have the CPU among them.
+        calibration_providers: where calibration runs; see :func:`~qc.compat.providers.device_of`.
         extra_options: see docs/switching-from-onnxruntime.md.
         calibration_cache_path: not provided.
 
@@ -86,7 +87,8 @@ def quantize_static(
         DataError: the data does not fit the model.
         CoverageError: nothing was quantized.
     """
-    _refuse_unprovided(quant_format, calibrate_method, calibration_providers, calibration_cache_path)
+    _refuse_unprovided(quant_format, calibrate_method, calibration_cache_path)
+    device = device_of(calibration_providers)
     options = read_options(extra_options or {}, calibrate_method)
     if not isinstance(model_input, ModelProto):
         refuse_overwrite(model_input, model_output)
@@ -97,7 +99,7 @@ def quantize_static(
         skip_nodes=_skipped_nodes(ir, nodes_to_quantize, nodes_to_exclude or ()),
     )
     data = load_data(_required(calibration_data_reader), model_inputs(ir.origin))
-    context = PassContext(data=data, executor=OrtExecutor(), target=target)
+    context = PassContext(data=data, executor=OrtExecutor(provider=device), target=target)
     steps = [placing, *([AnnotatePerChannel()] if per_channel else [])]
     run_pipeline(Pipeline([*steps, *parse_pipeline("tie-quantizers").steps]), ir, context)
     apply_overrides(ir, options.overrides)
@@ -112,7 +114,6 @@ def quantize_static(
 def _refuse_unprovided(
     quant_format: QuantFormat,
     method: CalibrationMethod,
-    providers: Sequence[str] | None,
     cache: str | Path | None,
 ) -> None:
     if quant_format is not QuantFormat.QDQ:
@@ -122,8 +123,6 @@ def _refuse_unprovided(
             f"'calibrate_method={method}'",
             "use MinMax, Percentile or Entropy, or qc's pass calibrate{method=mse}",
         )
-    if providers is not None and "CPUExecutionProvider" not in providers:
-        refuse(f"'calibration_providers={list(providers)}'", "qc calibrates on the CPU")
     if cache is not None:
         refuse("'calibration_cache_path'", "write the grids with qc's pass to-encodings and load them again")
 
