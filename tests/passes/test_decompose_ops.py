@@ -253,6 +253,17 @@ def test_einsum_of_free_lengths(equation: str, left: list, right: list, fits: bo
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("target", ["openvino", "openvino-avx2", "qnn-htp"])
+def test_an_einsum_of_two_tensors_runs_in_integers(target: str) -> None:
+    model = parse("""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2, 64, 4, 64] q, float[2, 64, 4, 64] k) => (float[2, 4, 64, 64] y) {
+        y = Einsum<equation = "bind,bjnd->bnij">(q, k)
+    }""")
+    result = qc.compile(model, "w8a8", data=random_feeds(model, 2), target=target, threads=1)
+    assert "MatMul" in types(result.model) and "Einsum" not in types(result.model)
+    assert result.coverage.multiplied.quantized == result.coverage.multiplied.total
+
+
 # -- one op ------------------------------------------------------------------------------------------------
 
 
