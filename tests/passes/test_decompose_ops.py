@@ -378,3 +378,30 @@ def test_attention_with_a_cache_stays() -> None:
         y, a, b = Attention (q, k, k, , p, p)
     }""")
     assert types(qc.compile(model, "decompose-ops", target="openvino").model) == ["Attention"]
+
+
+@pytest.mark.parametrize(
+    ("given", "read", "attributes", "fits"),
+    [
+        ("float[B, L, 4] c, float[B, L, 4] s", "x, c, s", "", True),
+        ("float[9, 4] c, float[9, 4] s, int64[B, L] p", "x, c, s, p", "", True),
+        ("float[B, L, 3] c, float[B, L, 3] s", "x, c, s", "<rotary_embedding_dim = 6>", True),
+        ("float[B, L, 4] c, float[B, L, 4] s", "x, c, s", "<interleaved = 1>", False),
+    ],
+)
+def test_a_rotary_embedding_is_products_on_the_htp(
+    given: str, read: str, attributes: str, fits: bool
+) -> None:
+    model = parse(f"""<ir_version: 10, opset_import: ["" : 23]>
+    g (float[B, 2, L, 8] x, {given}) => (float[B, 2, L, 8] y) {{
+        y = RotaryEmbedding {attributes} ({read})
+    }}""")
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert ("RotaryEmbedding" not in types(made)) == fits
+    sizes, random = {"B": 2, "L": 3}, np.random.default_rng(0)
+    feed = {}
+    for value in model.graph.input:
+        lengths = [d.dim_value or sizes[d.dim_param] for d in value.type.tensor_type.shape.dim]
+        numbers = random.normal(size=lengths).astype(np.float32)
+        feed[value.name] = random.integers(0, 9, lengths) if value.name == "p" else numbers
+    np.testing.assert_allclose(run_model(made, feed)["y"], run_model(model, feed)["y"], atol=1e-6)
