@@ -21,6 +21,7 @@ from qc.ir.quant.spec import Quantizer
 from qc.passes.framework.target import Target
 from qc.passes.quantize.placement.units import UnitMap
 from qc.passes.quantize.set_precision import SET_TO_FLOAT
+from qc.passes.simplify.fold_constants import constant_ops
 
 _SHOWN = 12
 _DOMAINS = ("", "com.microsoft")
@@ -211,8 +212,11 @@ def _op_coverage(model: Model, target: Target | None) -> tuple[dict[str, tuple[i
 
 
 def reads_float_data(model: Model, graph: Graph, op: Op) -> bool:
-    """Whether an op counts: it computes on float data from outside its region, quantized or not."""
-    counts = not op.is_type(*CONTROL_FLOW) and not reads_shape_only(op)
+    """Whether an op counts: it computes on float data from outside its region, quantized or not.
+
+    What depends on constants alone does not: runtimes compute it once, when they open the model.
+    """
+    counts = not op.is_type(*CONTROL_FLOW) and not reads_shape_only(op) and op not in constant_ops(graph)
     return counts and bool(_float_reads(model, graph, op))
 
 

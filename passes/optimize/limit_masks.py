@@ -32,7 +32,8 @@ class LimitMasks(Pass):
     once scores have grids, all of them saturate, and every place weighs the same, as before. Behind -infinity
     such a row was NaN, and no longer is. If an IsNaN looks for that to put another number there, every
     place weighs the same from now on, and IsNaN and Where go, which a note says; with ``hidden_rows=keep``,
-    or where something else is made of the IsNaN, the constant stays.
+    or where something else is made of the IsNaN, the constant stays. Behind a finite mask, as PyTorch's
+    exporter by torch.export writes it, no row was NaN: IsNaN and Where go without a note.
     """
 
     name = "limit-masks"
@@ -51,34 +52,50 @@ class LimitMasks(Pass):
             return
         rewriter = Rewriter(model)
         limited: dict[tuple[Graph, Value], Value] = {}
-        without_nan: dict[Op, None] = {}
+        without_nan: dict[Op, bool] = {}  # whether the mask was infinite
+        kept: set[Op] = set()
         scopes = scopes_of(model.graph)
         for op, port, constant in list(_masking_constants(scopes, mask_parts(model.graph))):
-            read = constant.original
-            assert read.const is not None
-            looking = _looking_for_nan(scopes, op) if _is_infinite(read) else []
-            chosen = [_choice_of(one) for one in looking]
-            if looking and (self.hidden_rows == "keep" or None in chosen):
-                reason = f"an IsNaN looks for rows that '{read.name}' masks as a whole"
+            infinite, looking = _is_infinite(constant.original), _looking_for_nan(scopes, op)
+            choices = [_choice_of(one) for one in looking]
+            chosen = [one for one in choices if one is not None]
+            if infinite and looking and (self.hidden_rows == "keep" or None in choices):
+                kept.update(chosen)
+                reason = f"an IsNaN looks for rows that '{constant.original.name}' masks as a whole"
                 model.journal.note(Remark(SKIP, op, op.label, reason))
                 continue
-            with rewriter.action("limit mask", op, f"'{read.name}' is limited to {limit:g}"):
-                if (op.graph, read) not in limited:
-                    data = read.const.numpy()
-                    data = np.clip(data, *np.asarray((-limit, limit), data.dtype))
-                    limited[op.graph, read] = rewriter.add_constant(op.graph, data, f"{read.name}_limited")
-                rewriter.set_input(op, port, limited[op.graph, read])
-                rewriter.drop_unread(constant)
-            without_nan.update((one, None) for one in chosen if one is not None)
-        for choice in without_nan:
+            _limit(rewriter, op, port, constant, limit, limited)
+            without_nan.update((one, infinite or without_nan.get(one, False)) for one in chosen)
+        for choice in [one for one in without_nan if one not in kept]:
             with rewriter.action("no NaN behind a limited mask", choice):
                 _drop_choice(rewriter, choice)
-        if without_nan:
+        changed = sum(infinite for choice, infinite in without_nan.items() if choice not in kept)
+        if changed:
             context.notes.append(
-                f"rows that a mask hides as a whole weigh all places the same ({len(without_nan)} Softmax "
+                f"rows that a mask hides as a whole weigh all places the same ({changed} Softmax "
                 f"ops), as {context.required_target().name} computes without infinity; "
                 "limit-masks{hidden_rows=keep} keeps them, in float"
             )
+
+
+def _limit(
+    rewriter: Rewriter,
+    op: Op,
+    port: int,
+    constant: Value,
+    limit: float,
+    limited: dict[tuple[Graph, Value], Value],
+) -> None:
+    """Lets an op read a constant within the limit, one for all ops in its graph."""
+    read, graph = constant.original, op.graph
+    assert read.const is not None
+    with rewriter.action("limit mask", op, f"'{read.name}' is limited to {limit:g}"):
+        if (graph, read) not in limited:
+            data = read.const.numpy()
+            data = np.clip(data, *np.asarray((-limit, limit), data.dtype))
+            limited[graph, read] = rewriter.add_constant(graph, data, f"{read.name}_limited")
+        rewriter.set_input(op, port, limited[graph, read])
+        rewriter.drop_unread(constant)
 
 
 def _masking_constants(scopes: Scopes, masks: Set[Value]) -> Iterator[tuple[Op, int, Value]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from qc.ir.errors import ModelError, UsageError, nearest
-from qc.ir.facts.op_traits import traits, weight_axes, weight_ports
+from qc.ir.facts.op_traits import joins_grids, traits, weight_axes, weight_ports
 from qc.ir.facts.quantized_form import quantized_form
 from qc.ir.graph import Op, Use, Value
 from qc.ir.model import Model
@@ -231,7 +231,7 @@ class _Placement:
             reason = f"a constant that holds numbers {self.activation.format} does not have"
             self.quant.skip(value.original, reason, unit.rule.asked_by)
         elif const is not None:
-            spec = unit.rule.constant.spec() if unit.rule.constant is not None else self.activation
+            spec = self._constant_spec(unit)
             self._place_shared(Site(value, op, port), spec, f"constant read by {unit.label}", unit)
         elif not self._inherit(value):
             reason, source = f"read by {unit.label}", self._before_moves(value.original)
@@ -339,6 +339,14 @@ class _Placement:
         others = (q for alias in self.scopes.aliases(site.value) for q in self.quant.quantizers_on(alias))
         shared = next((quantizer for quantizer in others if quantizer.spec == spec), None)
         self.quant.place(site, shared or spec, reason, unit.rule.asked_by)
+
+    def _constant_spec(self, unit: Unit) -> QuantSpec:
+        """Of a constant that is no parameter; what is joined on one grid has that of the result."""
+        if unit.rule.constant is not None:
+            return unit.rule.constant.spec()
+        is_joined = unit.rule.share_grid and joins_grids(unit.root)
+        made = next(iter(self.units.outputs(unit)), None) if is_joined else None
+        return self._activation_spec(made) if made is not None else self.activation
 
     def _activation_spec(self, value: Value) -> QuantSpec:
         producer = value.original.graph.producer(value.original)

@@ -20,6 +20,7 @@ from qc.passes.conformance import violations
 from qc.passes.framework.made_for import target_in
 from qc.passes.framework.target import Target, load_target
 from qc.passes.quantize.placement.units import UnitMap
+from qc.passes.simplify.fold_constants import constant_ops
 from qc.runtime.data.inputs import free_dimensions, model_inputs
 from qc.runtime.devices.known import open_device, version_of
 from qc.runtime.devices.onnx_runtime import OrtCpu
@@ -84,6 +85,7 @@ def check(
     run_pipeline(parse_pipeline(_READ_BACK), ir, PassContext(target=chosen))
     _refuse_float(ir, nodes)
     counted = {op.label for graph in ir.graphs() for op in graph.ops() if reads_float_data(ir, graph, op)}
+    constant = {op.label for graph in ir.graphs() for op in constant_ops(graph)}
     broken = [*foreign_rounding(nodes, chosen), *shared, *violations(ir, chosen)]
     device = device_here(chosen)
     free = list(free_dimensions(model_inputs(model)).values())
@@ -93,7 +95,8 @@ def check(
             raise UsageError(f"device options are for the runtime of {chosen.name}, {reason}")
         where = f"{reason}: its rules, checked on the graph"
         checked = by_rules(ir, chosen, broken, nodes, cost, where)
-        return replace(checked, ops=told(ir, checked.ops), made_for=target_in(model))
+        ops = [op for op in told(ir, checked.ops) if op.name not in constant]
+        return replace(checked, ops=tuple(ops), made_for=target_in(model))
     opened = open_device(device.name, device_options)
     measured = feeds if len(feeds) > 1 else ()
     with underway(f"opened or ran {name}"):
@@ -104,6 +107,7 @@ def check(
     else:
         rules = told(ir, by_rules(ir, chosen, broken, nodes, cost, "").ops)
         ops = ops_on_device(execution, {op.name: op for op in rules}, cost, device.name)
+    ops = [op for op in ops if op.name not in constant]
     explained = {op.name for op in ops if op.runs != "integer"}
     # An op that runs as a part of another, such as a Relu, is explained with it.
     together = [{op.label for op in unit.ops} for unit in UnitMap(ir, chosen).units if len(unit.ops) > 1]

@@ -253,6 +253,17 @@ def test_einsum_of_free_lengths(equation: str, left: list, right: list, fits: bo
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("target", ["openvino", "openvino-avx2", "qnn-htp"])
+def test_an_einsum_of_two_tensors_runs_in_integers(target: str) -> None:
+    model = parse("""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2, 64, 4, 64] q, float[2, 64, 4, 64] k) => (float[2, 4, 64, 64] y) {
+        y = Einsum<equation = "bind,bjnd->bnij">(q, k)
+    }""")
+    result = qc.compile(model, "w8a8", data=random_feeds(model, 2), target=target, threads=1)
+    assert "MatMul" in types(result.model) and "Einsum" not in types(result.model)
+    assert result.coverage.multiplied.quantized == result.coverage.multiplied.total
+
+
 # -- one op ------------------------------------------------------------------------------------------------
 
 
@@ -324,3 +335,73 @@ def test_a_weight_that_a_caller_may_feed_stays() -> None:
     model.graph.initializer.append(numpy_helper.from_array(np.ones((1, 1, 3), np.float32), "w"))
     made = qc.compile(model, "decompose-ops", target="qnn-htp").model
     assert types(made) == ["Conv"] and [info.name for info in made.graph.input] == ["x", "w"]
+
+
+ATTENTIONS = {
+    "plain": ("B, 4, L, 6", "B, 4, T, 6", "", ""),
+    "booleans": ("2, 4, 3, 6", "2, 4, 5, 6", ", bool[2, 1, 3, 5] m", ""),
+    "numbers": ("B, 4, L, 6", "B, 4, T, 6", ", float[B, 1, L, T] m", "scale = 0.5"),
+    "causal": ("B, 4, 5, 6", "B, 4, 5, 6", "", "is_causal = 1, softcap = 2.0"),
+    "grouped": ("B, 4, L, 6", "B, 2, T, 6", ", float[L, T] m", ""),
+    "behind each other": ("B, L, 24", "B, T, 12", "", "q_num_heads = 4, kv_num_heads = 2"),
+}
+
+
+@pytest.mark.parametrize("kind", ATTENTIONS)
+def test_attention_is_its_products_where_the_device_has_no_integers_for_it(kind: str) -> None:
+    queries, keys, mask, attributes = ATTENTIONS[kind]
+    given = attributes and f"<{attributes}>"
+    model = parse(f"""<ir_version: 10, opset_import: ["" : 23]>
+    g (float[{queries}] q, float[{keys}] k, float[{keys}] v{mask}) => (float[{queries}] y) {{
+        y = Attention {given} (q, k, v{", m" if mask else ""})
+    }}""")
+    made = qc.compile(model, "decompose-ops", target="openvino").model
+    assert types(made).count("MatMul") == 2 and "Attention" not in types(made)
+    sizes, random = {"B": 2, "L": 3, "T": 5}, np.random.default_rng(0)
+    shapes = [[sizes.get(n, n) for n in text.split(", ")] for text in (queries, keys, keys)]
+    feed = dict(
+        zip("qkv", (random.normal(size=[*map(int, s)]).astype(np.float32) for s in shapes), strict=True)
+    )
+    if mask:
+        shown = random.random((3, 5)) < 0.7
+        is_boolean = "bool" in mask
+        lengths = (3, 5) if "[L" in mask else (2, 1, 3, 5)
+        feed["m"] = np.broadcast_to(shown if is_boolean else shown.astype(np.float32), lengths).copy()
+    np.testing.assert_allclose(run_model(made, feed)["y"], run_model(model, feed)["y"], atol=1e-5)
+    result = qc.compile(model, "w8a8", data=[feed], target="openvino", threads=1)
+    assert result.coverage.multiplied.quantized == result.coverage.multiplied.total
+
+
+def test_attention_with_a_cache_stays() -> None:
+    model = parse("""<ir_version: 10, opset_import: ["" : 23]>
+    g (float[1, 2, 1, 4] q, float[1, 2, 1, 4] k, float[1, 2, T, 4] p) => (float[1, 2, 1, 4] y) {
+        y, a, b = Attention (q, k, k, , p, p)
+    }""")
+    assert types(qc.compile(model, "decompose-ops", target="openvino").model) == ["Attention"]
+
+
+@pytest.mark.parametrize(
+    ("given", "read", "attributes", "fits"),
+    [
+        ("float[B, L, 4] c, float[B, L, 4] s", "x, c, s", "", True),
+        ("float[9, 4] c, float[9, 4] s, int64[B, L] p", "x, c, s, p", "", True),
+        ("float[B, L, 3] c, float[B, L, 3] s", "x, c, s", "<rotary_embedding_dim = 6>", True),
+        ("float[B, L, 4] c, float[B, L, 4] s", "x, c, s", "<interleaved = 1>", False),
+    ],
+)
+def test_a_rotary_embedding_is_products_on_the_htp(
+    given: str, read: str, attributes: str, fits: bool
+) -> None:
+    model = parse(f"""<ir_version: 10, opset_import: ["" : 23]>
+    g (float[B, 2, L, 8] x, {given}) => (float[B, 2, L, 8] y) {{
+        y = RotaryEmbedding {attributes} ({read})
+    }}""")
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert ("RotaryEmbedding" not in types(made)) == fits
+    sizes, random = {"B": 2, "L": 3}, np.random.default_rng(0)
+    feed = {}
+    for value in model.graph.input:
+        lengths = [d.dim_value or sizes[d.dim_param] for d in value.type.tensor_type.shape.dim]
+        numbers = random.normal(size=lengths).astype(np.float32)
+        feed[value.name] = random.integers(0, 9, lengths) if value.name == "p" else numbers
+    np.testing.assert_allclose(run_model(made, feed)["y"], run_model(model, feed)["y"], atol=1e-6)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import numpy_helper
-from support.models import parse
+from support.models import parse, random_feeds
 from support.pipelines import PLACE, apply, artifact, run_model
 from support.placement import of_value, reason
 
+import qc
 from qc.ir.model import Model
 from qc.passes import PassContext
 
@@ -137,3 +138,30 @@ def test_a_maximum_that_begins_with_infinity_stays_float_and_is_no_error() -> No
     assert of_value(model, "r") is not None and "does not have" in reason(model, "none")
     wanted, made = run_model(source, feed)["y"], run_model(artifact(context, "qdq"), feed)["y"]
     np.testing.assert_allclose(made, wanted, atol=0.02)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_constant_joined_with_data_that_must_be_signed_is_signed_in_that_join_alone(shared: bool) -> None:
+    """Products of two tensors take signed codes on OpenVINO; zeros stand before the data, as caches begin."""
+    others = "d = Concat<axis = 1>(zeros, r)\n p = Conv(d, wy)\n" if shared else "p = Conv(r, wy)\n"
+    model = parse(f"""g (float[2, 8, 4, 8] x,
+       float[2, 8, 8, 8] z) => (float[N, M, 4, 8] y, float[N, M, 4, 8] p)
+    <float[2, 8, 4, 8] zeros = {{{", ".join(["0"] * 512)}}},
+     float[8, 8, 1, 1] wx = {{{", ".join(["1"] * 64)}}},
+     float[8, {16 if shared else 8}, 1, 1] wy = {{{", ".join(["1"] * (128 if shared else 64))}}}> {{
+        h = Conv(x, wx)
+        c = Concat<axis = 1>(zeros, h)
+        w = Concat<axis = 1>(z, z)
+        y = MatMul(c, w)
+        r = Relu(h)
+        {others}
+    }}""")
+    feeds = random_feeds(model, 2)
+    result = qc.compile(model, "w8a8", data=feeds, target="openvino", threads=1)
+    formats = {
+        text: [str(quantizer.spec.format) for quantizer in result.ir.quant.quantizers_on(value)]
+        for value in result.ir.graph.values()
+        if (text := value.name) in ("c", "d", "zeros")
+    }
+    assert formats["c"] == ["int8"] and "int8" in formats["zeros"]
+    assert formats.get("d", ["uint8"]) == ["uint8"]

@@ -133,16 +133,16 @@ SECOND_ROW_HIDDEN = {
 
 
 @pytest.mark.parametrize("far", [LOWEST, -np.inf])
-def test_a_row_where_an_is_nan_looked_for_infinity_becomes_even_with_a_note(far: float) -> None:
+def test_nothing_looks_for_nan_behind_a_limited_mask_and_a_note_tells_of_rows_that_change(far: float) -> None:
     model = looking_for_nan(far)
     result = qc.compile(model, "limit-masks", target="qnn-htp")
     is_infinite = bool(np.isinf(far))
     assert "far" not in constants(result.model)
-    assert any(node.op_type == "IsNaN" for node in result.model.graph.node) != is_infinite
+    assert [node.op_type for node in result.model.graph.node] == ["Where", "Add", "Softmax"]
     assert any("rows that a mask hides as a whole" in note for note in result.notes) == is_infinite
     before, after = (run_session(open_session(one), SECOND_ROW_HIDDEN)[0] for one in (model, result.model))
     assert np.allclose(before[0], after[0], atol=1e-6)
-    assert not is_infinite or (not before[1].any() and np.allclose(after[1].sum(), 1))
+    assert before[1].any() != is_infinite and np.allclose(after[1].sum(), 1)
 
 
 @pytest.mark.parametrize(
@@ -155,6 +155,26 @@ def test_an_infinity_stays_where_it_is_asked_for_or_something_else_is_made_of_th
     result = qc.compile(looking_for_nan(-np.inf, choice), pipeline, target="qnn-htp")
     assert "far" in constants(result.model)
     assert any("an IsNaN looks for" in remark.reason for remark in result.ir.journal.remarks)
+
+
+def test_rows_that_infinity_hides_stay_where_a_finite_mask_is_beside_it() -> None:
+    model = parse(
+        """g (float[2, 4] s, bool[2, 4] m, bool[2, 4] k) => (float[2, 4] y)
+        <float far = {1}, float zero = {0}, float low = {-1000000000}> {
+        b = Where(m, zero, far)
+        c = Where(k, zero, low)
+        v = Add(s, c)
+        w = Add(v, b)
+        a = Softmax(w)
+        n = IsNaN(a)
+        y = Where(n, zero, a)
+    }"""
+    )
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.float32(-np.inf), "far"))
+    result = qc.compile(model, "limit-masks{hidden_rows=keep}", target="qnn-htp")
+    assert constants(result.model).keys() == {"far", "zero", "low_limited"}
+    feed = SECOND_ROW_HIDDEN | {"k": np.ones((2, 4), bool)}
+    assert not run_model(result.model, feed)["y"][1].any()
 
 
 def test_a_mask_that_is_chosen_among_constants_has_a_grid() -> None:

@@ -16,12 +16,12 @@ _NOT_NEGATIVE = ("Relu", "Sigmoid", "Softmax")
 
 
 def signed_operands(units: UnitMap) -> frozenset[Value]:
-    """The originals of tensors with ``signed_operands``, and of all that has one grid with them."""
+    """The originals of tensors with ``signed_operands``, and of all data that has one grid with them."""
     alike = nx.Graph()
     for unit in units.units:
         is_join = unit.rule.share_grid and joins_grids(unit.root)
         if units.is_carry(unit.root) or is_join:
-            read = [value.original for value, _, _ in units.inputs(unit)]
+            read = [one.value.original for one in units.inputs(unit) if one.value.original.const is None]
             alike.add_edges_from((one, made.original) for one in read for made in units.outputs(unit))
     found: set[Value] = set()
     for value, _, _ in operands(units):

@@ -1,0 +1,49 @@
+"""Rotary embedding as products, by the ONNX operator specification."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qc.ir.graph import Op, Value
+
+from .builder import Builder, Shape, Writer
+
+
+def rotary_embedding(op: Op) -> Writer | None:
+    """``x1 cos - x2 sin`` and ``x1 sin + x2 cos`` of both halves of a head, in front of what is not turned.
+
+    Heads that are not an axis of their own, and pairs that lie side by side, are not known.
+    """
+    x, cos, sin, *more = op.graph.op_inputs(op)
+    places = more[0] if more else None
+    shape = x.type.shape if x is not None else None
+    if x is None or cos is None or sin is None or shape is None or len(shape) != 4:
+        return None
+    width = shape[-1]
+    turned = op.attribute("rotary_embedding_dim", 0) or width
+    if not isinstance(width, int) or not isinstance(turned, int) or op.attribute("interleaved", 0):
+        return None
+    lengths = [turned // 2, turned // 2, *([width - turned] if turned < width else [])]
+
+    def write(build: Builder) -> list[Value | None]:
+        first, second, *rest = build.slices(x, lengths, axis=3)
+        angles = (shape[0], 1, shape[2], turned // 2)
+        c, s = (_at_places(build, table, places, angles) for table in (cos, sin))
+        half = first.type.shape
+
+        def product(left: Value, right: Value) -> Value:
+            return build.op("Mul", left, right, shape=half)
+
+        real = build.op("Sub", product(first, c), product(second, s), shape=half)
+        imaginary = build.op("Add", product(first, s), product(second, c), shape=half)
+        return [build.op("Concat", real, imaginary, *rest, shape=shape, axis=-1)]
+
+    return write
+
+
+def _at_places(build: Builder, table: Value, places: Value | None, shape: Shape) -> Value:
+    """The numbers of a table for each place, alike for all heads."""
+    batch, _, length, width = shape
+    if places is not None:
+        table = build.op("Gather", table, places, shape=(batch, length, width), axis=0)
+    return build.op("Unsqueeze", table, build.constant(np.array([1], np.int64), "heads"), shape=shape)
