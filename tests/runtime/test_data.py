@@ -80,6 +80,20 @@ def test_careless_feeds(change: dict[str, object], message: str) -> None:
     assert str(caught.value).startswith(f"the given data, feed 1: {message}")
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64])
+def test_numbers_whose_squares_overflow_are_finite_and_nan_is_not(dtype: type) -> None:
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    inputs = [InputInfo("x", element, ("n",), False)]
+    large = np.full(9, ml_dtypes.finfo(dtype).max, dtype)
+    assert len(list(load_data([{"x": large}, {"x": -large}, {"x": large[:0]}], inputs))) == 3
+    for bad in (np.nan, np.inf, -np.inf):
+        wrong = large.copy()
+        wrong[4] = bad
+        with pytest.raises(DataError, match="feed 0: input 'x' holds NaN or infinity"):
+            list(load_data([{"x": wrong}], inputs))
+
+
 def test_a_misspelt_input_is_not_taken_for_something_else() -> None:
     with pytest.raises(DataError, match=r"the model has no input 'imagé' \(did you mean 'image'\?\)"):
         list(load_data([{"imagé": images(1), "length": np.array(3)}], [IMAGE, LENGTH]))
