@@ -110,5 +110,6 @@ def test_a_simulation_on_a_gpu_gives_what_that_on_the_cpu_gives() -> None:
         simulation.compute_encodings(feeds)
         results.append(simulation.session.run(None, feeds[0])[0])
     assert simulation.session.get_providers()[0] == CUDA
-    np.testing.assert_allclose(*results, atol=1e-5)
-    assert onnx.checker.check_model(simulation.to_onnx_qdq()) is None
+    (encoding,) = simulation.qc_quantize_op_dict["y"].get_encodings()
+    np.testing.assert_allclose(*results, atol=1.01 * encoding.delta)  # a sum may round the other way
+    onnx.checker.check_model(simulation.to_onnx_qdq())
