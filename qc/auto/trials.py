@@ -147,11 +147,6 @@ class Trials:
             self._own_pool.shutdown(wait=kind is None, cancel_futures=True)
         self._temporary.cleanup()
 
-    @property
-    def is_late(self) -> bool:
-        """Whether the time is over."""
-        return self.deadline is not None and time.time() > self.deadline
-
     def watch(self, may_be_late: bool = False) -> Watch:
         """The clock for work in this process, which may go on after the time if nothing was found yet."""
         return Watch(None if may_be_late else self.deadline, None, self.progress)

@@ -154,7 +154,7 @@ def test_overrides_that_are_wrong(tmp_path: Path, overrides: dict[str, Any], sen
         ({"calibrate_method": CalibrationMethod.Distribution}, "use MinMax, Percentile or Entropy"),
         ({"calibration_providers": ["ROCMExecutionProvider"]}, "the provider 'ROCMExecutionProvider' is not"),
         ({"calibration_cache_path": "cache.json"}, "calibration_cache_path"),
-        ({"extra_options": {"SmoothQuant": True}}, "'SmoothQuant' with the value True"),
+        ({"extra_options": {"SmoothQuantAlpha": 0.7}}, "'SmoothQuantAlpha' with the value 0.7"),
         ({"extra_options": {"ActivationSymetric": True}}, "did you mean 'ActivationSymmetric'"),
         ({"extra_options": {"CalibPercentile": 99.0}}, "needs calibrate_method"),
         ({"op_types_to_quantize": ["Matmul"]}, "the model has no 'Matmul'"),

@@ -36,9 +36,11 @@ def test_the_scripts_of_the_page_on_aimet(
     exec(compile(scripts[number], f"script {number}", "exec"), {"feeds": feeds()})
 
 
-def test_the_script_of_the_page_on_onnxruntime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_scripts_of_the_page_on_onnxruntime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     onnx.save(network(), "model.onnx")
-    (script,) = _scripts("switching-from-onnxruntime.md")
-    exec(compile(script, "script", "exec"), {"feeds": feeds()})
-    assert "QuantizeLinear" in {node.op_type for node in onnx.load("model.q.onnx").graph.node}
+    names = {"feeds": feeds()}
+    for script in _scripts("switching-from-onnxruntime.md"):
+        exec(compile(script, "script", "exec"), names)
+    for path in ("model.q.onnx", "model.htp.onnx"):
+        assert "QuantizeLinear" in {node.op_type for node in onnx.load(path).graph.node}

@@ -14,27 +14,25 @@ from ..missing import refuse
 
 Overrides = Mapping[str, Sequence[Mapping[str, Any]]]
 
+# How ONNX Runtime bounds its memory, and writes what an opset lacks: in qc memory does not grow with the
+# samples, and the model gets the opset that it needs.
+_WITHOUT_EFFECT = ("CalibMaxIntermediateOutputs", "CalibStridedMinMax", "UseQDQContribOps")
+
 # What ONNX Runtime knows and qc does not do: accepted with the value that changes nothing.
 _NEUTRAL: dict[str, Any] = {
     "extra.Sigmoid.nnapi": False,
     "ActivationRestrictedAsymmetric": False,
     "EnableSubgraph": False,
     "ForceQuantizeNoInputCheck": False,
-    "MatMulConstBOnly": False,
     "AddQDQPairToWeight": False,
     "OpTypesToExcludeOutputQuantization": [],
     "DedicatedQDQPair": False,
     "QDQOpTypePerChannelSupportToAxis": {},
-    "CalibTensorRangeSymmetric": False,
-    "CalibStridedMinMax": None,
     "CalibMovingAverage": False,
     "CalibMovingAverageConstant": 0.01,
-    "CalibMaxIntermediateOutputs": None,
-    "SmoothQuant": False,
     "SmoothQuantAlpha": 0.5,
     "SmoothQuantFolding": True,
-    "UseQDQContribOps": False,
-    "MinimumRealRange": None,
+    "QuantizeBias": True,
     "QDQKeepRemovableActivations": False,
     "QDQDisableWeightAdjustForInt32Bias": False,
 }
@@ -46,20 +44,32 @@ class ExtraOptions:
 
     Attributes:
         activation_symmetric, weight_symmetric: whether grids are symmetric.
+        range_symmetric: the same as ``activation_symmetric``, as an option of the calibration.
+        minimum_range: the least distance between the ends of a range; default: that of the target.
         percentile: the share of values that a range covers, in percent.
+        smooth: whether outliers of activations move into weights.
+        constant_matmul_only: products of two computed tensors stay in float.
         overrides: settings of single tensors.
     """
 
     activation_symmetric: bool = False
     weight_symmetric: bool = True
+    range_symmetric: bool = False
+    minimum_range: float | None = None
     percentile: float = 99.999
+    smooth: bool = False
+    constant_matmul_only: bool = False
     overrides: Overrides = field(default_factory=dict)
 
 
 _FIELDS = {
     "ActivationSymmetric": "activation_symmetric",
     "WeightSymmetric": "weight_symmetric",
+    "CalibTensorRangeSymmetric": "range_symmetric",
+    "MinimumRealRange": "minimum_range",
     "CalibPercentile": "percentile",
+    "SmoothQuant": "smooth",
+    "MatMulConstBOnly": "constant_matmul_only",
     "TensorQuantOverrides": "overrides",
 }
 
@@ -75,8 +85,8 @@ def read_options(given: Mapping[str, Any], method: CalibrationMethod) -> ExtraOp
         if name in _NEUTRAL:
             if value != _NEUTRAL[name]:
                 refuse(f"the extra option '{name}' with the value {value!r}", f"leave out '{name}'")
-        elif name not in _FIELDS:
-            known = [*_FIELDS, *_NEUTRAL]
+        elif name not in _FIELDS and name not in _WITHOUT_EFFECT:
+            known = [*_FIELDS, *_NEUTRAL, *_WITHOUT_EFFECT]
             raise UsageError(f"there is no extra option '{name}'{nearest(name, known)}")
     if "CalibPercentile" in given and method is not CalibrationMethod.Percentile:
         raise UsageError("'CalibPercentile' needs calibrate_method=CalibrationMethod.Percentile")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,9 @@ from qc.ir.model import Model
 from qc.ir.quant.formats import IntFormat, parse_format
 from qc.ir.quant.ranges import encoding_of_range
 from qc.ir.quant.spec import Encoding, PerChannel, PerTensor, Quantizer, QuantSpec
+from qc.passes.framework.base import Pass, Stage
+from qc.passes.framework.context import PassContext
+from qc.passes.quantize.precision.one_format import unify_formats
 
 from ..missing import refuse
 from .formats import format_of
@@ -24,12 +27,27 @@ _ASKED = "TensorQuantOverrides"
 _KEYS = ("quant_type", "scale", "zero_point", "symmetric", "reduce_range", "rmin", "rmax", "axis")
 
 
-def apply_overrides(model: Model, overrides: Overrides) -> None:
+@dataclass(frozen=True)
+class TensorQuantOverrides(Pass):
     """Sets the quantizers of the named tensors; one that others share is set for all of them.
 
-    Raises:
-        UsageError: the model has no such tensor, it is not quantized, or the settings contradict each other.
+    Where the target computes an op in one width only, what it reads in another is rounded again for it.
     """
+
+    name = "tensor-quant-overrides"
+    stage = Stage.ANNOTATE
+    uses = frozenset({"target"})
+
+    overrides: Overrides = field(metadata={"option": False})
+
+    def run(self, model: Model, context: PassContext) -> None:
+        """Raises UsageError: no such tensor, one that is not quantized, or settings that contradict."""
+        _apply_all(model, self.overrides)
+        if context.target is not None:
+            unify_formats(model, context.target)
+
+
+def _apply_all(model: Model, overrides: Overrides) -> None:
     values = tensors_by_name(model)
     for name, settings in overrides.items():
         value = values.get(name)

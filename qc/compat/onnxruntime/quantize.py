@@ -1,46 +1,30 @@
-"""``quantize_static`` with ONNX Runtime's signature."""
+"""``quantize`` and ``quantize_static`` with ONNX Runtime's signatures."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from onnx import ModelProto
-from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType
+from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, StaticQuantConfig
+from onnxruntime.quantization.quantize import QuantConfig
 
 import qc
 from qc.compiler.compiled import refuse_overwrite
 from qc.compiler.processor import default_target
-from qc.ir.errors import UsageError, nearest
-from qc.ir.model import Model
-from qc.ir.onnx.save import save_model
+from qc.ir.errors import UsageError
 from qc.ir.quant.formats import IntFormat, parse_format
-from qc.passes import PassContext, parse_pipeline, run_pipeline
-from qc.passes.framework.pipeline import Pipeline
-from qc.passes.framework.target import Target
+from qc.passes.framework.target import Target, load_target
 from qc.passes.framework.target_rules import FormatRule
-from qc.passes.quantize.annotate_per_channel import AnnotatePerChannel
-from qc.passes.quantize.calibrate import Calibrate
-from qc.passes.quantize.insert_quantizers import InsertQuantizers
-from qc.runtime import OrtExecutor, load_data, model_inputs
 
 from ..missing import refuse
 from ..providers import device_of
+from .configs import QnnQuantConfig
 from .formats import format_of
 from .options import ExtraOptions, read_options
-from .overrides import apply_overrides
-
-_SIMPLIFY = (
-    "inline-functions, convert-to-float32, hoist-loop-invariants, fold-constants, eliminate-identity, "
-    "fold-batch-norms, share-constants, eliminate-dead-code, match-supergroups"
-)
-
-_METHODS: dict[CalibrationMethod, Literal["min-max", "percentile", "entropy"]] = {
-    CalibrationMethod.MinMax: "min-max",
-    CalibrationMethod.Percentile: "percentile",
-    CalibrationMethod.Entropy: "entropy",
-}
+from .pipeline import METHODS, pipeline_of
 
 
 def quantize_static(
@@ -87,93 +71,89 @@ def quantize_static(
         DataError: the data does not fit the model.
         CoverageError: nothing was quantized.
     """
-    _refuse_unprovided(quant_format, calibrate_method, calibration_cache_path)
-    device = device_of(calibration_providers)
-    options = read_options(extra_options or {}, calibrate_method)
+    if calibration_cache_path is not None:
+        refuse("'calibration_cache_path'", "write the grids with qc's pass to-encodings and load them again")
+    config = StaticQuantConfig(
+        calibration_data_reader,
+        calibrate_method=calibrate_method,
+        quant_format=quant_format,
+        activation_type=activation_type,
+        weight_type=weight_type,
+        op_types_to_quantize=op_types_to_quantize,
+        nodes_to_quantize=nodes_to_quantize,
+        nodes_to_exclude=nodes_to_exclude,
+        per_channel=per_channel,
+        reduce_range=reduce_range,
+        calibration_providers=calibration_providers,
+        extra_options=extra_options,
+    )
+    _quantize(model_input, model_output, config)
+
+
+def quantize(
+    model_input: str | Path | ModelProto, model_output: str | Path, quant_config: QuantConfig
+) -> None:
+    """Quantizes a float model as a configuration says, and writes a QDQ model.
+
+    Args:
+        model_input: the float model, or its path.
+        model_output: where to write.
+        quant_config: a ``StaticQuantConfig``; of ``get_qnn_qdq_config``, the model is for the HTP.
+
+    Raises:
+        As :func:`quantize_static`.
+    """
+    _quantize(model_input, model_output, _checked(quant_config))
+
+
+def _quantize(
+    model_input: str | Path | ModelProto, model_output: str | Path, config: StaticQuantConfig
+) -> None:
+    _refuse_unprovided(config)
+    options = read_options(config.extra_options, config.calibrate_method)
+    device = device_of(config.calibration_providers)
     if not isinstance(model_input, ModelProto):
         refuse_overwrite(model_input, model_output)
-    target = _target(activation_type, weight_type, reduce_range, options)
-    ir = qc.compile(model_input, _SIMPLIFY, target=target, allow_unquantized=True).ir
-    placing = InsertQuantizers(
-        skip_ops=_left_out(_op_types(ir), op_types_to_quantize, "op_types_to_quantize"),
-        skip_nodes=_skipped_nodes(ir, nodes_to_quantize, nodes_to_exclude or ()),
-    )
-    data = load_data(_required(calibration_data_reader), model_inputs(ir.origin))
-    context = PassContext(data=data, executor=OrtExecutor(provider=device), target=target)
-    steps = [placing, *([AnnotatePerChannel()] if per_channel else [])]
-    run_pipeline(Pipeline([*steps, *parse_pipeline("tie-quantizers").steps]), ir, context)
-    apply_overrides(ir, options.overrides)
-    calibrating = Calibrate(method=_METHODS[calibrate_method], percentile=options.percentile)
-    run_pipeline(Pipeline([calibrating, *parse_pipeline("insert-qdq").steps]), ir, context)
-    _require_quantized(ir)
-    quantized = context.artifacts["qdq"].payload
-    assert isinstance(quantized, ModelProto)
-    save_model(quantized, model_output, ir.base_dir)
+    target = _target(config, options)
+    pipeline = pipeline_of(model_input, config, options, target)
+    data = config.calibration_data_reader
+    compiled = qc.compile(model_input, pipeline, data=data, target=target, device=device)
+    for note in compiled.notes:
+        warnings.warn(note, stacklevel=3)
+    compiled.save(model_output)
 
 
-def _refuse_unprovided(
-    quant_format: QuantFormat,
-    method: CalibrationMethod,
-    cache: str | Path | None,
-) -> None:
-    if quant_format is not QuantFormat.QDQ:
-        refuse(f"'quant_format={quant_format}'", "qc writes QDQ models, which ONNX Runtime runs in integers")
-    if method not in _METHODS:
+def _checked(config: QuantConfig) -> StaticQuantConfig:
+    if not isinstance(config, StaticQuantConfig):
+        refuse(f"'{type(config).__name__}'", "qc finds ranges on data: use a StaticQuantConfig")
+    return config
+
+
+def _refuse_unprovided(config: StaticQuantConfig) -> None:
+    if config.quant_format is not QuantFormat.QDQ:
         refuse(
-            f"'calibrate_method={method}'",
+            f"'quant_format={config.quant_format}'",
+            "qc writes QDQ models, which ONNX Runtime runs in integers",
+        )
+    if config.calibrate_method not in METHODS:
+        refuse(
+            f"'calibrate_method={config.calibrate_method}'",
             "use MinMax, Percentile or Entropy, or qc's pass calibrate{method=mse}",
         )
-    if cache is not None:
-        refuse("'calibration_cache_path'", "write the grids with qc's pass to-encodings and load them again")
+    if config.calibration_data_reader is None:
+        raise UsageError("calibration needs data; give calibration_data_reader")
 
 
-def _target(activation: QuantType, weight: QuantType, reduce: bool, options: ExtraOptions) -> Target:
-    """qc's target for ONNX Runtime, with the formats that are asked for."""
-    format = parse_format(format_of(weight))
-    if reduce and isinstance(format, IntFormat):
-        format = IntFormat(format.bits - 1, format.signed)
-    return default_target().model_copy(
-        update={
-            "activation": FormatRule(dtype=format_of(activation), symmetric=options.activation_symmetric),
-            "weight": FormatRule(dtype=str(format), symmetric=options.weight_symmetric),
-        }
-    )
-
-
-def _op_types(ir: Model) -> dict[str, None]:
-    return dict.fromkeys(op.op_type for graph in ir.graphs() for op in graph.ops())
-
-
-def _left_out(known: Iterable[str], wanted: Collection[str] | None, option: str) -> tuple[str, ...]:
-    """What is known and not wanted; nothing if all is wanted. Raises UsageError for what is not known."""
-    known = list(known)
-    if not wanted:
-        return ()
-    if not set(wanted) & set(known):
-        name = next(iter(wanted))
-        raise UsageError(f"{option}: the model has no '{name}'{nearest(name, known)}")
-    return tuple(name for name in known if name not in wanted)
-
-
-def _skipped_nodes(ir: Model, wanted: Collection[str] | None, excluded: Collection[str]) -> tuple[str, ...]:
-    names = [op.name for graph in ir.graphs() for op in graph.ops() if op.name]
-    given = list(ir.origin.graph.node)
-    for name in excluded:
-        if name not in names and name not in {node.name for node in given}:
-            raise UsageError(f"nodes_to_exclude: the model has no node '{name}'{nearest(name, names)}")
-    left_out = _left_out(names, wanted, "nodes_to_quantize")
-    return tuple(dict.fromkeys((*left_out, *(name for name in names if name in excluded))))
-
-
-def _required(data: Any) -> Any:
-    if data is None:
-        raise UsageError("quantize_static needs calibration data; give calibration_data_reader")
-    return data
-
-
-def _require_quantized(ir: Model) -> None:
-    coverage = qc.coverage_of(ir)
-    if not coverage.formats:
-        why = coverage.unquantized[0] if coverage.unquantized else None
-        reason = f": '{why.name}' stays float ({why.reason})" if why else ""
-        raise qc.CoverageError(f"nothing was quantized{reason}", coverage)
+def _target(config: StaticQuantConfig, options: ExtraOptions) -> Target:
+    """qc's target for ONNX Runtime, or for the HTP, with the formats that are asked for."""
+    target = load_target("qnn-htp") if isinstance(config, QnnQuantConfig) else default_target()
+    weight = parse_format(format_of(config.weight_type))
+    if config.reduce_range and isinstance(weight, IntFormat):
+        weight = IntFormat(weight.bits - 1, weight.signed)
+    symmetric = options.activation_symmetric or options.range_symmetric
+    formats = {
+        "activation": FormatRule(dtype=format_of(config.activation_type), symmetric=symmetric),
+        "weight": FormatRule(dtype=str(weight), symmetric=options.weight_symmetric),
+    }
+    least = options.minimum_range
+    return target.model_copy(update=formats | ({} if least is None else {"minimum_range": least}))

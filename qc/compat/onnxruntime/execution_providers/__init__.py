@@ -1,0 +1,1 @@
+"""What ONNX Runtime's scripts import for single execution providers."""
