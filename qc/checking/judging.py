@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -16,16 +16,16 @@ from qc.ir.executor import Feed
 from qc.ir.model import Model
 from qc.ir.onnx.load import load_model, model_folder
 from qc.passes import PassContext, Progress, parse_pipeline, run_pipeline
-from qc.passes.conformance import violations
+from qc.passes.conformance import Violation, violations
 from qc.passes.framework.made_for import target_in
 from qc.passes.framework.target import Target, load_target
 from qc.passes.quantize.placement.units import UnitMap
 from qc.passes.simplify.fold_constants import constant_ops
 from qc.runtime.data.inputs import free_dimensions, model_inputs
-from qc.runtime.devices.known import open_device, version_of
+from qc.runtime.devices.known import Device, open_device, version_of
 from qc.runtime.devices.onnx_runtime import OrtCpu
 from qc.runtime.execution.cost import Shapes, multiplied_by, tensor_shapes
-from qc.runtime.execution.executed import is_integer_op
+from qc.runtime.execution.executed import Execution, is_integer_op
 from qc.runtime.execution.integer_kernels import has_stored_weights
 from qc.runtime.executors.in_process import OrtExecutor
 from qc.runtime.protos.detach import detach_weights
@@ -35,8 +35,8 @@ from ..coverage import reads_float_data
 from ..progress import progress_here
 from ..reading import read_model
 from .blame import Blame
-from .results import Check
-from .rules import as_text, by_rules, foreign_rounding, shared_codes, told
+from .results import Check, CheckedOp
+from .rules import Cost, as_text, by_rules, foreign_rounding, shared_codes, told
 from .runtimes import device_here, multiplies, not_asked, ops_in_onnx_runtime, ops_on_device, rest_of
 
 _READ_BACK = "import-qdq,match-supergroups"
@@ -74,52 +74,112 @@ def check(
         ModelError: the model is invalid, or the runtime cannot load it.
     """
     chosen = target if isinstance(target, Target) else load_target(str(target))
-    ir = read_model(model)
-    name = "a model" if isinstance(model, ModelProto) else f"'{model}'"
-    if not isinstance(model, ModelProto):
-        model, base_dir = load_model(model), model_folder(model)
-    nodes = list(all_nodes(model.graph))
-    shapes = _shapes(model, nodes, feeds, base_dir)
-    cost = partial(multiplied_by, shapes=shapes, estimates=bool(feeds))
-    shared = shared_codes(ir, chosen)
-    run_pipeline(parse_pipeline(_READ_BACK), ir, PassContext(target=chosen))
-    _refuse_float(ir, nodes)
-    counted = {op.label for graph in ir.graphs() for op in graph.ops() if reads_float_data(ir, graph, op)}
-    constant = {op.label for graph in ir.graphs() for op in constant_ops(graph)}
-    broken = [*foreign_rounding(nodes, chosen), *shared, *violations(ir, chosen)]
+    asked = _Asked.of(model, chosen, feeds, base_dir)
     device = device_here(chosen)
-    free = list(free_dimensions(model_inputs(model)).values())
-    if device is None or (device.fixed_shapes and free):
+    if device is None or (device.fixed_shapes and free_dimensions(model_inputs(asked.proto))):
         reason = not_asked(device, chosen)
         if device_options:
             raise UsageError(f"device options are for the runtime of {chosen.name}, {reason}")
-        where = f"{reason}: its rules, checked on the graph"
-        checked = by_rules(ir, chosen, broken, nodes, cost, where)
-        ops = [op for op in told(ir, checked.ops) if op.name not in constant]
-        return replace(checked, ops=tuple(ops), made_for=target_in(model))
+        return asked.by_rules(f"{reason}: its rules, checked on the graph")
     opened = open_device(device.name, device_options)
-    measured = feeds if len(feeds) > 1 else ()
-    with underway(f"opened or ran {name}"):
-        execution = opened.execution(model, measured, base_dir=base_dir, threads=threads)
-    where = f"run by {device.title} {version_of(device)} on {platform.machine()}"
-    if device is OrtCpu:
-        ops = [*told(ir, ops_in_onnx_runtime(execution, counted, cost))]
-    else:
-        rules = told(ir, by_rules(ir, chosen, broken, nodes, cost, "").ops)
-        ops = ops_on_device(execution, {op.name: op for op in rules}, cost, device.name)
-    ops = [op for op in ops if op.name not in constant]
-    explained = {op.name for op in ops if op.runs != "integer"}
-    # An op that runs as a part of another, such as a Relu, is explained with it.
-    together = [{op.label for op in unit.ops} for unit in UnitMap(ir, chosen).units if len(unit.ops) > 1]
-    explained |= {label for labels in together if labels & explained for label in labels}
-    left = [as_text(one) for one in broken if one.op is None or one.op.label not in explained]
-    if execution.failure:
-        blame = Blame.find(model, execution.failure, opened, base_dir, progress or progress_here())
-        ops = [blame.of(op) for op in ops]
-        left.insert(0, ("", "not opened", blame.sentence))
-    total = sum(time.seconds for time in execution.times)
-    rest, made_for = rest_of(execution, ops), target_in(model)
-    return Check(chosen.name, True, where, tuple(ops), tuple(left), total, rest, made_for)
+    with underway(f"opened or ran {asked.name}"):
+        measured = feeds if len(feeds) > 1 else ()
+        execution = opened.execution(asked.proto, measured, base_dir=asked.base_dir, threads=threads)
+    found = asked.by_runtime(device, execution)
+    if not execution.failure:
+        return found
+    blame = Blame.find(asked.proto, execution.failure, opened, asked.base_dir, progress or progress_here())
+    left = (("", "not opened", blame.sentence), *found.broken)
+    return replace(found, ops=tuple(blame.of(op) for op in found.ops), broken=left)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A model and a target, and what is read off the model for either way of judging.
+
+    Attributes:
+        name: how messages name the model.
+        constant: the labels of ops that compute constants, which no way counts.
+    """
+
+    name: str
+    proto: ModelProto
+    base_dir: Path | None
+    ir: Model
+    target: Target
+    nodes: Sequence[Node]
+    cost: Cost
+    broken: Sequence[Violation]
+    constant: frozenset[str]
+
+    @classmethod
+    def of(
+        cls, model: ModelProto | str | Path, target: Target, feeds: Sequence[Feed], base_dir: Path | None
+    ) -> _Asked:
+        """Raises UsageError if nothing in the model is quantized, ModelError if it is invalid."""
+        ir = read_model(model)
+        name = "a model" if isinstance(model, ModelProto) else f"'{model}'"
+        if not isinstance(model, ModelProto):
+            model, base_dir = load_model(model), model_folder(model)
+        nodes = list(all_nodes(model.graph))
+        shapes = _shapes(model, nodes, feeds, base_dir)
+        shared = shared_codes(ir, target)
+        run_pipeline(parse_pipeline(_READ_BACK), ir, PassContext(target=target))
+        _refuse_float(ir, nodes)
+        return cls(
+            name,
+            model,
+            base_dir,
+            ir,
+            target,
+            nodes,
+            partial(multiplied_by, shapes=shapes, estimates=bool(feeds)),
+            [*foreign_rounding(nodes, target), *shared, *violations(ir, target)],
+            frozenset(op.label for graph in ir.graphs() for op in constant_ops(graph)),
+        )
+
+    def by_rules(self, where: str) -> Check:
+        """What the rules of the target say of the graph."""
+        checked = by_rules(self.ir, self.target, self.broken, self.nodes, self.cost, where)
+        ops = [op for op in told(self.ir, checked.ops) if op.name not in self.constant]
+        return replace(checked, ops=tuple(ops), made_for=target_in(self.proto))
+
+    def by_runtime(self, device: type[Device], execution: Execution) -> Check:
+        """What a runtime told that it runs, and of the rules what that does not explain."""
+        if device is OrtCpu:
+            found = told(self.ir, ops_in_onnx_runtime(execution, self._counted(), self.cost))
+        else:
+            ruled = {op.name: op for op in self.by_rules("").ops}
+            found = tuple(ops_on_device(execution, ruled, self.cost, device.name))
+        ops = tuple(op for op in found if op.name not in self.constant)
+        return Check(
+            self.target.name,
+            True,
+            f"run by {device.title} {version_of(device)} on {platform.machine()}",
+            ops,
+            self._unexplained(ops),
+            sum(time.seconds for time in execution.times),
+            rest_of(execution, ops),
+            target_in(self.proto),
+        )
+
+    def _counted(self) -> set[str]:
+        """The labels of the ops that compute on float data."""
+        return {
+            op.label
+            for graph in self.ir.graphs()
+            for op in graph.ops()
+            if reads_float_data(self.ir, graph, op)
+        }
+
+    def _unexplained(self, ops: Sequence[CheckedOp]) -> tuple[tuple[str, str, str], ...]:
+        """The rules that are broken elsewhere than at ops that the runtime gave a reason for."""
+        explained = {op.name for op in ops if op.runs != "integer"}
+        # An op that runs as a part of another, such as a Relu, is explained with it.
+        units = [unit for unit in UnitMap(self.ir, self.target).units if len(unit.ops) > 1]
+        together = [{op.label for op in unit.ops} for unit in units]
+        explained |= {label for labels in together if labels & explained for label in labels}
+        return tuple(as_text(one) for one in self.broken if one.op is None or one.op.label not in explained)
 
 
 def _shapes(model: ModelProto, nodes: Sequence[Node], feeds: Sequence[Feed], base_dir: Path | None) -> Shapes:
