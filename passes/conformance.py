@@ -206,14 +206,15 @@ class _Conformance:
     ) -> Iterator[Violation]:
         scale = unit.rule.scale if port not in weight_ports(op) else None
         rule = scale or self._target.weight
+        granularity, taken = quantizer.spec.granularity, self._is_taken(op, quantizer)
         if rule.is_weight_only(quantizer.spec.format):
             yield from self._multiplied(op, value, quantizer)
-        elif not rule.allows(quantizer.spec.format) and not _fits(rule, value, quantizer):
-            yield self._wrong_type(op, value, quantizer, rule)
-        else:
+        elif rule.allows(quantizer.spec.format) or _fits(rule, value, quantizer):
             yield from self._zero_point(op, value, quantizer, rule)
-        granularity = quantizer.spec.granularity
-        yield from self._form(op, value, quantizer)
+        elif not taken:
+            yield self._wrong_type(op, value, quantizer, rule)
+        if taken is False:
+            yield self._refused(op, value, quantizer)
         yield from self._pairs(op, port, value, quantizer)
         if isinstance(granularity, PerBlock) and not rule.blocks:
             text = f"the weight '{value.name}' has a scale for every block; there is one for every channel"
@@ -227,17 +228,24 @@ class _Conformance:
             text = f"the scales of the weight '{value.name}' are along axis {granularity.axis}, not {axis}"
             yield Violation(op, "axis", text)
 
-    def _form(self, op: Op, weight: Value, quantizer: Quantizer) -> Iterator[Violation]:
-        """Whether the runtime was seen to take such a weight beside such data."""
-        support, data = self._target.support, op.graph.op_inputs(op)[0]
+    def _is_taken(self, op: Op, weight: Quantizer) -> bool | None:
+        """Whether the runtime was seen to take such a weight beside such data; None if it was not asked."""
+        support, data = self._target.support, self._data_format(op)
         seen = support.ops.get(op.op_type) if support is not None and not op.domain else None
+        if seen is None or data is None or not seen.weights:
+            return None
+        return seen.takes(str(data), weight_form(weight.spec.format, weight.spec.granularity))
+
+    def _data_format(self, op: Op) -> Format | None:
+        data = op.graph.op_inputs(op)[0]
         held = self._quant.of_use(data, op, 0) if data is not None else None
-        if support is None or seen is None or held is None or not seen.weights:
-            return
-        form = weight_form(quantizer.spec.format, quantizer.spec.granularity)
-        if not seen.takes(str(held.spec.format), form):
-            text = f"{support.runtime} takes no weight of '{form}' beside {held.spec.format} data"
-            yield Violation(op, "support", f"{text}, as '{weight.name}' is")
+        return held.spec.format if held is not None else None
+
+    def _refused(self, op: Op, value: Value, weight: Quantizer) -> Violation:
+        support, form = self._target.support, weight_form(weight.spec.format, weight.spec.granularity)
+        assert support is not None
+        text = f"{support.runtime} takes no weight of '{form}' beside {self._data_format(op)} data"
+        return Violation(op, "support", f"{text}, as '{value.name}' is")
 
     def _pairs(self, op: Op, port: int, weight: Value, quantizer: Quantizer) -> Iterator[Violation]:
         """Whether two products of a weight are added within 16 bits, where the device adds them so."""

@@ -252,6 +252,19 @@ def test_a_bias_beside_a_weight_in_blocks(options: str, target: str) -> None:
         assert np.abs(found - expected).max() <= 0.1 * np.abs(expected).max()
 
 
+@pytest.mark.parametrize(
+    "data, weight, rules", [("uint8", "uint8", set()), ("int8", "uint8", {"type", "support"})]
+)
+def test_a_weight_that_the_runtime_was_seen_to_take(data: str, weight: str, rules: set[str]) -> None:
+    """Whatever format the target chooses itself."""
+    place = PLACE.replace("insert-quantizers", f"insert-quantizers{{activation={data} weight={weight}}}")
+    place = place.replace("annotate-per-channel,", "")
+    model = lowered(
+        "g (float[2, 8] x) => (float[2, 5] y) <float[8, 5] w> { y = Gemm(x, w) }", "qnn-htp", place
+    )
+    assert {one.rule for one in broken(model, "qnn-htp") if "'w'" in one.text} == rules
+
+
 RESIZE = """g (float[1, 4, 4, 4] x) => (float[1, 4, 8, 8] y)
 <float[4, 4, 1, 1] w, float[4, 8, 1, 1] v, float[4] scales = {1, 1, 2, 2}> {
     c = Conv(x, w)
