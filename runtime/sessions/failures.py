@@ -35,6 +35,12 @@ _EXPLANATIONS = (
         "the operator '{op}' does not take {type}, which is the type of its input '{tensor}' in {node}",
     ),
     (
+        r"Node \((?P<node>.*?)\) Op \(If\) \[TypeInferenceError\] Graph attribute inferencing failed: .*"
+        r"Node \((?P<inside>.*)\) Op \((?P<op>\S+)\) \[ShapeInferenceError\] (?P<cause>.*)",
+        "the shapes of the inputs do not fit a branch of {node}, where the {op} '{inside}' fails: {cause}; "
+        "if an input chooses the branch, --fix-input NAME=NUMBER gives it a value and leaves the other out",
+    ),
+    (
         r"xternal data path validation failed for initializer: (?P<tensor>\S+?)\. ",
         "the constant '{tensor}' lies in a file that is missing from the model's folder (base_dir)",
     ),
