@@ -26,8 +26,9 @@ _EXPLANATIONS = (
         "no runtime here knows the operator '{op}' of {domain}{mend}",
     ),
     (
-        r"Could not find an implementation for (?P<op>\S+)\((?P<version>\d+)\) node with name '(?P<node>.*)'",
-        "ONNX Runtime cannot run the operator '{op}' (version {version}) of {node} on the CPU with its types",
+        # The version is that of a model which may have been converted.
+        r"Could not find an implementation for (?P<op>\S+)\(\d+\) node with name '(?P<node>.*)'",
+        "ONNX Runtime cannot run the operator '{op}' of {node} on the CPU with its types",
     ),
     (
         r"Type Error: Type '(?P<type>.*)' of input parameter \((?P<tensor>.*)\) of operator \((?P<op>.*)\) "
