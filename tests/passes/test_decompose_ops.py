@@ -372,6 +372,29 @@ def test_attention_is_its_products_where_the_device_has_no_integers_for_it(kind:
     assert result.coverage.multiplied.quantized == result.coverage.multiplied.total
 
 
+@pytest.mark.parametrize("attributes", ["", "<is_causal = 1>"])
+@pytest.mark.parametrize("is_constant", [False, True])
+def test_a_row_that_a_mask_hides_as_a_whole_stays_zero(attributes: str, is_constant: bool) -> None:
+    model = parse(f"""<ir_version: 10, opset_import: ["" : 23]>
+    g (float[1, 2, 3, 4] q, float[1, 2, 3, 4] k, float[1, 2, 3, 4] v, bool[3, 3] m)
+        => (float[1, 2, 3, 4] y) {{
+        y = Attention {attributes} (q, k, v, m)
+    }}""")
+    random = np.random.default_rng(0)
+    feed = {name: random.normal(size=(1, 2, 3, 4)).astype(np.float32) for name in "qkv"}
+    mask = np.array([[False, True, True], [False, False, False], [True, True, False]])
+    if is_constant:
+        del model.graph.input[3:]
+        model.graph.initializer.append(numpy_helper.from_array(mask, "m"))
+    else:
+        feed["m"] = mask
+    made = qc.compile(model, "decompose-ops", target="openvino").model
+    assert "Attention" not in types(made)
+    found, wanted = (run_model(one, feed)["y"] for one in (made, model))
+    assert not wanted[:, :, 1].any() and wanted[:, :, 2].all()
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
 def test_attention_with_a_cache_stays() -> None:
     model = parse("""<ir_version: 10, opset_import: ["" : 23]>
     g (float[1, 2, 1, 4] q, float[1, 2, 1, 4] k, float[1, 2, T, 4] p) => (float[1, 2, 1, 4] y) {
