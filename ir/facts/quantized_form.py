@@ -7,10 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from onnx import ModelProto
-
 from ..graph import Graph, Op
-from ..onnx.protos import walk_graphs
 from .constants import constant_data
 
 
@@ -50,12 +47,6 @@ def form_of_op(domain: str, op_type: str) -> Form | None:
     if op_type in ("QuantizeLinear", "DequantizeLinear"):
         return Form.QDQ
     return Form.WEIGHTS if op_type in _WEIGHTS else None
-
-
-def holds_quantizers(model: ModelProto) -> bool:
-    """Whether a model has ops that round or compute with codes."""
-    nodes = (node for graph in walk_graphs(model.graph) for node in graph.node)
-    return any(form_of_op(node.domain, node.op_type) is not None for node in nodes)
 
 
 @dataclass(frozen=True)

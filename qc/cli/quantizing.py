@@ -17,8 +17,8 @@ from qc.compiler.processor import words_of
 from qc.coverage import CoverageError
 from qc.ir.base.files import atomic_write
 from qc.ir.errors import ModelError, UsageError
-from qc.ir.facts.quantized_form import holds_quantizers
 from qc.ir.onnx.load import read_file
+from qc.ir.onnx.protos import holds_quantizers
 from qc.passes import Pipeline, Stage
 from qc.passes.framework.context import Artifact
 from qc.passes.framework.target import Target, load_target

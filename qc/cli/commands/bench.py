@@ -15,8 +15,8 @@ from onnx import ModelProto
 
 from qc.ir.base.files import temporary_folder
 from qc.ir.errors import QcError, UsageError
-from qc.ir.facts.quantized_form import holds_quantizers
 from qc.ir.onnx.load import load_model, model_folder
+from qc.ir.onnx.protos import holds_quantizers
 from qc.ir.onnx.save import save_model
 from qc.options import argument, option
 from qc.passes import PassContext
