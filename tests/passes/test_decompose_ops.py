@@ -337,6 +337,19 @@ def test_a_weight_that_a_caller_may_feed_stays() -> None:
     assert types(made) == ["Conv"] and [info.name for info in made.graph.input] == ["x", "w"]
 
 
+@pytest.mark.parametrize(("batch", "advice"), [(1, "--fix-input n=6 says so"), (2, "export it without them")])
+def test_lengths_of_sequences_that_are_data_ask_for_a_value(batch: int, advice: str) -> None:
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[6, {batch}, 8] x, int32[{batch}] n) => (float[1, {batch}, 4] y)
+    <float[1, 12, 8] w, float[1, 12, 4] r> {{ s, y = GRU <hidden_size = 4> (x, w, r, , n) }}""")
+    compiled = qc.compile(model, "decompose-ops", target="qnn-htp")
+    (note,) = (note for note in compiled.notes if "lengths of its sequences" in note)
+    assert "'n', are data: where all samples have all steps" in note and note.endswith(advice)
+    if batch == 1:
+        made = qc.compile(model, "fold-constants,decompose-ops", target="qnn-htp", fix_inputs=("n=6",)).model
+        assert "GRU" not in types(made)
+
+
 ATTENTIONS = {
     "plain": ("B, 4, L, 6", "B, 4, T, 6", "", ""),
     "booleans": ("2, 4, 3, 6", "2, 4, 5, 6", ", bool[2, 1, 3, 5] m", ""),
