@@ -19,20 +19,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TUTORIAL = ROOT / "docs/image-tutorial.md"
-FIXTURES = ROOT / "tests/fixtures"
+FILES = ROOT / "examples/tutorials/files.py"
 MOST_SECONDS = 600.0
-
-# The pictures of the tutorial, in one folder for each class.
-MAKE_PHOTOS = f"""
-import numpy as np
-from pathlib import Path
-from PIL import Image
-test = np.load({str(FIXTURES / "digits_test.npz")!r})
-for index, (image, label) in enumerate(zip(test["image"][:60], test["label"])):
-    folder = Path("photos") / str(label)
-    folder.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(np.round((image[0] + 1) * 127.5).astype(np.uint8)).save(folder / f"{{index}}.png")
-"""
 
 
 def blocks(kind: str) -> list[str]:
@@ -63,10 +51,9 @@ def main() -> int:
         tools = folder / "env/bin"
         install = [str(tools / "pip"), "install", "--quiet", f"{wheel}[pictures]"]
         total = timed("pip install 'qc_onnx-*.whl[pictures]'", install, folder)
-        (folder / "model.onnx").write_bytes((FIXTURES / "digits_cnn.onnx").read_bytes())
         (folder / "judge.py").write_text(judge, encoding="utf-8")
         (folder / "deploy.py").write_text(deploy, encoding="utf-8")
-        subprocess.run([tools / "python", "-c", MAKE_PHOTOS], cwd=folder, check=True)
+        subprocess.run([tools / "python", FILES, "image"], cwd=folder, check=True)
         for command in "".join(blocks("sh")).splitlines():
             if command.startswith("qc "):
                 total += timed(command, [str(tools / "qc"), *shlex.split(command)[1:]], folder)

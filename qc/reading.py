@@ -88,7 +88,7 @@ def _converted(ir: Model, opset: int) -> tuple[Model | None, str]:
         proto = version_converter.convert_version(ir.origin, opset)
         if not all(starmap(_is_kept, zip(_interface(ir.origin), _interface(proto), strict=True))):
             return None, "its inputs or outputs would change"
-        _declare_as(proto, ir.origin)
+        declare_as(proto, ir.origin)
         onnx.checker.check_model(proto)
         return lift(proto, ir.base_dir), ""
     except Exception as error:  # the converter raises bare exceptions of its C++ library
@@ -132,7 +132,7 @@ def _is_kept(before: onnx.ValueInfoProto, after: onnx.ValueInfoProto) -> bool:
     return fits and len(old.shape.dim) == len(new.shape.dim)
 
 
-def _declare_as(proto: ModelProto, original: ModelProto) -> None:
+def declare_as(proto: ModelProto, original: ModelProto) -> None:
     """Declares the shapes of the interface as before: the converter fills in those that it can infer."""
     for value, before in zip(_interface(proto), _interface(original), strict=True):
         value.type.CopyFrom(before.type)

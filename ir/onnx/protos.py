@@ -9,6 +9,7 @@ from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
+from ..facts.quantized_form import form_of_op
 from ..tensor_ref import TensorRef
 
 Body: TypeAlias = GraphProto | FunctionProto
@@ -71,6 +72,12 @@ def walk_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
         node = pending.pop()
         yield node
         pending.extend(inner for graph in nested_graphs(node)[::-1] for inner in graph.node[::-1])
+
+
+def holds_quantizers(model: ModelProto) -> bool:
+    """Whether a model has ops that round or compute with codes."""
+    nodes = (node for graph in walk_graphs(model.graph) for node in graph.node)
+    return any(form_of_op(node.domain, node.op_type) is not None for node in nodes)
 
 
 def reads(node: NodeProto) -> list[str]:

@@ -39,6 +39,7 @@ class ChooseWeightRanges(Pass):
     name = "choose-weight-ranges"
     stage = Stage.ANNOTATE
     needs = frozenset({"executor"})
+    uses = frozenset({"target"})
     idempotent = False  # the search goes on from the best grids, behind layers that have better ones
 
     candidates: Annotated[int, Ge(1)] = option(20, "how many shares of the range of the numbers are tried")
@@ -72,7 +73,8 @@ def _found(visit: Visit, quantizer: Quantizer, candidates: int) -> dict[str, np.
         return {}
     assert quantizer.encoding is not None
     problem = Problem.of(visit.layer, quantizer.encoding, features, mismatch=1.0)
-    chosen = choose_grid(problem, quantizer.encoding, candidates)
+    least = visit.pair_limit.least_scales(quantizer.spec.granularity)
+    chosen = choose_grid(problem, quantizer.encoding, candidates, least)
     tied = tied_scales(visit.layer, quantizer.encoding)
     before, after = (one.error(one.nearest(one.weight)).sum() for one in (problem, problem.on(chosen)))
     power = problem.error(problem.zero).sum()

@@ -104,9 +104,12 @@ class RoundWeights(Pass):
             return {}
         assert quantizer.encoding is not None
         judged = features.centred if visit.has_biases else features
-        given = Problem.of(layer, quantizer.encoding, judged, self.mismatch)
+        limit = visit.pair_limit
+        least = limit.least_scales(quantizer.spec.granularity)
+        given = Problem.of(layer, quantizer.encoding, judged, self.mismatch, least)
         nearest = layer.as_matrix(codes_of(layer.weight.array, quantizer)).astype(np.float64)
         problem, found = self._solved(given, may_scale=not quantizer.frozen)
+        found = layer.as_matrix(limit.limited(layer.as_weight(found)))
         before, after = (
             _error(layer, one.numbers(codes), judged) for one, codes in ((given, nearest), (problem, found))
         )

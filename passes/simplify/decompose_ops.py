@@ -24,7 +24,7 @@ from .decompositions.builder import Builder, Writer, put_in_place
 from .decompositions.dilation import dilated
 from .decompositions.einsum import einsum
 from .decompositions.normalization import batch_norm
-from .decompositions.recurrent import unrolled
+from .decompositions.recurrent import advice, unrolled
 from .decompositions.rotary import rotary_embedding
 
 _BROADCASTS = 8  # the first opset whose elementwise ops all take inputs of several shapes
@@ -64,8 +64,11 @@ class DecomposeOps(Pass):
             is_float = data is not None and data.type.elem_type == TensorProto.FLOAT
             write = wanted[_full_name(op)](op) if is_float else None
             if write is None and target.rule_for(op.op_type, op.domain).runs == "float":
-                reason = f"{target.name} does not run it, and no other ops are known for one like this"
+                advised = advice(op) if op.is_type("GRU", "LSTM", "RNN") else ""
+                why = advised or "no other ops are known for one like this"
+                reason = f"{target.name} does not run it, and {why}"
                 model.journal.note(Remark(SKIP, op, op.label, reason))
+                context.notes += [f"{op.label} stays float: {reason}"] if advised else []
             if write is None:
                 continue
             with rewriter.action("decompose", op):

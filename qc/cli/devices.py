@@ -8,16 +8,18 @@ from qc.ir.errors import UsageError
 from qc.options import option
 from qc.passes.framework.target import Target, load_target, target_names
 from qc.runtime.devices.device import Device
-from qc.runtime.devices.known import open_device
+from qc.runtime.devices.known import DEVICES, open_device
 
 from .output import print_note
 
 
-def on_option(
-    help: str = "Run the result on this device, too: openvino, tensorrt; emulated qnn-htp, rknn.",
-) -> Any:
-    """``--on``."""
-    return option(None, help, "--on", metavar="NAME")
+def on_option(use: str = "Run the result on this device, too") -> Any:
+    """``--on``; ``use`` says what for."""
+    real, emulated = (
+        ", ".join(name for name, device in DEVICES.items() if device.emulated == is_emulated)
+        for is_emulated in (False, True)
+    )
+    return option(None, f"{use}: {real}; emulated {emulated}.", "--on", metavar="NAME")
 
 
 def chosen_device(

@@ -18,11 +18,11 @@ from qc.ir.onnx.save import external_files
 
 _DATA_SUFFIXES = (".npz", ".npy", ".pb")
 
-# Suffixes that say that a file is no ONNX; any other may be part of a name.
-_NOT_ONNX = frozenset(
+# Suffixes that say what a file holds; any other may be part of a name.
+_FORMATS = frozenset(
     f".{name}"
     for names in (
-        "bin caffemodel ckpt dlc engine gguf h5 keras lite mlmodel mlpackage ort plan pt pt2 pth rknn",
+        "bin caffemodel ckpt dlc engine gguf h5 keras lite mlmodel mlpackage onnx ort plan pt pt2 pth rknn",
         "safetensors tflite trt xml",
         "dot encodings html json npy npz pdf png qcir svg toml txt yaml yml zip",
     )
@@ -97,13 +97,20 @@ def check_outputs(outputs: Sequence[Path | None], inputs: Sequence[InputFile]) -
 
 def check_model_output(output: Path | None) -> None:
     """Raises UsageError if a file that a model is written to has the suffix of another format than ONNX."""
-    if output is None or output.suffix.lower() not in _NOT_ONNX:
-        return
-    emitted = _EMITTED.get(output.suffix.lower())
-    advice = f", and --emit {emitted} writes {output.suffix} beside it" if emitted else ""
-    raise UsageError(
-        f"'{output}' would be ONNX, whatever its suffix says; name it {output.stem}.onnx{advice}"
-    )
+    emitted = _EMITTED.get(output.suffix.lower()) if output is not None else None
+    advice = f", and --emit {emitted} writes {output.suffix} beside it" if output and emitted else ""
+    _check_suffix(output, ".onnx", "ONNX", advice)
+
+
+def check_statistics_output(output: Path) -> None:
+    """Raises UsageError if a file that statistics are written to has the suffix of another format."""
+    _check_suffix(output, ".npz", "statistics, in the format .npz")
+
+
+def _check_suffix(output: Path | None, suffix: str, content: str, advice: str = "") -> None:
+    if output is not None and output.suffix.lower() in _FORMATS - {suffix}:
+        named = f"name it {output.stem}{suffix}{advice}"
+        raise UsageError(f"'{output}' would be {content}, whatever its suffix says; {named}")
 
 
 @contextmanager

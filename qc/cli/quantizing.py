@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from onnx import ModelProto
 from rich.text import Text
 
 from qc.compiler import Compilation, compile_together
@@ -15,7 +16,10 @@ from qc.compiler.compiled import Compiled
 from qc.compiler.processor import words_of
 from qc.coverage import CoverageError
 from qc.ir.base.files import atomic_write
-from qc.ir.errors import UsageError
+from qc.ir.errors import ModelError, UsageError
+from qc.ir.onnx.load import read_file
+from qc.ir.onnx.protos import holds_quantizers
+from qc.passes import Pipeline, Stage
 from qc.passes.framework.context import Artifact
 from qc.passes.framework.target import Target, load_target
 from qc.progress import RichProgress
@@ -57,6 +61,7 @@ def quantize(
     task = start(job, outputs, _inputs(wishes), role="the calibration data")
     check_model_output(wishes.output)
     pipeline = task.compilation.chosen_pipeline()
+    _refuse_float(output, task.proto, pipeline.pipeline)
     if not job.quiet:
         check_collecting(collecting, pipeline)
     if task.data is not None and not task.compilation.reads_data:
@@ -96,6 +101,18 @@ def quantize(
                 print_note(note)
     for warning in verdict_warnings(verdict):
         print_warning(warning)
+
+
+def _refuse_float(output: Path, source: ModelProto, pipeline: Pipeline) -> None:
+    """Raises UsageError if a float model would take the place of a quantized one that was made before."""
+    if holds_quantizers(source) or any(step.stage is Stage.LOWER for step in pipeline.passes()):
+        return
+    with suppress(ModelError):
+        if output.exists() and holds_quantizers(read_file(output)):
+            raise UsageError(
+                f"'{output}' holds a quantized model, and a pipeline without a lowering pass makes a float "
+                "one: add 'insert-qdq', or write to another file with -o"
+            )
 
 
 def _inputs(wishes: Wishes) -> list[InputFile]:

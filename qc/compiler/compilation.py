@@ -132,15 +132,15 @@ class Compilation:
 
         from qc.ir.verifier import verify
         from qc.passes import PassContext, Stage, run_pipeline
-        from qc.passes.simplify.fuse_supergroups import FuseSupergroups, opset_of_forms
         from qc.runtime import Data, RecordedExecutor, Recorder, load_data
         from qc.runtime.data.load import RANDOM_DATA
 
         from ..coverage import coverage_of
         from ..progress import progress_here
-        from ..reading import read_model, with_opset
+        from ..reading import read_model
         from . import notes
         from .compiled import Compiled
+        from .opset import in_opset_of
         from .preprocessing import unlike_training
 
         file, data = self.chosen_pipeline(), self.data
@@ -149,10 +149,7 @@ class Compilation:
         opset, said = ir.opset, list(ir.repairs)
         if quantizes:
             notes.refuse_quantized_again(ir, file.pipeline)
-            fuses = any(isinstance(step, FuseSupergroups) for step in file.pipeline.passes())
-            target = self.chosen_target()
-            wanted = max(target.opset, opset_of_forms(ir, target) if fuses else 0)
-            ir = with_opset(ir, wanted, target.latest_opset)
+            ir = in_opset_of(self.chosen_target(), ir, file.pipeline)
         executor = self.executor or self.ort_executor()
         if self.statistics is not None:
             executor = recorded = RecordedExecutor.of(executor, self.statistics)

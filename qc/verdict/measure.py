@@ -32,6 +32,7 @@ from qc.runtime.speed.footprint import peak_memory
 from qc.runtime.speed.latency import pinned_processors, time_in_turns
 
 from .growth import cause_of_growth
+from .lengths import Sequences, Shortened
 from .samples import LEAST_SAMPLES, Score, enough_samples
 
 _ROUNDS = 50
@@ -74,6 +75,7 @@ class Verdict(Shown):
         unmeasured: why times and memory are missing, in words; empty if they are not.
         wider_on: the target, if it has activations of 16 bits and some have fewer; empty otherwise.
         unsaturated: the target for this processor, if sums of products saturate on it; empty otherwise.
+        shortened: what is left at a shorter length, if all sequences have the same; None if not measured.
     """
 
     accuracy: Accuracy | None = None
@@ -88,6 +90,7 @@ class Verdict(Shown):
     unmeasured: str = ""
     wider_on: str = ""
     unsaturated: str = ""
+    shortened: Shortened | None = None
 
 
 def measure_verdict(
@@ -156,7 +159,9 @@ class _Measuring:
         first = list(islice(run, LEAST_SAMPLES if is_meaningful else 1))
         if is_meaningful:
             most = enough_samples(self._compiled.ir.origin, first[0].feed)
-            self._compare(first, islice(run, most - len(first)), data.inputs)
+            sequences = Sequences(model_inputs(made))
+            self._compare(first, islice(run, most - len(first)), data.inputs, sequences)
+            self._shorten(models, first, sequences)
         if not (self._runs_here and self._with_costs):
             return
         if _LEAST_ROUNDS * self._taken > self._end - time.monotonic():
@@ -167,7 +172,13 @@ class _Measuring:
             timing = time_in_turns(models, self._feed, _TIMING_SHARE * self._seconds, _ROUNDS)
         self.verdict = replace(self.verdict, latency=timing.latencies[1])
 
-    def _compare(self, first: list[Sample], more: Iterable[Sample], inputs: Sequence[InputInfo]) -> None:
+    def _compare(
+        self,
+        first: list[Sample],
+        more: Iterable[Sample],
+        inputs: Sequence[InputInfo],
+        sequences: Sequences,
+    ) -> None:
         """How close the outputs are; only those of the first samples are held at once."""
         metric = agreement([sample.reference for sample in first], inputs).metric
         sqnr, agreed = Score(parse_metric("sqnr")), Score(metric)
@@ -179,6 +190,7 @@ class _Measuring:
             for score in (sqnr, agreed):
                 score.add(sample)
             outside.add(sample.feed)
+            sequences.add(sample.feed)
             found.update(bool(np.any(sample.feed[name])) for name in outside.ranges if name in sample.feed)
         self.verdict = replace(
             self.verdict,
@@ -186,6 +198,15 @@ class _Measuring:
             saturated=tuple(outside.notes()),
             is_all_zero=bool(found) and not found[True],
         )
+
+    def _shorten(self, models: Sequence[OpenModel], first: list[Sample], sequences: Sequences) -> None:
+        """How close the outputs are at a length that no sample has, where the models take it."""
+        taken = self._taken
+        with suppress(QcError):
+            beginnings = sequences.beginnings(sample.feed for sample in first)
+            shortened = sequences.judged(first, self._samples(models, beginnings))
+            self.verdict = replace(self.verdict, shortened=shortened)
+        self._taken = taken  # which is of a whole sample
 
     def weigh(self) -> None:
         """Measures sizes and memory of both models, and looks at what runs in integers."""

@@ -45,7 +45,7 @@ def verdict_warnings(verdict: Verdict) -> list[str]:
 def verdict_notes(verdict: Verdict) -> list[str]:
     """A sentence for each other thing that is worse than in float, with the cause and what to do next."""
     saturated = () if _poor(verdict.accuracy) else verdict.saturated
-    found = [*saturated, _slower(verdict), _larger(verdict), _hungrier(verdict)]
+    found = [*saturated, _shortened(verdict), _slower(verdict), _larger(verdict), _hungrier(verdict)]
     return [sentence for sentence in found if sentence]
 
 
@@ -95,6 +95,17 @@ def _remedy(verdict: Verdict) -> str:
     return (
         f"{wide}'qc auto' looks for a recipe that keeps the accuracy, and 'qc eval --layers' shows where it "
         "is lost"
+    )
+
+
+def _shortened(verdict: Verdict) -> str:
+    found = verdict.shortened
+    if found is None or not found.is_worse:
+        return ""
+    (length, shorter), (whole, beginning) = found.lengths, found.sqnr_db
+    return (
+        f"all sequences of the data have length {length}, and at length {shorter} outputs have "
+        f"{beginning:.1f} dB beside float instead of {whole:.1f} dB: give data of all lengths that are in use"
     )
 
 

@@ -26,13 +26,20 @@ _EXPLANATIONS = (
         "no runtime here knows the operator '{op}' of {domain}{mend}",
     ),
     (
-        r"Could not find an implementation for (?P<op>\S+)\((?P<version>\d+)\) node with name '(?P<node>.*)'",
-        "ONNX Runtime cannot run the operator '{op}' (version {version}) of {node} on the CPU with its types",
+        # The version is that of a model which may have been converted.
+        r"Could not find an implementation for (?P<op>\S+)\(\d+\) node with name '(?P<node>.*)'",
+        "ONNX Runtime cannot run the operator '{op}' of {node} on the CPU with its types",
     ),
     (
         r"Type Error: Type '(?P<type>.*)' of input parameter \((?P<tensor>.*)\) of operator \((?P<op>.*)\) "
         r"in node \((?P<node>.*)\) is invalid",
         "the operator '{op}' does not take {type}, which is the type of its input '{tensor}' in {node}",
+    ),
+    (
+        r"Node \((?P<node>.*?)\) Op \(If\) \[TypeInferenceError\] Graph attribute inferencing failed: .*"
+        r"Node \((?P<inside>.*)\) Op \((?P<op>\S+)\) \[ShapeInferenceError\] (?P<cause>.*)",
+        "the shapes of the inputs do not fit a branch of {node}, where the {op} '{inside}' fails: {cause}; "
+        "if an input chooses the branch, --fix-input NAME=NUMBER gives it a value and leaves the other out",
     ),
     (
         r"xternal data path validation failed for initializer: (?P<tensor>\S+?)\. ",

@@ -337,47 +337,17 @@ def test_a_weight_that_a_caller_may_feed_stays() -> None:
     assert types(made) == ["Conv"] and [info.name for info in made.graph.input] == ["x", "w"]
 
 
-ATTENTIONS = {
-    "plain": ("B, 4, L, 6", "B, 4, T, 6", "", ""),
-    "booleans": ("2, 4, 3, 6", "2, 4, 5, 6", ", bool[2, 1, 3, 5] m", ""),
-    "numbers": ("B, 4, L, 6", "B, 4, T, 6", ", float[B, 1, L, T] m", "scale = 0.5"),
-    "causal": ("B, 4, 5, 6", "B, 4, 5, 6", "", "is_causal = 1, softcap = 2.0"),
-    "grouped": ("B, 4, L, 6", "B, 2, T, 6", ", float[L, T] m", ""),
-    "behind each other": ("B, L, 24", "B, T, 12", "", "q_num_heads = 4, kv_num_heads = 2"),
-}
-
-
-@pytest.mark.parametrize("kind", ATTENTIONS)
-def test_attention_is_its_products_where_the_device_has_no_integers_for_it(kind: str) -> None:
-    queries, keys, mask, attributes = ATTENTIONS[kind]
-    given = attributes and f"<{attributes}>"
-    model = parse(f"""<ir_version: 10, opset_import: ["" : 23]>
-    g (float[{queries}] q, float[{keys}] k, float[{keys}] v{mask}) => (float[{queries}] y) {{
-        y = Attention {given} (q, k, v{", m" if mask else ""})
-    }}""")
-    made = qc.compile(model, "decompose-ops", target="openvino").model
-    assert types(made).count("MatMul") == 2 and "Attention" not in types(made)
-    sizes, random = {"B": 2, "L": 3, "T": 5}, np.random.default_rng(0)
-    shapes = [[sizes.get(n, n) for n in text.split(", ")] for text in (queries, keys, keys)]
-    feed = dict(
-        zip("qkv", (random.normal(size=[*map(int, s)]).astype(np.float32) for s in shapes), strict=True)
-    )
-    if mask:
-        shown = random.random((3, 5)) < 0.7
-        is_boolean = "bool" in mask
-        lengths = (3, 5) if "[L" in mask else (2, 1, 3, 5)
-        feed["m"] = np.broadcast_to(shown if is_boolean else shown.astype(np.float32), lengths).copy()
-    np.testing.assert_allclose(run_model(made, feed)["y"], run_model(model, feed)["y"], atol=1e-5)
-    result = qc.compile(model, "w8a8", data=[feed], target="openvino", threads=1)
-    assert result.coverage.multiplied.quantized == result.coverage.multiplied.total
-
-
-def test_attention_with_a_cache_stays() -> None:
-    model = parse("""<ir_version: 10, opset_import: ["" : 23]>
-    g (float[1, 2, 1, 4] q, float[1, 2, 1, 4] k, float[1, 2, T, 4] p) => (float[1, 2, 1, 4] y) {
-        y, a, b = Attention (q, k, k, , p, p)
-    }""")
-    assert types(qc.compile(model, "decompose-ops", target="openvino").model) == ["Attention"]
+@pytest.mark.parametrize(("batch", "advice"), [(1, "--fix-input n=6 says so"), (2, "export it without them")])
+def test_lengths_of_sequences_that_are_data_ask_for_a_value(batch: int, advice: str) -> None:
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[6, {batch}, 8] x, int32[{batch}] n) => (float[1, {batch}, 4] y)
+    <float[1, 12, 8] w, float[1, 12, 4] r> {{ s, y = GRU <hidden_size = 4> (x, w, r, , n) }}""")
+    compiled = qc.compile(model, "decompose-ops", target="qnn-htp")
+    (note,) = (note for note in compiled.notes if "lengths of its sequences" in note)
+    assert "'n', are data: where all samples have all steps" in note and note.endswith(advice)
+    if batch == 1:
+        made = qc.compile(model, "fold-constants,decompose-ops", target="qnn-htp", fix_inputs=("n=6",)).model
+        assert "GRU" not in types(made)
 
 
 @pytest.mark.parametrize(

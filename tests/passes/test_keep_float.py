@@ -122,3 +122,22 @@ def test_a_product_runs_in_integers_before_an_activation_that_stays_float(
     assert errors(made, model, feeds) < 0.06
     again = apply("import-qdq,insert-qdq", made)[1]
     assert serialize(artifact(again, "qdq")) == serialize(made)
+
+
+@needs_exact_sums
+@pytest.mark.parametrize("added", ["Add(p, b)", "Add(b, p)", "Add(p, x)"])
+def test_a_product_that_is_added_to_floats_runs_in_integers(added: str) -> None:
+    """ONNX Runtime makes a Gemm of a MatMul and an Add, and has integers for biases of 32 bits alone."""
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[16, 32] x) => (float[16, 32] y) <float[32, 32] v, float[16, 32] b> {{
+            p = MatMul(x, v)
+            s = {added}
+            y = Softplus(s)
+        }}""")
+    feeds = random_feeds(model, 3)
+    made = artifact(apply(f"{PLACE},calibrate,insert-qdq", model, feeds=feeds)[1], "qdq")
+    assert qc.check(made, feeds=feeds).share == 1.0
+    assert errors(made, model, feeds) < 0.06
+    again = apply("import-qdq,insert-qdq", made)[1]
+    assert serialize(artifact(again, "qdq")) == serialize(made)
+    assert [op.op_type for op in again.graph.ops()] == ["MatMul", "Add", "Softplus"]

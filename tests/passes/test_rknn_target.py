@@ -48,6 +48,20 @@ def test_a_newer_model_is_converted_to_the_latest_opset() -> None:
     )
 
 
+@pytest.mark.parametrize("length", ["5", "n"])
+def test_an_op_that_the_latest_opset_lacks_is_written_in_others_before(length: str) -> None:
+    given = ", ".join(f"float[1, 2, {length}, 4] {name}" for name in "qkv")
+    model = parse(f"""<ir_version: 10, opset_import: ["" : 23]>
+    net ({given}) => (float[1, 2, {length}, 4] y) {{ y = Attention <is_causal = 1> (q, k, v) }}""")
+    feeds = random_feeds(model, 2, size=5)
+    fixed = {"fix_shapes": ("n=5",)} if length == "n" else {}
+    compiled = qc.compile(model, "w8a8", data=feeds, target="rknn", **fixed)
+    assert compiled.model.opset_import[0].version == 19
+    assert not any("reads models up to opset" in note for note in compiled.notes)
+    types = [node.op_type for node in compiled.model.graph.node]
+    assert types.count("MatMul") == 2 and "Attention" not in types
+
+
 def test_what_cannot_be_converted_is_told() -> None:
     model = parse(NETWORK.format(activation="r = Gelu(a)"))
     compiled = qc.compile(model, "w8a8", data=random_feeds(model, 2), target="rknn")

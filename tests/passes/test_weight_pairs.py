@@ -37,12 +37,11 @@ FORMS = {
 
 def model_of(form: str) -> ModelProto:
     given, op, shape = FORMS[form]
-    model = parse(f"g ({given}) => (float y) {{ r = Relu(x) {op.replace('x,', 'r,')} }}")
-    model = onnx.shape_inference.infer_shapes(model)
+    model = parse(f"g ({given}) => (float[] y) {{ r = Relu(x) {op.replace('x,', 'r,')} }}")
     # Numbers of one sign next to each other, which is the worst case.
     weight = 1 + np.random.default_rng(0).normal(0, 0.5, shape)
     model.graph.initializer.append(numpy_helper.from_array(weight.astype(np.float32), "w"))
-    return model
+    return onnx.shape_inference.infer_shapes(model)
 
 
 def rows_of(codes: np.ndarray, form: str) -> list[np.ndarray]:
@@ -58,6 +57,13 @@ def rows_of(codes: np.ndarray, form: str) -> list[np.ndarray]:
     )
 
 
+def largest_pair(codes: np.ndarray, form: str) -> int:
+    """The largest sum of two codes that are added first."""
+    return max(
+        abs(int(row[i]) + int(row[i + 1])) for row in rows_of(codes, form) for i in range(0, len(row) - 1, 2)
+    )
+
+
 def compiled(form: str, target: str) -> qc.Compiled:
     model = model_of(form)
     feeds = random_feeds(model, 4)
@@ -67,15 +73,25 @@ def compiled(form: str, target: str) -> qc.Compiled:
 @pytest.mark.parametrize("form", FORMS)
 def test_neighbouring_codes_add_up_to_no_more_than_what_fits(form: str) -> None:
     made, plain = (compiled(form, target).weights["w"].int_data for target in ("ort-cpu-avx2", "ort-cpu"))
-    found, before = (
-        max(
-            abs(int(row[i]) + int(row[i + 1]))
-            for row in rows_of(codes, form)
-            for i in range(0, len(row) - 1, 2)
-        )
-        for codes in (made, plain)
-    )
+    found, before = (largest_pair(codes, form) for codes in (made, plain))
     assert before > MOST >= found > MOST - 16, "and scales are no larger than needed"
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form != "products of several matrices"])
+@pytest.mark.parametrize("step", ["round-weights", "round-weights{scales=false}", "choose-weight-ranges"])
+def test_what_is_chosen_for_weights_stays_within_the_limit(form: str, step: str) -> None:
+    model = model_of(form)
+    passes = f"insert-quantizers{{slower=integer}}, annotate-per-channel, calibrate, {step}, insert-qdq"
+    nearest, made, free = (
+        qc.compile(model, text, data=random_feeds(model, 4), target=target, threads=1).weights["w"].int_data
+        for text, target in (
+            (passes.replace(f" {step},", ""), "ort-cpu-avx2"),
+            (passes, "ort-cpu-avx2"),
+            (passes, "ort-cpu"),
+        )
+    )
+    assert largest_pair(free, form) > MOST >= largest_pair(made, form)
+    assert not np.array_equal(made, nearest)
 
 
 @pytest.mark.parametrize("form", FORMS)

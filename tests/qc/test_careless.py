@@ -262,6 +262,18 @@ def test_the_option_that_writes_another_format_is_named(qc) -> None:
     assert result.err.endswith("name it q.onnx, and --emit qnn-dlc writes .dlc beside it\n")
 
 
+def test_a_float_model_does_not_take_the_place_of_a_quantized_one(qc) -> None:
+    assert qc(MODEL, "--data", DATA, "--no-verdict").made == ["model.q.onnx"]
+    before = Path("model.q.onnx").read_bytes()
+    passes = ["--passes", "insert-quantizers,calibrate", "--data", DATA, "--no-verdict"]
+    result = qc(MODEL, *passes)
+    assert (result.code, Path("model.q.onnx").read_bytes()) == (2, before)
+    assert "'model.q.onnx' holds a quantized model" in result.err and "add 'insert-qdq'" in result.err
+    for _ in range(2):  # a float one may
+        assert qc(MODEL, *passes, "-o", "float.onnx").code == 0
+    assert qc("model.q.onnx", "--passes", "dequantize", "-o", "float.onnx").code == 0
+
+
 @pytest.mark.parametrize("name", ["q", "q.model", "q.v1.5"])
 def test_any_other_suffix_is_part_of_the_name(qc, name: str) -> None:
     assert qc(MODEL, "--data", DATA, "--no-verdict", "-o", name).made == [name]

@@ -15,6 +15,7 @@ from qc.cli.command import _ClickCommand
 from qc.cli.group import EXAMPLES
 from qc.cli.run import cli
 from qc.cli.sections import OPTIONS
+from qc.runtime.devices.known import DEVICES
 
 Path = tuple[str, ...]
 
@@ -80,6 +81,12 @@ def test_the_help_of_every_command_fits(qc, path: Path) -> None:
     examples = out.partition("Examples:\n")[2].partition("\n\n")[0].splitlines()
     assert all(len(line) <= 80 for line in out.splitlines() if line not in examples)
     assert all(len(line) <= 100 for line in examples)
+
+
+@pytest.mark.parametrize("command", ["auto", "bench", "eval"])
+def test_every_device_is_listed_where_one_may_be_named(qc, command: str) -> None:
+    said = re.sub(r"-\n +", "-", qc(command, "--help").out).partition("--on NAME")[2].partition("\n  -")[0]
+    assert set(DEVICES) <= set(re.findall(r"[\w-]+", said))
 
 
 @pytest.mark.parametrize("line", EVERY_EXAMPLE)

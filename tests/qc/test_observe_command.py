@@ -144,6 +144,8 @@ def statistics(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["observe", MODEL, "--data", DATA, "--passes", "fold-constants"], "has no pass 'calibrate'"),
         (["merge-statistics", "one.npz", "one.npz", "-o", "x.npz"], "feeds are in both"),
         (["merge-statistics", "one.npz", "-o", "one.npz"], "'one.npz' is an input"),
+        (["observe", MODEL, "--data", DATA, "-o", "x.json"], "whatever its suffix says; name it x.npz"),
+        (["merge-statistics", "one.npz", "-o", "x.onnx"], "would be statistics, in the format .npz"),
         (["merge-statistics", "other.npz", "one.npz", "-o", "x.npz"], "different models"),
         (["merge-statistics", "none.npz", "-o", "x.npz"], "'none.npz' do not exist"),
         (["merge-statistics", ".", "-o", "x.npz"], "cannot read statistics '.': Is a directory"),

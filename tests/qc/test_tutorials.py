@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
-import wave
+import sys
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from PIL import Image
 from support.models import parse
 
 from qc.ir.errors import ModelError
 from qc.runtime import open_session
 
 ROOT = Path(__file__).parents[2]
+
+
+def page(kind: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The page of a tutorial; its model and data are in the current folder, as its first lines make them."""
+    text = (ROOT / f"docs/{kind}-tutorial.md").read_text(encoding="utf-8")
+    made_by = r"^mkdir tutorial && cd tutorial && python \.\./(\S+) (\w+)$"
+    ((script, argument),) = re.findall(made_by, text, re.MULTILINE)
+    monkeypatch.setattr(sys, "argv", [script, argument])
+    runpy.run_path(str(ROOT / script))
+    return text
 
 
 def run_commands(qc, text: str) -> dict[str, object]:
@@ -32,18 +42,8 @@ def run_commands(qc, text: str) -> dict[str, object]:
     return results
 
 
-@pytest.fixture
-def photos(qc) -> None:
-    """60 pictures of digits, in one folder for each."""
-    test = np.load(ROOT / "tests/fixtures/digits_test.npz")
-    for index, (image, label) in enumerate(zip(test["image"][:60], test["label"], strict=False)):
-        folder = Path("photos") / str(label)
-        folder.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.round((image[0] + 1) * 127.5).astype(np.uint8)).save(folder / f"{index}.png")
-
-
-def test_the_image_tutorial(qc, photos, capsys: pytest.CaptureFixture) -> None:
-    text = (ROOT / "docs/image-tutorial.md").read_text(encoding="utf-8")
+def test_the_image_tutorial(qc, monkeypatch, capsys: pytest.CaptureFixture) -> None:
+    text = page("image", monkeypatch)
     judge, deploy = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     Path("judge.py").write_text(judge)
     results = run_commands(qc, text)
@@ -59,27 +59,9 @@ def test_the_image_tutorial(qc, photos, capsys: pytest.CaptureFixture) -> None:
     assert capsys.readouterr().out == "3\n"
 
 
-WORDS = ["the", "a", "model", "compiler", "writes", "reads", "small", "large", "numbers", "codes", "of"]
-LANGUAGE = f"""<ir_version: 10, opset_import: ["": 21]>
-language (int64[1, n] input_ids) => (float[1, n, {len(WORDS)}] logits)
-<float[{len(WORDS)}, 256] embedding, float[256, 256] middle, float[256, {len(WORDS)}] head> {{
-    a = Gather (embedding, input_ids)
-    b = MatMul (a, middle)
-    c = Relu (b)
-    logits = MatMul (c, head)
-}}"""
-
-
-def test_the_language_tutorial(qc) -> None:
-    tokenizers = pytest.importorskip("tokenizers")
-    words = {word: index for index, word in enumerate(WORDS)}
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="a"))
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    tokenizer.save("tokenizer.json")
-    random = np.random.default_rng(0)
-    Path("lines.txt").write_text("\n".join(" ".join(random.choice(WORDS, 16)) for _ in range(24)))
-    onnx.save(parse(LANGUAGE), "model.onnx")
-    results = run_commands(qc, (ROOT / "docs/language-tutorial.md").read_text(encoding="utf-8"))
+def test_the_language_tutorial(qc, monkeypatch) -> None:
+    pytest.importorskip("tokenizers")
+    results = run_commands(qc, page("language", monkeypatch))
     assert len(results) == 4
     (judged,) = (result.out for command, result in results.items() if command.startswith("qc eval"))
     (likelihood,) = re.findall(r"^likelihood .* (0\.\d+)$", judged, re.MULTILINE)
@@ -87,34 +69,8 @@ def test_the_language_tutorial(qc) -> None:
     assert Path("small.onnx").stat().st_size < 0.2 * Path("model.onnx").stat().st_size
 
 
-SOUND = """<ir_version: 10, opset_import: ["": 21]>
-sound (float[1, 4000] samples) => (float[1, 8] scores)
-<float[64, 1, 128] filters, float[64, 64, 3] pattern, float[64, 8] last> {
-    axis = Constant <value_ints = [1]> ()
-    least = Constant <value_float = 0.001> ()
-    line = Unsqueeze (samples, axis)
-    bands = Conv <strides = [32]> (line, filters)
-    power = Mul (bands, bands)
-    audible = Max (power, least)
-    spectrum = Log (audible)
-    found = Conv (spectrum, pattern)
-    positive = Relu (found)
-    pooled = GlobalAveragePool (positive)
-    features = Flatten (pooled)
-    scores = MatMul (features, last)
-}"""
-
-
-def test_the_audio_tutorial(qc) -> None:
-    random = np.random.default_rng(0)
-    Path("recordings").mkdir()
-    for index in range(4):
-        with wave.open(f"recordings/{index}.wav", "wb") as file:
-            file.setparams((1, 2, 8000, 8000, "NONE", ""))
-            tone = np.sin(np.arange(8000) * random.uniform(0.2, 1)) * random.uniform(1000, 20000)
-            file.writeframes(tone.astype("<i2").tobytes())
-    onnx.save(parse(SOUND), "model.onnx")
-    results = run_commands(qc, (ROOT / "docs/audio-tutorial.md").read_text(encoding="utf-8"))
+def test_the_audio_tutorial(qc, monkeypatch) -> None:
+    results = run_commands(qc, page("audio", monkeypatch))
     assert len(results) == 3 and Path("small.onnx").exists()
 
 

@@ -205,3 +205,18 @@ def test_a_grid_of_channels_for_another_axis() -> None:
     encoding = Encoding(QuantSpec.of("int8", granularity=PerChannel(1)), np.ones(2), np.zeros(2))
     with pytest.raises(UsageError, match=r"axis 1 of a tensor of shape \(2, 3\) needs \(3,\)"):
         kernels.fake_quantize(X, encoding)
+
+
+def test_lengths_that_do_not_fit_a_branch_ask_for_the_input_that_chooses() -> None:
+    words = (
+        "Node (If_0) Op (If) [TypeInferenceError] Graph attribute inferencing failed: Node (rnn/LSTM) "
+        "Op (LSTM) [ShapeInferenceError] First input tensor must have rank 3"
+    )
+    said = explain_load(f"[ONNXRuntimeError] : 1 : FAIL : {words}")
+    assert said.startswith(
+        "the shapes of the inputs do not fit a branch of node 'If_0', where the LSTM 'rnn/LSTM' fails: "
+    )
+    assert (
+        "First input tensor must have rank 3; if an input chooses the branch" in said
+        and "--fix-input" in said
+    )

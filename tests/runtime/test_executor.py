@@ -387,7 +387,7 @@ def test_models_no_runtime_takes_are_explained(tmp_path: Path) -> None:
     )
     brain = relu()
     brain.graph.input[0].type.tensor_type.elem_type = TensorProto.BFLOAT16
-    cases[r"cannot run the operator 'Relu' \(version 14\) of node 'first' on the CPU"] = brain
+    cases["cannot run the operator 'Relu' of node 'first' on the CPU"] = brain
     dangling = relu()
     dangling.graph.node[0].input[0] = "nowhere"
     cases["cannot load the model: .*'nowhere' is not a graph input"] = dangling

@@ -59,7 +59,9 @@ def problem(rng: np.random.Generator, outputs: int, features: int, bits: int = 4
     shared = np.arange(groups * outputs).reshape(groups, outputs, 1).repeat(features, 2)
     weight = wanted + 0.1 * rng.normal(size=wanted.shape)
     limit = 2 ** (bits - 1)
-    return Problem(wanted, gram, scale, np.zeros_like(wanted), -limit, limit - 1, weight, shared)
+    return Problem(
+        wanted, gram, scale, np.zeros_like(wanted), -limit, limit - 1, weight, shared, np.zeros_like(scale)
+    )
 
 
 def compiled(

@@ -9,7 +9,9 @@ is loaded.
 
 A product of codes whose result stays float becomes an integer op. It does not in front of a Relu or Clip that
 is its only reader, be it behind a bias, has one reader itself, and does what no QuantizeLinear behind it
-would do anyway: then it is computed in float. There the LeakyRelu costs an op, and saves the integers.
+would do anyway: then it is computed in float. There the LeakyRelu costs an op, and saves the integers. A
+MatMul of two axes is merged with the Add behind it into a Gemm, which runs in integers only if 32-bit codes
+are added; one that is called Gemm already computes the same and is not merged.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from ...simplify.fold_constants import constant_ops
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 # With constants, these become part of the product in front of them.
 _FOLDED = ("Add", "BatchNormalization", "Div", "Mul", "Sub")
+_NO_BIAS = 11  # the first opset whose Gemm needs none
 _LARGEST = np.iinfo(np.int32).max
 
 
@@ -44,19 +47,24 @@ def keep_float(model: Model, rewriter: Rewriter) -> None:
 
 
 def keep_integer(model: Model, rewriter: Rewriter) -> None:
-    """Puts a LeakyRelu of slope 1 behind products of codes that ONNX Runtime would compute in float."""
+    """Calls products of codes Gemm, or puts a LeakyRelu behind, where ONNX Runtime would compute in float."""
     for graph in list(model.graphs()):
         for op in graph.ops():
             if op.is_type("Gemm", "MatMul") and _is_product_of_codes(op):
+                if op.is_type("MatMul") and model.opset >= _NO_BIAS and _is_added_to_floats(op):
+                    rewriter.set_type_of_op(op, "Gemm")
                 result = _with_bias(op)
                 if result is not None and _is_kept_by_activation(result):
                     _put_behind(rewriter, result)
 
 
 def unkeep_float(model: Model, rewriter: Rewriter) -> None:
-    """Takes such LeakyRelu ops away again."""
+    """Takes such LeakyRelu ops away again, and calls such products MatMul."""
     for op in [op for graph in model.graphs() for op in graph.ops()]:
         graph, (result, *_) = op.graph, op.graph.op_outputs(op)
+        if op.is_type("Gemm") and _is_plain(op) and _is_product_of_codes(op) and _is_added_to_floats(op):
+            with rewriter.action("unkeep integer", op):
+                rewriter.set_type_of_op(op, "MatMul")
         source = graph.op_inputs(op)[0] if op.is_type("LeakyRelu") else None
         producer = graph.producer(source) if source is not None else None
         behind = producer is not None and producer.is_type(*_PRODUCTS, *_FOLDED)
@@ -142,16 +150,35 @@ def _is_product_of_codes(op: Op) -> bool:
 
 def _with_bias(op: Op) -> Value | None:
     """The result of a product, or that of the bias behind it, with which a MatMul of two axes is a Gemm."""
-    data, (result, *_) = op.graph.op_inputs(op)[0], op.graph.op_outputs(op)
+    result = op.graph.op_outputs(op)[0]
     reader = _only_reader(result)
-    is_matrix = data is not None and (data.type.shape is None or len(data.type.shape) == 2)
-    if reader is None or not (op.is_type("MatMul") and reader.is_type("Add") and is_matrix):
+    if reader is None or not (op.is_type("MatMul") and reader.is_type("Add") and _is_matrix(op)):
         return result
-    bias = next((value for value in op.graph.op_inputs(reader) if value is not result), None)
-    codes = op.graph.producer(bias) if bias is not None else None
-    is_dequantized = codes is not None and is_qdq(codes, "DequantizeLinear")
-    is_bias = is_dequantized or (bias is not None and _is_constant(bias))
-    return op.graph.op_outputs(reader)[0] if is_bias else result
+    return op.graph.op_outputs(reader)[0]
+
+
+def _is_added_to_floats(op: Op) -> bool:
+    """Whether an Add alone reads a product of two axes, and no bias in codes is added there."""
+    result = op.graph.op_outputs(op)[0]
+    reader = _only_reader(result)
+    if reader is None or not reader.is_type("Add") or not _is_matrix(op):
+        return False
+    other = next((value for value in op.graph.op_inputs(reader) if value is not result), None)
+    codes = op.graph.producer(other) if other is not None else None
+    return codes is None or not is_qdq(codes, "DequantizeLinear")
+
+
+def _is_matrix(op: Op) -> bool:
+    """Whether a product has two axes."""
+    result = op.graph.op_outputs(op)[0]
+    return result is not None and result.type.shape is not None and len(result.type.shape) == 2
+
+
+def _is_plain(op: Op) -> bool:
+    """Whether a Gemm does no more than a MatMul does."""
+    inputs, transposes = op.graph.op_inputs(op), any(op.attribute(name, 0) for name in ("transA", "transB"))
+    scales = any(op.attribute(name, 1.0) != 1.0 for name in ("alpha", "beta"))
+    return not transposes and not scales and all(value is None for value in inputs[2:])
 
 
 def _is_kept_by_activation(value: Value) -> bool:

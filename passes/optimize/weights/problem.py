@@ -37,6 +37,7 @@ class Problem:
         lowest, highest: the limits of codes.
         weight: the numbers that ``wanted`` is without what makes up for earlier layers; in its shape.
         shared: which scale of the encoding each element has, counted from 0; int64, in the same shape.
+        least: the least scale that each element may have; as ``scale``.
     """
 
     wanted: np.ndarray
@@ -47,9 +48,17 @@ class Problem:
     highest: int
     weight: np.ndarray
     shared: np.ndarray
+    least: np.ndarray
 
     @classmethod
-    def of(cls, layer: Layer, encoding: Encoding, features: Features, mismatch: float) -> Problem:
+    def of(
+        cls,
+        layer: Layer,
+        encoding: Encoding,
+        features: Features,
+        mismatch: float,
+        least: np.ndarray | float = 0.0,
+    ) -> Problem:
         """The problem of a layer whose weight has an integer grid.
 
         With ``X`` the features in the float model and ``Y`` in the quantized one, what the weight ``W`` makes
@@ -58,6 +67,7 @@ class Problem:
 
         Args:
             mismatch: how much of the way to go there, 0 to 1.
+            least: the least scales that may be chosen, as those of the encoding, or for all.
         """
         shape = layer.weight.array.shape
         scales = spread(tied_scales(layer, encoding), encoding, shape)
@@ -74,6 +84,7 @@ class Problem:
             *encoding.spec.code_range,
             weight,
             shared,
+            np.broadcast_to(least, encoding.scale.shape).ravel()[shared],
         )
 
     def on(self, encoding: Encoding) -> Problem:
@@ -118,12 +129,12 @@ class Problem:
         return sum(len(np.unique(row)) for row in ids) > len(np.unique(ids))
 
     def with_scale(self, scale: np.ndarray) -> Problem:
-        """The same with other scales, as they are stored.
+        """The same with other scales, as they are stored, and none below the least.
 
         Args:
             scale: of each element.
         """
-        return replace(self, scale=scale.astype(np.float32).astype(np.float64))
+        return replace(self, scale=np.maximum(scale, self.least).astype(np.float32).astype(np.float64))
 
     def encoding(self, encoding: Encoding) -> Encoding:
         """The encoding that this is the problem of, with the scales as they are here."""
@@ -155,7 +166,7 @@ class Problem:
 
     def _each(self, change: Callable[[np.ndarray], np.ndarray]) -> Problem:
         """The same with all arrays changed that have an element for each of the weight."""
-        names = ("wanted", "scale", "zero", "weight", "shared")
+        names = ("wanted", "scale", "zero", "weight", "shared", "least")
         changed: dict[str, Any] = {name: change(getattr(self, name)) for name in names}
         return replace(self, **changed)
 

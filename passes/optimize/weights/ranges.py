@@ -24,19 +24,24 @@ _MOVES = (-1, 0, 1)
 _SWEEPS = 3
 
 
-def choose_grid(problem: Problem, encoding: Encoding, candidates: int = 20) -> Encoding:
+def choose_grid(
+    problem: Problem, encoding: Encoding, candidates: int = 20, least: np.ndarray | float = 0.0
+) -> Encoding:
     """An encoding on which the nearest codes of the weight err no more than on the given one.
 
     Args:
         problem: that of the encoding.
         candidates: how many shares of the range of the numbers are tried, from the whole of it on.
+        least: the least scales that may be chosen.
     """
     low, high = _ends(problem, encoding)
     shares = np.linspace(1.0, _LEAST_SHARE, candidates)
-    ranges = [encoding_of_range(encoding.spec, low * share, high * share) for share in shares]
+    ranges = [
+        _at_least(least, encoding_of_range(encoding.spec, low * share, high * share)) for share in shares
+    ]
     found = _best_of_each(problem, encoding, ranges)
     for _ in range(_SWEEPS):
-        better = _best_of_each(problem, found, _neighbours(found))
+        better = _best_of_each(problem, found, [_at_least(least, one) for one in _neighbours(found)])
         if better.equals(found):
             break
         found = better
@@ -75,6 +80,10 @@ def _merged(encoding: Encoding, grids: list[Encoding], chosen: np.ndarray) -> En
 
     zero_point = pick(lambda grid: grid.zero_point)
     return replace(encoding, scale=pick(lambda grid: grid.scale), zero_point=zero_point)
+
+
+def _at_least(least: np.ndarray | float, encoding: Encoding) -> Encoding:
+    return replace(encoding, scale=np.maximum(encoding.scale, least).astype(encoding.scale.dtype))
 
 
 def _neighbours(encoding: Encoding) -> list[Encoding]:

@@ -19,6 +19,7 @@ from ...framework.base import Pass
 from ...framework.context import PassContext
 from ...lower.rounding.simulation import simulated
 from ...quantize.calibration.bias import calibrate_biases
+from ...quantize.calibration.pairs import PairLimit
 from ..layers.biases import make_own_biases
 from ..layers.layer import Layer
 from ..layers.open import Uses, is_inside, leave, open_weights
@@ -37,12 +38,14 @@ class Visit:
         uses: the layers, in the order of the graph.
         features: what they multiply, when it is asked for; None if no sample reaches them.
         steps: remembers results from an earlier run.
+        most_pair_sum: what neighbouring codes may add up to on the target; 0 for anything.
     """
 
     model: Model
     uses: Uses
     features: Callable[[], Features | None]
     steps: Steps
+    most_pair_sum: int
 
     @property
     def layer(self) -> Layer:
@@ -53,6 +56,12 @@ class Visit:
     def has_biases(self) -> bool:
         """Whether all layers can take back in their biases what the means of their results shift by."""
         return all(layer.bias is not None for layer in self.uses)
+
+    @property
+    def pair_limit(self) -> PairLimit:
+        """What limits the codes of the weight."""
+        assert self.layer.weight.quantizer is not None
+        return PairLimit.of(self.model, self.layer.weight.quantizer, self.most_pair_sum)
 
     def leave(self, reason: str) -> None:
         """Notes why the weight keeps its nearest codes."""
@@ -111,18 +120,19 @@ def visits(
     make_own_biases(model, layers, context.target)
     executor = context.required_executor()
     feeds = _feeds(model, layers, context, user, samples)
-    steps = executor.steps(repr(step), lambda: _before(model), feeds, base_dir=model.base_dir)
+    most = context.target.most_pair_sum if context.target is not None else 0
+    steps = executor.steps(repr((step, most)), lambda: _before(model), feeds, base_dir=model.base_dir)
     order = context.track(weights, description, len(weights))
     inside = [uses for uses in weights if is_inside(uses)]
     streamed = Streamed(model, inside, feeds, executor) if inside else None
     for uses in islice(order, len(inside)):
         assert streamed is not None
-        yield Visit(model, uses, partial(streamed.features, uses), steps)
+        yield Visit(model, uses, partial(streamed.features, uses), steps, most)
     outside = [layer for uses in weights[len(inside) :] for layer in uses]
     segments = SideBySide(model, outside, feeds, executor) if outside else None
     for uses in order:
         assert segments is not None
-        yield Visit(model, uses, partial(segments.features, uses), steps)
+        yield Visit(model, uses, partial(segments.features, uses), steps, most)
         segments.settle(uses)
     calibrate_biases(model)
 

@@ -8,7 +8,7 @@ at one place of a kernel, then those at the next place. Its kernel of depthwise 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,13 +36,47 @@ def within_pairs(grid_of: GridOf, uses: list[tuple[Op, int]], most: int, spec: Q
     found = grid_of(spec)
     if not _has_full_range(found):
         return found
-    for op, port in uses:
-        weight = op.graph.op_inputs(op)[port]
-        assert weight is not None and weight.original.const is not None
-        sums = largest_sums(op, weight.original.const.numpy(), spec.granularity)
-        least = sums / (most - 1)  # each of the two codes is rounded by a half
-        found = replace(found, scale=np.maximum(found.scale, least).astype(found.scale.dtype))
-    return found
+    least = PairLimit(uses, most).least_scales(spec.granularity)
+    return replace(found, scale=np.maximum(found.scale, least).astype(found.scale.dtype))
+
+
+@dataclass(frozen=True)
+class PairLimit:
+    """That neighbouring codes of a weight add up to so much at most, whatever is chosen for them.
+
+    Attributes:
+        uses: as for :func:`within_pairs`; without any there is no limit.
+        most: the largest sum, with either sign.
+    """
+
+    uses: list[tuple[Op, int]]
+    most: int
+
+    @classmethod
+    def of(cls, model: Model, weight: Quantizer, most: int) -> PairLimit:
+        """The limit for a weight that has a grid; ``most`` is that of the target, 0 for none."""
+        is_limited = most and weight.encoding is not None and _has_full_range(weight.encoding)
+        return cls(integer_uses(model, weight) if is_limited else [], most)
+
+    def least_scales(self, granularity: Granularity) -> np.ndarray:
+        """The scales at which the nearest codes add up to the most; 0 where there is no limit."""
+        least = np.zeros(())
+        for op, port in self.uses:
+            weight = op.graph.op_inputs(op)[port]
+            assert weight is not None and weight.original.const is not None
+            sums = largest_sums(op, weight.original.const.numpy(), granularity)
+            least = np.maximum(least, sums / (self.most - 1))  # each of the two codes is rounded by a half
+        return least
+
+    def limited(self, codes: np.ndarray) -> np.ndarray:
+        """Codes in the layout of the weight; of a pair beyond the limit the larger one is nearer to 0."""
+        flat, places = np.append(codes.ravel(), 0), np.arange(codes.size).reshape(codes.shape)
+        for pairs in (pairs for op, _ in self.uses for pairs in _neighbours(op, places, fill=codes.size)):
+            sums = flat[pairs].sum(-1)
+            larger = np.abs(flat[pairs]).argmax(-1)[..., np.newaxis]
+            beyond = np.sign(sums) * np.maximum(np.abs(sums) - self.most, 0)
+            flat[np.take_along_axis(pairs, larger, -1)[..., 0]] -= beyond
+        return flat[:-1].reshape(codes.shape)
 
 
 def integer_uses(model: Model, weight: Quantizer) -> list[tuple[Op, int]]:
@@ -59,14 +93,12 @@ def integer_uses(model: Model, weight: Quantizer) -> list[tuple[Op, int]]:
 
 def largest_sums(op: Op, weight: np.ndarray, granularity: Granularity) -> np.ndarray:
     """The largest magnitude of the sum of two neighbours of a weight, for each of its scales."""
-    summed = _summed_axes(op, weight.ndim)
-    kept = [axis for axis in range(weight.ndim) if axis not in summed]
-    ordered = weight.transpose(*kept, *summed)
-    # Where channels are odd a lowering may add some, and then the neighbours of the last one are zeros.
-    padded = _to_even(ordered)
-    sums = np.maximum(*(_of_neighbours(rows, len(kept)) for rows in (ordered, padded)))
+    sums = np.maximum(
+        *(np.abs(pairs.sum(-1)).max(-1, initial=0) for pairs in _neighbours(op, weight, fill=0))
+    )
     if not isinstance(granularity, PerChannel):
         return np.asarray(sums.max(initial=0))
+    kept, _ = _axes(op, weight.ndim)
     others = tuple(place for place, axis in enumerate(kept) if axis != granularity.axis % weight.ndim)
     return np.asarray(sums.max(axis=others, initial=0))
 
@@ -99,21 +131,27 @@ def _has_quantized_data(model: Model, op: Op) -> bool:
     return data is not None and model.quant.of_use(data, op, 0) is not None
 
 
-def _of_neighbours(ordered: np.ndarray, kept: int) -> np.ndarray:
-    """The largest magnitude of the sum of two neighbours along all axes but the first ``kept``."""
-    rows = _to_even(ordered.reshape(*ordered.shape[:kept], -1))
-    return np.asarray(np.abs(rows[..., 0::2] + rows[..., 1::2]).max(axis=-1, initial=0))
+def _neighbours(op: Op, array: np.ndarray, fill: int) -> Iterator[np.ndarray]:
+    """What is added in pairs, along the last of the axes ``(*kept, pairs, 2)``; ``fill`` is beside the last.
+
+    Where channels are odd a lowering may add some, and then others are neighbours: both are given.
+    """
+    kept, summed = _axes(op, array.ndim)
+    ordered = array.transpose(*kept, *summed)
+    for rows in (ordered, _to_even(ordered, fill)):
+        even = _to_even(rows.reshape(*rows.shape[: len(kept)], -1), fill)
+        yield even.reshape(*even.shape[:-1], even.shape[-1] // 2, 2)
 
 
-def _to_even(rows: np.ndarray) -> np.ndarray:
-    """With a zero at the end of the last axis if its length is odd."""
-    return np.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(0, rows.shape[-1] % 2)])
+def _to_even(rows: np.ndarray, fill: int) -> np.ndarray:
+    """With one element more at the end of the last axis if its length is odd."""
+    return np.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(0, rows.shape[-1] % 2)], constant_values=fill)
 
 
-def _summed_axes(op: Op, rank: int) -> list[int]:
-    """The axes of a weight along which products are summed, the one that changes slowest first."""
+def _axes(op: Op, rank: int) -> tuple[list[int], list[int]]:
+    """The axes of a weight that stay, and those along which products are summed, the slowest first."""
     if op.is_type("Conv"):
-        return [*range(2, rank), 1]
-    if op.is_type(*_RECURRENT) or (op.is_type("Gemm") and op.attribute("transB", 0)):
-        return [rank - 1]
-    return [max(rank - 2, 0)]
+        return [0], [*range(2, rank), 1]
+    is_by_rows = op.is_type(*_RECURRENT) or (op.is_type("Gemm") and op.attribute("transB", 0))
+    summed = rank - 1 if is_by_rows else max(rank - 2, 0)
+    return [axis for axis in range(rank) if axis != summed], [summed]

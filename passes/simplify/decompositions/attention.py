@@ -8,6 +8,7 @@ from math import sqrt
 import numpy as np
 from onnx import TensorProto
 
+from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
 
 from .builder import Builder, Shape, Writer
@@ -19,8 +20,8 @@ _SAME, _REST = 0, -1  # lengths in the shape of a Reshape
 def attention(op: Op) -> Writer | None:
     """``softmax(scale q k^T + mask) v``, also of several queries for each key.
 
-    A row that a mask of booleans hides as a whole weighs all places the same. One with a cache, with results
-    other than the first, or with a causal mask of a length that is free is not known.
+    A row that a mask of booleans hides as a whole is 0. One with a cache, with results other than the first,
+    or with a causal mask of a length that is free is not known.
     """
     read, made = op.graph.op_inputs(op), op.graph.op_outputs(op)
     q, k, v = read[:3]
@@ -85,6 +86,8 @@ class _Attention:
         weights = self._grouped(build, weights, (batch, shared, rows, places))
         result = build.op("MatMul", weights, v, shape=(batch, shared, rows, made))
         result = self._grouped(build, result, (batch, heads, length, made))
+        if self._may_hide_rows():
+            result = self._without_hidden(build, result)
         outputs = len(self.op.graph.op_outputs(self.op))
         return [self._flat(build, result), *[None] * (outputs - 1)]
 
@@ -103,23 +106,51 @@ class _Attention:
             return data
         return build.op("Reshape", data, build.shape((_SAME, shape[1], _REST, _SAME)), shape=shape)
 
+    @property
+    def _has_booleans(self) -> bool:
+        return self.mask is not None and self.mask.type.elem_type == TensorProto.BOOL
+
+    @property
+    def _past(self) -> np.ndarray:
+        """Which places a query may look at but for the mask: all, or those that are not to come."""
+        lengths = (shape[_LENGTH] for shape in self.shapes[:2])
+        return np.tri(*lengths, dtype=bool) if self.op.attribute("is_causal", 0) else np.array(True)  # type: ignore[arg-type]
+
+    def _where_shown(self, build: Builder, shown: float, hidden: float) -> Value:
+        """A number for what a mask of booleans shows and is not to come, and another for the rest."""
+        assert self.mask is not None
+        first = build.constant(np.where(self._past, shown, hidden).astype(np.float32), "shown")
+        other = build.constant(np.array(hidden, np.float32), "hidden")
+        shape = self.mask.type.shape or ()
+        shape = (*shape[:-2], *self._past.shape) if self._past.ndim else shape
+        return build.op("Where", self.mask, first, other, shape=shape)
+
+    def _may_hide_rows(self) -> bool:
+        """Whether a mask of booleans may hide all places from a query."""
+        known = fixed_constant(self.mask)
+        return self._has_booleans and (known is None or not (known.numpy() & self._past).any(-1).all())
+
+    def _without_hidden(self, build: Builder, result: Value) -> Value:
+        """The result with 0 where nothing is shown, which a Softmax cannot give."""
+        places = self._where_shown(build, 1.0, 0.0)
+        axis = build.constant(np.array([-1], np.int64), "axis")
+        rows = build.op("ReduceMax", places, axis, shape=(*(places.type.shape or ())[:-1], 1))
+        return build.op("Mul", result, rows, shape=result.type.shape)
+
     def _masked(self, build: Builder, scores: Value) -> Value:
         """Scores with a bound, by the mask, and without what is to come."""
-        shape = scores.type.shape
-        lowest = np.array(np.finfo(np.float32).min, np.float32)
+        shape, lowest = scores.type.shape, float(np.finfo(np.float32).min)
         cap = self.op.attribute("softcap", 0.0)
         if cap:
             bound = build.constant(np.array(cap, np.float32), "softcap")
             inner = build.op("Tanh", build.op("Div", scores, bound, shape=shape), shape=shape)
             scores = build.op("Mul", inner, bound, shape=shape)
-        added = self.mask
-        if added is not None and added.type.elem_type == TensorProto.BOOL:
-            zero, hidden = build.constant(np.array(0, np.float32), "shown"), build.constant(lowest, "hidden")
-            added = build.op("Where", added, zero, hidden, shape=added.type.shape)
-        if added is not None:
-            scores = build.op("Add", scores, added, shape=shape)
+        if self._has_booleans:
+            return build.op("Add", scores, self._where_shown(build, 0.0, lowest), shape=shape)
+        if self.mask is not None:
+            scores = build.op("Add", scores, self.mask, shape=shape)
         if self.op.attribute("is_causal", 0):
-            future = np.triu(np.full(shape[-2:], lowest), 1)  # type: ignore[index,arg-type]
+            future = np.where(self._past, 0.0, lowest).astype(np.float32)
             scores = build.op("Add", scores, build.constant(future, "future"), shape=shape)
         return scores
 

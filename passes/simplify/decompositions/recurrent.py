@@ -39,6 +39,23 @@ def unrolled(op: Op, most_steps: int) -> Writer | None:
     return partial(_write, layer, op.graph.op_outputs(op)) if layer is not None else None
 
 
+def advice(op: Op) -> str:
+    """What would let an op that stays whole be written in steps, in words; empty if nothing is known.
+
+    Args:
+        op: an RNN, a GRU or an LSTM.
+    """
+    data, *_, lengths = [*op.graph.op_inputs(op), *(None for _ in range(_LENGTHS))][: _LENGTHS + 1]
+    if data is None or lengths is None or fixed_constant(lengths) is not None:
+        return ""
+    steps = (data.type.shape or (None,))[0]
+    given = lengths.original
+    is_one = given in given.graph.inputs and (given.type.shape or (None,))[0] in (1, None)
+    fixed = f"--fix-input {given.name}={steps if isinstance(steps, int) else 'STEPS'} says so"
+    mend = fixed if is_one else "export it without them"
+    return f"the lengths of its sequences, '{given.name}', are data: where all samples have all steps, {mend}"
+
+
 def _write(layer: _Layer, wanted: Sequence[Value | None], build: Builder) -> list[Value | None]:
     data = layer.inputs[_X]
     assert data is not None

@@ -72,7 +72,7 @@ class Auto(Command):
     metric: str | None = option(
         None, "What counts, as for qc eval.  [default: agreement with the float model]", metavar="TEXT"
     )
-    on: str | None = on_option("Judge results on this device: openvino, tensorrt; emulated qnn-htp, rknn.")
+    on: str | None = on_option("Judge results on this device")
     device_options: tuple[tuple[str, str], ...] = device_options_option()
     max_drop: str = option(
         "1%",

@@ -15,9 +15,8 @@ from onnx import ModelProto
 
 from qc.ir.base.files import temporary_folder
 from qc.ir.errors import QcError, UsageError
-from qc.ir.facts.quantized_form import form_of_op
 from qc.ir.onnx.load import load_model, model_folder
-from qc.ir.onnx.protos import walk_graphs
+from qc.ir.onnx.protos import holds_quantizers
 from qc.ir.onnx.save import save_model
 from qc.options import argument, option
 from qc.passes import PassContext
@@ -106,7 +105,7 @@ class Bench(Command):
         for path in self.quantized:
             others += model_files(path, load_model(path), "the quantized model")
         asked = any(option is not None for option in compile_options(job).values())
-        compiles = not self.quantized and (asked or not _holds_quantizers(load_model(job.model)))
+        compiles = not self.quantized and (asked or not holds_quantizers(load_model(job.model)))
         plain = job if _has_data(job) else replace(job, sizes=())
         task = start(plain, [self.json_file], others, compiles=compiles, on=self.on)
         if task.data is None:
@@ -142,7 +141,7 @@ class Bench(Command):
             save_model(reference, source, task.compilation.base_dir)
         if self.quantized:
             return {REFERENCE: source, **{str(path): path for path in self.quantized}}
-        files = {"as it is" if _holds_quantizers(task.proto) else REFERENCE: source}
+        files = {"as it is" if holds_quantizers(task.proto) else REFERENCE: source}
         if task.compiles:
             compiled = task.compile()
             for name, model in candidates(compiled).items():
@@ -169,14 +168,6 @@ def _on_device(device: Device, path: Path, threads: int) -> Runnable:
 
 def _has_data(job: Job) -> bool:
     return job.data is not None or job.random_data is not None
-
-
-def _holds_quantizers(proto: ModelProto) -> bool:
-    return any(
-        form_of_op(node.domain, node.op_type) is not None
-        for graph in walk_graphs(proto.graph)
-        for node in graph.node
-    )
 
 
 def _show(found: Mapping[str, Benchmark]) -> None:

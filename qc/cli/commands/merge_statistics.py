@@ -11,7 +11,7 @@ from qc.runtime import Recording
 
 from ..collecting import write_statistics
 from ..command import Command
-from ..files import InputFile, check_outputs
+from ..files import InputFile, check_outputs, check_statistics_output
 from ..options import quiet_option
 
 
@@ -29,5 +29,6 @@ class MergeStatistics(Command):
 
     def run(self) -> None:
         check_outputs([self.output], [InputFile(Path(file), "an input") for file in self.files])
+        check_statistics_output(self.output)
         merged = reduce(Recording.merge, (Recording.load(file) for file in self.files))
         write_statistics(merged, self.output, self.quiet)

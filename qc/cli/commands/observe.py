@@ -10,7 +10,7 @@ from qc.progress import RichProgress
 
 from ..collecting import executor, write_statistics
 from ..command import Command
-from ..files import toml_files
+from ..files import check_statistics_output, toml_files
 from ..jobs import start
 from ..options import Collecting, Job
 from ..output import standard_error
@@ -55,6 +55,7 @@ class Observe(Command):
         output = self.output or Path(f"{Path(self.job.model).stem}.statistics.npz")
         targets = [file for name in self.also_for for file in toml_files(name, "a target")]
         task = start(self.job, [output], targets, role="the calibration data", purpose="to observe")
+        check_statistics_output(output)
         data = task.data
         if self.shard is not None and data is not None:
             data = data.shard(self.shard[0] - 1, self.shard[1])

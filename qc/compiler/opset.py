@@ -1,0 +1,41 @@
+"""The opset that a model is compiled in for a target."""
+
+from __future__ import annotations
+
+from qc.ir.model import Model
+from qc.ir.onnx.lift import lift
+from qc.ir.onnx.lower import lower
+from qc.passes import PassContext, Pipeline
+from qc.passes.framework.target import Target
+from qc.passes.simplify.decompose_ops import DecomposeOps
+from qc.passes.simplify.fix_shapes import FixShapes
+from qc.passes.simplify.fuse_supergroups import FuseSupergroups, opset_of_forms
+
+from ..reading import declare_as, with_opset
+
+
+def in_opset_of(target: Target, ir: Model, pipeline: Pipeline) -> Model:
+    """The model in an opset that the target reads, and that has the ops which the pipeline makes for it.
+
+    Where ONNX cannot convert it to an older one, as there is no Attention before opset 23, ops are written in
+    others first. A model that cannot be converted all the same stays as it is.
+
+    Raises:
+        ModelError: ONNX cannot convert it to one with quantize ops.
+    """
+    fuses = any(isinstance(step, FuseSupergroups) for step in pipeline.passes())
+    wanted = max(target.opset, opset_of_forms(ir, target) if fuses else 0)
+    found = with_opset(ir, wanted, target.latest_opset)
+    if not target.latest_opset or found.opset <= target.latest_opset:
+        return found
+    return with_opset(_decomposed(target, found, pipeline), wanted, target.latest_opset)
+
+
+def _decomposed(target: Target, ir: Model, pipeline: Pipeline) -> Model:
+    """The model with ops written in others, and the interface that it was given with."""
+    for step in pipeline.passes():
+        if isinstance(step, FixShapes | DecomposeOps):  # ops in others need lengths
+            step.run(ir, PassContext(target=target))
+    proto = lower(ir)
+    declare_as(proto, ir.origin)
+    return lift(proto, ir.base_dir)
