@@ -23,6 +23,7 @@ from .decompositions.attention import attention
 from .decompositions.builder import Builder, Writer, put_in_place
 from .decompositions.dilation import dilated
 from .decompositions.einsum import einsum
+from .decompositions.gemm import gemm
 from .decompositions.normalization import batch_norm
 from .decompositions.recurrent import unrolled
 from .decompositions.rotary import rotary_embedding
@@ -34,15 +35,15 @@ _BROADCASTS = 8  # the first opset whose elementwise ops all take inputs of seve
 class DecomposeOps(Pass):
     """Writes ops in other ops where the target asks for it (``decompose``), as it has no integers for them.
 
-    A BatchNormalization that could not be folded becomes a Conv of each channel by itself, an Attention
-    (of opset 23 and newer) two MatMuls and a Softmax, a RotaryEmbedding (likewise) products with sine and
+    A BatchNormalization that could not be folded becomes a Conv of each channel by itself, an Attention (of
+    opset 23 and newer) two MatMuls and a Softmax, a RotaryEmbedding (likewise) products with sine and
     cosine, an Einsum of two tensors a MatMul, a MatMul of columns by rows a Mul, a Conv along one axis
     whose window is wider than the target can hold (``widest_window``) one of neighbours, a Clip by limits
-    that are data Max and Min, a PRelu with slopes of at most 1 a Max, a Pow products or a root, LSTM, GRU
-    and RNN their steps, a Gather of all there is a Reshape, a Split of a row Slices, and Mish, Softsign,
-    Selu, Sum, Mean, ReduceL2 and Scaler, which scikit-learn's models begin with, what their definition
-    says. Only ops on float32 are written so; recurrent ones must have lengths that are known, constant
-    weights, and no clipping.
+    that are data Max and Min, a PRelu with slopes of at most 1 a Max, a Pow products or a root, a Gemm one
+    without factors that adds no more than a number to each column, LSTM, GRU and RNN their steps, a Gather
+    of all there is a Reshape, a Split of a row Slices, and Mish, Softsign, Selu, Sum, Mean, ReduceL2 and
+    Scaler, which scikit-learn's models begin with, what their definition says. Only ops on float32 are
+    written so; recurrent ones must have lengths that are known, constant weights, and no clipping.
     """
 
     name = "decompose-ops"
@@ -87,6 +88,7 @@ class DecomposeOps(Pass):
             "Einsum": einsum,
             "GRU": recurrent,
             "Gather": movement.gather,
+            "Gemm": gemm,
             "LSTM": recurrent,
             "MatMul": elementwise.outer,
             "Mean": elementwise.mean,

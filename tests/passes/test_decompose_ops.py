@@ -405,3 +405,34 @@ def test_a_rotary_embedding_is_products_on_the_htp(
         numbers = random.normal(size=lengths).astype(np.float32)
         feed[value.name] = random.integers(0, 9, lengths) if value.name == "p" else numbers
     np.testing.assert_allclose(run_model(made, feed)["y"], run_model(model, feed)["y"], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("gemm", "expected"),
+    [
+        ("Gemm(x, v, b)", ["Gemm"]),
+        ("Gemm<transB = 1>(x, v)", ["Gemm"]),
+        ("Gemm<alpha = 0.5, beta = 2.0, transA = 1>(x, v, b)", ["Gemm"]),
+        ("Gemm<beta = 0.0>(x, v, d)", ["Gemm"]),
+        ("Gemm(x, v, one)", ["Gemm"]),
+        ("Gemm(x, v, rows)", ["Gemm", "Add"]),
+        ("Gemm(x, v, all)", ["Gemm", "Add"]),
+        ("Gemm<alpha = 0.5, beta = 2.0>(x, v, d)", ["Mul", "Gemm", "Add"]),
+        ("Gemm<alpha = 0.5, beta = 2.0>(x, d, b)", ["Gemm", "Mul", "Mul", "Add"]),
+    ],
+)
+def test_a_gemm_has_no_factors_and_adds_one_number_to_each_column(gemm: str, expected: list[str]) -> None:
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[6, 6] x, float[6, 6] d) => (float[6, 6] y)
+    <float[6, 6] v, float[6, 6] all, float[6, 1] rows, float[1, 6] b, float[1] one> {{ y = {gemm} }}""")
+    made = qc.compile(model, "decompose-ops", target="ort-cpu").model
+    assert sorted(types(made)) == sorted(expected)
+    (left,) = (node for node in made.graph.node if node.op_type == "Gemm")
+    assert not {attribute.name for attribute in left.attribute} & {"alpha", "beta"}
+    agree(made, model)
+
+
+def test_a_gemm_whose_columns_are_not_known_stays() -> None:
+    model = parse("""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[4, 6] x, float[6, N] v) => (float[4, N] y) { y = Gemm<alpha = 0.5>(x, v) }""")
+    assert types(qc.compile(model, "decompose-ops", target="ort-cpu").model) == ["Gemm"]

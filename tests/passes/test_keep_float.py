@@ -122,3 +122,38 @@ def test_a_product_runs_in_integers_before_an_activation_that_stays_float(
     assert errors(made, model, feeds) < 0.06
     again = apply("import-qdq,insert-qdq", made)[1]
     assert serialize(artifact(again, "qdq")) == serialize(made)
+
+
+SUMMED = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[rows, 64] x, float[rows, 64] d) => (float[rows, 64] y)
+    <float[64, 64] v, float[4, 64] c, float[4, 1] r, float[64] b> {{
+        {nodes}
+        y = Tanh(s)
+    }}"""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "kept"),
+    [
+        ("p = MatMul(x, v)  s = Add(p, d)", 1),
+        ("p = MatMul(x, v)  s = Add(d, p)", 1),
+        ("p = MatMul(x, v)  q = MatMul(d, v)  s = Add(p, q)", 2),
+        ("p = MatMul(x, v)  s = Add(p, c)", 1),
+        ("p = MatMul(x, v)  s = Add(p, r)", 1),
+        ("p = MatMul(x, v)  s = Add(p, b)", 0),
+        ("p = MatMul(x, v)  q = Neg(p)  s = Add(p, q)", 0),
+        ("p = Gemm(x, v, d)  s = Neg(p)", 0),
+        ("p = Gemm<alpha = 0.5, beta = 2.0>(x, v, b)  s = Neg(p)", 0),
+    ],
+)
+def test_a_product_to_which_data_is_added_runs_in_integers(nodes: str, kept: int) -> None:
+    """ONNX Runtime makes a Gemm of both, and has none in integers that adds data."""
+    model = parse(SUMMED.format(nodes=nodes))
+    feeds = random_feeds(model, 3, size=4)
+    made = artifact(apply(f"decompose-ops,{PLACE},calibrate,insert-qdq", model, feeds=feeds)[1], "qdq")
+    assert [node.op_type for node in made.graph.node].count("LeakyRelu") == kept
+    assert qc.check(made, feeds=feeds).share == 1.0
+    expected, found = (run_model(each, feeds[0])["y"] for each in (model, made))
+    assert np.abs(expected - found).mean() < 0.02
+    again = apply("import-qdq,insert-qdq", made)[1]
+    assert serialize(artifact(again, "qdq")) == serialize(made)
