@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import onnx
 from google.protobuf.message import EncodeError
-from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+from onnx.helper import get_attribute_value, make_attribute
 
 from ..errors import ModelError
 from ..facts.op_table import traits_of
@@ -18,6 +20,10 @@ _FRAGILE = frozenset({"DictVectorizer", "EyeLike", "LabelEncoder", "RegexFullMat
 # Of these ONNX infers no shape; it is that of their input, and the result is float32.
 _FLOATS_ALIKE = frozenset({"Normalizer", "Scaler"})
 _ML = "ai.onnx.ml"
+# What ONNX Runtime's optimizer makes of several ops: with an activation, or a result like the first input.
+_ACTIVATED = frozenset({"FusedConv", "FusedGemm"})
+_SHAPED_ALIKE = frozenset({"BiasGelu", "FastGelu", "Gelu", "QuickGelu", "SkipLayerNormalization"})
+_MICROSOFT = "com.microsoft"
 _HIDDEN = "qc.hidden"
 _LONG = 1 << 16
 _MISFIT = re.compile(
@@ -33,7 +39,7 @@ def infer_shapes(model: ModelProto) -> ModelProto:
     """
     bodies = list(walk_bodies(model))
     hidden = _hide_fragile(model, bodies)
-    _show_floats_alike(bodies)
+    _show_alike(bodies)
     longest = max(map(_longest_vector, bodies))
     quick = longest <= _LONG and not any(map(_asks_for_a_long_vector, bodies))
     known = _infer(model, quick)
@@ -103,13 +109,28 @@ def _hide_fragile(model: ModelProto, bodies: list[Body]) -> dict[int, str]:
     return hidden
 
 
-def _show_floats_alike(bodies: list[Body]) -> None:
+def _show_alike(bodies: list[Body]) -> None:
     """Puts in place of ops whose shapes ONNX does not infer one of which it does."""
     for node in (node for body in bodies for node in body.node):
+        given = {attribute.name: get_attribute_value(attribute) for attribute in node.attribute}
         if node.domain == _ML and node.op_type in _FLOATS_ALIKE:
-            node.op_type, node.domain = "Cast", ""
-            del node.attribute[:]
-            node.attribute.add(name="to", type=onnx.AttributeProto.INT, i=TensorProto.FLOAT)
+            _stand_in(node, "Cast", 1, {"to": TensorProto.FLOAT})
+        elif node.domain != _MICROSOFT or given.get("transBatchA") or given.get("transBatchB"):
+            continue
+        elif node.op_type in _SHAPED_ALIKE:
+            _stand_in(node, "Identity", 1, {})
+        elif node.op_type in _ACTIVATED:
+            kept = {name: value for name, value in given.items() if not name.startswith("activation")}
+            _stand_in(node, node.op_type.removeprefix("Fused"), 3, kept)
+        elif node.op_type == "FusedMatMul":
+            left, right = ("ji" if given.get("transA") else "ij"), ("kj" if given.get("transB") else "jk")
+            _stand_in(node, "Einsum", 2, {"equation": f"...{left},...{right}->...ik"})
+
+
+def _stand_in(node: NodeProto, op_type: str, inputs: int, attributes: dict[str, Any]) -> None:
+    node.op_type, node.domain = op_type, ""
+    del node.input[inputs:], node.output[1:], node.attribute[:]
+    node.attribute.extend(make_attribute(name, value) for name, value in attributes.items())
 
 
 def _longest_vector(body: Body) -> int:

@@ -436,3 +436,37 @@ def test_a_gemm_whose_columns_are_not_known_stays() -> None:
     model = parse("""<ir_version: 8, opset_import: ["" : 17]>
     g (float[4, 6] x, float[6, N] v) => (float[4, N] y) { y = Gemm<alpha = 0.5>(x, v) }""")
     assert types(qc.compile(model, "decompose-ops", target="ort-cpu").model) == ["Gemm"]
+
+
+@pytest.mark.parametrize(
+    ("fused", "expected"),
+    [
+        ('com.microsoft.FusedConv<activation = "Relu", pads = [1, 1, 1, 1]>(x, v, b)', ["Conv", "Relu"]),
+        (
+            'com.microsoft.FusedConv<activation = "LeakyRelu", activation_params = [0.3]>(x, v)',
+            ["Conv", "LeakyRelu"],
+        ),
+        (
+            'com.microsoft.FusedConv<activation = "Clip", activation_params = [0.0, 1.0]>(x, o, b, x)',
+            ["Conv", "Add", "Clip"],
+        ),
+        (
+            'com.microsoft.FusedConv<activation = "HardSigmoid", activation_params = [0.2, 0.4]>(x, v, b)',
+            ["Conv", "HardSigmoid"],
+        ),
+        ("com.microsoft.FusedMatMul<transA = 1, alpha = 0.5>(x, x)", ["Transpose", "MatMul", "Mul"]),
+        ("com.microsoft.FusedMatMul<transB = 1>(x, m)", ["MatMul"]),
+        ("com.microsoft.FusedMatMul<transBatchA = 1>(x, x)", ["FusedMatMul"]),
+        ("com.microsoft.QuickGelu<alpha = 1.0>(x)", ["Sigmoid", "Mul"]),
+        ("com.microsoft.QuickGelu(x)", ["Mul", "Sigmoid", "Mul"]),
+    ],
+)
+@pytest.mark.parametrize("opset", [10, 17])
+def test_what_onnx_runtime_has_fused_is_taken_apart(opset: int, fused: str, expected: list[str]) -> None:
+    """As in models that it saved when it had optimized them; shapes behind such ops are known as well."""
+    model = parse(f"""<ir_version: 8, opset_import: ["" : {opset}, "com.microsoft" : 1]>
+    g (float[4, 4, 4, 4] x) => (float[a, b, c, d] y)
+    <float[4, 4, 3, 3] v, float[4, 4, 1, 1] o, float[4] b, float[5, 4] m> {{ f = {fused}  y = Neg(f) }}""")
+    made = qc.compile(model, "decompose-ops", target="npu").model
+    assert types(made) == [*expected, "Neg"]
+    agree(made, model)

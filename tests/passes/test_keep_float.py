@@ -142,6 +142,8 @@ SUMMED = """<ir_version: 8, opset_import: ["" : 17]>
         ("p = MatMul(x, v)  s = Add(p, r)", 1),
         ("p = MatMul(x, v)  s = Add(p, b)", 0),
         ("p = MatMul(x, v)  q = Neg(p)  s = Add(p, q)", 0),
+        ("p = Gemm(x, v)  s = Sum(p, d)", 1),
+        ("p = Gemm(x, v)  s = Add(p, d)", 0),
         ("p = Gemm(x, v, d)  s = Neg(p)", 0),
         ("p = Gemm<alpha = 0.5, beta = 2.0>(x, v, b)  s = Neg(p)", 0),
     ],

@@ -9,9 +9,10 @@ is loaded.
 
 A product of codes whose result stays float becomes an integer op. It does not in front of a Relu or Clip that
 is its only reader, be it behind a bias, has one reader itself, and does what no QuantizeLinear behind it
-would do anyway: then it is computed in float. Nor does a MatMul of two axes in front of a sum with what is no
-dequantized constant: both become one Gemm, which has no integers for that, and whose weight is dequantized in
-every run. There the LeakyRelu costs an op, and saves the integers.
+would do anyway: then it is computed in float. Nor does a MatMul of two axes in front of an Add of what is no
+dequantized constant, or a Gemm without bias in front of a Sum of two: both become one Gemm, which has no
+integers for that, and whose weight is dequantized in every run. There the LeakyRelu costs an op, and saves
+the integers.
 """
 
 from __future__ import annotations
@@ -157,11 +158,13 @@ def _with_bias(op: Op) -> Value | None:
 
 
 def _addend(op: Op) -> Value | None:
-    """What is added to a MatMul of two axes, which becomes a Gemm with it."""
+    """What is added to a product, which becomes a Gemm with it."""
     data, (result, *_) = op.graph.op_inputs(op)[0], op.graph.op_outputs(op)
     reader = _only_reader(result)
     is_matrix = data is not None and (data.type.shape is None or len(data.type.shape) == 2)
-    if reader is None or not (op.is_type("MatMul") and reader.is_type("Add") and is_matrix):
+    if reader is None or not is_matrix or reader.num_inputs != 2 or op.num_inputs != 2:
+        return None
+    if (op.op_type, reader.op_type) not in (("MatMul", "Add"), ("Gemm", "Sum")) or reader.domain:
         return None
     return next((value for value in op.graph.op_inputs(reader) if value is not result), None)
 

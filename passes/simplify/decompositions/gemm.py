@@ -14,12 +14,14 @@ from .builder import Builder, Shape, Writer
 
 def gemm(op: Op) -> Writer | None:
     """A Gemm whose weight and bias hold the factors, and an Add of what is no bias; None if it is such."""
-    parts = _Gemm(op)
-    return None if parts.columns is None or parts.is_plain else parts.write
+    parts = Gemm(op)
+    return None if parts.columns is None or parts.is_plain else lambda build: [parts.write(build)]
 
 
 @dataclass(frozen=True)
-class _Gemm:
+class Gemm:
+    """A Gemm, or what has its inputs and attributes."""
+
     op: Op
 
     @property
@@ -37,7 +39,7 @@ class _Gemm:
             not self._reads_addend or (is_bias and self._factor("beta") == 1)
         )
 
-    def write(self, build: Builder) -> list[Value | None]:
+    def write(self, build: Builder) -> Value:
         """The plain Gemm, with a product by ``alpha`` and an Add behind it where these are not constants."""
         data, weight = self.op.graph.op_inputs(self.op)[:2]
         shape, alpha, constant = self._shape, self._factor("alpha"), fixed_constant(weight)
@@ -51,7 +53,7 @@ class _Gemm:
             made = build.op("Mul", made, build.constant(alpha, "alpha"), shape=shape)
         if bias is None and self._addend is not None:
             made = build.op("Add", made, self._scaled(build, self._addend), shape=shape)
-        return [made]
+        return made
 
     def _factor(self, name: str) -> np.ndarray:
         return np.array(self.op.attribute(name, 1.0), np.float32)
