@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import onnx
 from google.protobuf.message import EncodeError
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
-from onnx.helper import get_attribute_value, make_attribute
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+from onnx.helper import make_attribute
 
 from ..errors import ModelError
 from ..facts.op_table import traits_of
@@ -112,25 +111,31 @@ def _hide_fragile(model: ModelProto, bodies: list[Body]) -> dict[int, str]:
 def _show_alike(bodies: list[Body]) -> None:
     """Puts in place of ops whose shapes ONNX does not infer one of which it does."""
     for node in (node for body in bodies for node in body.node):
-        given = {attribute.name: get_attribute_value(attribute) for attribute in node.attribute}
         if node.domain == _ML and node.op_type in _FLOATS_ALIKE:
-            _stand_in(node, "Cast", 1, {"to": TensorProto.FLOAT})
-        elif node.domain != _MICROSOFT or given.get("transBatchA") or given.get("transBatchB"):
-            continue
-        elif node.op_type in _SHAPED_ALIKE:
-            _stand_in(node, "Identity", 1, {})
-        elif node.op_type in _ACTIVATED:
-            kept = {name: value for name, value in given.items() if not name.startswith("activation")}
-            _stand_in(node, node.op_type.removeprefix("Fused"), 3, kept)
-        elif node.op_type == "FusedMatMul":
-            left, right = ("ji" if given.get("transA") else "ij"), ("kj" if given.get("transB") else "jk")
-            _stand_in(node, "Einsum", 2, {"equation": f"...{left},...{right}->...ik"})
+            _stand_in(node, "Cast", 1, [make_attribute("to", TensorProto.FLOAT)])
+        elif node.domain == _MICROSOFT:
+            _show_fused(node)
 
 
-def _stand_in(node: NodeProto, op_type: str, inputs: int, attributes: dict[str, Any]) -> None:
+def _show_fused(node: NodeProto) -> None:
+    """Makes an op of ONNX Runtime's own domain one of ONNX's, if there is one whose result has its shape."""
+    if node.op_type in _SHAPED_ALIKE:
+        _stand_in(node, "Identity", 1, [])
+    elif node.op_type in _ACTIVATED:
+        kept = [one for one in node.attribute if not one.name.startswith("activation")]
+        _stand_in(node, node.op_type.removeprefix("Fused"), 3, kept)
+    elif node.op_type == "FusedMatMul":
+        turned = {one.name for one in node.attribute if one.i or one.ref_attr_name}
+        if turned.isdisjoint({"transBatchA", "transBatchB"}):
+            left, right = "ji" if "transA" in turned else "ij", "kj" if "transB" in turned else "jk"
+            _stand_in(node, "Einsum", 2, [make_attribute("equation", f"...{left},...{right}->...ik")])
+
+
+def _stand_in(node: NodeProto, op_type: str, inputs: int, attributes: list[AttributeProto]) -> None:
+    kept = [AttributeProto.FromString(attribute.SerializeToString()) for attribute in attributes]
     node.op_type, node.domain = op_type, ""
     del node.input[inputs:], node.output[1:], node.attribute[:]
-    node.attribute.extend(make_attribute(name, value) for name, value in attributes.items())
+    node.attribute.extend(kept)
 
 
 def _longest_vector(body: Body) -> int:

@@ -12,6 +12,7 @@ from support.models import parse, random_feeds
 from support.pipelines import apply, run_model
 
 import qc
+from qc.ir.onnx.lift import lift
 from qc.ir.onnx.lower import lower
 
 RANDOM = np.random.default_rng(0)
@@ -470,3 +471,11 @@ def test_what_onnx_runtime_has_fused_is_taken_apart(opset: int, fused: str, expe
     made = qc.compile(model, "decompose-ops", target="npu").model
     assert types(made) == [*expected, "Neg"]
     agree(made, model)
+    shape = run_model(model, random_feeds(model, 1)[0])["y"].shape
+    if "FusedMatMul" not in fused or (opset == 17 and expected[:1] == ["Transpose"]):
+        assert shape_of(model, "f") == shape
+
+
+def shape_of(model: ModelProto, name: str) -> tuple[int | str | None, ...] | None:
+    """The shape of a tensor of a model, as far as it is known when the model is lifted."""
+    return next(value.type.shape for value in lift(model).graph.values() if value.name == name)
