@@ -159,3 +159,16 @@ def test_a_product_to_which_data_is_added_runs_in_integers(nodes: str, kept: int
     assert np.abs(expected - found).mean() < 0.02
     again = apply("import-qdq,insert-qdq", made)[1]
     assert serialize(artifact(again, "qdq")) == serialize(made)
+
+
+@pytest.mark.parametrize("opset", [9, 10, 13])
+def test_a_bias_that_is_data_is_rounded_by_what_the_opset_has(opset: int) -> None:
+    """ONNX Runtime adds a Round for it, and would not load a model whose opset has none."""
+    model = parse(f"""<ir_version: 8, opset_import: ["" : {opset}]>
+    g (float[1, 8, 6, 6] x, float[8] b) => (float[1, 8, 6, 6] y)
+    <float[8, 8, 1, 1] v> {{ h = Conv(x, v, b)  y = Conv(h, v) }}""")
+    feeds = random_feeds(model, 2)
+    compiled = qc.compile(model, f"{PLACE},calibrate,insert-qdq", data=feeds, target="ort-cpu")
+    assert compiled.model.opset_import[0].version == max(opset, 11)
+    expected, found = (run_model(each, feeds[0], optimize=True)["y"] for each in (model, compiled.model))
+    assert np.abs(expected - found).mean() < 0.1 * np.abs(expected).mean()
