@@ -6,7 +6,8 @@ import re
 
 import onnx
 from google.protobuf.message import EncodeError
-from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+from onnx.helper import make_attribute
 
 from ..errors import ModelError
 from ..facts.op_table import traits_of
@@ -18,6 +19,10 @@ _FRAGILE = frozenset({"DictVectorizer", "EyeLike", "LabelEncoder", "RegexFullMat
 # Of these ONNX infers no shape; it is that of their input, and the result is float32.
 _FLOATS_ALIKE = frozenset({"Normalizer", "Scaler"})
 _ML = "ai.onnx.ml"
+# What ONNX Runtime's optimizer makes of several ops: with an activation, or a result like the first input.
+_ACTIVATED = frozenset({"FusedConv", "FusedGemm"})
+_SHAPED_ALIKE = frozenset({"BiasGelu", "FastGelu", "Gelu", "QuickGelu", "SkipLayerNormalization"})
+_MICROSOFT = "com.microsoft"
 _HIDDEN = "qc.hidden"
 _LONG = 1 << 16
 _MISFIT = re.compile(
@@ -33,7 +38,7 @@ def infer_shapes(model: ModelProto) -> ModelProto:
     """
     bodies = list(walk_bodies(model))
     hidden = _hide_fragile(model, bodies)
-    _show_floats_alike(bodies)
+    _show_alike(bodies)
     longest = max(map(_longest_vector, bodies))
     quick = longest <= _LONG and not any(map(_asks_for_a_long_vector, bodies))
     known = _infer(model, quick)
@@ -103,13 +108,34 @@ def _hide_fragile(model: ModelProto, bodies: list[Body]) -> dict[int, str]:
     return hidden
 
 
-def _show_floats_alike(bodies: list[Body]) -> None:
+def _show_alike(bodies: list[Body]) -> None:
     """Puts in place of ops whose shapes ONNX does not infer one of which it does."""
     for node in (node for body in bodies for node in body.node):
         if node.domain == _ML and node.op_type in _FLOATS_ALIKE:
-            node.op_type, node.domain = "Cast", ""
-            del node.attribute[:]
-            node.attribute.add(name="to", type=onnx.AttributeProto.INT, i=TensorProto.FLOAT)
+            _stand_in(node, "Cast", 1, [make_attribute("to", TensorProto.FLOAT)])
+        elif node.domain == _MICROSOFT:
+            _show_fused(node)
+
+
+def _show_fused(node: NodeProto) -> None:
+    """Makes an op of ONNX Runtime's own domain one of ONNX's, if there is one whose result has its shape."""
+    if node.op_type in _SHAPED_ALIKE:
+        _stand_in(node, "Identity", 1, [])
+    elif node.op_type in _ACTIVATED:
+        kept = [one for one in node.attribute if not one.name.startswith("activation")]
+        _stand_in(node, node.op_type.removeprefix("Fused"), 3, kept)
+    elif node.op_type == "FusedMatMul":
+        turned = {one.name for one in node.attribute if one.i or one.ref_attr_name}
+        if turned.isdisjoint({"transBatchA", "transBatchB"}):
+            left, right = "ji" if "transA" in turned else "ij", "kj" if "transB" in turned else "jk"
+            _stand_in(node, "Einsum", 2, [make_attribute("equation", f"...{left},...{right}->...ik")])
+
+
+def _stand_in(node: NodeProto, op_type: str, inputs: int, attributes: list[AttributeProto]) -> None:
+    kept = [AttributeProto.FromString(attribute.SerializeToString()) for attribute in attributes]
+    node.op_type, node.domain = op_type, ""
+    del node.input[inputs:], node.output[1:], node.attribute[:]
+    node.attribute.extend(kept)
 
 
 def _longest_vector(body: Body) -> int:

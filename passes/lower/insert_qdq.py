@@ -32,7 +32,7 @@ from ..framework.target_rules import Storage
 from .qdq.dequantize_outside import dequantize_outside
 from .qdq.fit_kernels import fit_kernels
 from .qdq.folded_weights import fold_weights
-from .qdq.keep_float import keep_float, keep_integer
+from .qdq.keep_float import keep_kernels
 from .qdq.moved_pairs import leave_out_moved, needs_no_zero_point
 from .qdq.newer_opset import in_opset
 from .qdq.onnx_grids import (
@@ -85,7 +85,8 @@ class InsertQdq(Pass):
     ONNX Runtime quantizes float weights, and float biases, between quantized data by itself, which may ruin
     the result: a LeakyRelu of slope 1 behind such a convolution or product keeps it float, and ``import-qdq``
     takes it away. It computes a product of codes in float in front of a Relu or Clip whose result is not
-    rounded: the same LeakyRelu in between keeps such a product in integers.
+    rounded, and one of a matrix to which data is added: the same LeakyRelu in between keeps such a product in
+    integers.
 
     What an op only moves to where a body of If, Loop or Scan captures it is rounded to its grid once more, as
     ONNX Runtime cannot open such a model otherwise. Codes and zero points that are equal within a graph are
@@ -158,9 +159,7 @@ class InsertQdq(Pass):
                 )
             if products != "standard":
                 context.notes += fold_weights(model, rewriter, least)
-            if target is None or target.provider:
-                keep_float(model, rewriter)
-                keep_integer(model, rewriter)
+            keep_kernels(model, rewriter, target)
             round_captures(model, rewriter)
             dequantize_outside(model, rewriter)
             _share_storage(model, rewriter)

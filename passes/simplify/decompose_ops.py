@@ -18,31 +18,42 @@ from qc.ir.rewriter import Rewriter
 from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
 from ..framework.target import Target
-from .decompositions import elementwise, movement
+from .decompositions import elementwise, fused, movement
 from .decompositions.attention import attention
 from .decompositions.builder import Builder, Writer, put_in_place
 from .decompositions.dilation import dilated
 from .decompositions.einsum import einsum
+from .decompositions.gemm import gemm
 from .decompositions.normalization import batch_norm
 from .decompositions.recurrent import advice, unrolled
 from .decompositions.rotary import rotary_embedding
 
 _BROADCASTS = 8  # the first opset whose elementwise ops all take inputs of several shapes
+# What ONNX Runtime's optimizer makes of several ops, and has no integers for.
+_FUSED: Mapping[str, Callable[[Op], Writer | None]] = {
+    "com.microsoft.FusedConv": fused.conv,
+    "com.microsoft.FusedGemm": fused.gemm,
+    "com.microsoft.FusedMatMul": fused.matmul,
+    "com.microsoft.QuickGelu": fused.quick_gelu,
+}
 
 
 @dataclass(frozen=True)
 class DecomposeOps(Pass):
     """Writes ops in other ops where the target asks for it (``decompose``), as it has no integers for them.
 
-    A BatchNormalization that could not be folded becomes a Conv of each channel by itself, an Attention
-    (of opset 23 and newer) two MatMuls and a Softmax, a RotaryEmbedding (likewise) products with sine and
+    A BatchNormalization that could not be folded becomes a Conv of each channel by itself, an Attention (of
+    opset 23 and newer) two MatMuls and a Softmax, a RotaryEmbedding (likewise) products with sine and
     cosine, an Einsum of two tensors a MatMul, a MatMul of columns by rows a Mul, a Conv along one axis
     whose window is wider than the target can hold (``widest_window``) one of neighbours, a Clip by limits
-    that are data Max and Min, a PRelu with slopes of at most 1 a Max, a Pow products or a root, LSTM, GRU
-    and RNN their steps, a Gather of all there is a Reshape, a Split of a row Slices, and Mish, Softsign,
-    Selu, Sum, Mean, ReduceL2 and Scaler, which scikit-learn's models begin with, what their definition
-    says. Only ops on float32 are written so; recurrent ones must have lengths that are known, constant
-    weights, and no clipping.
+    that are data Max and Min, a PRelu with slopes of at most 1 a Max, a Pow products or a root, a Gemm one
+    without factors that adds no more than a number to each column, LSTM, GRU and RNN their steps, a Gather
+    of all there is a Reshape, a Split of a row Slices, and Mish, Softsign, Selu, Sum, Mean, ReduceL2 and
+    Scaler, which scikit-learn's models begin with, what their definition says. Only ops on float32 are
+    written so; recurrent ones must have lengths that are known, constant weights, and no clipping.
+
+    What ONNX Runtime's optimizer has made of several ops, in models that it saved, is taken apart for every
+    target: FusedConv, FusedGemm, FusedMatMul and QuickGelu.
     """
 
     name = "decompose-ops"
@@ -56,8 +67,9 @@ class DecomposeOps(Pass):
         target = context.required_target()
         known = self._known(target)
         wanted = {name: plan for name, plan in known.items() if target.rule_for(*_parted(name)).decompose}
+        wanted |= _FUSED
         rewriter = Rewriter(model)
-        graphs = model.graph.walk() if wanted and model.opset >= _BROADCASTS else ()
+        graphs = model.graph.walk() if model.opset >= _BROADCASTS else ()
         found = [op for graph in graphs for op in graph.ops() if _full_name(op) in wanted]
         for op in found:
             data = op.graph.op_inputs(op)[0]
@@ -90,6 +102,7 @@ class DecomposeOps(Pass):
             "Einsum": einsum,
             "GRU": recurrent,
             "Gather": movement.gather,
+            "Gemm": gemm,
             "LSTM": recurrent,
             "MatMul": elementwise.outer,
             "Mean": elementwise.mean,

@@ -9,9 +9,10 @@ is loaded.
 
 A product of codes whose result stays float becomes an integer op. It does not in front of a Relu or Clip that
 is its only reader, be it behind a bias, has one reader itself, and does what no QuantizeLinear behind it
-would do anyway: then it is computed in float. There the LeakyRelu costs an op, and saves the integers. A
-MatMul of two axes is merged with the Add behind it into a Gemm, which runs in integers only if 32-bit codes
-are added; one that is called Gemm already computes the same and is not merged.
+would do anyway: then it is computed in float. Nor does a MatMul of two axes in front of an Add of what is no
+dequantized constant, or a Gemm without bias in front of a Sum of two: both become one Gemm, which has no
+integers for that, and whose weight is dequantized in every run. There the LeakyRelu costs an op, and saves
+the integers.
 """
 
 from __future__ import annotations
@@ -24,47 +25,34 @@ from qc.ir.facts.qdq import is_qdq
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
+from qc.ir.tensor_ref import TensorRef
 
+from ...framework.target import Target
 from ...simplify.fold_constants import constant_ops
 
 # A MatMul becomes a Gemm with the Add behind it.
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 # With constants, these become part of the product in front of them.
 _FOLDED = ("Add", "BatchNormalization", "Div", "Mul", "Sub")
-_NO_BIAS = 11  # the first opset whose Gemm needs none
 _LARGEST = np.iinfo(np.int32).max
+_CPU = "CPUExecutionProvider"
 
 
-def keep_float(model: Model, rewriter: Rewriter) -> None:
-    """Puts a LeakyRelu of slope 1 behind products that ONNX Runtime would quantize by itself."""
+def keep_kernels(model: Model, rewriter: Rewriter, target: Target | None) -> None:
+    """Puts a LeakyRelu of slope 1 behind products that ONNX Runtime would compute in other numbers."""
+    if target is not None and not target.provider:
+        return
+    on_cpu = target is None or target.provider == _CPU
     for graph in list(model.graphs()):
         for op in graph.ops():
-            if not op.is_type(*_PRODUCTS) or not _is_quantized_by_itself(op):
-                continue
-            result = _end_of_product(op)
-            if _is_rounded(result):
+            if op.is_type(*_PRODUCTS) and (result := _result_to_keep(op, on_cpu)) is not None:
                 _put_behind(rewriter, result)
 
 
-def keep_integer(model: Model, rewriter: Rewriter) -> None:
-    """Calls products of codes Gemm, or puts a LeakyRelu behind, where ONNX Runtime would compute in float."""
-    for graph in list(model.graphs()):
-        for op in graph.ops():
-            if op.is_type("Gemm", "MatMul") and _is_product_of_codes(op):
-                if op.is_type("MatMul") and model.opset >= _NO_BIAS and _is_added_to_floats(op):
-                    rewriter.set_type_of_op(op, "Gemm")
-                result = _with_bias(op)
-                if result is not None and _is_kept_by_activation(result):
-                    _put_behind(rewriter, result)
-
-
 def unkeep_float(model: Model, rewriter: Rewriter) -> None:
-    """Takes such LeakyRelu ops away again, and calls such products MatMul."""
+    """Takes such LeakyRelu ops away again."""
     for op in [op for graph in model.graphs() for op in graph.ops()]:
         graph, (result, *_) = op.graph, op.graph.op_outputs(op)
-        if op.is_type("Gemm") and _is_plain(op) and _is_product_of_codes(op) and _is_added_to_floats(op):
-            with rewriter.action("unkeep integer", op):
-                rewriter.set_type_of_op(op, "MatMul")
         source = graph.op_inputs(op)[0] if op.is_type("LeakyRelu") else None
         producer = graph.producer(source) if source is not None else None
         behind = producer is not None and producer.is_type(*_PRODUCTS, *_FOLDED)
@@ -73,6 +61,18 @@ def unkeep_float(model: Model, rewriter: Rewriter) -> None:
         with rewriter.action("unkeep float", op):
             rewriter.replace_uses(result, source)
             rewriter.erase_op(op)
+
+
+def _result_to_keep(op: Op, on_cpu: bool) -> Value | None:
+    """The tensor behind which the LeakyRelu of a product stands, if it needs one."""
+    if _is_quantized_by_itself(op) and _is_rounded(end := _end_of_product(op)):
+        return end
+    if not op.is_type("Gemm", "MatMul") or not _is_product_of_codes(op):
+        return None
+    if on_cpu and _is_kept_by_sum(op):
+        return op.graph.op_outputs(op)[0]
+    result = _with_bias(op)
+    return result if result is not None and _is_kept_by_activation(result) else None
 
 
 def _is_quantized_by_itself(op: Op) -> bool:
@@ -150,35 +150,42 @@ def _is_product_of_codes(op: Op) -> bool:
 
 def _with_bias(op: Op) -> Value | None:
     """The result of a product, or that of the bias behind it, with which a MatMul of two axes is a Gemm."""
-    result = op.graph.op_outputs(op)[0]
+    result, addend = op.graph.op_outputs(op)[0], _addend(op)
     reader = _only_reader(result)
-    if reader is None or not (op.is_type("MatMul") and reader.is_type("Add") and _is_matrix(op)):
+    if reader is None or addend is None or not (_is_constant(addend) or _stored_codes(addend)):
         return result
     return op.graph.op_outputs(reader)[0]
 
 
-def _is_added_to_floats(op: Op) -> bool:
-    """Whether an Add alone reads a product of two axes, and no bias in codes is added there."""
-    result = op.graph.op_outputs(op)[0]
+def _addend(op: Op) -> Value | None:
+    """What is added to a product, which becomes a Gemm with it."""
+    data, (result, *_) = op.graph.op_inputs(op)[0], op.graph.op_outputs(op)
     reader = _only_reader(result)
-    if reader is None or not reader.is_type("Add") or not _is_matrix(op):
+    is_matrix = data is not None and (data.type.shape is None or len(data.type.shape) == 2)
+    if reader is None or not is_matrix or reader.num_inputs != 2 or op.num_inputs != 2:
+        return None
+    if (op.op_type, reader.op_type) not in (("MatMul", "Add"), ("Gemm", "Sum")) or reader.domain:
+        return None
+    return next((value for value in op.graph.op_inputs(reader) if value is not result), None)
+
+
+def _stored_codes(value: Value) -> TensorRef | None:
+    """The constant that a tensor is dequantized from."""
+    producer = value.graph.producer(value)
+    if producer is None or not is_qdq(producer, "DequantizeLinear"):
+        return None
+    codes = value.graph.op_inputs(producer)[0]
+    return value.graph.constant(codes) if codes is not None else None
+
+
+def _is_kept_by_sum(op: Op) -> bool:
+    """Whether what is added to a MatMul makes a Gemm of it that has no integers."""
+    addend = _addend(op)
+    if addend is None or (addend.type.shape is not None and len(addend.type.shape) > 2):
         return False
-    other = next((value for value in op.graph.op_inputs(reader) if value is not result), None)
-    codes = op.graph.producer(other) if other is not None else None
-    return codes is None or not is_qdq(codes, "DequantizeLinear")
-
-
-def _is_matrix(op: Op) -> bool:
-    """Whether a product has two axes."""
-    result = op.graph.op_outputs(op)[0]
-    return result is not None and result.type.shape is not None and len(result.type.shape) == 2
-
-
-def _is_plain(op: Op) -> bool:
-    """Whether a Gemm does no more than a MatMul does."""
-    inputs, transposes = op.graph.op_inputs(op), any(op.attribute(name, 0) for name in ("transA", "transB"))
-    scales = any(op.attribute(name, 1.0) != 1.0 for name in ("alpha", "beta"))
-    return not transposes and not scales and all(value is None for value in inputs[2:])
+    if _stored_codes(addend) is not None:
+        return False
+    return not _is_constant(addend) or not _is_rounded(_end_of_product(op))
 
 
 def _is_kept_by_activation(value: Value) -> bool:

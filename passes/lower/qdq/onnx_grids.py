@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import replace
 
+from qc.ir.facts.constants import fixed_constant
+from qc.ir.facts.op_traits import bias_port
+from qc.ir.graph import Op
 from qc.ir.model import Model
 from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, Quantizer, TwoLevelBlock
@@ -12,6 +15,7 @@ from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, Quantizer, TwoLevel
 # The first opset with QuantizeLinear. Below it ONNX Runtime takes its own version of that operator, and fuses
 # it to operators that only later opsets have.
 OLDEST_OPSET = 10
+_ROUND = 11  # the first opset with Round
 BYTE = IntFormat(8, signed=True)
 
 
@@ -31,19 +35,30 @@ def of_short_codes(model: Model) -> frozenset[Quantizer]:
 
 
 def opset_needed_by(model: Model, extension: str, in_bytes: bool, left_out: Set[Quantizer]) -> int:
-    """The first opset that has all that the extension domain lacks, but for some grids."""
+    """The first opset that has all that the extension domain lacks, but for some grids.
+
+    ONNX Runtime quantizes a bias that is no constant by a Round, which it adds when it loads the model.
+    """
     widened = of_short_codes(model) if in_bytes else frozenset()
-    encodings = (
+    encodings = [
         in_onnx(quantizer.encoding, quantizer in widened)
         for quantizer in model.quant.quantizers()
         if quantizer.encoding is not None and quantizer not in left_out
-    )
-    lacking = (
+    ]
+    needed = [
         opset_needed(encoding)
         for encoding in encodings
         if not is_cast(encoding) and not (extension and extension_knows(encoding))
-    )
-    return max(lacking, default=model.opset)
+    ]
+    if encodings and any(_has_data_for_bias(op) for graph in model.graphs() for op in graph.ops()):
+        needed.append(_ROUND)
+    return max(needed, default=model.opset)
+
+
+def _has_data_for_bias(op: Op) -> bool:
+    port, inputs = bias_port(op), op.graph.op_inputs(op)
+    bias = inputs[port] if port is not None and port < len(inputs) else None
+    return bias is not None and fixed_constant(bias) is None
 
 
 def in_onnx(encoding: Encoding, in_bytes: bool) -> Encoding:

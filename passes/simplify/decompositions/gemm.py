@@ -1,0 +1,90 @@
+"""A Gemm in the form that kernels for integers have: no factors, and a bias of one number for each column."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from qc.ir.facts.constants import fixed_constant
+from qc.ir.graph import Op, Value
+
+from .builder import Builder, Shape, Writer
+
+
+def gemm(op: Op) -> Writer | None:
+    """A Gemm whose weight and bias hold the factors, and an Add of what is no bias; None if it is such."""
+    parts = Gemm(op)
+    return None if parts.columns is None or parts.is_plain else lambda build: [parts.write(build)]
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """A Gemm, or what has its inputs and attributes."""
+
+    op: Op
+
+    @property
+    def columns(self) -> int | None:
+        """How many the result has, if that is known."""
+        last = self._shape[-1] if self._shape else None
+        return last if isinstance(last, int) else None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is such a Gemm already."""
+        bias, addend = self._bias, fixed_constant(self._addend)
+        is_bias = bias is not None and addend is not None and addend.size == bias.size
+        return self._factor("alpha") == 1 and (
+            not self._reads_addend or (is_bias and self._factor("beta") == 1)
+        )
+
+    def write(self, build: Builder) -> Value:
+        """The plain Gemm, with a product by ``alpha`` and an Add behind it where these are not constants."""
+        data, weight = self.op.graph.op_inputs(self.op)[:2]
+        shape, alpha, constant = self._shape, self._factor("alpha"), fixed_constant(weight)
+        if constant is not None and alpha != 1:
+            weight = build.constant(constant.numpy() * alpha, "weight")
+        is_scaled = constant is not None or alpha == 1
+        bias = build.constant(self._bias, "bias") if self._bias is not None and is_scaled else None
+        turned = {name: self.op.attribute(name, 0) for name in ("transA", "transB")}
+        made = build.op("Gemm", data, weight, *([bias] if bias else []), shape=shape, **turned)
+        if not is_scaled:
+            made = build.op("Mul", made, build.constant(alpha, "alpha"), shape=shape)
+        if bias is None and self._addend is not None:
+            made = build.op("Add", made, self._scaled(build, self._addend), shape=shape)
+        return made
+
+    def _factor(self, name: str) -> np.ndarray:
+        return np.array(self.op.attribute(name, 1.0), np.float32)
+
+    @property
+    def _shape(self) -> Shape | None:
+        (result,) = self.op.graph.op_outputs(self.op)
+        return result.type.shape if result is not None else None
+
+    @property
+    def _reads_addend(self) -> bool:
+        return any(value is not None for value in self.op.graph.op_inputs(self.op)[2:])
+
+    @property
+    def _addend(self) -> Value | None:
+        """What is added, if it is anything."""
+        return self.op.graph.op_inputs(self.op)[2] if self._reads_addend and self._factor("beta") else None
+
+    @property
+    def _bias(self) -> np.ndarray | None:
+        """One number for each column, if that is what is added."""
+        addend, columns = fixed_constant(self._addend), self.columns
+        if addend is None or columns is None or addend.size not in (1, columns):
+            return None
+        if addend.size != 1 and addend.shape[-1] != columns:  # one for each row
+            return None
+        numbers = addend.numpy().ravel() * self._factor("beta")
+        return np.broadcast_to(numbers, columns)
+
+    def _scaled(self, build: Builder, addend: Value) -> Value:
+        beta = self._factor("beta")
+        if beta == 1:
+            return addend
+        return build.op("Mul", addend, build.constant(beta, "beta"), shape=addend.type.shape)
