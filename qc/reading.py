@@ -6,10 +6,11 @@ from itertools import starmap
 from pathlib import Path
 
 import onnx
-from onnx import ModelProto, TensorProto, version_converter
+from onnx import ModelProto, TensorProto
 
 from qc.ir.errors import ModelError, UsageError
 from qc.ir.model import Model
+from qc.ir.onnx.conversion import converted
 from qc.ir.onnx.lift import lift
 from qc.ir.onnx.load import load_model, model_folder, read_file
 from qc.ir.onnx.lower import lower
@@ -68,24 +69,24 @@ def with_opset(ir: Model, wanted: int, latest: int = 0) -> Model:
     if ir.opset >= max(OLDEST_OPSET, wanted):
         return ir
     if wanted > OLDEST_OPSET and inline:
-        converted, _ = _converted(ir, wanted)
-        if converted is not None:
-            return converted
+        found, _ = _converted(ir, wanted)
+        if found is not None:
+            return found
     if ir.opset >= OLDEST_OPSET:
         return ir
-    converted, reason = _converted(ir, OLDEST_OPSET)
-    if converted is None:
+    found, reason = _converted(ir, OLDEST_OPSET)
+    if found is None:
         raise ModelError(
             f"the model has opset {ir.opset}, quantized models need {OLDEST_OPSET}, and ONNX cannot convert "
             f"it ({reason}): convert it first"
         )
-    return converted
+    return found
 
 
 def _converted(ir: Model, opset: int) -> tuple[Model | None, str]:
     """The model in another opset, or why there is none."""
     try:
-        proto = version_converter.convert_version(ir.origin, opset)
+        proto = converted(ir.origin, opset)
         if not all(starmap(_is_kept, zip(_interface(ir.origin), _interface(proto), strict=True))):
             return None, "its inputs or outputs would change"
         declare_as(proto, ir.origin)

@@ -15,7 +15,7 @@ from ..reading import declare_as, with_opset
 
 
 def in_opset_of(target: Target, ir: Model, pipeline: Pipeline) -> Model:
-    """The model in an opset that the target reads, and that has the ops which the pipeline makes for it.
+    """The model in an opset that the target reads, and that has the ops which it runs or the pipeline makes.
 
     Where ONNX cannot convert it to an older one, as there is no Attention before opset 23, ops are written in
     others first. A model that cannot be converted all the same stays as it is.
@@ -24,11 +24,17 @@ def in_opset_of(target: Target, ir: Model, pipeline: Pipeline) -> Model:
         ModelError: ONNX cannot convert it to one with quantize ops.
     """
     fuses = any(isinstance(step, FuseSupergroups) for step in pipeline.passes())
-    wanted = max(target.opset, opset_of_forms(ir, target) if fuses else 0)
+    wanted = max(target.opset, opset_of_forms(ir, target) if fuses else 0, _opset_of_kernels(ir, target))
     found = with_opset(ir, wanted, target.latest_opset)
     if not target.latest_opset or found.opset <= target.latest_opset:
         return found
     return with_opset(_decomposed(target, found, pipeline), wanted, target.latest_opset)
+
+
+def _opset_of_kernels(ir: Model, target: Target) -> int:
+    """The first opset in which the target runs all ops in integers that it does in newer ones."""
+    ops = {(op.op_type, op.domain) for graph in ir.graphs() for op in graph.ops()}
+    return max((target.rule_for(*op).since for op in ops), default=0)
 
 
 def _decomposed(target: Target, ir: Model, pipeline: Pipeline) -> Model:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import TensorProto
-from support.models import parse
+from support.models import parse, random_feeds
 from support.placement import placed
 
 import qc
@@ -291,3 +291,19 @@ def test_numbers_within_a_region_have_no_grid() -> None:
     assert {"h_DequantizeLinear_Output", "x_DequantizeLinear_Output"} <= dequantized
     assert reading["Div"] == {"a", "root"}
     assert not any(name.startswith(("root", "one", "half")) for name in dequantized)
+
+
+def test_a_model_is_converted_to_where_the_target_has_integers_for_its_ops() -> None:
+    """ONNX Runtime has a MaxPool of codes from opset 12 on."""
+    model = parse("""<ir_version: 7, opset_import: ["" : 11]>
+        g (float[1, 8, 8, 8] x) => (float[1, 8, 4, 4] y) <float[8, 8, 1, 1] w> {
+            c = Conv(x, w)
+            p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(c)
+            y = Conv(p, w)
+        }""")
+    feeds = random_feeds(model, 2)
+    compiled = qc.compile(model, "w8a8", data=feeds, target="ort-cpu")
+    assert compiled.model.opset_import[0].version == 12
+    assert "the model was converted from opset 11 to 12" in compiled.notes[0]
+    assert qc.check(compiled.model, "ort-cpu", feeds).share == 1.0
+    assert qc.compile(model, "w8a8", data=feeds, target="openvino").model.opset_import[0].version == 13

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from onnx import helper, version_converter
+from onnx import helper
 
 from qc.ir import lift
 from qc.ir.analysis import CONSTANTS
@@ -12,6 +12,7 @@ from qc.ir.errors import ModelError, UsageError
 from qc.ir.facts.scopes import tensors_by_name
 from qc.ir.graph import Value
 from qc.ir.model import Model
+from qc.ir.onnx.conversion import converted
 from qc.ir.onnx.lower import lower
 from qc.ir.quant.spec import Quantizer
 from qc.ir.quant_table import Site
@@ -28,7 +29,7 @@ def in_opset(model: Model, opset: int) -> Model:
     if model.opset >= opset:
         return model
     try:
-        proto = version_converter.convert_version(lower(model, as_declared=False), opset)
+        proto = converted(lower(model, as_declared=False), opset)
         oldest_ir = helper.find_min_ir_version_for(proto.opset_import, ignore_unknown=True)
         proto.ir_version = max(proto.ir_version, oldest_ir)
         newer = lift(proto, model.base_dir)

@@ -1,0 +1,46 @@
+"""Models in another opset, by ONNX's converter but for what it gets wrong."""
+
+from __future__ import annotations
+
+from onnx import ModelProto, NodeProto, helper, version_converter
+
+from .protos import walk_nodes
+
+_PLACES = 11  # the first opset in which a Resize says how places correspond
+_ALONE = 13  # the first in which a Hardmax is along one axis, and not of all axes from one on
+
+
+def converted(model: ModelProto, opset: int) -> ModelProto:
+    """The model in another opset.
+
+    ONNX's converter leaves a Resize of opset 10, and so an Upsample, to the default of newer ones, half of a
+    place further; here it keeps its places. It changes a Hardmax of several axes, which is refused here.
+
+    Raises:
+        Exception: ONNX cannot convert the model; its converter raises bare exceptions of its C++ library.
+        ValueError: the model has a Hardmax that newer opsets do not have.
+    """
+    own = next((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), 0)
+    if own < _ALONE <= opset:
+        _refuse_hardmax(model)
+    made = version_converter.convert_version(model, opset)
+    if own < _PLACES <= opset:
+        for node in walk_nodes(made.graph.node):
+            if node.op_type == "Resize" and not node.domain:
+                _keep_places(node)
+    return made
+
+
+def _refuse_hardmax(model: ModelProto) -> None:
+    for node in walk_nodes(model.graph.node):
+        axis = next((one.i for one in node.attribute if one.name == "axis"), 1)
+        if node.op_type == "Hardmax" and not node.domain and axis != -1:
+            raise ValueError(f"Hardmax '{node.name}' is of all axes from {axis} on")
+
+
+def _keep_places(node: NodeProto) -> None:
+    """Says of a Resize what opset 10 means: places are multiplied, and the nearest is that below."""
+    known = {one.name for one in node.attribute}
+    for name, value in (("coordinate_transformation_mode", "asymmetric"), ("nearest_mode", "floor")):
+        if name not in known:
+            node.attribute.append(helper.make_attribute(name, value))

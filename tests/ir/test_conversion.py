@@ -1,0 +1,61 @@
+"""Conversion to newer opsets keeps what a model computes, judged by ONNX Runtime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import ModelProto
+from support.models import parse, random_feeds
+from support.pipelines import run_model
+
+from qc.ir.onnx.conversion import converted
+
+OLDER = """<ir_version: 7, opset_import: ["" : {opset}]>
+    g (float[1, 4, 6, 8] x) => (float[{shape}] y) <float[4] s = {{{scales}}}> {{ {nodes} }}"""
+
+
+def older(opset: int, nodes: str, scales: tuple[float, ...] = (1, 1, 2, 2)) -> ModelProto:
+    shape = [int(length * scale) for length, scale in zip((1, 4, 6, 8), scales, strict=True)]
+    named = {"shape": ", ".join(map(str, shape)), "scales": ", ".join(map(str, scales))}
+    return parse(OLDER.format(opset=opset, nodes=nodes, **named))
+
+
+@pytest.mark.parametrize("newer", [11, 13, 23])
+@pytest.mark.parametrize("scales", [(1, 1, 2, 2), (1, 1, 1.5, 2.5), (1, 1, 0.5, 1)])
+@pytest.mark.parametrize("mode", ["linear", "nearest"])
+def test_a_resize_keeps_its_places(mode: str, scales: tuple[float, ...], newer: int) -> None:
+    nodes = {10: f'y = Resize<mode = "{mode}">(x, s)'}
+    if min(scales) >= 1:
+        nodes[9] = f'y = Upsample<mode = "{mode}">(x, s)'
+    for opset, text in nodes.items():
+        model = older(opset, text, scales)
+        made = converted(model, newer)
+        (feed,) = random_feeds(model, 1)
+        assert made.opset_import[0].version == newer
+        np.testing.assert_allclose(run_model(made, feed)["y"], run_model(model, feed)["y"], atol=1e-6)
+
+
+def test_a_resize_in_a_body_keeps_its_places_too() -> None:
+    branch = 'g () => (float[1, 4, 12, 16] b) { b = Resize<mode = "linear">(x, s) }'
+    model = older(
+        10, f"c = Constant<value = bool {{1}}>() y = If(c) <then_branch = {branch}, else_branch = {branch}>"
+    )
+    (feed,) = random_feeds(model, 1)
+    np.testing.assert_allclose(
+        run_model(converted(model, 13), feed)["y"], run_model(model, feed)["y"], atol=1e-6
+    )
+
+
+def test_a_resize_of_a_newer_opset_stays_as_it_is() -> None:
+    model = older(11, 'r = Constant<value = float[0] {}>() y = Resize<mode = "linear">(x, r, s)')
+    (node,) = [node for node in converted(model, 13).graph.node if node.op_type == "Resize"]
+    assert {one.name for one in node.attribute} == {"mode"}
+
+
+def test_a_hardmax_of_several_axes_is_refused() -> None:
+    one = (1, 1, 1, 1)
+    with pytest.raises(ValueError, match="Hardmax '' is of all axes from 1 on"):
+        converted(older(11, "y = Hardmax(x)", one), 13)
+    model = older(11, "y = Hardmax<axis = -1>(x)", one)
+    (feed,) = random_feeds(model, 1)
+    np.testing.assert_array_equal(run_model(converted(model, 13), feed)["y"], run_model(model, feed)["y"])
