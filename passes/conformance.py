@@ -249,8 +249,9 @@ class _Conformance:
 
     def _pairs(self, op: Op, port: int, weight: Value, quantizer: Quantizer) -> Iterator[Violation]:
         """Whether two products of a weight are added within 16 bits, where the device adds them so."""
-        most, constant = self._target.most_pair_sum, weight.original.const
-        if not most or constant is None or quantizer.encoding is None:
+        most, constant, format = self._target.most_pair_sum, weight.original.const, quantizer.spec.format
+        is_signed = isinstance(format, IntFormat) and format.signed  # kernels of others have wider sums
+        if not most or constant is None or quantizer.encoding is None or not is_signed:
             return
         if (op, port) not in integer_uses(self._model, quantizer):
             return

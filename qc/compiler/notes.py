@@ -21,6 +21,10 @@ from ..rendering.words import count
 from .processor import saturates_here
 
 _NAMED = 12  # ops in a note
+_NO_INTEGERS = (
+    "no op runs in integers, and weights alone are stored so; 'qc why TENSOR' tells why of each, as where "
+    "integers are slower"
+)
 
 
 def missing_samples(statistics: Recording) -> list[str]:
@@ -72,17 +76,30 @@ def of_this_processor(ir: Model, target: Target) -> list[str]:
 
 def of_target(ir: Model, target: Target, pipeline: Pipeline) -> list[str]:
     """Notes on what a target does not run as it was asked for."""
-    return [*of_this_processor(ir, target), *_weights_alone(ir, target), *_broken_rules(ir, target, pipeline)]
+    return [
+        *of_this_processor(ir, target),
+        *_weights_alone(ir, target, pipeline),
+        *_broken_rules(ir, target, pipeline),
+    ]
 
 
-def _weights_alone(ir: Model, target: Target) -> list[str]:
-    """A note on weights that are quantized beside float data, where the target multiplies integers alone."""
-    if target.mixes_float or not quantizes_weights_alone(ir):
+def _weights_alone(ir: Model, target: Target, pipeline: Pipeline) -> list[str]:
+    """A note on weights that are quantized beside float data, where integers were asked for or have to be."""
+    if not quantizes_weights_alone(ir):
         return []
+    if target.mixes_float:
+        asked = any(_places_activations(step) for step in pipeline.passes())
+        return [_NO_INTEGERS] if asked and not _are_recurrent(ir) else []
     return [
         f"weights alone are quantized, and {target.name} multiplies in integers only where data is quantized "
         "as well: a pipeline such as w8a8 or w4a8 does both"
     ]
+
+
+def _are_recurrent(ir: Model) -> bool:
+    """Whether quantized weights are those of recurrent ops, which round their data themselves."""
+    uses = [use for site in ir.quant.sites() for use in site.value.original.graph.uses(site.value.original)]
+    return any(use.op.is_type("GRU", "LSTM", "RNN") for use in uses)
 
 
 def _broken_rules(ir: Model, target: Target, pipeline: Pipeline) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +112,18 @@ class _Reader:
 
 
 def _numbered(feeds: Iterable[object], origin: str) -> Iterator[tuple[str, object]]:
-    for index, feed in enumerate(feeds):
-        yield f"{origin}, feed {index}", feed
+    left = iter(feeds)
+    for index in count():
+        place = f"{origin}, feed {index}"
+        try:
+            feed = next(left)
+        except StopIteration:
+            return
+        except QcError:
+            raise
+        except Exception as error:  # whatever the code of a user raises
+            raise DataError(f"{place} failed with {type(error).__name__}: {error}") from error
+        yield place, feed
 
 
 def _length(data: Any) -> int | None:

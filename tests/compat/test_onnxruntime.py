@@ -24,6 +24,8 @@ from qc.compat.onnxruntime import (
 
 from .networks import Feed, feeds, network
 
+PERCENTILE = {"calibrate_method": CalibrationMethod.Percentile}
+
 
 class Reader(CalibrationDataReader):
     """ONNX Runtime's interface for data."""
@@ -98,8 +100,7 @@ def test_what_is_left_in_float(tmp_path: Path, choice: dict[str, list[str]]) -> 
 
 
 def test_percentile(tmp_path: Path) -> None:
-    options = {"calibrate_method": CalibrationMethod.Percentile}
-    clipped = quantized(tmp_path, **options, extra_options={"CalibPercentile": 95.0})
+    clipped = quantized(tmp_path, **PERCENTILE, extra_options={"CalibPercentile": 95.0})
     assert tensors(clipped)["x_scale"] < tensors(quantized(tmp_path))["x_scale"] * 0.9
 
 
@@ -139,6 +140,11 @@ def test_overrides_of_the_numbers(tmp_path: Path) -> None:
         ({"x": [{"convert": {}}]}, "'convert' of 'x' is not part of"),
         ({"x": [{"rmin": 0.0}, {"rmin": 1.0}]}, "2 entries do not fit 'x'"),
         ({"x": [{"axis": 0}]}, "'x' is computed"),
+        ({"x": [{"rmin": 4.0, "rmax": -4.0}]}, "'rmin' of 'x', 4.0, is above its 'rmax'"),
+        ({"x": [{"rmin": float("nan")}]}, "'rmin' of 'x' is a finite number, not nan"),
+        ({"x": [{"rmax": "a"}]}, "'rmax' of 'x' is a finite number, not 'a'"),
+        ({"x": [{"scale": 0.0, "zero_point": 0}]}, "'scale' of 'x' is above 0"),
+        ({"x": [{"scale": 0.1, "zero_point": 300}]}, "'zero_point' of 'x' is from -128 to 127"),
     ],
 )
 def test_overrides_that_are_wrong(tmp_path: Path, overrides: dict[str, Any], sentence: str) -> None:
@@ -157,6 +163,13 @@ def test_overrides_that_are_wrong(tmp_path: Path, overrides: dict[str, Any], sen
         ({"extra_options": {"SmoothQuantAlpha": 0.7}}, "'SmoothQuantAlpha' with the value 0.7"),
         ({"extra_options": {"ActivationSymetric": True}}, "did you mean 'ActivationSymmetric'"),
         ({"extra_options": {"CalibPercentile": 99.0}}, "needs calibrate_method"),
+        (PERCENTILE | {"extra_options": {"CalibPercentile": 200}}, "up to 100, not 200"),
+        ({"extra_options": {"MinimumRealRange": "small"}}, "a number of at least 0, not 'small'"),
+        ({"extra_options": {"ActivationSymmetric": "False"}}, "True or False, not 'False'"),
+        ({"extra_options": ["ActivationSymmetric"]}, "are a dictionary, not a 'list'"),
+        ({"extra_options": {"TensorQuantOverrides": ["x"]}}, "a list for each tensor, not a 'list'"),
+        ({"nodes_to_exclude": "conv"}, "nodes_to_exclude is a list of names, not 'conv'"),
+        ({"weight_type": QuantType.QFLOAT8E4M3FN}, "QFLOAT8E4M3FN' is not part of .*formats are of integers"),
         ({"op_types_to_quantize": ["Matmul"]}, "the model has no 'Matmul'"),
         ({"nodes_to_exclude": ["conv1"]}, r"no node 'conv1' \(did you mean 'conv'"),
         ({"nodes_to_quantize": ["conv1"]}, r"no 'conv1' \(did you mean 'conv'"),
@@ -187,3 +200,14 @@ def test_the_input_is_not_overwritten(tmp_path: Path) -> None:
     onnx.save(network(), path)
     with pytest.raises(qc.UsageError, match="is the input model"):
         quantize_static(path, path, Reader())
+
+
+def test_a_reader_that_fails_is_told_as_such(tmp_path: Path) -> None:
+    class Failing(Reader):
+        def get_next(self) -> Feed | None:
+            raise ZeroDivisionError("no such file")
+
+    with pytest.raises(qc.DataError, match="feed 0 failed with ZeroDivisionError: no such file"):
+        quantize_static(network(), tmp_path / "model.q.onnx", Failing())
+    with pytest.raises(qc.DataError, match=r"feed 0 failed with TypeError: .*get_next"):
+        quantize_static(network(), tmp_path / "model.q.onnx", Reader)

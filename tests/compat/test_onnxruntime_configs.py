@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from pathlib import Path
 from typing import Any
@@ -171,10 +172,47 @@ def test_configurations_that_are_not_provided(tmp_path: Path, config: Any, sente
 def test_another_interface_for_the_htp_is_refused() -> None:
     with pytest.raises(qc.UsageError, match="channels last"):
         qnn_preprocess_model(network(), "out.onnx", inputs_to_make_channel_last=["x"])
-    with pytest.raises(qc.UsageError, match="'dynamic_input_shapes'"):
-        qnn_preprocess_model(network(), "out.onnx", dynamic_input_shapes=[("x", "1,3,4,4")])
     with pytest.raises(qc.UsageError, match="'add_qtype_converts=False'"):
         get_qnn_qdq_config(network(), feeds(), add_qtype_converts=False)
+
+
+def test_free_dimensions_get_lengths_for_the_htp(tmp_path: Path) -> None:
+    model = build_model("y = Relu(x)", inputs="float[N,3,W,W] x")
+    path = tmp_path / "fixed.onnx"
+    assert qnn_preprocess_model(model, path, dynamic_input_shapes=[("x", "2,3,8,8")])
+    (given,) = onnx.load(path).graph.input
+    assert [one.dim_value for one in given.type.tensor_type.shape.dim] == [2, 3, 8, 8]
+    for name, text, sentence in (
+        ("z", "2,3,8,8", "no input 'z'"),
+        ("x", "2,3,8", "'2,3,8' are no lengths for 'x'"),
+        ("x", "2,4,8,8", "axis 1 of 'x' has 3, not 4"),
+        ("x", "2,3,8,9", "'W' cannot be both 8 and 9"),
+    ):
+        with pytest.raises(qc.UsageError, match=sentence):
+            qnn_preprocess_model(model, tmp_path / "other.onnx", dynamic_input_shapes=[(name, text)])
+    assert [one.name for one in tmp_path.iterdir()] == ["fixed.onnx"]
+
+
+def test_a_missing_model_is_told_by_every_function(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.onnx"
+    for function in (qnn_preprocess_model, get_qnn_qdq_config, quant_pre_process):
+        with pytest.raises(qc.ModelError, match=r"missing\.onnx' does not exist"):
+            function(missing, tmp_path / "out.onnx")
+
+
+@pytest.mark.parametrize(
+    "module, name",
+    [
+        ("calibrate", "CalibrationDataReader"),
+        ("preprocess", "quant_pre_process"),
+        ("quant_utils", "QuantType"),
+        ("quantize", "quantize_static"),
+        ("shape_inference", "quant_pre_process"),
+    ],
+)
+def test_modules_are_where_scripts_import_them_from(module: str, name: str) -> None:
+    for package in (theirs, ours):
+        assert hasattr(importlib.import_module(f"{package.__name__}.{module}"), name)
 
 
 def test_a_model_is_written_simplified(tmp_path: Path) -> None:

@@ -194,6 +194,15 @@ def test_weights_alone_are_told_of_where_the_device_multiplies_them_in_float(qc)
     assert "weights alone are quantized" not in qc("m.onnx", "--pipeline", "w4", "--threads", "1").err
 
 
+def test_integers_that_run_nothing_are_told_of(qc) -> None:
+    save_parsed = """g (float[4, 16] x) => (float[4, 16] y) <float[16, 16] w> { y = MatMul(x, w) }"""
+    onnx.save(parse(save_parsed), "m.onnx")
+    common = ("m.onnx", "--random-data", "4", "--threads", "1", "--target", "ort-cpu")
+    note = "no op runs in integers, and weights alone are stored so"
+    assert note in qc(*common, "--set", "MatMul=activation:off").err
+    assert note not in qc(*common).err and note not in qc(*common, "--pipeline", "w8").err
+
+
 def test_a_function_of_a_file_uses_the_module_beside_it(qc) -> None:
     onnx.save(parse("g (float[2, 4] x) => (float[2, 4] y) <float[4, 4] w> { y = MatMul(x, w) }"), "m.onnx")
     Path("mine").mkdir()
@@ -277,3 +286,20 @@ def test_a_float_model_does_not_take_the_place_of_a_quantized_one(qc) -> None:
 @pytest.mark.parametrize("name", ["q", "q.model", "q.v1.5"])
 def test_any_other_suffix_is_part_of_the_name(qc, name: str) -> None:
     assert qc(MODEL, "--data", DATA, "--no-verdict", "-o", name).made == [name]
+
+
+@pytest.mark.parametrize("weight, is_told", [("int8", True), ("uint8", False)])
+def test_a_quantized_model_whose_sums_saturate_here_is_told_of(qc, monkeypatch, weight, is_told) -> None:
+    """ONNX Runtime adds products of uint8 and int8 in 16 bits where there is no VNNI."""
+    monkeypatch.setattr("qc.cli.commands.eval.sums_saturate", lambda: True)
+    onnx.save(
+        parse("g (float[4, 16] x) => (float[4, 16] y) <float[16, 16] w> { y = MatMul(x, w) }"), "m.onnx"
+    )
+    np.savez("m.npz", x=np.random.default_rng(0).normal(size=(8, 16)).astype(np.float32))
+    common = ("m.onnx", "--data", "m.npz", "--threads", "1")
+    assert (
+        qc(*common, "--target", "ort-cpu", "--opt", f"insert-quantizers.weight={weight}", "-o", "q.onnx").code
+        == 0
+    )
+    told = qc("eval", *common, "--quantized", "q.onnx", "--latency-seconds", "0")
+    assert told.code == 0 and ("so that sums of 8-bit products saturate" in told.err) is is_told

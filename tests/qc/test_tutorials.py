@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 def page(kind: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """The page of a tutorial; its model and data are in the current folder, as its first lines make them."""
     text = (ROOT / f"docs/{kind}-tutorial.md").read_text(encoding="utf-8")
-    made_by = r"^mkdir tutorial && cd tutorial && python \.\./(\S+) (\w+)$"
+    made_by = rf"^mkdir {kind}-tutorial && cd {kind}-tutorial && python \.\./(\S+) (\w+)$"
     ((script, argument),) = re.findall(made_by, text, re.MULTILINE)
     monkeypatch.setattr(sys, "argv", [script, argument])
     runpy.run_path(str(ROOT / script))

@@ -18,7 +18,9 @@ from qc.ir.onnx.load import load_model, model_folder
 from qc.layers import LayerErrors, evaluation_page, layer_document, layer_errors, layer_plot, layer_table
 from qc.options import option
 from qc.outside import Outside
-from qc.passes import PassContext
+from qc.passes import PassContext, parse_pipeline, run_pipeline
+from qc.passes.conformance import violations
+from qc.passes.framework.target import load_target
 from qc.progress import RichProgress
 from qc.reading import read_model
 from qc.rendering.evaluation import (
@@ -32,6 +34,7 @@ from qc.rendering.evaluation import (
 from qc.rendering.words import count
 from qc.runtime import Evaluation, Metric, Runnable, evaluate, parse_metric
 from qc.runtime.devices.device import Device
+from qc.runtime.execution.saturation import sums_saturate
 from qc.runtime.speed.latency import LATENCY_SECONDS
 
 from ..command import Command
@@ -141,7 +144,8 @@ class Eval(Command):
                 )
         self._write(result, errors)
         self._show(result, errors)
-        for note in (*outside.notes(), *_of_integers(compiled)):
+        of_integers = _of_integers(compiled) if self.quantized is None else _of_codes(self.quantized)
+        for note in (*outside.notes(), *of_integers):
             print_note(note)
 
     @property
@@ -243,6 +247,20 @@ def _of_integers(compiled: Compiled | None) -> list[str]:
     return [
         "'integer' is what ONNX Runtime computes on this processor, which has no VNNI, so that sums of 8-bit "
         f"products saturate: it says nothing of {compiled.target.name}"
+    ]
+
+
+def _of_codes(quantized: Path) -> list[str]:
+    """A note on sums of a quantized model, whoever made it, that saturate on this processor."""
+    if not sums_saturate():
+        return []
+    ir, target = read_model(quantized), load_target("ort-cpu-avx2")
+    run_pipeline(parse_pipeline("import-qdq,match-supergroups"), ir, PassContext(target=target))
+    if not any(one.rule == "saturation" for one in violations(ir, target)):
+        return []
+    return [
+        "'quantized' is what ONNX Runtime computes on this processor, which has no VNNI, so that sums of "
+        "8-bit products saturate: it says nothing of processors that have it, or of other devices"
     ]
 
 

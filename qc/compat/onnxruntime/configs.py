@@ -10,11 +10,10 @@ from onnx import ModelProto, NodeProto
 from onnxruntime.quantization import CalibrationMethod, QuantType, StaticQuantConfig
 
 from qc.ir.errors import UsageError, nearest
-from qc.ir.onnx.load import load_model
-from qc.ir.quant.formats import IntFormat, parse_format
+from qc.ir.onnx.load import load_model, read_file
 
 from ..missing import refuse
-from .formats import format_of
+from .formats import is_signed
 from .options import Overrides
 
 _CALIBRATION = {
@@ -65,7 +64,7 @@ def get_qdq_config(
         "MinimumRealRange": min_real_range,
         "QDQKeepRemovableActivations": keep_removable_activations,
         "ActivationSymmetric": activation_symmetric,
-        "WeightSymmetric": _is_signed(weight_type) if weight_symmetric is None else weight_symmetric,
+        "WeightSymmetric": is_signed(weight_type) if weight_symmetric is None else weight_symmetric,
         "TensorQuantOverrides": tensor_quant_overrides or {},
     }
     for name, value in (calibrate_args or {}).items():
@@ -116,7 +115,10 @@ def get_qnn_qdq_config(
 
     Raises:
         NotProvidedError: ``add_qtype_converts`` is False.
+        ModelError: there is no such model.
     """
+    if not isinstance(model_input, ModelProto):
+        read_file(model_input)
     if not add_qtype_converts:
         refuse("'add_qtype_converts=False'", "the HTP computes an op in one width only")
     return QnnQuantConfig(
@@ -132,15 +134,10 @@ def get_qnn_qdq_config(
             "QDQKeepRemovableActivations": keep_removable_activations,
             "TensorQuantOverrides": init_overrides or {},
             "ActivationSymmetric": activation_symmetric,
-            "WeightSymmetric": _is_signed(weight_type) if weight_symmetric is None else weight_symmetric,
+            "WeightSymmetric": is_signed(weight_type) if weight_symmetric is None else weight_symmetric,
             "CalibStridedMinMax": stride,
         },
     )
-
-
-def _is_signed(weight_type: QuantType) -> bool:
-    format = parse_format(format_of(weight_type))
-    return isinstance(format, IntFormat) and format.signed
 
 
 def _names(

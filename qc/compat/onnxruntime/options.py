@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from onnxruntime.quantization import CalibrationMethod
 
-from qc.ir.errors import UsageError, nearest
+from qc.ir.errors import UsageError, a_type, nearest
 
 from ..missing import refuse
 
@@ -78,9 +79,11 @@ def read_options(given: Mapping[str, Any], method: CalibrationMethod) -> ExtraOp
     """Reads the dictionary.
 
     Raises:
-        UsageError: an option that does not exist, or has no effect on what is asked for.
+        UsageError: an option that does not exist, has no effect on what is asked for, or a wrong value.
         NotProvidedError: one that qc does not provide.
     """
+    if not isinstance(given, Mapping):
+        raise UsageError(f"extra_options are a dictionary, not {a_type(given)}")
     for name, value in given.items():
         if name in _NEUTRAL:
             if value != _NEUTRAL[name]:
@@ -90,4 +93,29 @@ def read_options(given: Mapping[str, Any], method: CalibrationMethod) -> ExtraOp
             raise UsageError(f"there is no extra option '{name}'{nearest(name, known)}")
     if "CalibPercentile" in given and method is not CalibrationMethod.Percentile:
         raise UsageError("'CalibPercentile' needs calibrate_method=CalibrationMethod.Percentile")
+    for name in given:
+        _check(name, given[name])
     return ExtraOptions(**{_FIELDS[name]: value for name, value in given.items() if name in _FIELDS})
+
+
+def _check(name: str, value: Any) -> None:
+    """Raises UsageError for a value that a field cannot have."""
+    if name not in _FIELDS:
+        return
+    default = getattr(ExtraOptions(), _FIELDS[name])
+    if isinstance(default, bool):
+        if not isinstance(value, bool | np.bool_):
+            raise UsageError(f"'{name}' is True or False, not {value!r}")
+    elif name == "TensorQuantOverrides":
+        if not isinstance(value, Mapping):
+            raise UsageError(f"'{name}' is a dictionary with a list for each tensor, not {a_type(value)}")
+    elif value is not None and (not is_number(value) or value < 0):
+        raise UsageError(f"'{name}' is a number of at least 0, not {value!r}")
+    elif name == "CalibPercentile" and not 0 < value <= 100:
+        raise UsageError(f"'{name}' is a share in percent, above 0 and up to 100, not {value!r}")
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value, be it one of NumPy, is one finite real number."""
+    number = np.asarray(value)
+    return number.ndim == 0 and number.dtype.kind in "iuf" and bool(np.isfinite(number))

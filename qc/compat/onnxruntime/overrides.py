@@ -21,7 +21,7 @@ from qc.passes.quantize.precision.one_format import unify_formats
 
 from ..missing import refuse
 from .formats import format_of
-from .options import Overrides
+from .options import Overrides, is_number
 
 _ASKED = "TensorQuantOverrides"
 _KEYS = ("quant_type", "scale", "zero_point", "symmetric", "reduce_range", "rmin", "rmax", "axis")
@@ -62,7 +62,8 @@ def _apply_all(model: Model, overrides: Overrides) -> None:
 
 
 def _checked(name: str, settings: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    if isinstance(settings, Mapping) or not settings:
+    is_list = isinstance(settings, list | tuple) and bool(settings)
+    if not is_list or not all(isinstance(entry, Mapping) for entry in settings):
         raise UsageError(f"{_ASKED}: '{name}' needs a list of dictionaries, one for each scale")
     for entry in settings:
         for key in entry:
@@ -74,7 +75,18 @@ def _checked(name: str, settings: Sequence[Mapping[str, Any]]) -> Sequence[Mappi
             raise UsageError(f"{_ASKED}: '{name}' needs both scale and zero_point, or neither")
         if "scale" in entry and {"symmetric", "reduce_range", "rmin", "rmax"} & set(entry):
             raise UsageError(f"{_ASKED}: '{name}' has a scale, next to which no range can be given")
+        _check_numbers(name, entry)
     return settings
+
+
+def _check_numbers(name: str, entry: Mapping[str, Any]) -> None:
+    for key in ("scale", "zero_point", "rmin", "rmax"):
+        if key in entry and not is_number(entry[key]):
+            raise UsageError(f"{_ASKED}: '{key}' of '{name}' is a finite number, not {entry[key]!r}")
+    if "scale" in entry and entry["scale"] <= 0:
+        raise UsageError(f"{_ASKED}: 'scale' of '{name}' is above 0, not {entry['scale']!r}")
+    if {"rmin", "rmax"} <= set(entry) and entry["rmin"] > entry["rmax"]:
+        raise UsageError(f"{_ASKED}: 'rmin' of '{name}', {entry['rmin']!r}, is above its 'rmax'")
 
 
 def _apply(model: Model, quantizer: Quantizer, value: Value, settings: Sequence[Mapping[str, Any]]) -> None:
@@ -83,6 +95,9 @@ def _apply(model: Model, quantizer: Quantizer, value: Value, settings: Sequence[
     if "scale" in first:
         scales = [entry["scale"] for entry in settings]
         zero_points = [entry["zero_point"] for entry in settings]
+        lowest, highest = spec.code_range
+        if not all(lowest <= code <= highest for code in zero_points):
+            raise UsageError(f"{_ASKED}: 'zero_point' of '{value.name}' is from {lowest} to {highest}")
         _fix(model, quantizer, Encoding(spec, _shaped(spec, scales), _shaped(spec, zero_points)))
     elif "rmin" in first and "rmax" in first:
         low, high = ([entry[key] for entry in settings] for key in ("rmin", "rmax"))

@@ -57,8 +57,12 @@ def _placing(
     model: str | Path | ModelProto, config: StaticQuantConfig, options: ExtraOptions, target: Target
 ) -> InsertQuantizers:
     """What places quantizers, but at ops that are left out, of the model as it is when it is quantized."""
-    chosen = (config.op_types_to_quantize, config.nodes_to_quantize, config.nodes_to_exclude)
-    if not any(chosen) and not options.constant_matmul_only:
+    names = ("op_types_to_quantize", "nodes_to_quantize", "nodes_to_exclude")
+    chosen = {name: getattr(config, name) for name in names}
+    for name, given in chosen.items():
+        if isinstance(given, str):
+            raise UsageError(f"{name} is a list of names, not '{given}'")
+    if not any(chosen.values()) and not options.constant_matmul_only:
         return InsertQuantizers()
     passes = resolve_pipeline("w8a8").pipeline.passes()
     before = takewhile(lambda step: not isinstance(step, InsertQuantizers), passes)
