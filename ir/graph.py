@@ -169,7 +169,7 @@ class Op:
         return f"{self.op_type} of '{first.name}'" if first is not None else self.op_type
 
     def __repr__(self) -> str:
-        return f"<{self.label}>"
+        return f"<{self.label if self.id in self.graph._ops else self.op_type}>"  # or erased
 
 
 class Use(NamedTuple):

@@ -196,3 +196,14 @@ def test_nesting_has_a_limit(depth: int) -> None:
             lift(model)
     else:
         assert serialize(lower(lift(model))) == serialize(model)
+
+
+def test_an_op_that_was_erased_can_be_shown() -> None:
+    """As what a remark is about may be."""
+    model = lift(parse("g (float[2] x) => (float[2] y) { h = Abs(x) y = Neg(x) }"))
+    op = next(op for op in model.graph.ops() if op.op_type == "Abs")
+    assert repr(op) == "<Abs of 'h'>"
+    rewriter = Rewriter(model)
+    with rewriter.action("erase", op):
+        rewriter.erase_op(op)
+    assert repr(op) == "<Abs>"
