@@ -34,8 +34,10 @@ from rich.console import Console
 from rich.table import Table
 
 import qc
+from qc.compiler.processor import on_this_processor
 from qc.ir.errors import QcError
 from qc.ir.executor import Feed
+from qc.passes.framework.target import load_target
 from qc.runtime import Runnable, model_inputs
 from qc.runtime.data.inputs import free_dimensions
 from qc.runtime.devices.known import DEVICES, open_device, version_of
@@ -246,13 +248,13 @@ class Fixed:
         return tuple(f"{name}={length}" for name, length in free_lengths(self.path, self.feeds[0]).items())
 
     def compiled(self, pipeline: str, target: str) -> qc.Compiled:
-        """The model, quantized for a target."""
+        """The model, quantized for a target, in the form that this processor runs, as ``--on`` chooses it."""
         values = tuple(f"{name}={array}" for name, array in self.feeds[0].items() if not np.ndim(array))
         return qc.compile(
             self.path,
             pipeline,
             data=self.feeds,
-            target=target,
+            target=on_this_processor(load_target(target)),
             fix_shapes=self.lengths,
             fix_inputs=values,
         )
