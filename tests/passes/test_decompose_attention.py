@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import ModelProto, numpy_helper
+from onnx import numpy_helper
+from support.decomposed import types
 from support.models import parse
 from support.pipelines import run_model
 
 import qc
-
-
-def types(model: ModelProto) -> list[str]:
-    return [node.op_type for node in model.graph.node]
-
 
 ATTENTIONS = {
     "plain": ("B, 4, L, 6", "B, 4, T, 6", "", ""),

@@ -8,30 +8,16 @@ import numpy as np
 import onnx
 import pytest
 from onnx import ModelProto, helper, numpy_helper
+from support.decomposed import agree, types
 from support.models import parse, random_feeds
 from support.pipelines import apply, run_model
 
 import qc
-from qc.ir.onnx.lift import lift
 from qc.ir.onnx.lower import lower
 
 RANDOM = np.random.default_rng(0)
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 FLOAT = onnx.TensorProto.FLOAT
-
-
-def agree(made: ModelProto, model: ModelProto, tolerance: float = 1e-5) -> None:
-    """Both give the same numbers, in the same shapes, and the new one is well formed."""
-    onnx.checker.check_model(made, full_check=True)
-    for feed in random_feeds(model, 2):
-        expected, found = run_model(model, feed), run_model(made, feed)
-        for name, array in expected.items():
-            assert found[name].shape == array.shape
-            np.testing.assert_allclose(found[name], array, rtol=tolerance, atol=tolerance)
-
-
-def types(model: ModelProto) -> list[str]:
-    return [node.op_type for node in model.graph.node]
 
 
 @pytest.mark.parametrize(
@@ -376,76 +362,3 @@ def test_a_rotary_embedding_is_products_on_the_htp(
         numbers = random.normal(size=lengths).astype(np.float32)
         feed[value.name] = random.integers(0, 9, lengths) if value.name == "p" else numbers
     np.testing.assert_allclose(run_model(made, feed)["y"], run_model(model, feed)["y"], atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("gemm", "expected"),
-    [
-        ("Gemm(x, v, b)", ["Gemm"]),
-        ("Gemm<transB = 1>(x, v)", ["Gemm"]),
-        ("Gemm<alpha = 0.5, beta = 2.0, transA = 1>(x, v, b)", ["Gemm"]),
-        ("Gemm<beta = 0.0>(x, v, d)", ["Gemm"]),
-        ("Gemm(x, v, one)", ["Gemm"]),
-        ("Gemm(x, v, rows)", ["Gemm", "Add"]),
-        ("Gemm(x, v, all)", ["Gemm", "Add"]),
-        ("Gemm<alpha = 0.5, beta = 2.0>(x, v, d)", ["Mul", "Gemm", "Add"]),
-        ("Gemm<alpha = 0.5, beta = 2.0>(x, d, b)", ["Gemm", "Mul", "Mul", "Add"]),
-    ],
-)
-def test_a_gemm_has_no_factors_and_adds_one_number_to_each_column(gemm: str, expected: list[str]) -> None:
-    model = parse(f"""<ir_version: 8, opset_import: ["" : 17]>
-    g (float[6, 6] x, float[6, 6] d) => (float[6, 6] y)
-    <float[6, 6] v, float[6, 6] all, float[6, 1] rows, float[1, 6] b, float[1] one> {{ y = {gemm} }}""")
-    made = qc.compile(model, "decompose-ops", target="ort-cpu").model
-    assert sorted(types(made)) == sorted(expected)
-    (left,) = (node for node in made.graph.node if node.op_type == "Gemm")
-    assert not {attribute.name for attribute in left.attribute} & {"alpha", "beta"}
-    agree(made, model)
-
-
-def test_a_gemm_whose_columns_are_not_known_stays() -> None:
-    model = parse("""<ir_version: 8, opset_import: ["" : 17]>
-    g (float[4, 6] x, float[6, N] v) => (float[4, N] y) { y = Gemm<alpha = 0.5>(x, v) }""")
-    assert types(qc.compile(model, "decompose-ops", target="ort-cpu").model) == ["Gemm"]
-
-
-@pytest.mark.parametrize(
-    ("fused", "expected"),
-    [
-        ('com.microsoft.FusedConv<activation = "Relu", pads = [1, 1, 1, 1]>(x, v, b)', ["Conv", "Relu"]),
-        (
-            'com.microsoft.FusedConv<activation = "LeakyRelu", activation_params = [0.3]>(x, v)',
-            ["Conv", "LeakyRelu"],
-        ),
-        (
-            'com.microsoft.FusedConv<activation = "Clip", activation_params = [0.0, 1.0]>(x, o, b, x)',
-            ["Conv", "Add", "Clip"],
-        ),
-        (
-            'com.microsoft.FusedConv<activation = "HardSigmoid", activation_params = [0.2, 0.4]>(x, v, b)',
-            ["Conv", "HardSigmoid"],
-        ),
-        ("com.microsoft.FusedMatMul<transA = 1, alpha = 0.5>(x, x)", ["Transpose", "MatMul", "Mul"]),
-        ("com.microsoft.FusedMatMul<transB = 1>(x, m)", ["MatMul"]),
-        ("com.microsoft.FusedMatMul<transBatchA = 1>(x, x)", ["FusedMatMul"]),
-        ("com.microsoft.QuickGelu<alpha = 1.0>(x)", ["Sigmoid", "Mul"]),
-        ("com.microsoft.QuickGelu(x)", ["Mul", "Sigmoid", "Mul"]),
-    ],
-)
-@pytest.mark.parametrize("opset", [10, 17])
-def test_what_onnx_runtime_has_fused_is_taken_apart(opset: int, fused: str, expected: list[str]) -> None:
-    """As in models that it saved when it had optimized them; shapes behind such ops are known as well."""
-    model = parse(f"""<ir_version: 8, opset_import: ["" : {opset}, "com.microsoft" : 1]>
-    g (float[4, 4, 4, 4] x) => (float[a, b, c, d] y)
-    <float[4, 4, 3, 3] v, float[4, 4, 1, 1] o, float[4] b, float[5, 4] m> {{ f = {fused}  y = Neg(f) }}""")
-    made = qc.compile(model, "decompose-ops", target="npu").model
-    assert types(made) == [*expected, "Neg"]
-    agree(made, model)
-    shape = run_model(model, random_feeds(model, 1)[0])["y"].shape
-    if "FusedMatMul" not in fused or (opset == 17 and expected[:1] == ["Transpose"]):
-        assert shape_of(model, "f") == shape
-
-
-def shape_of(model: ModelProto, name: str) -> tuple[int | str | None, ...] | None:
-    """The shape of a tensor of a model, as far as it is known when the model is lifted."""
-    return next(value.type.shape for value in lift(model).graph.values() if value.name == name)
