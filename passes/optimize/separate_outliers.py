@@ -109,7 +109,7 @@ def _separate(rewriter: Rewriter, data: Value, layers: Sequence[Layer], outliers
     shape = None if known is None else (*known[:-1], outliers.size)
     gathered = rewriter.add_value(graph, f"{data.name}_outliers", data.type._replace(shape=shape))
     rewriter.add_op(graph, "Gather", [data, indices], [gathered], attributes={"axis": axis})
-    mark_outliers(rewriter.model, gathered)
+    mark_outliers(rewriter.model, data, gathered)
     for layer in layers:
         result, matrix = layer.result, layer.matrix
         columns = np.ascontiguousarray((layer.gain * matrix[0][:, outliers]).T.astype(matrix.dtype))

@@ -1,4 +1,4 @@
-"""Products of outliers, which passes on the float model took out of others."""
+"""Outliers, which passes on the float model took out of tensors, and what computes with them in float."""
 
 from __future__ import annotations
 
@@ -15,11 +15,19 @@ _OUTLIERS = Reason("it multiplies the outliers of a tensor, whose grid would be 
 _PROBABILITIES = Reason(
     "it multiplies probabilities, most of which are below a step of a grid that reaches to 1"
 )
-_REASONS = {reason.text: reason for reason in (_OUTLIERS, _PROBABILITIES)}
+_WITH_OUTLIERS = Reason("it leaves out the outliers of a tensor, whose grid would be too coarse")
+_OP_TYPES = {_OUTLIERS: "MatMul", _PROBABILITIES: "MatMul", _WITH_OUTLIERS: "Mul"}
+_REASONS = {reason.text: reason for reason in _OP_TYPES}
 
 
-def mark_outliers(model: Model, outliers: Value) -> None:
-    """Asks to leave products of a tensor in float, where the target computes in float as well."""
+def mark_outliers(model: Model, data: Value, outliers: Value) -> None:
+    """Asks to leave in float, where the target computes in float as well, what multiplies outliers.
+
+    Args:
+        data: A tensor with outliers, which a Mul by zeros and ones leaves out.
+        outliers: Its outliers, which a MatMul multiplies.
+    """
+    model.quant.skip(data, _WITH_OUTLIERS.text)
     model.quant.skip(outliers, _OUTLIERS.text)
 
 
@@ -43,7 +51,7 @@ def products_of_outliers(model: Model, target: Target) -> Iterator[tuple[Op, Rea
         return
     for graph in model.graph.walk():
         for op in graph.ops():
-            for value in graph.op_inputs(op) if op.is_type("MatMul") else ():
+            for value in graph.op_inputs(op):
                 reason = _REASONS.get(model.quant.why_not(value) or "") if value is not None else None
-                if reason is not None:
+                if reason is not None and op.is_type(_OP_TYPES[reason]):
                     yield op, reason
