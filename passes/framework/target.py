@@ -80,7 +80,7 @@ class Target(Strict):
         mixes_float: parts of a model may be float beside others in integers.
         one_kind: a model has either integers or small floats, and not both.
         quantize_bias: biases become 32-bit integers of scale input times weight.
-        extension_domain: operator domain for quantize ops of types that the model's opset does not have.
+        extension_domain: of quantize ops for types that the model's opset does not have.
         least_channels: an 8-bit convolution on fewer input channels, by a quarter at most, gets so many.
         shift_weights_from: an 8-bit convolution whose results are sums of so many products or more has its
             weights stored one step lower, with zero points of -1; 0 for none.
@@ -95,6 +95,7 @@ class Target(Strict):
             GatherBlockQuantized; ``fast`` likewise, and data is rounded to 8 bits as it comes.
         stored_products_from: a matrix with one scale for each column, or for all, and fewer numbers is
             dequantized when the model is loaded, and the product is a float one.
+        stored_tables_from: a table of so many numbers is in codes, though what reads it is float; 0 for none.
         costs: what kernels take, where quantizers are placed by it.
         arithmetic: how the device makes codes, by op type, and for what comes from outside by ``input``:
             ``exact`` if they are what rounding gives, ``alike`` if that is so where all that is moved is on
@@ -148,6 +149,7 @@ class Target(Strict):
     fold_weights: bool = False
     products: Products = "standard"
     stored_products_from: int = Field(0, ge=0)
+    stored_tables_from: int = Field(0, ge=0)
     costs: Costs | None = None
     arithmetic: dict[str, DeviceArithmetic] = Field(default_factory=dict)
     default: OpRule

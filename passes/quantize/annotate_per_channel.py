@@ -14,7 +14,7 @@ from qc.ir.facts.scopes import Scopes, scopes_of
 from qc.ir.graph import Op, Use, Value
 from qc.ir.model import Model
 from qc.ir.quant.formats import IntFormat
-from qc.ir.quant.spec import Granularity, PerBlock, PerChannel, QuantSpec, TwoLevelBlock
+from qc.ir.quant.spec import Granularity, PerBlock, PerChannel, Quantizer, QuantSpec, TwoLevelBlock
 from qc.ir.quant_table import Site
 
 from ..framework.base import Pass, Stage, option
@@ -60,7 +60,7 @@ class AnnotatePerChannel(Pass):
             if not isinstance(quantizer.spec.format, IntFormat) or quantizer.spec.derived:
                 continue
             readings = list(_readings(model.quant.sites_of(quantizer), scopes))
-            found = [_weight_axes(model, *reading) for reading in readings]
+            found = [_weight_axes(model, quantizer, *reading) for reading in readings]
             axes = [one for one in found if one is not None]
             if not axes or len(axes) < len(readings):
                 continue
@@ -109,10 +109,11 @@ def _readings(sites: Iterable[Site], scopes: Scopes) -> Iterator[tuple[Use, Valu
             yield from ((use, site.value.original) for use in scopes.uses(site.value))
 
 
-def _weight_axes(model: Model, use: Use, value: Value) -> WeightAxes | None:
+def _weight_axes(model: Model, quantizer: Quantizer, use: Use, value: Value) -> WeightAxes | None:
     """The axes of a constant as a weight; None also for a matrix that is moved on a grid of the whole."""
     (result, *_) = use.op.graph.op_outputs(use.op)
-    is_moved = is_grid_preserving(use.op) and result is not None and model.quant.touches(result)
+    grids = model.quant.quantizers_on(result) if result is not None and is_grid_preserving(use.op) else ()
+    is_moved = any(grid.spec == quantizer.spec for grid in grids)
     return None if value.const is None or is_moved else weight_axes(use, value)
 
 

@@ -28,21 +28,10 @@ from .placement.dataflow import is_plain_float
 from .placement.outliers import products_of_outliers
 from .placement.reasons import Reasons
 from .placement.signed_operands import signed_operands
-from .placement.spectra import before_angles, before_logarithms
+from .placement.spectra import left_float_as_spectra
 from .placement.units import Reason, Unit, UnitMap
 from .placement.weighing import left_float_by_cost
-from .placement.weights_alone import large_tables, storing_weights_alone
-
-_ALL_THE_SAME = "the option spectra=integer of 'insert-quantizers' quantizes it all the same"
-_SPECTRUM = Reason(
-    "only a logarithm sees its result, and tells apart numbers that are one on a grid",
-    suggestion=_ALL_THE_SAME,
-)
-_ANGLE = Reason(
-    "only a sine and a cosine see its result, an angle, of which a step of a grid may be most of a turn",
-    suggestion=_ALL_THE_SAME,
-)
-
+from .placement.weights_alone import large_tables, stores_rows, storing_weights_alone, table_of
 
 FLOAT = "float"  # of activations: they have no quantizers
 
@@ -67,7 +56,8 @@ class InsertQuantizers(Pass):
     With ``activation=float`` all activations and biases stay float, and the weights alone are quantized:
     those of products and recurrent ops, whatever the target runs in integers, and large tables that Gather
     looks rows up in, as embeddings do. A matrix that is such a table, and transposed also the weight of a
-    product, has one grid.
+    product, has one grid. Tables of many numbers are quantized beside activations in integers as well, in the
+    target's format of weights, where the target looks rows up in codes (``stored_tables_from``).
 
     The bodies of If, Loop and Scan are treated like the main graph. What a body captures, takes in or gives
     back is read by whoever reads it there.
@@ -208,6 +198,7 @@ class _Placement:
         for unit in storing:
             if not self._reads_codes(unit):
                 self._place_stored_weights(unit)
+        self._place_tables()
         reasons = Reasons(self.units, self.quant)
         for value in (value for graph in self.scopes.graphs for value in graph.values()):
             own = value.is_float and value.captured is None
@@ -257,6 +248,15 @@ class _Placement:
         if value is not None and op is not None and port == 0 and value.original.const is not None:
             site = Site(value, op, port)
             self._place_shared(site, self.activation, f"constant moved by {unit.label}", unit)
+
+    def _place_tables(self) -> None:
+        """Places quantizers on large tables whose rows are read as floats, in the target's own format."""
+        spec = _spec(self.target.weight, None)
+        for unit in self.units.units:
+            if table_of(unit.root) in self._tables and stores_rows(self.target, unit.root):
+                value = unit.root.graph.op_inputs(unit.root)[0]
+                assert value is not None
+                self._place_shared(Site(value, unit.root, 0), spec, f"table of {unit.label}", unit)
 
     def _place_stored_weights(self, unit: Unit) -> None:
         """Places quantizers on the weights of a unit whose data stays float, in a format of the target."""
@@ -380,9 +380,8 @@ def _spec(rule: FormatRule, format: str | None) -> QuantSpec:
 def _left_float(model: Model, target: Target, options: InsertQuantizers) -> dict[Op, Reason]:
     """The ops that stay in float whatever the target has kernels for, with the reason."""
     found = dict(products_of_outliers(model, target))
-    for end, before, reason in (("Log", before_logarithms, _SPECTRUM), ("Sin", before_angles, _ANGLE)):
-        if options.spectra == "float" and target.rule_for(end).runs == "float":
-            found |= dict.fromkeys(before(model.graph), reason)
+    if options.spectra == "float":
+        found |= left_float_as_spectra(model, target)
     ops = [op for graph in model.graph.walk() for op in graph.ops()]
     for field, kind in (("skip_ops", "op_type"), ("skip_nodes", "name")):
         chosen = getattr(options, field)

@@ -67,7 +67,8 @@ def _tie_moved(model: Model, op: Op) -> None:
         other = model.quant.of_value(value) if value is not None else None
         if other is None or other.is_fixed or quantizer.is_fixed:
             continue
-        if other.spec.format == quantizer.spec.format:
+        # A table whose rows have scales of their own is looked up in floats, on no grid that could be kept.
+        if (other.spec.format, other.spec.granularity) == (quantizer.spec.format, quantizer.spec.granularity):
             model.quant.tie(quantizer, [other], f"{op.label} moves data and keeps its grid")
 
 

@@ -159,22 +159,26 @@ class StoredProducts:
     def _constants(self, stored: Stored, is_table: bool) -> tuple[Value, Value, Value | None]:
         """The codes, scales and zero points; codes of a product in blocks, those of a table row by row."""
         known = stored.constant, stored.quantizer, stored.by_rows
-        if (*known, 2) not in self._packed and (*known, 3) not in self._packed:
-            self._packed[*known, 2 if is_table else 3] = self._store(stored, is_table)
-        if not is_table or (*known, 2) in self._packed:
-            return self._packed[*known, 2 if is_table else 3]
-        codes, scale, zero_point = self._packed[*known, 3]
+        key, in_blocks = (*known, 2 if is_table else 3), (*known, 3)
+        if key not in self._packed:
+            fits = is_table and in_blocks in self._packed and not stored.is_padded
+            constants = self._packed[in_blocks] if fits else self._store(stored, is_table)
+            self._packed[key] = self._by_rows(stored, *constants) if fits else constants
+        return self._packed[key]
+
+    def _by_rows(
+        self, stored: Stored, codes: Value, scale: Value, zero_point: Value | None
+    ) -> tuple[Value, Value, Value | None]:
         graph, by_rows = stored.op.graph, np.array([stored.shape[0], -1])
         shape = self._rewriter.add_constant(graph, by_rows, f"{codes.name}_shape")
         table = self._rewriter.add_value(graph, f"{codes.name}_table")
         self._rewriter.add_op(graph, "Reshape", [codes, shape], [table])
-        self._packed[*known, 2] = table, scale, zero_point
-        return self._packed[*known, 2]
+        return table, scale, zero_point
 
     def _store(self, stored: Stored, is_table: bool) -> tuple[Value, Value, Value | None]:
         constant, graph = stored.constant, stored.op.graph
         codes, scale, zero_point = packed(stored)
-        rows = codes.reshape(len(codes), -1) if is_table else codes
+        rows = codes.reshape(len(codes), -1)[:, : stored.shape[1] * stored.bits // 8] if is_table else codes
         add, name = self._rewriter.add_constant, constant.name
         zeros = add(graph, zero_point, f"{name}_zero_point") if zero_point is not None else None
         return add(graph, rows, f"{name}_packed"), add(graph, scale, f"{name}_scale"), zeros
@@ -224,7 +228,7 @@ def _stored(model: Model, op: Op) -> Iterator[Stored]:
         found = _of_product(model, op)
     else:
         return
-    if found is None or (op.is_type("Gather") and found.is_padded):
+    if found is None or (op.is_type("Gather") and found.shape[1] * found.bits % 8):
         return
     yield found
 

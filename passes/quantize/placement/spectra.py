@@ -8,7 +8,20 @@ from qc.ir.analysis import STRUCTURE, analysis
 from qc.ir.facts.op_traits import reads_shape_only, traits
 from qc.ir.facts.scopes import Scopes, scopes_of
 from qc.ir.graph import Graph, Op, Value
+from qc.ir.model import Model
 
+from ...framework.target import Target
+from .units import Reason
+
+_ALL_THE_SAME = "the option spectra=integer of 'insert-quantizers' quantizes it all the same"
+_SPECTRUM = Reason(
+    "only a logarithm sees its result, and tells apart numbers that are one on a grid",
+    suggestion=_ALL_THE_SAME,
+)
+_ANGLE = Reason(
+    "only a sine and a cosine see its result, an angle, of which a step of a grid may be most of a turn",
+    suggestion=_ALL_THE_SAME,
+)
 # They keep relations between magnitudes, or raise them to a power: what is small is still small behind them.
 _ARITHMETIC = (
     *("Abs", "Add", "Cast", "Clip", "Div", "Max", "Mean", "Min", "Mul", "Neg", "Pad", "Pow", "Reciprocal"),
@@ -17,6 +30,15 @@ _ARITHMETIC = (
 )
 _LOGARITHMS = frozenset({"Log", "ReduceLogSum"})
 _OF_ANGLES = frozenset({"Sin", "Cos"})
+
+
+def left_float_as_spectra(model: Model, target: Target) -> dict[Op, Reason]:
+    """The ops in front of logarithms, and of sines and cosines, that run in float there, with the reason."""
+    found: dict[Op, Reason] = {}
+    for end, before, reason in (("Log", before_logarithms, _SPECTRUM), ("Sin", before_angles, _ANGLE)):
+        if target.rule_for(end).runs == "float":
+            found |= dict.fromkeys(before(model.graph), reason)
+    return found
 
 
 @analysis(STRUCTURE)

@@ -33,11 +33,23 @@ def large_tables(scopes: Scopes) -> frozenset[Value]:
     """The constants that Gather looks rows up in, if they hold a good part of all numbers of the model."""
     constants = {value for graph in scopes.graphs for value in graph.values() if value.is_float}
     sizes = {value: value.const.size for value in constants if value.const is not None}
-    tables = {_table(op) for op in scopes.ops if op.is_type(_LOOKUP)}
+    tables = {table_of(op) for op in scopes.ops}
     least = _LEAST_SHARE * sum(sizes.values())
     return frozenset(value for value in tables if value is not None and sizes.get(value, 0) >= max(least, 1))
 
 
-def _table(op: Op) -> Value | None:
+def table_of(op: Op) -> Value | None:
+    """What an op looks rows up in, if it does."""
+    if not op.is_type(_LOOKUP):
+        return None
     (data, *_) = op.graph.op_inputs(op)
     return data.original if data is not None else None
+
+
+def stores_rows(target: Target, op: Op) -> bool:
+    """Whether a target has the rows of a table in codes that an op looks up, though it gives floats."""
+    table = table_of(op)
+    if not target.stored_tables_from or table is None or table.const is None:
+        return False
+    is_matrix = len(table.const.shape) == 2 and op.attribute("axis", 0) == 0
+    return is_matrix and table.const.size >= target.stored_tables_from
