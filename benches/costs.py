@@ -16,6 +16,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import click
 import numpy as np
@@ -53,7 +54,7 @@ QUANTITIES = {
     "HardSwish": ("op made", "op made"),
     "Sigmoid": ("op made", "op made"),
     "LeakyRelu": ("op made", "op made"),
-    "Concat": ("op made", "op made"),
+    "Concat": ("op made single", "op made single"),
 }
 
 
@@ -160,10 +161,30 @@ def simple(op_type: str, twice: bool = False, **attributes: object) -> Body:
     """One op, with its value as both inputs if it reads two."""
 
     def body(builder: Builder, value: str) -> str:
-        value = builder.op(op_type, *[value] * (1 + twice), **attributes)
-        if op_type == "Concat":
-            return builder.op("Slice", value, *(builder.constant(np.array([n])) for n in (0, 16, 1)))
-        return builder.rounded(value)
+        return builder.rounded(builder.op(op_type, *[value] * (1 + twice), **attributes))
+
+    return body
+
+
+def joined(shape: tuple[int, ...]) -> Body:
+    """A tensor behind itself along the second axis, and of that as many rows as there were."""
+
+    def body(builder: Builder, value: str) -> str:
+        value = builder.rounded(builder.op("Concat", value, value, axis=1))
+        return rows(shape)(builder, value)
+
+    return body
+
+
+def rows(shape: tuple[int, ...]) -> Body:
+    """The first numbers, in one piece, as many as make a shape."""
+
+    def body(builder: Builder, value: str) -> str:
+        whole = builder.constant(np.array([-1]))
+        value = builder.rounded(builder.op("Reshape", value, whole))
+        ends = (builder.constant(np.array([place])) for place in (0, prod(shape), 0))
+        value = builder.rounded(builder.op("Slice", value, *ends))
+        return builder.rounded(builder.op("Reshape", value, builder.constant(np.array(shape))))
 
     return body
 
@@ -224,7 +245,8 @@ def _simple_cases() -> Iterator[Case]:
         shape = (1, 16, size, size)
         for op_type in ("Add", "Mul"):
             yield Case(op_type, shape, simple(op_type, twice=True))
-        yield Case("Concat", shape, simple("Concat", twice=True, axis=1))
+        for pieces in (shape, (size**2 * 8, 1)):
+            yield Case("Concat", pieces, joined(pieces), rows(pieces))
         yield Case("Sigmoid", shape, simple("Sigmoid"))
         yield Case("LeakyRelu", shape, simple("LeakyRelu", alpha=0.1))
         yield Case("LoneMaxPool", shape, simple("MaxPool", **window))

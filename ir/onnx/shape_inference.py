@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import onnx
 from google.protobuf.message import EncodeError
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
-from onnx.helper import make_attribute
+from onnx.helper import make_attribute, make_function, make_node, make_opsetid
 
 from ..errors import ModelError
 from ..facts.op_table import traits_of
@@ -21,9 +22,14 @@ _FLOATS_ALIKE = frozenset({"Normalizer", "Scaler"})
 _ML = "ai.onnx.ml"
 # What ONNX Runtime's optimizer makes of several ops: with an activation, or a result like the first input.
 _ACTIVATED = frozenset({"FusedConv", "FusedGemm"})
-_SHAPED_ALIKE = frozenset({"BiasGelu", "FastGelu", "Gelu", "QuickGelu", "SkipLayerNormalization"})
+_SHAPED_ALIKE = frozenset({"BiasGelu", "FastGelu", "Gelu", "QuickGelu", "RotaryEmbedding"})
+_SUMMED = frozenset({"SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})
+_SUM = 3  # which result of these is what they normalize
+_NORMALIZES = 17  # the first opset with a LayerNormalization, which ONNX Runtime has in all
+_MAIN = ("", "ai.onnx")
 _MICROSOFT = "com.microsoft"
 _HIDDEN = "qc.hidden"
+_TWICE = "Twice"  # a function in that domain: what it reads, two times
 _LONG = 1 << 16
 _MISFIT = re.compile(
     r"\(op_type:(?P<op>\w+)(?:, node name: (?P<node>.*?))?\): \[ShapeInferenceError\] (?P<cause>.*)"
@@ -38,7 +44,7 @@ def infer_shapes(model: ModelProto) -> ModelProto:
     """
     bodies = list(walk_bodies(model))
     hidden = _hide_fragile(model, bodies)
-    _show_alike(bodies)
+    _show_alike(model, bodies)
     longest = max(map(_longest_vector, bodies))
     quick = longest <= _LONG and not any(map(_asks_for_a_long_vector, bodies))
     known = _infer(model, quick)
@@ -108,32 +114,63 @@ def _hide_fragile(model: ModelProto, bodies: list[Body]) -> dict[int, str]:
     return hidden
 
 
-def _show_alike(bodies: list[Body]) -> None:
+def _show_alike(model: ModelProto, bodies: list[Body]) -> None:
     """Puts in place of ops whose shapes ONNX does not infer one of which it does."""
-    for node in (node for body in bodies for node in body.node):
-        if node.domain == _ML and node.op_type in _FLOATS_ALIKE:
-            _stand_in(node, "Cast", 1, [make_attribute("to", TensorProto.FLOAT)])
-        elif node.domain == _MICROSOFT:
-            _show_fused(node)
+    opset = next((one.version for one in model.opset_import if one.domain in _MAIN), 0)
+    older = {"SimplifiedLayerNormalization", *(["LayerNormalization"] if opset < _NORMALIZES else [])}
+    copies = [make_node("Identity", ["x"], [name]) for name in ("y", "z")]
+    imports = [make_opsetid("", max(opset, 1))]
+    model.functions.append(make_function(_HIDDEN, _TWICE, ["x"], ["y", "z"], copies, imports))
+    for body in bodies:
+        constants = {tensor.name: tensor for tensor in getattr(body, "initializer", ())}
+        for node in body.node:
+            if node.domain == _ML and node.op_type in _FLOATS_ALIKE:
+                _stand_in(node, "Cast", 1, [make_attribute("to", TensorProto.FLOAT)])
+            elif node.domain in _MAIN and node.op_type in older:
+                _stand_in(node, "Identity", 1, [])
+            elif node.domain == _MICROSOFT:
+                _show_fused(node, constants)
 
 
-def _show_fused(node: NodeProto) -> None:
+def _show_fused(node: NodeProto, constants: Mapping[str, TensorProto]) -> None:
     """Makes an op of ONNX Runtime's own domain one of ONNX's, if there is one whose result has its shape."""
     if node.op_type in _SHAPED_ALIKE:
         _stand_in(node, "Identity", 1, [])
+    elif node.op_type in _SUMMED:
+        if len(node.output) > _SUM:
+            results = [node.output[0], node.output[_SUM]]
+            _stand_in(node, _TWICE, 1, [], _HIDDEN)
+            node.output[:] = results
+        else:
+            _stand_in(node, "Identity", 1, [])
+    elif node.op_type == "EmbedLayerNormalization" and len(node.input) > 2:
+        node.input[:2] = [node.input[2], node.input[0]]
+        _stand_in(node, "Gather", 2, [])
+    elif node.op_type == "Attention" and len(node.input) > 1 and node.input[1] in constants:
+        width, columns = [*constants[node.input[1]].dims, 0, 0][:2]
+        if columns == 3 * width and not any(one.name == "qkv_hidden_sizes" for one in node.attribute):
+            _stand_in(node, "Identity", 1, [])
+    elif node.op_type == "MultiHeadAttention" and len(node.input) > 2:
+        node.input[1:3] = [node.input[2]]
+        _stand_in(node, "Einsum", 2, [make_attribute("equation", "bqi,bkj->bqj")])
     elif node.op_type in _ACTIVATED:
         kept = [one for one in node.attribute if not one.name.startswith("activation")]
         _stand_in(node, node.op_type.removeprefix("Fused"), 3, kept)
     elif node.op_type == "FusedMatMul":
         turned = {one.name for one in node.attribute if one.i or one.ref_attr_name}
-        if turned.isdisjoint({"transBatchA", "transBatchB"}):
-            left, right = "ji" if "transA" in turned else "ij", "kj" if "transB" in turned else "jk"
-            _stand_in(node, "Einsum", 2, [make_attribute("equation", f"...{left},...{right}->...ik")])
+        left, right = "ji" if "transA" in turned else "ij", "kj" if "transB" in turned else "jk"
+        left, right = (
+            f"{term[0]}...{term[1]}" if f"transBatch{side}" in turned else f"...{term}"
+            for term, side in ((left, "A"), (right, "B"))
+        )
+        _stand_in(node, "Einsum", 2, [make_attribute("equation", f"{left},{right}->...ik")])
 
 
-def _stand_in(node: NodeProto, op_type: str, inputs: int, attributes: list[AttributeProto]) -> None:
+def _stand_in(
+    node: NodeProto, op_type: str, inputs: int, attributes: list[AttributeProto], domain: str = ""
+) -> None:
     kept = [AttributeProto.FromString(attribute.SerializeToString()) for attribute in attributes]
-    node.op_type, node.domain = op_type, ""
+    node.op_type, node.domain = op_type, domain
     del node.input[inputs:], node.output[1:], node.attribute[:]
     node.attribute.extend(kept)
 

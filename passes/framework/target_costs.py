@@ -25,6 +25,7 @@ QUANTITIES = {
     "read": "numbers of the data that is read",
     "made": "numbers of the result",
     "weight": "numbers of the weight",
+    "single": "numbers of a Concat, where pieces have a single one between two of others",
     "layout": "numbers that a convolution of two spatial axes has in an order of its own",
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Set
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,10 +10,8 @@ import numpy as np
 from onnx import TensorProto
 
 from qc.ir.errors import UsageError
-from qc.ir.facts.code_grids import grids_of_codes
-from qc.ir.facts.equal_constants import share_constants
 from qc.ir.facts.op_traits import is_grid_preserving
-from qc.ir.facts.scopes import CONTROL_FLOW, Captures, captured_values, scopes_of
+from qc.ir.facts.scopes import CONTROL_FLOW, Captures, captured_values
 from qc.ir.graph import Graph, Use, Value, ValueType
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
@@ -46,6 +44,7 @@ from .qdq.onnx_grids import (
     opset_needed_by,
 )
 from .qdq.round_captures import round_captures
+from .qdq.share_storage import share_storage
 from .qdq.stored_products import StoredProducts, only_stored_in, stored_matrices
 from .rounding.activation_codes import code_activations
 from .rounding.rewire import numbers, rewire
@@ -91,7 +90,9 @@ class InsertQdq(Pass):
     What an op only moves to where a body of If, Loop or Scan captures it is rounded to its grid once more, as
     ONNX Runtime cannot open such a model otherwise. Codes and zero points that are equal within a graph are
     stored once, but for equal codes of several grids: ONNX Runtime's provider for QNN gives all that read a
-    constant the grid of the first, and so computes wrong numbers. The metadata of the model names the target.
+    constant the grid of the first, and so computes wrong numbers; and but for zero points of int8 weights, as
+    ONNX Runtime would not open such a model where it is told to turn weights into uint8. The metadata of the
+    model names the target.
     """
 
     name = "insert-qdq"
@@ -162,7 +163,7 @@ class InsertQdq(Pass):
             keep_kernels(model, rewriter, target)
             round_captures(model, rewriter)
             dequantize_outside(model, rewriter)
-            _share_storage(model, rewriter)
+            share_storage(model, rewriter)
             written = lower(model)
             if target is not None:
                 mark_target(written, target.name)
@@ -360,21 +361,6 @@ class _Emitter:
         if self._extension not in self._model.opset_imports:
             self._rewriter.set_opset(self._extension, 1)
         return self._extension
-
-
-def _share_storage(model: Model, rewriter: Rewriter) -> None:
-    """Stores equal codes of one grid, and equal zero points, once in each graph."""
-    scopes, alike = scopes_of(model.graph), dict[Hashable, list[Value]]()
-    for graph in model.graph.walk():
-        for value in filter(_is_storage, graph.values()):
-            alike.setdefault((graph, grids_of_codes(scopes, value)), []).append(value)
-    for values in alike.values():
-        share_constants(rewriter, values)
-
-
-def _is_storage(value: Value) -> bool:
-    """Whether a value is a constant, and no single scale: those that are one constant say what is tied."""
-    return value.const is not None and not (value.is_float and value.const.size == 1)
 
 
 def _computes(use: Use) -> bool:

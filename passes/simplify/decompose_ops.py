@@ -18,7 +18,7 @@ from qc.ir.rewriter import Rewriter
 from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
 from ..framework.target import Target
-from .decompositions import elementwise, fused, movement
+from .decompositions import elementwise, fused, fused_attention, fused_norms, movement
 from .decompositions.attention import attention
 from .decompositions.builder import Builder, Writer, put_in_place
 from .decompositions.dilation import dilated
@@ -26,16 +26,28 @@ from .decompositions.einsum import einsum
 from .decompositions.gemm import gemm
 from .decompositions.normalization import batch_norm
 from .decompositions.recurrent import advice, unrolled
-from .decompositions.rotary import rotary_embedding
+from .decompositions.rotary import fused_rotary_embedding, rotary_embedding
 
 _BROADCASTS = 8  # the first opset whose elementwise ops all take inputs of several shapes
-# What ONNX Runtime's optimizer makes of several ops, and has no integers for.
-_FUSED: Mapping[str, Callable[[Op], Writer | None]] = {
+Known = Mapping[str, Callable[[Op], Writer | None]]
+# What ONNX Runtime's optimizers make of several ops. It has no integers for that, or is no quicker than with
+# what it makes of these ops when it loads a result.
+_FUSED: Known = {
+    "com.microsoft.Attention": fused_attention.projected_attention,
+    "com.microsoft.BiasGelu": fused.bias_gelu,
+    "com.microsoft.EmbedLayerNormalization": fused_norms.embedding,
+    "com.microsoft.FastGelu": fused.fast_gelu,
     "com.microsoft.FusedConv": fused.conv,
     "com.microsoft.FusedGemm": fused.gemm,
     "com.microsoft.FusedMatMul": fused.matmul,
+    "com.microsoft.Gelu": fused.bias_gelu,
+    "com.microsoft.MultiHeadAttention": fused_attention.multi_head_attention,
     "com.microsoft.QuickGelu": fused.quick_gelu,
+    "com.microsoft.SkipLayerNormalization": fused_norms.skip_layer_norm,
+    "com.microsoft.SkipSimplifiedLayerNormalization": fused_norms.skip_rms_norm,
 }
+_CPU = "CPUExecutionProvider"
+_DATA = {"com.microsoft.EmbedLayerNormalization": 2}  # the input that tells the type, if it is not the first
 
 
 @dataclass(frozen=True)
@@ -52,8 +64,12 @@ class DecomposeOps(Pass):
     Scaler, which scikit-learn's models begin with, what their definition says. Only ops on float32 are
     written so; recurrent ones must have lengths that are known, constant weights, and no clipping.
 
-    What ONNX Runtime's optimizer has made of several ops, in models that it saved, is taken apart for every
-    target: FusedConv, FusedGemm, FusedMatMul and QuickGelu.
+    What ONNX Runtime's optimizers have made of several ops, in models that they saved, is taken apart for
+    every target: FusedConv, FusedGemm, FusedMatMul, Gelu, BiasGelu, FastGelu and QuickGelu,
+    SkipLayerNormalization, SkipSimplifiedLayerNormalization, EmbedLayerNormalization, Attention and
+    MultiHeadAttention; the last two without a cache and with constant weights. On ONNX Runtime's CPU provider
+    an Attention becomes its projections and a MultiHeadAttention, which is quicker in float than its products
+    in integers. Its RotaryEmbedding is taken apart where that of ONNX is.
     """
 
     name = "decompose-ops"
@@ -67,12 +83,12 @@ class DecomposeOps(Pass):
         target = context.required_target()
         known = self._known(target)
         wanted = {name: plan for name, plan in known.items() if target.rule_for(*_parted(name)).decompose}
-        wanted |= _FUSED
+        wanted |= _fused_for(target)
         rewriter = Rewriter(model)
         graphs = model.graph.walk() if model.opset >= _BROADCASTS else ()
         found = [op for graph in graphs for op in graph.ops() if _full_name(op) in wanted]
         for op in found:
-            data = op.graph.op_inputs(op)[0]
+            data = op.graph.op_inputs(op)[_DATA.get(_full_name(op), 0)]
             is_float = data is not None and data.type.elem_type == TensorProto.FLOAT
             write = wanted[_full_name(op)](op) if is_float else None
             if write is None and target.rule_for(op.op_type, op.domain).runs == "float":
@@ -92,7 +108,7 @@ class DecomposeOps(Pass):
                 rewriter.erase_op(op)
                 build.drop_unread()
 
-    def _known(self, target: Target) -> Mapping[str, Callable[[Op], Writer | None]]:
+    def _known(self, target: Target) -> Known:
         recurrent = partial(unrolled, most_steps=self.steps)
         return {
             "Attention": attention,
@@ -118,6 +134,17 @@ class DecomposeOps(Pass):
             "Sum": elementwise.total,
             "ai.onnx.ml.Scaler": elementwise.scaler,
         }
+
+
+def _fused_for(target: Target) -> Known:
+    """What is taken apart of what ONNX Runtime's optimizers made."""
+    found = dict(_FUSED)
+    if target.provider == _CPU:  # whose products of heads are quicker in float than in integers
+        del found["com.microsoft.MultiHeadAttention"]
+        found["com.microsoft.Attention"] = partial(fused_attention.projected_attention, keeps_heads=True)
+    if target.rule_for("RotaryEmbedding").decompose:
+        found["com.microsoft.RotaryEmbedding"] = fused_rotary_embedding
+    return found
 
 
 def _full_name(op: Op) -> str:

@@ -99,18 +99,15 @@ def check_model_output(output: Path | None) -> None:
     """Raises UsageError if a file that a model is written to has the suffix of another format than ONNX."""
     emitted = _EMITTED.get(output.suffix.lower()) if output is not None else None
     advice = f", and --emit {emitted} writes {output.suffix} beside it" if output and emitted else ""
-    _check_suffix(output, ".onnx", "ONNX", advice)
+    if output is not None and output.suffix.lower() in _FORMATS - {".onnx"}:
+        named = f"name it {output.stem}.onnx{advice}"
+        raise UsageError(f"'{output}' would be ONNX, whatever its suffix says; {named}")
 
 
 def check_statistics_output(output: Path) -> None:
-    """Raises UsageError if a file that statistics are written to has the suffix of another format."""
-    _check_suffix(output, ".npz", "statistics, in the format .npz")
-
-
-def _check_suffix(output: Path | None, suffix: str, content: str, advice: str = "") -> None:
-    if output is not None and output.suffix.lower() in _FORMATS - {suffix}:
-        named = f"name it {output.stem}{suffix}{advice}"
-        raise UsageError(f"'{output}' would be {content}, whatever its suffix says; {named}")
+    """Raises UsageError if a file that statistics are written to is not named as what it is, an archive."""
+    if output.suffix.lower() != ".npz":
+        raise UsageError(f"'{output}' would be statistics, in the format .npz; name it {output.stem}.npz")
 
 
 @contextmanager

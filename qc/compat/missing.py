@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
+from opcode import opmap
 from typing import ClassVar, NoReturn
 
 from qc.ir.errors import UsageError
@@ -15,6 +17,10 @@ class NotProvidedError(UsageError, ImportError):
     """
 
 
+class MissingAttributesError(UsageError, AttributeError):
+    """An attribute of a module or object of the other package that qc's does not have."""
+
+
 def refuse(what: str, advice: str = "") -> NoReturn:
     """Raises NotProvidedError.
 
@@ -22,7 +28,23 @@ def refuse(what: str, advice: str = "") -> NoReturn:
         what: what was asked for.
         advice: what to do instead.
     """
-    raise NotProvidedError(f"{what} is not part of qc's compatibility layer{'; ' + advice if advice else ''}")
+    raise NotProvidedError(_sentence(what, advice))
+
+
+def refuse_name(what: str, advice: str = "") -> NoReturn:
+    """As :func:`refuse`, for the ``__getattr__`` of a module that calls it.
+
+    ``hasattr`` knows AttributeError alone, in whose place ``from ... import NAME`` puts an error of its own.
+    So which of the two it is goes by the statement that asks for the name.
+
+    Raises:
+        NotProvidedError: it is imported.
+        MissingAttributesError: it is read as an attribute.
+    """
+    asking = sys._getframe(2)  # behind the module's __getattr__, which is called from C
+    if asking.f_code.co_code[asking.f_lasti] == opmap["IMPORT_FROM"]:
+        refuse(what, advice)
+    raise MissingAttributesError(_sentence(what, advice))
 
 
 def missing_names(module: str, names: Mapping[str, str]) -> Callable[[str], NoReturn]:
@@ -35,14 +57,14 @@ def missing_names(module: str, names: Mapping[str, str]) -> Callable[[str], NoRe
 
     def getattr_of_module(name: str) -> NoReturn:
         if name in names:
-            refuse(f"'{module}.{name}'", names[name])
+            refuse_name(f"'{module}.{name}'", names[name])
         raise AttributeError(f"module '{module}' has no attribute '{name}'")
 
     return getattr_of_module
 
 
-class MissingAttributesError(UsageError, AttributeError):
-    """An attribute of an object of the other package that qc's object does not have."""
+def _sentence(what: str, advice: str) -> str:
+    return f"{what} is not part of qc's compatibility layer{'; ' + advice if advice else ''}"
 
 
 class PartlyProvided:

@@ -20,17 +20,30 @@ _SEPARATORS = "/.:_"  # within a name: behind one of them it may go on in the ne
 
 
 class Wrapped:
-    """Text that is wrapped between words, and a word that has no room in a line behind a part of its name."""
+    """Text that is wrapped between words, and a word that has no room in a line behind a part of its name.
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+    With ``by_phrases`` it is wrapped behind a comma rather than within what stands between two.
+    """
+
+    def __init__(self, text: str, by_phrases: bool = False) -> None:
+        self._text, self._by_phrases = text, by_phrases
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        text = re.sub(r"\S+", lambda word: _broken(word[0], options.max_width), self._text)
+        text = _phrases(self._text, options.max_width) if self._by_phrases else self._text
+        text = re.sub(r"\S+", lambda word: _broken(word[0], options.max_width), text)
         yield Text(text, overflow="fold")
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         return Text(self._text).__rich_measure__(console, options)
+
+
+def _phrases(text: str, width: int) -> str:
+    """Text with line breaks behind commas, as many phrases in a line as have room."""
+    lines = [""]
+    for phrase in re.split(r"(?<=,) ", text):
+        longer = f"{lines[-1]} {phrase}".lstrip()
+        lines[-1:] = [longer] if len(longer) <= width or not lines[-1] else [lines[-1], phrase]
+    return "\n".join(lines)
 
 
 def _broken(word: str, width: int) -> str:
@@ -85,7 +98,9 @@ def facts_grid(facts: Iterable[Fact]) -> rich_table.Table:
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     for label, content in facts:
-        grid.add_row(label, Wrapped(printable(content)) if isinstance(content, str) else content)
+        grid.add_row(
+            label, Wrapped(printable(content), by_phrases=True) if isinstance(content, str) else content
+        )
     return grid
 
 

@@ -54,7 +54,7 @@ def _accuracy(found: Accuracy) -> str:
     if found.sqnr_db is not None:
         parts.append(f"{decibels(found.sqnr_db)} at the worst output")
     if found.agreement is not None:
-        parts.append(f"agreement {found.agreement:.3f} of 1 ({found.metric.partition('(')[0]})")
+        parts.append(f"{found.agreement:.1%} agreement ({found.metric.partition('(')[0]})")
     return f"{', '.join(parts) or 'not comparable'}, on {count(found.samples, 'sample')}"
 
 
@@ -80,7 +80,7 @@ def _poor(accuracy: Accuracy | None) -> str:
     if poor:
         said = f"outputs have {accuracy.sqnr_db:.1f} dB beside the float model"
     elif accuracy.agreement is not None and accuracy.agreement < _POOR_AGREEMENT:
-        said = f"outputs agree with the float model to {accuracy.agreement:.3f} only"
+        said = f"outputs agree with the float model to {accuracy.agreement:.1%} only"
     else:
         return ""
     return f"{said}, which may be too little"

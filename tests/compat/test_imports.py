@@ -13,7 +13,7 @@ import pytest
 import qc
 import qc.compat.aimet_onnx as layer
 from qc.compat.aimet_onnx import imports
-from qc.compat.missing import NotProvidedError
+from qc.compat.missing import MissingAttributesError, NotProvidedError
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_every_public_name_is_there_or_a_sentence() -> None:
         try:
             found = importlib.import_module(f"qc.compat.aimet_onnx.{module}")
             provided += getattr(found, name) is not None
-        except NotProvidedError as error:
+        except (MissingAttributesError, NotProvidedError) as error:
             if "is not part of qc's compatibility layer; " not in str(error):
                 bare.append((module, name))
     assert bare == []  # each says what to use instead
@@ -93,13 +93,36 @@ def test_every_public_name_is_there_or_a_sentence() -> None:
         ("from aimet_onnx.spinquant.spinquant import apply_spinquant", "; rotate elsewhere"),
         ("from aimet_onnx.utils import get_torch_device", "utils.get_torch_device' is not part of .*; onnx"),
         ("from aimet_common.winnow.mask import Mask", "'aimet_onnx.common.winnow' .*; qc quantizes"),
-        ("import aimet_onnx; aimet_onnx.llm_topology", "'aimet_onnx.llm_topology' is not part of"),
         ("from qc.compat.aimet_onnx import spinquant", "'aimet_onnx.spinquant' is not part of"),
     ],
 )
 def test_what_is_not_there_is_a_sentence_on_every_path(statement: str, sentence: str) -> None:
     with pytest.raises(ImportError, match=sentence) as caught:
         exec(statement)
+    assert isinstance(caught.value, qc.UsageError)
+
+
+@pytest.mark.parametrize(
+    "module, name",
+    [
+        ("aimet_onnx", "llm_topology"),  # a module
+        ("aimet_onnx.utils", "get_torch_device"),
+        ("aimet_onnx.quantsim", "nothing"),  # of which AIMET knows nothing either
+        ("onnxruntime", "quantize_dynamic"),
+    ],
+)
+def test_scripts_can_ask_whether_a_name_is_there(module: str, name: str) -> None:
+    there = importlib.import_module(f"qc.compat.{module}")
+    assert not hasattr(there, name)
+    assert getattr(there, name, None) is None
+    with pytest.raises(AttributeError, match=name):
+        getattr(there, name)
+
+
+def test_an_attribute_that_is_missing_says_what_to_use_instead() -> None:
+    there, name = importlib.import_module("qc.compat.aimet_onnx.utils"), "get_torch_device"
+    with pytest.raises(AttributeError, match=r"utils\.get_torch_device' is not part of .*; onnx") as caught:
+        getattr(there, name)
     assert isinstance(caught.value, qc.UsageError)
 
 

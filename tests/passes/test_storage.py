@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import ModelProto, TensorProto, numpy_helper
 from support.models import parse, random_feeds
@@ -85,3 +86,22 @@ def test_codes_of_convolutions_take_a_byte_each_before_casts_read_packed_ones() 
     said = {opset: qc.compile(parse(NET.format(opset)), "w4", threads=1).notes for opset in (13, 21)}
     assert any("one code in each byte" in note and "opset 13" in note for note in said[13])
     assert not any("each byte" in note for note in said[21])
+
+
+@pytest.mark.parametrize("target", ["ort-cpu", "openvino", "tensorrt"])
+def test_weights_have_zero_points_of_their_own(target: str) -> None:
+    """With one for both, ONNX Runtime fails where it is told to make the weights uint8."""
+    model = parse("""g (float[1, 4, 8, 8] x) => (float[1, 4, 8, 8] y)
+    <float[4, 4, 1, 1] v, float[4, 4, 1, 1] w> {
+        a = Conv(x, v)
+        b = Relu(a)
+        y = Conv(b, w)
+    }""")
+    made = qc.compile(model, "w8a8", data=random_feeds(model, 4), target=target, threads=1).model
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    session = onnxruntime.InferenceSession(made.SerializeToString(), options, ["CPUExecutionProvider"])
+    feed = random_feeds(model, 1)[0]
+    (found,) = session.run(["y"], feed)
+    step = np.ptp(run_model(model, feed)["y"]) / 255
+    np.testing.assert_allclose(found, run_model(made, feed)["y"], atol=1.01 * step)

@@ -66,6 +66,19 @@ SLOW = {
             c = AveragePool<kernel_shape = [3, 3], strides = [3, 3]>(b)
             y = Conv(c, w)
         }""",
+    "a stack between convolutions": """
+        g (float[1, 16, 56, 56] x) => (float[1, 16, 56, 56] y)
+        <float[16, 16, 3, 3] u, float[16, 16, 3, 3] v, float[16, 32, 3, 3] w, int64[1] last = {4},
+         int64[4] shape = {1, 32, 56, 56}> {
+            a = Conv<pads = [1, 1, 1, 1]>(x, u)
+            b = Conv<pads = [1, 1, 1, 1]>(x, v)
+            p = Unsqueeze(a, last)
+            q = Unsqueeze(b, last)
+            c = Concat<axis = -1>(p, q)
+            r = Reshape(c, shape)
+            d = Conv<pads = [1, 1, 1, 1]>(r, w)
+            y = Tanh(d)
+        }""",
     "largest numbers behind what loses the layout": """
         g (float[1, 16, 56, 56] x) => (float[1, 4, 54, 54] y)
         <float[16, 16, 1, 1] v, float[4, 16, 1, 1] w, int64[1] first = {0}> {

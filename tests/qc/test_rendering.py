@@ -131,6 +131,19 @@ def test_names_are_broken_behind_a_part_and_only_without_room() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("width", "lines"),
+    [
+        (80, ["cost  size 0.43 x (39.2 KB), peak memory 1.03 x (11.4 MB)"]),
+        (48, ["cost  size 0.43 x (39.2 KB),", "      peak memory 1.03 x (11.4 MB)"]),
+        (24, ["cost  size 0.43 x (39.2", "      KB),", "      peak memory 1.03 x", "      (11.4 MB)"]),
+    ],
+)
+def test_facts_are_wrapped_between_phrases(width: int, lines: list[str]) -> None:
+    fact = ("cost", "size 0.43 x (39.2 KB), peak memory 1.03 x (11.4 MB)")
+    assert [line.rstrip() for line in text(facts_grid([fact]), width=width).splitlines()] == lines
+
+
 def test_a_summary_of_nothing() -> None:
     shown = text(facts_grid(coverage_summary(Coverage())))
     assert shown == "quantized  0 of 0 float tensors, 0 of 0 ops read quantized data"

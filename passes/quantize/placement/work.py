@@ -13,7 +13,7 @@ from ...framework.target_costs import Amounts
 Shape = tuple[int, ...]
 ShapeOf = Callable[[Value | None], Shape | None]
 
-_MEASURED = ("Add", "Mul", "Sigmoid", "LeakyRelu", "Concat")  # elementwise ops that have costs
+_MEASURED = ("Add", "Mul", "Sigmoid", "LeakyRelu")  # elementwise ops that have costs
 # In float these keep the layout of the convolutions around them; of other elementwise ops none is known.
 BLOCKED = (
     *("Add", "Clip", "Concat", "Gelu", "HardSigmoid", "LeakyRelu", "Mul", "Relu", "Resize"),
@@ -60,6 +60,8 @@ def work_of(op: Op, shape_of: ShapeOf, lanes: int) -> Work | None:
         return _work(f"Lone{op.op_type}" if lone else op.op_type, product=prod(made) * taps)
     if op.is_type("GlobalAveragePool"):
         return _work(op.op_type, read=prod(read[0]))
+    if op.is_type("Concat"):
+        return _work(op.op_type, made=prod(made), single=_taken_singly(op, read))
     if op.is_type(*_MEASURED):
         return _work(_gated(op) or op.op_type, made=prod(made))
     return None
@@ -108,6 +110,13 @@ def _product(op: Op, data: Shape, made: Shape) -> Work | None:
         read=prod(data),
         made=prod(made),
     )
+
+
+def _taken_singly(op: Op, pieces: list[Shape | None]) -> int:
+    """How many numbers come from pieces that have a single one between two of other pieces."""
+    known = [piece for piece in pieces if piece]
+    axis = op.attribute("axis", 0)
+    return sum(prod(piece) for piece in known if prod(piece[axis % len(piece) :]) == 1)
 
 
 def _convolution(op: Op, data: Shape, kernel: Shape, made: Shape, lanes: int) -> Work | None:

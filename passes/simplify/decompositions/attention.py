@@ -36,12 +36,15 @@ def attention(op: Op) -> Writer | None:
     if any(shape is None or len(shape) not in (3, 4) for shape in shapes):
         return None
     counts = [op.attribute(name, None) for name in ("q_num_heads", "kv_num_heads", "kv_num_heads")]
-    parts = [_of_heads(shape, count) for shape, count in zip(shapes, counts, strict=True)]
-    written = _Attention(op, (q, k, v), parts, mask)
-    return written.write if written.is_known else None
+    parts = [of_heads(shape, count) for shape, count in zip(shapes, counts, strict=True)]
+    scale, cap = op.attribute("scale", None), op.attribute("softcap", 0.0)
+    written = Attention((q, k, v), parts, mask, scale, cap, bool(op.attribute("is_causal", 0)))
+    if not written.is_known:
+        return None
+    return lambda build: [written.write(build), *[None] * (len(made) - 1)]
 
 
-def _of_heads(shape: Shape | None, count: int | None) -> Shape:
+def of_heads(shape: Shape | None, count: int | None) -> Shape:
     """The shape with an axis for heads, which lie behind each other in the last axis of three."""
     if shape is None or len(shape) == 4:
         return shape or ()
@@ -50,13 +53,22 @@ def _of_heads(shape: Shape | None, count: int | None) -> Shape:
 
 
 @dataclass(frozen=True)
-class _Attention:
-    """Queries, keys and values, their shapes with an axis for heads, and the mask, if there is one."""
+class Attention:
+    """Queries, keys and values, their shapes with an axis for heads, and what is done to scores.
 
-    op: Op
+    Attributes:
+        mask: what is added to scores, or tells which are to be seen; None if there is none.
+        scale: of scores; None for that of the width of a head.
+        cap: what scores stay below, in front of the mask; 0 for none.
+        is_causal: whether a query sees nothing behind its own place.
+    """
+
     inputs: tuple[Value, Value, Value]
     shapes: list[Shape]
-    mask: Value | None
+    mask: Value | None = None
+    scale: float | None = None
+    cap: float = 0.0
+    is_causal: bool = False
 
     @property
     def is_known(self) -> bool:
@@ -64,19 +76,20 @@ class _Attention:
         (_, heads, length, width), (_, shared, places, _), _ = self.shapes
         mask = self.mask.type.shape if self.mask is not None else ()
         needed: list[object] = [heads, shared]
-        needed += [] if self.op.attribute("scale", None) else [width]
-        needed += [length, places] if self.op.attribute("is_causal", 0) else []
+        needed += [] if self.scale else [width]
+        needed += [length, places] if self.is_causal else []
         fits = not mask or not isinstance(mask[-1], int) or mask[-1] in (1, places)
         return mask is not None and fits and all(isinstance(one, int) for one in needed)
 
-    def write(self, build: Builder) -> list[Value | None]:
-        """The ops."""
+    def write(self, build: Builder) -> Value:
+        """The ops, and their result."""
         q, k, v = (
             self._heads(build, value, shape) for value, shape in zip(self.inputs, self.shapes, strict=True)
         )
         (batch, heads, length, width), (_, shared, places, _), (*_, made) = self.shapes
-        factor = build.constant(np.float32(self.op.attribute("scale", None) or 1 / sqrt(width)), "scale")  # type: ignore[arg-type]
-        q = build.op("Mul", q, factor, shape=self.shapes[0])
+        factor = np.array(self.scale or 1 / sqrt(width), np.float32)  # type: ignore[arg-type]
+        if factor != 1:
+            q = build.op("Mul", q, build.constant(factor, "scale"), shape=self.shapes[0])
         k = build.op("Transpose", k, shape=(batch, shared, width, places), perm=(0, 1, _WIDTH, _LENGTH))
         rows = length if heads == shared else None
         q = self._grouped(build, q, (batch, shared, rows, width))
@@ -88,8 +101,7 @@ class _Attention:
         result = self._grouped(build, result, (batch, heads, length, made))
         if self._may_hide_rows():
             result = self._without_hidden(build, result)
-        outputs = len(self.op.graph.op_outputs(self.op))
-        return [self._flat(build, result), *[None] * (outputs - 1)]
+        return self._flat(build, result)
 
     def _heads(self, build: Builder, value: Value, shape: Shape) -> Value:
         """With an axis for heads."""
@@ -114,7 +126,7 @@ class _Attention:
     def _past(self) -> np.ndarray:
         """Which places a query may look at but for the mask: all, or those that are not to come."""
         lengths = (shape[_LENGTH] for shape in self.shapes[:2])
-        return np.tri(*lengths, dtype=bool) if self.op.attribute("is_causal", 0) else np.array(True)  # type: ignore[arg-type]
+        return np.tri(*lengths, dtype=bool) if self.is_causal else np.array(True)  # type: ignore[arg-type]
 
     def _where_shown(self, build: Builder, shown: float, hidden: float) -> Value:
         """A number for what a mask of booleans shows and is not to come, and another for the rest."""
@@ -140,16 +152,15 @@ class _Attention:
     def _masked(self, build: Builder, scores: Value) -> Value:
         """Scores with a bound, by the mask, and without what is to come."""
         shape, lowest = scores.type.shape, float(np.finfo(np.float32).min)
-        cap = self.op.attribute("softcap", 0.0)
-        if cap:
-            bound = build.constant(np.array(cap, np.float32), "softcap")
+        if self.cap:
+            bound = build.constant(np.array(self.cap, np.float32), "softcap")
             inner = build.op("Tanh", build.op("Div", scores, bound, shape=shape), shape=shape)
             scores = build.op("Mul", inner, bound, shape=shape)
         if self._has_booleans:
             return build.op("Add", scores, self._where_shown(build, 0.0, lowest), shape=shape)
         if self.mask is not None:
             scores = build.op("Add", scores, self.mask, shape=shape)
-        if self.op.attribute("is_causal", 0):
+        if self.is_causal:
             future = np.where(self._past, 0.0, lowest).astype(np.float32)
             scores = build.op("Add", scores, build.constant(future, "future"), shape=shape)
         return scores

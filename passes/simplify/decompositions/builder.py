@@ -7,6 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 
 from qc.ir.graph import Op, Value, ValueType
 from qc.ir.rewriter import Rewriter
@@ -14,6 +15,7 @@ from qc.ir.rewriter import Rewriter
 Shape = tuple[int | str | None, ...]
 SLICES_BY_INPUT = 10  # the first opset whose Slice takes its ends as inputs
 _SPLITS_BY_INPUT = 13  # the first opset whose Split takes the lengths as an input
+AXES_BY_INPUT = 13  # the first opset whose Unsqueeze and ReduceSum take their axes as an input
 
 
 class Builder:
@@ -25,6 +27,11 @@ class Builder:
         result = next(value for value in op.graph.op_outputs(op) if value is not None)
         self._name, self._elem_type = result.name, result.type.elem_type
 
+    @property
+    def opset(self) -> int:
+        """That of the model."""
+        return self._graph.model.opset
+
     def constant(self, array: np.ndarray, name: str) -> Value:
         """A constant, such as a weight."""
         self._constants.append(self._rewriter.add_constant(self._graph, array, f"{self._name}_{name}"))
@@ -35,10 +42,18 @@ class Builder:
         for value in self._constants:
             self._rewriter.drop_unread(value)
 
-    def op(self, op_type: str, *inputs: Value | None, shape: Shape | None, **attributes: Any) -> Value:
-        """The result, of ``shape``, of a new op."""
-        made = self._value(op_type, shape)
-        self._rewriter.add_op(self._graph, op_type, inputs, [made], attributes)
+    def op(
+        self,
+        op_type: str,
+        *inputs: Value | None,
+        shape: Shape | None,
+        type: int | None = None,
+        domain: str = "",
+        **attributes: Any,
+    ) -> Value:
+        """The result of a new op, of a shape and an ONNX element type: that of the op to replace without."""
+        made = self._value(op_type, shape, type)
+        self._rewriter.add_op(self._graph, op_type, inputs, [made], attributes, domain)
         return made
 
     def reshape(self, data: Value, shape: Shape) -> Value:
@@ -46,6 +61,25 @@ class Builder:
         if data.type.shape == shape:
             return data
         return self.op("Reshape", data, self.shape(shape), shape=shape)
+
+    def unsqueeze(self, data: Value, axes: Sequence[int], shape: Shape) -> Value:
+        """The numbers of ``data`` with axes of length 1 more."""
+        kind = data.type.elem_type
+        if self.opset < AXES_BY_INPUT:
+            return self.op("Unsqueeze", data, shape=shape, type=kind, axes=list(axes))
+        given = self.constant(np.array(axes, np.int64), "axes")
+        return self.op("Unsqueeze", data, given, shape=shape, type=kind)
+
+    def places(self, data: Value, axis: int) -> Value:
+        """The numbers of all places along an axis, int64."""
+        shape = data.type.shape or ()
+        length = shape[axis]
+        if isinstance(length, int):
+            return self.constant(np.arange(length), "places")
+        whole = self.op("Shape", data, shape=(len(shape),), type=TensorProto.INT64)
+        along, first, step = (self.constant(np.array(one), "number") for one in (axis, 0, 1))
+        end = self.op("Gather", whole, along, shape=(), type=TensorProto.INT64)
+        return self.op("Range", first, end, step, shape=(length,), type=TensorProto.INT64)
 
     def shape(self, lengths: Shape) -> Value:
         """A constant that a Reshape takes for its shape."""
@@ -73,10 +107,10 @@ class Builder:
         shape = data.type.shape or ()
         lengths = [shape[axis] // count] * count  # type: ignore[operator]
         rest = (*shape[:axis], *shape[axis + 1 :])
-        if self._graph.model.opset >= SLICES_BY_INPUT and all(length == 1 for length in rest):
+        if self.opset >= SLICES_BY_INPUT and all(length == 1 for length in rest):
             return self.slices(data, lengths, axis)
         made = [self._value("Split", (*shape[:axis], length, *shape[axis + 1 :])) for length in lengths]
-        if self._graph.model.opset < _SPLITS_BY_INPUT:
+        if self.opset < _SPLITS_BY_INPUT:
             self._rewriter.add_op(self._graph, "Split", [data], made, {"axis": axis, "split": lengths})
         else:
             given = self.constant(np.array(lengths, np.int64), "lengths")
@@ -93,10 +127,9 @@ class Builder:
             made.append(self.op("Slice", data, *ends, along, shape=part))
         return made
 
-    def _value(self, name: str, shape: Shape | None) -> Value:
-        return self._rewriter.add_value(
-            self._graph, f"{self._name}_{name}", ValueType(self._elem_type, shape)
-        )
+    def _value(self, name: str, shape: Shape | None, type: int | None = None) -> Value:
+        made = ValueType(self._elem_type if type is None else type, shape)
+        return self._rewriter.add_value(self._graph, f"{self._name}_{name}", made)
 
 
 Writer = Callable[[Builder], list[Value | None]]  # adds ops; what takes the place of each result

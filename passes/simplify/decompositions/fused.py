@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import pi, sqrt
+from typing import Any
+
 import numpy as np
 
 from qc.ir.facts.constants import fixed_constant
@@ -11,6 +15,7 @@ from .builder import Builder, Shape, Writer
 from .gemm import Gemm
 
 _CLIPS_BY_INPUT = 11  # the first opset whose Clip takes its limits as inputs
+_ERF = 9  # the first opset with an Erf
 # The names of the numbers that an activation is made of.
 _PARAMETERS = {
     "Clip": ("min", "max"),
@@ -55,17 +60,17 @@ def gemm(op: Op) -> Writer | None:
 
 
 def matmul(op: Op) -> Writer | None:
-    """A MatMul of transposed data, and its product with ``alpha``."""
-    left, right = op.graph.op_inputs(op)
-    if left is None or right is None or op.attribute("transBatchA", 0) or op.attribute("transBatchB", 0):
-        return None
-    turned = ((left, op.attribute("transA", 0)), (right, op.attribute("transB", 0)))
-    if any(turn and value.type.shape is None for value, turn in turned):
+    """A MatMul of transposed data, and its product with ``alpha``.
+
+    Where batches are transposed, they lie between the two axes of a matrix.
+    """
+    orders = [_order(op, value, side) for value, side in zip(op.graph.op_inputs(op), "AB", strict=True)]
+    if None in orders:
         return None
     alpha = np.array(op.attribute("alpha", 1.0), np.float32)
 
     def write(build: Builder) -> list[Value | None]:
-        factors = [_transposed(build, value) if turn else value for value, turn in turned]
+        factors = [_transposed(build, *order) for order in orders if order is not None]
         made = build.op("MatMul", *factors, shape=_shape(op))
         if alpha != 1:
             made = build.op("Mul", made, build.constant(alpha, "alpha"), shape=_shape(op))
@@ -89,22 +94,76 @@ def quick_gelu(op: Op) -> Writer:
     return write
 
 
+def bias_gelu(op: Op) -> Writer | None:
+    """``x * (1 + erf(x / sqrt(2))) / 2`` of a sum, or of the data if that is all."""
+    return _of_biased(op, _gelu) if op.graph.model.opset >= _ERF else None
+
+
+def fast_gelu(op: Op) -> Writer | None:
+    """The same by ``tanh``."""
+    return _of_biased(op, _gelu_by_tanh)
+
+
+def _of_biased(op: Op, function: Callable[[Builder, Value], Value]) -> Writer | None:
+    data, bias = [*op.graph.op_inputs(op), None][:2]
+    if data is None:
+        return None
+
+    def write(build: Builder) -> list[Value | None]:
+        total = data if bias is None else build.op("Add", data, bias, shape=data.type.shape)
+        return [function(build, total)]
+
+    return write
+
+
+def _gelu(build: Builder, x: Value) -> Value:
+    shape = x.type.shape
+    root, one, half = (build.constant(np.array(number, np.float32), "gelu") for number in (sqrt(2), 1, 0.5))
+    erf = build.op("Erf", build.op("Div", x, root, shape=shape), shape=shape)
+    doubled = build.op("Mul", x, build.op("Add", erf, one, shape=shape), shape=shape)
+    return build.op("Mul", doubled, half, shape=shape)
+
+
+def _gelu_by_tanh(build: Builder, x: Value) -> Value:
+    shape = x.type.shape
+    numbers = (0.044715, sqrt(2 / pi), 1, 0.5)
+    share, root, one, half = (build.constant(np.array(number, np.float32), "gelu") for number in numbers)
+    cube = build.op("Mul", build.op("Mul", x, x, shape=shape), x, shape=shape)
+    inner = build.op("Add", x, build.op("Mul", cube, share, shape=shape), shape=shape)
+    tanh = build.op("Tanh", build.op("Mul", inner, root, shape=shape), shape=shape)
+    factor = build.op("Add", tanh, one, shape=shape)
+    return build.op("Mul", build.op("Mul", x, half, shape=shape), factor, shape=shape)
+
+
 def _activated(build: Builder, op: Op, activation: str, numbers: list[float], data: Value) -> Value:
-    named = dict(zip(_PARAMETERS[activation], numbers, strict=False))
+    named: dict[str, Any] = dict(zip(_PARAMETERS[activation], numbers, strict=False))
     if activation == "Clip" and op.graph.model.opset >= _CLIPS_BY_INPUT:
         limits = [build.constant(np.array(number, np.float32), name) for name, number in named.items()]
         return build.op("Clip", data, *limits, shape=_shape(op))
     return build.op(activation, data, shape=_shape(op), **named)
 
 
-def _transposed(build: Builder, value: Value) -> Value:
-    """A tensor with its last two axes swapped; a constant is stored so."""
-    constant = fixed_constant(value)
+def _order(op: Op, value: Value | None, side: str) -> tuple[Value, list[int]] | None:
+    """A factor, and the order in which its axes are those of matrices; empty for the one that they have."""
+    of_batch, of_matrix = (op.attribute(f"{name}{side}", 0) for name in ("transBatch", "trans"))
+    if value is None or not (of_batch or of_matrix):
+        return None if value is None else (value, [])
+    if value.type.shape is None:
+        return None
+    *batch, row, column = range(len(value.type.shape))
+    if of_batch and batch:
+        row, *batch = [*batch, row]
+    return value, [*batch, *((column, row) if of_matrix else (row, column))]
+
+
+def _transposed(build: Builder, value: Value, order: list[int]) -> Value:
+    """A tensor with its axes in an order; a constant is stored so."""
+    if order in ([], sorted(order)):
+        return value
+    constant, shape = fixed_constant(value), value.type.shape or ()
     if constant is not None:
-        return build.constant(constant.numpy().swapaxes(-1, -2), "transposed")
-    shape = value.type.shape or ()
-    axes = [*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]
-    return build.op("Transpose", value, shape=tuple(shape[axis] for axis in axes), perm=axes)
+        return build.constant(constant.numpy().transpose(order), "transposed")
+    return build.op("Transpose", value, shape=tuple(shape[axis] for axis in order), perm=order)
 
 
 def _shape(op: Op) -> Shape | None:

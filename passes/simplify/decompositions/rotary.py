@@ -14,8 +14,21 @@ def rotary_embedding(op: Op) -> Writer | None:
 
     Heads that are not an axis of their own, and pairs that lie side by side, are not known.
     """
-    x, cos, sin, *more = op.graph.op_inputs(op)
-    places = more[0] if more else None
+    x, cos, sin, places = [*op.graph.op_inputs(op), None][:4]
+    return _turned(op, x, cos, sin, places)
+
+
+def fused_rotary_embedding(op: Op) -> Writer | None:
+    """The one of ONNX Runtime's own domain, which always reads places, and has some more attributes."""
+    x, places, cos, sin = op.graph.op_inputs(op)
+    is_other = op.attribute("scale", 1.0) != 1 or op.attribute("is_packed_batching", 0)
+    of_each = places is not None and len(places.type.shape or ()) == 2
+    return _turned(op, x, cos, sin, places) if of_each and not is_other else None
+
+
+def _turned(
+    op: Op, x: Value | None, cos: Value | None, sin: Value | None, places: Value | None
+) -> Writer | None:
     shape = x.type.shape if x is not None else None
     if x is None or cos is None or sin is None or shape is None or len(shape) != 4:
         return None

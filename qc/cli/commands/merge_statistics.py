@@ -28,7 +28,7 @@ class MergeStatistics(Command):
     quiet: bool = quiet_option()
 
     def run(self) -> None:
+        recordings = [Recording.load(file) for file in self.files]
         check_outputs([self.output], [InputFile(Path(file), "an input") for file in self.files])
         check_statistics_output(self.output)
-        merged = reduce(Recording.merge, (Recording.load(file) for file in self.files))
-        write_statistics(merged, self.output, self.quiet)
+        write_statistics(reduce(Recording.merge, recordings), self.output, self.quiet)

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..missing import refuse
+from ..missing import refuse, refuse_name
 
 _LAYER = __name__.rpartition(".")[0]
 _NAMES = Path(__file__).with_name("names.toml")
@@ -60,6 +60,8 @@ def provided(module: str) -> Callable[[str], Any]:
     def getattr_of_module(name: str) -> Any:
         path = f"{module}.{name}" if module else name
         if path in _tables()[2]:
+            if not is_provided(path):
+                refuse_name(f"'{_called(path)}'", _instead(path))
             return import_module(f"{_LAYER}.{path}")
         if name in _IMPORTED:
             return import_module(f"{_LAYER}.common.{name}")
@@ -72,7 +74,7 @@ def provided(module: str) -> Callable[[str], Any]:
             found = vars(_file(place)).get(name) if _exists(place) else None
             if found is not None:
                 return found
-        refuse(f"'{_called(owner)}.{name}'", _instead(f"{owner}.{name}"))
+        refuse_name(f"'{_called(owner)}.{name}'", _instead(f"{owner}.{name}"))
 
     return getattr_of_module
 

@@ -1,0 +1,118 @@
+"""Normalizations of ONNX Runtime's own domain, with the sums and lookups in front of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qc.ir.graph import Op, Value
+
+from .builder import AXES_BY_INPUT, Builder, Writer
+
+_NORMALIZES = 17  # the first opset with a LayerNormalization
+_MEANS_BY_INPUT = 18  # the first opset whose ReduceMean takes its axes as an input
+_RANGE = 11  # the first opset with one
+_EPSILON = 1e-12  # that of ops that do not say
+
+
+def skip_layer_norm(op: Op) -> Writer | None:
+    """The LayerNormalization of a sum of data, of what skipped some ops, and of a bias."""
+    data, skip, scale, shift, bias = _inputs(op, 5)
+    return _of_sum(op, [data, skip, bias], scale, shift)
+
+
+def skip_rms_norm(op: Op) -> Writer | None:
+    """The same without mean and shift, ``SkipSimplifiedLayerNormalization``."""
+    data, skip, scale, bias = _inputs(op, 4)
+    return _of_sum(op, [data, skip, bias], scale, None)
+
+
+def embedding(op: Op) -> Writer | None:
+    """The LayerNormalization of a sum of rows that are looked up: of words, places and segments.
+
+    The number of words that a mask shows is a result, too.
+    """
+    words, segments, of_words, of_places, of_segments, scale, shift, mask, places = _inputs(op, 9)
+    results = [*op.graph.op_outputs(op), None, None][:3]
+    shape, rows = words.type.shape if words else None, of_words.type.shape if of_words else None
+    counts = results[1] is not None and op.graph.is_read(results[1])
+    if (
+        words is None
+        or of_words is None
+        or of_places is None
+        or scale is None
+        or op.graph.model.opset < _RANGE
+    ):
+        return None
+    if shape is None or len(shape) != 2 or not rows or (counts and mask is None):
+        return None
+
+    def write(build: Builder) -> list[Value | None]:
+        made = (*shape, rows[-1])
+        total = build.op("Gather", of_words, words, shape=made, axis=0)
+        for table, indices in ((of_places, places or build.places(words, 1)), (of_segments, segments)):
+            if table is not None and indices is not None:
+                found = (*(indices.type.shape or ()), rows[-1])
+                looked_up = build.op("Gather", table, indices, shape=found, axis=0)
+                total = build.op("Add", total, looked_up, shape=made)
+        count = _sum_of_rows(build, mask, shape[0]) if counts and mask is not None else None
+        normal = _normalized(build, op, total, scale, shift)
+        return [normal, count, total][: len(op.graph.op_outputs(op))]
+
+    return write
+
+
+def _inputs(op: Op, count: int) -> list[Value | None]:
+    return [*op.graph.op_inputs(op), *[None] * count][:count]
+
+
+def _of_sum(op: Op, addends: list[Value | None], scale: Value | None, shift: Value | None) -> Writer | None:
+    """The normalization of a sum, which may be read itself; mean and deviation may not."""
+    data, skip, bias = addends
+    results = op.graph.op_outputs(op)
+    if data is None or skip is None or scale is None:
+        return None
+    if any(value is not None and op.graph.is_read(value) for value in results[1:3]):
+        return None
+
+    def write(build: Builder) -> list[Value | None]:
+        total = build.op("Add", data, skip, shape=data.type.shape)
+        if bias is not None:
+            total = build.op("Add", total, bias, shape=data.type.shape)
+        return [_normalized(build, op, total, scale, shift), None, None, total][: len(results)]
+
+    return write
+
+
+def _normalized(build: Builder, op: Op, data: Value, scale: Value, shift: Value | None) -> Value:
+    """A tensor normalized along its last axis, as the op does it."""
+    shape, epsilon = data.type.shape, op.attribute("epsilon", _EPSILON)
+    is_centred = "Simplified" not in op.op_type
+    if is_centred and op.graph.model.opset >= _NORMALIZES:
+        given = [scale] if shift is None else [scale, shift]
+        return build.op("LayerNormalization", data, *given, shape=shape, axis=-1, epsilon=epsilon)
+    if is_centred:
+        data = build.op("Sub", data, _mean(build, op, data), shape=shape)
+    squares = _mean(build, op, build.op("Mul", data, data, shape=shape))
+    least = build.constant(np.array(epsilon, np.float32), "epsilon")
+    variance = build.op("Add", squares, least, shape=squares.type.shape)
+    deviation = build.op("Sqrt", variance, shape=squares.type.shape)
+    normal = build.op("Div", data, deviation, shape=shape)
+    normal = build.op("Mul", normal, scale, shape=shape)
+    return normal if shift is None else build.op("Add", normal, shift, shape=shape)
+
+
+def _mean(build: Builder, op: Op, data: Value) -> Value:
+    shape = data.type.shape
+    made = (*shape[:-1], 1) if shape else None
+    if op.graph.model.opset < _MEANS_BY_INPUT:
+        return build.op("ReduceMean", data, shape=made, axes=[-1])
+    return build.op("ReduceMean", data, build.constant(np.array([-1], np.int64), "axis"), shape=made)
+
+
+def _sum_of_rows(build: Builder, mask: Value, count: int | str | None) -> Value:
+    """How many numbers of each row are 1; the others are 0."""
+    kind = mask.type.elem_type
+    if build.opset < AXES_BY_INPUT:
+        return build.op("ReduceSum", mask, shape=(count,), type=kind, axes=[1], keepdims=0)
+    axis = build.constant(np.array([1], np.int64), "axis")
+    return build.op("ReduceSum", mask, axis, shape=(count,), type=kind, keepdims=0)
