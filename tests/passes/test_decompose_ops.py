@@ -53,6 +53,8 @@ def test_a_scaler_is_a_difference_and_a_product_where_it_is_not_known(
         y = Relu(h)
     }}""")
     assert types(qc.compile(model, "decompose-ops", target="ort-cpu").model) == ["Scaler", "Relu"]
+    for target in ("tensorrt", "qnn-htp", "rknn"):
+        assert types(qc.compile(model, "decompose-ops", target=target).model) == made_of
     made = qc.compile(model, "decompose-ops", target="openvino").model
     assert types(made) == made_of
     feed = {"x": RANDOM.normal(size=(3,) if shape == "3" else (2, 3)).astype(np.float32)}
