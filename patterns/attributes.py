@@ -21,6 +21,7 @@ from .parameters import (
     UNKNOWN,
     Inputs,
     implied,
+    implied_names,
     parameter_port,
     rank_of,
 )
@@ -101,7 +102,8 @@ def _vocabulary() -> dict[str, frozenset[str]]:
     names: defaultdict[str, set[str]] = defaultdict(set)
     for schema in onnx.defs.get_all_schemas_with_history():
         if not schema.domain:
-            names[schema.name].update(schema.attributes, traits_of(schema.name).parameters)
+            parameters = traits_of(schema.name).parameters
+            names[schema.name].update(schema.attributes, parameters, implied_names(schema.name))
     return {op_type: frozenset(attributes) for op_type, attributes in names.items()}
 
 

@@ -113,9 +113,12 @@ def limited(x: Pattern, low: Number, high: Number) -> Pattern:
 
 
 def mean(x: Pattern, axes: Attribute) -> Pattern:
-    """The mean over ``axes``, with the reduced dimensions kept or put back, possibly expanded."""
-    kept = op.ReduceMean(x, axes=axes, keepdims=1) | _divided(op.ReduceSum(x, axes=axes, keepdims=1))
-    return kept | restored(dropped_mean(x, axes))
+    """The mean over ``axes``, with the reduced dimensions kept or put back, possibly expanded.
+
+    tf2onnx writes a mean over the last of three axes, among others, as a pool of all positions.
+    """
+    kept = op.ReduceMean(x, axes=axes, keepdims=1) | op.GlobalAveragePool(x, axes=axes)
+    return either(kept, _divided(op.ReduceSum(x, axes=axes, keepdims=1)), restored(dropped_mean(x, axes)))
 
 
 def dropped_mean(x: Pattern, axes: Attribute) -> Pattern:

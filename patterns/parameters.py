@@ -58,6 +58,11 @@ def implied(op: Op, name: str, inputs: Inputs, read: Read) -> Any:
     return rule(op, inputs, read) if rule is not None else None
 
 
+def implied_names(op_type: str) -> tuple[str, ...]:
+    """The parameters that a standard op can leave out, or has without saying so, as pools have axes."""
+    return tuple(name for known, name in _IMPLIED if known == op_type)
+
+
 Rule = Callable[[Op, Inputs, Read], Any]
 
 
@@ -72,6 +77,12 @@ def _all_axes(op: Op, inputs: Inputs, read: Read) -> Any:
 
 def _reduced_axes(op: Op, inputs: Inputs, read: Read) -> Any:
     return () if op.attribute("noop_with_empty_axes", 0) else _all_axes(op, inputs, read)
+
+
+def _axes_of_positions(op: Op, inputs: Inputs, read: Read) -> Any:
+    """Those behind samples and channels."""
+    rank = rank_of(op, inputs)
+    return tuple(range(2, rank)) if rank is not None and rank > 2 else UNKNOWN
 
 
 def _first_axes(op: Op, inputs: Inputs, read: Read) -> Any:
@@ -111,6 +122,7 @@ _IMPLIED: dict[tuple[str, str], Rule] = {
     ("DFT", "axis"): _always(-2),
     ("Dropout", "ratio"): _always(0.5),
     ("Dropout", "training_mode"): _always(False),
+    ("GlobalAveragePool", "axes"): _axes_of_positions,
     ("Pad", "axes"): _all_axes,
     ("Pad", "value"): _always(0.0),
     ("Slice", "axes"): _first_axes,

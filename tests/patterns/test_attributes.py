@@ -21,6 +21,11 @@ MOVED = {
         op.ReduceMean(X, axes=[2]),
         op.ReduceMean(X, axes=[1]),
     ),
+    "positions of a pool": (
+        "GlobalAveragePool(x)",
+        op.GlobalAveragePool(X, axes=[-1]),
+        op.GlobalAveragePool(X, axes=[1]),
+    ),
     "all axes": ("ReduceMax(x)", op.ReduceMax(X, axes=[0, 1, 2]), op.ReduceMax(X, axes=[0, 1])),
     "kept dimensions": ("ReduceSum(x)", op.ReduceSum(X, keepdims=1), op.ReduceSum(X, keepdims=0)),
     "order of axes": ("ReduceL2<axes = [2, 0]>(x)", op.ReduceL2(X, axes=[0, -1]), op.ReduceL2(X, axes=[0])),

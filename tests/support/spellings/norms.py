@@ -136,6 +136,12 @@ _LAYER_NORMS = {
         "o = Sub(b, mw); y = Add(xw, o)",
         13,
     ),
+    "tf2onnx, means over the last of three axes as pools": (
+        "m = GlobalAveragePool(x); d = Sub(x, m); q = Mul(d, d); v = GlobalAveragePool(q);"
+        + ROOT
+        + "r = Reciprocal(s); w = Mul(r, g); xw = Mul(x, w); mw = Mul(m, w); o = Sub(b, mw); y = Add(xw, o)",
+        13,
+    ),
     "TensorFlow, batch_normalization() without scale": (
         CENTRE + VARIANCE + ROOT + "w = Reciprocal(s); xw = Mul(x, w); mw = Mul(m, w); o = Sub(b, mw);"
         "y = Add(xw, o)",
