@@ -18,6 +18,7 @@ _WITH_A_CONSTANT = frozenset({"Add", "Div", "Mul", "Sub"})
 # The functions whose ends are known, which is where all is in integers.
 _END_OF = {"HardSigmoid": (0.0, 1.0), "Sigmoid": (0.0, 1.0), "Tanh": (-1.0, 1.0)}
 _PICTURE = 4  # dimensions, of which the second one are channels
+_RESTORED = "restores in float what a function reads of a smoothed tensor"
 _HARD_SIGMOID = {"alpha": 1 / 6, "beta": 0.5}  # by which HardSwish multiplies, as ONNX defines it
 
 
@@ -65,6 +66,8 @@ class Gate:
         restored = rewriter.add_value(op.graph, f"{value.name}_restored", value.type)
         if self.weight is None:
             rewriter.add_op(op.graph, "Mul", [value, constant], [restored])
+            for made in (constant, restored):
+                rewriter.model.quant.skip(made, _RESTORED)
         else:  # its weight has a scale for each channel, which the constant of a product has not
             rewriter.add_op(op.graph, "Conv", [value, constant], [restored], {"group": scale.size})
             rewriter.model.quant.place(Site(constant), self.weight, "the weight of a convolution")
