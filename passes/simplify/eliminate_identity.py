@@ -14,6 +14,7 @@ from qc.ir.rewriter import Rewriter
 from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
 from .identities.copies import Shape, narrow_shapes
+from .identities.transposes import detour_before
 
 # The number that changes nothing; as the second operand where order counts.
 _NEUTRAL = {"Add": 0.0, "Sub": 0.0, "Mul": 1.0, "Div": 1.0, "Max": -math.inf, "Min": math.inf}
@@ -22,12 +23,13 @@ _COMMUTATIVE = ("Add", "Mul", "Max", "Min")
 
 @dataclass(frozen=True)
 class EliminateIdentity(Pass):
-    """Removes Identity, inference-time Dropout, casts to the type a tensor has, and Concat of one tensor.
+    """Removes Identity, inference-time Dropout, casts and reshapes to what a tensor is, and Concat of one.
 
     So are a sum with 0, a product by 1, a maximum with -infinity and the like, of one constant number; that
     a sum of -0 and 0 is 0 is not kept.
     So is an Expand, where all that reads its copies would make them itself: elementwise ops whose other
     operands are as long, and what computes numbers for these alone, as for the mask of a mean over words.
+    And so are a Transpose and one that takes it back, with elementwise ops between them or none.
     Constants without a number, with which some exports begin a state, are taken out of a Concat. An identity
     that joins a graph input or an initializer to a graph output stays: without it the output would need
     another name.
@@ -42,7 +44,11 @@ class EliminateIdentity(Pass):
             for op in graph.ops():
                 narrow = narrow_shapes(graph, op) if op.is_type("Expand") else None
                 source = _returned(graph, op)
-                if narrow is not None:
+                detour = detour_before(graph, op) if op.is_type("Transpose") else None
+                if detour is not None:
+                    with rewriter.action("in the order of axes that it has", op):
+                        detour.leave_out(rewriter)
+                elif narrow is not None:
                     _leave_out_copies(rewriter, graph, op, narrow)
                 elif source is not None:
                     _bypass(rewriter, graph, op, source)
@@ -61,10 +67,20 @@ def _returned(graph: Graph, op: Op) -> Value | None:
         return given if training is None and (mask is None or not graph.is_read(mask)) else None
     if op.is_type("Cast"):
         return given if given is not None and given.type.elem_type == op.attribute("to") != 0 else None
+    if op.is_type("Reshape"):
+        return given if given is not None and _has_shape(given, op) else None
     if op.is_type("Concat"):
         joined = _joined(graph, op)
         return joined[0] if len(joined) == 1 else None
     return _kept_by_number(graph, op) if op.is_type(*_NEUTRAL) and op.num_inputs == 2 else None
+
+
+def _has_shape(value: Value, op: Op) -> bool:
+    """Whether a Reshape asks for the lengths that a tensor has, one of which it may leave to be found."""
+    asked, shape = fixed_constant(op.graph.op_inputs(op)[1]), value.type.shape
+    if asked is None or shape is None or len(shape) != asked.size or op.attribute("allowzero", 0):
+        return False
+    return all(length in (-1, 0, known) for length, known in zip(asked.numpy().tolist(), shape, strict=True))
 
 
 def _kept_by_number(graph: Graph, op: Op) -> Value | None:

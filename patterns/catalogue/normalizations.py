@@ -83,7 +83,8 @@ class Standardized(NamedTuple):
         """``x * factor + (bias - mean * factor)``, as TensorFlow and Keras write it."""
         factor = self.rstd * scale | self.rstd
         offset = self.average * factor
-        shift = either(bias - offset, -offset, -self.average * factor)
+        negative = -offset | -self.average * factor
+        shift = either(bias - offset, negative, negative + bias)
         return self.x * factor + shift | self.x * factor - offset
 
     def scaled(self, scale: Pattern) -> Pattern:

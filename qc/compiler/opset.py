@@ -8,6 +8,7 @@ from qc.ir.onnx.lower import lower
 from qc.passes import PassContext, Pipeline
 from qc.passes.framework.target import Target
 from qc.passes.simplify.decompose_ops import DecomposeOps
+from qc.passes.simplify.eliminate_identity import EliminateIdentity
 from qc.passes.simplify.fix_shapes import FixShapes
 from qc.passes.simplify.fuse_supergroups import FuseSupergroups, opset_of_forms
 
@@ -24,11 +25,25 @@ def in_opset_of(target: Target, ir: Model, pipeline: Pipeline) -> Model:
         ModelError: ONNX cannot convert it to one with quantize ops.
     """
     fuses = any(isinstance(step, FuseSupergroups) for step in pipeline.passes())
-    wanted = max(target.opset, opset_of_forms(ir, target) if fuses else 0, _opset_of_kernels(ir, target))
+    forms = opset_of_forms(_without_identities(ir, pipeline), target) if fuses else 0
+    wanted = max(target.opset, forms, _opset_of_kernels(ir, target))
     found = with_opset(ir, wanted, target.latest_opset)
     if not target.latest_opset or found.opset <= target.latest_opset:
         return found
     return with_opset(_decomposed(target, found, pipeline), wanted, target.latest_opset)
+
+
+def _without_identities(ir: Model, pipeline: Pipeline) -> Model:
+    """The model without what is between ops that belong together, such as Transposes."""
+    steps = [step for step in pipeline.passes() if isinstance(step, EliminateIdentity)]
+    if not steps or not any(
+        op.is_type("Reshape", "Transpose") for graph in ir.graphs() for op in graph.ops()
+    ):
+        return ir
+    copy = lift(lower(ir), ir.base_dir)
+    for step in steps:
+        step.run(copy, PassContext())
+    return copy
 
 
 def _opset_of_kernels(ir: Model, target: Target) -> int:

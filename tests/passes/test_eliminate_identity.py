@@ -86,3 +86,57 @@ def test_copies_of_an_unknown_length_stay() -> None:
     text = f"{head} {{ e = Expand(x, n)  y = Add(e, o) }}"
     assert "Expand" in without_copies(text.replace("N", "M"))
     assert "Expand" not in without_copies(text.replace("N", "2"))
+
+
+@pytest.mark.parametrize(
+    ("between", "left"),
+    [
+        ("c = Identity(t)", []),
+        ("p = Pow(t, three)  c = Mul(p, each)", ["Pow", "Mul"]),
+        ("p = Sub(row, t)  c = Clip(p, zero, three)", ["Sub", "Clip"]),
+        ("c = PRelu(t, each)", ["PRelu"]),
+        ("c = Softmax<axis = 1>(t)", ["Transpose", "Softmax", "Transpose"]),
+        ("c = Add(t, w)", ["Transpose", "Add", "Transpose"]),
+    ],
+)
+def test_what_a_transpose_takes_back_is_computed_as_it_lies(between: str, left: list[str]) -> None:
+    model = parse(f"""g (float[N, 4, H, 5] x, float[N, H, 5, 4] w) => (float[N, 4, H, 5] y)
+    <float three = {{3}}, float zero = {{0}}, float[5, 4] each, float[4] row = {{1, 2, 3, 4}}> {{
+        r = Relu(x)
+        t = Transpose<perm = [0, 2, 3, 1]>(r)
+        {between}
+        b = Transpose<perm = [0, 3, 1, 2]>(c)
+        y = Add(b, r)
+    }}""")
+    ir, _, _ = apply("eliminate-identity, eliminate-dead-code", model)
+    assert [op.op_type for op in ir.graph.ops()] == ["Relu", *left, "Add"]
+    rng = np.random.default_rng(2)
+    shapes = {"x": (2, 4, 3, 5), "w": (2, 3, 5, 4)}
+    feed = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    before, after = (run_session(open_session(one), feed)[0] for one in (model, lower(ir)))
+    np.testing.assert_allclose(after, before, rtol=1e-6)
+
+
+def test_transposes_stay_where_what_is_between_them_is_read_elsewhere() -> None:
+    model = parse("""g (float[2, 3] x) => (float[2, 3] y, float[3, 2] z) {
+        t = Transpose<perm = [1, 0]>(x)
+        z = Exp(t)
+        b = Transpose<perm = [1, 0]>(z)
+        y = Relu(b)
+    }""")
+    ir, _, _ = apply("eliminate-identity", model)
+    assert [op.op_type for op in ir.graph.ops()] == ["Transpose", "Exp", "Transpose", "Relu"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "left"), [("-1, 4, 0", 0), ("2, 4, 3", 0), ("0, -1, 3", 0), ("4, -1, 3", 1), ("2, -1", 1)]
+)
+def test_a_reshape_to_the_lengths_that_are_is_none(shape: str, left: int) -> None:
+    rank = shape.count(",") + 1
+    model = parse(f"""g (float[2, 4, 3] x) => (float[{"A, B, C"[: 3 * rank - 2]}] y)
+    <int64[{rank}] s = {{{shape}}}> {{
+        r = Reshape(x, s)
+        y = Relu(r)
+    }}""")
+    ir, _, _ = apply("eliminate-identity", model)
+    assert sum(op.is_type("Reshape") for op in ir.graph.ops()) == left

@@ -115,6 +115,21 @@ def test_a_model_with_a_gelu_gets_the_opset_that_has_it(function: str) -> None:
     assert np.abs(run_model(compiled.model, feeds[0])["y"] - expected).max() < 0.05 * np.abs(expected).max()
 
 
+def test_transposes_between_them_hide_no_ops_that_belong_together() -> None:
+    """tf2onnx leaves them around ops that it cannot move them past."""
+    plain = gelu_by("Tanh", 13)
+    turned = plain.replace(
+        "u = Mul(t, cubic)",
+        "a = Transpose<perm = [0, 2, 3, 1]>(t) k = Mul(a, cubic) u = Transpose<perm = [0, 3, 1, 2]>(k)",
+    )
+    feeds = random_feeds(parse(plain), 4)
+    made, expected = (
+        qc.compile(parse(text), "w8a8", data=feeds, target="ort-cpu").model for text in (turned, plain)
+    )
+    assert [node.op_type for node in made.graph.node] == [node.op_type for node in expected.graph.node]
+    assert "Transpose" in turned and "Gelu" in {node.op_type for node in made.graph.node}
+
+
 def test_a_model_without_one_keeps_its_opset() -> None:
     model = parse(gelu_by("Erf", 13).replace("e = Erf(i)", "e = Tanh(i)"))
     compiled = qc.compile(model, "w8a8", data=random_feeds(model, 2))

@@ -142,6 +142,11 @@ _LAYER_NORMS = {
         + "r = Reciprocal(s); w = Mul(r, g); xw = Mul(x, w); mw = Mul(m, w); o = Sub(b, mw); y = Add(xw, o)",
         13,
     ),
+    "Keras 3, the mean negated": (
+        CENTRE + VARIANCE + ROOT + "r = Reciprocal(s); w = Mul(r, g); xw = Mul(x, w); k = Neg(m);"
+        "mw = Mul(k, w); o = Add(mw, b); y = Add(xw, o)",
+        13,
+    ),
     "TensorFlow, batch_normalization() without scale": (
         CENTRE + VARIANCE + ROOT + "w = Reciprocal(s); xw = Mul(x, w); mw = Mul(m, w); o = Sub(b, mw);"
         "y = Add(xw, o)",
