@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qc.ir.base.fix_shape import fix_shape_options
+from qc.ir.facts.constants import fixed_constant
 from qc.ir.facts.op_traits import bias_port, channel_axis, joins_grids, weight_port, weight_ports
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
@@ -161,8 +162,10 @@ class _Conformance:
         is_weight = constant and self._units.is_weight(unit, op, port)
         if constant and self._units.is_bias(unit, value, op, port):
             yield from self._bias(op, value, quantizer)
-        elif quantizer is None and port == bias_port(op) and _is_dequantized(value):
+        elif quantizer is None and port == bias_port(op) and _is_stored_for("DequantizeLinear", value):
             return  # codes that float32 cannot hold, which stay as they are
+        elif quantizer is None and port == bias_port(op) and _is_stored_for("Cast", value):  # as float16
+            yield from self._bias(op, value, None)
         elif quantizer is None and not self._has_weight_only(op):
             what = "weight" if is_weight else "constant" if constant else "tensor"
             yield Violation(op, "float input", f"it reads the {what} '{value.name}' in float")
@@ -379,9 +382,11 @@ def _fits(rule: FormatRule, weight: Value, quantizer: Quantizer) -> bool:
     return bool(codes.min(initial=0) >= wanted.lowest and codes.max(initial=0) <= wanted.highest)
 
 
-def _is_dequantized(value: Value) -> bool:
+def _is_stored_for(op_type: str, value: Value) -> bool:
+    """Whether it is what an op of that type makes of a constant."""
     producer = value.graph.producer(value)
-    return producer is not None and producer.is_type("DequantizeLinear")
+    read = value.graph.op_inputs(producer) if producer is not None and producer.is_type(op_type) else ()
+    return bool(read) and fixed_constant(read[0]) is not None
 
 
 def _made(quantizer: Quantizer) -> str:

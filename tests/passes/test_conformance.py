@@ -155,6 +155,17 @@ def test_what_was_made_for_another_target_is_named(
     assert any(one.rule == rule and said in one.text for one in found), found
 
 
+def test_a_bias_that_is_stored_in_float16_is_a_float_bias() -> None:
+    model = parse("""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[1, 8, 8, 8] x) => (float[1, 8, 8, 8] y) <float[8, 8, 1, 1] w, float16[8] half> {
+            b = Cast<to = 1>(half)
+            y = Conv(x, w, b)
+        }""")
+    compiled = qc.compile(model, "w8a8", data=random_feeds(model, 2), target="openvino").model
+    assert "Cast" in {node.op_type for node in compiled.graph.node}
+    assert broken(compiled, "openvino") == []
+
+
 def test_data_of_two_widths_in_one_op_is_named_where_a_device_computes_in_one() -> None:
     place = f"{PLACE},set-precision{{rules=['tensor:t=a16']}}"
     texts = [one.text for one in broken(lowered(TRANSFORMER, "npu", place), "qnn-htp")]

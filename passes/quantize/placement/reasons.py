@@ -108,8 +108,8 @@ class Reasons:
             return Reason("nothing reads it")
         arrived = next((result for result in results if self.is_quantized(result)), None)
         if arrived is not None:
-            return Reason(f"it is quantized where it arrives, as '{arrived.name}'")
-        return Reason(f"it becomes '{results[0].name}', which nothing reads in integers")
+            return Reason(f"it is quantized where it arrives, as tensor '{arrived.name}'")
+        return Reason(f"nothing reads it in integers where it arrives, as tensor '{results[0].name}'")
 
 
 def _remedy(unit: Unit) -> str:

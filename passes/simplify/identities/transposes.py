@@ -81,7 +81,7 @@ class Detour:
 def detour_before(graph: Graph, last: Op) -> Detour | None:
     """What ends in a Transpose that takes another one back; None if that does not."""
     value, result = graph.op_inputs(last)[0], graph.op_outputs(last)[0]
-    back, ops = _order(last), []
+    back, ops = _order(last), list[tuple[Op, int]]()
     while value is not None and back is not None and result is not None and not graph.is_output(result):
         op = graph.producer(value)
         if op is None or graph.is_output(value):
