@@ -242,6 +242,33 @@ def test_einsum_of_free_lengths(equation: str, left: list, right: list, fits: bo
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("equation", "weight", "fits"),
+    [
+        ("abc,cde->abde", [12, 3, 4], True),  # queries, keys and values of Keras
+        ("abcd,cde->abe", [3, 4, 5], True),  # what comes behind its attention
+        ("acbd,cde->bea", [3, 4, 5], True),
+        ("abc,dc->abd", [6, 12], True),
+        ("abc,ace->abe", [2, 12, 5], False),  # a matrix for each sample
+        ("abcd,cde->abe", [1, 4, 5], False),
+    ],
+)
+def test_einsum_of_free_lengths_by_a_weight(equation: str, weight: list[int], fits: bool) -> None:
+    first = equation.split(",")[0]
+    lengths = dict(zip(equation.split(",")[1].split("->")[0], weight, strict=True))
+    result = helper.make_tensor_value_info("y", FLOAT, None)
+    node = helper.make_node("Einsum", ["a", "w"], ["y"], equation=equation)
+    data = helper.make_tensor_value_info("a", FLOAT, [f"n{axis}" for axis in first])
+    numbers = numpy_helper.from_array(RANDOM.normal(size=weight).astype(np.float32), "w")
+    graph = helper.make_graph([node], "g", [data], [result], [numbers])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    made = qc.compile(model, "decompose-ops", target="ort-cpu").model
+    assert ("MatMul" in types(made)) == fits == ("Einsum" not in types(made))
+    feed = {"a": RANDOM.normal(size=[lengths.get(axis, 2) for axis in first]).astype(np.float32)}
+    found, expected = (run_model(one, feed)["y"] for one in (made, model))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("target", ["openvino", "openvino-avx2", "qnn-htp"])
 def test_an_einsum_of_two_tensors_runs_in_integers(target: str) -> None:
     model = parse("""<ir_version: 8, opset_import: ["" : 17]>

@@ -21,7 +21,8 @@ _EQUATION = re.compile(r"([a-zA-Z]+),([a-zA-Z]+)->([a-zA-Z]*)")
 def einsum(op: Op) -> Writer | None:
     """A MatMul between transpositions, where axes of both tensors are summed and none of one alone.
 
-    Lengths may be free where no axes have to be joined to those of matrices.
+    Lengths may be free where no axes have to be joined to those of matrices, or where the second tensor is
+    one matrix and those of the first alone stay apart, as in the projections of Keras' attention.
     """
     found = _EQUATION.fullmatch(str(op.attribute("equation", "")).replace(" ", ""))
     read = op.graph.op_inputs(op)
@@ -40,11 +41,17 @@ def einsum(op: Op) -> Writer | None:
         shape = value.type.shape if value is not None else None
         if shape is None or len(shape) != len(term):
             return None
+        is_matrix = value is not None and value.const is not None and not left & right & result
         for axis, length in zip(term, shape, strict=True):
-            if not length or sizes.setdefault(axis, length) != length:
+            known = sizes.setdefault(axis, length) if length else None
+            if is_matrix and isinstance(known, str) and isinstance(length, int) and length > 1:
+                sizes[axis] = length  # the length of data that a weight is multiplied by
+            elif known is None or known != length:
                 return None  # not known, or one of them is 1, and broadcast
     product = _Product((read[0], read[1]), terms, sizes)  # type: ignore[arg-type]
     are_known = all(isinstance(length, int) for length in sizes.values())
+    if not are_known and product.has_one_matrix:
+        return product.write_by_matrix
     return product.write if are_known or product.is_of_matrices else None
 
 
@@ -71,6 +78,31 @@ class _Product:
     def is_of_matrices(self) -> bool:
         """Whether the factors are matrices already, in any order of their axes."""
         return all(len(axes) == 1 for axes in self.groups[1:])
+
+    @property
+    def has_one_matrix(self) -> bool:
+        """Whether the second factor is one matrix of known lengths, whatever lengths the first has alone."""
+        both, of_left, summed, of_right = self.groups
+        known = all(isinstance(length, int) for length in self.lengths(summed + of_right))
+        return known and bool(of_left and of_right) and not both
+
+    def write_by_matrix(self, build: Builder) -> list[Value | None]:
+        """The axes that the first factor has alone stay as they are, in front."""
+        _, of_left, summed, of_right = self.groups
+        first = self.moved(build, self.factors[0], self.terms[0], of_left + summed)
+        first = self.split(build, first, of_left, (self.joined(summed),))
+        second = self.arranged(build, 1, "", summed, of_right)
+        shape = (*self.lengths(of_left), self.joined(of_right))
+        made = build.op("MatMul", first, second, shape=shape)
+        made = self.split(build, made, of_left, self.lengths(of_right))
+        return [self.moved(build, made, of_left + of_right, self.terms[2])]
+
+    def split(self, build: Builder, data: Value, kept: str, last: tuple[Length, ...]) -> Value:
+        """The data with other last axes behind those that are kept."""
+        shape = (*self.lengths(kept), *last)
+        if data.type.shape is not None and len(data.type.shape) == len(shape):
+            return data
+        return build.op("Reshape", data, build.shape((0,) * len(kept) + last), shape=shape)
 
     def write(self, build: Builder) -> list[Value | None]:
         """Axes of both and of the result come first; what both have alone is summed."""
