@@ -166,6 +166,22 @@ def test_a_bias_that_is_stored_in_float16_is_a_float_bias() -> None:
     assert broken(compiled, "openvino") == []
 
 
+def test_what_is_moved_and_rounded_for_a_join_alone_breaks_no_rule() -> None:
+    """OpenVINO gets no pair behind what only moves data, but one in front of a Concat of another grid."""
+    model = parse("""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[1, 8, 8, 8] x) => (float[1, 8, 4, 4] y, float[1, 8, 8, 8] z)
+        <float[8, 8, 1, 1] w, float[8, 16, 1, 1] v> {
+            c = Conv(x, w)
+            p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(c)
+            a = AveragePool<kernel_shape = [2, 2], strides = [2, 2]>(c)
+            j = Concat<axis = 1>(p, a)
+            y = Conv(j, v)
+            z = Conv(c, w)
+        }""")
+    compiled = qc.compile(model, "w8a8", data=random_feeds(model, 2), target="openvino").model
+    assert broken(compiled, "openvino") == []
+
+
 def test_data_of_two_widths_in_one_op_is_named_where_a_device_computes_in_one() -> None:
     place = f"{PLACE},set-precision{{rules=['tensor:t=a16']}}"
     texts = [one.text for one in broken(lowered(TRANSFORMER, "npu", place), "qnn-htp")]
