@@ -26,8 +26,7 @@ from .target_support import OpSupport, Support, load_support, weight_form
 from .toml_source import TomlSource, read_text
 
 _CARRY = OpRule(runs="carry")
-# How products of float data by stored weights are written.
-Products = Literal["standard", "exact", "fast"]
+Products = Literal["standard", "exact", "fast", "dynamic"]
 DeviceArithmetic = Literal[
     "exact",
     "alike",
@@ -90,11 +89,10 @@ class Target(Strict):
             of ONNX Runtime's DynamicQuantizeMatMul; 0 for none.
         fold_weights: the weights of other recurrent ops are dequantized by Cast and Mul, which ONNX Runtime
             computes once, when it loads the model; a DequantizeLinear runs in every run.
-        products: how products of float data by stored weights, and lookups of stored rows, are written:
-            ``standard``, with DequantizeLinear in front of them; ``exact``, as ONNX Runtime's MatMulNBits and
-            GatherBlockQuantized; ``fast`` likewise, and data is rounded to 8 bits as it comes.
-        stored_products_from: a matrix with one scale for each column, or for all, and fewer numbers is
-            dequantized when the model is loaded, and the product is a float one.
+        products: how products of float data by stored weights, and lookups of stored rows, are written, as
+            the option of ``insert-qdq`` says.
+        stored_products_from: a smaller matrix without blocks is dequantized when the model is loaded, and
+            the product is a float one.
         stored_tables_from: a table of so many numbers is in codes, though what reads it is float; 0 for none.
         costs: what kernels take, where quantizers are placed by it.
         arithmetic: how the device makes codes, by op type, and for what comes from outside by ``input``:

@@ -28,6 +28,7 @@ from ..framework.made_for import mark_target
 from ..framework.target import Products
 from ..framework.target_rules import Storage
 from .qdq.dequantize_outside import dequantize_outside
+from .qdq.dynamic_products import write_dynamic
 from .qdq.fit_kernels import fit_kernels
 from .qdq.folded_weights import fold_weights
 from .qdq.keep_float import keep_kernels
@@ -77,6 +78,8 @@ class InsertQdq(Pass):
 
     Products of float data by stored weights, and lookups of stored rows, are written as MatMulNBits and
     GatherBlockQuantized where the target has them, in any opset; a matrix that both read is stored once.
+    With ``products=dynamic`` products by 8-bit weights without blocks are MatMulInteger instead, of data that
+    DynamicQuantizeLinear rounds in every run, which is quicker; ``import-qdq`` leaves these as they are.
     Stored weights of float convolutions, and small ones of float products, are dequantized by Cast and Mul
     there, which ONNX Runtime computes when it loads the model; below opset 21 each code takes a byte in them.
     ``import-qdq`` undoes both.
@@ -111,8 +114,9 @@ class InsertQdq(Pass):
     products: Products | None = option(
         None,
         "how products of float data by stored weights are written: standard, or in ONNX Runtime's own ops, "
-        "which round data to 8 bits as it comes (fast) or do not (exact); default: the target's, "
-        "and small ones are float products",
+        "which round data to 8 bits as it comes, block by block (fast), or do not (exact), or in ONNX's ops "
+        "that round whole tensors (dynamic); default: the target's; small ones are float products there and "
+        "with dynamic",
     )
     activations: Literal["placed", "unsigned", "signed", "symmetric"] = option(
         "placed", "codes of activations: as they were placed, or all of one kind, or signed where symmetric"
@@ -136,7 +140,8 @@ class InsertQdq(Pass):
         products = self.products or (target.products if target is not None else "standard")
         if self.weights == "float":
             products = "standard"
-        least = target.stored_products_from if target is not None and self.products is None else 0
+        by_size = self.products in (None, "dynamic")
+        least = target.stored_products_from if target is not None and by_size else 0
         if self.opset == "raise":
             stored = only_stored_in(stored_matrices(model, products, least), model)
             needed = opset_needed_by(model, extension, in_bytes, stored)
@@ -147,7 +152,11 @@ class InsertQdq(Pass):
             model = in_opset(model, needed)
         rewriter = Rewriter(model)
         with rewriter.trial():
-            StoredProducts(model, rewriter, products).write(stored_matrices(model, products, least))
+            matrices = stored_matrices(model, products, least)
+            if products == "dynamic":
+                unsigned = target is not None and bool(target.most_pair_sum)
+                matrices = write_dynamic(model, rewriter, matrices, context, unsigned)
+            StoredProducts(model, rewriter, products).write(matrices)
             widened = of_short_codes(model) if in_bytes else frozenset()
             if widened:
                 context.notes.append(_IN_BYTES)

@@ -157,7 +157,7 @@ def test_tensors_of_16_bits_are_converted_for_ops_of_8(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "config, sentence",
     [
-        (theirs.DynamicQuantConfig(), "'DynamicQuantConfig' is not part of .*use a StaticQuantConfig"),
+        (object(), "'object' is not part of .*use a StaticQuantConfig or a DynamicQuantConfig"),
         (StaticQuantConfig(None), "give calibration_data_reader"),
         (StaticQuantConfig(feeds(), quant_format=QuantFormat.QOperator), "QDQ models"),
         (StaticQuantConfig(feeds(), extra_options={"CalibMovingAverage": True}), "'CalibMovingAverage'"),

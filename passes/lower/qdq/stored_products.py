@@ -86,7 +86,7 @@ def stored_matrices(model: Model, products: Products, least: int = 0) -> list[St
         return []
     found = [stored for graph in model.graphs() for op in graph.ops() for stored in _stored(model, op)]
     found = [one for one in found if one.op.is_type("Gather") or one.has_blocks or prod(one.shape) >= least]
-    return [one for one in found if products == "fast" or one.bits == 4 or one.op.is_type("Gather")]
+    return [one for one in found if products != "exact" or one.bits == 4 or one.op.is_type("Gather")]
 
 
 def only_stored_in(matrices: list[Stored], model: Model) -> frozenset[Quantizer]:
@@ -102,7 +102,7 @@ class StoredProducts:
     def __init__(self, model: Model, rewriter: Rewriter, products: Products) -> None:
         self._model = model
         self._rewriter = rewriter
-        self._level = _IN_INTEGERS if products == "fast" else 0
+        self._level = _IN_INTEGERS if products != "exact" else 0
         self._packed: dict[tuple[Value, Quantizer, bool, int], tuple[Value, Value, Value | None]] = {}
 
     def write(self, matrices: list[Stored]) -> None:

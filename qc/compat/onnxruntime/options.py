@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from onnxruntime.quantization import CalibrationMethod
+from onnxruntime.quantization import CalibrationMethod, QuantType
 
 from qc.ir.errors import UsageError, a_type, nearest
 
@@ -96,6 +96,21 @@ def read_options(given: Mapping[str, Any], method: CalibrationMethod) -> ExtraOp
     for name in given:
         _check(name, given[name])
     return ExtraOptions(**{_FIELDS[name]: value for name, value in given.items() if name in _FIELDS})
+
+
+def read_dynamic_options(given: Mapping[str, Any], weight_type: QuantType) -> bool:
+    """Reads the dictionary for dynamic quantization; returns whether grids of weights are symmetric.
+
+    Raises:
+        UsageError: as :func:`read_options`.
+        NotProvidedError: an option that qc does not provide there.
+    """
+    neutral = {"MatMulConstBOnly": True, "EnableSubgraph": True, "ForceQuantizeNoInputCheck": False}
+    for name, value in given.items():
+        if name != "WeightSymmetric" and neutral.get(name) != value:
+            refuse(f"the extra option '{name}' with the value {value!r}", f"leave out '{name}'")
+    _check("WeightSymmetric", given.get("WeightSymmetric", True))
+    return bool(given.get("WeightSymmetric", weight_type in (QuantType.QInt8, QuantType.QInt16)))
 
 
 def _check(name: str, value: Any) -> None:

@@ -1,21 +1,25 @@
-"""The pipeline ``w8a8`` as a configuration of ONNX Runtime changes it."""
+"""The pipelines ``w8a8`` and ``w8a8-dynamic`` as a configuration of ONNX Runtime changes them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
 from onnx import ModelProto
-from onnxruntime.quantization import CalibrationMethod, StaticQuantConfig
+from onnxruntime.quantization import CalibrationMethod, DynamicQuantConfig, StaticQuantConfig
+from onnxruntime.quantization.quantize import QuantConfig
 
 import qc
 from qc.ir.errors import UsageError, nearest
 from qc.ir.model import Model
 from qc.named_pipelines import resolve_pipeline
+from qc.passes.framework.base import Pass
 from qc.passes.framework.pipeline import Pipeline, Step
 from qc.passes.framework.target import Target
+from qc.passes.optimize.round_weights import RoundWeights
 from qc.passes.optimize.smooth import Smooth
 from qc.passes.quantize.annotate_per_channel import AnnotatePerChannel
 from qc.passes.quantize.calibrate import Calibrate
@@ -40,9 +44,10 @@ def pipeline_of(
         UsageError: the model has no node, or no op, that the configuration names.
     """
     steps: list[Step] = []
-    for step in resolve_pipeline("w8a8").pipeline.passes():
+    passes = resolve_pipeline("w8a8").pipeline.passes()
+    for step in passes:
         if isinstance(step, InsertQuantizers):
-            steps.append(_placing(model, config, options, target))
+            steps.append(_placing(step, passes, model, config, target, options.constant_matmul_only))
         elif isinstance(step, Smooth):
             steps += [TensorQuantOverrides(options.overrides)] if options.overrides else []
             steps.append(Smooth(insert=True) if options.smooth else step)
@@ -53,8 +58,34 @@ def pipeline_of(
     return Pipeline(steps)
 
 
+def dynamic_pipeline_of(
+    model: str | Path | ModelProto, config: DynamicQuantConfig, target: Target
+) -> Pipeline:
+    """The passes of ``w8a8-dynamic`` that need no data, with what a configuration says of them.
+
+    Raises:
+        UsageError: the model has no node, or no op, that the configuration names.
+    """
+    passes = resolve_pipeline("w8a8-dynamic").pipeline.passes()
+    steps: list[Step] = []
+    for step in passes:
+        if isinstance(step, InsertQuantizers):
+            placing = _placing(step, passes, model, config, target, constant_matmul_only=False)
+            steps.append(replace(placing, weight=target.weight.dtype))
+        elif not isinstance(step, RoundWeights) and (
+            config.per_channel or not isinstance(step, AnnotatePerChannel)
+        ):
+            steps.append(step)
+    return Pipeline(steps)
+
+
 def _placing(
-    model: str | Path | ModelProto, config: StaticQuantConfig, options: ExtraOptions, target: Target
+    placing: InsertQuantizers,
+    passes: Sequence[Pass],
+    model: str | Path | ModelProto,
+    config: QuantConfig,
+    target: Target,
+    constant_matmul_only: bool,
 ) -> InsertQuantizers:
     """What places quantizers, but at ops that are left out, of the model as it is when it is quantized."""
     names = ("op_types_to_quantize", "nodes_to_quantize", "nodes_to_exclude")
@@ -62,15 +93,15 @@ def _placing(
     for name, given in chosen.items():
         if isinstance(given, str):
             raise UsageError(f"{name} is a list of names, not '{given}'")
-    if not any(chosen.values()) and not options.constant_matmul_only:
-        return InsertQuantizers()
-    passes = resolve_pipeline("w8a8").pipeline.passes()
+    if not any(chosen.values()) and not constant_matmul_only:
+        return placing
     before = takewhile(lambda step: not isinstance(step, InsertQuantizers), passes)
     without_data = Pipeline([step for step in before if "data" not in step.needs])
     ir = qc.compile(model, without_data, target=target, allow_unquantized=True).ir
     types = dict.fromkeys(op.op_type for graph in ir.graphs() for op in graph.ops())
-    computed = _products_of_data(ir) if options.constant_matmul_only else ()
-    return InsertQuantizers(
+    computed = _products_of_data(ir) if constant_matmul_only else ()
+    return replace(
+        placing,
         skip_ops=_left_out(types, config.op_types_to_quantize, "op_types_to_quantize"),
         skip_nodes=_skipped_nodes(ir, config.nodes_to_quantize, (*config.nodes_to_exclude, *computed)),
     )

@@ -1,4 +1,4 @@
-"""``quantize`` and ``quantize_static`` with ONNX Runtime's signatures."""
+"""``quantize``, ``quantize_static`` and ``quantize_dynamic`` with ONNX Runtime's signatures."""
 
 from __future__ import annotations
 
@@ -8,11 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from onnx import ModelProto
-from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, StaticQuantConfig
+from onnxruntime.quantization import (
+    CalibrationMethod,
+    DynamicQuantConfig,
+    QuantFormat,
+    QuantType,
+    StaticQuantConfig,
+)
 from onnxruntime.quantization.quantize import QuantConfig
 
 import qc
-from qc.compiler.compiled import refuse_overwrite
+from qc.compiler.compiled import Compiled, refuse_overwrite
 from qc.compiler.processor import default_target
 from qc.ir.errors import UsageError
 from qc.ir.quant.formats import IntFormat, parse_format
@@ -23,8 +29,8 @@ from ..missing import refuse
 from ..providers import device_of
 from .configs import QnnQuantConfig
 from .formats import format_of
-from .options import ExtraOptions, read_options
-from .pipeline import METHODS, pipeline_of
+from .options import ExtraOptions, read_dynamic_options, read_options
+from .pipeline import METHODS, dynamic_pipeline_of, pipeline_of
 
 
 def quantize_static(
@@ -90,6 +96,47 @@ def quantize_static(
     _quantize(model_input, model_output, config)
 
 
+def quantize_dynamic(
+    model_input: str | Path | ModelProto,
+    model_output: str | Path,
+    op_types_to_quantize: Collection[str] | None = None,
+    per_channel: bool = False,
+    reduce_range: bool = False,
+    weight_type: QuantType = QuantType.QInt8,
+    nodes_to_quantize: Collection[str] | None = None,
+    nodes_to_exclude: Collection[str] | None = None,
+    use_external_data_format: bool = False,
+    extra_options: Mapping[str, Any] | None = None,
+) -> None:
+    """Quantizes the weights of a float model, and lets the data of products be quantized in every run.
+
+    Args:
+        model_input: the float model, or its path.
+        model_output: where to write.
+        op_types_to_quantize: leave weights of ops of other types in float.
+        per_channel: one scale for each output channel of a weight.
+        reduce_range: weights have 7 bits.
+        weight_type: ``QInt8`` or ``QUInt8``.
+        nodes_to_quantize: leave the weights of all other nodes in float.
+        nodes_to_exclude: leave the weights of these nodes in float.
+        use_external_data_format: as for :func:`quantize_static`.
+        extra_options: see docs/switching-from-onnxruntime.md.
+
+    Raises:
+        As :func:`quantize_static`.
+    """
+    config = DynamicQuantConfig(
+        weight_type=weight_type,
+        op_types_to_quantize=op_types_to_quantize,
+        nodes_to_quantize=nodes_to_quantize,
+        nodes_to_exclude=nodes_to_exclude,
+        per_channel=per_channel,
+        reduce_range=reduce_range,
+        extra_options=extra_options,
+    )
+    _quantize_dynamic(model_input, model_output, config)
+
+
 def quantize(
     model_input: str | Path | ModelProto, model_output: str | Path, quant_config: QuantConfig
 ) -> None:
@@ -98,12 +145,18 @@ def quantize(
     Args:
         model_input: the float model, or its path.
         model_output: where to write.
-        quant_config: a ``StaticQuantConfig``; of ``get_qnn_qdq_config``, the model is for the HTP.
+        quant_config: a ``StaticQuantConfig``, or a ``DynamicQuantConfig``; of ``get_qnn_qdq_config``, the
+            model is for the HTP.
 
     Raises:
         As :func:`quantize_static`.
     """
-    _quantize(model_input, model_output, _checked(quant_config))
+    if isinstance(quant_config, DynamicQuantConfig):
+        _quantize_dynamic(model_input, model_output, quant_config)
+    elif isinstance(quant_config, StaticQuantConfig):
+        _quantize(model_input, model_output, quant_config)
+    else:
+        refuse(f"'{type(quant_config).__name__}'", "use a StaticQuantConfig or a DynamicQuantConfig")
 
 
 def _quantize(
@@ -118,15 +171,25 @@ def _quantize(
     pipeline = pipeline_of(model_input, config, options, target)
     data = config.calibration_data_reader
     compiled = qc.compile(model_input, pipeline, data=data, target=target, device=device)
+    _save(compiled, model_output)
+
+
+def _quantize_dynamic(
+    model_input: str | Path | ModelProto, model_output: str | Path, config: DynamicQuantConfig
+) -> None:
+    symmetric = read_dynamic_options(config.extra_options, config.weight_type)
+    if not isinstance(model_input, ModelProto):
+        refuse_overwrite(model_input, model_output)
+    rule = FormatRule(dtype=_weight_format(config), symmetric=symmetric)
+    target = default_target().model_copy(update={"weight": rule})
+    pipeline = dynamic_pipeline_of(model_input, config, target)
+    _save(qc.compile(model_input, pipeline, target=target), model_output)
+
+
+def _save(compiled: Compiled, path: str | Path) -> None:
     for note in compiled.notes:
-        warnings.warn(note, stacklevel=3)
-    compiled.save(model_output)
-
-
-def _checked(config: QuantConfig) -> StaticQuantConfig:
-    if not isinstance(config, StaticQuantConfig):
-        refuse(f"'{type(config).__name__}'", "qc finds ranges on data: use a StaticQuantConfig")
-    return config
+        warnings.warn(note, stacklevel=4)
+    compiled.save(path)
 
 
 def _refuse_unprovided(config: StaticQuantConfig) -> None:
@@ -147,13 +210,17 @@ def _refuse_unprovided(config: StaticQuantConfig) -> None:
 def _target(config: StaticQuantConfig, options: ExtraOptions) -> Target:
     """qc's target for ONNX Runtime, or for the HTP, with the formats that are asked for."""
     target = load_target("qnn-htp") if isinstance(config, QnnQuantConfig) else default_target()
-    weight = parse_format(format_of(config.weight_type))
-    if config.reduce_range and isinstance(weight, IntFormat):
-        weight = IntFormat(weight.bits - 1, weight.signed)
     symmetric = options.activation_symmetric or options.range_symmetric
     formats = {
         "activation": FormatRule(dtype=format_of(config.activation_type), symmetric=symmetric),
-        "weight": FormatRule(dtype=str(weight), symmetric=options.weight_symmetric),
+        "weight": FormatRule(dtype=_weight_format(config), symmetric=options.weight_symmetric),
     }
     least = options.minimum_range
     return target.model_copy(update=formats | ({} if least is None else {"minimum_range": least}))
+
+
+def _weight_format(config: QuantConfig) -> str:
+    weight = parse_format(format_of(config.weight_type))
+    if config.reduce_range and isinstance(weight, IntFormat):
+        weight = IntFormat(weight.bits - 1, weight.signed)
+    return str(weight)
