@@ -104,6 +104,12 @@ def test_other_matrices_are_written_as_ever(
     assert not kinds(made)["MatMulInteger"]
 
 
+def test_a_model_without_such_products_is_told_of() -> None:
+    convolution = "g (float[1, 8, 6, 6] x) => (float[1, 8, 4, 4] y) <float[8, 8, 3, 3] w> { y = Conv(x, w) }"
+    result = qc.compile(parse(convolution), "w8a8-dynamic", target="ort-cpu")
+    assert any(note.startswith("no product has data that is quantized in every run") for note in result.notes)
+
+
 def test_the_pipeline_needs_no_data_and_says_what_it_does() -> None:
     source = parse(LARGE)
     result = qc.compile(source, "w8a8-dynamic", target="ort-cpu")

@@ -37,12 +37,20 @@ def write_dynamic(
     products = _DynamicProducts(model, rewriter, unsigned)
     for stored in taken:
         products.write(stored)
-    if taken:
-        context.notes.append(
-            f"the data of {len(taken)} products by stored weights is quantized in every run, each tensor by "
-            "its own range"
-        )
+    context.notes.append(_told(len(taken)))
     return [one for one in matrices if one not in taken]
+
+
+def _told(count: int) -> str:
+    if count:
+        return (
+            f"the data of {count} products by stored weights is quantized in every run, each tensor by its "
+            "own range"
+        )
+    return (
+        "no product has data that is quantized in every run: of convolutions, small matrices, and below "
+        f"opset {_OLDEST_OPSET} none has; a pipeline such as w8a8 quantizes data by calibration"
+    )
 
 
 def _is_taken(stored: Stored) -> bool:
