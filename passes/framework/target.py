@@ -79,7 +79,7 @@ class Target(Strict):
         mixes_float: parts of a model may be float beside others in integers.
         one_kind: a model has either integers or small floats, and not both.
         quantize_bias: biases become 32-bit integers of scale input times weight.
-        extension_domain: of quantize ops for types that the model's opset does not have.
+        extension_domain: operator domain of quantize ops for types that the model's opset lacks.
         least_channels: an 8-bit convolution on fewer input channels, by a quarter at most, gets so many.
         shift_weights_from: an 8-bit convolution whose results are sums of so many products or more has its
             weights stored one step lower, with zero points of -1; 0 for none.
@@ -91,8 +91,8 @@ class Target(Strict):
             computes once, when it loads the model; a DequantizeLinear runs in every run.
         products: how products of float data by stored weights, and lookups of stored rows, are written, as
             the option of ``insert-qdq`` says.
-        stored_products_from: a smaller matrix without blocks is dequantized when the model is loaded, and
-            the product is a float one.
+        stored_products_from: a matrix of fewer numbers, without blocks, is dequantized when the model is
+            loaded, and the product is a float one.
         stored_tables_from: a table of so many numbers is in codes, though what reads it is float; 0 for none.
         costs: what kernels take, where quantizers are placed by it.
         arithmetic: how the device makes codes, by op type, and for what comes from outside by ``input``:

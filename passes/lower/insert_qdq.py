@@ -155,7 +155,8 @@ class InsertQdq(Pass):
             matrices = stored_matrices(model, products, least)
             if products == "dynamic":
                 unsigned = target is not None and bool(target.most_pair_sum)
-                matrices = write_dynamic(model, rewriter, matrices, context, unsigned)
+                others = write_dynamic(model, rewriter, matrices, context, unsigned)
+                matrices = others if target is None or target.products != "standard" else []
             StoredProducts(model, rewriter, products).write(matrices)
             widened = of_short_codes(model) if in_bytes else frozenset()
             if widened:

@@ -31,7 +31,7 @@ from .placement.signed_operands import signed_operands
 from .placement.spectra import left_float_as_spectra
 from .placement.units import Reason, Unit, UnitMap
 from .placement.weighing import left_float_by_cost
-from .placement.weights_alone import large_tables, stores_rows, storing_weights_alone, table_of
+from .placement.weights_alone import has_rows_in_codes, large_tables, storing_weights_alone, table_of
 
 FLOAT = "float"  # of activations: they have no quantizers
 
@@ -174,6 +174,7 @@ class _Placement:
         left_float: Mapping[Op, Reason] = _left_float(model, target, options)
         if options.slower == "float" and _in_bytes(self.activation.format, self.weight.format):
             left_float = left_float_by_cost(model, context, left_float, saturates)
+        self._left_float = left_float
         self.units = UnitMap(model, target, left_float, saturates)
         self.scopes = self.units.scopes
         self.has_biases = target.quantize_bias if options.bias is None else options.bias == "int32"
@@ -250,10 +251,11 @@ class _Placement:
             self._place_shared(site, self.activation, f"constant moved by {unit.label}", unit)
 
     def _place_tables(self) -> None:
-        """Places quantizers on large tables whose rows are read as floats, in the target's own format."""
+        """Places quantizers of the target on large tables whose rows are read as floats."""
         spec = _spec(self.target.weight, None)
-        for unit in self.units.units:
-            if table_of(unit.root) in self._tables and stores_rows(self.target, unit.root):
+        for unit in self.units.units if _in_bytes(self.weight.format) else ():
+            is_table = table_of(unit.root) in self._tables and unit.root not in self._left_float
+            if is_table and has_rows_in_codes(self.target, unit.root):
                 value = unit.root.graph.op_inputs(unit.root)[0]
                 assert value is not None
                 self._place_shared(Site(value, unit.root, 0), spec, f"table of {unit.label}", unit)

@@ -67,7 +67,7 @@ def _returned(graph: Graph, op: Op) -> Value | None:
         return given if training is None and (mask is None or not graph.is_read(mask)) else None
     if op.is_type("Cast"):
         return given if given is not None and given.type.elem_type == op.attribute("to") != 0 else None
-    if op.is_type("Reshape"):
+    if op.is_type("Reshape") and op.num_inputs == 2:  # before opset 5 it has the shape as an attribute
         return given if given is not None and _has_shape(given, op) else None
     if op.is_type("Concat"):
         joined = _joined(graph, op)

@@ -100,6 +100,7 @@ def test_as_a_configuration(tmp_path: Path) -> None:
             "the extra option 'MatMulConstBOnly' with the value",
         ),
         ({"extra_options": {"WeightSymmetric": "no"}}, "'WeightSymmetric' is True or False"),
+        ({"weight_type": QuantType.QInt4}, "of dynamic quantization"),
         ({"nodes_to_exclude": ["node 9"]}, "the model has no node 'node 9'"),
         ({"op_types_to_quantize": ["Conv"]}, "the model has no 'Conv'"),
         ({"op_types_to_quantize": "MatMul"}, "is a list of names"),

@@ -89,6 +89,7 @@ def test_heads_of_values_may_have_another_width() -> None:
         (", float[12, 36] w", "<num_heads = 3>(x, w, b)"),  # data
         (", float[2, B, 3, P, 4] p", "<num_heads = 3>(x, w, b, , p)"),  # a cache
         (", int32[M] m", "<num_heads = 3>(x, w, b, m)"),  # maybe beginnings as well
+        (", int32[B, 1] m", "<num_heads = 3>(x, w, b, m)"),  # a single place, which hides nothing
         ("", "<num_heads = 3, do_rotary = 1>(x, w, b)"),
     ],
 )
@@ -130,10 +131,13 @@ def test_attention_of_many_heads_is_its_products(inputs: str, call: str) -> None
     [
         (", float[B, S, 12] k, float[36] b", "(x, k, k, b)"),
         (", float[B, S, 12] k, float[B, 3, P, 4] p", "(x, k, k, , , , p, p)"),
+        (", float[B, T, 12] k", "<unidirectional = 1>(x, k, k)"),  # which ends before the last key
     ],
 )
 def test_attention_of_many_heads_of_another_kind_stays(inputs: str, call: str) -> None:
-    assert stays(parsed(inputs, f"f = {MULTI_HEAD}<num_heads = 3>{call}"))
+    attributes, read = call.removeprefix("<").split(">") if call.startswith("<") else ("", call)
+    given = ", ".join(["num_heads = 3", *([attributes] if attributes else [])])
+    assert stays(parsed(inputs, f"f = {MULTI_HEAD}<{given}>{read}"))
 
 
 @pytest.mark.parametrize("opset", [11, 17, 18])
@@ -220,5 +224,15 @@ def test_batches_of_a_product_may_be_transposed(sides: str, turned: str) -> None
     assert shape_of(model, "f") == (3, 4, rows, columns)
     made = qc.compile(model, "decompose-ops", target="ort-cpu").model
     assert "MatMul" in types(made)
+    feed = random_feeds(model, 1)[0]
+    np.testing.assert_allclose(run_model(made, feed)["y"], run_model(model, feed)["y"], atol=1e-5)
+
+
+def test_a_vector_is_not_transposed() -> None:
+    model = parse("""<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+    g (float[5] x, float[5, 3] z) => (float[3] y) {
+        f = com.microsoft.FusedMatMul<transA = 1>(x, z)  y = Neg(f)
+    }""")
+    made = qc.compile(model, "decompose-ops", target="ort-cpu").model
     feed = random_feeds(model, 1)[0]
     np.testing.assert_allclose(run_model(made, feed)["y"], run_model(model, feed)["y"], atol=1e-5)

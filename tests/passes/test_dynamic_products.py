@@ -104,6 +104,21 @@ def test_other_matrices_are_written_as_ever(
     assert not kinds(made)["MatMulInteger"]
 
 
+def test_sums_that_may_not_fit_32_bits_are_left_alone() -> None:
+    source = parse("g (float[n, 33100] x) => (float[n, 2] y) <float[33100, 2] w> { y = MatMul(x, w) }")
+    made = qc.compile(source, "w8a8-dynamic", target="ort-cpu").model
+    assert kinds(made)["MatMulInteger"] == 0
+    feed = {"x": np.ones((1, 33100), np.float32)}
+    wanted, found = run_model(source, feed)["y"], run_model(made, feed)["y"]
+    np.testing.assert_allclose(found, wanted, atol=1)
+
+
+def test_a_target_without_kernels_of_onnx_runtime_has_none_of_its_ops() -> None:
+    made = qc.compile(parse(LARGE), "w8a8-dynamic", target="openvino").model
+    assert kinds(made)["MatMulInteger"] == 2
+    assert not {node.domain for node in made.graph.node} - {""}
+
+
 def test_a_model_without_such_products_is_told_of() -> None:
     convolution = "g (float[1, 8, 6, 6] x) => (float[1, 8, 4, 4] y) <float[8, 8, 3, 3] w> { y = Conv(x, w) }"
     result = qc.compile(parse(convolution), "w8a8-dynamic", target="ort-cpu")

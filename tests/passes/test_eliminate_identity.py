@@ -140,3 +140,23 @@ def test_a_reshape_to_the_lengths_that_are_is_none(shape: str, left: int) -> Non
     }}""")
     ir, _, _ = apply("eliminate-identity", model)
     assert sum(op.is_type("Reshape") for op in ir.graph.ops()) == left
+
+
+def test_transposes_stay_where_a_constant_gives_the_data_more_axes() -> None:
+    model = parse("""g (float[3, 4] x) => (float[1, 3, 4] y) <float[1, 1, 1] two = {2}> {
+        t = Transpose<perm = [1, 0]>(x)
+        m = Mul(t, two)
+        u = Transpose<perm = [0, 2, 1]>(m)
+        y = Relu(u)
+    }""")
+    ir, _, _ = apply("eliminate-identity", model)
+    assert [op.op_type for op in ir.graph.ops()] == ["Transpose", "Mul", "Transpose", "Relu"]
+
+
+def test_a_reshape_of_old_has_its_shape_as_an_attribute() -> None:
+    model = parse("""<ir_version: 3, opset_import: ["" : 4]> g (float[3, 4] x) => (float[2, 6] y) {
+        r = Reshape<shape = [2, -1]>(x)
+        y = Relu(r)
+    }""")
+    ir, _, _ = apply("eliminate-identity", model)
+    assert [op.op_type for op in ir.graph.ops()] == ["Reshape", "Relu"]

@@ -10,7 +10,7 @@ import pytest
 from onnx import numpy_helper
 from support.models import parse
 from support.pipelines import QUANTIZE, apply, artifact, check, run_model
-from support.placement import axis, of_value, of_weight, placed, reason
+from support.placement import axis, of_value, of_weight, placed, reason, value
 
 import qc
 from qc.ir.facts.weights import weights_of
@@ -55,6 +55,25 @@ def test_small_tables_and_those_of_integer_targets_are_as_they_were() -> None:
     assert "numbers" not in (reason(placed(small), "table") or "")
     assert of_value(placed(TEXT, "npu"), "rows") is not None
     assert str(of_value(placed(TEXT, "npu"), "rows").spec) == "uint8 asymmetric"
+
+
+@pytest.mark.parametrize(
+    ("changed", "options"),
+    [
+        ("rows = Gather(table, ids)", "{skip_ops=[Gather]}"),
+        ("rows = Gather(table, ids)", "{activation=float16 weight=float16}"),
+        ("rows = Gather(table, ids)  other = Neg(table)  z = Gather(other, ids)", ""),
+        ("rows = If(c) <then_branch = t () => (p) { p = Gather(table, ids) }, else_branch = e () => (q) "
+         "{ o = Gather(table, ids) q = Neg(o) }>", ""),
+    ],
+    ids=["left-out", "another-format", "another-reader", "in-bodies"],
+)  # fmt: skip
+def test_a_table_stays_float(changed: str, options: str) -> None:
+    text = TEXT.replace("rows = Gather(table, ids)", changed)
+    text = text.replace("int64[2, 9] ids", "int64[2, 9] ids, bool c") if "If" in changed else text
+    text = text.replace("24] y)", "24] y, float[2, 9, 50] z)") if "z =" in changed else text
+    model = placed(text, pipeline=f"match-supergroups,insert-quantizers{options},annotate-per-channel")
+    assert model.quant.sites_on(value(model, "table")) == []
 
 
 def test_its_format_is_that_of_the_target() -> None:

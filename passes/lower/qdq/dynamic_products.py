@@ -20,6 +20,7 @@ from .stored_products import Stored
 
 _OLDEST_OPSET = 11
 _ZERO_OF_BYTES = 128
+_LARGEST_PRODUCT = 255 * 255
 _INT32 = TensorProto.INT32
 _BYTE = ValueType(TensorProto.UINT8, ())
 
@@ -43,10 +44,8 @@ def write_dynamic(
 
 def _told(count: int) -> str:
     if count:
-        return (
-            f"the data of {count} products by stored weights is quantized in every run, each tensor by its "
-            "own range"
-        )
+        products = "one product by a stored weight" if count == 1 else f"{count} products by stored weights"
+        return f"the data of {products} is quantized in every run, each tensor by its own range"
     return (
         "no product has data that is quantized in every run: of convolutions, small matrices, and below "
         f"opset {_OLDEST_OPSET} none has; a pipeline such as w8a8 quantizes data by calibration"
@@ -54,9 +53,10 @@ def _told(count: int) -> str:
 
 
 def _is_taken(stored: Stored) -> bool:
-    """Whether a matrix has codes of 8 bits, no blocks, and is no transposed table."""
+    """Whether a matrix has codes of 8 bits, no blocks, is no transposed table, and sums of it fit 32 bits."""
     is_own = stored.site.op is stored.op and not stored.op.is_type("Gather")
-    return is_own and stored.bits == 8 and not stored.has_blocks
+    fits = stored.shape[1] * _LARGEST_PRODUCT < 1 << 31
+    return is_own and stored.bits == 8 and not stored.has_blocks and fits
 
 
 class _DynamicProducts:

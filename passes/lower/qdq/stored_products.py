@@ -109,9 +109,8 @@ class StoredProducts:
         """Puts the ops on codes in the place of the others."""
         if matrices and DOMAIN not in self._model.opset_imports:
             self._rewriter.set_opset(DOMAIN, 1)
-        for stored in sorted(
-            matrices, key=lambda one: one.op.is_type("Gather")
-        ):  # which may share with others
+        # Those of tables come last, which may share with others.
+        for stored in sorted(matrices, key=lambda one: one.op.is_type("Gather")):
             if stored.op.is_type("Gather"):
                 self._write_lookup(stored)
             else:

@@ -15,13 +15,13 @@ _OUTLIERS = Reason("it multiplies the outliers of a tensor, whose grid would be 
 _PROBABILITIES = Reason(
     "it multiplies probabilities, most of which are below a step of a grid that reaches to 1"
 )
-_WITH_OUTLIERS = Reason("it leaves out the outliers of a tensor, whose grid would be too coarse")
+_WITH_OUTLIERS = Reason("a grid of a tensor with its outliers would be too coarse")
 _OP_TYPES = {_OUTLIERS: "MatMul", _PROBABILITIES: "MatMul", _WITH_OUTLIERS: "Mul"}
 _REASONS = {reason.text: reason for reason in _OP_TYPES}
 
 
 def mark_outliers(model: Model, data: Value, outliers: Value) -> None:
-    """Asks to leave in float, where the target computes in float as well, what multiplies outliers.
+    """Asks to leave in float, where the target computes in float as well, what reads outliers.
 
     Args:
         data: A tensor with outliers, which a Mul by zeros and ones leaves out.
@@ -53,5 +53,12 @@ def products_of_outliers(model: Model, target: Target) -> Iterator[tuple[Op, Rea
         for op in graph.ops():
             for value in graph.op_inputs(op):
                 reason = _REASONS.get(model.quant.why_not(value) or "") if value is not None else None
-                if reason is not None and op.is_type(_OP_TYPES[reason]):
+                if reason is not None and op.is_type(_OP_TYPES[reason]) and _takes_out(op, reason):
                     yield op, reason
+
+
+def _takes_out(op: Op, reason: Reason) -> bool:
+    """Whether a Mul is by a constant, as the one that takes outliers out is; of others nothing is asked."""
+    return reason is not _WITH_OUTLIERS or any(
+        value is not None and value.original.const is not None for value in op.graph.op_inputs(op)
+    )

@@ -46,10 +46,18 @@ def table_of(op: Op) -> Value | None:
     return data.original if data is not None else None
 
 
-def stores_rows(target: Target, op: Op) -> bool:
-    """Whether a target has the rows of a table in codes that an op looks up, though it gives floats."""
+def has_rows_in_codes(target: Target, op: Op) -> bool:
+    """Whether a target has the rows of a table in codes that an op looks up, though it gives floats.
+
+    Nothing but lookups in the same graph may read it: it would be stored in float as well, or dequantized
+    as a whole wherever a body captures it.
+    """
     table = table_of(op)
     if not target.stored_tables_from or table is None or table.const is None:
         return False
-    is_matrix = len(table.const.shape) == 2 and op.attribute("axis", 0) == 0
-    return is_matrix and table.const.size >= target.stored_tables_from
+    uses, graph = table.graph.uses(table), table.graph
+    looked_up = (
+        use.op.is_type(_LOOKUP) and use.port == 0 and not use.op.attribute("axis", 0) for use in uses
+    )
+    is_table = len(table.const.shape) == 2 and not graph.is_output(table) and all(looked_up)
+    return is_table and table.const.size >= target.stored_tables_from

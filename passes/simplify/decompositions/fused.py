@@ -150,6 +150,8 @@ def _order(op: Op, value: Value | None, side: str) -> tuple[Value, list[int]] | 
         return None if value is None else (value, [])
     if value.type.shape is None:
         return None
+    if len(value.type.shape) < 2:  # ONNX Runtime leaves a vector as it is
+        return value, []
     *batch, row, column = range(len(value.type.shape))
     if of_batch and batch:
         row, *batch = [*batch, row]

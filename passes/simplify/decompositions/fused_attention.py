@@ -54,8 +54,8 @@ def projected_attention(op: Op, keeps_heads: bool = False) -> Writer | None:
 def multi_head_attention(op: Op) -> Writer | None:
     """``com.microsoft.MultiHeadAttention``: queries, keys and values come from elsewhere, each with a bias.
 
-    Keys and values may have an axis for heads. One with a cache, with all three in one tensor, or with a bias
-    that is not constant is not known.
+    Keys and values may have an axis for heads. One with a cache, with all three in one tensor, with a bias
+    that is not constant, or with an order of fewer queries than keys is not known.
     """
     q, k, v, bias, mask, added, *more = _inputs(op)
     offsets = fixed_constant(bias)
@@ -66,7 +66,7 @@ def multi_head_attention(op: Op) -> Writer | None:
     ranks = [len(shape or ()) for shape in shapes]
     if ranks not in ([3, 3, 3], [3, 4, 4]) or len(widths) < len(shapes) or (bias and ranks[1] == 4):
         return None
-    if not _is_known(op, q, mask):
+    if not _is_known(op, q, mask) or (op.attribute("unidirectional", 0) and not _have_one_length(q, k)):
         return None
 
     def write(build: Builder) -> list[Value | None]:
@@ -98,7 +98,14 @@ def _is_known(op: Op, data: Value, mask: Value | None) -> bool:
     shape = mask.type.shape or ()
     if len(shape) == _ENDS:  # with twice as many numbers, it holds beginnings as well
         return shape[0] is not None and shape[0] == (data.type.shape or (None,))[0]
-    return len(shape) in (_PLACES, _ROWS)
+    # One with a single place is for ONNX Runtime no mask.
+    return len(shape) == _ROWS or (len(shape) == _PLACES and shape[-1] != 1)
+
+
+def _have_one_length(q: Value, k: Value) -> bool:
+    """Whether there are known to be as many queries as keys."""
+    (queries, keys) = ((value.type.shape or (None, None))[axis] for value, axis in ((q, 1), (k, -2)))
+    return queries is not None and queries == keys
 
 
 def _with_rest(op: Op, result: Value) -> list[Value | None]:

@@ -11,23 +11,12 @@ from qc.ir.graph import Graph, Op, Value
 from qc.ir.rewriter import Rewriter
 
 # Each number by itself: of one tensor, and of a tensor and a constant that has its number for each of them.
-_OF_ONE = frozenset(
-    (
-        "Abs",
-        "Cast",
-        "Ceil",
-        "Clip",
-        "Elu",
-        "Erf",
-        "Exp",
-        "Floor",
-        "HardSigmoid",
-        "HardSwish",
-        "LeakyRelu",
-        "Log",
-    )
-) | {"Neg", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Softplus", "Softsign", "Sqrt", "Tanh"}
-_OF_TWO = frozenset(("Add", "Div", "Max", "Min", "Mul", "PRelu", "Pow", "Sub"))
+_OF_ONE = (
+    *("Abs", "Cast", "Ceil", "Clip", "Elu", "Erf", "Exp", "Floor", "HardSigmoid", "HardSwish", "LeakyRelu"),
+    *("Log", "Neg", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Softplus", "Softsign", "Sqrt"),
+    "Tanh",
+)
+_OF_TWO = ("Add", "Div", "Max", "Min", "Mul", "PRelu", "Pow", "Sub")
 
 
 @dataclass(frozen=True)
@@ -88,7 +77,9 @@ def detour_before(graph: Graph, last: Op) -> Detour | None:
             return None
         if op.is_type("Transpose"):
             order = _order(op)
-            is_inverse = order is not None and [order[axis] for axis in back] == list(range(len(order)))
+            if order is None or len(order) != len(back):  # a constant in between gave the data more axes
+                return None
+            is_inverse = [order[axis] for axis in back] == list(range(len(order)))
             return Detour(op, last, tuple(ops), back) if is_inverse else None
         port = _port_of_data(graph, op, len(back))
         if port is None or len(graph.uses(value)) != 1:

@@ -177,6 +177,8 @@ def _quantize(
 def _quantize_dynamic(
     model_input: str | Path | ModelProto, model_output: str | Path, config: DynamicQuantConfig
 ) -> None:
+    if config.weight_type not in (QuantType.QInt8, QuantType.QUInt8):
+        refuse(f"'weight_type={config.weight_type}' of dynamic quantization", "use QInt8 or QUInt8")
     symmetric = read_dynamic_options(config.extra_options, config.weight_type)
     if not isinstance(model_input, ModelProto):
         refuse_overwrite(model_input, model_output)
