@@ -32,6 +32,7 @@ from .qdq.dynamic_products import write_dynamic
 from .qdq.fit_kernels import fit_kernels
 from .qdq.folded_weights import fold_weights
 from .qdq.keep_float import keep_kernels
+from .qdq.lookups import look_up_codes
 from .qdq.moved_pairs import leave_out_moved, needs_no_zero_point
 from .qdq.newer_opset import in_opset
 from .qdq.onnx_grids import (
@@ -77,7 +78,8 @@ class InsertQdq(Pass):
     leaves; other recurrent ops have their weights dequantized once, when ONNX Runtime loads the model.
 
     Products of float data by stored weights, and lookups of stored rows, are written as MatMulNBits and
-    GatherBlockQuantized where the target has them, in any opset; a matrix that both read is stored once.
+    GatherBlockQuantized where the target has them, in any opset; a matrix that both read is stored once. Rows
+    of int8 are looked up by Gather, with their scales, and dequantized behind it.
     With ``products=dynamic`` products by 8-bit weights without blocks are MatMulInteger instead, of data that
     DynamicQuantizeLinear rounds in every run, which is quicker; ``import-qdq`` leaves these as they are.
     Stored weights of float convolutions, and small ones of float products, are dequantized by Cast and Mul
@@ -170,6 +172,7 @@ class InsertQdq(Pass):
                 )
             if products != "standard":
                 context.notes += fold_weights(model, rewriter, least)
+                look_up_codes(model, rewriter)
             keep_kernels(model, rewriter, target)
             round_captures(model, rewriter)
             dequantize_outside(model, rewriter)

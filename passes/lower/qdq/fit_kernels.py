@@ -12,6 +12,7 @@ from qc.ir.rewriter import Rewriter
 from ...framework.target import Target
 from .folded_weights import unfold_weights
 from .keep_float import unkeep_float
+from .lookups import look_up_numbers
 from .pad_channels import pad_channels, unpad_channels
 from .recurrent import fit_recurrent, unfit_recurrent
 from .restored_products import restore_products
@@ -39,3 +40,4 @@ def unfit_kernels(model: Model) -> None:
     unfit_recurrent(model, rewriter)
     unfold_weights(model, rewriter)
     restore_products(model, rewriter)
+    look_up_numbers(model, rewriter)

@@ -86,7 +86,16 @@ def stored_matrices(model: Model, products: Products, least: int = 0) -> list[St
         return []
     found = [stored for graph in model.graphs() for op in graph.ops() for stored in _stored(model, op)]
     found = [one for one in found if one.op.is_type("Gather") or one.has_blocks or prod(one.shape) >= least]
+    shared = {one.constant for one in found if not one.op.is_type("Gather")}
+    found = [one for one in found if one.constant in shared or not _is_plain_table(one)]
     return [one for one in found if products != "exact" or one.bits == 4 or one.op.is_type("Gather")]
+
+
+def _is_plain_table(stored: Stored) -> bool:
+    """Whether rows are looked up as int8, in ops of ONNX (:mod:`.lookups`)."""
+    spec = stored.quantizer.spec
+    is_plain = stored.bits == 8 and spec.symmetric and spec.code_range[0] < 0 and not stored.has_blocks
+    return stored.op.is_type("Gather") and is_plain
 
 
 def only_stored_in(matrices: list[Stored], model: Model) -> frozenset[Quantizer]:
