@@ -16,6 +16,7 @@ from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
 from .eliminate_dead_code import EliminateDeadCode
 from .float_twins import operators, packed, products
+from .float_twins.lookups import look_up_numbers
 from .float_twins.twins import FloatTwins, Grid, NoTwin, needed
 
 Rule = Callable[[FloatTwins, Op], None]
@@ -40,9 +41,11 @@ class Dequantize(Pass):
     tolerance = 0.5  # activations are neither rounded nor limited any more
 
     def run(self, model: Model, context: PassContext) -> None:
+        rewriter = Rewriter(model)
+        look_up_numbers(model, rewriter)
         if quantized_form(model.graphs()) is None:
             return
-        twins = FloatTwins(Rewriter(model))
+        twins = FloatTwins(rewriter)
         changed = False
         for graph in list(model.graph.walk()):
             for op in graph.ops():

@@ -136,3 +136,15 @@ def test_rows_are_looked_up_in_bodies_as_well() -> None:
         assert "DequantizeLinear" not in {node.op_type for node in branch.g.node}
     wanted = run_model(parse(body), feed)["y"]
     np.testing.assert_allclose(run_model(made, feed)["y"], wanted, atol=0.02 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("granularity", ["annotate-per-channel,", ""])
+def test_it_is_float_again(granularity: str) -> None:
+    passes = f"insert-quantizers{{activation=float}},{granularity}calibrate,to-simulation,insert-qdq"
+    _, context, _ = apply(passes, parse(TEXT))
+    made, (feed,) = artifact(context, "qdq"), feeds(1)
+    again = qc.compile(made, "dequantize", allow_unquantized=True).float_model
+    assert {node.op_type for node in again.graph.node} == {"Gather", "MatMul", "Relu"}
+    assert {tuple(tensor.dims) for tensor in again.graph.initializer} == {(6000, 50), (50, 24)}
+    wanted = run_model(artifact(context, "simulation"), feed)["y"]
+    np.testing.assert_allclose(run_model(again, feed)["y"], wanted, rtol=1e-5, atol=1e-5)

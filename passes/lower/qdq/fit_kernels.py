@@ -10,9 +10,9 @@ from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
 
 from ...framework.target import Target
+from ...simplify.float_twins.lookups import look_up_numbers
 from .folded_weights import unfold_weights
 from .keep_float import unkeep_float
-from .lookups import look_up_numbers
 from .pad_channels import pad_channels, unpad_channels
 from .recurrent import fit_recurrent, unfit_recurrent
 from .restored_products import restore_products

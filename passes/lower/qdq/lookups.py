@@ -1,4 +1,4 @@
-"""Rows of a stored table, looked up as codes and dequantized behind the lookup, and back.
+"""Rows of a stored table, looked up as codes and dequantized behind the lookup.
 
 A DequantizeLinear in front of a Gather dequantizes the whole table in every run of ONNX Runtime. Behind it,
 where rows have scales of their own, none fits: scales are looked up as codes are, and multiply them.
@@ -16,6 +16,7 @@ from qc.ir.graph import Op, Value, ValueType
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
 
+from ...simplify.float_twins.lookups import is_lookup
 from .stored_weight import constant_array, erase_unread
 
 
@@ -34,35 +35,12 @@ def look_up_codes(model: Model, rewriter: Rewriter) -> None:
             (table, *_) = graph.op_outputs(op)
             if rows is None or table is None or graph.is_output(table):
                 continue
-            readers = [use.op for use in graph.uses(table) if use.port == 0 and _is_lookup(use.op)]
+            readers = [use.op for use in graph.uses(table) if use.port == 0 and is_lookup(use.op)]
             if readers and len(readers) == len(graph.uses(table)):
                 scale = rewriter.add_constant(graph, rows.scale, f"{rows.codes.name}_scales")
                 for reader in readers:
                     _write(rewriter, reader, rows.codes, scale)
                 erase_unread(rewriter, table)
-
-
-def look_up_numbers(model: Model, rewriter: Rewriter) -> None:
-    """Puts the DequantizeLinear ops back in front of the lookups."""
-    for op in [op for graph in model.graphs() for op in graph.ops() if op.is_type("Mul")]:
-        found = _written(op)
-        if found is None:
-            continue
-        (rows, indices), graph = found, op.graph
-        read = [value for value in graph.op_inputs(op) if value is not None]
-        with rewriter.action("lookup of codes to one of numbers", op):
-            scale = rewriter.add_constant(graph, np.squeeze(rows.scale), f"{rows.codes.name}_scale")
-            table = rewriter.add_value(graph, f"{rows.codes.name}_table", _float(rows.codes.type.shape))
-            rewriter.add_op(graph, "DequantizeLinear", [rows.codes, scale], [table], {"axis": 0})
-            for port, value in enumerate((table, indices)):
-                rewriter.set_input(op, port, value)
-            rewriter.set_type_of_op(op, "Gather")
-            for value in read:
-                erase_unread(rewriter, value)
-
-
-def _is_lookup(op: Op) -> bool:
-    return op.is_type("Gather") and not op.attribute("axis", 0)
 
 
 def _float(shape: tuple[int | str | None, ...] | None) -> ValueType:
@@ -104,26 +82,3 @@ def _write(rewriter: Rewriter, op: Op, codes: Value, scale: Value) -> None:
         rewriter.set_input(op, port, value)
     rewriter.set_type_of_op(op, "Mul")
     rewriter.set_attribute(op, "axis", None)
-
-
-def _written(op: Op) -> tuple[_Rows, Value] | None:
-    """The table that such ops read, and the indices."""
-    numbers, factor = op.graph.op_inputs(op)
-    cast = _maker(numbers, "Cast")
-    lookup = _maker(cast.graph.op_inputs(cast)[0], "Gather") if cast is not None else None
-    if lookup is None or not _is_lookup(lookup):
-        return None
-    codes, indices = lookup.graph.op_inputs(lookup)
-    scale, of_rows = constant_array(factor), _maker(factor, "Gather")
-    if of_rows is not None and _is_lookup(of_rows) and of_rows.graph.op_inputs(of_rows)[1] is indices:
-        scale = constant_array(of_rows.graph.op_inputs(of_rows)[0])
-    if codes is None or indices is None or scale is None or codes.original.const is None:
-        return None
-    (rows, *others), kind = codes.original.const.shape or (0,), codes.original.const.data_type
-    fits = scale.dtype == np.float32 and scale.shape in ((), (rows, 1))
-    return (_Rows(codes, scale), indices) if kind == TensorProto.INT8 and len(others) == 1 and fits else None
-
-
-def _maker(value: Value | None, op_type: str) -> Op | None:
-    producer = value.graph.producer(value) if value is not None else None
-    return producer if producer is not None and producer.is_type(op_type) else None
