@@ -49,8 +49,8 @@ def table_of(op: Op) -> Value | None:
 def has_rows_in_codes(target: Target, op: Op) -> bool:
     """Whether a target has the rows of a table in codes that an op looks up, though it gives floats.
 
-    Nothing but lookups in the same graph may read it: it would be stored in float as well, or dequantized
-    as a whole wherever a body captures it.
+    Nothing but lookups in the same graph may read it: it would be stored in float as well, or, where there
+    is a DequantizeLinear in front of lookups, dequantized as a whole in every body.
     """
     table = table_of(op)
     if not target.stored_tables_from or table is None or table.const is None:
