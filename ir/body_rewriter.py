@@ -1,4 +1,4 @@
-"""Changes of ops together with their bodies: what a loop carries, and branches without a choice."""
+"""Changes of ops together with their bodies: what a loop carries, branches without a choice, iterations."""
 
 from __future__ import annotations
 
@@ -67,9 +67,52 @@ class BodyRewriter(Rewriter):
             self._connect(sources[source] if isinstance(source, Value) else source, sink, port)
         for result, given in zip(graph.op_outputs(op), branch.outputs, strict=True):
             if result is not None and given is not None:
-                self._give_result(result, sources[given])
+                self.give_result(result, sources[given])
         self.erase_op(op)
         self._name_apart(moved)
+
+    def copy_body(self, op: Op, body: Graph, known: Mapping[Value, Value]) -> list[Value]:
+        """Adds the ops of a body of ``op`` once more, beside ``op``, on tensors of the graph around them.
+
+        Args:
+            known: what the inputs and constants of the body are there.
+
+        Returns:
+            What the outputs of the body are there.
+        """
+        captured = {value: value.captured for value in body.values() if value.captured is not None}
+        twins = self._copy_ops(body, op.graph, {**captured, **known})
+        return [twins[value] for value in body.outputs if value is not None]
+
+    def _copy_ops(self, source: Graph, target: Graph, known: Mapping[Value, Value]) -> dict[Value, Value]:
+        """Adds the ops of one graph to another; what all tensors are there."""
+        twins = dict(known)
+        for value in source.values():
+            if value not in twins:
+                twins[value] = self.add_value(target, value.name, value.type)
+                self._transaction.set((CONSTANTS,), twins[value], "const", value.const)
+        for op in source.ops():
+            self._copy_op(op, target, twins)
+        return twins
+
+    def _copy_op(self, op: Op, target: Graph, twins: Mapping[Value, Value]) -> None:
+        inputs, outputs = (
+            [twins[value] if value is not None else None for value in values]
+            for values in (op.graph.op_inputs(op), op.graph.op_outputs(op))
+        )
+        twin = self.add_op(target, op.op_type, inputs, outputs, domain=op.domain)
+        twin.attributes, twin.overload = op.attributes, op.overload
+        for key, body in op.subgraphs.items():
+            inner = Graph(self.model, body.name, parent=twin)
+            self.add_body(twin, key, inner)
+            captured = {
+                value: self.capture(inner, twins[value.captured])
+                for value in body.values()
+                if value.captured is not None
+            }
+            known = self._copy_ops(body, inner, captured)
+            inner.inputs = [known[value] for value in body.inputs]
+            inner.outputs = [known[value] if value is not None else None for value in body.outputs]
 
     def _move(self, node: Op | Value, op: Op, sources: Mapping[Value, Value]) -> None:
         """Moves a node without edges out of a branch of ``op`` into the graph around it.
@@ -86,8 +129,8 @@ class BodyRewriter(Rewriter):
                 if value.captured is not None:
                     self._set(value, "captured", sources[value.captured])
 
-    def _give_result(self, result: Value, given: Value) -> None:
-        """Lets all that reads a result of an If read a tensor of its graph."""
+    def give_result(self, result: Value, given: Value) -> None:
+        """Lets all that reads a result of an op with bodies read another tensor of its graph."""
         graph = result.graph
         if graph.is_output(result):
             if graph.producer(given) is None or graph.is_output(given):

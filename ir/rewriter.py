@@ -100,16 +100,16 @@ class Rewriter:
         graph: Graph,
         op_type: str,
         inputs: Sequence[Value | None],
-        outputs: Sequence[Value | str],
+        outputs: Sequence[Value | str | None],
         attributes: Mapping[str, Any] | None = None,
         domain: str = "",
         name: str | None = None,
     ) -> Op:
-        """A new op. Outputs are values without a producer, or name hints for new values.
+        """A new op. Outputs are values without a producer, name hints for new values, or None for none.
 
         Attribute values are what ``onnx.helper.make_attribute`` takes; None leaves an attribute out.
         """
-        hint = name or (outputs[0] if isinstance(outputs[0], str) else outputs[0].name)
+        hint = name or next(one if isinstance(one, str) else one.name for one in outputs if one is not None)
         op = Op(graph, self.model.new_id(), op_type, domain, self.model.names.free(f"{hint}/{op_type}"))
         op.attributes = {
             key: helper.make_attribute(key, value)
@@ -129,7 +129,8 @@ class Rewriter:
                 graph._connect(value, op, port)
         for port, output in enumerate(outputs):
             result = self.add_value(graph, output) if isinstance(output, str) else output
-            graph._connect(op, result, port)
+            if result is not None:
+                graph._connect(op, result, port)
         return op
 
     def add_body(self, op: Op, key: str, body: Graph) -> None:

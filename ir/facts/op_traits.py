@@ -7,6 +7,15 @@ from typing import NamedTuple
 from ..graph import Op, Use, Value
 from .op_table import OpTraits, traits_of
 
+_RANDOM = (
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+    "Multinomial",
+    "Bernoulli",
+)
+
 
 def traits(op: Op) -> OpTraits:
     """The facts about the operator of ``op``."""
@@ -158,3 +167,8 @@ def kernel_axes(op: Op | None, weight: Value) -> tuple[int, ...]:
     """The axes of the kernel in the weight of a convolution; none for other ops."""
     rank = len(weight.type.shape or ())
     return tuple(range(2, rank)) if op is not None and traits(op).product == "convolution" else ()
+
+
+def is_random(op: Op) -> bool:
+    """Whether an op makes other numbers in every run."""
+    return op.is_type(*_RANDOM)

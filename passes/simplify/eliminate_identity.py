@@ -25,8 +25,8 @@ _COMMUTATIVE = ("Add", "Mul", "Max", "Min")
 class EliminateIdentity(Pass):
     """Removes Identity, inference-time Dropout, casts and reshapes to what a tensor is, and Concat of one.
 
-    So are a sum with 0, a product by 1, a maximum with -infinity and the like, of one constant number; that
-    a sum of -0 and 0 is 0 is not kept.
+    So are a Gather of all there is along its axis, in its order, and a sum with 0, a product by 1, a maximum
+    with -infinity and the like, of one constant number; that a sum of -0 and 0 is 0 is not kept.
     So is an Expand, where all that reads its copies would make them itself: elementwise ops whose other
     operands are as long, and what computes numbers for these alone, as for the mask of a mean over words.
     And so are a Transpose and one that takes it back, with elementwise ops between them or none.
@@ -69,6 +69,8 @@ def _returned(graph: Graph, op: Op) -> Value | None:
         return given if given is not None and given.type.elem_type == op.attribute("to") != 0 else None
     if op.is_type("Reshape") and op.num_inputs == 2:  # before opset 5 it has the shape as an attribute
         return given if given is not None and _has_shape(given, op) else None
+    if op.is_type("Gather"):
+        return given if given is not None and _takes_all(given, op) else None
     if op.is_type("Concat"):
         joined = _joined(graph, op)
         return joined[0] if len(joined) == 1 else None
@@ -81,6 +83,15 @@ def _has_shape(value: Value, op: Op) -> bool:
     if asked is None or shape is None or len(shape) != asked.size or op.attribute("allowzero", 0):
         return False
     return all(length in (-1, 0, known) for length, known in zip(asked.numpy().tolist(), shape, strict=True))
+
+
+def _takes_all(value: Value, op: Op) -> bool:
+    """Whether a Gather takes all that there is along its axis, in its order."""
+    places, shape, axis = fixed_constant(op.graph.op_inputs(op)[1]), value.type.shape, op.attribute("axis", 0)
+    if places is None or shape is None or not -len(shape) <= axis < len(shape):
+        return False
+    length = shape[axis]
+    return places.shape == (length,) and places.numpy().tolist() == list(range(places.size))
 
 
 def _kept_by_number(graph: Graph, op: Op) -> Value | None:

@@ -15,7 +15,7 @@ from onnx import ModelProto
 from qc.ir.analysis import CONSTANTS, STRUCTURE, analysis
 from qc.ir.body_rewriter import BodyRewriter
 from qc.ir.facts.constants import is_default
-from qc.ir.facts.op_traits import reads_shape_only
+from qc.ir.facts.op_traits import is_random, reads_shape_only
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.journal import SKIP, Remark
 from qc.ir.model import Model
@@ -30,14 +30,6 @@ from .constants.shapes import take_inferred_shapes
 from .constants.size import is_parameter, original_size, sources_of, stored_size
 from .eliminate_identity import EliminateIdentity
 
-_RANDOM = {
-    "RandomNormal",
-    "RandomNormalLike",
-    "RandomUniform",
-    "RandomUniformLike",
-    "Multinomial",
-    "Bernoulli",
-}
 _SMALL = 4096  # bytes by which any model may grow
 _KEPT = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
 
@@ -249,7 +241,7 @@ def _should_be_known(graph: Graph) -> bool:
 
 
 def _is_known(value: Value) -> bool:
-    return all(isinstance(length, int) for length in value.type.shape or ())
+    return value.type.shape is not None and all(isinstance(length, int) for length in value.type.shape)
 
 
 def _told_of_shape(op: Op) -> np.ndarray | None:
@@ -277,7 +269,7 @@ def constant_ops(graph: Graph) -> dict[Op, None]:
     """Ops that depend on nothing but constants, in topological order."""
     found: dict[Op, None] = {}
     for op in graph.ops():
-        if op.subgraphs or op.domain or op.op_type in _RANDOM | _KEPT or not op.num_inputs:
+        if op.subgraphs or op.domain or op.op_type in _KEPT or is_random(op) or not op.num_inputs:
             continue
         inputs = [value for value in graph.op_inputs(op) if value is not None]
         if inputs and all(_is_constant(graph, value, found) for value in inputs):

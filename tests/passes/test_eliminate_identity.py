@@ -160,3 +160,16 @@ def test_a_reshape_of_old_has_its_shape_as_an_attribute() -> None:
     }""")
     ir, _, _ = apply("eliminate-identity", model)
     assert [op.op_type for op in ir.graph.ops()] == ["Reshape", "Relu"]
+
+
+@pytest.mark.parametrize(("places", "left"), [("0, 1", 1), ("1, 0", 2), ("0, 0", 2), ("0", 2)])
+def test_a_gather_of_all_there_is_is_none(places: str, left: int) -> None:
+    """Also where its result is a graph input, whose name stays."""
+    count = places.count(",") + 1
+    model = parse(
+        f"g (float[2, 4] x) => (float[{count}, 4] y) <int64[{count}] places = {{{places}}}> {{"
+        " t = Gather(x, places)  y = Relu(t) }"
+    )
+    ir, _, _ = apply("eliminate-identity", model)
+    assert len(list(ir.graph.ops())) == left
+    assert [value.name for value in ir.graph.inputs] == ["x"]

@@ -11,6 +11,7 @@ from onnx import TensorProto
 
 from qc.ir.graph import Op, Value, ValueType
 from qc.ir.rewriter import Rewriter
+from qc.ir.tensor_ref import TensorRef
 
 Shape = tuple[int | str | None, ...]
 SLICES_BY_INPUT = 10  # the first opset whose Slice takes its ends as inputs
@@ -32,7 +33,7 @@ class Builder:
         """That of the model."""
         return self._graph.model.opset
 
-    def constant(self, array: np.ndarray, name: str) -> Value:
+    def constant(self, array: np.ndarray | TensorRef, name: str) -> Value:
         """A constant, such as a weight."""
         self._constants.append(self._rewriter.add_constant(self._graph, array, f"{self._name}_{name}"))
         return self._constants[-1]
@@ -62,7 +63,7 @@ class Builder:
             return data
         return self.op("Reshape", data, self.shape(shape), shape=shape)
 
-    def unsqueeze(self, data: Value, axes: Sequence[int], shape: Shape) -> Value:
+    def unsqueeze(self, data: Value, axes: Sequence[int], shape: Shape | None) -> Value:
         """The numbers of ``data`` with axes of length 1 more."""
         kind = data.type.elem_type
         if self.opset < AXES_BY_INPUT:

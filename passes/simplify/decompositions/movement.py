@@ -16,9 +16,13 @@ Lengths = tuple[int, ...]
 
 
 def gather(op: Op) -> Writer | None:
-    """A Reshape, where all there is along the axis is taken in its order."""
+    """A Reshape, where all there is along the axis is taken in its order, as tensors of another shape."""
     found = _taken(op)
-    if found is None or not np.array_equal(found.indices, np.arange(found.lengths[found.axis])):
+    if (
+        found is None
+        or found.wanted == found.lengths
+        or not np.array_equal(found.indices, np.arange(found.lengths[found.axis]))
+    ):
         return None
     return lambda build: [build.reshape(found.data, found.wanted)]
 

@@ -1,0 +1,1 @@
+"""Loops that run a known number of times."""
