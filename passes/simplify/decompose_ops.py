@@ -60,8 +60,9 @@ class DecomposeOps(Pass):
     whose window is wider than the target can hold (``widest_window``) one of neighbours, a Clip by limits
     that are data Max and Min, a PRelu with slopes of at most 1 a Max, a Pow products or a root, a Gemm one
     without factors that adds no more than a number to each column, LSTM, GRU and RNN their steps, a Gather
-    of all there is a Reshape, a Split of a row Slices, and Mish, Softsign, Selu, Sum, Mean, ReduceL2 and
-    Scaler, which scikit-learn's models begin with, what their definition says. Only ops on float32 are
+    of all there is a Reshape, a Split of a row Slices, a ReverseSequence of one length a Gather, and Mish,
+    Softsign, Selu, Sum, Mean, ReduceL2 and Scaler, which scikit-learn's models begin with, what their
+    definition says. Only ops on float32 are
     written so; recurrent ones must have lengths that are known, constant weights, and no clipping.
 
     What ONNX Runtime's optimizers have made of several ops, in models that they saved, is taken apart for
@@ -127,6 +128,7 @@ class DecomposeOps(Pass):
             "Pow": elementwise.power,
             "RNN": recurrent,
             "ReduceL2": elementwise.euclidean,
+            "ReverseSequence": movement.reverse_sequence,
             "RotaryEmbedding": rotary_embedding,
             "Selu": elementwise.selu,
             "Softsign": elementwise.softsign,

@@ -297,13 +297,15 @@ def test_an_einsum_of_two_tensors_runs_in_integers(target: str) -> None:
         ("y = ReduceL2 <keepdims = 1> (x, axes)", "2, 4, 1, 1", ["Mul", "ReduceMean", "Sqrt", "Mul"]),
         ("y = Gather <axis = 1> (x, all)", "2, 2, 2, 3, 3", ["Reshape"]),
         ("y = Gather <axis = 1> (x, some)", "2, 2, 1, 3, 3", ["Gather"]),
+        ("y = ReverseSequence <time_axis = 2, batch_axis = 0> (x, axes)", "2, 4, 3, 3", ["ReverseSequence"]),
+        ("y = ReverseSequence <time_axis = 2, batch_axis = 0> (x, ends)", "2, 4, 3, 3", ["Gather"]),
         ("y = BatchNormalization(x, ones, ones, ones, ones)", "2, 4, 3, 3", ["Conv"]),
     ],
 )
 def test_one_op(body: str, shape: str, expected: list[str]) -> None:
     model = parse(f"""<ir_version: 8, opset_import: ["" : 18]>
     g (float[2, 4, 3, 3] x) => (float[{shape}] y) <
-        float three = {{3}}, float third = {{0.333333}}, int64[2] axes = {{2, 3}},
+        float three = {{3}}, float third = {{0.333333}}, int64[2] axes = {{2, 3}}, int64[2] ends = {{2, 2}},
         int64[2, 2] all = {{0, 1, 2, 3}}, int64[2, 1] some = {{0, 2}}, float[4] ones = {{1, 1, 1, 1}}
     > {{ {body} }}""")
     made = qc.compile(model, "decompose-ops", target="qnn-htp").model

@@ -40,6 +40,19 @@ def split(op: Op) -> Writer | None:
     return lambda build: [*build.slices(data, [part[axis] for part in parts if part is not None], axis)]
 
 
+def reverse_sequence(op: Op) -> Writer | None:
+    """A Gather of the places in the other order, where all sequences have the same constant length."""
+    data, given = op.graph.op_inputs(op)
+    lengths, asked = lengths_of(data), fixed_constant(given)
+    ends = set(asked.numpy().tolist()) if asked is not None else set()
+    if data is None or lengths is None or len(ends) != 1:
+        return None
+    (end,), axis = ends, op.attribute("time_axis", 0)
+    places = np.arange(lengths[axis])
+    places[:end] = places[:end][::-1]
+    return lambda build: [build.op("Gather", data, build.constant(places, "places"), shape=lengths, axis=axis)]
+
+
 def transpose_in(op: Op, rank: int) -> Writer | None:
     """A Transpose of at most ``rank`` dimensions: those of length 1 go, those that stay together are one."""
     data, result = op.graph.op_inputs(op)[0], op.graph.op_outputs(op)[0]
