@@ -297,8 +297,8 @@ def test_an_einsum_of_two_tensors_runs_in_integers(target: str) -> None:
         ("y = ReduceL2 <keepdims = 1> (x, axes)", "2, 4, 1, 1", ["Mul", "ReduceMean", "Sqrt", "Mul"]),
         ("y = Gather <axis = 1> (x, all)", "2, 2, 2, 3, 3", ["Reshape"]),
         ("y = Gather <axis = 1> (x, some)", "2, 2, 1, 3, 3", ["Gather"]),
-        ("y = ReverseSequence <time_axis = 2, batch_axis = 0> (x, axes)", "2, 4, 3, 3", ["ReverseSequence"]),
-        ("y = ReverseSequence <time_axis = 2, batch_axis = 0> (x, ends)", "2, 4, 3, 3", ["Gather"]),
+        ("y = ReverseSequence <time_axis = 1, batch_axis = 0> (x, axes)", "2, 4, 3, 3", ["ReverseSequence"]),
+        ("y = ReverseSequence <time_axis = 1, batch_axis = 0> (x, ends)", "2, 4, 3, 3", ["Gather"]),
         ("y = BatchNormalization(x, ones, ones, ones, ones)", "2, 4, 3, 3", ["Conv"]),
     ],
 )
