@@ -50,7 +50,9 @@ def reverse_sequence(op: Op) -> Writer | None:
     (end,), axis = ends, op.attribute("time_axis", 0)
     places = np.arange(lengths[axis])
     places[:end] = places[:end][::-1]
-    return lambda build: [build.op("Gather", data, build.constant(places, "places"), shape=lengths, axis=axis)]
+    return lambda build: [
+        build.op("Gather", data, build.constant(places, "places"), shape=lengths, axis=axis)
+    ]
 
 
 def transpose_in(op: Op, rank: int) -> Writer | None:
