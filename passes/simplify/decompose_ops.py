@@ -10,6 +10,7 @@ from typing import Annotated
 from annotated_types import Ge
 from onnx import TensorProto
 
+from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op
 from qc.ir.journal import SKIP, Remark
 from qc.ir.model import Model
@@ -79,6 +80,9 @@ class DecomposeOps(Pass):
     tolerance = 1e-5
 
     steps: Annotated[int, Ge(1)] = option(512, "recurrent ops of more steps stay as they are")
+    weighted: bool = option(
+        False, "only ops with a matrix of constants, the weights of which matter where activations stay float"
+    )
 
     def run(self, model: Model, context: PassContext) -> None:
         target = context.required_target()
@@ -88,6 +92,7 @@ class DecomposeOps(Pass):
         rewriter = Rewriter(model)
         graphs = model.graph.walk() if model.opset >= _BROADCASTS else ()
         found = [op for graph in graphs for op in graph.ops() if _full_name(op) in wanted]
+        found = [op for op in found if _has_matrix(op)] if self.weighted else found
         for op in found:
             data = op.graph.op_inputs(op)[_DATA.get(_full_name(op), 0)]
             is_float = data is not None and data.type.elem_type == TensorProto.FLOAT
@@ -147,6 +152,12 @@ def _fused_for(target: Target) -> Known:
     if target.rule_for("RotaryEmbedding").decompose:
         found["com.microsoft.RotaryEmbedding"] = fused_rotary_embedding
     return found
+
+
+def _has_matrix(op: Op) -> bool:
+    """Whether an op reads a constant that has two axes or more, not counting those of length 1."""
+    constants = (fixed_constant(value) for value in op.graph.op_inputs(op))
+    return any(sum(length > 1 for length in data.shape) > 1 for data in constants if data is not None)
 
 
 def _full_name(op: Op) -> str:

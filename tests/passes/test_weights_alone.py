@@ -134,3 +134,32 @@ def test_every_kind_comes_close() -> None:
     for name, exact in run_model(model, feed).items():
         np.testing.assert_allclose(run_model(compiled.model, feed)[name], exact, rtol=0.1, atol=0.1)
     assert set(weights_of(compiled.ir)) == {"wc", "wg", "wm", "wr", "rr"}
+
+
+FUSED = '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]> g (float[2, 16, 48] x) => (float[2, 16, N] y)'
+
+
+@pytest.mark.parametrize("pipeline", ["w8", "w4", "w4-block32", "w8a8-dynamic"])
+@pytest.mark.parametrize(
+    ("weights", "body"),
+    [
+        ("float[48, 4, 16] w", 'y = Einsum<equation = "abc,cde->abde">(x, w)'),
+        ("float[48, 32] w", "y = com.microsoft.FusedMatMul<alpha = 0.5>(x, w)"),
+        ("float[48, 144] w, float[144] b", "y = com.microsoft.Attention<num_heads = 3>(x, w, b)"),
+    ],
+)
+def test_weights_of_ops_without_integers_are_those_of_products(
+    pipeline: str, weights: str, body: str
+) -> None:
+    kind = FUSED.replace("16, N]", "16, 4, 16]") if "Einsum" in body else FUSED
+    compiled = qc.compile(parse(f"{kind} <{weights}> {{ {body} }}"), pipeline, threads=1)
+    assert {weight.bits for weight in compiled.weights.values()} == {8 if "8" in pipeline else 4}
+
+
+def test_other_ops_stay_as_they_are_beside_activations_in_float() -> None:
+    model = parse(
+        f"{FUSED} <float[48, 48] w, float[48] s, float[48] g> {{"
+        " m = MatMul(x, w) p = PRelu(m, s) y = com.microsoft.SkipLayerNormalization(p, x, g) }"
+    )
+    made = [node.op_type for node in qc.compile(model, "w8", threads=1).model.graph.node]
+    assert "PRelu" in made and "SkipLayerNormalization" in made
