@@ -136,7 +136,8 @@ def test_every_kind_comes_close() -> None:
     assert set(weights_of(compiled.ir)) == {"wc", "wg", "wm", "wr", "rr"}
 
 
-FUSED = '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]> g (float[2, 16, 48] x) => (float[2, 16, N] y)'
+FUSED = """<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+g (float[2, 16, 48] x) => (float[2, 16, N] y)"""
 
 
 @pytest.mark.parametrize("pipeline", ["w8", "w4", "w4-block32", "w8a8-dynamic"])
