@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from onnx import inliner
+from onnx import ModelProto, inliner
 
 from qc.ir import lift
 from qc.ir.errors import ModelError
@@ -15,6 +15,8 @@ from qc.ir.rewriter import Rewriter
 
 from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
+
+_STANDARD = ("", "ai.onnx", "ai.onnx.ml")
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,9 @@ class InlineFunctions(Pass):
         call = _first_call(model)
         if call is None:
             return
+        proto = _with_one_version(lower(model))
         try:
-            inlined = lift(inliner.inline_local_functions(lower(model)), model.base_dir)
+            inlined = lift(inliner.inline_local_functions(proto), model.base_dir)
         except Exception as error:  # the inliner raises bare exceptions of its C++ library
             reason = " ".join(str(error).split())
             raise ModelError(f"ONNX cannot inline the functions of the model ({reason})") from error
@@ -48,6 +51,19 @@ class InlineFunctions(Pass):
             rewriter = Rewriter(model)
             with rewriter.action("inline functions", call):
                 rewriter.replace_graphs(inlined)
+
+
+def _with_one_version(proto: ModelProto) -> ModelProto:
+    """Lets functions ask for the version of their domains that the model asks for.
+
+    What they do is in the model, whatever its version; exporters of JAX name two.
+    """
+    versions = {opset.domain: opset.version for opset in proto.opset_import}
+    own = {function.domain for function in proto.functions}.difference(_STANDARD)
+    for opset in (opset for function in proto.functions for opset in function.opset_import):
+        if opset.domain in own:
+            opset.version = versions.get(opset.domain, opset.version)
+    return proto
 
 
 def _first_call(model: Model) -> Op | None:

@@ -57,6 +57,18 @@ def test_a_call_that_is_not_opened_says_so() -> None:
     )
 
 
+def test_functions_may_name_another_version_of_their_domain() -> None:
+    model = parse(FUNCTIONS)
+    for function in model.functions:
+        del function.opset_import[1:]
+        function.opset_import.add(domain="my", version=7)
+    ir, context, _ = apply("inline-functions", model)
+    assert not ir.functions and not context.notes
+    feed = random_feeds(model)[0]
+    expected = run_model(parse(FUNCTIONS), feed)["y"]
+    np.testing.assert_allclose(run_model(lower(ir), feed)["y"], expected, rtol=1e-6)
+
+
 def test_a_function_for_other_operators_stays_closed() -> None:
     text = FUNCTIONS.replace('domain: "my", opset_import: ["" : 21]', 'domain: "my", opset_import: ["" : 17]')
     model = parse(text)
