@@ -130,6 +130,8 @@ class OpRule(Strict):
         share_grid: all data inputs and the output must have one grid.
         signed_operands: a product of two data tensors runs in integers only if their zero points are 0: they
             have signed codes, but for a first one that is never negative.
+        of_probabilities: a MatMul by what Softmax made runs in ``integer``, or in ``float`` where that takes
+            no longer, as most probabilities may be below a step of 8 bits.
         per_channel: the weight has one scale per output channel.
         fused_with: op types whose result, where nothing else reads it, this op takes as it is, since both
             run as one. That input has no grid, and without such an input the op runs in float.
@@ -158,6 +160,7 @@ class OpRule(Strict):
     share_grid: bool = False
     wraps: bool = False
     signed_operands: bool = False
+    of_probabilities: Literal["integer", "float"] = "integer"
     per_channel: bool = True
     fused_with: tuple[str, ...] = ()
     fuses_constants: bool = False

@@ -25,7 +25,7 @@ from ..framework.target import Target
 from ..framework.target_rules import FormatRule
 from .calibration.bias import BIAS
 from .placement.dataflow import is_plain_float
-from .placement.outliers import products_of_outliers
+from .placement.outliers import mark_probabilities, products_of_outliers
 from .placement.reasons import Reasons
 from .placement.signed_operands import signed_operands
 from .placement.spectra import left_float_as_spectra
@@ -171,8 +171,12 @@ class _Placement:
         self.activation = _spec(target.activation, options.activation)
         saturates = has_limits(self.activation.format)
         self.weight = _spec(target.weight, options.weight)
+        by_time = options.slower == "float" and _in_bytes(self.activation.format, self.weight.format)
+        product = target.rule_for("MatMul")
+        if by_time and product.of_probabilities == "float":
+            mark_probabilities(model, product.asked_by)
         left_float: Mapping[Op, Reason] = _left_float(model, target, options)
-        if options.slower == "float" and _in_bytes(self.activation.format, self.weight.format):
+        if by_time:
             left_float = left_float_by_cost(model, context, left_float, saturates)
         self._left_float = left_float
         self.units = UnitMap(model, target, left_float, saturates)

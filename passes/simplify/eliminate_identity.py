@@ -14,6 +14,7 @@ from qc.ir.rewriter import Rewriter
 from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
 from .identities.copies import Shape, narrow_shapes
+from .identities.dropouts import advice, trains
 from .identities.transposes import detour_before
 
 # The number that changes nothing; as the second operand where order counts.
@@ -39,7 +40,7 @@ class EliminateIdentity(Pass):
     stage = Stage.FLOAT
 
     def run(self, model: Model, context: PassContext) -> None:
-        rewriter = Rewriter(model)
+        rewriter, advised = Rewriter(model), dict[str, None]()
         for graph in model.graphs():
             for op in graph.ops():
                 narrow = narrow_shapes(graph, op) if op.is_type("Expand") else None
@@ -54,6 +55,9 @@ class EliminateIdentity(Pass):
                     _bypass(rewriter, graph, op, source)
                 elif op.is_type("Concat") and len(_joined(graph, op)) < op.num_inputs:
                     _join(rewriter, graph, op, _joined(graph, op))
+                elif op.is_type("Dropout"):
+                    advised[advice(op)] = None
+        context.notes += filter(None, advised)
 
 
 def _returned(graph: Graph, op: Op) -> Value | None:
@@ -63,8 +67,7 @@ def _returned(graph: Graph, op: Op) -> Value | None:
         return given
     if op.is_type("Dropout"):
         mask = graph.op_outputs(op)[1] if op.num_outputs > 1 else None
-        training = graph.op_inputs(op)[2] if op.num_inputs > 2 else None
-        return given if training is None and (mask is None or not graph.is_read(mask)) else None
+        return given if not trains(op) and (mask is None or not graph.is_read(mask)) else None
     if op.is_type("Cast"):
         return given if given is not None and given.type.elem_type == op.attribute("to") != 0 else None
     if op.is_type("Reshape") and op.num_inputs == 2:  # before opset 5 it has the shape as an attribute

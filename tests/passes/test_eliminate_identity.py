@@ -173,3 +173,30 @@ def test_a_gather_of_all_there_is_is_none(places: str, left: int) -> None:
     ir, _, _ = apply("eliminate-identity", model)
     assert len(list(ir.graph.ops())) == left
     assert [value.name for value in ir.graph.inputs] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("training", "left"), [("", 1), (", , no", 1), (", rate, no", 1), (", rate, yes", 2)]
+)
+def test_a_dropout_that_does_not_train_is_none(training: str, left: int) -> None:
+    model = parse(
+        "g (float[2, 4] x) => (float[2, 4] y) <float rate = {0.5}, bool no = {0}, bool yes = {1}> {"
+        f" d = Dropout(x{training})  y = Relu(d) }}"
+    )
+    ir, _, _ = apply("eliminate-identity", model)
+    assert len(list(ir.graph.ops())) == left
+
+
+@pytest.mark.parametrize(("training", "wanted"), [("flag", 0), ("no", 1)])
+def test_an_input_that_lets_dropouts_drop_is_named(training: str, wanted: int) -> None:
+    """As models of Flax have one for training."""
+    model = parse(
+        "g (float[2, 4] x, bool flag) => (float[2, 4] y) <float rate = {0.5}> {"
+        f" no = Not(flag)  a = Relu(x)  b = Dropout(a, rate, {training})  y = Dropout(b, rate, {training}) }}"
+    )
+    _, context, _ = apply("eliminate-identity", model)
+    assert len(context.notes) == 1 and f"--fix-input flag={wanted} " in context.notes[0]
+    ir, context, _ = apply(
+        f"fix-inputs{{values=['flag={wanted}']}},fold-constants,eliminate-identity,eliminate-dead-code", model
+    )
+    assert not context.notes and [op.op_type for op in ir.graph.ops()] == ["Relu"]

@@ -8,7 +8,7 @@ import pytest
 from onnx import numpy_helper
 from support.models import parse
 from support.pipelines import PLACE, apply, artifact, run_model
-from support.placement import of_value, reason
+from support.placement import of_value, of_weight, reason
 from support.properties import check_outputs
 
 import qc
@@ -128,15 +128,31 @@ ATTENTION = """g (float[2, 4, 6, 8] q, float[2, 4, 6, 8] v) => (float[2, 4, 6, 2
 }"""
 
 
-@pytest.mark.parametrize("target", ["ort-cpu", "npu"])
-@pytest.mark.parametrize("options", ["", "{probabilities=true}"])
-def test_products_of_probabilities_are_in_float_if_asked_for(target: str, options: str) -> None:
+@pytest.mark.parametrize(
+    ("target", "options", "is_float"),
+    [
+        ("ort-cpu", "", True),  # where they take no longer
+        ("openvino", "", False),
+        ("openvino", "{probabilities=true}", True),
+        ("npu", "{probabilities=true}", False),
+    ],
+)
+def test_products_of_probabilities_are_in_float(target: str, options: str, is_float: bool) -> None:
     model, _, _ = apply(f"separate-outliers{options},{PLACE}", parse(ATTENTION), target, attention_feeds())
-    is_float = of_value(model, "kept") is None
-    assert is_float == (bool(options) and target == "ort-cpu")
+    assert is_float == (of_value(model, "kept") is None)
     assert of_value(model, "made") is not None, "the product by a weight is in integers all the same"
     if is_float:
         assert "probabilities" in reason(model, "kept")
+
+
+def test_a_product_of_probabilities_by_a_weight_is_in_integers() -> None:
+    source = parse(
+        ATTENTION.replace("made = MatMul(kept, v)", "made = MatMul(kept, weight)").replace(
+            "float zero", "float[6, 8] weight, float zero"
+        )
+    )
+    model, _, _ = apply(PLACE, source, "ort-cpu", attention_feeds())
+    assert of_value(model, "kept") is not None and of_weight(model, "made") is not None
 
 
 def attention_feeds() -> list[dict[str, np.ndarray]]:

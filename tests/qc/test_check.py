@@ -46,7 +46,8 @@ def _networks() -> ModuleType:
 def test_the_networks_run_in_integers(name: str, integer: dict[str, int]) -> None:
     networks = _networks()
     model = networks.NETWORKS[name]()
-    compiled = qc_package.compile(model, PASSES, data=list(networks.feeds(1)))
+    passes = PASSES.replace("insert-quantizers", "insert-quantizers{slower=integer}")
+    compiled = qc_package.compile(model, passes, data=list(networks.feeds(1)))
     check = qc_package.check(compiled.model)
     done = Counter(op.op_type for op in check.counted if op.runs == "integer")
     assert {op_type: done[op_type] for op_type in integer} == integer
@@ -55,6 +56,14 @@ def test_the_networks_run_in_integers(name: str, integer: dict[str, int]) -> Non
     assert all(
         of[op_type] == number for op_type, number in integer.items() if (name, op_type) != ("vit", "Add")
     )
+
+
+def test_products_of_probabilities_are_in_float_where_they_take_no_longer() -> None:
+    networks = _networks()
+    compiled = qc_package.compile(networks.NETWORKS["vit"](), PASSES, data=list(networks.feeds(1)))
+    check = qc_package.check(compiled.model)
+    done = Counter(op.op_type for op in check.counted if op.runs == "integer")
+    assert done["MatMul"] == 60 and 0.97 < check.share < 1 and check.broken == ()
 
 
 @pytest.fixture

@@ -56,7 +56,9 @@ WRITTEN: dict[str, Callable[[ModelProto, Feed, Path], str]] = {
 
 
 # Passes that do something for some targets only, with one of these.
-TARGETS = dict.fromkeys(("decompose-ops", "fuse-supergroups", "limit-masks", "limit-ranks"), "qnn-htp")
+TARGETS = dict.fromkeys(
+    ("decompose-ops", "fuse-supergroups", "limit-masks", "limit-ranks", "unroll-loops"), "qnn-htp"
+)
 TARGETS["split-projections"] = "openvino"
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
+from qc.ir.facts.constants import constant_data
 from qc.ir.facts.op_traits import traits
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
@@ -31,18 +32,23 @@ def mark_outliers(model: Model, data: Value, outliers: Value) -> None:
     model.quant.skip(outliers, _OUTLIERS.text)
 
 
-def mark_probabilities(model: Model) -> None:
-    """Asks the same for products of what Softmax made, maybe moved, masked or limited since then."""
+def mark_probabilities(model: Model, asked_by: str = "") -> None:
+    """Asks the same for products of data by what Softmax made, maybe moved, masked or limited since then."""
     for graph in model.graph.walk():
         probabilities: set[Value] = set()
         for op in graph.ops():
             read = enumerate(graph.op_inputs(op))
             known = {port: value for port, value in read if value is not None and value in probabilities}
             if op.is_type("MatMul"):
-                for value in known.values():
-                    model.quant.skip(value, _PROBABILITIES.text)
-            elif op.is_type("Softmax") or any(port in traits(op).ordered for port in known):
+                is_by_data = all(value and constant_data(value) is None for value in graph.op_inputs(op))
+                for value in known.values() if is_by_data else ():
+                    model.quant.skip(value, _PROBABILITIES.text, asked_by)
+            elif op.is_type("Softmax") or (known and op.is_type("Dropout")) or _keeps_order(op, known):
                 probabilities.update(value for value in graph.op_outputs(op) if value is not None)
+
+
+def _keeps_order(op: Op, ports: Collection[int]) -> bool:
+    return any(port in traits(op).ordered for port in ports)
 
 
 def products_of_outliers(model: Model, target: Target) -> Iterator[tuple[Op, Reason]]:
