@@ -193,7 +193,13 @@ def test_a_recurrent_op_runs_in_integers_where_the_device_has_none() -> None:
         ("bn,bn->b", (2, 3), (2, 3), True),
         ("ij,jk->i", (3, 4), (4, 5), False),  # one of them alone is summed
         ("i,j->ij", (3,), (4,), False),  # nothing is
-        ("...i,ij->...j", (2, 3, 4), (4, 5), False),
+        ("...i,ij->...j", (2, 3, 4), (4, 5), True),
+        ("...qhd,...khd->...hqk", (2, 6, 3, 4), (2, 5, 3, 4), True),  # attention of Flax
+        ("...hqk,...khd->...qhd", (2, 7, 3, 6, 5), (2, 7, 5, 3, 4), True),
+        ("...ij,...jk->...ik", (2, 7, 3, 4), (2, 7, 4, 5), True),
+        ("ij,kj", (3, 4), (5, 4), True),
+        ("b...i,ij", (2, 3, 4), (4, 5), True),
+        ("...ij,...jk->...ik", (2, 3, 4), (1, 4, 5), False),  # broadcast
         ("ij,jk->ik", (3, 1), (4, 5), False),  # broadcast
     ],
 )
@@ -216,6 +222,7 @@ def test_einsum(equation: str, left: tuple, right: tuple, fits: bool, is_constan
     ("equation", "left", "right", "fits"),
     [
         ("bct,bcs->bts", ["2*n", 3, 4], ["2*n", 3, "s"], True),
+        ("...ct,...cs->...ts", ["n", 3, 4], ["n", 3, "s"], True),
         ("bts,bcs->bct", ["n", "t", 4], ["n", 3, 4], True),
         ("bct,bcs->bts", ["n", 3, 4], ["m", 3, 4], False),  # one of them may be 1, and broadcast
         ("bct,bcs->bts", [None, 3, 4], [None, 3, 4], False),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from string import ascii_letters
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from qc.ir.graph import Op, Value
 from .builder import Builder, Writer
 
 Length = int | str  # a free one is a name
-_EQUATION = re.compile(r"([a-zA-Z]+),([a-zA-Z]+)->([a-zA-Z]*)")
+_OTHERS = "..."  # axes without letters
 
 
 def einsum(op: Op) -> Writer | None:
@@ -24,11 +24,10 @@ def einsum(op: Op) -> Writer | None:
     Lengths may be free where no axes have to be joined to those of matrices, or where the second tensor is
     one matrix and those of the first alone stay apart, as in the projections of Keras' attention.
     """
-    found = _EQUATION.fullmatch(str(op.attribute("equation", "")).replace(" ", ""))
     read = op.graph.op_inputs(op)
-    if found is None or len(read) != 2:
+    terms = _terms(str(op.attribute("equation", "")).replace(" ", ""), read)
+    if terms is None:
         return None
-    terms = found.groups()
     left, right, result = map(set, terms)
     if (
         any(len(set(term)) < len(term) for term in terms)
@@ -53,6 +52,34 @@ def einsum(op: Op) -> Writer | None:
     if not are_known and product.has_one_matrix:
         return product.write_by_matrix
     return product.write if are_known or product.is_of_matrices else None
+
+
+def _terms(equation: str, read: Sequence[Value | None]) -> tuple[str, str, str] | None:
+    """A letter for each axis of two factors and of the result; None for another number of factors.
+
+    An equation that leaves out the result means that of the axes without letters, and of the letters that
+    stand there once, in the order of the alphabet.
+    """
+    factors, arrow, result = equation.partition("->")
+    terms = factors.split(",")
+    shapes = [value.type.shape if value is not None else None for value in read]
+    if len(terms) != 2 or len(shapes) != 2 or None in shapes:
+        return None
+    letters = factors.replace(_OTHERS, "").replace(",", "")
+    counts = {
+        len(shape or ()) - len(term.replace(_OTHERS, ""))
+        for term, shape in zip(terms, shapes, strict=True)
+        if _OTHERS in term
+    }
+    if not arrow:
+        result = (_OTHERS if counts else "") + "".join(
+            sorted(one for one in letters if letters.count(one) == 1)
+        )
+    if len(counts) > 1 or min(counts, default=0) < 0 or (counts and _OTHERS not in result):
+        return None
+    others = "".join(one for one in ascii_letters if one not in letters)[: sum(counts)]
+    left, right, made = (term.replace(_OTHERS, others) for term in (*terms, result))
+    return (left, right, made) if f"{left}{right}{made}".isalpha() and left and right else None
 
 
 @dataclass(frozen=True)
