@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from qc.ir.errors import ModelError, UsageError, nearest
+from qc.ir.errors import ModelError, UsageError
 from qc.ir.facts.op_traits import joins_grids, traits, weight_axes, weight_ports
 from qc.ir.facts.quantized_form import quantized_form
 from qc.ir.graph import Op, Use, Value
@@ -25,6 +25,7 @@ from ..framework.target import Target
 from ..framework.target_rules import FormatRule
 from .calibration.bias import BIAS
 from .placement.dataflow import is_plain_float
+from .placement.named_ops import named_ops
 from .placement.outliers import mark_probabilities, products_of_outliers
 from .placement.reasons import Reasons
 from .placement.signed_operands import signed_operands
@@ -102,6 +103,14 @@ class InsertQuantizers(Pass):
             return
         context.notes += self._unknown_formats(target)
         _Placement(model, context, target, self).run()
+
+    def left_out(self, model: Model) -> dict[Op, Reason]:
+        """The ops that are to stay in float, with the reason.
+
+        Raises:
+            UsageError: no op has a name, or a type, that an option says.
+        """
+        return named_ops(model, self.skip_ops, self.skip_nodes, self.name)
 
     def _unknown_formats(self, target: Target) -> Iterator[str]:
         """Notes on formats that were asked for and that the target has no kernels for."""
@@ -388,13 +397,4 @@ def _left_float(model: Model, target: Target, options: InsertQuantizers) -> dict
     found = dict(products_of_outliers(model, target))
     if options.spectra == "float":
         found |= left_float_as_spectra(model, target)
-    ops = [op for graph in model.graph.walk() for op in graph.ops()]
-    for field, kind in (("skip_ops", "op_type"), ("skip_nodes", "name")):
-        chosen = getattr(options, field)
-        known = dict.fromkeys(getattr(op, kind) for op in ops)
-        for word in chosen:
-            if word not in known:
-                raise UsageError(f"{field} names '{word}', which no op has{nearest(word, list(known))}")
-        reason = Reason(f"{field} names it", f"option {field} of '{options.name}'")
-        found.update({op: reason for op in ops if getattr(op, kind) in chosen})
-    return found
+    return found | options.left_out(model)

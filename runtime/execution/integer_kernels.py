@@ -44,7 +44,7 @@ _MOVES = frozenset(
     }
 )
 _SUPPORTED = _NEEDS_QUANTIZED_RESULT | _MOVES | {"MatMul", "Gemm"}
-_TWO_SIGNED = ("Add", "Mul", "Concat")  # which have no integer kernel for int8 alone on x86
+TWO_SIGNED = ("Add", "Mul", "Concat")  # which have no integer kernel for int8 alone on x86
 _DATA_PORTS = {"Conv": (0, 1), "MatMul": (0, 1), "Gemm": (0, 1), "Add": (0, 1), "Mul": (0, 1)}
 
 
@@ -134,7 +134,7 @@ def _type_combination(node: Node) -> FloatReason | None:
 def _two_signed(node: Node, types: list[int | None]) -> FloatReason | None:
     """Whether all is signed, which x86 has no kernels for in some ops."""
     product = node.op_type == "MatMul" and not _is_weighted(node)
-    if set(types) != {int(TensorProto.INT8)} or not (product or node.op_type in _TWO_SIGNED):
+    if set(types) != {int(TensorProto.INT8)} or not (product or node.op_type in TWO_SIGNED):
         return None
     text = "all that it reads and makes has codes of type int8; on x86 its integer kernels take uint8"
     return FloatReason("type combination", text)

@@ -17,7 +17,6 @@ import qc
 from qc.compat.onnxruntime import (
     CalibrationDataReader,
     CalibrationMethod,
-    QuantFormat,
     QuantType,
     quantize_static,
 )
@@ -156,7 +155,6 @@ def test_overrides_that_are_wrong(tmp_path: Path, overrides: dict[str, Any], sen
 @pytest.mark.parametrize(
     "arguments, sentence",
     [
-        ({"quant_format": QuantFormat.QOperator}, "QDQ models"),
         ({"calibrate_method": CalibrationMethod.Distribution}, "use MinMax, Percentile or Entropy"),
         ({"calibration_providers": ["ROCMExecutionProvider"]}, "the provider 'ROCMExecutionProvider' is not"),
         ({"calibration_cache_path": "cache.json"}, "calibration_cache_path"),

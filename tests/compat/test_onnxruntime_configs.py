@@ -18,7 +18,6 @@ from support.graph_text import build_model
 import qc
 import qc.compat.onnxruntime as ours
 from qc.compat.onnxruntime import (
-    QuantFormat,
     QuantType,
     StaticQuantConfig,
     get_qdq_config,
@@ -159,7 +158,6 @@ def test_tensors_of_16_bits_are_converted_for_ops_of_8(tmp_path: Path) -> None:
     [
         (object(), "'object' is not part of .*use a StaticQuantConfig or a DynamicQuantConfig"),
         (StaticQuantConfig(None), "give calibration_data_reader"),
-        (StaticQuantConfig(feeds(), quant_format=QuantFormat.QOperator), "QDQ models"),
         (StaticQuantConfig(feeds(), extra_options={"CalibMovingAverage": True}), "'CalibMovingAverage'"),
     ],
 )

@@ -15,17 +15,22 @@ from onnxruntime.quantization import (
 
 from ..missing import missing_names
 from .configs import get_qdq_config
+from .install import install
 from .quantize import quantize, quantize_dynamic, quantize_static
+from .quantizers import ONNXQuantizer, QDQQuantizer
 from .shape_inference import quant_pre_process
 
 __all__ = [
     "CalibrationDataReader",
     "CalibrationMethod",
     "DynamicQuantConfig",
+    "ONNXQuantizer",
+    "QDQQuantizer",
     "QuantFormat",
     "QuantType",
     "StaticQuantConfig",
     "get_qdq_config",
+    "install",
     "quant_pre_process",
     "quantize",
     "quantize_dynamic",

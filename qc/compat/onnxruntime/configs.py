@@ -25,8 +25,11 @@ _CALIBRATION = {
 }
 
 
-class QnnQuantConfig(StaticQuantConfig):  # type: ignore[misc]  # ONNX Runtime is untyped
-    """A configuration whose model is for the HTP: ``quantize`` compiles it for qc's target ``qnn-htp``."""
+class OptionsForHtp(dict[str, Any]):
+    """The extra options of a model for the HTP, which is compiled for qc's target ``qnn-htp``.
+
+    Tools such as Olive take the configuration apart and hand its parts to ``quantize_static``.
+    """
 
 
 def get_qdq_config(
@@ -121,7 +124,7 @@ def get_qnn_qdq_config(
         read_file(model_input)
     if not add_qtype_converts:
         refuse("'add_qtype_converts=False'", "the HTP computes an op in one width only")
-    return QnnQuantConfig(
+    return StaticQuantConfig(
         calibration_data_reader,
         calibrate_method=calibrate_method,
         activation_type=activation_type,
@@ -130,13 +133,15 @@ def get_qnn_qdq_config(
         nodes_to_exclude=nodes_to_exclude,
         per_channel=per_channel,
         calibration_providers=calibration_providers,
-        extra_options={
-            "QDQKeepRemovableActivations": keep_removable_activations,
-            "TensorQuantOverrides": init_overrides or {},
-            "ActivationSymmetric": activation_symmetric,
-            "WeightSymmetric": is_signed(weight_type) if weight_symmetric is None else weight_symmetric,
-            "CalibStridedMinMax": stride,
-        },
+        extra_options=OptionsForHtp(
+            {
+                "QDQKeepRemovableActivations": keep_removable_activations,
+                "TensorQuantOverrides": init_overrides or {},
+                "ActivationSymmetric": activation_symmetric,
+                "WeightSymmetric": is_signed(weight_type) if weight_symmetric is None else weight_symmetric,
+                "CalibStridedMinMax": stride,
+            }
+        ),
     )
 
 

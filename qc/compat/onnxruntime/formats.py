@@ -10,13 +10,15 @@ from qc.ir.quant.formats import IntFormat, parse_format
 from ..missing import refuse
 
 
-def format_of(kind: QuantType) -> str:
-    """``QuantType.QUInt8`` as ``uint8``.
+def format_of(kind: QuantType | int) -> str:
+    """``QuantType.QUInt8``, or the same as a type of tensors, ``TensorProto.UINT8``, as ``uint8``.
 
     Raises:
-        UsageError: it is no QuantType.
+        UsageError: it is no QuantType, nor a type of tensors that one stands for.
         NotProvidedError: it is one of floats.
     """
+    if not isinstance(kind, QuantType):
+        kind = next((one for one in QuantType if one.tensor_type == kind), kind)
     if not isinstance(kind, QuantType):
         raise UsageError(f"a number format is a QuantType, such as QuantType.QInt8, not {kind!r}")
     name = kind.name.removeprefix("Q").lower()

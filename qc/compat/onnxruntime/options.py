@@ -15,20 +15,27 @@ from ..missing import refuse
 
 Overrides = Mapping[str, Sequence[Mapping[str, Any]]]
 
-# How ONNX Runtime bounds its memory, and writes what an opset lacks: in qc memory does not grow with the
-# samples, and the model gets the opset that it needs.
-_WITHOUT_EFFECT = ("CalibMaxIntermediateOutputs", "CalibStridedMinMax", "UseQDQContribOps")
+# How ONNX Runtime bounds its memory, writes what an opset lacks, and leaves bodies alone: in qc memory does
+# not grow with the samples, the model gets the opset that it needs, and bodies are quantized with all else.
+# ForceSymmetric is read by no ONNX Runtime of today, and given by Optimum.
+_WITHOUT_EFFECT = (
+    "CalibMaxIntermediateOutputs",
+    "CalibStridedMinMax",
+    "EnableSubgraph",
+    "ForceSymmetric",
+    "UseQDQContribOps",
+)
+_AXES, _AXIS_OF = "QDQOpTypePerChannelSupportToAxis", {"Conv": 0, "ConvTranspose": 1, "MatMul": 1}
 
 # What ONNX Runtime knows and qc does not do: accepted with the value that changes nothing.
 _NEUTRAL: dict[str, Any] = {
     "extra.Sigmoid.nnapi": False,
     "ActivationRestrictedAsymmetric": False,
-    "EnableSubgraph": False,
     "ForceQuantizeNoInputCheck": False,
     "AddQDQPairToWeight": False,
     "OpTypesToExcludeOutputQuantization": [],
     "DedicatedQDQPair": False,
-    "QDQOpTypePerChannelSupportToAxis": {},
+    _AXES: {},
     "CalibMovingAverage": False,
     "CalibMovingAverageConstant": 0.01,
     "SmoothQuantAlpha": 0.5,
@@ -86,8 +93,7 @@ def read_options(given: Mapping[str, Any], method: CalibrationMethod) -> ExtraOp
         raise UsageError(f"extra_options are a dictionary, not {a_type(given)}")
     for name, value in given.items():
         if name in _NEUTRAL:
-            if value != _NEUTRAL[name]:
-                refuse(f"the extra option '{name}' with the value {value!r}", f"leave out '{name}'")
+            _refuse_unless(name, value, _NEUTRAL[name])
         elif name not in _FIELDS and name not in _WITHOUT_EFFECT:
             known = [*_FIELDS, *_NEUTRAL, *_WITHOUT_EFFECT]
             raise UsageError(f"there is no extra option '{name}'{nearest(name, known)}")
@@ -105,12 +111,21 @@ def read_dynamic_options(given: Mapping[str, Any], weight_type: QuantType) -> bo
         UsageError: as :func:`read_options`.
         NotProvidedError: an option that qc does not provide there.
     """
-    neutral = {"MatMulConstBOnly": True, "EnableSubgraph": True, "ForceQuantizeNoInputCheck": False}
+    neutral = _NEUTRAL | {"MatMulConstBOnly": True, "ActivationSymmetric": False}
     for name, value in given.items():
-        if name != "WeightSymmetric" and neutral.get(name) != value:
-            refuse(f"the extra option '{name}' with the value {value!r}", f"leave out '{name}'")
+        if name in neutral:
+            _refuse_unless(name, value, neutral[name])
+        elif name not in ("WeightSymmetric", *_WITHOUT_EFFECT):
+            refuse(f"the extra option '{name}' of dynamic quantization", f"leave out '{name}'")
     _check("WeightSymmetric", given.get("WeightSymmetric", True))
     return bool(given.get("WeightSymmetric", weight_type in (QuantType.QInt8, QuantType.QInt16)))
+
+
+def _refuse_unless(name: str, value: Any, neutral: Any) -> None:
+    if name == _AXES and isinstance(value, Mapping) and value.items() <= _AXIS_OF.items():
+        return
+    if value != neutral:
+        refuse(f"the extra option '{name}' with the value {value!r}", f"leave out '{name}'")
 
 
 def _check(name: str, value: Any) -> None:

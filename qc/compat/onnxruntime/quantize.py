@@ -21,16 +21,21 @@ import qc
 from qc.compiler.compiled import Compiled, refuse_overwrite
 from qc.compiler.processor import default_target
 from qc.ir.errors import UsageError
+from qc.ir.onnx.save import save_model
 from qc.ir.quant.formats import IntFormat, parse_format
 from qc.passes.framework.target import Target, load_target
 from qc.passes.framework.target_rules import FormatRule
 
 from ..missing import refuse
 from ..providers import device_of
-from .configs import QnnQuantConfig
+from .configs import OptionsForHtp
 from .formats import format_of
+from .operators import as_operators
 from .options import ExtraOptions, read_dynamic_options, read_options
 from .pipeline import METHODS, dynamic_pipeline_of, pipeline_of
+from .ranges import Ranges
+from .readers import readable_again
+from .signs import slow_signs
 
 
 def quantize_static(
@@ -57,7 +62,7 @@ def quantize_static(
         model_input: the float model, or its path.
         model_output: where to write.
         calibration_data_reader: a ``CalibrationDataReader``, or anything else that :func:`qc.compile` takes.
-        quant_format: only ``QDQ`` is provided.
+        quant_format: ``QDQ``, or ``QOperator`` for the ops of integers that ONNX Runtime makes of it.
         op_types_to_quantize: leave ops of other types in float.
         per_channel: one scale for each output channel of a weight.
         reduce_range: weights have 7 bits.
@@ -162,56 +167,77 @@ def quantize(
 def _quantize(
     model_input: str | Path | ModelProto, model_output: str | Path, config: StaticQuantConfig
 ) -> None:
-    _refuse_unprovided(config)
-    options = read_options(config.extra_options, config.calibrate_method)
-    device = device_of(config.calibration_providers)
+    if config.calibration_data_reader is None:
+        raise UsageError("calibration needs data; give calibration_data_reader")
     if not isinstance(model_input, ModelProto):
         refuse_overwrite(model_input, model_output)
-    target = _target(config, options)
-    pipeline = pipeline_of(model_input, config, options, target)
-    data = config.calibration_data_reader
-    compiled = qc.compile(model_input, pipeline, data=data, target=target, device=device)
-    _save(compiled, model_output)
+    compiled = compile_static(model_input, config)
+    if config.quant_format is QuantFormat.QDQ:
+        compiled.save(model_output)
+    else:
+        save_model(as_operators(compiled.model, compiled.ir.base_dir), model_output)
 
 
 def _quantize_dynamic(
     model_input: str | Path | ModelProto, model_output: str | Path, config: DynamicQuantConfig
 ) -> None:
+    if not isinstance(model_input, ModelProto):
+        refuse_overwrite(model_input, model_output)
+    compile_dynamic(model_input, config).save(model_output)
+
+
+def compile_static(
+    model: str | Path | ModelProto, config: StaticQuantConfig, ranges: Ranges | None = None
+) -> Compiled:
+    """Compiles as a configuration says; what is to be noted of the result is a warning.
+
+    Args:
+        ranges: of tensors by name, in place of data.
+
+    Raises:
+        As :func:`quantize_static`.
+    """
+    _refuse_unprovided(config)
+    options = read_options(config.extra_options, config.calibrate_method)
+    device = device_of(config.calibration_providers)
+    target = _target(config, options)
+    pipeline = pipeline_of(config, options, ranges)
+    data = readable_again(config.calibration_data_reader)
+    compiled = qc.compile(model, pipeline, data=data, target=target, device=device)
+    _warn(compiled.notes if _is_for_htp(config) else [*compiled.notes, *slow_signs(compiled, config)])
+    return compiled
+
+
+def compile_dynamic(model: str | Path | ModelProto, config: DynamicQuantConfig) -> Compiled:
+    """As :func:`compile_static`, for data that is quantized in every run."""
     if config.weight_type not in (QuantType.QInt8, QuantType.QUInt8):
         refuse(f"'weight_type={config.weight_type}' of dynamic quantization", "use QInt8 or QUInt8")
     symmetric = read_dynamic_options(config.extra_options, config.weight_type)
-    if not isinstance(model_input, ModelProto):
-        refuse_overwrite(model_input, model_output)
     rule = FormatRule(dtype=_weight_format(config), symmetric=symmetric)
     target = default_target().model_copy(update={"weight": rule})
-    pipeline = dynamic_pipeline_of(model_input, config, target)
-    _save(qc.compile(model_input, pipeline, target=target), model_output)
+    compiled = qc.compile(model, dynamic_pipeline_of(config, target), target=target)
+    _warn(compiled.notes)
+    return compiled
 
 
-def _save(compiled: Compiled, path: str | Path) -> None:
-    for note in compiled.notes:
-        warnings.warn(note, stacklevel=4)
-    compiled.save(path)
+def _warn(notes: Sequence[str]) -> None:
+    for note in notes:
+        warnings.warn(note, stacklevel=5)
 
 
 def _refuse_unprovided(config: StaticQuantConfig) -> None:
-    if config.quant_format is not QuantFormat.QDQ:
-        refuse(
-            f"'quant_format={config.quant_format}'",
-            "qc writes QDQ models, which ONNX Runtime runs in integers",
-        )
+    if config.quant_format is not QuantFormat.QDQ and _is_for_htp(config):
+        refuse("'quant_format=QOperator' of a model for the HTP", "the HTP takes QDQ models")
     if config.calibrate_method not in METHODS:
         refuse(
             f"'calibrate_method={config.calibrate_method}'",
             "use MinMax, Percentile or Entropy, or qc's pass calibrate{method=mse}",
         )
-    if config.calibration_data_reader is None:
-        raise UsageError("calibration needs data; give calibration_data_reader")
 
 
 def _target(config: StaticQuantConfig, options: ExtraOptions) -> Target:
     """qc's target for ONNX Runtime, or for the HTP, with the formats that are asked for."""
-    target = load_target("qnn-htp") if isinstance(config, QnnQuantConfig) else default_target()
+    target = load_target("qnn-htp") if _is_for_htp(config) else default_target()
     symmetric = options.activation_symmetric or options.range_symmetric
     formats = {
         "activation": FormatRule(dtype=format_of(config.activation_type), symmetric=symmetric),
@@ -219,6 +245,10 @@ def _target(config: StaticQuantConfig, options: ExtraOptions) -> Target:
     }
     least = options.minimum_range
     return target.model_copy(update=formats | ({} if least is None else {"minimum_range": least}))
+
+
+def _is_for_htp(config: StaticQuantConfig) -> bool:
+    return isinstance(config.extra_options, OptionsForHtp)
 
 
 def _weight_format(config: QuantConfig) -> str:

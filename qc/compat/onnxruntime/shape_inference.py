@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from onnx import ModelProto
 
 import qc
+from qc.ir.errors import UsageError
 
 _PASSES = (
     "inline-functions, hoist-loop-invariants, fold-constants, eliminate-identity, fold-batch-norms, "
@@ -15,8 +17,8 @@ _PASSES = (
 
 
 def quant_pre_process(
-    input_model: str | Path | ModelProto,
-    output_model_path: str | Path,
+    input_model: str | Path | ModelProto | None = None,
+    output_model_path: str | Path | None = None,
     skip_optimization: bool = False,
     skip_onnx_shape: bool = False,
     skip_symbolic_shape: bool = False,
@@ -28,6 +30,7 @@ def quant_pre_process(
     all_tensors_to_one_file: bool = False,
     external_data_location: str | None = None,
     external_data_size_threshold: int = 1024,
+    **deprecated_kwargs: Any,
 ) -> None:
     """Writes the model as ``quantize`` simplifies it, which does so by itself.
 
@@ -39,9 +42,16 @@ def quant_pre_process(
             Runtime's inference of shapes; qc infers shapes where it needs them, whatever is given.
         save_as_external_data, all_tensors_to_one_file, external_data_location, external_data_size_threshold:
             weights are written beside a model that is too large without, whatever is given.
+        deprecated_kwargs: ``input_model_path``, as ``input_model`` was called once.
 
     Raises:
         ModelError: the model cannot be read, or is not valid.
-        UsageError: the output is the input.
+        UsageError: the output is the input, or one of them is missing.
     """
+    if input_model is None:
+        input_model = deprecated_kwargs.pop("input_model_path", None)
+    if deprecated_kwargs:
+        raise UsageError(f"quant_pre_process has no argument '{next(iter(deprecated_kwargs))}'")
+    if input_model is None or output_model_path is None:
+        raise UsageError("quant_pre_process needs input_model and output_model_path")
     qc.compile(input_model, "" if skip_optimization else _PASSES).save(output_model_path)

@@ -1,6 +1,6 @@
 """The main module of processes that ``multiprocessing`` starts for a script: the script itself."""
 
-from .__main__ import execute
+from .script import execute
 
 if __name__ == "__mp_main__":
     execute(globals())
