@@ -20,6 +20,7 @@ from qc.ir.quant_table import Site
 from .bias import give_integer_biases
 from .deprecation import warn_deprecated
 from .errors import ArgumentError
+from .exception_rules import apply_exception_rules
 from .graph_edits import without_quantizers
 from .meta.operations import Op, Product
 from .qc_quantize_op import QcQuantizeOp
@@ -55,6 +56,10 @@ class Internals(QuantizedModel):
     @abstractmethod
     def _calibrate_parameters(self) -> None:
         """Gives parameters without numbers those of their constants."""
+
+    def _apply_exception_rules(self) -> None:
+        """Gives norms and products of activations what the device wants; calibrate again afterwards."""
+        apply_exception_rules(self)
 
     def _get_closest_enabled_quantizer(self, tensor: Product | str) -> QcQuantizeOp | None:
         """The quantizer that decides about a tensor; None if there is none."""

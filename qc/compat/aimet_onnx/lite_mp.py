@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from .defs import float16, int16, qtype
 from .errors import ArgumentError
+from .exception_rules import apply_exception_rules
 
 if TYPE_CHECKING:
     from .quantsim import QuantizationSimModel
@@ -54,3 +55,4 @@ def flip_layers_to_higher_precision(
             for quantizer in quantizers:
                 if not quantizer.is_encoding_frozen():
                     quantizer.set_precision(precision)
+    apply_exception_rules(sim)

@@ -13,6 +13,7 @@ from .amp.quantizer_groups import QuantizerGroup, find_quantizer_group
 from .common.amp.utils import SEARCHES, AMPSearchAlgo, Candidate, candidate_cost, candidate_of
 from .defs import QuantizationDataType, int8, int16, qtype
 from .errors import ArgumentError
+from .exception_rules import apply_exception_rules
 from .qc_quantize_op import QcQuantizeOp
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ def analyze_mixed_precision_sensitivity(
         candidate = candidate_of(param, activation)
         for group in groups:
             group.set_quantizers_to_candidate(quantizers, candidate)
+        apply_exception_rules(sim)
         sim.compute_encodings(feeds)
         scores: dict[str, float] = {}
         for group in groups:

@@ -21,6 +21,7 @@ from ..common.amp.utils import (
 )
 from ..defs import TfEncoding, qtype
 from ..errors import ArgumentError
+from ..exception_rules import apply_exception_rules
 from .callbacks import EvalCallbackFactory, _compute_sqnr, only, score_of
 from .quantizer_groups import QuantizerGroup, find_quantizer_group, find_supported_candidates
 from .utils import (
@@ -249,12 +250,12 @@ class GreedyMixedPrecisionAlgo(PartlyProvided):
             if group in chosen:
                 arguments = self._mac_dict, group, self._parents, known, baseline, chosen[group]
                 cost = calculate_running_bit_ops(*arguments, cost)
-        self._fit_products()
+        self._fit_rules()
         return cost
 
     def _settle(self) -> None:
         """Calibrates the simulation as it is, and takes down its score."""
-        self._fit_products()
+        self._fit_rules()
         if self._forward is not None:
             self._sim.compute_encodings(self._forward)
         self._final_eval_score = self._score(self._second, "the result")
@@ -269,7 +270,7 @@ class GreedyMixedPrecisionAlgo(PartlyProvided):
     def _set_all(self, candidate: Candidate) -> None:
         for group in self.quantizer_groups:
             self._set(group, candidate)
-        self._fit_products()
+        self._fit_rules()
 
     def _set(self, group: QuantizerGroup, candidate: Candidate) -> None:
         """Gives a group a candidate, and the grids that were found for it."""
@@ -308,23 +309,15 @@ class GreedyMixedPrecisionAlgo(PartlyProvided):
                 self._module_name_dict[name].set_precision(precision)
                 self._load(name)
 
-    def _fit_products(self) -> None:
-        """A product of two activations with one of 16 bits has both in 16 bits, the second one symmetric."""
-        for op in self._sim.connected_graph.ordered_ops:
-            if op.type not in ("MatMul", "Gemm") or len(op.inputs) < 2:
-                continue
-            first, second = (self._sim._placement.effective(one.name) for one in op.inputs[:2])
-            if first is None or second is None or first.is_encoding_frozen() or second.is_encoding_frozen():
-                continue
-            if second.is_parameter or first.is_parameter or second.bitwidth != 16:
-                continue
-            changed = first.bitwidth == 8
-            if changed:
-                first.set_precision(second.precision())
-            if not second.use_symmetric_encodings:
-                second.use_symmetric_encodings = changed = True
-            if changed and self._forward is not None:
-                self._sim.compute_encodings(self._forward)
+    def _fit_rules(self) -> None:
+        """Gives norms and products of activations what the device wants, with grids found for it."""
+        if not apply_exception_rules(self._sim):
+            return
+        for name, quantizer in self._module_name_dict.items():
+            if quantizer.enabled and not quantizer.is_initialized():
+                self._load(name)
+        if self._forward is not None:
+            self._sim.compute_encodings(self._forward)
 
     def _saved(self, group: QuantizerGroup, before: Candidate, after: Candidate) -> float:
         return find_bit_ops_reduction(group, self._mac_dict, self._parents, before, after)
