@@ -44,3 +44,4 @@ def test_the_scripts_of_the_page_on_onnxruntime(tmp_path: Path, monkeypatch: pyt
         exec(compile(script, "script", "exec"), names)
     for path in ("model.q.onnx", "model.htp.onnx"):
         assert "QuantizeLinear" in {node.op_type for node in onnx.load(path).graph.node}
+    assert "MatMulNBits" in {node.op_type for node in onnx.load("model.w4.onnx").graph.node}

@@ -6,8 +6,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from onnxruntime.quantization.quantize import QuantConfig
-
 from qc.ir.errors import UsageError, nearest
 from qc.ir.graph import Graph, Op
 from qc.ir.model import Model
@@ -66,9 +64,12 @@ class InsertChosenQuantizers(InsertQuantizers):
 
 
 def placing_at_chosen(
-    step: InsertQuantizers, config: QuantConfig, constant_matmul_only: bool = False
+    step: InsertQuantizers, config: Any, constant_matmul_only: bool = False
 ) -> InsertQuantizers:
     """A step that places quantizers, where a configuration says.
+
+    Args:
+        config: has the attributes ``op_types_to_quantize``, ``nodes_to_quantize`` and ``nodes_to_exclude``.
 
     Raises:
         UsageError: one name where there should be a list of names.

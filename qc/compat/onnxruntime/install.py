@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib import import_module
 
 _OF = "onnxruntime.quantization"
 _HTP = "execution_providers.qnn"
 
-# Where ONNX Runtime has a function that the layer has, and the module of the layer that defines it.
+# Where ONNX Runtime has what the layer has as well.
 _PLACES: dict[str, tuple[str, ...]] = {
     "quantize": ("", ".quantize"),
     "quantize_static": ("", ".quantize"),
@@ -15,6 +16,7 @@ _PLACES: dict[str, tuple[str, ...]] = {
     "get_qdq_config": ("", ".quantize"),
     "QDQQuantizer": ("", ".qdq_quantizer"),
     "ONNXQuantizer": (".onnx_quantizer",),
+    "MatMulNBitsQuantizer": (".matmul_nbits_quantizer",),
     "quant_pre_process": ("", ".shape_inference", ".preprocess"),
     "get_qnn_qdq_config": (f".{_HTP}", f".{_HTP}.quant_config"),
     "qnn_preprocess_model": (f".{_HTP}", f".{_HTP}.preprocess"),
@@ -26,8 +28,10 @@ def install() -> None:
 
     What was imported from there before stays what it is.
     """
-    layer, for_the_htp = import_module(__package__), import_module(f"{__package__}.{_HTP}")
-    for name, places in _PLACES.items():
-        function = getattr(for_the_htp if name in for_the_htp.__all__ else layer, name)
-        for place in places:
-            setattr(import_module(f"{_OF}{place}"), name, function)
+    places = ("", f".{_HTP}", ".matmul_nbits_quantizer")
+    modules = [import_module(f"{__package__}{place}") for place in places]
+    defined = {name: getattr(module, name) for module in modules for name in module.__all__}
+    for name, theirs in _PLACES.items():
+        for place in theirs:
+            with suppress(ImportError):  # of a package that ONNX Runtime's module needs
+                setattr(import_module(f"{_OF}{place}"), name, defined[name])
