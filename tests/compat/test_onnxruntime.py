@@ -161,6 +161,7 @@ def test_overrides_that_are_wrong(tmp_path: Path, overrides: dict[str, Any], sen
         ({"extra_options": {"SmoothQuantAlpha": 0.7}}, "'SmoothQuantAlpha' with the value 0.7"),
         ({"extra_options": {"ActivationSymetric": True}}, "did you mean 'ActivationSymmetric'"),
         ({"extra_options": {"CalibPercentile": 99.0}}, "needs calibrate_method"),
+        (PERCENTILE | {"extra_options": {"CalibMovingAverage": True}}, "CalibrationMethod.MinMax"),
         (PERCENTILE | {"extra_options": {"CalibPercentile": 200}}, "up to 100, not 200"),
         ({"extra_options": {"MinimumRealRange": "small"}}, "a number of at least 0, not 'small'"),
         ({"extra_options": {"ActivationSymmetric": "False"}}, "True or False, not 'False'"),
@@ -182,6 +183,25 @@ def test_arguments_that_are_not_provided(tmp_path: Path, arguments: dict[str, An
 
 def test_options_that_change_nothing_are_accepted(tmp_path: Path) -> None:
     quantized(tmp_path, extra_options={"SmoothQuant": False, "DedicatedQDQPair": False})
+
+
+def test_biases_stay_float_if_asked(tmp_path: Path) -> None:
+    assert "conv.bias_quantized" in tensors(quantized(tmp_path))
+    found = tensors(quantized(tmp_path, extra_options={"QuantizeBias": False}))
+    assert "conv.bias" in found and "conv.bias_quantized" not in found
+
+
+def test_weights_are_quantized_when_the_model_runs_if_asked(tmp_path: Path) -> None:
+    model = quantized(tmp_path, extra_options={"AddQDQPairToWeight": True})
+    assert tensors(model)["conv.weight"].dtype == np.float32
+    assert "conv.weight" in {node.input[0] for node in model.graph.node if node.op_type == "QuantizeLinear"}
+
+
+def test_a_range_is_the_average_over_the_feeds_if_asked(tmp_path: Path) -> None:
+    options = {"CalibMovingAverage": True, "CalibMovingAverageConstant": 0.5, "ActivationSymmetric": True}
+    found = tensors(quantized(tmp_path, extra_options=options))["x_scale"]
+    lows, highs = ([getattr(feed["x"], end)() for feed in feeds()] for end in ("min", "max"))
+    np.testing.assert_allclose(found, max(-np.mean(lows), np.mean(highs)) / 127.5, rtol=0.01)
 
 
 def test_nothing_to_quantize_and_no_data(tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def test_tensors_of_16_bits_are_converted_for_ops_of_8(tmp_path: Path) -> None:
     [
         (object(), "'object' is not part of .*use a StaticQuantConfig or a DynamicQuantConfig"),
         (StaticQuantConfig(None), "give calibration_data_reader"),
-        (StaticQuantConfig(feeds(), extra_options={"CalibMovingAverage": True}), "'CalibMovingAverage'"),
+        (StaticQuantConfig(feeds(), extra_options={"DedicatedQDQPair": True}), "'DedicatedQDQPair'"),
     ],
 )
 def test_configurations_that_are_not_provided(tmp_path: Path, config: Any, sentence: str) -> None:

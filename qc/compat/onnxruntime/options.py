@@ -17,12 +17,15 @@ Overrides = Mapping[str, Sequence[Mapping[str, Any]]]
 
 # How ONNX Runtime bounds its memory, writes what an opset lacks, and leaves bodies alone: in qc memory does
 # not grow with the samples, the model gets the opset that it needs, and bodies are quantized with all else.
-# ForceSymmetric is read by no ONNX Runtime of today, and given by Optimum.
+# A Relu or Clip stays in the model. The constant of averages weighs rounds of data, of which there is one, and
+# ForceSymmetric is read by none of today, and given by Optimum.
 _WITHOUT_EFFECT = (
     "CalibMaxIntermediateOutputs",
+    "CalibMovingAverageConstant",
     "CalibStridedMinMax",
     "EnableSubgraph",
     "ForceSymmetric",
+    "QDQKeepRemovableActivations",
     "UseQDQContribOps",
 )
 _AXES, _AXIS_OF = "QDQOpTypePerChannelSupportToAxis", {"Conv": 0, "ConvTranspose": 1, "MatMul": 1}
@@ -32,16 +35,11 @@ _NEUTRAL: dict[str, Any] = {
     "extra.Sigmoid.nnapi": False,
     "ActivationRestrictedAsymmetric": False,
     "ForceQuantizeNoInputCheck": False,
-    "AddQDQPairToWeight": False,
     "OpTypesToExcludeOutputQuantization": [],
     "DedicatedQDQPair": False,
     _AXES: {},
-    "CalibMovingAverage": False,
-    "CalibMovingAverageConstant": 0.01,
     "SmoothQuantAlpha": 0.5,
     "SmoothQuantFolding": True,
-    "QuantizeBias": True,
-    "QDQKeepRemovableActivations": False,
     "QDQDisableWeightAdjustForInt32Bias": False,
 }
 
@@ -57,6 +55,9 @@ class ExtraOptions:
         percentile: the share of values that a range covers, in percent.
         smooth: whether outliers of activations move into weights.
         constant_matmul_only: products of two computed tensors stay in float.
+        moving_average: a range covers the average over the feeds of their smallest and largest values.
+        quantize_bias: biases are 32-bit integers, where the target takes them.
+        weights_in_float: weights are stored in float, in front of ops that quantize them.
         overrides: settings of single tensors.
     """
 
@@ -67,6 +68,9 @@ class ExtraOptions:
     percentile: float = 99.999
     smooth: bool = False
     constant_matmul_only: bool = False
+    moving_average: bool = False
+    quantize_bias: bool = True
+    weights_in_float: bool = False
     overrides: Overrides = field(default_factory=dict)
 
 
@@ -78,8 +82,13 @@ _FIELDS = {
     "CalibPercentile": "percentile",
     "SmoothQuant": "smooth",
     "MatMulConstBOnly": "constant_matmul_only",
+    "CalibMovingAverage": "moving_average",
+    "QuantizeBias": "quantize_bias",
+    "AddQDQPairToWeight": "weights_in_float",
     "TensorQuantOverrides": "overrides",
 }
+
+_METHODS = {"CalibPercentile": CalibrationMethod.Percentile, "CalibMovingAverage": CalibrationMethod.MinMax}
 
 
 def read_options(given: Mapping[str, Any], method: CalibrationMethod) -> ExtraOptions:
@@ -97,8 +106,9 @@ def read_options(given: Mapping[str, Any], method: CalibrationMethod) -> ExtraOp
         elif name not in _FIELDS and name not in _WITHOUT_EFFECT:
             known = [*_FIELDS, *_NEUTRAL, *_WITHOUT_EFFECT]
             raise UsageError(f"there is no extra option '{name}'{nearest(name, known)}")
-    if "CalibPercentile" in given and method is not CalibrationMethod.Percentile:
-        raise UsageError("'CalibPercentile' needs calibrate_method=CalibrationMethod.Percentile")
+    for name, needed in _METHODS.items():
+        if given.get(name) and method is not needed:
+            raise UsageError(f"'{name}' needs calibrate_method=CalibrationMethod.{needed.name}")
     for name in given:
         _check(name, given[name])
     return ExtraOptions(**{_FIELDS[name]: value for name, value in given.items() if name in _FIELDS})
@@ -111,9 +121,10 @@ def read_dynamic_options(given: Mapping[str, Any], weight_type: QuantType) -> bo
         UsageError: as :func:`read_options`.
         NotProvidedError: an option that qc does not provide there.
     """
-    neutral = _NEUTRAL | {"MatMulConstBOnly": True, "ActivationSymmetric": False}
+    neutral = {name: getattr(ExtraOptions(), field) for name, field in _FIELDS.items()} | _NEUTRAL
+    neutral["MatMulConstBOnly"] = True
     for name, value in given.items():
-        if name in neutral:
+        if name in neutral and name != "WeightSymmetric":
             _refuse_unless(name, value, neutral[name])
         elif name not in ("WeightSymmetric", *_WITHOUT_EFFECT):
             refuse(f"the extra option '{name}' of dynamic quantization", f"leave out '{name}'")

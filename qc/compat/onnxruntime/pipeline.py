@@ -10,6 +10,7 @@ from onnxruntime.quantization import CalibrationMethod, DynamicQuantConfig, Stat
 from qc.named_pipelines import resolve_pipeline
 from qc.passes.framework.pipeline import Pipeline, Step
 from qc.passes.framework.target import Target
+from qc.passes.lower.insert_qdq import InsertQdq
 from qc.passes.optimize.round_weights import RoundWeights
 from qc.passes.optimize.smooth import Smooth
 from qc.passes.quantize.annotate_per_channel import AnnotatePerChannel
@@ -40,14 +41,18 @@ def pipeline_of(config: StaticQuantConfig, options: ExtraOptions, ranges: Ranges
     steps: list[Step] = []
     for step in resolve_pipeline("w8a8").pipeline.passes():
         if isinstance(step, InsertQuantizers):
-            steps.append(placing_at_chosen(step, config, options.constant_matmul_only))
+            placing = placing_at_chosen(step, config, options.constant_matmul_only)
+            steps.append(placing if options.quantize_bias else replace(placing, bias="float"))
         elif isinstance(step, Smooth):
             steps += [TensorQuantOverrides(options.overrides)] if options.overrides else []
             steps += [Smooth(insert=True) if options.smooth else step] if ranges is None else []
         elif isinstance(step, Calibrate) and ranges is not None:
             steps += [TensorRanges(ranges), step]
         elif isinstance(step, Calibrate):
-            steps.append(Calibrate(method=METHODS[config.calibrate_method], percentile=options.percentile))
+            method = "moving-average" if options.moving_average else METHODS[config.calibrate_method]
+            steps.append(Calibrate(method=method, percentile=options.percentile))
+        elif isinstance(step, InsertQdq) and options.weights_in_float:
+            steps.append(replace(step, weights="float"))
         elif ranges is not None and "data" in step.needs:
             continue
         elif config.per_channel or not isinstance(step, AnnotatePerChannel):
