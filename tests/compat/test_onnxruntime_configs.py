@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import onnxruntime.quantization as theirs
 import onnxruntime.quantization.execution_providers.qnn as theirs_for_qnn
 import pytest
@@ -167,11 +168,53 @@ def test_configurations_that_are_not_provided(tmp_path: Path, config: Any, sente
     assert list(tmp_path.iterdir()) == []
 
 
-def test_another_interface_for_the_htp_is_refused() -> None:
-    with pytest.raises(qc.UsageError, match="channels last"):
-        qnn_preprocess_model(network(), "out.onnx", inputs_to_make_channel_last=["x"])
-    with pytest.raises(qc.UsageError, match="'add_qtype_converts=False'"):
-        get_qnn_qdq_config(network(), feeds(), add_qtype_converts=False)
+def test_channels_come_last_in_the_interface_if_asked(tmp_path: Path) -> None:
+    """The one of a model with a free batch, whose inputs a body reads as well."""
+    model = onnx.parser.parse_model("""
+    <ir_version: 8, opset_import: ["" : 17]>
+    net (float[N,3,8,8] x) => (float[N,4,8,8] y, float[N,3,8,8] z) {
+        c = Conv(x, w)
+        y = Relu(c)
+        s = ReduceMax<keepdims=0>(x)
+        i = Cast<to=9>(s)
+        z = If(i) <
+            then_branch = more () => (float[N,3,8,8] t) { t = Add(x, x) },
+            else_branch = less () => (float[N,3,8,8] e) { e = Identity(x) }
+        >
+    }
+    """)
+    weight = np.random.default_rng(0).normal(size=(4, 3, 1, 1)).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    moved = {"inputs_to_make_channel_last": ["x"], "outputs_to_make_channel_last": ["y"]}
+    path = tmp_path / "last.onnx"
+    assert qnn_preprocess_model(model, path, dynamic_input_shapes=[("x", "1,3,8,8")], **moved)
+    onnx.checker.check_model(path, full_check=True)
+    x = np.random.default_rng(1).normal(size=(1, 3, 8, 8)).astype(np.float32)
+    y, z = ort.InferenceSession(model.SerializeToString()).run(["y", "z"], {"x": x})
+    session = ort.InferenceSession(path)
+    assert [one.shape for one in (*session.get_inputs(), *session.get_outputs())] == [
+        [1, 8, 8, 3],
+        [1, 8, 8, 4],
+        [1, 3, 8, 8],
+    ]
+    found = session.run(["y", "z"], {"x": np.moveaxis(x, 1, -1)})
+    np.testing.assert_array_equal(np.moveaxis(found[0], -1, 1), y)
+    np.testing.assert_array_equal(found[1], z)
+
+
+@pytest.mark.parametrize(
+    "moved, sentence",
+    [
+        ({"inputs_to_make_channel_last": ["z"]}, "inputs_to_make_channel_last: the model has no 'z' there"),
+        ({"outputs_to_make_channel_last": ["y"]}, "'y' has 2 axes; channels can come last of 3 or more"),
+    ],
+)
+def test_what_has_no_channels_cannot_have_them_last(
+    tmp_path: Path, moved: dict[str, list[str]], sentence: str
+) -> None:
+    with pytest.raises(qc.UsageError, match=sentence):
+        qnn_preprocess_model(network(), tmp_path / "last.onnx", **moved)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_free_dimensions_get_lengths_for_the_htp(tmp_path: Path) -> None:

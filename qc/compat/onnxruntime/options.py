@@ -17,8 +17,8 @@ Overrides = Mapping[str, Sequence[Mapping[str, Any]]]
 
 # How ONNX Runtime bounds its memory, writes what an opset lacks, and leaves bodies alone: in qc memory does
 # not grow with the samples, the model gets the opset that it needs, and bodies are quantized with all else.
-# A Relu or Clip stays in the model. The constant of averages weighs rounds of data, of which there is one, and
-# ForceSymmetric is read by none of today, and given by Optimum.
+# A Relu or Clip stays in the model. The constant of averages weighs rounds of data, of which there is one.
+# ForceSymmetric is read by no ONNX Runtime of today, and given by Optimum.
 _WITHOUT_EFFECT = (
     "CalibMaxIntermediateOutputs",
     "CalibMovingAverageConstant",

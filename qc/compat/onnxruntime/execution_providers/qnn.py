@@ -7,12 +7,14 @@ from pathlib import Path
 from onnx import ModelProto
 
 import qc
+from qc.compiler.compiled import refuse_overwrite
 from qc.ir.errors import UsageError, nearest
+from qc.ir.onnx.save import save_model
 from qc.reading import read_model
 from qc.runtime import model_inputs
 
-from ...missing import refuse
 from ..configs import get_qnn_qdq_config
+from .channels_last import with_channels_last
 
 __all__ = ["get_qnn_qdq_config", "qnn_preprocess_model"]
 
@@ -31,31 +33,37 @@ def qnn_preprocess_model(
     outputs_to_make_channel_last: list[str] | None = None,
     dynamic_input_shapes: list[tuple[str, str]] | None = None,
 ) -> bool:
-    """Gives free dimensions their lengths; ``quantize`` fuses itself what the HTP runs as one op.
+    """Changes the interface; what the HTP runs as one op ``quantize`` fuses itself.
 
     Args:
         model_input, model_output: the float model, and where another one is written if lengths are given.
         exclude_initializer_from_input, fuse_layernorm: what ``quantize`` does, whatever is given.
         save_as_external_data, all_tensors_to_one_file, external_data_location, external_data_size_threshold,
             external_data_convert_attribute: how a model would be written.
-        inputs_to_make_channel_last, outputs_to_make_channel_last: not provided.
+        inputs_to_make_channel_last, outputs_to_make_channel_last: names of what has channels behind the
+            batch, and is to have them last.
         dynamic_input_shapes: inputs by name with all their lengths, such as ``("x", "1,3,224,224")``.
 
     Returns:
         Whether a model was written; else the input is to be quantized as it is.
 
     Raises:
-        NotProvidedError: inputs or outputs are to have channels last.
         ModelError: the model cannot be read, or is not valid.
-        UsageError: there is no such input, or it cannot have such lengths.
+        UsageError: there is no such input or output, or it cannot have such lengths, or channels last.
     """
-    if inputs_to_make_channel_last or outputs_to_make_channel_last:
-        refuse("an interface with channels last", "leave the interface as it is")
+    moved = inputs_to_make_channel_last or (), outputs_to_make_channel_last or ()
     proto = read_model(model_input).origin
-    if not dynamic_input_shapes:
+    if not dynamic_input_shapes and not any(moved):
         return False
-    lengths = tuple(length for name, text in dynamic_input_shapes for length in _lengths(proto, name, text))
-    qc.compile(model_input, "", fix_shapes=lengths).save(model_output)
+    shapes = dynamic_input_shapes or ()
+    lengths = tuple(length for name, text in shapes for length in _lengths(proto, name, text))
+    fixed = qc.compile(model_input, "", fix_shapes=lengths)
+    if not any(moved):
+        fixed.save(model_output)
+        return True
+    if not isinstance(model_input, ModelProto):
+        refuse_overwrite(model_input, model_output)
+    save_model(with_channels_last(fixed.model, *moved), model_output, fixed.ir.base_dir)
     return True
 
 
