@@ -23,6 +23,7 @@ import qc
 import qc.compat.onnxruntime as ours
 from qc.compat.onnxruntime import QuantFormat, QuantType, quantize, quantize_dynamic, quantize_static
 from qc.compat.onnxruntime.execution_providers.qnn import get_qnn_qdq_config
+from qc.ir.onnx.protos import model_tensors
 from qc.passes.framework.made_for import target_in
 
 from .networks import Feed, feeds, network
@@ -204,6 +205,24 @@ def test_a_convolution_is_quantized_though_its_relu_is_excluded(tmp_path: Path) 
     assert {"conv.weight_quantized", "fc.weight_quantized"} <= {
         tensor.name for tensor in onnx.load(tmp_path / "q.onnx").graph.initializer
     }
+
+
+def test_bodies_are_quantized_though_only_products_are_named(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model("""
+    <ir_version: 8, opset_import: ["" : 17]>
+    net (float[32,128] x, bool c) => (float[32,128] y) {
+        y = If(c) <
+            then_branch = more () => (float[32,128] t) { t = MatMul(x, w) },
+            else_branch = less () => (float[32,128] e) { e = Identity(x) }
+        >
+    }
+    """)
+    weight = np.random.default_rng(0).normal(size=(128, 128)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    data = [feed | {"c": np.array(True)} for feed in rows()]
+    quantize_static(model, tmp_path / "q.onnx", data, op_types_to_quantize=["MatMul"])
+    kinds = {tensor.data_type for tensor in model_tensors(onnx.load(tmp_path / "q.onnx"))}
+    assert TensorProto.INT8 in kinds
 
 
 def test_a_reader_is_kept_where_it_is_read_twice(tmp_path: Path) -> None:

@@ -44,11 +44,12 @@ class InsertChosenQuantizers(InsertQuantizers):
         return {op: Reason(f"{why} leaves it out", why) for op, why in chosen if why}
 
     def _reason(self, op: Op, graph: Graph) -> str:
-        """The argument that leaves an op out; empty if none does."""
-        if self.op_types_to_quantize and op.op_type not in self.op_types_to_quantize:
-            return "op_types_to_quantize"
-        if self.nodes_to_quantize and op.name not in self.nodes_to_quantize:
-            return "nodes_to_quantize"
+        """The argument that leaves an op out; empty if none does. One with bodies is what they are."""
+        if not op.subgraphs:
+            if self.op_types_to_quantize and op.op_type not in self.op_types_to_quantize:
+                return "op_types_to_quantize"
+            if self.nodes_to_quantize and op.name not in self.nodes_to_quantize:
+                return "nodes_to_quantize"
         if op.name and op.name in self.nodes_to_exclude:
             return "nodes_to_exclude"
         return "MatMulConstBOnly" if self.constant_matmul_only and _is_product_of_data(op, graph) else ""
