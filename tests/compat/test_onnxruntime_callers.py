@@ -262,8 +262,9 @@ def test_signed_activations_that_are_slow_are_told_of(tmp_path: Path) -> None:
     )
     if qc.compiler.processor.default_target().activation.dtype == "int8":
         pytest.skip("this processor is as quick with signed activations")
-    with pytest.warns(UserWarning, match=signed):
+    with pytest.warns(UserWarning, match=signed) as told_of:
         quantize_static(model, tmp_path / "q.onnx", data)
+    assert {one.filename for one in told_of} == {__file__}
     with pytest.warns(UserWarning) as said:
         quantize_static(model, tmp_path / "q.onnx", data, activation_type=QuantType.QUInt8)
     assert not [one for one in said if "signed" in str(one.message)]
@@ -305,3 +306,20 @@ def test_the_input_by_its_old_name(tmp_path: Path) -> None:
         ours.quant_pre_process(input_modell_path="model.onnx", output_model_path="pre.onnx")
     with pytest.raises(qc.UsageError, match="needs input_model and output_model_path"):
         ours.quant_pre_process(network())
+
+
+def test_errors_are_of_the_type_that_tools_catch(tmp_path: Path) -> None:
+    """As Olive does, which goes on with another candidate."""
+    (tmp_path / "broken.onnx").write_bytes(b"no model")
+    path = tmp_path / "q.onnx"
+    for wrong, type_of_qc in (
+        ({"nodes_to_exclude": ["other"]}, qc.UsageError),
+        ({"calibration_cache_path": "cache"}, ImportError),
+        ({"model_input": tmp_path / "broken.onnx"}, qc.ModelError),
+        ({"calibration_data_reader": Once([{"z": np.zeros(1)}])}, qc.DataError),
+    ):
+        arguments = {"model_input": network(), "model_output": path, "calibration_data_reader": feeds()}
+        with pytest.raises(ValueError) as caught:
+            quantize_static(**arguments | wrong)
+        assert isinstance(caught.value, type_of_qc)
+    assert not path.exists()

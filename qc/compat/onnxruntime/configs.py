@@ -13,6 +13,7 @@ from qc.ir.errors import UsageError, nearest
 from qc.ir.onnx.load import load_model, read_file
 
 from ..missing import refuse
+from .errors import raised_as_in_onnxruntime
 from .formats import is_signed
 from .options import Overrides
 
@@ -32,6 +33,7 @@ class OptionsForHtp(dict[str, Any]):
     """
 
 
+@raised_as_in_onnxruntime()
 def get_qdq_config(
     model_input: str | Path | ModelProto,
     calibration_data_reader: Any,
@@ -88,6 +90,7 @@ def get_qdq_config(
     )
 
 
+@raised_as_in_onnxruntime()
 def get_qnn_qdq_config(
     model_input: str | Path | ModelProto,
     calibration_data_reader: Any,

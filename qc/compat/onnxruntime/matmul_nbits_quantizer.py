@@ -22,6 +22,7 @@ from qc.passes.quantize.insert_quantizers import InsertQuantizers
 
 from ..missing import PartlyProvided, refuse
 from .choice import placing_at_chosen
+from .errors import raised_as_in_onnxruntime
 
 __all__ = ["DefaultWeightOnlyQuantConfig", "MatMulNBitsQuantizer"]
 
@@ -62,6 +63,7 @@ class MatMulNBitsQuantizer(PartlyProvided):
         model: the float model, and the quantized one after :meth:`process`.
     """
 
+    @raised_as_in_onnxruntime()
     def __init__(
         self,
         model: ModelProto | str | Path,
@@ -121,6 +123,7 @@ class MatMulNBitsQuantizer(PartlyProvided):
             tuple(sorted(told.op_types_to_quantize)), nodes_to_include or (), nodes_to_exclude or ()
         )
 
+    @raised_as_in_onnxruntime()
     def process(self) -> None:
         """Quantizes the model.
 

@@ -29,6 +29,7 @@ from qc.passes.framework.target_rules import FormatRule
 from ..missing import refuse
 from ..providers import device_of
 from .configs import OptionsForHtp
+from .errors import raised_as_in_onnxruntime
 from .formats import format_of
 from .operators import as_operators
 from .options import ExtraOptions, read_dynamic_options, read_options
@@ -38,6 +39,7 @@ from .readers import readable_again
 from .signs import slow_signs
 
 
+@raised_as_in_onnxruntime()
 def quantize_static(
     model_input: str | Path | ModelProto,
     model_output: str | Path,
@@ -101,6 +103,7 @@ def quantize_static(
     _quantize(model_input, model_output, config)
 
 
+@raised_as_in_onnxruntime()
 def quantize_dynamic(
     model_input: str | Path | ModelProto,
     model_output: str | Path,
@@ -142,6 +145,7 @@ def quantize_dynamic(
     _quantize_dynamic(model_input, model_output, config)
 
 
+@raised_as_in_onnxruntime()
 def quantize(
     model_input: str | Path | ModelProto, model_output: str | Path, quant_config: QuantConfig
 ) -> None:
@@ -222,7 +226,7 @@ def compile_dynamic(model: str | Path | ModelProto, config: DynamicQuantConfig) 
 
 def _warn(notes: Sequence[str]) -> None:
     for note in notes:
-        warnings.warn(note, stacklevel=5)
+        warnings.warn(note, stacklevel=6)  # at the line that calls a function of the layer
 
 
 def _refuse_unprovided(config: StaticQuantConfig) -> None:

@@ -13,6 +13,7 @@ from onnxruntime.quantization.onnx_model import ONNXModel
 from qc.ir.errors import UsageError
 
 from ..missing import PartlyProvided
+from .errors import raised_as_in_onnxruntime
 from .operators import as_operators
 from .quantize import compile_dynamic, compile_static
 from .ranges import Ranges
@@ -50,6 +51,7 @@ class QDQQuantizer(PartlyProvided):
             "extra_options": extra_options,
         }
 
+    @raised_as_in_onnxruntime()
     def quantize_model(self) -> ModelProto:
         """Quantizes the model, and returns it.
 
@@ -100,6 +102,7 @@ class ONNXQuantizer(QDQQuantizer):
         )
         self._is_static = static
 
+    @raised_as_in_onnxruntime()
     def quantize_model(self) -> ModelProto:
         """As :meth:`QDQQuantizer.quantize_model`."""
         if self._is_static:

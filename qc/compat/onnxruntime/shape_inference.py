@@ -10,12 +10,15 @@ from onnx import ModelProto
 import qc
 from qc.ir.errors import UsageError
 
+from .errors import raised_as_in_onnxruntime
+
 _PASSES = (
     "inline-functions, hoist-loop-invariants, fold-constants, eliminate-identity, fold-batch-norms, "
     "share-constants, eliminate-dead-code"
 )
 
 
+@raised_as_in_onnxruntime()
 def quant_pre_process(
     input_model: str | Path | ModelProto | None = None,
     output_model_path: str | Path | None = None,

@@ -14,11 +14,13 @@ from qc.reading import read_model
 from qc.runtime import model_inputs
 
 from ..configs import get_qnn_qdq_config
+from ..errors import raised_as_in_onnxruntime
 from .channels_last import with_channels_last
 
 __all__ = ["get_qnn_qdq_config", "qnn_preprocess_model"]
 
 
+@raised_as_in_onnxruntime()
 def qnn_preprocess_model(
     model_input: str | Path | ModelProto,
     model_output: str | Path,
