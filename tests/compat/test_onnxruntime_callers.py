@@ -180,6 +180,13 @@ def test_a_quantizer_of_ops_is_dynamic_or_static() -> None:
     assert error_of(transformer_layer(), static.model.model, rows()[0]) < 0.05
 
 
+def test_a_quantizer_of_another_tool_cannot_build_on_it() -> None:
+    with pytest.raises(ImportError, match=r"a base of '.*Theirs' is not part of .*; import it before"):
+
+        class Theirs(ours.ONNXQuantizer):
+            pass
+
+
 @pytest.mark.parametrize(
     "chosen", [{"op_types_to_quantize": ["MatMul"]}, {"nodes_to_exclude": ["bias 1", "bias 2", "erf"]}]
 )

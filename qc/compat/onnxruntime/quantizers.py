@@ -12,7 +12,7 @@ from onnxruntime.quantization.onnx_model import ONNXModel
 
 from qc.ir.errors import UsageError
 
-from ..missing import PartlyProvided
+from ..missing import PartlyProvided, refuse
 from .errors import raised_as_in_onnxruntime
 from .operators import as_operators
 from .quantize import compile_dynamic, compile_static
@@ -50,6 +50,11 @@ class QDQQuantizer(PartlyProvided):
             "reduce_range": reduce_range,
             "extra_options": extra_options,
         }
+
+    def __init_subclass__(cls) -> None:
+        """Refuses the quantizers of other tools, which build on the insides of ONNX Runtime's."""
+        if cls.__module__ != __name__:
+            refuse(f"a base of '{cls.__module__}.{cls.__qualname__}'", "import it before qc is installed")
 
     @raised_as_in_onnxruntime()
     def quantize_model(self) -> ModelProto:
