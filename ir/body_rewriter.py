@@ -71,17 +71,32 @@ class BodyRewriter(Rewriter):
         self.erase_op(op)
         self._name_apart(moved)
 
-    def copy_body(self, op: Op, body: Graph, known: Mapping[Value, Value]) -> list[Value]:
-        """Adds the ops of a body of ``op`` once more, beside ``op``, on tensors of the graph around them.
+    def give_result(self, result: Value, given: Value) -> None:
+        """Lets all that reads a result of an op with bodies read another tensor of its graph."""
+        graph = result.graph
+        if graph.is_output(result):
+            if graph.producer(given) is None or graph.is_output(given):
+                identity = self.add_value(graph, result.name)
+                self.add_op(graph, "Identity", [given], [identity])
+                given = identity
+            self.set_type(given, result.type)
+        self.replace_uses(result, given)
+
+    def copy_body(self, body: Graph, known: Mapping[Value, Value]) -> list[Value]:
+        """Adds the ops of a body beside the op that has it, on tensors of the graph around them.
+
+        Nothing may be quantized yet.
 
         Args:
+            body: a graph with a parent, which stays as it is.
             known: what the inputs and constants of the body are there.
 
         Returns:
             What the outputs of the body are there.
         """
+        assert body.parent is not None
         captured = {value: value.captured for value in body.values() if value.captured is not None}
-        twins = self._copy_ops(body, op.graph, {**captured, **known})
+        twins = self._copy_ops(body, body.parent.graph, {**captured, **known})
         return [twins[value] for value in body.outputs if value is not None]
 
     def _copy_ops(self, source: Graph, target: Graph, known: Mapping[Value, Value]) -> dict[Value, Value]:
@@ -100,7 +115,7 @@ class BodyRewriter(Rewriter):
             [twins[value] if value is not None else None for value in values]
             for values in (op.graph.op_inputs(op), op.graph.op_outputs(op))
         )
-        twin = self.add_op(target, op.op_type, inputs, outputs, domain=op.domain)
+        twin = self.add_op(target, op.op_type, inputs, outputs, domain=op.domain, name=op.name or None)
         twin.attributes, twin.overload = op.attributes, op.overload
         for key, body in op.subgraphs.items():
             inner = Graph(self.model, body.name, parent=twin)
@@ -128,17 +143,6 @@ class BodyRewriter(Rewriter):
             for value in (value for body in node.subgraphs.values() for value in body.values()):
                 if value.captured is not None:
                     self._set(value, "captured", sources[value.captured])
-
-    def give_result(self, result: Value, given: Value) -> None:
-        """Lets all that reads a result of an op with bodies read another tensor of its graph."""
-        graph = result.graph
-        if graph.is_output(result):
-            if graph.producer(given) is None or graph.is_output(given):
-                identity = self.add_value(graph, result.name)
-                self.add_op(graph, "Identity", [given], [identity])
-                given = identity
-            self.set_type(given, result.type)
-        self.replace_uses(result, given)
 
     def _name_apart(self, moved: Sequence[Op | Value]) -> None:
         """Gives nodes whose names others have as well names of their own."""

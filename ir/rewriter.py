@@ -109,7 +109,8 @@ class Rewriter:
 
         Attribute values are what ``onnx.helper.make_attribute`` takes; None leaves an attribute out.
         """
-        hint = name or next(one if isinstance(one, str) else one.name for one in outputs if one is not None)
+        hints = (one if isinstance(one, str) else one.name for one in outputs if one is not None)
+        hint = name or next(hints, op_type)
         op = Op(graph, self.model.new_id(), op_type, domain, self.model.names.free(f"{hint}/{op_type}"))
         op.attributes = {
             key: helper.make_attribute(key, value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..graph import Op, Use, Value
+from .constants import fixed_constant
 from .op_table import OpTraits, traits_of
 
 _RANDOM = (
@@ -170,5 +171,14 @@ def kernel_axes(op: Op | None, weight: Value) -> tuple[int, ...]:
 
 
 def is_random(op: Op) -> bool:
-    """Whether an op makes other numbers in every run."""
-    return op.is_type(*_RANDOM)
+    """Whether an op makes other numbers in every run, as a Dropout does that trains."""
+    return op.is_type(*_RANDOM) or (op.is_type("Dropout") and trains(op))
+
+
+def trains(op: Op) -> bool:
+    """Whether a Dropout may drop numbers, which it does from opset 12 on where its third input says so."""
+    _, ratio, training = (*op.graph.op_inputs(op), None, None)[:3]
+    share, said = fixed_constant(ratio), fixed_constant(training)
+    if share is not None and share.size == 1 and not share.numpy().item():
+        return False
+    return training is not None and (said is None or bool(said.numpy().item()))

@@ -185,7 +185,12 @@ class OpRule(Strict):
         return self.output_ranges.get(str(format), self.output_range)
 
     def require_attributes(self, owner: str, known: frozenset[str]) -> None:
-        """Raises ValueError for an attribute in ``without`` or ``only`` that is not a known one."""
+        """Raises ValueError for an attribute in ``without`` or ``only`` that is not a known one.
+
+        So does what is asked of a MatMul alone.
+        """
+        if self.of_probabilities != "integer" and owner != "MatMul":
+            raise ValueError(f"'{owner}' has no 'of_probabilities'; it is a setting of MatMul")
         for name in (*self.without, *self.only):
             if name not in known:
                 raise ValueError(f"'{owner}' has no attribute '{name}'{nearest(name, sorted(known))}")

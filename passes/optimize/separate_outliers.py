@@ -54,7 +54,9 @@ class SeparateOutliers(Pass):
     share: Annotated[float, Gt(0), Le(0.5)] = option(0.01, "how many channels are separated, at most")
     ratio: Annotated[float, Gt(1)] = option(4.0, "by how much the largest number must become smaller")
     samples: Annotated[int, Ge(1)] = option(32, "how many of the samples to look at, at most")
-    probabilities: bool = option(False, "multiply what Softmax made in float as well")
+    probabilities: bool = option(
+        False, "multiply data by what Softmax made in float, also where the target does not ask for it"
+    )
     floats_only: bool = option(False, "leave targets alone that compute all in integers")
 
     def run(self, model: Model, context: PassContext) -> None:

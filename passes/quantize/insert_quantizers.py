@@ -82,7 +82,7 @@ class InsertQuantizers(Pass):
         "float", "what only logarithms, or a sine and a cosine, see the results of, if those run in float"
     )
     slower: Literal["float", "integer"] = option(
-        "float", "what is slower in integers by the costs of the target, with the ops that quantize around it"
+        "float", "what takes no less time in integers, by the costs and rules of the target"
     )
 
     def __post_init__(self) -> None:

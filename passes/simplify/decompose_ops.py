@@ -49,6 +49,14 @@ _FUSED: Known = {
 }
 _CPU = "CPUExecutionProvider"
 _DATA = {"com.microsoft.EmbedLayerNormalization": 2}  # the input that tells the type, if it is not the first
+_WEIGHTED = {
+    "Einsum",
+    "com.microsoft.Attention",
+    "com.microsoft.EmbedLayerNormalization",
+    "com.microsoft.FusedConv",
+    "com.microsoft.FusedGemm",
+    "com.microsoft.FusedMatMul",
+}
 
 
 @dataclass(frozen=True)
@@ -81,7 +89,7 @@ class DecomposeOps(Pass):
 
     steps: Annotated[int, Ge(1)] = option(512, "recurrent ops of more steps stay as they are")
     weighted: bool = option(
-        False, "only ops with a matrix of constants, the weights of which matter where activations stay float"
+        False, "only ops that multiply by weights and are no products, as activations in float want it"
     )
 
     def run(self, model: Model, context: PassContext) -> None:
@@ -92,7 +100,7 @@ class DecomposeOps(Pass):
         rewriter = Rewriter(model)
         graphs = model.graph.walk() if model.opset >= _BROADCASTS else ()
         found = [op for graph in graphs for op in graph.ops() if _full_name(op) in wanted]
-        found = [op for op in found if _has_matrix(op)] if self.weighted else found
+        found = [op for op in found if not self.weighted or _has_weights(op)]
         for op in found:
             data = op.graph.op_inputs(op)[_DATA.get(_full_name(op), 0)]
             is_float = data is not None and data.type.elem_type == TensorProto.FLOAT
@@ -154,10 +162,10 @@ def _fused_for(target: Target) -> Known:
     return found
 
 
-def _has_matrix(op: Op) -> bool:
-    """Whether an op reads a constant that has two axes or more, not counting those of length 1."""
-    constants = (fixed_constant(value) for value in op.graph.op_inputs(op))
-    return any(sum(length > 1 for length in data.shape) > 1 for data in constants if data is not None)
+def _has_weights(op: Op) -> bool:
+    """Whether an op has weights that get a grid only in other ops."""
+    is_constant = [fixed_constant(value) is not None for value in op.graph.op_inputs(op)]
+    return _full_name(op) in _WEIGHTED and any(is_constant)
 
 
 def _full_name(op: Op) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from qc.ir.facts.constants import fixed_constant
+from qc.ir.facts.op_traits import trains
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
@@ -14,7 +15,7 @@ from qc.ir.rewriter import Rewriter
 from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
 from .identities.copies import Shape, narrow_shapes
-from .identities.dropouts import advice, trains
+from .identities.dropouts import advice
 from .identities.transposes import detour_before
 
 # The number that changes nothing; as the second operand where order counts.
@@ -34,6 +35,8 @@ class EliminateIdentity(Pass):
     Constants without a number, with which some exports begin a state, are taken out of a Concat. An identity
     that joins a graph input or an initializer to a graph output stays: without it the output would need
     another name.
+
+    A Dropout that drops numbers where an input of the model says so stays, with a note on ``--fix-input``.
     """
 
     name = "eliminate-identity"
@@ -55,9 +58,9 @@ class EliminateIdentity(Pass):
                     _bypass(rewriter, graph, op, source)
                 elif op.is_type("Concat") and len(_joined(graph, op)) < op.num_inputs:
                     _join(rewriter, graph, op, _joined(graph, op))
-                elif op.is_type("Dropout"):
+                elif op.is_type("Dropout") and trains(op):
                     advised[advice(op)] = None
-        context.notes += filter(None, advised)
+        context.notes += [note for note in advised if note and note not in context.notes]
 
 
 def _returned(graph: Graph, op: Op) -> Value | None:

@@ -241,7 +241,7 @@ def _should_be_known(graph: Graph) -> bool:
 
 
 def _is_known(value: Value) -> bool:
-    return value.type.shape is not None and all(isinstance(length, int) for length in value.type.shape)
+    return all(isinstance(length, int) for length in value.type.shape or ())
 
 
 def _told_of_shape(op: Op) -> np.ndarray | None:

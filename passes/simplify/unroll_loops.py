@@ -8,7 +8,8 @@ from typing import Annotated
 from annotated_types import Ge
 
 from qc.ir.body_rewriter import BodyRewriter
-from qc.ir.graph import Graph, Op
+from qc.ir.facts.op_traits import is_random
+from qc.ir.graph import Op
 from qc.ir.journal import SKIP, Remark
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
@@ -28,9 +29,10 @@ class UnrollLoops(Pass):
     """Writes a Loop or Scan as its iterations, where the target asks for it (``decompose``), as it has none.
 
     How many there are must follow from constants: the limit of a Loop, a condition that a counter decides, as
-    TensorFlow's exporters write it, or the length of what a Scan goes over. Loops in loops follow. What is
+    TensorFlow's exporters write it, or the length of what a Scan (of opset 9 and newer) goes over. Inner
+    loops come before those around them; what one loop tells of another is known in the next round. What is
     constant in an iteration, as its number, is folded as by ``fold-constants``; weights stay one tensor for
-    all iterations.
+    all iterations. A loop whose body makes random numbers stays.
     """
 
     name = "unroll-loops"
@@ -38,37 +40,48 @@ class UnrollLoops(Pass):
     needs = frozenset({"executor", "target"})
     tolerance = 1e-6  # that of fold-constants
 
-    most_ops: Annotated[int, Ge(1)] = option(10_000, "a loop that would become more ops stays as it is")
+    most_ops: Annotated[int, Ge(1)] = option(
+        10_000, "into how many ops all loops together may be written; a loop that would need more stays"
+    )
 
     def run(self, model: Model, context: PassContext) -> None:
         target = context.required_target()
         wanted = [name for name in _LOOPS if target.rule_for(name).decompose]
-        rewriter, left = BodyRewriter(model), dict[Op, Remark]()
+        rewriter, made = BodyRewriter(model), 0
         while True:
-            before = model.graph.epoch
-            for op in (op for op in model.graph.ops() if op.is_type(*wanted) and op not in left):
-                why = self._unroll(rewriter, op, context)
+            left = []
+            loops = [op for graph in reversed(list(model.graph.walk())) for op in graph.ops()]
+            before = made
+            for op in (op for op in loops if op.is_type(*wanted)):
+                count, why = self._count(op, context, self.most_ops - made)
                 if why:
-                    left[op] = Remark(SKIP, op, op.label, f"{target.name} does not run it, and {why}")
-            if model.graph.epoch == before:
+                    left.append(Remark(SKIP, op, op.label, f"{target.name} does not run it, and {why}"))
+                    continue
+                made += count * _size(op)
+                with rewriter.action("unroll", op, f"{count} iterations"):
+                    unroll(rewriter, op, count)
+            if made == before:
                 break
             with rewriter.action("infer shapes", model.graph.values()[0]):
                 take_inferred_shapes(rewriter, model.graph, lower(model))
             FoldConstants().run(model, context)
-        for remark in left.values():
+        for remark in left:
             model.journal.note(remark)
 
-    def _unroll(self, rewriter: BodyRewriter, op: Op, context: PassContext) -> str:
-        """Writes one loop as its iterations; if that cannot be, why."""
-        (body,) = op.subgraphs.values()
-        count = iterations(op, context.required_executor(), most=self.most_ops // max(_size(body), 1))
-        if not count:
-            return f"data decides how often it runs, or it would become more than {self.most_ops} ops"
-        with rewriter.action("unroll", op, f"{count} iterations"):
-            unroll(rewriter, op, count)
-        return ""
+    def _count(self, op: Op, context: PassContext, room: int) -> tuple[int, str]:
+        """How often a loop runs, if it can be written so; else why it cannot."""
+        bodies = [graph for body in op.subgraphs.values() for graph in body.walk()]
+        if any(is_random(inner) for graph in bodies for inner in graph.ops()):
+            return 0, "its iterations make random numbers"
+        count = iterations(op, context.required_executor(), most=room // _size(op))
+        if count is None:
+            return (
+                0,
+                f"data decides how often it runs, or all loops would become more than {self.most_ops} ops",
+            )
+        return count, "" if count else "it never runs"
 
 
-def _size(body: Graph) -> int:
-    """How many ops a body has, with those of bodies in it."""
-    return sum(len(graph.ops()) for graph in body.walk())
+def _size(op: Op) -> int:
+    """How many ops the body of a loop has, with those of bodies in it; at least 1."""
+    return max(sum(len(graph.ops()) for body in op.subgraphs.values() for graph in body.walk()), 1)

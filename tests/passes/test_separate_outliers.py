@@ -155,6 +155,14 @@ def test_a_product_of_probabilities_by_a_weight_is_in_integers() -> None:
     assert of_value(model, "kept") is not None and of_weight(model, "made") is not None
 
 
+def test_a_product_by_a_weight_is_in_integers_beside_one_by_data() -> None:
+    text = ATTENTION.replace("(float[2, 4, 6, 2] y)", "(float[2, 4, 6, 2] y, float[2, 4, 6, 8] z)")
+    text = text.replace("made = MatMul", "z = MatMul(kept, weight) made = MatMul")
+    source = parse(text.replace("float zero", "float[6, 8] weight, float zero"))
+    model, _, _ = apply(PLACE, source, "ort-cpu", attention_feeds())
+    assert of_weight(model, "z") is not None
+
+
 def attention_feeds() -> list[dict[str, np.ndarray]]:
     rng = np.random.default_rng(5)
     return [{name: rng.standard_normal((2, 4, 6, 8)).astype(np.float32) for name in "qv"} for _ in range(2)]

@@ -144,6 +144,78 @@ def test_what_data_decides_stays_with_a_reason() -> None:
     assert any("data decides how often it runs" in remark.reason for remark in ir.journal.remarks)
 
 
+def test_what_one_loop_tells_of_the_next_is_known() -> None:
+    model = parse(
+        f"""{HEAD} {{
+            begin = Constant<value = int64 {{0}}>()
+            k, u, all = Loop(three, , begin, x) <
+                body = a (int64 i, bool c, int64 j, float[2, 4] h)
+                    => (bool c, int64 l, float[2, 4] n, float[2, 4] o) {{
+                        l = Add(j, one) n = MatMul(h, w) o = Identity(n)
+                    }}
+            >
+            v = Loop(k, , u) <
+                body = b (int64 i2, bool c2, float[2, 4] h2) => (bool c2, float[2, 4] n2) {{ n2 = Tanh(h2) }}
+            >
+            y, seen = Scan(v, all) <
+                num_scan_inputs = 1,
+                body = s (float[2, 4] p, float[2, 4] q) => (float[2, 4] r, float[2, 4] t) {{
+                    r = Add(p, q) t = Neg(r)
+                }}
+            >
+        }}"""
+    )
+    made = types(lower(unrolled(model)))
+    assert not {"Loop", "Scan"} & set(made)
+    assert (made.count("MatMul"), made.count("Tanh"), made.count("Add")) == (3, 3, 3)
+
+
+def test_two_scanned_inputs_and_a_state_that_begins_as_another() -> None:
+    model = parse(
+        """g (float[4] s, float[3, 4] x, float[4, 3] z) => (float[4] y, float[4] u) {
+            y, u = Scan(s, s, x, z) <
+                num_scan_inputs = 2, scan_input_axes = [0, 1], scan_input_directions = [0, 1],
+                body = step (float[4] a, float[4] b, float[4] p, float[4] q) => (float[4] c, float[4] d) {
+                    c = Add(a, p)
+                    d = Mul(b, q)
+                }
+            >
+        }"""
+    )
+    assert "Scan" not in types(lower(unrolled(model)))
+
+
+@pytest.mark.parametrize(
+    ("body", "call", "why"),
+    [
+        ("(int64 i, bool c, float b, float[2, 4] h) => (bool d, float e, float[2, 4] n) {"
+         " k = Cast<to = 1>(i) f = Sub(b, k) e = Min(f, b) d = Greater(e, nought) n = MatMul(h, w) }",
+         "q, y = Loop(three, yes, without, x)", "data decides"),
+        ("(int64 i, bool c, float[2, 4] h) => (bool c, float[2, 4] n) {"
+         " r = RandomUniformLike<seed = 3.0>(h) n = Add(h, r) }", "y = Loop(three, , x)", "random numbers"),
+        ("(int64 i, bool c, float[2, 4] h) => (bool c, float[2, 4] n) { n = MatMul(h, w) }",
+         "y = Loop(none, , x)", "it never runs"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_known_or_repeated_stays(body: str, call: str, why: str) -> None:
+    constants = "nought = Constant<value = float {0}>() none = Constant<value = int64 {0}>()"
+    model = looped(
+        body, call=f"{constants} far = Constant<value = float {{1e38}}>() without = Mul(far, far) {call}"
+    )
+    ir, _, _ = apply("fold-constants,unroll-loops", model, "qnn-htp")
+    assert "Loop" in types(lower(ir))
+    assert any(why in remark.reason for remark in ir.journal.remarks)
+
+
+def test_loops_in_loops_are_counted_together() -> None:
+    body = "(int64 j, bool e, float[2, 4] s) => (bool e, float[2, 4] t) { t = Tanh(s) }"
+    inner = f"k = Loop(three, , h) < body = b {body} >"
+    model = looped(f"(int64 i, bool c, float[2, 4] h) => (bool c, float[2, 4] n) {{ {inner} n = Neg(k) }}")
+    ir, _, _ = apply("unroll-loops{most_ops=14}", model, "qnn-htp")
+    assert types(lower(ir)) == ["Loop"], "the inner one fits, and both do not"
+    assert types(lower(apply("unroll-loops{most_ops=15}", model, "qnn-htp")[0])).count("Tanh") == 9
+
+
 def test_a_loop_that_would_become_too_large_stays() -> None:
     body = "(int64 i, bool c, float[2, 4] h) => (bool c, float[2, 4] n) { n = MatMul(h, w) }"
     ir, _, _ = apply("unroll-loops{most_ops=2}", looped(body), "qnn-htp")

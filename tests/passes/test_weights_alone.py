@@ -159,7 +159,7 @@ def test_weights_of_ops_without_integers_are_those_of_products(
 
 def test_other_ops_stay_as_they_are_beside_activations_in_float() -> None:
     model = parse(
-        f"{FUSED} <float[48, 48] w, float[48] s, float[48] g> {{"
+        f"{FUSED} <float[48, 48] w, float[16, 48] s, float[48] g> {{"
         " m = MatMul(x, w) p = PRelu(m, s) y = com.microsoft.SkipLayerNormalization(p, x, g) }"
     )
     made = [node.op_type for node in qc.compile(model, "w8", threads=1).model.graph.node]

@@ -40,8 +40,7 @@ def mark_probabilities(model: Model, asked_by: str = "") -> None:
             read = enumerate(graph.op_inputs(op))
             known = {port: value for port, value in read if value is not None and value in probabilities}
             if op.is_type("MatMul"):
-                is_by_data = all(value and constant_data(value) is None for value in graph.op_inputs(op))
-                for value in known.values() if is_by_data else ():
+                for value in known.values() if _is_of_data(op) else ():
                     model.quant.skip(value, _PROBABILITIES.text, asked_by)
             elif op.is_type("Softmax") or (known and op.is_type("Dropout")) or _keeps_order(op, known):
                 probabilities.update(value for value in graph.op_outputs(op) if value is not None)
@@ -63,8 +62,17 @@ def products_of_outliers(model: Model, target: Target) -> Iterator[tuple[Op, Rea
                     yield op, reason
 
 
+def _is_of_data(op: Op) -> bool:
+    return all(value and constant_data(value) is None for value in op.graph.op_inputs(op))
+
+
 def _takes_out(op: Op, reason: Reason) -> bool:
-    """Whether a Mul is by a constant, as the one that takes outliers out is; of others nothing is asked."""
+    """Whether an op is what the reason was given for, which others that read the tensor are not.
+
+    A Mul by a constant takes outliers out; probabilities are multiplied by data.
+    """
+    if reason is _PROBABILITIES:
+        return _is_of_data(op)
     return reason is not _WITH_OUTLIERS or any(
         value is not None and value.original.const is not None for value in op.graph.op_inputs(op)
     )

@@ -1,18 +1,10 @@
-"""Dropouts: whether they drop numbers, and what would keep them from it."""
+"""What would keep Dropouts from dropping numbers."""
 
 from __future__ import annotations
 
-from qc.ir.facts.constants import fixed_constant
-from qc.ir.graph import Op, Value
+from qc.ir.graph import Op
 
 _TRAINING = 2  # the input that tells whether it drops numbers, from opset 12 on
-
-
-def trains(op: Op) -> bool:
-    """Whether a Dropout may drop numbers."""
-    training = _training(op)
-    said = fixed_constant(training)
-    return training is not None and (said is None or bool(said.numpy().item()))
 
 
 def advice(op: Op) -> str:
@@ -20,7 +12,7 @@ def advice(op: Op) -> str:
 
     Models of Flax and Equinox have such an input, for a training and an inference mode.
     """
-    current, wanted = _training(op), 0
+    current, wanted = op.graph.op_inputs(op)[_TRAINING] if op.num_inputs > _TRAINING else None, 0
     while current is not None:
         current = current.original
         producer = current.graph.producer(current)
@@ -37,7 +29,3 @@ def advice(op: Op) -> str:
         wanted = 1 - wanted if producer.is_type("Not") else wanted
         current = producer.graph.op_inputs(producer)[0]
     return ""
-
-
-def _training(op: Op) -> Value | None:
-    return op.graph.op_inputs(op)[_TRAINING] if op.num_inputs > _TRAINING else None

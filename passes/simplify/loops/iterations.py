@@ -9,6 +9,7 @@ from itertools import repeat
 import numpy as np
 from onnx import ModelProto, helper
 
+from qc.ir.errors import QcError
 from qc.ir.executor import Executor
 from qc.ir.facts.constants import fixed_constant
 from qc.ir.facts.op_traits import is_random
@@ -24,7 +25,7 @@ def iterations(op: Op, executor: Executor, most: int) -> int | None:
     """How often an op runs its body; None if data decides, or if it is more often than ``most``.
 
     A condition that follows from constants, and from what the iterations make of them as of a counter, is
-    found by computing it.
+    found by computing it. What cannot be computed counts as data, and so do random numbers.
 
     Args:
         op: a Loop or Scan.
@@ -57,13 +58,18 @@ def _length(value: Value | None, axis: int) -> int | None:
 
 def _loop_count(op: Op, executor: Executor, most: int) -> int | None:
     given = (*op.graph.op_inputs(op), None)  # a condition that is left out at the end is no input
+    if None in given[CONDITION + 1 : -1]:
+        return None  # a state that does not begin: no valid model
     limit, start = _number(given[ITERATION], default=most + 1), _number(given[CONDITION], default=1)
     if limit is None or start is None:
         return None
     if limit <= 0 or not start:
         return 0
     condition = _Condition.of(op)
-    return condition.count(executor, min(limit, most + 1)) if condition is not None else None
+    try:
+        return condition.count(executor, min(limit, most + 1)) if condition is not None else None
+    except QcError:  # such as a state that becomes infinite
+        return None
 
 
 def _number(value: Value | None, default: int) -> int | None:
@@ -97,7 +103,7 @@ class _Condition:
         pending = [body.outputs[0]]
         for value in pending:
             producer = body.producer(value) if value is not None else None
-            if value is None or (producer is not None and (producer.subgraphs or is_random(producer))):
+            if value is None or (producer is not None and not _is_computed(producer)):
                 return None
             if producer is not None and producer not in ops:
                 ops[producer] = None
@@ -108,13 +114,14 @@ class _Condition:
                     return None
                 if value in given:
                     start[value] = first.numpy()
-                    pending.append(body.outputs[body.inputs.index(value) - 1])
+                    pending.append(_carried(value))
         return cls(body, tuple(one for one in body.ops() if one in ops), start)
 
     def count(self, executor: Executor, limit: int) -> int:
         """After how many iterations it says that there are no more, or ``limit``."""
         iteration, condition = self.body.inputs[: CONDITION + 1]
-        carried = {value: _carried(value) for value in (condition, *self.start)}
+        given_back = ((value, _carried(value)) for value in (condition, *self.start))
+        carried = {value: back for value, back in given_back if back is not None}
         made = [value for value in dict.fromkeys(carried.values()) if self.body.producer(value) is not None]
         held = {iteration: numbered(iteration, 0), condition: np.array(True), **self.start}
         feeds = ({value.name: array for value, array in held.items()} for _ in range(limit))
@@ -137,11 +144,14 @@ class _Condition:
         return step
 
 
-def _carried(state: Value) -> Value:
+def _is_computed(op: Op) -> bool:
+    """Whether an op makes the same of the same numbers in every run, and can be run by itself."""
+    return not (op.subgraphs or op.domain or is_random(op))
+
+
+def _carried(state: Value) -> Value | None:
     """What a body of a Loop gives back for its condition or a state."""
-    given_back = state.graph.outputs[state.graph.inputs.index(state) - 1]
-    assert given_back is not None
-    return given_back
+    return state.graph.outputs[state.graph.inputs.index(state) - 1]
 
 
 def _array(value: Value, made: Mapping[str, np.ndarray], held: Mapping[Value, np.ndarray]) -> np.ndarray:

@@ -24,19 +24,22 @@ def unroll(rewriter: BodyRewriter, op: Op, count: int) -> None:
     """
     (body,) = op.subgraphs.values()
     build = Builder(rewriter, op)
-    write = _ScanWriter(op, build, count) if op.is_type("Scan") else _LoopWriter(op, build, count)
+    write = _ScanWriter(op, build, count) if op.is_type("Scan") else _LoopWriter(op, build)
     constants = {
         value: build.constant(value.const, value.name) for value in body.values() if value.const is not None
     }
     states, rows = list(write.states), list[Sequence[Value]]()
     for iteration in range(count):
         given = dict(zip(body.inputs, write.inputs(iteration, states), strict=True))
-        given_back = rewriter.copy_body(op, body, {**constants, **given})[write.leading_outputs :]
+        given_back = rewriter.copy_body(body, {**constants, **given})[write.leading_outputs :]
         states, rows = given_back[: len(states)], [*rows, given_back[len(states) :]]
-    stacks = [write.stack(place, parts) for place, parts in enumerate(zip(*rows, strict=True))]
-    for result, last in zip(op.graph.op_outputs(op), [*states, *stacks], strict=False):
+    results = op.graph.op_outputs(op)
+    for result, last in zip(results, states, strict=False):
         if result is not None:
             rewriter.give_result(result, last)
+    for place, result in enumerate(results[len(states) :]):
+        if result is not None and op.graph.is_read(result):
+            rewriter.give_result(result, write.stack(place, [row[place] for row in rows]))
     rewriter.erase_op(op)
     build.drop_unread()
 
@@ -47,7 +50,6 @@ class _LoopWriter:
 
     op: Op
     build: Builder
-    count: int
     leading_outputs = 1  # the condition
 
     @property
@@ -91,8 +93,9 @@ class _ScanWriter:
 
     def stack(self, place: int, parts: Sequence[Value]) -> Value:
         """One tensor of what the body gives back in all iterations."""
-        axis = self._each("scan_output_axes", place + 1)[place]
-        is_backward = self._each("scan_output_directions", place + 1)[place]
+        stacks = self.op.num_outputs - len(self.states)
+        axis = self._each("scan_output_axes", stacks)[place]
+        is_backward = self._each("scan_output_directions", stacks)[place]
         return _stacked(self.build, parts[::-1] if is_backward else parts, axis)
 
     @property
