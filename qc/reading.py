@@ -16,7 +16,7 @@ from qc.ir.onnx.load import load_model, model_folder, read_file
 from qc.ir.onnx.lower import lower
 from qc.ir.onnx.protos import model_tensors, without_weights
 from qc.ir.onnx.repair import is_untyped, repaired
-from qc.ir.onnx.shape_inference import misfit
+from qc.ir.onnx.shape_inference import hide_ops_of_runtime, misfit
 from qc.ir.tensor_ref import TensorRef
 from qc.ir.verifier import verify_input
 from qc.passes import PassContext
@@ -90,7 +90,7 @@ def _converted(ir: Model, opset: int) -> tuple[Model | None, str]:
         if not all(starmap(_is_kept, zip(_interface(ir.origin), _interface(proto), strict=True))):
             return None, "its inputs or outputs would change"
         declare_as(proto, ir.origin)
-        onnx.checker.check_model(proto)
+        onnx.checker.check_model(checkable(proto))
         return lift(proto, ir.base_dir), ""
     except Exception as error:  # the converter raises bare exceptions of its C++ library
         return None, " ".join(str(error).split())
@@ -143,7 +143,7 @@ def _check(model: ModelProto, base_dir: Path | None, label: str) -> None:
     for tensor in model_tensors(model):
         TensorRef(tensor, base_dir).check()
     try:
-        onnx.checker.check_model(_checkable(model))
+        onnx.checker.check_model(checkable(model))
     except onnx.checker.ValidationError as error:
         reason = " ".join(str(error).partition("==> Context")[0].split())
         if model.ir_version > onnx.IR_VERSION:
@@ -178,13 +178,14 @@ def _unordered(model: ModelProto, base_dir: Path | None) -> str:
     return ""
 
 
-def _checkable(model: ModelProto) -> ModelProto:
+def checkable(model: ModelProto) -> ModelProto:
     """A copy without weights, and without what the checker demands and no runtime needs.
 
-    It wants a shape of every input and output, although the rank may be unknown; and it refuses data in files
-    that are linked, be it by hard links.
+    It wants a shape of every input and output, although the rank may be unknown; it refuses data in files
+    that are linked, be it by hard links; and it knows nothing of ops that ONNX Runtime alone has.
     """
     light = without_weights(model)
+    hide_ops_of_runtime(light)
     for tensor in model_tensors(light):
         if not TensorRef(tensor).has_data:
             tensor.dims[:] = [0]

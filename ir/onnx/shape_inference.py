@@ -12,6 +12,7 @@ from onnx.helper import make_attribute, make_function, make_node, make_opsetid
 
 from ..errors import ModelError
 from ..facts.op_table import traits_of
+from ..facts.runtime_ops import MAIN_DOMAINS, is_of_runtime
 from ..tensor_ref import TensorRef
 from .protos import Body, walk_bodies
 
@@ -25,8 +26,6 @@ _ACTIVATED = frozenset({"FusedConv", "FusedGemm"})
 _SHAPED_ALIKE = frozenset({"BiasGelu", "FastGelu", "Gelu", "QuickGelu", "RotaryEmbedding"})
 _SUMMED = frozenset({"SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})
 _SUM = 3  # which result of these is what they normalize
-_NORMALIZES = 17  # the first opset with a LayerNormalization, which ONNX Runtime has in all
-_MAIN = ("", "ai.onnx")
 _MICROSOFT = "com.microsoft"
 _HIDDEN = "qc.hidden"
 _TWICE = "Twice"  # a function in that domain: what it reads, two times
@@ -56,6 +55,21 @@ def infer_shapes(model: ModelProto) -> ModelProto:
                 model.graph.node[index].domain = domain
         known = _infer(model, quick)
     return known
+
+
+def main_opset(model: ModelProto) -> int:
+    """The version of ONNX's own domain that a model imports; 0 for none."""
+    return next((one.version for one in model.opset_import if one.domain in MAIN_DOMAINS), 0)
+
+
+def hide_ops_of_runtime(model: ModelProto) -> None:
+    """Moves ops that ONNX Runtime alone has in ONNX's domain into one that ONNX's checker asks nothing of."""
+    opset = main_opset(model)
+    nodes = (node for body in walk_bodies(model) for node in body.node)
+    for node in nodes:
+        if is_of_runtime(node.op_type, node.domain, opset):
+            node.domain = _HIDDEN
+    _import_hidden(model)
 
 
 def misfit(model: ModelProto) -> str:
@@ -110,14 +124,18 @@ def _hide_fragile(model: ModelProto, bodies: list[Body]) -> dict[int, str]:
                 node.domain = _HIDDEN
             elif node.op_type == "GatherND" and any(attribute.i < 0 for attribute in node.attribute):
                 node.domain = _HIDDEN  # its batch_dims must not be negative
-    model.opset_import.add(domain=_HIDDEN, version=1)
+    _import_hidden(model)
     return hidden
+
+
+def _import_hidden(model: ModelProto) -> None:
+    if all(entry.domain != _HIDDEN for entry in model.opset_import):
+        model.opset_import.add(domain=_HIDDEN, version=1)
 
 
 def _show_alike(model: ModelProto, bodies: list[Body]) -> None:
     """Puts in place of ops whose shapes ONNX does not infer one of which it does."""
-    opset = next((one.version for one in model.opset_import if one.domain in _MAIN), 0)
-    older = {"SimplifiedLayerNormalization", *(["LayerNormalization"] if opset < _NORMALIZES else [])}
+    opset = main_opset(model)
     copies = [make_node("Identity", ["x"], [name]) for name in ("y", "z")]
     imports = [make_opsetid("", max(opset, 1))]
     model.functions.append(make_function(_HIDDEN, _TWICE, ["x"], ["y", "z"], copies, imports))
@@ -126,7 +144,7 @@ def _show_alike(model: ModelProto, bodies: list[Body]) -> None:
         for node in body.node:
             if node.domain == _ML and node.op_type in _FLOATS_ALIKE:
                 _stand_in(node, "Cast", 1, [make_attribute("to", TensorProto.FLOAT)])
-            elif node.domain in _MAIN and node.op_type in older:
+            elif is_of_runtime(node.op_type, node.domain, opset):
                 _stand_in(node, "Identity", 1, [])
             elif node.domain == _MICROSOFT:
                 _show_fused(node, constants)

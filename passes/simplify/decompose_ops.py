@@ -35,6 +35,7 @@ Known = Mapping[str, Callable[[Op], Writer | None]]
 # what it makes of these ops when it loads a result.
 _FUSED: Known = {
     "com.microsoft.Attention": fused_attention.projected_attention,
+    "SimplifiedLayerNormalization": fused_norms.rms_norm,
     "com.microsoft.BiasGelu": fused.bias_gelu,
     "com.microsoft.EmbedLayerNormalization": fused_norms.embedding,
     "com.microsoft.FastGelu": fused.fast_gelu,
@@ -147,7 +148,7 @@ def _fused_for(target: Target) -> Known:
     """What is taken apart of what ONNX Runtime's optimizers made."""
     found = dict(_FUSED)
     if target.provider == _CPU:  # whose products of heads are quicker in float than in integers
-        del found["com.microsoft.MultiHeadAttention"]
+        del found["com.microsoft.MultiHeadAttention"], found["SimplifiedLayerNormalization"]
         found["com.microsoft.Attention"] = partial(fused_attention.projected_attention, keeps_heads=True)
     if target.rule_for("RotaryEmbedding").decompose:
         found["com.microsoft.RotaryEmbedding"] = fused_rotary_embedding
