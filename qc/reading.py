@@ -27,8 +27,12 @@ from qc.runtime import open_session
 _RARELY_RUN = frozenset({TensorProto.BFLOAT16, TensorProto.DOUBLE})
 
 
-def read_model(model: ModelProto | str | Path) -> Model:
+def read_model(model: ModelProto | str | Path, base_dir: Path | None = None) -> Model:
     """Reads, mends, checks and lifts a model.
+
+    Args:
+        model: a model, or the path of one.
+        base_dir: the folder that external data of a ``ModelProto`` is relative to.
 
     Raises:
         UsageError: it is neither a model nor a path.
@@ -39,7 +43,7 @@ def read_model(model: ModelProto | str | Path) -> Model:
     if not isinstance(model, ModelProto | str | Path):
         raise UsageError(f"a model is an onnx.ModelProto or the path of a file, not {type(model).__name__}")
     if isinstance(model, ModelProto):
-        given, base_dir, label = model, None, "the model"
+        given, label = model, "the model"
     else:
         given, base_dir, label = read_file(model), model_folder(model), f"model '{model}'"
     proto, repairs = repaired(given)
