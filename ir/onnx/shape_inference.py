@@ -14,6 +14,7 @@ from ..errors import ModelError
 from ..facts.op_table import traits_of
 from ..facts.runtime_ops import MAIN_DOMAINS, is_of_runtime
 from ..tensor_ref import TensorRef
+from .names_apart import forget, tell_apart
 from .protos import Body, walk_bodies
 
 # These read the type of an input without asking whether it is known; the process dies if it is not.
@@ -44,6 +45,7 @@ def infer_shapes(model: ModelProto) -> ModelProto:
     bodies = list(walk_bodies(model))
     hidden = _hide_fragile(model, bodies)
     _show_alike(model, bodies)
+    tell_apart(model)
     longest = max(map(_longest_vector, bodies))
     quick = longest <= _LONG and not any(map(_asks_for_a_long_vector, bodies))
     known = _infer(model, quick)
@@ -54,6 +56,7 @@ def infer_shapes(model: ModelProto) -> ModelProto:
             if typed.issuperset(filter(None, model.graph.node[index].input)):
                 model.graph.node[index].domain = domain
         known = _infer(model, quick)
+    forget(known)
     return known
 
 
