@@ -25,7 +25,7 @@ class FixShapes(Pass):
     """Gives free dimensions of the inputs a length, and every tensor the shape that follows.
 
     A length is for all dimensions of a name, as in ``N=1``; one without a name is ``input[axis]``, as in
-    ``x[0]=1``. Data must have these lengths from then on. What shapes alone decide is constant then, and
+    ``x[0]=1``. The length of one whose name is a sum of others, as ``past + N``, follows from theirs. Data must have these lengths from then on. What shapes alone decide is constant then, and
     ``fold-constants`` computes it.
     """
 
@@ -49,6 +49,7 @@ class FixShapes(Pass):
     def run(self, model: Model, context: PassContext) -> None:
         lengths = self.as_numbers()
         _refuse_unknown(model, lengths)
+        lengths |= dict(_sums(model, lengths))
         free = [
             value
             for value in model.graph.inputs
@@ -81,6 +82,19 @@ def _name(value: Value, axis: int) -> str:
     """The name of a free dimension: that in the model, or the input with the axis."""
     assert value.type.shape is not None
     return str(value.type.shape[axis] or f"{value.name}[{axis}]")
+
+
+def _sums(model: Model, lengths: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """The lengths of dimensions whose names are sums of those that are given, as exporters of caches write."""
+    for name in {_name(value, axis) for value in model.graph.inputs for axis in _free(value)}:
+        parts = [part.strip() for part in name.split("+")]
+        known = [lengths[part] if part in lengths else int(part) for part in parts if _is_length(part, lengths)]
+        if len(parts) > 1 and len(known) == len(parts) and name not in lengths:
+            yield name, sum(known)
+
+
+def _is_length(part: str, lengths: Mapping[str, int]) -> bool:
+    return part in lengths or part.isdecimal()
 
 
 def _refuse_unknown(model: Model, lengths: Mapping[str, int]) -> None:
