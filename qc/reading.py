@@ -58,7 +58,7 @@ def read_model(model: ModelProto | str | Path, base_dir: Path | None = None) -> 
 def with_opset(ir: Model, wanted: int, latest: int = 0) -> Model:
     """The model, converted to an opset if its own is older: to the first with quantize ops, or to ``wanted``.
 
-    Where ONNX cannot convert it to ``wanted``, or its data lies in other files, the first will do. Of a newer
+    Where ONNX cannot convert it to ``wanted``, the first will do. Of a newer
     one than ``latest``, unless that is 0, it is converted to that, or left as it is where ONNX cannot.
 
     Raises:
@@ -66,13 +66,12 @@ def with_opset(ir: Model, wanted: int, latest: int = 0) -> Model:
     """
     if "" not in ir.opset_imports:
         return ir
-    inline = all(tensor.data_location != TensorProto.EXTERNAL for tensor in model_tensors(ir.origin))
     wanted = min(wanted, latest or wanted)
     if latest and ir.opset > latest:
-        return (_converted(ir, latest)[0] if inline else None) or ir
+        return _converted(ir, latest)[0] or ir
     if ir.opset >= max(OLDEST_OPSET, wanted):
         return ir
-    if wanted > OLDEST_OPSET and inline:
+    if wanted > OLDEST_OPSET:
         found, _ = _converted(ir, wanted)
         if found is not None:
             return found
@@ -90,7 +89,7 @@ def with_opset(ir: Model, wanted: int, latest: int = 0) -> Model:
 def _converted(ir: Model, opset: int) -> tuple[Model | None, str]:
     """The model in another opset, or why there is none."""
     try:
-        proto = converted(ir.origin, opset)
+        proto = converted(ir.origin, opset, ir.base_dir)
         if not all(starmap(_is_kept, zip(_interface(ir.origin), _interface(proto), strict=True))):
             return None, "its inputs or outputs would change"
         declare_as(proto, ir.origin)

@@ -75,6 +75,16 @@ def hide_ops_of_runtime(model: ModelProto) -> None:
     _import_hidden(model)
 
 
+def show_ops_of_runtime(model: ModelProto) -> None:
+    """Takes back what :func:`hide_ops_of_runtime` did."""
+    for node in (node for body in walk_bodies(model) for node in body.node):
+        if node.domain == _HIDDEN:
+            node.domain = ""
+    imports = [entry for entry in model.opset_import if entry.domain != _HIDDEN]
+    del model.opset_import[:]
+    model.opset_import.extend(imports)
+
+
 def misfit(model: ModelProto) -> str:
     """The first op whose inputs do not fit each other by ONNX's shape inference, and why; empty if all do.
 
