@@ -165,7 +165,7 @@ def _show_alike(model: ModelProto, bodies: list[Body]) -> None:
 
 def _show_fused(node: NodeProto, constants: Mapping[str, TensorProto]) -> None:
     """Makes an op of ONNX Runtime's own domain one of ONNX's, if there is one whose result has its shape."""
-    if node.op_type in _SHAPED_ALIKE:
+    if node.op_type in _SHAPED_ALIKE or (node.op_type == "GroupQueryAttention" and any(node.input[1:2])):
         _stand_in(node, "Identity", 1, [])
     elif node.op_type in _SUMMED:
         if len(node.output) > _SUM:

@@ -25,6 +25,7 @@ from .decompositions.builder import Builder, Writer, put_in_place
 from .decompositions.dilation import dilated
 from .decompositions.einsum import einsum
 from .decompositions.gemm import gemm
+from .decompositions.grouped_attention import group_query_attention
 from .decompositions.normalization import batch_norm
 from .decompositions.recurrent import advice, unrolled
 from .decompositions.rotary import fused_rotary_embedding, rotary_embedding
@@ -43,12 +44,14 @@ _FUSED: Known = {
     "com.microsoft.FusedGemm": fused.gemm,
     "com.microsoft.FusedMatMul": fused.matmul,
     "com.microsoft.Gelu": fused.bias_gelu,
+    "com.microsoft.GroupQueryAttention": group_query_attention,
     "com.microsoft.MultiHeadAttention": fused_attention.multi_head_attention,
     "com.microsoft.QuickGelu": fused.quick_gelu,
     "com.microsoft.SkipLayerNormalization": fused_norms.skip_layer_norm,
     "com.microsoft.SkipSimplifiedLayerNormalization": fused_norms.skip_rms_norm,
 }
 _CPU = "CPUExecutionProvider"
+_RUN_CACHES = (_CPU, "OpenVINOExecutionProvider")  # in one kernel, which puts what is new into its place
 _DATA = {"com.microsoft.EmbedLayerNormalization": 2}  # the input that tells the type, if it is not the first
 
 
@@ -72,7 +75,9 @@ class DecomposeOps(Pass):
     SkipLayerNormalization, SkipSimplifiedLayerNormalization, EmbedLayerNormalization, Attention and
     MultiHeadAttention; the last two without a cache and with constant weights. On ONNX Runtime's CPU provider
     an Attention becomes its projections and a MultiHeadAttention, which is quicker in float than its products
-    in integers. Its RotaryEmbedding is taken apart where that of ONNX is.
+    in integers. Its RotaryEmbedding is taken apart where that of ONNX is. A SimplifiedLayerNormalization is
+    but on that provider, and a GroupQueryAttention, of one sequence of lengths that ``--fix-shape`` gives, but
+    on that provider and in OpenVINO, which have kernels for it.
     """
 
     name = "decompose-ops"
@@ -150,6 +155,8 @@ def _fused_for(target: Target) -> Known:
     if target.provider == _CPU:  # whose products of heads are quicker in float than in integers
         del found["com.microsoft.MultiHeadAttention"], found["SimplifiedLayerNormalization"]
         found["com.microsoft.Attention"] = partial(fused_attention.projected_attention, keeps_heads=True)
+    if target.provider in _RUN_CACHES:
+        del found["com.microsoft.GroupQueryAttention"]
     if target.rule_for("RotaryEmbedding").decompose:
         found["com.microsoft.RotaryEmbedding"] = fused_rotary_embedding
     return found
