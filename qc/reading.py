@@ -58,8 +58,8 @@ def read_model(model: ModelProto | str | Path, base_dir: Path | None = None) -> 
 def with_opset(ir: Model, wanted: int, latest: int = 0) -> Model:
     """The model, converted to an opset if its own is older: to the first with quantize ops, or to ``wanted``.
 
-    Where ONNX cannot convert it to ``wanted``, the first will do. Of a newer
-    one than ``latest``, unless that is 0, it is converted to that, or left as it is where ONNX cannot.
+    Where ONNX cannot convert it to ``wanted``, the first will do. Of a newer one than ``latest``, unless that
+    is 0, it is converted to that, or left as it is where ONNX cannot.
 
     Raises:
         ModelError: ONNX cannot convert it to one with quantize ops.

@@ -1,8 +1,8 @@
 """Names of their own for all tensors of a model while its shapes are inferred.
 
-ONNX lets two branches of an If, or the bodies of two loops, use one name for different tensors, as they do where
-two exports of one network became the branches. Its shape inference keeps what it knows of the numbers in a tensor
-by name alone, and so takes a shape of one branch for that of the other.
+ONNX lets two branches of an If, or the bodies of two loops, use one name for different tensors, as they do
+where two exports of one network became the branches. Its shape inference keeps what it knows of the numbers
+in a tensor by name alone, and so takes a shape of one branch for that of the other.
 """
 
 from __future__ import annotations

@@ -76,8 +76,8 @@ class DecomposeOps(Pass):
     MultiHeadAttention; the last two without a cache and with constant weights. On ONNX Runtime's CPU provider
     an Attention becomes its projections and a MultiHeadAttention, which is quicker in float than its products
     in integers. Its RotaryEmbedding is taken apart where that of ONNX is. A SimplifiedLayerNormalization is
-    but on that provider, and a GroupQueryAttention, of one sequence of lengths that ``--fix-shape`` gives, but
-    on that provider and in OpenVINO, which have kernels for it.
+    but on that provider, and a GroupQueryAttention, of one sequence of lengths that ``--fix-shape`` gives,
+    but on that provider and in OpenVINO, which have kernels for it.
     """
 
     name = "decompose-ops"

@@ -105,11 +105,19 @@ def _leaves_all(graph: Graph, op: Op, value: Value) -> bool:
     """Whether a Slice leaves as many numbers along its axes as there are, in their order."""
     result, before = graph.op_outputs(op)[0], value.type.shape
     axes, steps = (fixed_constant(one) for one in [*graph.op_inputs(op), None, None][3:5])
-    if op.num_inputs < 4 or axes is None or result is None or before is None or value.original.const is not None:
+    if (
+        op.num_inputs < 4
+        or axes is None
+        or result is None
+        or before is None
+        or value.original.const is not None
+    ):
         return False
     after = result.type.shape or ()
     in_order = op.num_inputs < 5 or (steps is not None and bool((steps.numpy() == 1).all()))
-    lengths = [(before[axis], after[axis]) for axis in axes.numpy().tolist()] if len(after) == len(before) else []
+    lengths = (
+        [(before[axis], after[axis]) for axis in axes.numpy().tolist()] if len(after) == len(before) else []
+    )
     return in_order and bool(lengths) and all(isinstance(was, int) and was == now for was, now in lengths)
 
 
@@ -145,7 +153,9 @@ def _is_empty(value: Value | None, axis: int) -> bool:
     shape, producer = value.original.type.shape, value.graph.producer(value)
     if not -len(shape) <= axis < len(shape) or shape[axis] != 0:
         return False
-    source = producer.graph.op_inputs(producer)[0] if producer is not None and producer.is_type("Slice") else None
+    source = (
+        producer.graph.op_inputs(producer)[0] if producer is not None and producer.is_type("Slice") else None
+    )
     length = (source.type.shape or shape)[axis] if source is not None else 0
     return value.original.const is not None or (isinstance(length, int) and length > 0)
 

@@ -25,8 +25,9 @@ class FixShapes(Pass):
     """Gives free dimensions of the inputs a length, and every tensor the shape that follows.
 
     A length is for all dimensions of a name, as in ``N=1``; one without a name is ``input[axis]``, as in
-    ``x[0]=1``. The length of one whose name is a sum of others, as ``past + N``, follows from theirs. Data must have these lengths from then on. What shapes alone decide is constant then, and
-    ``fold-constants`` computes it.
+    ``x[0]=1``. That of one whose name is a sum of others, as ``past + N``, follows from theirs. Data must
+    have these lengths from then on. What shapes alone decide is constant then, and ``fold-constants``
+    computes it.
     """
 
     name = "fix-shapes"
@@ -85,16 +86,13 @@ def _name(value: Value, axis: int) -> str:
 
 
 def _sums(model: Model, lengths: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """The lengths of dimensions whose names are sums of those that are given, as exporters of caches write."""
-    for name in {_name(value, axis) for value in model.graph.inputs for axis in _free(value)}:
+    """The lengths of dimensions that are named as sums of those that are given, as exporters of caches do."""
+    for name in sorted({_name(value, axis) for value in model.graph.inputs for axis in _free(value)}):
         parts = [part.strip() for part in name.split("+")]
-        known = [lengths[part] if part in lengths else int(part) for part in parts if _is_length(part, lengths)]
-        if len(parts) > 1 and len(known) == len(parts) and name not in lengths:
-            yield name, sum(known)
-
-
-def _is_length(part: str, lengths: Mapping[str, int]) -> bool:
-    return part in lengths or part.isdecimal()
+        known = [lengths.get(part) or (int(part) if part.isdecimal() else None) for part in parts]
+        found = [length for length in known if length is not None]
+        if len(parts) > 1 and len(found) == len(parts) and name not in lengths:
+            yield name, sum(found)
 
 
 def _refuse_unknown(model: Model, lengths: Mapping[str, int]) -> None:

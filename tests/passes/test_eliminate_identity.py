@@ -221,6 +221,8 @@ def test_slices_of_all_and_of_nothing(ops: str, left: list[str]) -> None:
 
 def test_what_may_be_longer_than_the_model_says_is_joined() -> None:
     """Some models say of an input that its length is 0, and take any."""
-    model = parse("g (float[2, 0] x, float[2, 4] k) => (float[2, M] y) { j = Concat<axis = 1>(x, k)  y = Relu(j) }")
+    model = parse(
+        "g (float[2, 0] x, float[2, 4] k) => (float[2, M] y) { j = Concat<axis = 1>(x, k)  y = Relu(j) }"
+    )
     ir, _, _ = apply("eliminate-identity", model)
     assert [op.op_type for op in ir.graph.ops()] == ["Concat", "Relu"]

@@ -15,7 +15,9 @@ GROUPED = "com.microsoft.GroupQueryAttention"
 HEADS, SHARED, WIDTH, LONGEST = 4, 2, 16, 16
 
 
-def grouped(queries: int, past: int, total: int, attributes: str = "", more: str = "", given: str = "") -> ModelProto:
+def grouped(
+    queries: int, past: int, total: int, attributes: str = "", more: str = "", given: str = ""
+) -> ModelProto:
     """A model of the op alone; ``packed`` among ``given`` says that all three are one tensor."""
     packed = "packed" in given
     wide = (HEADS + 2 * SHARED if packed else HEADS) * WIDTH
@@ -25,7 +27,8 @@ def grouped(queries: int, past: int, total: int, attributes: str = "", more: str
     bias = f", float[1, {HEADS}, {queries}, {total}] bias" if "bias" in more else ""
     model = parse(f"""<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
     g (float[1, {queries}, {wide}] q{"" if packed else f", {new} k, {new} v"}, {cache} pk, {cache} pv,
-       int32[1] last{bias}) => (float[1, {queries}, {HEADS * WIDTH}] y, float[1, A, B, C] nk, float[1, A, B, C] nv)
+       int32[1] last{bias})
+       => (float[1, {queries}, {HEADS * WIDTH}] y, float[1, A, B, C] nk, float[1, A, B, C] nv)
     <int32 total = {{{total}}}, float[{LONGEST}, {WIDTH // 2}] cos, float[{LONGEST}, {WIDTH // 2}] sin> {{
         y, nk, nv = {GROUPED}<num_heads = {HEADS}, kv_num_heads = {SHARED}{attributes}>
             ({read}, pk, pv, last, total{more})
@@ -44,7 +47,6 @@ def feed_of(model: ModelProto, last: int) -> dict[str, np.ndarray]:
     }
     feed = {name: random.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
     return feed | {"last": np.array([last], np.int32)}
-
 
 
 @pytest.mark.parametrize(

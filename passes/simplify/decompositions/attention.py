@@ -36,7 +36,9 @@ def attention(op: Op) -> Writer | None:
         return None
     counts = [op.attribute(name, None) for name in ("q_num_heads", "kv_num_heads", "kv_num_heads")]
     parts = [of_heads(shape, count) for shape, count in zip(shapes, counts, strict=True)]
-    longer = [part if past is None else behind(past, part) for past, part in zip(cache, parts[1:], strict=True)]
+    longer = [
+        part if past is None else behind(past, part) for past, part in zip(cache, parts[1:], strict=True)
+    ]
     scale, cap = op.attribute("scale", None), op.attribute("softcap", 0.0)
     is_causal, has_cache = bool(op.attribute("is_causal", 0)), cache[0] is not None
     written = Attention((q, k, v), [parts[0], *longer], mask, scale, cap, is_causal, has_cache)
@@ -44,12 +46,14 @@ def attention(op: Op) -> Writer | None:
         return None
 
     def write(build: Builder) -> list[Value | None]:
-        whole = [apart(build, value, part) for value, part in zip((k, v), parts[1:], strict=True)]
-        for index, (past, shape) in enumerate(zip(cache, longer, strict=True)):
-            if past is not None:
-                whole[index] = build.op("Concat", past, whole[index], shape=shape, axis=_LENGTH)
-        made_of = replace(written, inputs=(q, *whole))
-        return [made_of.write(build), *whole, None][: len(made)]
+        keys, values = (apart(build, value, part) for value, part in zip((k, v), parts[1:], strict=True))
+        if cache[0] is not None:
+            keys, values = (
+                build.op("Concat", past, new, shape=shape, axis=_LENGTH)
+                for past, new, shape in zip(cache, (keys, values), longer, strict=True)
+            )
+        made_of = replace(written, inputs=(q, keys, values))
+        return [made_of.write(build), keys, values, None][: len(made)]
 
     return write
 
@@ -121,9 +125,7 @@ class Attention:
 
     def write(self, build: Builder) -> Value:
         """The ops, and their result."""
-        q, k, v = (
-            apart(build, value, shape) for value, shape in zip(self.inputs, self.shapes, strict=True)
-        )
+        q, k, v = (apart(build, value, shape) for value, shape in zip(self.inputs, self.shapes, strict=True))
         (batch, heads, length, width), (_, shared, places, _), (*_, made) = self.shapes
         factor = np.array(self.scale or 1 / sqrt(width), np.float32)  # type: ignore[arg-type]
         if factor != 1:

@@ -35,7 +35,15 @@ def group_query_attention(op: Op) -> Writer | None:
     )
     has_scores = any(value is not None and op.graph.is_read(value) for value in made[3:])
     sizes = _Sizes.of(op, q, k, v, past_k, total)
-    if is_other or has_scores or sizes is None or q is None or ends is None or past_k is None or past_v is None:
+    if (
+        is_other
+        or has_scores
+        or sizes is None
+        or q is None
+        or ends is None
+        or past_k is None
+        or past_v is None
+    ):
         return None
     if op.graph.model.opset < _CHOOSES or (op.attribute("do_rotary", 0) and not _is_table(cos, sin)):
         return None
@@ -70,17 +78,32 @@ class _Sizes:
 
     @classmethod
     def of(
-        cls, op: Op, q: Value | None, k: Value | None, v: Value | None, past: Value | None, total: Value | None
+        cls,
+        op: Op,
+        q: Value | None,
+        k: Value | None,
+        v: Value | None,
+        past: Value | None,
+        total: Value | None,
     ) -> _Sizes | None:
         shape, before = (value.type.shape if value is not None else None for value in (q, past))
         known = shape is not None and before is not None and (k is None) == (v is None)
         count = fixed_constant(total)
-        if not known or shape is None or before is None or count is None or len(shape) != 3 or len(before) != 4:
+        if (
+            not known
+            or shape is None
+            or before is None
+            or count is None
+            or len(shape) != 3
+            or len(before) != 4
+        ):
             return None
         heads, shared = op.attribute("num_heads", 0), op.attribute("kv_num_heads", 0)
         batch, queries, wide, earlier = *shape, before[_LENGTH]
         whole = int(count.numpy().item())
-        if batch != 1 or not (isinstance(queries, int) and isinstance(wide, int) and isinstance(earlier, int)):
+        if batch != 1 or not (
+            isinstance(queries, int) and isinstance(wide, int) and isinstance(earlier, int)
+        ):
             return None
         if whole not in (earlier + queries, *range(queries + 1, earlier + 1)):
             return None
@@ -114,11 +137,14 @@ class _Grouped:
         last = None if sizes.grows else self._last(build)
         q, k, v = self._heads(build, read)
         if self.tables is not None:
-            angles = [self._angles(build, table, last) for table in self.tables]
-            q, k = (turn(build, one, *angles, self._turned) for one in (q, k))  # type: ignore[arg-type]
+            cos, sin = (self._angles(build, table, last) for table in self.tables)
+            q, k = (turn(build, one, cos, sin, self._turned) for one in (q, k))
         shape = (1, sizes.shared, sizes.places, sizes.width)
         if last is None:
-            k, v = (build.op("Concat", *pair, shape=shape, axis=_LENGTH) for pair in zip(past, (k, v), strict=True))
+            k, v = (
+                build.op("Concat", *pair, shape=shape, axis=_LENGTH)
+                for pair in zip(past, (k, v), strict=True)
+            )
         else:
             k, v = (self._put(build, *pair, last) for pair in zip(past, (k, v), strict=True))
         mask, cap = self._mask(build, last), self.op.attribute("softcap", 0.0)

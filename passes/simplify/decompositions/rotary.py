@@ -37,9 +37,12 @@ def _turned(
     if not isinstance(width, int) or not isinstance(turned, int) or op.attribute("interleaved", 0):
         return None
     angles = (shape[0], 1, shape[2], turned // 2)
-    return lambda build: [
-        turn(build, x, *(_at_places(build, table, places, angles) for table in (cos, sin)), turned)
-    ]
+
+    def write(build: Builder) -> list[Value | None]:
+        c, s = (_at_places(build, table, places, angles) for table in (cos, sin))
+        return [turn(build, x, c, s, turned)]
+
+    return write
 
 
 def turn(build: Builder, x: Value, cos: Value, sin: Value, turned: int) -> Value:
