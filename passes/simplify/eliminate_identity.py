@@ -104,7 +104,7 @@ def _takes_all(value: Value, op: Op) -> bool:
 def _leaves_all(graph: Graph, op: Op, value: Value) -> bool:
     """Whether a Slice leaves as many numbers along its axes as there are, in their order."""
     result, before = graph.op_outputs(op)[0], value.type.shape
-    axes, steps = (fixed_constant(one) for one in [*graph.op_inputs(op), None, None][3:5])
+    axes, steps = (fixed_constant(one) for one in [*graph.op_inputs(op), *[None] * 4][3:5])
     if (
         op.num_inputs < 4
         or axes is None

@@ -226,3 +226,12 @@ def test_what_may_be_longer_than_the_model_says_is_joined() -> None:
     )
     ir, _, _ = apply("eliminate-identity", model)
     assert [op.op_type for op in ir.graph.ops()] == ["Concat", "Relu"]
+
+
+def test_a_slice_of_old_has_its_ends_as_attributes() -> None:
+    model = parse(
+        """<ir_version: 4, opset_import: ["" : 9]> g (float[2, 4] x) => (float[2, 2] y) {
+            a = Slice<axes = [1], starts = [0], ends = [2]>(x)  y = Relu(a) }"""
+    )
+    ir, _, _ = apply("eliminate-identity", model)
+    assert [op.op_type for op in ir.graph.ops()] == ["Slice", "Relu"]
