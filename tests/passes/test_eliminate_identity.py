@@ -202,6 +202,7 @@ def test_an_input_that_lets_dropouts_drop_is_named(training: str, wanted: int) -
     assert not context.notes and [op.op_type for op in ir.graph.ops()] == ["Relu"]
 
 
+@pytest.mark.parametrize(
     ("ops", "left"),
     [
         ("a = Slice(x, zero, four, last)  y = Relu(a)", ["Relu"]),
