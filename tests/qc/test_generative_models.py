@@ -154,3 +154,27 @@ def test_the_shape_of_attention_with_a_cache_is_known() -> None:
         (q, k, k, past, past, last, total)
       y = Neg(a) }""")
     assert next(v for v in lift(model).graph.values() if v.name == "a").type.shape == ("B", "N", 32)
+
+
+@pytest.mark.parametrize(("pipeline", "kind"), [("w8", "MatMulNBits"), ("w8a8-dynamic", "MatMulInteger")])
+def test_branches_multiply_by_codes_of_a_matrix_that_is_stored_once(pipeline: str, kind: str) -> None:
+    """A merged decoder would dequantize all weights of both branches in every run."""
+    model = parse("""<ir_version: 10, opset_import: ["" : 21]>
+    g (bool first, float[2, 256] x) => (float[2, 256] y) <float[256, 256] w> {
+        y = If (first) <
+            then_branch = one () => (float[2, 256] a) { a = MatMul(x, w) },
+            else_branch = other () => (float[2, 256] b) { n = Neg(x)  b = MatMul(n, w) }
+        >
+    }""")
+    made = package.compile(model, pipeline, target="ort-cpu").model
+    assert {node.op_type for node in made.graph.node} == {"If"}
+    for branch in made.graph.node[0].attribute:
+        assert kind in {node.op_type for node in branch.g.node}
+    assert made.ByteSize() < 0.3 * model.ByteSize()
+    x = np.random.default_rng(0).normal(size=(2, 256)).astype(np.float32)
+    for first in (True, False):
+        found, wanted = (run_model(one, {"x": x, "first": np.array(first)})["y"] for one in (made, model))
+        np.testing.assert_allclose(found, wanted, atol=0.03 * np.abs(wanted).max())
+    if pipeline == "w8":
+        again = package.compile(made, "import-qdq, insert-qdq{products=exact}", target="ort-cpu").model
+        assert {node.op_type for node in again.graph.node} <= {"If", "DequantizeLinear"}
