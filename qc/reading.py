@@ -16,7 +16,7 @@ from qc.ir.onnx.load import load_model, model_folder, read_file
 from qc.ir.onnx.lower import lower
 from qc.ir.onnx.protos import model_tensors, without_weights
 from qc.ir.onnx.repair import is_untyped, repaired
-from qc.ir.onnx.shape_inference import misfit
+from qc.ir.onnx.shape_inference import hide_ops_of_runtime, misfit
 from qc.ir.tensor_ref import TensorRef
 from qc.ir.verifier import verify_input
 from qc.passes import PassContext
@@ -27,8 +27,12 @@ from qc.runtime import open_session
 _RARELY_RUN = frozenset({TensorProto.BFLOAT16, TensorProto.DOUBLE})
 
 
-def read_model(model: ModelProto | str | Path) -> Model:
+def read_model(model: ModelProto | str | Path, base_dir: Path | None = None) -> Model:
     """Reads, mends, checks and lifts a model.
+
+    Args:
+        model: a model, or the path of one.
+        base_dir: the folder that external data of a ``ModelProto`` is relative to.
 
     Raises:
         UsageError: it is neither a model nor a path.
@@ -39,7 +43,7 @@ def read_model(model: ModelProto | str | Path) -> Model:
     if not isinstance(model, ModelProto | str | Path):
         raise UsageError(f"a model is an onnx.ModelProto or the path of a file, not {type(model).__name__}")
     if isinstance(model, ModelProto):
-        given, base_dir, label = model, None, "the model"
+        given, label = model, "the model"
     else:
         given, base_dir, label = read_file(model), model_folder(model), f"model '{model}'"
     proto, repairs = repaired(given)
@@ -54,21 +58,20 @@ def read_model(model: ModelProto | str | Path) -> Model:
 def with_opset(ir: Model, wanted: int, latest: int = 0) -> Model:
     """The model, converted to an opset if its own is older: to the first with quantize ops, or to ``wanted``.
 
-    Where ONNX cannot convert it to ``wanted``, or its data lies in other files, the first will do. Of a newer
-    one than ``latest``, unless that is 0, it is converted to that, or left as it is where ONNX cannot.
+    Where ONNX cannot convert it to ``wanted``, the first will do. Of a newer one than ``latest``, unless that
+    is 0, it is converted to that, or left as it is where ONNX cannot.
 
     Raises:
         ModelError: ONNX cannot convert it to one with quantize ops.
     """
     if "" not in ir.opset_imports:
         return ir
-    inline = all(tensor.data_location != TensorProto.EXTERNAL for tensor in model_tensors(ir.origin))
     wanted = min(wanted, latest or wanted)
     if latest and ir.opset > latest:
-        return (_converted(ir, latest)[0] if inline else None) or ir
+        return _converted(ir, latest)[0] or ir
     if ir.opset >= max(OLDEST_OPSET, wanted):
         return ir
-    if wanted > OLDEST_OPSET and inline:
+    if wanted > OLDEST_OPSET:
         found, _ = _converted(ir, wanted)
         if found is not None:
             return found
@@ -86,11 +89,11 @@ def with_opset(ir: Model, wanted: int, latest: int = 0) -> Model:
 def _converted(ir: Model, opset: int) -> tuple[Model | None, str]:
     """The model in another opset, or why there is none."""
     try:
-        proto = converted(ir.origin, opset)
+        proto = converted(ir.origin, opset, ir.base_dir)
         if not all(starmap(_is_kept, zip(_interface(ir.origin), _interface(proto), strict=True))):
             return None, "its inputs or outputs would change"
         declare_as(proto, ir.origin)
-        onnx.checker.check_model(proto)
+        onnx.checker.check_model(checkable(proto))
         return lift(proto, ir.base_dir), ""
     except Exception as error:  # the converter raises bare exceptions of its C++ library
         return None, " ".join(str(error).split())
@@ -143,7 +146,7 @@ def _check(model: ModelProto, base_dir: Path | None, label: str) -> None:
     for tensor in model_tensors(model):
         TensorRef(tensor, base_dir).check()
     try:
-        onnx.checker.check_model(_checkable(model))
+        onnx.checker.check_model(checkable(model))
     except onnx.checker.ValidationError as error:
         reason = " ".join(str(error).partition("==> Context")[0].split())
         if model.ir_version > onnx.IR_VERSION:
@@ -178,13 +181,14 @@ def _unordered(model: ModelProto, base_dir: Path | None) -> str:
     return ""
 
 
-def _checkable(model: ModelProto) -> ModelProto:
+def checkable(model: ModelProto) -> ModelProto:
     """A copy without weights, and without what the checker demands and no runtime needs.
 
-    It wants a shape of every input and output, although the rank may be unknown; and it refuses data in files
-    that are linked, be it by hard links.
+    It wants a shape of every input and output, although the rank may be unknown; it refuses data in files
+    that are linked, be it by hard links; and it knows nothing of ops that ONNX Runtime alone has.
     """
     light = without_weights(model)
+    hide_ops_of_runtime(light)
     for tensor in model_tensors(light):
         if not TensorRef(tensor).has_data:
             tensor.dims[:] = [0]

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from onnx import ModelProto, NodeProto, helper, version_converter
 
-from .protos import walk_nodes
+from ..tensor_ref import TensorRef
+from .protos import model_tensors, walk_nodes
+from .shape_inference import hide_ops_of_runtime, show_ops_of_runtime
 
 _PLACES = 11  # the first opset in which a Resize says how places correspond
 _ALONE = 13  # the first in which a Hardmax is along one axis, and not of all axes from one on
+_SMALL = 1 << 10  # elements of a constant that the converter may want to read, such as axes or factors
 
 
-def converted(model: ModelProto, opset: int) -> ModelProto:
-    """The model in another opset.
+def converted(model: ModelProto, opset: int, base_dir: Path | None = None) -> ModelProto:
+    """The model in another opset; weights in other files, relative to ``base_dir``, stay there.
 
     ONNX's converter leaves a Resize of opset 10, and so an Upsample, to the default of newer ones, half of a
-    place further; here it keeps its places. It changes a Hardmax of several axes, which is refused here.
+    place further; here it keeps its places. It changes a Hardmax of several axes, which is refused here. It
+    knows nothing of constants in other files, nor of ops that ONNX Runtime alone has.
 
     Raises:
         Exception: ONNX cannot convert the model; its converter raises bare exceptions of its C++ library.
@@ -23,12 +29,24 @@ def converted(model: ModelProto, opset: int) -> ModelProto:
     own = next((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), 0)
     if own < _ALONE <= opset:
         _refuse_hardmax(model)
-    made = version_converter.convert_version(model, opset)
+    given = ModelProto()
+    given.CopyFrom(model)
+    _take_in_small_constants(given, base_dir)
+    hide_ops_of_runtime(given)
+    made = version_converter.convert_version(given, opset)
+    show_ops_of_runtime(made)
     if own < _PLACES <= opset:
         for node in walk_nodes(made.graph.node):
             if node.op_type == "Resize" and not node.domain:
                 _keep_places(node)
     return made
+
+
+def _take_in_small_constants(model: ModelProto, base_dir: Path | None) -> None:
+    for tensor in model_tensors(model):
+        ref = TensorRef(tensor, base_dir)
+        if ref.is_external and ref.size <= _SMALL:
+            tensor.CopyFrom(TensorRef.from_array(ref.numpy(), tensor.data_type).renamed(tensor.name))
 
 
 def _refuse_hardmax(model: ModelProto) -> None:

@@ -12,7 +12,9 @@ from onnx.helper import make_attribute, make_function, make_node, make_opsetid
 
 from ..errors import ModelError
 from ..facts.op_table import traits_of
+from ..facts.runtime_ops import MAIN_DOMAINS, is_of_runtime
 from ..tensor_ref import TensorRef
+from .names_apart import forget, tell_apart
 from .protos import Body, walk_bodies
 
 # These read the type of an input without asking whether it is known; the process dies if it is not.
@@ -25,8 +27,6 @@ _ACTIVATED = frozenset({"FusedConv", "FusedGemm"})
 _SHAPED_ALIKE = frozenset({"BiasGelu", "FastGelu", "Gelu", "QuickGelu", "RotaryEmbedding"})
 _SUMMED = frozenset({"SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})
 _SUM = 3  # which result of these is what they normalize
-_NORMALIZES = 17  # the first opset with a LayerNormalization, which ONNX Runtime has in all
-_MAIN = ("", "ai.onnx")
 _MICROSOFT = "com.microsoft"
 _HIDDEN = "qc.hidden"
 _TWICE = "Twice"  # a function in that domain: what it reads, two times
@@ -45,6 +45,7 @@ def infer_shapes(model: ModelProto) -> ModelProto:
     bodies = list(walk_bodies(model))
     hidden = _hide_fragile(model, bodies)
     _show_alike(model, bodies)
+    tell_apart(model)
     longest = max(map(_longest_vector, bodies))
     quick = longest <= _LONG and not any(map(_asks_for_a_long_vector, bodies))
     known = _infer(model, quick)
@@ -55,7 +56,33 @@ def infer_shapes(model: ModelProto) -> ModelProto:
             if typed.issuperset(filter(None, model.graph.node[index].input)):
                 model.graph.node[index].domain = domain
         known = _infer(model, quick)
+    forget(known)
     return known
+
+
+def main_opset(model: ModelProto) -> int:
+    """The version of ONNX's own domain that a model imports; 0 for none."""
+    return next((one.version for one in model.opset_import if one.domain in MAIN_DOMAINS), 0)
+
+
+def hide_ops_of_runtime(model: ModelProto) -> None:
+    """Moves ops that ONNX Runtime alone has in ONNX's domain into one that ONNX's checker asks nothing of."""
+    opset = main_opset(model)
+    nodes = (node for body in walk_bodies(model) for node in body.node)
+    for node in nodes:
+        if is_of_runtime(node.op_type, node.domain, opset):
+            node.domain = _HIDDEN
+    _import_hidden(model)
+
+
+def show_ops_of_runtime(model: ModelProto) -> None:
+    """Takes back what :func:`hide_ops_of_runtime` did."""
+    for node in (node for body in walk_bodies(model) for node in body.node):
+        if node.domain == _HIDDEN:
+            node.domain = ""
+    imports = [entry for entry in model.opset_import if entry.domain != _HIDDEN]
+    del model.opset_import[:]
+    model.opset_import.extend(imports)
 
 
 def misfit(model: ModelProto) -> str:
@@ -110,14 +137,18 @@ def _hide_fragile(model: ModelProto, bodies: list[Body]) -> dict[int, str]:
                 node.domain = _HIDDEN
             elif node.op_type == "GatherND" and any(attribute.i < 0 for attribute in node.attribute):
                 node.domain = _HIDDEN  # its batch_dims must not be negative
-    model.opset_import.add(domain=_HIDDEN, version=1)
+    _import_hidden(model)
     return hidden
+
+
+def _import_hidden(model: ModelProto) -> None:
+    if all(entry.domain != _HIDDEN for entry in model.opset_import):
+        model.opset_import.add(domain=_HIDDEN, version=1)
 
 
 def _show_alike(model: ModelProto, bodies: list[Body]) -> None:
     """Puts in place of ops whose shapes ONNX does not infer one of which it does."""
-    opset = next((one.version for one in model.opset_import if one.domain in _MAIN), 0)
-    older = {"SimplifiedLayerNormalization", *(["LayerNormalization"] if opset < _NORMALIZES else [])}
+    opset = main_opset(model)
     copies = [make_node("Identity", ["x"], [name]) for name in ("y", "z")]
     imports = [make_opsetid("", max(opset, 1))]
     model.functions.append(make_function(_HIDDEN, _TWICE, ["x"], ["y", "z"], copies, imports))
@@ -126,7 +157,7 @@ def _show_alike(model: ModelProto, bodies: list[Body]) -> None:
         for node in body.node:
             if node.domain == _ML and node.op_type in _FLOATS_ALIKE:
                 _stand_in(node, "Cast", 1, [make_attribute("to", TensorProto.FLOAT)])
-            elif node.domain in _MAIN and node.op_type in older:
+            elif is_of_runtime(node.op_type, node.domain, opset):
                 _stand_in(node, "Identity", 1, [])
             elif node.domain == _MICROSOFT:
                 _show_fused(node, constants)
@@ -134,7 +165,7 @@ def _show_alike(model: ModelProto, bodies: list[Body]) -> None:
 
 def _show_fused(node: NodeProto, constants: Mapping[str, TensorProto]) -> None:
     """Makes an op of ONNX Runtime's own domain one of ONNX's, if there is one whose result has its shape."""
-    if node.op_type in _SHAPED_ALIKE:
+    if node.op_type in _SHAPED_ALIKE or (node.op_type == "GroupQueryAttention" and any(node.input[1:2])):
         _stand_in(node, "Identity", 1, [])
     elif node.op_type in _SUMMED:
         if len(node.output) > _SUM:

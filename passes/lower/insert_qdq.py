@@ -78,8 +78,9 @@ class InsertQdq(Pass):
     leaves; other recurrent ops have their weights dequantized once, when ONNX Runtime loads the model.
 
     Products of float data by stored weights, and lookups of stored rows, are written as MatMulNBits and
-    GatherBlockQuantized where the target has them, in any opset; a matrix that both read is stored once. Rows
-    of int8 are looked up by Gather, with their scales, and dequantized behind it.
+    GatherBlockQuantized where the target has them, in any opset; a matrix that both read is stored once, and
+    captured by bodies that read it. Rows of int8 are looked up by Gather, with their scales, and dequantized
+    behind it.
     With ``products=dynamic`` products by 8-bit weights without blocks are MatMulInteger instead, of data that
     DynamicQuantizeLinear rounds in every run, which is quicker; ``import-qdq`` leaves these as they are.
     Stored weights of float convolutions, and small ones of float products, are dequantized by Cast and Mul

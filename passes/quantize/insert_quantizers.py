@@ -268,7 +268,7 @@ class _Placement:
         spec = _spec(self.target.weight, None)
         for unit in self.units.units if _in_bytes(self.weight.format) else ():
             is_table = table_of(unit.root) in self._tables and unit.root not in self._left_float
-            if is_table and has_rows_in_codes(self.target, unit.root):
+            if is_table and has_rows_in_codes(self.scopes, self.target, unit.root):
                 value = unit.root.graph.op_inputs(unit.root)[0]
                 assert value is not None
                 self._place_shared(Site(value, unit.root, 0), spec, f"table of {unit.label}", unit)

@@ -25,6 +25,7 @@ from .decompositions.builder import Builder, Writer, put_in_place
 from .decompositions.dilation import dilated
 from .decompositions.einsum import einsum
 from .decompositions.gemm import gemm
+from .decompositions.grouped_attention import group_query_attention
 from .decompositions.normalization import batch_norm
 from .decompositions.recurrent import advice, unrolled
 from .decompositions.rotary import fused_rotary_embedding, rotary_embedding
@@ -35,6 +36,7 @@ Known = Mapping[str, Callable[[Op], Writer | None]]
 # what it makes of these ops when it loads a result.
 _FUSED: Known = {
     "com.microsoft.Attention": fused_attention.projected_attention,
+    "SimplifiedLayerNormalization": fused_norms.rms_norm,
     "com.microsoft.BiasGelu": fused.bias_gelu,
     "com.microsoft.EmbedLayerNormalization": fused_norms.embedding,
     "com.microsoft.FastGelu": fused.fast_gelu,
@@ -42,12 +44,14 @@ _FUSED: Known = {
     "com.microsoft.FusedGemm": fused.gemm,
     "com.microsoft.FusedMatMul": fused.matmul,
     "com.microsoft.Gelu": fused.bias_gelu,
+    "com.microsoft.GroupQueryAttention": group_query_attention,
     "com.microsoft.MultiHeadAttention": fused_attention.multi_head_attention,
     "com.microsoft.QuickGelu": fused.quick_gelu,
     "com.microsoft.SkipLayerNormalization": fused_norms.skip_layer_norm,
     "com.microsoft.SkipSimplifiedLayerNormalization": fused_norms.skip_rms_norm,
 }
 _CPU = "CPUExecutionProvider"
+_RUN_CACHES = (_CPU, "OpenVINOExecutionProvider")  # in one kernel, which puts what is new into its place
 _DATA = {"com.microsoft.EmbedLayerNormalization": 2}  # the input that tells the type, if it is not the first
 _WEIGHTED = {
     "Einsum",
@@ -65,21 +69,23 @@ class DecomposeOps(Pass):
 
     A BatchNormalization that could not be folded becomes a Conv of each channel by itself, an Attention (of
     opset 23 and newer) two MatMuls and a Softmax, a RotaryEmbedding (likewise) products with sine and
-    cosine, an Einsum of two tensors a MatMul, a MatMul of columns by rows a Mul, a Conv along one axis
-    whose window is wider than the target can hold (``widest_window``) one of neighbours, a Clip by limits
-    that are data Max and Min, a PRelu with slopes of at most 1 a Max, a Pow products or a root, a Gemm one
-    without factors that adds no more than a number to each column, LSTM, GRU and RNN their steps, a Gather
-    of all there is a Reshape, a Split of a row Slices, a ReverseSequence of one length a Gather, and Mish,
-    Softsign, Selu, Sum, Mean, ReduceL2 and Scaler, which scikit-learn's models begin with, what their
-    definition says. Only ops on float32 are
-    written so; recurrent ones must have lengths that are known, constant weights, and no clipping.
+    cosine, an Einsum of two tensors a MatMul and of one a Transpose, a MatMul of columns by rows a Mul, a
+    Conv along one axis whose window is wider than the target can hold (``widest_window``) one of neighbours,
+    a Clip by limits that are data Max and Min, a PRelu with slopes of at most 1 a Max, a Pow products or a
+    root, a Gemm one without factors that adds no more than a number to each column, LSTM, GRU and RNN their
+    steps, a Gather of all there is a Reshape, a Split of a row Slices, a ReverseSequence of one length a
+    Gather, and Mish, Softsign, Selu, Sum, Mean, ReduceL2 and Scaler, which scikit-learn's models begin with,
+    what their definition says. Only ops on float32 are written so; recurrent ones must have lengths that are
+    known, constant weights, and no clipping.
 
     What ONNX Runtime's optimizers have made of several ops, in models that they saved, is taken apart for
     every target: FusedConv, FusedGemm, FusedMatMul, Gelu, BiasGelu, FastGelu and QuickGelu,
     SkipLayerNormalization, SkipSimplifiedLayerNormalization, EmbedLayerNormalization, Attention and
     MultiHeadAttention; the last two without a cache and with constant weights. On ONNX Runtime's CPU provider
     an Attention becomes its projections and a MultiHeadAttention, which is quicker in float than its products
-    in integers. Its RotaryEmbedding is taken apart where that of ONNX is.
+    in integers. Its RotaryEmbedding is taken apart where that of ONNX is. A SimplifiedLayerNormalization is
+    but on that provider, and a GroupQueryAttention, of one sequence of lengths that ``--fix-shape`` gives,
+    but on that provider and in OpenVINO, which have kernels for it.
     """
 
     name = "decompose-ops"
@@ -155,8 +161,10 @@ def _fused_for(target: Target) -> Known:
     """What is taken apart of what ONNX Runtime's optimizers made."""
     found = dict(_FUSED)
     if target.provider == _CPU:  # whose products of heads are quicker in float than in integers
-        del found["com.microsoft.MultiHeadAttention"]
+        del found["com.microsoft.MultiHeadAttention"], found["SimplifiedLayerNormalization"]
         found["com.microsoft.Attention"] = partial(fused_attention.projected_attention, keeps_heads=True)
+    if target.provider in _RUN_CACHES:
+        del found["com.microsoft.GroupQueryAttention"]
     if target.rule_for("RotaryEmbedding").decompose:
         found["com.microsoft.RotaryEmbedding"] = fused_rotary_embedding
     return found

@@ -31,8 +31,10 @@ class EliminateIdentity(Pass):
     with -infinity and the like, of one constant number; that a sum of -0 and 0 is 0 is not kept.
     So is an Expand, where all that reads its copies would make them itself: elementwise ops whose other
     operands are as long, and what computes numbers for these alone, as for the mask of a mean over words.
+    A Slice of all there is goes as well, of a length that is known.
     And so are a Transpose and one that takes it back, with elementwise ops between them or none.
-    Constants without a number, with which some exports begin a state, are taken out of a Concat. An identity
+    Constants without a number, with which some exports begin a state, and Slices of nothing, of which rotary
+    embeddings of whole heads have some, are taken out of a Concat. An identity
     that joins a graph input or an initializer to a graph output stays: without it the output would need
     another name.
 
@@ -77,6 +79,8 @@ def _returned(graph: Graph, op: Op) -> Value | None:
         return given if given is not None and _has_shape(given, op) else None
     if op.is_type("Gather"):
         return given if given is not None and _takes_all(given, op) else None
+    if op.is_type("Slice"):
+        return given if given is not None and _leaves_all(graph, op, given) else None
     if op.is_type("Concat"):
         joined = _joined(graph, op)
         return joined[0] if len(joined) == 1 else None
@@ -98,6 +102,26 @@ def _takes_all(value: Value, op: Op) -> bool:
         return False
     length = shape[axis]
     return places.shape == (length,) and places.numpy().tolist() == list(range(places.size))
+
+
+def _leaves_all(graph: Graph, op: Op, value: Value) -> bool:
+    """Whether a Slice leaves as many numbers along its axes as there are, in their order."""
+    result, before = graph.op_outputs(op)[0], value.type.shape
+    axes, steps = (fixed_constant(one) for one in [*graph.op_inputs(op), *[None] * 4][3:5])
+    if (
+        op.num_inputs < 4
+        or axes is None
+        or result is None
+        or before is None
+        or value.original.const is not None
+    ):
+        return False
+    after = result.type.shape or ()
+    in_order = op.num_inputs < 5 or (steps is not None and bool((steps.numpy() == 1).all()))
+    lengths = (
+        [(before[axis], after[axis]) for axis in axes.numpy().tolist()] if len(after) == len(before) else []
+    )
+    return in_order and bool(lengths) and all(isinstance(was, int) and was == now for was, now in lengths)
 
 
 def _kept_by_number(graph: Graph, op: Op) -> Value | None:
@@ -123,9 +147,20 @@ def _joined(graph: Graph, op: Op) -> Sequence[Value | None]:
 
 
 def _is_empty(value: Value | None, axis: int) -> bool:
-    """Whether it is a constant of length 0; that some models say so of an input means that it is free."""
-    const = value.original.const if value is not None else None
-    return const is not None and -len(const.shape) <= axis < len(const.shape) and const.shape[axis] == 0
+    """Whether it has length 0: a constant, or what a Slice leaves of something longer.
+
+    That some models say so of an input means that it is free.
+    """
+    if value is None or value.original.type.shape is None:
+        return False
+    shape, producer = value.original.type.shape, value.graph.producer(value)
+    if not -len(shape) <= axis < len(shape) or shape[axis] != 0:
+        return False
+    source = (
+        producer.graph.op_inputs(producer)[0] if producer is not None and producer.is_type("Slice") else None
+    )
+    length = (source.type.shape or shape)[axis] if source is not None else 0
+    return value.original.const is not None or (isinstance(length, int) and length > 0)
 
 
 def _join(rewriter: Rewriter, graph: Graph, op: Op, joined: Sequence[Value | None]) -> None:

@@ -25,8 +25,9 @@ class FixShapes(Pass):
     """Gives free dimensions of the inputs a length, and every tensor the shape that follows.
 
     A length is for all dimensions of a name, as in ``N=1``; one without a name is ``input[axis]``, as in
-    ``x[0]=1``. Data must have these lengths from then on. What shapes alone decide is constant then, and
-    ``fold-constants`` computes it.
+    ``x[0]=1``. That of one whose name is a sum of others, as ``past + N``, follows from theirs. Data must
+    have these lengths from then on. What shapes alone decide is constant then, and ``fold-constants``
+    computes it.
     """
 
     name = "fix-shapes"
@@ -49,6 +50,7 @@ class FixShapes(Pass):
     def run(self, model: Model, context: PassContext) -> None:
         lengths = self.as_numbers()
         _refuse_unknown(model, lengths)
+        lengths |= dict(_sums(model, lengths))
         free = [
             value
             for value in model.graph.inputs
@@ -81,6 +83,16 @@ def _name(value: Value, axis: int) -> str:
     """The name of a free dimension: that in the model, or the input with the axis."""
     assert value.type.shape is not None
     return str(value.type.shape[axis] or f"{value.name}[{axis}]")
+
+
+def _sums(model: Model, lengths: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """The lengths of dimensions that are named as sums of those that are given, as exporters of caches do."""
+    for name in sorted({_name(value, axis) for value in model.graph.inputs for axis in _free(value)}):
+        parts = [part.strip() for part in name.split("+")]
+        known = [lengths.get(part) or (int(part) if part.isdecimal() else None) for part in parts]
+        found = [length for length in known if length is not None]
+        if len(parts) > 1 and len(found) == len(parts) and name not in lengths:
+            yield name, sum(found)
 
 
 def _refuse_unknown(model: Model, lengths: Mapping[str, int]) -> None:

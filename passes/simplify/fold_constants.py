@@ -27,7 +27,7 @@ from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
 from .constants.initializers import initializer_data, make_initializer
 from .constants.shapes import take_inferred_shapes
-from .constants.size import is_parameter, original_size, sources_of, stored_size
+from .constants.size import is_parameter, is_table, original_size, sources_of, stored_size
 from .eliminate_identity import EliminateIdentity
 
 _SMALL = 4096  # bytes by which any model may grow
@@ -50,7 +50,8 @@ class FoldConstants(Pass):
 
     An op also stays if its results would make the model larger than ``max_growth`` allows: they are weighed
     against the constants and ops that nothing needs any more behind them. A trained parameter, which is going
-    to be quantized, is weighed with a byte for each element, against all that it is computed from.
+    to be quantized, is weighed with a byte for each element, against all that it is computed from; so is a
+    table that rows are looked up in, of any size, as no runtime looks up what it would have to transpose.
     """
 
     name = "fold-constants"
@@ -59,7 +60,7 @@ class FoldConstants(Pass):
     tolerance = 1e-6  # the runtime may compute a part in another order than the whole
 
     max_megabytes: Annotated[float, Ge(0)] = option(
-        64.0, "leave an op alone whose results are larger than this together"
+        64.0, "leave an op alone whose results are larger than this together, but for tables unless it is 0"
     )
     max_growth: Annotated[float, Ge(0)] = option(
         0.01, "how much larger all constants may become, as a share of those that the model came with"
@@ -162,7 +163,8 @@ class _Folding:
 
     def _fits(self, op: Op, constants: Mapping[Value, TensorRef]) -> bool:
         size = sum(data.nbytes for data in constants.values())
-        if size > self.options.max_megabytes * 1e6:
+        limit = self.options.max_megabytes * 1e6
+        if size > limit and not (limit and all(is_table(self.graph, value) for value in constants)):
             self._leave(op, f"its results take {size / 1e6:.3g} MB", "max_megabytes")
             return False
         growth = self._growth(op, constants)

@@ -117,7 +117,7 @@ class _Asked:
         cls, model: ModelProto | str | Path, target: Target, feeds: Sequence[Feed], base_dir: Path | None
     ) -> _Asked:
         """Raises UsageError if nothing in the model is quantized, ModelError if it is invalid."""
-        ir = read_model(model)
+        ir = read_model(model, base_dir)
         name = "a model" if isinstance(model, ModelProto) else f"'{model}'"
         if not isinstance(model, ModelProto):
             model, base_dir = load_model(model), model_folder(model)

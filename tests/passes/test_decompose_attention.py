@@ -69,9 +69,39 @@ def test_a_row_that_a_mask_hides_as_a_whole_stays_zero(attributes: str, is_const
     np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
-def test_attention_with_a_cache_stays() -> None:
-    model = parse("""<ir_version: 10, opset_import: ["" : 23]>
-    g (float[1, 2, 1, 4] q, float[1, 2, 1, 4] k, float[1, 2, T, 4] p) => (float[1, 2, 1, 4] y) {
-        y, a, b = Attention (q, k, k, , p, p)
+@pytest.mark.parametrize(
+    ("shapes", "call"),
+    [
+        (("B, 4, L, 6", "B, 2, L, 6", "B, 2, P, 6"), "(q, k, v, , p, r)"),
+        (("2, 4, 3, 6", "2, 4, 3, 6", "2, 4, 5, 6"), "<is_causal = 1>(q, k, v, , p, r)"),
+        (("2, 3, 24", "2, 3, 12", "2, 2, 5, 6"), "<q_num_heads = 4, kv_num_heads = 2>(q, k, v, m, p, r)"),
+    ],
+    ids=["free", "causal", "behind-each-other"],
+)
+def test_a_cache_stands_in_front_of_keys_and_values(shapes: tuple[str, str, str], call: str) -> None:
+    queries, keys, past = shapes
+    model = parse(f"""<ir_version: 10, opset_import: ["" : 23]>
+    g (float[{queries}] q, float[{keys}] k, float[{keys}] v, float[{past}] p, float[{past}] r, bool[3, 8] m)
+        => (float[{queries}] y, float[A, C, D, E] present, float[A, C, D, E] values) {{
+        y, present, values = Attention {call}
+    }}""")
+    made = qc.compile(model, "decompose-ops", target="openvino").model
+    assert "Attention" not in types(made) and types(made).count("Concat") == 2
+    sizes, random = {"B": 2, "L": 3, "P": 5}, np.random.default_rng(0)
+    lengths = dict(zip("qkvpr", (queries, keys, keys, past, past), strict=True))
+    feed: dict[str, np.ndarray] = {
+        name: random.normal(size=[sizes.get(n) or int(n) for n in text.split(", ")]).astype(np.float32)
+        for name, text in lengths.items()
+    }
+    feed["m"] = np.tri(3, 8, 5, dtype=bool)
+    found, wanted = run_model(made, feed), run_model(model, feed)
+    for name, array in wanted.items():
+        np.testing.assert_allclose(found[name], array, atol=1e-5)
+
+
+def test_attention_that_counts_places_stays() -> None:
+    model = parse("""<ir_version: 11, opset_import: ["" : 24]>
+    g (float[1, 2, 1, 4] q, float[1, 2, 9, 4] k, int64[1] n) => (float[1, 2, 1, 4] y) {
+        y = Attention (q, k, k, , , , n)
     }""")
     assert types(qc.compile(model, "decompose-ops", target="openvino").model) == ["Attention"]

@@ -400,3 +400,18 @@ def test_a_rotary_embedding_is_products_on_the_htp(
         numbers = random.normal(size=lengths).astype(np.float32)
         feed[value.name] = random.integers(0, 9, lengths) if value.name == "p" else numbers
     np.testing.assert_allclose(run_model(made, feed)["y"], run_model(model, feed)["y"], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("equation", "fits"), [("nhwpqc->nchpwq", True), ("abcdef->ab", False), ("aabcde->abcde", False)]
+)
+def test_an_einsum_that_only_moves_is_a_transpose(equation: str, fits: bool) -> None:
+    """As diffusion transformers put their pixels together."""
+    term, result = equation.split("->")
+    sizes = dict(zip("nhwpqcabdef", (1, 4, 4, 2, 2, 3, 2, 2, 2, 2, 2), strict=True))
+    shapes = [", ".join(str(sizes[axis]) for axis in part) for part in (term, result)]
+    model = parse(f"""g (float[{shapes[0]}] x) => (float[{shapes[1]}] y) {{
+        y = Einsum<equation = "{equation}">(x) }}""")
+    made = qc.compile(model, "decompose-ops", target="openvino", allow_unquantized=True).model
+    assert types(made) == (["Transpose"] if fits else ["Einsum"])
+    agree(made, model)

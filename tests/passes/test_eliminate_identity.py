@@ -200,3 +200,39 @@ def test_an_input_that_lets_dropouts_drop_is_named(training: str, wanted: int) -
         f"fix-inputs{{values=['flag={wanted}']}},fold-constants,eliminate-identity,eliminate-dead-code", model
     )
     assert not context.notes and [op.op_type for op in ir.graph.ops()] == ["Relu"]
+
+
+@pytest.mark.parametrize(
+    ("ops", "left"),
+    [
+        ("a = Slice(x, zero, four, last)  y = Relu(a)", ["Relu"]),
+        ("a = Slice(x, zero, far, last)  y = Relu(a)", ["Relu"]),
+        ("a = Slice(x, four, minus, last, back)  y = Relu(a)", ["Slice", "Relu"]),
+        ("r = Relu(x)  e = Slice(x, four, far, last)  y = Concat<axis = -1>(r, e)", ["Relu", "Slice"]),
+    ],
+    ids=["all", "more-than-all", "backwards", "nothing"],
+)
+def test_slices_of_all_and_of_nothing(ops: str, left: list[str]) -> None:
+    """A rotary embedding that turns whole heads has both."""
+    numbers = {"zero": 0, "four": 4, "far": 9000, "last": -1, "minus": -5, "back": -1}
+    constants = ", ".join(f"int64[1] {name} = {{{number}}}" for name, number in numbers.items())
+    text = f"g (float[2, N, 4] x) => (float[2, N, 4] y) <{constants}> {{ {ops} }}"
+    assert sorted(without_copies(text)) == sorted(left)
+
+
+def test_what_may_be_longer_than_the_model_says_is_joined() -> None:
+    """Some models say of an input that its length is 0, and take any."""
+    model = parse(
+        "g (float[2, 0] x, float[2, 4] k) => (float[2, M] y) { j = Concat<axis = 1>(x, k)  y = Relu(j) }"
+    )
+    ir, _, _ = apply("eliminate-identity", model)
+    assert [op.op_type for op in ir.graph.ops()] == ["Concat", "Relu"]
+
+
+def test_a_slice_of_old_has_its_ends_as_attributes() -> None:
+    model = parse(
+        """<ir_version: 4, opset_import: ["" : 9]> g (float[2, 4] x) => (float[2, 2] y) {
+            a = Slice<axes = [1], starts = [0], ends = [2]>(x)  y = Relu(a) }"""
+    )
+    ir, _, _ = apply("eliminate-identity", model)
+    assert [op.op_type for op in ir.graph.ops()] == ["Slice", "Relu"]

@@ -12,6 +12,7 @@ from support.placement import value
 import qc
 from qc.ir import lift
 from qc.ir.errors import DataError, UsageError
+from qc.passes import PassContext
 from qc.passes.simplify.fix_shapes import FixShapes
 
 TEXT = """g (float[N, 4] x) => (float[N, 2, 2] y) <float[4, 4] w> {
@@ -121,3 +122,15 @@ def test_what_no_runtime_infers_a_shape_of_is_declared(op: str) -> None:
     made = qc.compile(model, "eliminate-identity", fix_shapes=("N=2",)).model
     assert [info.name for info in made.graph.value_info] == ["h"]
     assert [dim.dim_value for dim in made.graph.value_info[0].type.tensor_type.shape.dim] == [2, 3]
+
+
+def test_the_length_of_a_sum_follows() -> None:
+    """Exporters of caches name the length of a mask so."""
+    model = parse("""g (float[B, N, 4] x, float[B, past, 4] k, float[B, M, 1] m) => (float[B, L, 4] y) {
+        j = Concat<axis = 1>(k, x)  s = Mul(j, m)  y = Relu(s)
+    }""")
+    model.graph.input[2].type.tensor_type.shape.dim[1].dim_param = "past + N"
+    ir = lift(model)
+    FixShapes(lengths=("B=1", "N=2", "past=5")).run(ir, PassContext())
+    shapes = {value.name: value.type.shape for value in ir.graph.inputs}
+    assert shapes == {"x": (1, 2, 4), "k": (1, 5, 4), "m": (1, 7, 1)}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
+from qc.ir.facts.scopes import Captures
 from qc.ir.graph import Op, Value, ValueType
 from qc.ir.model import Model
 from qc.ir.quant.arithmetic import codes_of
@@ -66,6 +67,7 @@ class _DynamicProducts:
         self._model = model
         self._rewriter = rewriter
         self._unsigned = unsigned
+        self._captures = Captures(rewriter)
         self._data: dict[Value, list[Value]] = {}
         self._weights: dict[tuple[Value, Quantizer, bool], list[Value]] = {}
 
@@ -119,9 +121,9 @@ class _DynamicProducts:
             arrays["scale"] = encoding.scale.astype(np.float32)
             if shift or zeros.any():
                 arrays["zero_point"] = (zeros + shift).astype(kind)
-            add, graph = self._rewriter.add_constant, stored.op.graph
+            add, graph = self._rewriter.add_constant, stored.constant.graph
             self._weights[key] = [add(graph, a, f"{stored.constant.name}_{n}") for n, a in arrays.items()]
-        return self._weights[key]
+        return [self._captures.into(stored.op.graph, value) for value in self._weights[key]]
 
     def _op(
         self,

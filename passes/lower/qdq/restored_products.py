@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from onnx import TensorProto
 
+from qc.ir.facts.scopes import Captures
 from qc.ir.graph import Op, Value, ValueType
 from qc.ir.model import Model
 from qc.ir.quant.packing import unpack
@@ -47,13 +48,13 @@ def restore_products(model: Model, rewriter: Rewriter) -> None:
         op: matrix for graph in model.graphs() for op in graph.ops() if (matrix := _matrix(op)) is not None
     }
     tables = {matrix.packed for op, matrix in found.items() if op.op_type == LOOKUP}
-    made: dict[Value, Value] = {}
+    made, captures = dict[Value, Value](), Captures(rewriter)
     for op, matrix in found.items():
         with rewriter.action("codes in a product to dequantized ones", op):
             is_table = matrix.packed in tables
             if matrix.packed not in made:
                 made[matrix.packed] = _dequantized(rewriter, matrix, is_table)
-            _restore(rewriter, op, made[matrix.packed], is_table)
+            _restore(rewriter, op, captures.into(op.graph, made[matrix.packed]), is_table)
 
 
 def _matrix(op: Op) -> _Matrix | None:
@@ -62,16 +63,10 @@ def _matrix(op: Op) -> _Matrix | None:
     product, inputs = op.op_type == PRODUCT, (*op.graph.op_inputs(op), None, None, None, None)
     packed, scales, zeros = inputs[1 if product else 0], *map(constant_array, inputs[2:4])
     bits, size = op.attribute("bits", 4), op.attribute("block_size", 128)
-    if packed is not None and not product:
-        packed = _before_reshape(packed)
+    if packed is not None:
+        packed = packed.original if product else _before_reshape(packed.original)
     codes = constant_array(packed)
-    if (
-        packed is None
-        or packed.captured is not None
-        or codes is None
-        or codes.dtype != np.uint8
-        or scales is None
-    ):
+    if packed is None or codes is None or codes.dtype != np.uint8 or scales is None:
         return None
     plain = bits in (4, 8) and scales.dtype == np.float32 and (zeros is None or zeros.dtype == np.uint8)
     given = inputs[3] is None or zeros is not None

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from qc.ir.facts.scopes import Captures
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.quant.arithmetic import codes_of, spread
@@ -106,11 +107,12 @@ def only_stored_in(matrices: list[Stored], model: Model) -> frozenset[Quantizer]
 
 
 class StoredProducts:
-    """Writes them; a matrix is stored once."""
+    """Writes them; a matrix is stored once, where it was, and captured by the bodies that read it."""
 
     def __init__(self, model: Model, rewriter: Rewriter, products: Products) -> None:
         self._model = model
         self._rewriter = rewriter
+        self._captures = Captures(rewriter)
         self._level = _IN_INTEGERS if products != "exact" else 0
         self._packed: dict[tuple[Value, Quantizer, bool, int], tuple[Value, Value, Value | None]] = {}
 
@@ -172,19 +174,21 @@ class StoredProducts:
             fits = is_table and in_blocks in self._packed and not stored.is_padded
             constants = self._packed[in_blocks] if fits else self._store(stored, is_table)
             self._packed[key] = self._by_rows(stored, *constants) if fits else constants
-        return self._packed[key]
+        codes, scale, zeros = self._packed[key]
+        graph, into = stored.op.graph, self._captures.into
+        return into(graph, codes), into(graph, scale), into(graph, zeros) if zeros is not None else None
 
     def _by_rows(
         self, stored: Stored, codes: Value, scale: Value, zero_point: Value | None
     ) -> tuple[Value, Value, Value | None]:
-        graph, by_rows = stored.op.graph, np.array([stored.shape[0], -1])
+        graph, by_rows = stored.constant.graph, np.array([stored.shape[0], -1])
         shape = self._rewriter.add_constant(graph, by_rows, f"{codes.name}_shape")
         table = self._rewriter.add_value(graph, f"{codes.name}_table")
         self._rewriter.add_op(graph, "Reshape", [codes, shape], [table])
         return table, scale, zero_point
 
     def _store(self, stored: Stored, is_table: bool) -> tuple[Value, Value, Value | None]:
-        constant, graph = stored.constant, stored.op.graph
+        constant, graph = stored.constant, stored.constant.graph
         codes, scale, zero_point = packed(stored)
         rows = codes.reshape(len(codes), -1)[:, : stored.shape[1] * stored.bits // 8] if is_table else codes
         add, name = self._rewriter.add_constant, constant.name
@@ -256,13 +260,14 @@ def _of_product(model: Model, op: Op) -> Stored | None:
 
 def _at(model: Model, reader: Op, port: int, by_rows: bool, op: Op | None = None) -> Stored | None:
     value = reader.graph.op_inputs(reader)[port]
-    if value is None or value.const is None or len(value.const.shape) != 2 or not value.const.size:
+    const = value.original.const if value is not None else None
+    if value is None or const is None or len(const.shape) != 2 or not const.size:
         return None
     site = Site(value, reader, port)
     quantizer = model.quant.get(site)
     if quantizer is None or quantizer.encoding is None or model.quant.of_value(value) is not None:
         return None
-    size = _block_size(quantizer.encoding, value.const.shape, by_rows)
+    size = _block_size(quantizer.encoding, const.shape, by_rows)
     return Stored(op or reader, site, quantizer, by_rows, size) if size else None
 
 

@@ -46,18 +46,20 @@ def table_of(op: Op) -> Value | None:
     return data.original if data is not None else None
 
 
-def has_rows_in_codes(target: Target, op: Op) -> bool:
+def has_rows_in_codes(scopes: Scopes, target: Target, op: Op) -> bool:
     """Whether a target has the rows of a table in codes that an op looks up, though it gives floats.
 
-    Nothing but lookups in the same graph may read it: it would be stored in float as well, or, where there
-    is a DequantizeLinear in front of lookups, dequantized as a whole in every body.
+    Nothing but lookups may read it, as it would be stored in float as well; nor may those of bodies where
+    there is a DequantizeLinear in front of lookups: that would dequantize all of it in every body.
     """
     table = table_of(op)
     if not target.stored_tables_from or table is None or table.const is None:
         return False
-    uses, graph = table.graph.uses(table), table.graph
+    uses = list(scopes.uses(table))
     looked_up = (
         use.op.is_type(_LOOKUP) and use.port == 0 and not use.op.attribute("axis", 0) for use in uses
     )
-    is_table = len(table.const.shape) == 2 and not graph.is_output(table) and all(looked_up)
-    return is_table and table.const.size >= target.stored_tables_from
+    is_passed_on = scopes.leaves(table) or scopes.onward(table)
+    is_table = len(table.const.shape) == 2 and not is_passed_on and all(looked_up)
+    in_place = target.products != "standard" or all(use.op.graph is table.graph for use in uses)
+    return is_table and in_place and table.const.size >= target.stored_tables_from

@@ -74,6 +74,14 @@ def _is_only_read_in(graph: Graph, value: Value, ops: Container[Op]) -> bool:
 
 
 def is_parameter(graph: Graph, value: Value) -> bool:
-    """Whether a value is read as a trained parameter alone, such as the weight of a MatMul."""
+    """Whether a value is read as a trained parameter alone, such as the weight of a MatMul, or a table."""
     uses = graph.uses(value)
-    return bool(uses) and all(use.port in traits(use.op).trained.values() for use in uses)
+    trained = all(use.port in traits(use.op).trained.values() for use in uses)
+    return (bool(uses) and trained) or is_table(graph, value)
+
+
+def is_table(graph: Graph, value: Value) -> bool:
+    """Whether a value is a matrix that rows are looked up in alone, as an embedding does."""
+    uses = graph.uses(value)
+    looked_up = all(use.op.is_type("Gather") and use.port == 0 for use in uses)
+    return bool(uses) and looked_up and value.is_float and len(value.type.shape or ()) == 2

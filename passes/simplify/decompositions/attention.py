@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 
 import numpy as np
@@ -20,16 +20,15 @@ _SAME, _REST = 0, -1  # lengths in the shape of a Reshape
 def attention(op: Op) -> Writer | None:
     """``softmax(scale q k^T + mask) v``, also of several queries for each key.
 
-    A row that a mask of booleans hides as a whole is 0. One with a cache, with results other than the first,
-    or with a causal mask of a length that is free is not known.
+    A row that a mask of booleans hides as a whole is 0. A cache stands in front of keys and values, which are
+    results with it. One with scores as a result, with counts of places, or with a causal mask of a length
+    that is free is not known.
     """
-    read, made = op.graph.op_inputs(op), op.graph.op_outputs(op)
-    q, k, v = read[:3]
-    mask, *others = read[3:] or [None]
+    read, made = [*op.graph.op_inputs(op), *[None] * 7][:7], op.graph.op_outputs(op)
+    q, k, v, mask, *cache, counted = read
     precision = op.attribute("softmax_precision", TensorProto.FLOAT)
-    has_more = any(value is not None for value in others) or any(
-        value is not None and op.graph.is_read(value) for value in made[1:]
-    )
+    has_scores = any(value is not None and op.graph.is_read(value) for value in made[3:])
+    has_more = counted is not None or has_scores or None in cache != [None, None]
     if q is None or k is None or v is None or has_more or precision != TensorProto.FLOAT:
         return None
     shapes = [value.type.shape for value in (q, k, v)]
@@ -37,11 +36,52 @@ def attention(op: Op) -> Writer | None:
         return None
     counts = [op.attribute(name, None) for name in ("q_num_heads", "kv_num_heads", "kv_num_heads")]
     parts = [of_heads(shape, count) for shape, count in zip(shapes, counts, strict=True)]
+    longer = [
+        part if past is None else behind(past, part) for past, part in zip(cache, parts[1:], strict=True)
+    ]
     scale, cap = op.attribute("scale", None), op.attribute("softcap", 0.0)
-    written = Attention((q, k, v), parts, mask, scale, cap, bool(op.attribute("is_causal", 0)))
+    is_causal, has_cache = bool(op.attribute("is_causal", 0)), cache[0] is not None
+    written = Attention((q, k, v), [parts[0], *longer], mask, scale, cap, is_causal, has_cache)
     if not written.is_known:
         return None
-    return lambda build: [written.write(build), *[None] * (len(made) - 1)]
+
+    def write(build: Builder) -> list[Value | None]:
+        keys, values = (apart(build, value, part) for value, part in zip((k, v), parts[1:], strict=True))
+        if cache[0] is not None:
+            keys, values = (
+                build.op("Concat", past, new, shape=shape, axis=_LENGTH)
+                for past, new, shape in zip(cache, (keys, values), longer, strict=True)
+            )
+        made_of = replace(written, inputs=(q, keys, values))
+        return [made_of.write(build), keys, values, None][: len(made)]
+
+    return write
+
+
+def behind(past: Value, part: Shape) -> Shape:
+    """The shape of keys or values behind those of a cache."""
+    before, (batch, count, length, width) = past.type.shape or (None,) * 4, part
+    places = before[_LENGTH]
+    total = places + length if isinstance(places, int) and isinstance(length, int) else None
+    return batch, count, total, width
+
+
+def apart(build: Builder, value: Value, shape: Shape) -> Value:
+    """With an axis for heads, which is there already or in the last of three."""
+    if len(value.type.shape or ()) == len(shape):
+        return value
+    batch, count, length, width = shape
+    given = build.shape((_SAME, _SAME, count, _REST))
+    parted = build.op("Reshape", value, given, shape=(batch, length, count, width))
+    return build.op("Transpose", parted, shape=shape, perm=(0, 2, 1, 3))
+
+
+def together(build: Builder, heads: Value) -> Value:
+    """With heads behind each other in the last of three axes."""
+    batch, count, length, width = heads.type.shape or ()
+    parted = build.op("Transpose", heads, shape=(batch, length, count, width), perm=(0, 2, 1, 3))
+    wide = count * width if isinstance(count, int) and isinstance(width, int) else None
+    return build.op("Reshape", parted, build.shape((_SAME, _SAME, _REST)), shape=(batch, length, wide))
 
 
 def of_heads(shape: Shape | None, count: int | None) -> Shape:
@@ -61,6 +101,7 @@ class Attention:
         scale: of scores; None for that of the width of a head.
         cap: what scores stay below, in front of the mask; 0 for none.
         is_causal: whether a query sees nothing behind its own place.
+        has_cache: whether the places of queries are the last ones.
     """
 
     inputs: tuple[Value, Value, Value]
@@ -69,6 +110,7 @@ class Attention:
     scale: float | None = None
     cap: float = 0.0
     is_causal: bool = False
+    has_cache: bool = False
 
     @property
     def is_known(self) -> bool:
@@ -83,9 +125,7 @@ class Attention:
 
     def write(self, build: Builder) -> Value:
         """The ops, and their result."""
-        q, k, v = (
-            self._heads(build, value, shape) for value, shape in zip(self.inputs, self.shapes, strict=True)
-        )
+        q, k, v = (apart(build, value, shape) for value, shape in zip(self.inputs, self.shapes, strict=True))
         (batch, heads, length, width), (_, shared, places, _), (*_, made) = self.shapes
         factor = np.array(self.scale or 1 / sqrt(width), np.float32)  # type: ignore[arg-type]
         if factor != 1:
@@ -101,16 +141,8 @@ class Attention:
         result = self._grouped(build, result, (batch, heads, length, made))
         if self._may_hide_rows():
             result = self._without_hidden(build, result)
-        return self._flat(build, result)
-
-    def _heads(self, build: Builder, value: Value, shape: Shape) -> Value:
-        """With an axis for heads."""
-        if len(value.type.shape or ()) == len(shape):
-            return value
-        batch, count, length, width = shape
-        given = build.shape((_SAME, _SAME, count, _REST))
-        apart = build.op("Reshape", value, given, shape=(batch, length, count, width))
-        return build.op("Transpose", apart, shape=shape, perm=(0, 2, 1, 3))
+        is_flat = len(self.inputs[0].type.shape or ()) < len(self.shapes[0])
+        return together(build, result) if is_flat else result
 
     def _grouped(self, build: Builder, data: Value, shape: Shape) -> Value:
         """With the queries of one key behind each other in the axis of places, or apart again."""
@@ -125,8 +157,11 @@ class Attention:
     @property
     def _past(self) -> np.ndarray:
         """Which places a query may look at but for the mask: all, or those that are not to come."""
-        lengths = (shape[_LENGTH] for shape in self.shapes[:2])
-        return np.tri(*lengths, dtype=bool) if self.is_causal else np.array(True)  # type: ignore[arg-type]
+        if not self.is_causal:
+            return np.array(True)
+        queries, places = (shape[_LENGTH] for shape in self.shapes[:2])
+        before = places - queries if self.has_cache else 0  # type: ignore[operator]
+        return np.tri(queries, places, before, dtype=bool)  # type: ignore[arg-type]
 
     def _where_shown(self, build: Builder, shown: float, hidden: float) -> Value:
         """A number for what a mask of booleans shows and is not to come, and another for the rest."""
@@ -164,12 +199,3 @@ class Attention:
             future = np.where(self._past, 0.0, lowest).astype(np.float32)
             scores = build.op("Add", scores, build.constant(future, "future"), shape=shape)
         return scores
-
-    def _flat(self, build: Builder, result: Value) -> Value:
-        """With heads as the queries have them."""
-        if len(self.inputs[0].type.shape or ()) == len(self.shapes[0]):
-            return result
-        batch, heads, length, width = result.type.shape or ()
-        apart = build.op("Transpose", result, shape=(batch, length, heads, width), perm=(0, 2, 1, 3))
-        wide = heads * width if isinstance(heads, int) and isinstance(width, int) else None
-        return build.op("Reshape", apart, build.shape((_SAME, _SAME, _REST)), shape=(batch, length, wide))

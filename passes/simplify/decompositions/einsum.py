@@ -1,7 +1,8 @@
-"""An Einsum of two tensors as a product of matrices."""
+"""An Einsum of two tensors as a product of matrices, and one of a single tensor as a Transpose."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,16 +17,21 @@ from .builder import Builder, Writer
 
 Length = int | str  # a free one is a name
 _OTHERS = "..."  # axes without letters
+_ORDER = re.compile(r"([a-zA-Z]+)->([a-zA-Z]+)")
 
 
 def einsum(op: Op) -> Writer | None:
     """A MatMul between transpositions, where axes of both tensors are summed and none of one alone.
 
     Lengths may be free where no axes have to be joined to those of matrices, or where the second tensor is
-    one matrix and those of the first alone stay apart, as in the projections of Keras' attention.
+    one matrix and those of the first alone stay apart, as in the projections of Keras' attention. One of a
+    single tensor, which puts pixels from patches together, is a Transpose if it sums nothing.
     """
-    read = op.graph.op_inputs(op)
-    terms = _terms(str(op.attribute("equation", "")).replace(" ", ""), read)
+    equation, read = str(op.attribute("equation", "")).replace(" ", ""), op.graph.op_inputs(op)
+    order = _ORDER.fullmatch(equation)
+    if order is not None and len(read) == 1:
+        return _in_order(read[0], *order.groups())
+    terms = _terms(equation, read)
     if terms is None:
         return None
     left, right, result = map(set, terms)
@@ -80,6 +86,15 @@ def _terms(equation: str, read: Sequence[Value | None]) -> tuple[str, str, str] 
     others = "".join(one for one in ascii_letters if one not in letters)[: sum(counts)]
     left, right, made = (term.replace(_OTHERS, others) for term in (*terms, result))
     return (left, right, made) if f"{left}{right}{made}".isalpha() and left and right else None
+
+
+def _in_order(data: Value | None, term: str, result: str) -> Writer | None:
+    shape = data.type.shape if data is not None else None
+    if len(set(term)) < len(term) or sorted(term) != sorted(result) or shape is None:
+        return None
+    perm = tuple(term.index(axis) for axis in result)
+    made = tuple(shape[axis] for axis in perm)
+    return lambda build: [build.op("Transpose", data, shape=made, perm=perm)]
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,11 @@ from qc.ir.graph import Op, Value
 from .builder import AXES_BY_INPUT, Builder, Writer
 
 _NORMALIZES = 17  # the first opset with a LayerNormalization
+_SCALES = 23  # the first with an RMSNormalization
 _MEANS_BY_INPUT = 18  # the first opset whose ReduceMean takes its axes as an input
 _RANGE = 11  # the first opset with one
 _EPSILON = 1e-12  # that of ops that do not say
+_EPSILON_ALONE = 1e-5  # of one without a sum
 
 
 def skip_layer_norm(op: Op) -> Writer | None:
@@ -24,6 +26,21 @@ def skip_rms_norm(op: Op) -> Writer | None:
     """The same without mean and shift, ``SkipSimplifiedLayerNormalization``."""
     data, skip, scale, bias = _inputs(op, 4)
     return _of_sum(op, [data, skip, bias], scale, None)
+
+
+def rms_norm(op: Op) -> Writer | None:
+    """The one without a sum, which ONNX Runtime has in ONNX's domain, ``SimplifiedLayerNormalization``."""
+    data, scale = _inputs(op, 2)
+    _, *rest = op.graph.op_outputs(op)
+    if data is None or scale is None or any(value is not None and op.graph.is_read(value) for value in rest):
+        return None
+    if op.attribute("axis", -1) not in (-1, len(data.type.shape or ()) - 1):
+        return None
+
+    def write(build: Builder) -> list[Value | None]:
+        return [_normalized(build, op, data, scale, None), *[None] * len(rest)]
+
+    return write
 
 
 def embedding(op: Op) -> Writer | None:
@@ -85,16 +102,21 @@ def _of_sum(op: Op, addends: list[Value | None], scale: Value | None, shift: Val
 
 def _normalized(build: Builder, op: Op, data: Value, scale: Value, shift: Value | None) -> Value:
     """A tensor normalized along its last axis, as the op does it."""
-    shape, epsilon = data.type.shape, op.attribute("epsilon", _EPSILON)
+    least = _EPSILON_ALONE if op.op_type == "SimplifiedLayerNormalization" else _EPSILON
+    shape, epsilon = data.type.shape, op.attribute("epsilon", least)
     is_centred = "Simplified" not in op.op_type
     if is_centred and op.graph.model.opset >= _NORMALIZES:
         given = [scale] if shift is None else [scale, shift]
         return build.op("LayerNormalization", data, *given, shape=shape, axis=-1, epsilon=epsilon)
+    if not is_centred and op.graph.model.opset >= _SCALES:
+        return build.op("RMSNormalization", data, scale, shape=shape, axis=-1, epsilon=epsilon)
     if is_centred:
         data = build.op("Sub", data, _mean(build, op, data), shape=shape)
-    squares = _mean(build, op, build.op("Mul", data, data, shape=shape))
-    least = build.constant(np.array(epsilon, np.float32), "epsilon")
-    variance = build.op("Add", squares, least, shape=squares.type.shape)
+    # ONNX Runtime and OpenVINO make one op of this, which they do not of a product of the data with itself.
+    two = build.constant(np.array(2, np.float32), "two")
+    squares = _mean(build, op, build.op("Pow", data, two, shape=shape))
+    smallest = build.constant(np.array(epsilon, np.float32), "epsilon")
+    variance = build.op("Add", squares, smallest, shape=squares.type.shape)
     deviation = build.op("Sqrt", variance, shape=squares.type.shape)
     normal = build.op("Div", data, deviation, shape=shape)
     normal = build.op("Mul", normal, scale, shape=shape)

@@ -36,22 +36,28 @@ def _turned(
     turned = op.attribute("rotary_embedding_dim", 0) or width
     if not isinstance(width, int) or not isinstance(turned, int) or op.attribute("interleaved", 0):
         return None
-    lengths = [turned // 2, turned // 2, *([width - turned] if turned < width else [])]
+    angles = (shape[0], 1, shape[2], turned // 2)
 
     def write(build: Builder) -> list[Value | None]:
-        first, second, *rest = build.slices(x, lengths, axis=3)
-        angles = (shape[0], 1, shape[2], turned // 2)
         c, s = (_at_places(build, table, places, angles) for table in (cos, sin))
-        half = first.type.shape
-
-        def product(left: Value, right: Value) -> Value:
-            return build.op("Mul", left, right, shape=half)
-
-        real = build.op("Sub", product(first, c), product(second, s), shape=half)
-        imaginary = build.op("Add", product(first, s), product(second, c), shape=half)
-        return [build.op("Concat", real, imaginary, *rest, shape=shape, axis=-1)]
+        return [turn(build, x, c, s, turned)]
 
     return write
+
+
+def turn(build: Builder, x: Value, cos: Value, sin: Value, turned: int) -> Value:
+    """Heads of which the first ``turned`` numbers are turned, by tables for all their places."""
+    shape = x.type.shape or ()
+    rest = shape[-1] - turned  # type: ignore[operator]
+    first, second, *others = build.slices(x, [turned // 2] * 2 + ([rest] if rest else []), axis=3)
+    half = first.type.shape
+
+    def product(left: Value, right: Value) -> Value:
+        return build.op("Mul", left, right, shape=half)
+
+    real = build.op("Sub", product(first, cos), product(second, sin), shape=half)
+    imaginary = build.op("Add", product(first, sin), product(second, cos), shape=half)
+    return build.op("Concat", real, imaginary, *others, shape=shape, axis=-1)
 
 
 def _at_places(build: Builder, table: Value, places: Value | None, shape: Shape) -> Value:

@@ -56,14 +56,23 @@ def _in_blocks(codes: np.ndarray, zero: np.ndarray, scale: np.ndarray) -> np.nda
     return array.reshape(len(codes), math.prod(codes.shape[1:]))
 
 
+def _stored(table: Value) -> np.ndarray:
+    """The codes of a table, which may be those of a product in another shape, as tied embeddings are."""
+    producer = table.graph.producer(table.original)
+    if producer is not None and producer.is_type("Reshape"):
+        data, shape = producer.graph.op_inputs(producer)[:2]
+        return _stored(needed(data)).reshape(known_numbers(shape))
+    constant = constant_data(table)
+    if constant is None:
+        raise NoTwin
+    return constant.numpy()
+
+
 def gather_of_blocks(twins: FloatTwins, op: Op) -> None:
     """A GatherBlockQuantized: rows of a table of few bits, in blocks along its last axis."""
     table, indices, scales, zeros = (*op.graph.op_inputs(op), None)[:4]
-    data, scale = constant_data(needed(table)), known_numbers(scales)
+    codes, scale = _stored(needed(table)), known_numbers(scales)
     size, bits = op.attribute("block_size", 128), op.attribute("bits", 4)
-    if data is None:
-        raise NoTwin
-    codes = data.numpy()
     rank = codes.ndim
     if op.attribute("quantize_axis", 1) not in (rank - 1, -1) or bits not in (2, 4, 8):
         raise NoTwin
