@@ -106,22 +106,14 @@ def _takes_all(value: Value, op: Op) -> bool:
 
 def _leaves_all(graph: Graph, op: Op, value: Value) -> bool:
     """Whether a Slice leaves as many numbers along its axes as there are, in their order."""
-    result, before = graph.op_outputs(op)[0], value.type.shape
     axes, steps = (fixed_constant(one) for one in [*graph.op_inputs(op), *[None] * 4][3:5])
-    if (
-        op.num_inputs < 4
-        or axes is None
-        or result is None
-        or before is None
-        or value.original.const is not None
-    ):
+    before, after = (one.type.shape if one is not None else None for one in (value, graph.op_outputs(op)[0]))
+    if axes is None or not before or after is None or len(before) != len(after):
         return False
-    after = result.type.shape or ()
     in_order = op.num_inputs < 5 or (steps is not None and bool((steps.numpy() == 1).all()))
-    lengths = (
-        [(before[axis], after[axis]) for axis in axes.numpy().tolist()] if len(after) == len(before) else []
-    )
-    return in_order and bool(lengths) and all(isinstance(was, int) and was == now for was, now in lengths)
+    lengths = [(before[axis], after[axis]) for axis in axes.numpy().tolist()]
+    is_whole = bool(lengths) and all(isinstance(was, int) and was == now for was, now in lengths)
+    return in_order and is_whole and value.original.const is None
 
 
 def _kept_by_number(graph: Graph, op: Op) -> Value | None:
