@@ -8,7 +8,7 @@ from ..graph import Op, Use, Value
 from .constants import fixed_constant
 from .op_table import OpTraits, traits_of
 
-_RANDOM = (
+RANDOM = (
     "RandomNormal",
     "RandomNormalLike",
     "RandomUniform",
@@ -172,7 +172,7 @@ def kernel_axes(op: Op | None, weight: Value) -> tuple[int, ...]:
 
 def is_random(op: Op) -> bool:
     """Whether an op makes other numbers in every run, as a Dropout does that trains."""
-    return op.is_type(*_RANDOM) or (op.is_type("Dropout") and trains(op))
+    return op.is_type(*RANDOM) or (op.is_type("Dropout") and trains(op))
 
 
 def trains(op: Op) -> bool:

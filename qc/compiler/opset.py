@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from qc.ir.facts.op_traits import RANDOM
 from qc.ir.model import Model
 from qc.ir.onnx.lift import lift
 from qc.ir.onnx.lower import lower
@@ -13,6 +14,9 @@ from qc.passes.simplify.fix_shapes import FixShapes
 from qc.passes.simplify.fuse_supergroups import FuseSupergroups, opset_of_forms
 
 from ..reading import declare_as, with_opset
+
+# The last opset whose random ops ONNX Runtime runs, as of 1.32; newer ones only add a type to them.
+_LAST_OF_RANDOM = 21
 
 
 def in_opset_of(target: Target, ir: Model, pipeline: Pipeline) -> Model:
@@ -27,10 +31,16 @@ def in_opset_of(target: Target, ir: Model, pipeline: Pipeline) -> Model:
     fuses = any(isinstance(step, FuseSupergroups) for step in pipeline.passes())
     forms = opset_of_forms(_without_identities(ir, pipeline), target) if fuses else 0
     wanted = max(target.opset, forms, _opset_of_kernels(ir, target))
+    if ir.opset <= _LAST_OF_RANDOM and _has_random_ops(ir):
+        wanted = min(wanted, _LAST_OF_RANDOM)
     found = with_opset(ir, wanted, target.latest_opset)
     if not target.latest_opset or found.opset <= target.latest_opset:
         return found
     return with_opset(_decomposed(target, found, pipeline), wanted, target.latest_opset)
+
+
+def _has_random_ops(ir: Model) -> bool:
+    return any(op.is_type(*RANDOM) for graph in ir.graphs() for op in graph.ops())
 
 
 def _without_identities(ir: Model, pipeline: Pipeline) -> Model:
