@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+from qc.ir.facts.constants import constant_data
 from qc.ir.graph import UNKNOWN, Op, Value, ValueType
 from qc.ir.journal import SKIP, Remark
 from qc.ir.model import Model
@@ -209,8 +210,12 @@ def _agrees(match: Match, data: Value, op_type: str, form: _Form, context: PassC
     if data.type.shape is None or data.captured is not None or data.type.elem_type != TensorProto.FLOAT:
         return False
     graph = match.graph
-    read = [graph.producer(value) for op in match.ops for value in graph.op_inputs(op) if value is not None]
-    constants = [op for op in dict.fromkeys(read) if op is not None and op.is_type("Constant")]
+    values = [value for op in match.ops for value in graph.op_inputs(op) if value is not None]
+    read = dict.fromkeys(graph.producer(value) for value in values)
+    constants = [op for op in read if op is not None and op.is_type("Constant")]
+    known = (data, *(value for op in (*match.ops, *constants) for value in graph.op_outputs(op)))
+    if any(value not in known and constant_data(value) is None for value in values):
+        return False  # such as a shape, of lengths that are free
     written = lower_ops(graph, [*constants, *match.ops], [match.result])
     written.graph.input.append(declare(data))
     steps = form.steps(op_type)

@@ -185,3 +185,36 @@ def test_means_of_a_norm_stay_its_own() -> None:
     }"""
     model, _, _ = apply("fuse-supergroups, match-supergroups", parse(text))
     assert [region.name for region in model.regions] == ["instance_norm"]
+
+
+def test_a_norm_whose_shapes_are_computed_from_free_lengths_does_no_harm() -> None:
+    """As TensorFlow's exporters write one for a batch of any size: it was tried without its shapes."""
+    model = parse("""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[N, 8] x) => (float[N, 8] y) <
+        float[8] scale, float[8] bias, int64[1] last = {-1}, int64[1] one = {1}, float tiny = {0.001},
+        float share = {0.125}
+    > {
+        rows = Shape<end = 1>(x)
+        column = Concat<axis = 0>(rows, one)
+        sum = ReduceSum<keepdims = 0>(x, last)
+        mean = Mul(sum, share)
+        squares = Mul(x, x)
+        total = ReduceSum<keepdims = 0>(squares, last)
+        second = Mul(total, share)
+        square = Mul(mean, mean)
+        variance = Sub(second, square)
+        v = Reshape(variance, column)
+        m = Reshape(mean, column)
+        e = Add(v, tiny)
+        root = Sqrt(e)
+        inverse = Reciprocal(root)
+        gain = Mul(inverse, scale)
+        centred = Sub(x, m)
+        n = Mul(centred, gain)
+        y = Add(n, bias)
+    }""")
+    free = qc.compile(model, "fold-constants,fuse-supergroups", target="qnn-htp").model
+    fixed = qc.compile(model, "fold-constants,fuse-supergroups", target="qnn-htp", fix_shapes=["N=2"]).model
+    assert [node.op_type for node in fixed.graph.node] == ["LayerNormalization"]
+    (feed,) = random_feeds(model, 1)
+    np.testing.assert_allclose(run_model(free, feed)["y"], run_model(model, feed)["y"], atol=1e-5)
