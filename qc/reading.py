@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import starmap
 from pathlib import Path
 
@@ -19,9 +20,11 @@ from qc.ir.onnx.repair import is_untyped, repaired
 from qc.ir.onnx.shape_inference import hide_ops_of_runtime, misfit
 from qc.ir.tensor_ref import TensorRef
 from qc.ir.verifier import verify_input
-from qc.passes import PassContext
+from qc.passes import Pass, PassContext
 from qc.passes.lower.qdq.onnx_grids import OLDEST_OPSET
 from qc.passes.simplify.convert_to_float32 import ConvertToFloat32
+from qc.passes.simplify.fix_inputs import FixInputs
+from qc.passes.simplify.fix_shapes import FixShapes
 from qc.runtime import open_session
 
 _RARELY_RUN = frozenset({TensorProto.BFLOAT16, TensorProto.DOUBLE})
@@ -116,6 +119,27 @@ def runnable_form(model: ModelProto | str | Path) -> ModelProto | str | Path:
         ConvertToFloat32().run(ir, PassContext())
         return lower(ir)
     return model
+
+
+def with_fixed_inputs(
+    model: ModelProto | str | Path, base_dir: Path | None, passes: Sequence[Pass]
+) -> ModelProto | str | Path:
+    """The model with the values of inputs that passes give them for good; itself without such passes.
+
+    Args:
+        passes: those of a pipeline, of which all but ``fix-shapes`` and ``fix-inputs`` are left out.
+
+    Raises:
+        ModelError: the model cannot be read.
+        UsageError: it has no such inputs.
+    """
+    fixing = [step for step in passes if isinstance(step, FixShapes | FixInputs)]
+    if not any(isinstance(step, FixInputs) for step in fixing):
+        return model
+    ir = read_model(model, base_dir if isinstance(model, ModelProto) else None)
+    for step in fixing:
+        step.run(ir, PassContext())
+    return lower(ir)
 
 
 def _interface(proto: ModelProto) -> list[onnx.ValueInfoProto]:

@@ -18,6 +18,8 @@ from ..framework.context import PassContext
 from ..framework.pipeline import Pipeline
 from .fix_shapes import FixShapes
 
+_BOOLEANS = {"false": "0", "true": "1"}
+
 
 @dataclass(frozen=True)
 class FixInputs(Pass):
@@ -62,10 +64,10 @@ def _parsed(text: str) -> tuple[str, float]:
     name, _, number = text.rpartition("=")
     try:
         if name:
-            return name, float(number)
+            return name, float(_BOOLEANS.get(number.lower(), number))
     except ValueError:
         pass
-    raise UsageError(f"fix-inputs: '{text}' is not of the form NAME=NUMBER")
+    raise UsageError(f"fix-inputs: '{text}' is not of the form NAME=NUMBER, with 0 or 1 for false or true")
 
 
 def _input(model: Model, name: str) -> Value:

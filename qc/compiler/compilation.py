@@ -351,10 +351,11 @@ class Compilation:
         return with_lengths(fed, FixShapes(lengths=self.fix_shapes).as_numbers())
 
     def reference(self) -> ModelProto | str | Path:
-        """What results are compared with: the model, in float32 where ONNX Runtime cannot run it as it is."""
-        from ..reading import runnable_form
+        """What results are compared with: the model, in float32 where it cannot run as it is."""
+        from ..reading import runnable_form, with_fixed_inputs
 
-        return runnable_form(self.model)
+        passes = self.chosen_pipeline().pipeline.passes()
+        return with_fixed_inputs(runnable_form(self.model), self.base_dir, passes)
 
     @property
     def base_dir(self) -> Path | None:

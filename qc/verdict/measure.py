@@ -24,7 +24,10 @@ from qc.ir.executor import Feed
 from qc.ir.onnx.save import external_files, save_model
 from qc.ir.quant.formats import IntFormat
 from qc.outside import Outside
-from qc.reading import runnable_form
+from qc.passes import parse_pipeline
+from qc.passes.simplify.fix_inputs import FixInputs
+from qc.passes.simplify.fix_shapes import FixShapes
+from qc.reading import runnable_form, with_fixed_inputs
 from qc.runtime import Data, InputInfo, Latency, OpenModel, Spread, load_data, model_inputs, parse_metric
 from qc.runtime.metrics.metric import Sample
 from qc.runtime.native.library import QC_DOMAIN
@@ -134,6 +137,14 @@ def measure_verdict(
     return found.verdict
 
 
+def _float_source(compiled: Compiled) -> ModelProto | str | Path:
+    """The model that was compiled, with the values that inputs were given for good."""
+    source: ModelProto | Path = compiled.source or compiled.ir.origin
+    texts = [step.text for step in compiled.report.steps if step.name in (FixShapes.name, FixInputs.name)]
+    passes = parse_pipeline(",".join(texts)).passes() if texts else []
+    return with_fixed_inputs(source, compiled.ir.base_dir, passes)
+
+
 class _Measuring:
     """A verdict while its parts are measured."""
 
@@ -144,7 +155,7 @@ class _Measuring:
         self._base_dir = compiled.ir.base_dir
         self._end, self._seconds = end, seconds
         self._runs_here = "qdq" in compiled.artifacts and runs_here(compiled.target)
-        self._source: ModelProto | Path = compiled.source or compiled.ir.origin
+        self._source = _float_source(compiled)
         self._taken = 0.0  # seconds for the last sample
         self._feed: Feed | None = None  # the first, where costs are wanted and there is time
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from support.machine import needs_exact_sums
-from support.models import parse
+from support.models import parse, random_feeds
+from support.pipelines import run_model
 
 import qc
+from qc.compiler import Compilation
 from qc.ir.errors import UsageError
+from qc.verdict.measure import measure_verdict
 
 TEXT = """g (float[4, 8] x, int64 rate) => (float[4, 3] y) <float[8, 3] wide_w, float[8, 3] narrow_w> {
     wide = Constant<value = int64 {16000}>()
@@ -68,3 +71,18 @@ def test_auto_fixes_them_too() -> None:
 def test_wrong_values_are_named(value: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         qc.compile(parse(TEXT), data=feeds(8000), target="qnn-htp", fix_inputs=(value,))
+
+
+def test_a_result_is_compared_with_the_float_model_that_has_the_same_inputs() -> None:
+    """A Dropout that data turns on would drop other numbers in every run of the float model."""
+    model = parse(
+        "g (float[4, 16] x, bool train) => (float[4, 8] y) <float[16, 8] w, float half = {0.5}> {"
+        " d = Dropout(x, half, train) y = MatMul(d, w) }"
+    )
+    fed = [{**feed, "train": np.array(True)} for feed in random_feeds(model, 4)]
+    compilation = Compilation(model, "w8a8", data=fed, fix_inputs=("train=false",), target="ort-cpu", threads=1)
+    exact = run_model(compilation.reference(), fed[0])["y"]
+    np.testing.assert_allclose(exact, run_model(model, {**fed[0], "train": np.array(False)})["y"], rtol=1e-5)
+    accuracy = measure_verdict(compilation.compile(), fed, with_costs=False).accuracy
+    assert accuracy is not None and accuracy.sqnr_db is not None and accuracy.sqnr_db > 25
+    assert Compilation(model, "w8a8", data=fed).reference() is model
