@@ -80,7 +80,9 @@ def test_a_result_is_compared_with_the_float_model_that_has_the_same_inputs() ->
         " d = Dropout(x, half, train) y = MatMul(d, w) }"
     )
     fed = [{**feed, "train": np.array(True)} for feed in random_feeds(model, 4)]
-    compilation = Compilation(model, "w8a8", data=fed, fix_inputs=("train=false",), target="ort-cpu", threads=1)
+    compilation = Compilation(
+        model, "w8a8", data=fed, fix_inputs=("train=false",), target="ort-cpu", threads=1
+    )
     exact = run_model(compilation.reference(), fed[0])["y"]
     np.testing.assert_allclose(exact, run_model(model, {**fed[0], "train": np.array(False)})["y"], rtol=1e-5)
     accuracy = measure_verdict(compilation.compile(), fed, with_costs=False).accuracy
