@@ -110,6 +110,10 @@ def _broken_rules(ir: Model, target: Target, pipeline: Pipeline) -> list[str]:
     if not found:
         return []
     first = found[0]
+    if first.rule == "static shapes":
+        return [
+            f"{target.name} takes no model with free dimensions, and would refuse the result: {first.text}"
+        ]
     where = f"{first.op.label}: " if first.op is not None else ""
     others = [
         label for label in dict.fromkeys(one.op.label for one in found if one.op) if f"{label}: " != where
