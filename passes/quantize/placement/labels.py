@@ -16,6 +16,7 @@ class Labels:
     def __init__(self) -> None:
         self._own: dict[Hashable, tuple[int, int]] = {}
         self._between: dict[Hashable, dict[Hashable, int]] = defaultdict(dict)
+        self._back: dict[Hashable, dict[Hashable, None]] = defaultdict(dict)
 
     def add_node(self, node: Hashable, integer: int = 0, float: int = 0) -> None:
         """Adds a node, with the cost of each label."""
@@ -32,6 +33,7 @@ class Labels:
             self.add_node(integer)
             self.add_node(float)
             self._between[integer][float] = self._between[integer].get(float, 0) + cost
+            self._back[float][integer] = None
 
     def all_float(self) -> dict[Hashable, bool]:
         """Float for every node that may be."""
@@ -48,10 +50,13 @@ class Labels:
         """What labels cost, in all or as far as it is at some nodes or between them and others."""
         nodes = self._own.keys() if touching is None else set(touching)
         total = sum(self._own[node][is_float[node]] for node in nodes)
-        for one, costs in self._between.items():
-            if not is_float[one]:
-                paid = ((other, cost) for other, cost in costs.items() if is_float[other])
-                total += sum(cost for other, cost in paid if one in nodes or other in nodes)
+        for node in nodes:
+            if is_float[node]:
+                outside = (one for one in self._back.get(node, ()) if one not in nodes)
+                total += sum(self._between[one][node] for one in outside if not is_float[one])
+            else:
+                costs = self._between.get(node, {})
+                total += sum(cost for other, cost in costs.items() if is_float[other])
         return total
 
     def cheapest(

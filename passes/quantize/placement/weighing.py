@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -110,11 +111,12 @@ class Weighing:
         """The units that stay float, as far as they are connected, with the reason."""
         among = [node for node, floats in is_float.items() if floats and self._is_open(node)]
         position = {node: index for index, node in enumerate(among)}
+        order = {unit: index for index, unit in enumerate(self._units.integer)}
         islands = nx.connected_components(self._labels.neighbours().subgraph(among))
         for nodes in sorted(islands, key=lambda nodes: min(map(position.__getitem__, nodes))):
-            island = [unit for unit in self._units.integer if unit in nodes]
+            island = sorted(order.keys() & nodes, key=order.__getitem__)
             floats = self._labels.cost(is_float, nodes)
-            integers = self._labels.cost(is_float | dict.fromkeys(nodes, False), nodes)
+            integers = self._labels.cost(ChainMap(dict.fromkeys(nodes, False), is_float), nodes)
             yield island, self._reason(integers, floats)
 
     def _is_open(self, node: Hashable) -> bool:
