@@ -20,7 +20,7 @@ from onnx import AttributeProto, TensorProto, helper
 
 from .analysis import STRUCTURE, Analyses, analysis
 from .context import ModelContext
-from .port_graph import CycleError, Port, PortGraph, Ports
+from .port_graph import CycleError, Port, PortGraph, Ports, in_order
 from .tensor_ref import TensorRef
 
 FLOAT_TYPES = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16})
@@ -286,7 +286,7 @@ class Graph:
         sinks = self._nx.sinks(value.id)
         users = [self._ops[op_id] for op_id in sorted(sinks)]
         users.sort(key=attrgetter("position"))
-        return [Use(op, port) for op in users for port in _in_order(sinks[op.id])]
+        return [Use(op, port) for op in users for port in in_order(sinks[op.id])]
 
     def capturing(self, value: Value) -> list[Op]:
         """The ops that read ``value`` inside one of their subgraphs, in the order of :meth:`uses`."""
@@ -297,6 +297,13 @@ class Graph:
     def is_read(self, value: Value) -> bool:
         """Whether an op reads ``value`` or it is an output of this graph."""
         return bool(self._nx.sinks(value.id)) or self.is_output(value)
+
+    def is_read_once(self, value: Value) -> bool:
+        """Whether one input of one op reads ``value``, and nothing outside this graph does."""
+        sinks = self._nx.sinks(value.id)
+        return (
+            len(sinks) == 1 and all(len(ports) == 1 for ports in sinks.values()) and not self.is_output(value)
+        )
 
     def is_output(self, value: Value) -> bool:
         return value in self._output_set
@@ -318,8 +325,7 @@ class Graph:
         while pending:
             graph = pending.pop()
             yield graph
-            nested = [sub for op in graph.ops() for sub in op.subgraphs.values()]
-            pending.extend(reversed(nested))
+            pending.extend(reversed([sub for op in graph.ops() for sub in op.subgraphs.values()]))
 
     # -- changing: for the lifter and the Rewriter only ------------------------------------------------
 
@@ -353,10 +359,6 @@ class Graph:
 def capture_port(inner: Value) -> Port:
     """The key of the edge from what ``inner`` captures to the op whose subgraph it is in."""
     return ("capture", inner.id)
-
-
-def _in_order(ports: Ports) -> Iterable[Port]:
-    return sorted(ports, key=lambda port: (not isinstance(port, int), port)) if len(ports) > 1 else ports
 
 
 @analysis(STRUCTURE, local=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -11,6 +11,11 @@ import networkx as nx
 
 Port = int | tuple[str, int]
 Ports = Mapping[Port, Mapping[str, object]]
+
+
+def in_order(ports: Ports) -> Iterable[Port]:
+    """The ports of one edge: inputs by number, then captures."""
+    return sorted(ports, key=lambda port: (not isinstance(port, int), port)) if len(ports) > 1 else ports
 
 
 class CycleError(Exception):

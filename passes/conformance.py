@@ -23,7 +23,8 @@ from .framework.target_support import weight_form
 from .quantize.calibration.pairs import integer_uses, largest_sums
 from .quantize.placement.dataflow import is_plain_float
 from .quantize.placement.signed_operands import operands
-from .quantize.placement.units import Input, Unit, UnitMap
+from .quantize.placement.unit import Unit
+from .quantize.placement.units import Input, UnitMap
 from .simplify.decompositions.ranks import has_more, most_dimensions, rank_of
 
 

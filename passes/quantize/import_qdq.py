@@ -123,9 +123,7 @@ class _Import:
         if not all(self._restores(reader, encoding) for reader in readers):
             return
         results = [self._result(reader) for reader in readers]
-        alone = (
-            len(self._graph.uses(source)) == 1 and source.const is None and not self._graph.is_output(source)
-        )
+        alone = source.const is None and self._graph.is_read_once(source)
         if not alone and any(self._graph.is_output(result) for result in results):
             return
         for reader, result in zip(readers, results, strict=True):

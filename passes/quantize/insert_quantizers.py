@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -30,8 +30,9 @@ from .placement.outliers import mark_probabilities, products_of_outliers
 from .placement.reasons import Reasons
 from .placement.signed_operands import signed_operands
 from .placement.spectra import left_float_as_spectra
-from .placement.units import Reason, Unit, UnitMap
-from .placement.weighing import left_float_by_cost
+from .placement.unit import Reason, Unit
+from .placement.units import UnitMap
+from .placement.weighing import quickest_units
 from .placement.weights_alone import has_rows_in_codes, large_tables, storing_weights_alone, table_of
 
 FLOAT = "float"  # of activations: they have no quantizers
@@ -184,11 +185,11 @@ class _Placement:
         product = target.rule_for("MatMul")
         if by_time and product.of_probabilities == "float":
             mark_probabilities(model, product.asked_by)
-        left_float: Mapping[Op, Reason] = _left_float(model, target, options)
+        left_float = _left_float(model, target, options)
         if by_time:
-            left_float = left_float_by_cost(model, context, left_float, saturates)
-        self._left_float = left_float
-        self.units = UnitMap(model, target, left_float, saturates)
+            self.units = quickest_units(model, context, left_float, saturates)
+        else:
+            self.units = UnitMap(model, target, left_float, saturates)
         self.scopes = self.units.scopes
         self.has_biases = target.quantize_bias if options.bias is None else options.bias == "int32"
         self._tables = large_tables(self.scopes)
@@ -267,7 +268,7 @@ class _Placement:
         """Places quantizers of the target on large tables whose rows are read as floats."""
         spec = _spec(self.target.weight, None)
         for unit in self.units.units if _in_bytes(self.weight.format) else ():
-            is_table = table_of(unit.root) in self._tables and unit.root not in self._left_float
+            is_table = table_of(unit.root) in self._tables and unit.root not in self.units.left_float
             if is_table and has_rows_in_codes(self.scopes, self.target, unit.root):
                 value = unit.root.graph.op_inputs(unit.root)[0]
                 assert value is not None

@@ -54,7 +54,7 @@ class FoldBatchNorms(Pass):
 def _fold(rewriter: Rewriter, graph: Graph, op: Op) -> None:
     data = _data_input(graph, op)
     result = graph.op_outputs(op)[0] if data is not None else None
-    if data is None or result is None or len(graph.uses(data)) != 1 or graph.is_output(data):
+    if data is None or result is None or not graph.is_read_once(data):
         return
     found = channels_of(graph, data)
     producer = graph.producer(found.made) if found is not None else None

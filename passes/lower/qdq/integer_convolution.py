@@ -62,7 +62,7 @@ def integer_convolution(op: Op) -> IntegerConvolution | None:
 def is_read_once(op: Op, port: int) -> bool:
     """Whether one op and nothing else reads a result."""
     result = op.graph.op_outputs(op)[port]
-    return result is not None and len(op.graph.uses(result)) == 1 and not op.graph.is_output(result)
+    return result is not None and op.graph.is_read_once(result)
 
 
 def replace_codes(rewriter: Rewriter, found: IntegerConvolution, codes: np.ndarray) -> None:

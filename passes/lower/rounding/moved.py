@@ -55,8 +55,9 @@ def _floats(values: Sequence[Value | None]) -> list[Value]:
 
 def _is_its_alone(value: Value) -> bool:
     """Whether one op reads a tensor and nobody else, and it is no constant with infinities."""
-    read_once = len(value.graph.uses(value)) == 1 and not value.graph.is_output(value)
-    return read_once and (value.const is None or bool(np.isfinite(value.const.extremes()).all()))
+    if not value.graph.is_read_once(value):
+        return False
+    return value.const is None or bool(np.isfinite(value.const.extremes()).all())
 
 
 def _is_in_range(value: Value, quantizer: Quantizer) -> bool:

@@ -51,9 +51,7 @@ class Constant:
     def is_own(self) -> bool:
         """Whether there is a constant that nothing but this op reads."""
         read = self._read
-        if read is None or read.captured is not None or read.graph.is_output(read):
-            return False
-        return len(read.graph.uses(read)) == 1
+        return read is not None and read.captured is None and read.graph.is_read_once(read)
 
     @property
     def is_converted(self) -> bool:

@@ -8,7 +8,7 @@ from qc.ir.errors import UsageError, nearest
 from qc.ir.graph import Op
 from qc.ir.model import Model
 
-from .units import Reason
+from .unit import Reason
 
 
 def named_ops(model: Model, types: Sequence[str], names: Sequence[str], of_pass: str) -> dict[Op, Reason]:

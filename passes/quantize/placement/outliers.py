@@ -10,7 +10,7 @@ from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 
 from ...framework.target import Target
-from .units import Reason
+from .unit import Reason
 
 _OUTLIERS = Reason("it multiplies the outliers of a tensor, whose grid would be too coarse")
 _PROBABILITIES = Reason(

@@ -9,7 +9,8 @@ from qc.ir.graph import Op, Value
 from qc.ir.quant_table import QuantTable
 
 from .dataflow import holds_infinity, is_plain_float
-from .units import Reason, Unit, UnitMap
+from .unit import Reason, Unit
+from .units import UnitMap
 
 
 class Reasons:

@@ -11,7 +11,7 @@ from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
 
 from ...framework.target import Target
-from .units import Reason
+from .unit import Reason
 
 _ALL_THE_SAME = "the option spectra=integer of 'insert-quantizers' quantizes it all the same"
 _SPECTRUM = Reason(

@@ -1,58 +1,22 @@
-"""Units: what the target runs as one operator, and which of them run in integers."""
+"""Which of the units that the target runs as one operator run in integers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
 import networkx as nx
 
 from qc.ir.facts.op_traits import bias_port, is_parameter, reads_shape_only, traits, weight_ports
-from qc.ir.facts.scopes import Scopes, scopes_of
-from qc.ir.graph import Op, Region, Value
+from qc.ir.facts.scopes import scopes_of
+from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 
 from ...framework.target import Target
-from ...framework.target_rules import OpRule
 from .constant_factors import scaled_alone
 from .dataflow import data_values, huge_values, infinite_values, is_plain_float
-
-
-class Reason(NamedTuple):
-    """Why a tensor stays float.
-
-    Attributes:
-        text: the reason, as the user reads it.
-        asked_by: the line of configuration behind it; empty if there is none.
-        suggestion: what would change it; empty if nothing is known to.
-        stores_weights: whether weights are stored in integers all the same.
-    """
-
-    text: str
-    asked_by: str = ""
-    suggestion: str = ""
-    stores_weights: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class Unit:
-    """A region that the target knows, or a single op, with the rule that it follows."""
-
-    ops: tuple[Op, ...]
-    rule: OpRule
-    region: Region | None = None
-
-    @property
-    def root(self) -> Op:
-        """The op that produces the result."""
-        return self.ops[-1]
-
-    @property
-    def label(self) -> str:
-        """How messages name the unit."""
-        return f"{self.region.name} at {self.root.label}" if self.region is not None else self.root.label
+from .unit import Reason, Unit, units_of
 
 
 class Input(NamedTuple):
@@ -67,6 +31,12 @@ class UnitMap:
     """The units of the main graph and of all bodies, and which of them run in integers.
 
     A tensor is asked about by its original or what captures it; sets of values hold originals.
+
+    Attributes:
+        left_float: ops that run in float whatever the target says, with the reason.
+        scopes: the main graph and its bodies, as data flows through them.
+        units: all of them, in topological order of their last ops.
+        integer: those that run in integers, in the same order.
     """
 
     def __init__(
@@ -79,9 +49,10 @@ class UnitMap:
         """Looks at a model.
 
         Args:
-            left_float: ops that run in float whatever the target says, with the reason.
+            left_float: see the attribute.
             saturates: whether the format of activations saturates, as all but 16-bit floats do.
         """
+        self.left_float = left_float
         self.scopes = scopes_of(model.graph)
         self._of_op: dict[Op, Unit] = {}
         self._inputs: dict[Unit, tuple[Input, ...]] = {}
@@ -90,7 +61,7 @@ class UnitMap:
         self._all_integer: dict[Value, bool] = {}
         self._data = data_values(model.graph)
         self._infinite = infinite_values(model.graph) if saturates else huge_values(model.graph)
-        for unit in _units(model, self.scopes, target, left_float):
+        for unit in units_of(model, self.scopes, target, left_float):
             self._of_op.update(dict.fromkeys(unit.ops, unit))
         # In topological order: a unit counts where its last op stands.
         self.units = [self._of_op[op] for op in self.scopes.ops if self._of_op[op].root is op]
@@ -340,61 +311,3 @@ class UnitMap:
         unit = self._of_op[producer]
         moved = self.inputs(unit) if self.is_carry(producer) else ()
         return self._maker(moved[0].value.original) if moved else unit
-
-
-def _units(model: Model, scopes: Scopes, target: Target, left_float: Mapping[Op, Reason]) -> Iterator[Unit]:
-    def chosen(rule: OpRule, ops: tuple[Op, ...]) -> OpRule:
-        reason = next((reasons[op] for op in ops if op in reasons), None)
-        if reason is None:
-            return rule
-        changed = rule.storing_weights if reason.stores_weights else rule.in_float
-        return changed(reason.text, reason.asked_by)
-
-    reasons = {**_in_float_bodies(scopes, target, left_float), **left_float}
-    claimed: set[Op] = set()
-    inside = set(scopes.graphs)
-    for region in model.regions:
-        known = target.region_rule(region.name)
-        if region.graph in inside and known is not None:
-            rule = chosen(known, region.ops)
-            claimed.update(region.ops)
-            if rule.runs in ("float", "weights"):
-                yield from (Unit((op,), rule) for op in region.ops)
-            else:
-                yield Unit(region.ops, rule, region)
-    for op in scopes.ops:
-        if op not in claimed:
-            yield Unit((op,), chosen(_rule_of(model, op, target), (op,)))
-
-
-def _rule_of(model: Model, op: Op, target: Target) -> OpRule:
-    if (op.domain, op.op_type, op.overload) in model.functions:
-        return OpRule(runs="float", why="it calls a function of the model; 'inline-functions' opens it")
-    rule = target.rule_for(op.op_type, op.domain)
-    barred = rule.barred_by(op)
-    if barred is not None:
-        return rule.in_float(f"the target does not run it with {barred}", rule.asked_by)
-    return rule
-
-
-def _in_float_bodies(scopes: Scopes, target: Target, left_float: Mapping[Op, Reason]) -> dict[Op, Reason]:
-    """The ops of bodies that cannot run in integers because of their owner, with the reason."""
-    reasons: dict[Op, Reason] = {}
-    for graph in scopes.graphs:
-        owner = graph.parent
-        if owner is None:
-            continue
-        rule = target.rule_for(owner.op_type, owner.domain)
-        if owner not in scopes.branch_edges:
-            why = Reason(f"it is inside {owner.label}, whose bodies only its runtime knows how to run")
-        elif owner in reasons:
-            why = reasons[owner]
-        elif owner in left_float or rule.runs == "float":
-            because = rule.why or "the target has no integer kernels there"
-            said = left_float.get(owner) or Reason(because, rule.asked_by)
-            text = f"it is inside {owner.label}, which runs in float: {said.text}"
-            why = Reason(text, said.asked_by)
-        else:
-            continue
-        reasons.update(dict.fromkeys(graph.ops(), why))
-    return reasons

@@ -17,7 +17,8 @@ from ...framework.context import PassContext
 from ...framework.target_costs import Amounts, Costs, Nanoseconds, nanoseconds
 from .labels import NEVER, Labels
 from .shapes import estimated_shapes
-from .units import Reason, Unit, UnitMap
+from .unit import Reason, Unit
+from .units import UnitMap
 from .work import BLOCKED, ELEMENTWISE, ShapeOf, work_of
 
 _FLOAT = "float"  # what makes the inputs of a model, and reads its results
@@ -32,23 +33,23 @@ class _Quantized:
     value: Value
 
 
-def left_float_by_cost(
+def quickest_units(
     model: Model, context: PassContext, left_float: Mapping[Op, Reason], saturates: bool
-) -> Mapping[Op, Reason]:
-    """``left_float``, and what the target of the context would be slower with in integers, by its costs.
+) -> UnitMap:
+    """The units, without those in integers that the target of the context would be slower with, by its costs.
 
     Args:
         left_float, saturates: as for :class:`UnitMap`.
     """
     target = context.required_target()
     if target.costs is None:
-        return left_float
+        return UnitMap(model, target, left_float, saturates)
     shape_of = estimated_shapes(model, context, target.costs.free_length)
     while True:
         units = UnitMap(model, target, left_float, saturates)
         slower = Weighing(units, target.costs, shape_of, target.name).slower_in_integers()
         if not slower:
-            return left_float
+            return units
         left_float = {**left_float, **slower}
 
 

@@ -55,7 +55,7 @@ def set_constant(rewriter: Rewriter, graph: Graph, op: Op, port: int, array: np.
 def _is_alone(graph: Graph, value: Value | None) -> bool:
     """Whether a constant, and all that hands it on up to a value, is read once."""
     while value is not None:
-        if len(graph.uses(value)) != 1 or graph.is_output(value):
+        if not graph.is_read_once(value):
             return False
         producer = graph.producer(value)
         value = graph.op_inputs(producer)[0] if producer is not None else None

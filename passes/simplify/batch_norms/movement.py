@@ -28,7 +28,7 @@ def channels_of(graph: Graph, value: Value) -> Channels | None:
         rank = _rank(graph, value, producer)
         return Channels(value, rank, _CHANNELS) if rank is not None else None
     source = graph.op_inputs(producer)[0]
-    if source is None or len(graph.uses(source)) != 1 or graph.is_output(source):
+    if source is None or not graph.is_read_once(source):
         return None
     found = channels_of(graph, source)
     axes = _order(graph, producer, found.rank) if found is not None else None

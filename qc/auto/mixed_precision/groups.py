@@ -17,7 +17,8 @@ from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.spec import Quantizer
 from qc.passes.framework.target import Target
 from qc.passes.quantize.placement.selection import op_names
-from qc.passes.quantize.placement.units import Unit, UnitMap
+from qc.passes.quantize.placement.unit import Unit
+from qc.passes.quantize.placement.units import UnitMap
 
 from .candidates import Candidate
 

@@ -10,7 +10,8 @@ from qc.passes import PassContext
 from qc.passes.framework.target import Target
 from qc.passes.quantize.placement.selection import op_names
 from qc.passes.quantize.placement.shapes import estimated_shapes
-from qc.passes.quantize.placement.units import Unit, UnitMap
+from qc.passes.quantize.placement.unit import Unit
+from qc.passes.quantize.placement.units import UnitMap
 from qc.passes.quantize.placement.weighing import Weighing
 
 from .groups import Group

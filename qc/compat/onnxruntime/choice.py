@@ -10,7 +10,7 @@ from qc.ir.errors import UsageError, nearest
 from qc.ir.graph import Graph, Op
 from qc.ir.model import Model
 from qc.passes.quantize.insert_quantizers import InsertQuantizers
-from qc.passes.quantize.placement.units import Reason
+from qc.passes.quantize.placement.unit import Reason
 
 _NO_OPTION: dict[str, Any] = {"option": False}
 _NAMES = ("op_types_to_quantize", "nodes_to_quantize", "nodes_to_exclude")
