@@ -39,7 +39,7 @@ def quantized(model: Path, task: Any, weight: str, granularity: str, correction:
 def main(names: tuple[str, ...], models: Path) -> None:
     """Prints one row per task, width of weights and granularity."""
     tasks = load_tasks(models)
-    table = Table("task", "metric", "float", "weights", "scales", "plain", "corrected", "analytic")
+    table = Table("task", "metric", "float", "weights", "scales", "plain", "corrected")
     for name in names or TASKS:
         task = tasks[name]()
         path = models / "models" / task.model
@@ -47,7 +47,7 @@ def main(names: tuple[str, ...], models: Path) -> None:
         for weight, granularity in product(("int8", "int4"), ("", "annotate-per-channel,")):
             found = [
                 evaluate(task, quantized(path, task, weight, granularity, correction))
-                for correction in ("", "correct-bias{method=empirical},", "correct-bias,")
+                for correction in ("", "correct-bias,")
             ]
             scales = "per channel" if granularity else "per tensor"
             row = (name, task.metric, f"{full:.4f}", weight, scales, *(f"{score:.4f}" for score in found))

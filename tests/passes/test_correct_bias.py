@@ -9,13 +9,12 @@ from support.models import parse, random_feeds
 from support.pipelines import PLACE, Feeds, apply, artifact, run_model
 
 import qc
-from qc.ir.errors import DataError
 from qc.ir.model import Model
 from qc.passes import PassContext
 from qc.runtime import OrtExecutor, expose_tensors
 
 INT4 = PLACE.replace("insert-quantizers", "insert-quantizers{weight=int4}")
-EMPIRICAL = f"{INT4},calibrate,correct-bias{{method=empirical}}"
+CORRECT = f"{INT4},calibrate,correct-bias"
 CHAIN = """g (float[4, 3, 8, 8] x) => (float[4, 2, 8, 8] y)
     <float[6, 3, 3, 3] v, float[6] b, float[6, 1, 3, 3] d, float[2, 6, 1, 1] w> {
     c = Conv<pads = [1, 1, 1, 1]>(x, v, b)
@@ -27,8 +26,13 @@ CHAIN = """g (float[4, 3, 8, 8] x) => (float[4, 2, 8, 8] y)
 TENSORS = ("c", "e", "y")
 
 
+def positive_feeds(source: onnx.ModelProto, count: int) -> list[dict[str, np.ndarray]]:
+    """Numbers around 1, so that rounded weights shift means by more than chance does."""
+    return [{"x": 1 + feed["x"] / 8} for feed in random_feeds(source, count)]
+
+
 def corrected(
-    source: onnx.ModelProto, feeds: Feeds, passes: str = EMPIRICAL, target: str = "npu"
+    source: onnx.ModelProto, feeds: Feeds, passes: str = CORRECT, target: str = "npu"
 ) -> tuple[Model, PassContext]:
     return apply(f"{passes},to-simulation,insert-qdq", source, target, feeds)[:2]
 
@@ -56,21 +60,24 @@ def step_of(model: Model, name: str) -> float:
 
 def test_every_mean_is_that_of_the_float_model() -> None:
     source = parse(CHAIN)
-    feeds = list(random_feeds(source, 2))
+    feeds = positive_feeds(source, 1)
     plain = corrected(source, feeds, f"{INT4},calibrate")[1]
     model, context = corrected(source, feeds)
     for bias, name in (("b", "c"), ("e_bias", "e")):
         before, after = (np.abs(shifts(source, one, feeds, name)).max() for one in (plain, context))
-        assert after < 0.51 * step_of(model, bias) < before, name
+        assert after < step_of(model, bias) < before, name  # biases before it are rounded
     encodings = [q.encoding for q in model.quant.quantizers() if q.spec.derived]
     assert len(encodings) == 3 and None not in encodings  # those that were made have grids too
     reasons = [remark.reason for remark in model.journal.remarks]
-    assert reasons.count("a bias of its own") == 2 and reasons.count("correct bias") == 3
+    assert (
+        reasons.count("a bias of its own") == 2
+        and sum(reason.startswith("correct bias") for reason in reasons) == 3
+    )
 
 
 def test_the_quantized_model_has_the_corrected_biases() -> None:
     source = parse(CHAIN)
-    feeds = list(random_feeds(source, 2))
+    feeds = positive_feeds(source, 1)
     context = corrected(source, feeds)[1]
     outputs = [run_model(artifact(context, name), feeds[0])["y"] for name in ("simulation", "qdq")]
     np.testing.assert_allclose(*outputs, rtol=1e-4, atol=1e-4)
@@ -93,35 +100,39 @@ PRODUCTS = """g (float[8, 4] x) => (float[8, 2] y)
 
 def test_products() -> None:
     source = parse(PRODUCTS)
-    feeds = list(random_feeds(source, 4))
-    model, context = corrected(source, feeds, EMPIRICAL)
+    feeds = positive_feeds(source, 1)
+    model, context = corrected(source, feeds)
     for name, bias in (("a", "b"), ("e", "c")):
         assert np.abs(shifts(source, context, feeds, name)).max() < 0.51 * step_of(model, bias), name
-    corrections = [r.subject for r in model.journal.remarks if r.reason == "correct bias"]
-    assert corrections == ["MatMul of 'm'", "Gemm of 'e'"]  # the last product has no bias
+    assert corrections(model) == ["MatMul of 'm'", "Gemm of 'e'"]  # the last product has no bias
     assert [op.op_type for op in model.graph.ops()] == ["MatMul", "Add", "Gemm", "MatMul"]
 
 
-def test_corrections_that_harm_the_outputs_are_taken_back() -> None:
+def corrections(model: Model) -> list[str]:
+    """The ops whose biases were corrected."""
+    return [one.subject for one in model.journal.remarks if one.reason.startswith("correct bias: ")]
+
+
+def test_what_would_harm_the_outputs_is_left() -> None:
     source = parse(PRODUCTS)
-    feeds = list(random_feeds(source, 1))
+    first, second = random_feeds(source, 2)
+    feeds = [first, {"x": -second["x"]}]  # what shifts the one to one side shifts the other to the other side
     int2 = INT4.replace("int4", "int2")
-    _, plain = corrected(source, feeds, f"{int2},calibrate")
-    model, context = corrected(source, feeds, EMPIRICAL.replace("int4", "int2"))
-    outputs = [run_model(artifact(one, "simulation"), feeds[0])["y"] for one in (context, plain)]
-    np.testing.assert_array_equal(*outputs)
-    reasons = [remark.reason for remark in model.journal.remarks]
-    told = "take back the correction: the outputs' squared error was 0.0758 of their size without, 0.126 with"
-    assert sum(reason.startswith(told) for reason in reasons) == 2
+    plain = corrected(source, feeds, f"{int2},calibrate")[1]
+    model, context = corrected(source, feeds, CORRECT.replace("int4", "int2"))
+    assert artifact(context, "simulation") == artifact(plain, "simulation")
+    (reason,) = (one.reason for one in model.journal.remarks if "squared error" in one.reason)
+    told = (
+        "leave biases as they are: the outputs' squared error is 0.122 of their size without, 0.191 with it"
+    )
+    assert reason == told
 
 
 @pytest.mark.filterwarnings("error")
 def test_masked_outputs_are_no_harm() -> None:
     body = CHAIN.replace("y = Conv(s, w)", "o = Conv(s, w) y = Add(o, m)")
     masked = parse(body.replace("w> {", "w, float[8] m = {inf, 0, 0, 0, 0, 0, 0, 0}> {"))
-    model = corrected(masked, list(random_feeds(masked, 2)))[0]
-    assert any(remark.reason.startswith("correct bias") for remark in model.journal.remarks)
-    assert not any(remark.reason.startswith("take back") for remark in model.journal.remarks)
+    assert corrections(corrected(masked, positive_feeds(masked, 1))[0])
 
 
 def test_what_adds_axes_to_a_product_is_no_bias() -> None:
@@ -129,8 +140,7 @@ def test_what_adds_axes_to_a_product_is_no_bias() -> None:
         a = MatMul(x, w)
         y = Add(a, b)
     }""")
-    model = corrected(source, list(random_feeds(source, 2)))[0]
-    assert not any(remark.reason == "correct bias" for remark in model.journal.remarks)
+    assert not corrections(corrected(source, list(random_feeds(source, 2)))[0])
 
 
 def test_a_bias_of_two_layers_becomes_two() -> None:
@@ -139,7 +149,7 @@ def test_a_bias_of_two_layers_becomes_two() -> None:
         a = Conv(x, v, b)
         y = Conv(a, w, b)
     }""")
-    feeds = list(random_feeds(source, 3))
+    feeds = positive_feeds(source, 1)
     model, context = corrected(source, feeds)
     assert np.abs(shifts(source, context, feeds, "a")).max() < 0.51 * step_of(model, "b")
     biases = [op.graph.op_inputs(op)[2] for op in model.graph.ops()]
@@ -150,7 +160,7 @@ def test_biases_stay_float_where_others_are() -> None:
     source = parse(CHAIN)
     feeds = list(random_feeds(source, 2))
     place = INT4.replace("{weight=int4}", "{weight=int4 bias=float}")
-    model = corrected(source, feeds, f"{place},calibrate,correct-bias{{method=empirical}}")[0]
+    model = corrected(source, feeds, f"{place},calibrate,correct-bias")[0]
     assert not any(quantizer.spec.derived for quantizer in model.quant.quantizers())
 
 
@@ -161,37 +171,75 @@ def test_what_is_not_quantized_is_left_alone() -> None:
     assert model.action_count == 0
 
 
-def test_it_needs_data() -> None:
-    with pytest.raises(DataError, match="pass 'correct-bias' needs calibration data"):
-        apply(f"{INT4},correct-bias", parse(CHAIN), "npu", [])
-
-
-def test_recorded_statistics_do() -> None:
+def test_without_data_that_can_be_read_again_biases_stay() -> None:
     source = parse(CHAIN)
     feeds = list(random_feeds(source, 3))
-    passes = f"{INT4},calibrate,correct-bias{{samples=2 method=empirical}},to-simulation"
+    passes = f"{CORRECT},to-simulation"
+    recorded = qc.observe(source, passes, data=feeds, target="npu")
+    alone = qc.compile(source, passes, target="npu", statistics=recorded)
+    once = qc.compile(source, passes, data=iter(feeds), target="npu")
+    assert alone.model == once.model
+    told = "biases stay as they are: pass 'correct-bias' needs data that can be read again"
+    assert [note for one in (alone, once) for note in one.notes if note.startswith("biases stay")] == [
+        told
+    ] * 2
+
+
+def test_recorded_statistics_do_for_calibration() -> None:
+    source = parse(CHAIN)
+    feeds = list(random_feeds(source, 3))
+    passes = f"{CORRECT},to-simulation"
     recorded = qc.observe(source, passes, data=feeds, target="npu")
     plain = qc.compile(source, passes, data=feeds, target="npu")
     assert qc.compile(source, passes, data=feeds, target="npu", statistics=recorded).model == plain.model
 
 
-def test_biases_do_not_become_nan() -> None:
+def biases(model: Model) -> list[np.ndarray]:
+    """The biases that have a grid."""
+    sites = (
+        site for held in model.quant.quantizers() if held.spec.derived for site in model.quant.sites_of(held)
+    )
+    return [site.value.const.numpy() for site in sites if site.value.const is not None]
+
+
+def test_results_without_a_mean_tell_nothing() -> None:
+    source = parse(
+        CHAIN.replace("float[4, 3, 8, 8] x", "float[N, 3, 8, 8] x").replace("float[4, 2", "float[N, 2")
+    )
+    feeds = positive_feeds(parse(CHAIN), 2)
+    overflowing, empty = ({"x": np.full((4, 3, 8, 8), 1e38, np.float32)}, {"x": feeds[0]["x"][:0]})
+    executor = OrtExecutor(allow_nonfinite=True)
+    recorded = qc.observe(source, CORRECT, data=feeds, target="npu")
+    found = [
+        qc.compile(source, CORRECT, data=data, target="npu", executor=executor, statistics=recorded).ir
+        for data in (feeds, [feeds[0], feeds[1], empty, empty], [*feeds, overflowing, overflowing])
+    ]
+    assert [len(corrections(model)) for model in found] == [3, 3, 3]
+    assert all(np.isfinite(array).all() for model in found for array in biases(model))
+
+
+@pytest.mark.parametrize("before", ["round-weights", "correct-bias"])
+def test_biases_that_were_shifted_are_left_alone(before: str) -> None:
     source = parse(CHAIN)
-    feeds = list(random_feeds(source, 3))
-    feeds[1]["x"][:] = 1e38
-    passes = f"{EMPIRICAL},to-simulation"
-    with pytest.raises(DataError, match="pass 'correct-bias': 'c' becomes NaN or infinite on the data"):
-        qc.compile(source, passes, data=feeds, target="npu", executor=OrtExecutor(allow_nonfinite=True))
+    feeds = positive_feeds(source, 4)
+    passes = f"{INT4},calibrate,{before}"
+    once, twice = (corrected(source, feeds, f"{passes}{more}")[1] for more in ("", ",correct-bias"))
+    assert artifact(once, "simulation") == artifact(twice, "simulation")
+    assert artifact(once, "simulation") != artifact(
+        corrected(source, feeds, f"{INT4},calibrate")[1], "simulation"
+    )
 
 
 def test_only_so_many_samples_are_used() -> None:
     source = parse(CHAIN)
-    feeds = list(random_feeds(source, 4))
-    passes = f"{INT4},calibrate,correct-bias{{samples=2 method=empirical}}"
-    model, context = corrected(source, feeds, passes)
-    step = step_of(model, "b")
-    assert np.abs(shifts(source, context, feeds[:2], "c")).max() < 0.51 * step
-    assert np.abs(shifts(source, context, feeds, "c")).max() > 0.51 * step
+    feeds = positive_feeds(source, 4)
+    recorded = qc.observe(source, CORRECT, data=feeds, target="npu")
+    passes = f"{INT4},calibrate,correct-bias{{samples=2}},to-simulation"
+    made = [
+        qc.compile(source, each, data=data, target="npu", statistics=recorded).model
+        for each, data in ((passes, feeds), (passes, feeds[::2]), (passes.replace("2", "4"), feeds))
+    ]
+    assert made[0] == made[1] != made[2]
 
 
 ALONE = {
@@ -204,29 +252,34 @@ ALONE = {
     "product": """g (float[4, 16, 8] x) => (float[4, 16, 6] y) <float[8, 6] w, float[6] b> {
         m = MatMul(x, w)
         y = Add(b, m) }""",
+    "vector": """g (float[8] x) => (float[6] y) <float[8, 6] w, float[6] b> {
+        m = MatMul(x, w)
+        y = Add(b, m) }""",
+    "older": """<ir_version: 8, opset_import: ["" : 13]> g (float[8, 4, 9, 9] x) => (float[8, 6, 7, 7] y)
+        <float[6, 4, 3, 3] w> { y = Conv(x, w) }""",
 }
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_means_of_data_tell_what_a_rounded_weight_shifts(name: str) -> None:
+def test_shifts_of_other_samples_are_taken_back(name: str) -> None:
     source = parse(ALONE[name])
-    feeds = [{"x": feed["x"] + np.float32(1)} for feed in random_feeds(source, 4)]
+    feeds = positive_feeds(source, 64)
     int3 = INT4.replace("int4", "int3")
     found = []
-    for passes in ("calibrate", "calibrate,correct-bias{method=analytic}"):
-        made = artifact(apply(f"{int3},{passes},to-simulation", source, "npu", feeds)[1], "simulation")
-        outputs = [(run_model(made, feed)["y"], run_model(source, feed)["y"]) for feed in feeds]
-        channel = 1 if name in ("groups", "transposed") else -1
-        error = np.moveaxis(np.concatenate([a - b for a, b in outputs]), channel, 0)
+    for passes in ("calibrate", "calibrate,correct-bias"):
+        made = artifact(apply(f"{int3},{passes},to-simulation", source, "npu", feeds[:32])[1], "simulation")
+        outputs = [(run_model(made, feed)["y"], run_model(source, feed)["y"]) for feed in feeds[32:]]
+        channel = 1 if name in ("groups", "transposed", "older") else -1
+        error = np.moveaxis(np.stack([a - b for a, b in outputs]), channel if channel < 0 else channel + 1, 0)
         found.append(np.abs(error.reshape(len(error), -1).mean(axis=1)).max())
-    assert found[1] < 0.15 * found[0]
+    assert found[1] < 0.35 * found[0]
 
 
-def test_one_run_of_the_float_model_corrects_a_chain() -> None:
+def test_one_run_on_each_sample_corrects_a_chain() -> None:
     source = parse(CHAIN)
-    feeds = list(random_feeds(source, 4))
+    feeds = positive_feeds(source, 16)
     plain = corrected(source, feeds, f"{INT4},calibrate")[1]
-    _, context = corrected(source, feeds, f"{INT4},calibrate,correct-bias{{method=analytic}}")
-    for name in ("e", "y"):
+    _, context = corrected(source, feeds)
+    for name in TENSORS:
         before, after = (np.abs(shifts(source, one, feeds, name)).mean() for one in (plain, context))
-        assert after < 0.8 * before, name
+        assert after < 0.3 * before, name

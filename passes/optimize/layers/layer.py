@@ -76,6 +76,12 @@ class Layer:
         return result
 
     @property
+    def channels(self) -> int:
+        """How many channels the result has."""
+        groups, outputs, _ = self.matrix.shape
+        return groups * outputs
+
+    @property
     def gain(self) -> float:
         """What the product is multiplied by: ``alpha`` of a Gemm."""
         return float(self.op.attribute("alpha", 1.0)) if self.op.is_type("Gemm") else 1.0
@@ -143,8 +149,7 @@ class Layer:
     def own_bias(self, rewriter: Rewriter) -> None:
         """Makes a bias of zeros if there is none, and a copy of one that others read too; in an action."""
         assert self.bias is not None
-        groups, outputs, _ = self.matrix.shape
-        zeros = np.zeros(groups * outputs, self.matrix.dtype)
+        zeros = np.zeros(self.channels, self.matrix.dtype)
         self.bias.set(rewriter, self.bias.array if self.bias.value is not None else zeros)
 
     def add_to_bias(self, rewriter: Rewriter, shift: np.ndarray) -> None:
