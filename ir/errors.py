@@ -35,6 +35,18 @@ class ModelError(QcError):
     exit_code = 3
 
 
+class QuantizedError(ModelError):
+    """A model that is quantized already, where a float one is wanted.
+
+    Attributes:
+        found: how it is quantized, in words.
+    """
+
+    def __init__(self, sentence: str, found: str = "") -> None:
+        super().__init__(sentence)
+        self.found = found
+
+
 class DataError(QcError):
     """Calibration or evaluation data that does not fit the model."""
 

@@ -23,8 +23,8 @@ T = TypeVar("T")
 NEEDS = {
     "data": (
         "calibration data",
-        "--data on the command line, or data= in Python; --random-data is for trying out, and the pipelines "
-        "w8a8-dynamic, w8 and w4 need none",
+        "--data, or --random-data to try out (data= in Python); the pipelines w8a8-dynamic, w8 and w4 need "
+        "none",
     ),
     "executor": ("an executor", "PassContext(executor=...) in Python"),
     "target": ("a target", "--target on the command line, or target= in Python"),

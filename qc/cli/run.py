@@ -123,6 +123,8 @@ def _usage_sentence(error: click.ClickException) -> str:
     message = " ".join(error.format_message().split()).rstrip(".")
     if isinstance(error, click.NoSuchOption):  # worded differently by every version of click
         name = error.option_name
-        message = f"no such option '{name}'{nearest(name, list(error.possibilities or []))}"
+        why = getattr(error.ctx and error.ctx.command, "elsewhere", {}).get(name)
+        hint = f": {why}" if why else nearest(name, list(error.possibilities or []))
+        message = f"no such option '{name}'{hint}"
     path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "qc"
     return f"{message[:1].lower()}{message[1:]}; '{path} --help' shows how it is used"

@@ -62,10 +62,38 @@ def test_a_layout_that_changes_nothing_is_told(qc, images) -> None:
     assert "changed nothing" not in qc(MODEL, "--data", DATA, "--no-verdict").err
 
 
-def test_auto_refuses_a_quantized_model_before_any_recipe(qc) -> None:
+@pytest.mark.parametrize(
+    ("command", "advice"),
+    [
+        (["auto"], "'qc auto FLOAT.onnx' looks for a recipe for the float model"),
+        (["eval"], "'qc eval FLOAT.onnx --quantized MODEL.onnx' compares it"),
+        (["report"], "'qc report FLOAT.onnx' is for the float model"),
+        (["why", "logits"], "'qc why FLOAT.onnx TENSOR' is for the float model"),
+        (["view"], "'qc view MODEL.onnx' without data and options for compiling shows it as it is"),
+    ],
+)
+def test_a_command_says_what_to_do_with_a_quantized_model(qc, command: list[str], advice: str) -> None:
     assert qc(MODEL, "--data", DATA, "--no-verdict", "-o", "small.onnx").code == 0
-    result = qc("auto", "small.onnx", "--data", DATA)
-    assert result.code == 3 and "the model is quantized already" in result.err and "to try" not in result.err
+    result = qc(command[0], "small.onnx", *command[1:], "--data", DATA)
+    assert (result.code, result.made) == (3, [])
+    assert "the model is quantized already, static, in QDQ form" in result.err
+    assert "to try:" not in result.err
+    assert advice in result.err and "use it as it is" not in result.err
+    assert "'qc MODEL.onnx --passes dequantize -o FLOAT.onnx' makes one" in result.err
+
+
+def test_who_compiles_without_data_is_told_how_to_give_them(qc) -> None:
+    result = qc(MODEL)
+    assert (result.code, result.made) == (2, [])
+    assert result.err.startswith("qc: error: calibration data is missing, ")
+    assert "give it with --data, or --random-data to try out" in result.err
+
+
+@pytest.mark.parametrize("given", [["--random-data"], ["--random-data=4"], ["--random-data", "4"]])
+def test_auto_takes_no_random_data_and_says_why(qc, given: list[str]) -> None:
+    result = qc("auto", MODEL, *given)
+    assert (result.code, result.made) == (2, []) and "did you mean" not in result.err
+    assert "'--random-data': random numbers tell nothing of accuracy; give samples with --data" in result.err
 
 
 def test_external_data_that_is_missing_is_said_to_be_a_part_of_the_model(qc) -> None:

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le
 
@@ -63,6 +63,11 @@ class Auto(Command):
         qc auto model.onnx --data train.npz --eval-data test.npz --max-drop 1%
         qc auto model.onnx --data photos --preset imagenet --labels labels.npy --metric judge.py:accuracy
     """
+
+    elsewhere: ClassVar = {
+        "--random-data": "random numbers tell nothing of accuracy; give samples with --data"
+    }
+    if_quantized = "'qc auto FLOAT.onnx' looks for a recipe for the float model that it was made of"
 
     model: str = argument("MODEL.onnx")
     data: str = option(REQUIRED, "Data to calibrate on, as for qc itself.", metavar="SRC")

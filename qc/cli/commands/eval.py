@@ -67,6 +67,10 @@ class Eval(Command):
         qc eval model.onnx --data test.npz --quantized model.q.onnx --metric top-1
     """
 
+    if_quantized = (
+        "'qc eval FLOAT.onnx --quantized MODEL.onnx' compares it with the model that it was made of"
+    )
+
     job: Job
     quantized: Path | None = option(
         None, "Compare with this model instead of compiling MODEL.onnx.", metavar="FILE"

@@ -37,6 +37,11 @@ class Report(Command):
         qc report w8a8.html w4a8.html
     """
 
+    if_quantized = (
+        "'qc report FLOAT.onnx' is for the float model that it was made of, and 'qc eval FLOAT.onnx "
+        "--quantized MODEL.onnx' compares the two"
+    )
+
     job: Job
     other: Path | None = argument("[B.html]", None)
     output: Path | None = option(
