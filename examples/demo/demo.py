@@ -67,8 +67,7 @@ def measure(task: Task, output: Path, console: Console) -> list[Row]:
             scores.append(task.score(runner(model)))
     with console.status("timing"):
         seconds = latencies(list(labels.values()), task.timing_feed())
-    done, total = compiled.coverage.weighted_ops
-    coverage = ("", "", f"{done} of {total} weighted ops")
+    coverage = ("", "", f"{compiled.coverage.multiplied.share:.1%} of the multiplications")
     return [
         Row(label, model, score, seconds[0] / taken, covered)
         for (label, model), score, taken, covered in zip(

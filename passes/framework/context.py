@@ -97,6 +97,7 @@ class PassContext:
         notes: sentences for the user that are no errors.
         little_data: why the last calibration had too few samples, in words; empty if it had enough.
         grids: how the last calibration finds the grid of each quantizer that it knows, by the id of it.
+        dynamic: the labels of products that a lowering pass wrote so that data is quantized in every run.
     """
 
     data: Iterable[Feed] | None = None
@@ -110,6 +111,7 @@ class PassContext:
     notes: list[str] = field(default_factory=list)
     little_data: str = ""
     grids: GridsById = field(default_factory=GridsById)
+    dynamic: set[str] = field(default_factory=set)
 
     def required_data(self, who: str = "this pass") -> Iterable[Feed]:
         """The data; raises UsageError, which says that ``who`` needs it, if there is none."""

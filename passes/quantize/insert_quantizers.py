@@ -140,11 +140,9 @@ def refuse_quantized(model: Model) -> None:
     if found is None:
         return
     grids = ", take the grids it has with 'import-qdq'" if found.has_pairs else ""
-    raise QuantizedError(
-        f"the model is quantized already, {found}: use it as it is{grids}, or start from the float "
-        "model, which 'qc MODEL.onnx --passes dequantize -o FLOAT.onnx' makes of it",
-        str(found),
-    )
+    remedy = "the float model, which 'qc MODEL.onnx --passes dequantize -o FLOAT.onnx' makes of it"
+    sentence = f"the model is quantized already, {found}: use it as it is{grids}, or start from {remedy}"
+    raise QuantizedError(sentence, str(found))
 
 
 def complete_types(model: Model, context: PassContext) -> None:

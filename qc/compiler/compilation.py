@@ -167,7 +167,7 @@ class Compilation:
         ir.journal.limit = self.action_limit
         report = run_pipeline(file.pipeline, ir, context, self.instruments)
         assert context.target is not None
-        coverage = coverage_of(ir, context.target)
+        coverage = coverage_of(ir, context.target, context.dynamic)
         said += notes.of_another_opset(opset, ir, context.target)
         if quantizes:
             coverage.check(self.allow_unquantized, self.fail_if_unquantized)

@@ -24,7 +24,7 @@ from qc.options import REQUIRED, Given, argument, option, some_of
 from qc.outside import Outside
 from qc.progress import RichProgress
 from qc.rendering.table import Column, Table, text
-from qc.rendering.words import count, file_size, printable
+from qc.rendering.words import count, file_size, printable, share_of
 from qc.runtime import Spread, load_data, model_inputs
 
 from ..command import Command
@@ -297,7 +297,8 @@ class _Telling:
 def _mostly_float(trial: Trial) -> str:
     """A warning if little of a model is left that runs in integers."""
     share = trial.quantized_share
-    return f"; only {share:.0%} of its multiplications are quantized" if share < _FEW_QUANTIZED else ""
+    few = share < _FEW_QUANTIZED
+    return f"; only {share_of(share, 'multiplications')} are quantized" if few else ""
 
 
 def trial_table(found: Found, judge: Judge) -> Table:

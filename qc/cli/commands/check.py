@@ -21,6 +21,7 @@ from qc.passes.framework.target import load_target
 from qc.progress import RichProgress
 from qc.rendering.check import check_document, check_facts, check_reasons, check_table
 from qc.rendering.terminal import facts_grid
+from qc.rendering.words import share_of
 from qc.runtime import DataFiles, load_data, model_inputs, random_data
 from qc.runtime.data.inputs import free_dimensions
 
@@ -144,8 +145,7 @@ def _check_demands(result: Check, fail_below: float | None) -> None:
     if whole:
         raise DemandError(f"the model breaks a rule of {result.target}: {whole[0]}")
     if result.share < fail_below:
-        of = "multiplications" if result.is_weighted else "ops"
         raise DemandError(
-            f"{result.share:.1%} of the {of} run in integers on {result.target}, and --fail-below asks for "
-            f"{fail_below:.1%}"
+            f"{share_of(result.share, result.share_of)} run in integers on {result.target}, and --fail-below "
+            f"asks for {fail_below:.1%}"
         )
