@@ -80,7 +80,7 @@ def show(task: Task, rows: list[Row], console: Console) -> None:
     """Prints the table and where the files are."""
     table = Table()
     table.add_column(task.name)
-    for column in (task.metric, "size", "speed", "coverage"):
+    for column in (task.metric, "size", "speed", "quantized"):
         table.add_column(column, justify="right")
     for row in rows:
         size = f"{row.model.stat().st_size / 1000:,.0f} KB"

@@ -14,7 +14,7 @@ from annotated_types import Ge, Le
 
 from qc.ir.errors import UsageError
 
-from ..options import check_plain, length, option, options_of, path, plain_types, word
+from ..options import check_plain, length, option, options_of, path, plain_types, single, word
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -86,7 +86,7 @@ class Compilation:
         "Give an input of one number a value for good, such as sr=16000; may be repeated.",
         "--fix-input",
         metavar="NAME=NUMBER",
-        parse=word,
+        parse=single,
     )
     allow_unquantized: bool = option(False, "Accept a result in which nothing is quantized.")
     fail_if_unquantized: bool = option(False, "Fail if any float tensor stays unquantized.")
@@ -165,7 +165,8 @@ class Compilation:
             progress=self.progress or progress_here(),
         )
         ir.journal.limit = self.action_limit
-        report = run_pipeline(file.pipeline, ir, context, self.instruments)
+        with notes.naming_lengths(self.fix_shapes):
+            report = run_pipeline(file.pipeline, ir, context, self.instruments)
         assert context.target is not None
         coverage = coverage_of(ir, context.target, context.dynamic)
         said += notes.of_another_opset(opset, ir, context.target)

@@ -331,3 +331,10 @@ def test_a_quantized_model_whose_sums_saturate_here_is_told_of(qc, monkeypatch, 
     )
     told = qc("eval", *common, "--quantized", "q.onnx", "--latency-seconds", "0")
     assert told.code == 0 and ("so that sums of 8-bit products saturate" in told.err) is is_told
+
+
+@pytest.mark.parametrize("option", ["--fix-shape", "--fix-input", "--size"])
+def test_several_values_in_one_option_are_refused_with_how_to_write_them(qc, option: str) -> None:
+    result = qc(MODEL, "--random-data", option, "batch=1,b=2")
+    assert (result.code, result.made) == (2, [])
+    assert "'batch=1,b=2' is more than one: repeat the option, for batch=1 and for b=2" in result.err
