@@ -150,13 +150,13 @@ class Compilation:
         if quantizes:
             notes.refuse_quantized_again(ir, file.pipeline)
             ir = in_opset_of(self.chosen_target(), ir, file.pipeline)
-        executor = self.executor or self.ort_executor()
+        inputs, executor = self.fed_inputs(), self.executor or self.ort_executor()
         if self.statistics is not None:
             executor = recorded = RecordedExecutor.of(executor, self.statistics)
             said += notes.missing_samples(recorded.recording)
             data = () if data is None else data
         context = PassContext(
-            data=data if data is None or isinstance(data, Data) else load_data(data, self.fed_inputs()),
+            data=data if data is None or isinstance(data, Data) else load_data(data, inputs),
             executor=executor,
             target=self.chosen_target(),
             seed=self.seed,
@@ -184,9 +184,8 @@ class Compilation:
         said += [*notes.lost_inputs(ir), *notes.unused_data(context.data)]
         context.notes += said
         source = None if isinstance(self.model, ModelProto) else Path(self.model)
-        return Compiled(
-            ir, context.artifacts, report, coverage, context.target, source, context.notes, context.grids
-        )
+        made = ir, context.artifacts, report, coverage, context.target
+        return Compiled(*made, inputs, source, context.notes, context.grids)
 
     def compile_for(self, targets: Iterable[str | Path | Target]) -> dict[str, Compiled]:
         """Compiles for several targets that share one calibration, see :func:`qc.compile_for`."""
@@ -343,13 +342,15 @@ class Compilation:
         return self.model if isinstance(self.model, ModelProto) else load_model(self.model)
 
     def fed_inputs(self) -> tuple[InputInfo, ...]:
-        """The inputs to feed, with the lengths of ``fix_shapes``; those with a default become constants."""
+        """The inputs to feed, with fixed lengths and values; those with a default become constants."""
+        from qc.passes.simplify.fix_inputs import fixed_values
         from qc.passes.simplify.fix_shapes import FixShapes
         from qc.runtime import model_inputs
-        from qc.runtime.data.inputs import with_lengths
+        from qc.runtime.data.inputs import with_lengths, with_values
 
-        fed = [info for info in model_inputs(self.proto()) if not info.optional]
-        return with_lengths(fed, FixShapes(lengths=self.fix_shapes).as_numbers())
+        required = [info for info in model_inputs(self.proto()) if not info.optional]
+        fed = with_lengths(required, FixShapes(lengths=self.fix_shapes).as_numbers())
+        return with_values(fed, fixed_values(self.chosen_pipeline().pipeline.passes()))
 
     def reference(self) -> ModelProto | str | Path:
         """What results are compared with: the model, in float32 where it cannot run as it is."""

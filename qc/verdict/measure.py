@@ -127,7 +127,7 @@ def measure_verdict(
         return Verdict()
     found = _Measuring(compiled, time.monotonic() + seconds, seconds, with_costs)
     if data is not None:
-        feeds = load_data(data, model_inputs(compiled.ir.origin))
+        feeds = load_data(data, compiled.inputs)
         try:
             found.run(feeds, is_meaningful)
         except QcError as error:  # another device may run what ONNX Runtime does not

@@ -25,7 +25,7 @@ from qc.outside import Outside
 from qc.progress import RichProgress
 from qc.rendering.table import Column, Table, text
 from qc.rendering.words import count, file_size, printable, share_of
-from qc.runtime import Spread, load_data, model_inputs
+from qc.runtime import Spread, load_data
 
 from ..command import Command
 from ..devices import chosen_device, on_option
@@ -184,7 +184,7 @@ class Auto(Command):
         """A sentence for each input of the data to judge by that lies beyond its grid."""
         if self.eval_data is None:
             return []
-        data = load_data(self.preparing.of(self.eval_data), model_inputs(compiled.ir.origin))
+        data = load_data(self.preparing.of(self.eval_data), compiled.inputs)
         outside = Outside(compiled.ir)
         for feed in islice(Spread(data), _LOOKED_AT):
             outside.add(feed)
