@@ -272,7 +272,7 @@ class Compilation:
         """The target as an object: the one that is given, else the pipeline's, else that of the processor."""
         from qc.passes.framework.target import Target, load_target
 
-        from .processor import default_target
+        from ..processor import default_target
 
         if self.target is None:
             return self.chosen_pipeline().own_target() or default_target()
@@ -291,7 +291,7 @@ class Compilation:
         """
         from qc.passes.framework.target import load_target, target_names
 
-        from .processor import DEFAULT_TARGET, on_this_processor
+        from ..processor import DEFAULT_TARGET, on_this_processor
 
         if self.target is not None or not self._counts_target() or name not in target_names():
             return self

@@ -19,8 +19,8 @@ from qc.passes.simplify.dequantize import Dequantize
 from qc.runtime import Data, Recording
 from qc.runtime.data.source import LABELS
 
+from ..processor import saturates_here
 from ..rendering.words import count
-from .processor import saturates_here
 
 _NAMED = 12  # ops in a note
 _NO_INTEGERS = (

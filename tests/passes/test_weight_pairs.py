@@ -15,8 +15,8 @@ from support.recurrent import recurrent, recurrent_feeds
 import qc
 from qc.cli.commands.eval import _of_integers
 from qc.compiler import processor
-from qc.compiler.processor import default_target
 from qc.passes.framework.target import load_target
+from qc.processor import default_target
 from qc.runtime.execution.saturation import sums_saturate
 from qc.verdict.measure import Accuracy
 from qc.verdict.words import verdict_warnings

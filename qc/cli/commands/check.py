@@ -12,12 +12,12 @@ from rich.text import Text
 
 from qc.checking import Check, check, runs_here
 from qc.compiler import MOST_WORKERS
-from qc.compiler.processor import default_target
 from qc.ir.errors import DemandError, UsageError
 from qc.ir.executor import Feed
 from qc.ir.onnx.load import load_model
 from qc.options import argument, option
 from qc.passes.framework.target import load_target
+from qc.processor import target_made_for
 from qc.progress import RichProgress
 from qc.rendering.check import check_document, check_facts, check_reasons, check_table
 from qc.rendering.terminal import facts_grid
@@ -60,7 +60,9 @@ class CheckCommand(Command):
 
     model: str = argument("MODEL.onnx")
     target: str | None = option(
-        None, "What it is to run on; default: this processor, by ONNX Runtime.", metavar="NAME|FILE"
+        None,
+        "What it is to run on.  [default: what qc made it for, else this processor, by ONNX Runtime]",
+        metavar="NAME|FILE",
     )
     data: str | None = option(None, "What to measure on; without it, random data.", metavar="SRC")
     preparing: Preparing
@@ -79,7 +81,7 @@ class CheckCommand(Command):
 
     def run(self) -> None:
         proto = load_model(self.model)
-        chosen = load_target(self.target) if self.target is not None else default_target()
+        chosen = load_target(self.target) if self.target is not None else target_made_for(proto)
         inputs = [*model_files(self.model, proto, "the input model"), *toml_files(self.target, "the target")]
         check_outputs([self.json_file], [*inputs, *data_files(self.data, "the data to measure on")])
         data = self.preparing.of(self.data) if self.data is not None else None
@@ -101,10 +103,10 @@ class CheckCommand(Command):
             write_json(self.json_file, check_document(result))
         _show(result, self.runs if feeds else 0, self.verbose)
         if result.made_for not in ("", result.target):
-            print_note(
-                f"the model was made for {result.made_for}, and was checked for {result.target}: "
-                f"for the latter compile it with --target {self.target or chosen.name}"
-            )
+            latter = f"for the latter compile it with --target {self.target or chosen.name}"
+            former = ", and --target FILE checks it for the former" if self.target is None else ""
+            made, checked = result.made_for, result.target
+            print_note(f"the model was made for {made}, and was checked for {checked}: {latter}{former}")
         _check_demands(result, self.fail_below)
 
 

@@ -11,7 +11,6 @@ from onnx import ModelProto
 
 from qc.compiler.compiled import Compiled
 from qc.compiler.notes import of_this_processor
-from qc.compiler.processor import saturates_here
 from qc.ir.base.files import atomic_write
 from qc.ir.errors import UsageError
 from qc.ir.onnx.load import load_model, model_folder
@@ -21,6 +20,7 @@ from qc.outside import Outside
 from qc.passes import PassContext, parse_pipeline, run_pipeline
 from qc.passes.conformance import violations
 from qc.passes.framework.target import load_target
+from qc.processor import saturates_here
 from qc.progress import RichProgress
 from qc.reading import read_model
 from qc.rendering.evaluation import (
