@@ -208,6 +208,16 @@ def test_an_argument_that_there_is_not(name: str, hint: str) -> None:
         (["report", "model.onnx", "other.onnx", "--data", "a.npz"], "'model.onnx' is not a report"),
         (["help", "cal"], "did you mean 'calibrate'?"),
         (["model.onnx", "--data", "calibration.npz", "--data=b.npz"], "--data is given twice"),
+        (["model.onnx", "calibration.npz"], "data is given as --data calibration.npz"),
+        (["eval", "model.onnx", "b.onnx"], "a model to compare with is given as --quantized b.onnx"),
+        (["diff", "model.onnx", "model.onnx", "x.onnx"], "extra argument (x.onnx); 'qc diff --help'"),
+        (["model.onnx", "--calibration", "b.npz"], "'--calibration': what is calibrated on is --data"),
+        (["model.onnx", "--out", "b.onnx"], "did you mean '--output'?"),
+        (["eval", "model.onnx", "--calib", "b.npz"], "did you mean '--calibration'?"),
+        (["check", "model.onnx", "--random-data"], "without --data numbers are random"),
+        (["report", "model.onnx", "--quantized", "b.onnx"], "'qc eval MODEL.onnx --quantized FILE' compares"),
+        (["model.onnx", "--data", "calibration.npz", "--target", "htp"], "did you mean 'qnn-htp'?"),
+        (["model.onnx", "--data", "calibration.npz", "--set", "conv_1=float"], "or 'off' for float"),
     ],
 )
 def test_what_means_nothing_is_one_sentence_on_how_to_mend_it(qc, arguments: list[str], said: str) -> None:
@@ -338,3 +348,32 @@ def test_several_values_in_one_option_are_refused_with_how_to_write_them(qc, opt
     result = qc(MODEL, "--random-data", option, "batch=1,b=2")
     assert (result.code, result.made) == (2, [])
     assert "'batch=1,b=2' is more than one: repeat the option, for batch=1 and for b=2" in result.err
+
+
+@pytest.mark.parametrize(
+    ("name", "exporter"), [("m.pt", "torch.onnx.export"), ("m.tflite", "tf2onnx"), ("m.pkl", "skl2onnx")]
+)
+def test_what_makes_onnx_of_another_format_is_named(qc, name: str, exporter: str) -> None:
+    Path(name).write_bytes(b"another format")
+    result = qc(name, "--data", DATA)
+    assert (
+        result.code == 3 and f"not an ONNX file; {exporter} makes one of a {Path(name).suffix}" in result.err
+    )
+    Path("m.onnx").write_bytes(b"another format")
+    assert qc("m.onnx", "--data", DATA).err.endswith("it is truncated or not an ONNX file\n")
+
+
+def test_sides_of_a_comparison_that_are_not_what_they_seem(qc) -> None:
+    assert qc(MODEL, "--data", DATA, "-q").made == ["model.q.onnx"]
+    common = ("--data", DATA, "--threads", "1", "--latency-seconds", "0", "--quantized")
+    plain, itself = "nothing in 'model.onnx' is quantized", "'model.q.onnx' is quantized itself"
+    assert plain in qc("eval", MODEL, *common, MODEL).err
+    assert itself in qc("eval", "model.q.onnx", *common, "model.q.onnx").err
+    said = qc("eval", MODEL, *common, "model.q.onnx").err
+    assert plain not in said and itself not in said
+
+
+def test_a_part_of_a_name_is_enough_to_find_it() -> None:
+    assert "'--output'" in nearest("--out", ["--opt", "--output"])
+    assert "'qnn-htp'" in nearest("htp", ["npu", "qnn-htp"]) and "'w8a8'" in nearest("w8a", ["w4", "w8a8"])
+    assert nearest("-", ["a-b"]) == ""

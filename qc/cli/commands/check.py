@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Le
 from onnx import ModelProto
@@ -57,6 +57,10 @@ class CheckCommand(Command):
         qc check model.q.onnx
         qc check model.q.onnx --target qnn-htp --fail-below 90
     """
+
+    elsewhere: ClassVar = {
+        "--random-data": "without --data numbers are random, and --size gives free lengths"
+    }
 
     model: str = argument("MODEL.onnx")
     target: str | None = option(
