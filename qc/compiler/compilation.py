@@ -212,7 +212,6 @@ class Compilation:
         first = replace(
             self, pipeline=until, precision=(), allow_unquantized=True, executor=recorder, statistics=None
         )
-
         compile_together([first, *(replace(first, target=other) for other in also_for)])
         if not recorder.recording.models:
             raise UsageError(
@@ -237,6 +236,7 @@ class Compilation:
             model=(self.proto(), self.base_dir),
             pipeline=self.chosen_pipeline(),
             target=self.chosen_target(),
+            inputs=self.fed_inputs(),
             data=self.data if self.reads_data else None,
             statistics=self.statistics,
             settings={name: getattr(self, name) for name in plain_types(Compilation)},

@@ -96,7 +96,7 @@ def test_a_result_is_compared_with_the_float_model_that_has_the_same_inputs() ->
     assert Compilation(model, "w8a8", data=fed).reference() is model
 
 
-def test_data_need_not_have_a_fixed_input() -> None:
+def test_data_need_not_have_a_fixed_input(tmp_path: Path) -> None:
     model, whole = parse(TEXT), feeds(16000)
     given = {"target": "qnn-htp", "fix_inputs": ("rate=16000",), "threads": 1}
     wanted = qc.compile(model, data=whole, **given).model.SerializeToString()
@@ -107,6 +107,10 @@ def test_data_need_not_have_a_fixed_input() -> None:
         made = qc.compile(model, data=data, **given)
         assert made.model.SerializeToString() == wanted
         assert qc.measure_verdict(made, data).accuracy is not None
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    Compilation(model, data=parts, **given).dump(folder)
+    assert Compilation.load(folder).compile().model.SerializeToString() == wanted
     executor = ShardedExecutor(OrtExecutor(threads=1), lambda: ThreadPoolExecutor(2), 2)
     assert qc.compile(model, data=stacked, executor=executor, **given).model.SerializeToString() == wanted
     assert qc.compile(model, data=random_data(made.inputs, 4), **given).coverage.formats

@@ -211,6 +211,10 @@ def test_an_argument_that_there_is_not(name: str, hint: str) -> None:
         (["model.onnx", "calibration.npz"], "data is given as --data calibration.npz"),
         (["eval", "model.onnx", "b.onnx"], "a model to compare with is given as --quantized b.onnx"),
         (["diff", "model.onnx", "model.onnx", "x.onnx"], "extra argument (x.onnx); 'qc diff --help'"),
+        (
+            ["model.onnx", "--random-data", "--fix-shape", "batch=1", "--size", "batch=1"],
+            "'batch' has the length of --fix-shape; leave --size batch out",
+        ),
         (["model.onnx", "--calibration", "b.npz"], "'--calibration': what is calibrated on is --data"),
         (["model.onnx", "--out", "b.onnx"], "did you mean '--output'?"),
         (["eval", "model.onnx", "--calib", "b.npz"], "did you mean '--calibration'?"),
