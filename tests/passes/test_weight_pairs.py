@@ -13,8 +13,8 @@ from support.pipelines import run_model
 from support.recurrent import recurrent, recurrent_feeds
 
 import qc
+from qc import processor
 from qc.cli.commands.eval import _of_integers
-from qc.compiler import processor
 from qc.passes.framework.target import load_target
 from qc.processor import default_target
 from qc.runtime.execution.saturation import sums_saturate
