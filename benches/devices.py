@@ -34,10 +34,10 @@ from rich.console import Console
 from rich.table import Table
 
 import qc
-from qc.compiler.processor import on_this_processor
 from qc.ir.errors import QcError
 from qc.ir.executor import Feed
 from qc.passes.framework.target import load_target
+from qc.processor import on_this_processor
 from qc.runtime import Runnable, model_inputs
 from qc.runtime.data.inputs import free_dimensions
 from qc.runtime.devices.known import DEVICES, open_device, version_of

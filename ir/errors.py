@@ -35,6 +35,18 @@ class ModelError(QcError):
     exit_code = 3
 
 
+class QuantizedError(ModelError):
+    """A model that is quantized already, where a float one is wanted.
+
+    Attributes:
+        found: how it is quantized, in words.
+    """
+
+    def __init__(self, sentence: str, found: str = "") -> None:
+        super().__init__(sentence)
+        self.found = found
+
+
 class DataError(QcError):
     """Calibration or evaluation data that does not fit the model."""
 
@@ -57,10 +69,12 @@ def nearest(word: str, choices: "list[str]") -> str:
     """Returns `` (did you mean 'x'?)`` for the most similar choice, or an empty string."""
     from difflib import get_close_matches
 
+    # Who knows a part knows the word: --out of --output, htp of qnn-htp.
+    parted = [choice for choice in choices if choice.startswith(word) or word in choice.split("-")]
+    close = get_close_matches(word, parted, n=1, cutoff=0.0) if len(word.strip("-")) > 1 else []
     # A short word with another beginning is another word: gpu and npu.
     alike = get_close_matches(word, choices, n=1, cutoff=0.5)
-    close = [choice for choice in alike if len(word) > 3 or choice[:1] == word[:1]]
-    close = close or sorted(choice for choice in choices if len(word) > 1 and choice.startswith(word))
+    close = close or [choice for choice in alike if len(word) > 3 or choice[:1] == word[:1]]
     if not close:
         return ""
     return f" (did you mean '{close[0]}'?)"

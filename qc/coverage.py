@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import chain
 from math import prod
@@ -47,11 +48,18 @@ class Multiplied:
         quantized: those of ops that read quantized data only.
         weights: those of other ops all of whose weights are quantized, such as an LSTM.
         total: those of all ops.
+        dynamic: those of ops by quantized weights that quantize their data in every run.
     """
 
     quantized: int = 0
     weights: int = 0
     total: int = 0
+    dynamic: int = 0
+
+    @property
+    def share(self) -> float:
+        """The share of quantized data, by grids of a calibration or in every run; 0 if there is none."""
+        return (self.quantized + self.dynamic) / self.total if self.total else 0.0
 
 
 @dataclass(frozen=True)
@@ -64,8 +72,8 @@ class Coverage(Shown):
             region are not listed: on the device they do not exist. A tensor whose name occurs in several
             graphs has a path for its name, such as ``y/then_branch/x``.
         inner: number of tensors inside regions.
-        ops: by op type, how many ops with float data read quantized data only, and how many there are.
-            A float of 16 bits is not quantized.
+        ops: by op type, how many ops with float data read quantized data only, or quantize it in every run,
+            and how many there are. A float of 16 bits is not quantized.
             Biases, which some targets want in float, do not count, nor does what a target takes without a
             grid, as it runs the op as one with what makes it.
         multiplied: where multiplications are done, see :class:`Multiplied`.
@@ -78,10 +86,9 @@ class Coverage(Shown):
     multiplied: Multiplied = Multiplied()
 
     def __str__(self) -> str:
-        lines = [
-            f"{self.quantized} of {self.total} float tensors are quantized, {self.rounded_words}"
-            f"{self.quantized_ops} of {self.total_ops} ops read quantized data"
-        ]
+        counted = [f"{self.quantized} of {self.total} float tensors are quantized"]
+        counted += [self.rounded_words] if self.rounded else []
+        lines = [", ".join([*counted, f"{self.quantized_ops} of {self.total_ops} ops read quantized data"])]
         lines += [f"{number:6} {format}" for format, number in self.formats.items()]
         lines += [f"stays float: '{tensor.name}': {tensor.reason}" for tensor in self.unquantized[:_SHOWN]]
         if len(self.unquantized) > _SHOWN:
@@ -101,7 +108,7 @@ class Coverage(Shown):
     @property
     def rounded_words(self) -> str:
         """The tensors that are floats of 16 bits, as a part of a list; empty if there are none."""
-        return f"{self.rounded:,} more are rounded to 16-bit floats, " if self.rounded else ""
+        return f"{self.rounded:,} more are rounded to 16-bit floats" if self.rounded else ""
 
     @property
     def total(self) -> int:
@@ -151,12 +158,15 @@ class CoverageError(DemandError):
         self.coverage = coverage
 
 
-def coverage_of(model: Model, target: Target | None = None) -> Coverage:
+def coverage_of(
+    model: Model, target: Target | None = None, dynamic: Collection[str] = frozenset()
+) -> Coverage:
     """Reads the coverage off the quantizers and the recorded decisions.
 
     Args:
         model: the model, its supergroups matched for the target.
         target: the target, which tells what ops take without a grid, as they run as one with what makes it.
+        dynamic: the labels of products that were lowered so that they quantize their data in every run.
     """
     formats: Counter[str] = Counter()
     unquantized = []
@@ -171,9 +181,22 @@ def coverage_of(model: Model, target: Target | None = None) -> Coverage:
                 if _is_inner(model, graph, value):
                     inner += 1
                 else:
-                    reason = model.quant.why_not(value) or NO_REASON
+                    reason = _dynamic_reason(graph, value, dynamic) or model.quant.why_not(value) or NO_REASON
                     unquantized.append(UnquantizedTensor(names.get(value, value.name), reason))
-    return Coverage(dict(sorted(formats.items())), tuple(unquantized), inner, *_op_coverage(model, target))
+    counted = _op_coverage(model, target, dynamic)
+    return Coverage(dict(sorted(formats.items())), tuple(unquantized), inner, *counted)
+
+
+def _dynamic_reason(graph: Graph, value: Value, dynamic: Collection[str]) -> str:
+    """Why a tensor is float that a product makes, or reads, which quantizes its data; empty for others."""
+    producer = graph.producer(value)
+    if producer is not None:
+        is_made = producer.label in dynamic
+        return (
+            f"{producer.label} quantizes its data in every run, and gives a float result" if is_made else ""
+        )
+    readers = [use.op.label for use in graph.uses(value) if use.port == 0 and use.op.label in dynamic]
+    return f"{readers[0]} quantizes it in every run" if readers else ""
 
 
 def _first_quantizers(model: Model) -> dict[Value, Quantizer]:
@@ -186,7 +209,9 @@ def _first_quantizers(model: Model) -> dict[Value, Quantizer]:
     return found
 
 
-def _op_coverage(model: Model, target: Target | None) -> tuple[dict[str, tuple[int, int]], Multiplied]:
+def _op_coverage(
+    model: Model, target: Target | None, dynamic: Collection[str]
+) -> tuple[dict[str, tuple[int, int]], Multiplied]:
     """By op type, the ops that read quantized data only, biases aside, and all; and what they multiply.
 
     If, Loop and Scan are not among them: what computes is in their bodies.
@@ -200,15 +225,18 @@ def _op_coverage(model: Model, target: Target | None) -> tuple[dict[str, tuple[i
         for op in graph.ops():
             if reads_float_data(model, graph, op):
                 reads = _float_reads(model, graph, op)
-                quantized = all(quantized or value in fused for value, quantized in reads)
+                kind = "float"
+                if op.label in dynamic:
+                    kind = "dynamic"
+                elif all(quantized or value in fused for value, quantized in reads):
+                    kind = "quantized"
+                elif _has_quantized_weights(model, op):
+                    kind = "weights"
                 total[op.op_type] += 1
-                done[op.op_type] += quantized
-                kind = (
-                    "quantized" if quantized else "weights" if _has_quantized_weights(model, op) else "float"
-                )
+                done[op.op_type] += kind in ("dynamic", "quantized")
                 work[kind] += repeated * multiplied_by(op)
     counts = {op_type: (done[op_type], total[op_type]) for op_type in sorted(total)}
-    return counts, Multiplied(work["quantized"], work["weights"], work.total())
+    return counts, Multiplied(work["quantized"], work["weights"], work.total(), work["dynamic"])
 
 
 def reads_float_data(model: Model, graph: Graph, op: Op) -> bool:

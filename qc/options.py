@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import numbers
+import re
 import sys
 import types
 import typing
@@ -124,6 +125,14 @@ def word(text: str) -> str:
     return text
 
 
+def single(text: str) -> str:
+    """Text that is no list of several ``NAME=VALUE``."""
+    if re.fullmatch(r"[^=,]+=[^=,]+(?:,[^=,]+=[^=,]+)+", text):
+        first, *others = text.split(",")
+        raise ValueError(f"{text!r} is more than one: repeat the option, for {first} and for {others[0]}")
+    return word(text)
+
+
 def path(text: str) -> Path:
     """The path of a file; ``-``, which stands for a standard stream elsewhere, is none."""
     if text == "-":
@@ -133,7 +142,7 @@ def path(text: str) -> Path:
 
 def length(text: str) -> str:
     """``NAME=N``: a length for a free dimension, as text."""
-    name, _, number = text.rpartition("=")
+    name, _, number = single(text).rpartition("=")
     if not name or not number.isdecimal() or int(number) < 1:
         raise ValueError(f"{text!r} is not of the form NAME=N with N at least 1")
     return text

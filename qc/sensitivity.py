@@ -18,7 +18,6 @@ from qc.runtime import (
     Spread,
     harm,
     load_data,
-    model_inputs,
     parse_metric,
 )
 from qc.runtime.evaluation.judge import judge
@@ -113,7 +112,7 @@ def measure_sensitivity(
         whole = whole.with_encodings(dict.fromkeys(_integers(whole), bits))
     metric = parse_metric("sqnr")
     metric.check(compiled.ir.origin)
-    feeds = Spread(load_data(data, model_inputs(compiled.ir.origin)))
+    feeds = Spread(load_data(data, compiled.inputs))
     samples = samples or _enough(whole, metric, feeds)
     runs = 1 + 2 * len(whole.quantizers)
     length = samples if feeds.length is None else min(feeds.length, samples or feeds.length)

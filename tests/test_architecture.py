@@ -41,7 +41,17 @@ IR_FLOORS = ["errors", "base", "quant", "core", "facts", "onnx", "text"]
 PASS_FLOORS = ["framework", "encodings", "simplify", "lower", "quantize", "optimize", "core"]
 # The floors of the front door: files and folders that stand side by side are one floor.
 FRONT_FLOORS = [
-    {"options", "reading", "progress", "named_pipelines", "coverage", "checking", "outside", "versions"},
+    {
+        "options",
+        "reading",
+        "progress",
+        "named_pipelines",
+        "coverage",
+        "checking",
+        "outside",
+        "processor",
+        "versions",
+    },
     {"diff"},
     {"rendering"},
     {"view"},

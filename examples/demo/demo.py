@@ -67,8 +67,7 @@ def measure(task: Task, output: Path, console: Console) -> list[Row]:
             scores.append(task.score(runner(model)))
     with console.status("timing"):
         seconds = latencies(list(labels.values()), task.timing_feed())
-    done, total = compiled.coverage.weighted_ops
-    coverage = ("", "", f"{done} of {total} weighted ops")
+    coverage = ("", "", f"{compiled.coverage.multiplied.share:.1%} of the multiplications")
     return [
         Row(label, model, score, seconds[0] / taken, covered)
         for (label, model), score, taken, covered in zip(
@@ -81,7 +80,7 @@ def show(task: Task, rows: list[Row], console: Console) -> None:
     """Prints the table and where the files are."""
     table = Table()
     table.add_column(task.name)
-    for column in (task.metric, "size", "speed", "coverage"):
+    for column in (task.metric, "size", "speed", "quantized"):
         table.add_column(column, justify="right")
     for row in rows:
         size = f"{row.model.stat().st_size / 1000:,.0f} KB"

@@ -15,6 +15,13 @@ from ..errors import ModelError, reason_of
 from .protos import model_tensors
 from .repair import repaired
 
+# What makes ONNX of models in other formats, by their suffixes.
+_EXPORTERS = {
+    **dict.fromkeys((".pt", ".pth", ".safetensors"), "torch.onnx.export"),
+    **dict.fromkeys((".h5", ".keras", ".pb", ".tflite"), "tf2onnx"),
+    **dict.fromkeys((".joblib", ".pkl"), "skl2onnx"),
+}
+
 
 def load_model(path: str | Path) -> ModelProto:
     """Reads a model file without its external data, mended where that is needed and unambiguous.
@@ -50,7 +57,11 @@ def read_file(path: str | Path) -> ModelProto:
     except OSError as error:
         raise ModelError(f"model '{path}' cannot be read: {reason_of(error)}") from error
     except (DecodeError, ValueError) as error:
-        raise ModelError(f"model '{path}' cannot be read: it is truncated or not an ONNX file") from error
+        exporter = _EXPORTERS.get(path.suffix.lower())
+        hint = f"; {exporter} makes one of a {path.suffix}" if exporter else ""
+        raise ModelError(
+            f"model '{path}' cannot be read: it is truncated or not an ONNX file{hint}"
+        ) from error
     if not proto.opset_import or not proto.HasField("graph"):
         raise ModelError(f"model '{path}' is not an ONNX model: it has no graph or no opset")
     if path.is_symlink():

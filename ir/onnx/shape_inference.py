@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import onnx
 from google.protobuf.message import EncodeError
@@ -15,7 +15,7 @@ from ..facts.op_table import traits_of
 from ..facts.runtime_ops import MAIN_DOMAINS, is_of_runtime
 from ..tensor_ref import TensorRef
 from .names_apart import forget, tell_apart
-from .protos import Body, walk_bodies
+from .protos import Body, nested_graphs, walk_bodies
 
 # These read the type of an input without asking whether it is known; the process dies if it is not.
 _FRAGILE = frozenset({"DictVectorizer", "EyeLike", "LabelEncoder", "RegexFullMatch", "TreeEnsemble"})
@@ -85,6 +85,14 @@ def show_ops_of_runtime(model: ModelProto) -> None:
     model.opset_import.extend(imports)
 
 
+def hide_bodies(model: ModelProto) -> None:
+    """Lets the inference know nothing of the results of main ops with bodies, of which one may never run."""
+    for node in model.graph.node:
+        if nested_graphs(node):
+            node.domain = _HIDDEN
+    _import_hidden(model)
+
+
 def misfit(model: ModelProto) -> str:
     """The first op whose inputs do not fit each other by ONNX's shape inference, and why; empty if all do.
 
@@ -93,7 +101,7 @@ def misfit(model: ModelProto) -> str:
     """
     _hide_fragile(model, list(walk_bodies(model)))
     try:
-        onnx.shape_inference.infer_shapes(model, strict_mode=True)
+        known = onnx.shape_inference.infer_shapes(model, strict_mode=True)
     except onnx.shape_inference.InferenceError as error:
         found = _MISFIT.search(str(error))
         if found is None:
@@ -102,7 +110,19 @@ def misfit(model: ModelProto) -> str:
         return f"{op} '{node}': {cause}" if node else f"a {op} without a name: {cause}"
     except Exception:  # as in _infer
         return ""
-    return ""
+    return next(_below_zero(known.graph), "")
+
+
+def _below_zero(graph: GraphProto) -> Iterator[str]:
+    """The ops of a graph for which the inference gives a result of less than nothing, as windows do."""
+    below = {
+        info.name
+        for info in (*graph.input, *graph.value_info, *graph.output)
+        if any(dim.dim_value < 0 for dim in info.type.tensor_type.shape.dim)
+    }
+    for node in graph.node:
+        if not below.isdisjoint(node.output) and below.isdisjoint(node.input):
+            yield f"{node.op_type} '{node.name or node.output[0]}': its input is shorter than its window"
 
 
 def _infer(model: ModelProto, propagate: bool) -> ModelProto:

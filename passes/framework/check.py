@@ -41,7 +41,7 @@ def check_needs(pipeline: Pipeline, context: PassContext) -> None:
     for need, (what, how) in NEEDS.items():
         names = [step.name for step in pipeline.passes() if need in step.needs]
         if names and getattr(context, need) is None:
-            faults.append(f"pass '{names[0]}' needs {what}: give it with {how}")
+            faults.append(f"{what} is missing, which pass '{names[0]}' needs: give it with {how}")
     if faults:
         raise UsageError("; ".join(faults))
 

@@ -23,8 +23,8 @@ T = TypeVar("T")
 NEEDS = {
     "data": (
         "calibration data",
-        "--data on the command line, or data= in Python; --random-data is for trying out, and the pipelines "
-        "w8a8-dynamic, w8 and w4 need none",
+        "--data, or --random-data to try out (data= in Python); the pipelines w8a8-dynamic, w8 and w4 need "
+        "none",
     ),
     "executor": ("an executor", "PassContext(executor=...) in Python"),
     "target": ("a target", "--target on the command line, or target= in Python"),
@@ -98,6 +98,7 @@ class PassContext:
         little_data: why the last calibration had too few samples, in words; empty if it had enough.
         biases_shifted: whether a pass has changed biases, so that the float graph is none to compare with.
         grids: how the last calibration finds the grid of each quantizer that it knows, by the id of it.
+        dynamic: the labels of products that a lowering pass wrote so that data is quantized in every run.
     """
 
     data: Iterable[Feed] | None = None
@@ -112,6 +113,7 @@ class PassContext:
     little_data: str = ""
     biases_shifted: bool = False
     grids: GridsById = field(default_factory=GridsById)
+    dynamic: set[str] = field(default_factory=set)
 
     def required_data(self, who: str = "this pass") -> Iterable[Feed]:
         """The data; raises UsageError, which says that ``who`` needs it, if there is none."""

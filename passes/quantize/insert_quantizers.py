@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from qc.ir.errors import ModelError, UsageError
+from qc.ir.errors import QuantizedError, UsageError
 from qc.ir.facts.op_traits import joins_grids, traits, weight_axes, weight_ports
 from qc.ir.facts.quantized_form import quantized_form
 from qc.ir.graph import Op, Use, Value
@@ -136,15 +136,14 @@ def _checked_format(option_name: str, text: str) -> None:
 
 
 def refuse_quantized(model: Model) -> None:
-    """Raises ModelError if the model came quantized: a second grid on top would only add error."""
+    """Raises QuantizedError if the model came quantized: a second grid on top would only add error."""
     found = quantized_form(model.graphs())
     if found is None:
         return
     grids = ", take the grids it has with 'import-qdq'" if found.has_pairs else ""
-    raise ModelError(
-        f"the model is quantized already, {found}: use it as it is{grids}, or start from the float "
-        "model, which 'qc MODEL.onnx --passes dequantize -o FLOAT.onnx' makes of it"
-    )
+    remedy = "the float model, which 'qc MODEL.onnx --passes dequantize -o FLOAT.onnx' makes of it"
+    sentence = f"the model is quantized already, {found}: use it as it is{grids}, or start from {remedy}"
+    raise QuantizedError(sentence, str(found))
 
 
 def complete_types(model: Model, context: PassContext) -> None:

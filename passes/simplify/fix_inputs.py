@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,9 +25,9 @@ _BOOLEANS = {"false": "0", "true": "1"}
 class FixInputs(Pass):
     """Lets all that reads an input read a number instead.
 
-    ``fold-constants`` takes the branches that it chooses then. The input stays part of the interface, so data
-    and callers need no change; what they feed there has no effect from then on. Only an input of one number
-    can have a value; a free length that ``fix-shapes`` makes 1 before is one.
+    ``fold-constants`` takes the branches that it chooses then. The input stays part of the interface, so
+    callers need no change; what they feed there has no effect from then on. Data need not have it. Only an
+    input of one number can have a value; a free length that ``fix-shapes`` makes 1 before is one.
     """
 
     name = "fix-inputs"
@@ -37,12 +37,15 @@ class FixInputs(Pass):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for text in self.values:
-            _parsed(text)
+        self.as_numbers()
+
+    def as_numbers(self) -> dict[str, float]:
+        """The values by the name of the input; raises UsageError for text that is none."""
+        return dict(map(_parsed, self.values))
 
     def run(self, model: Model, context: PassContext) -> None:
         rewriter = Rewriter(model)
-        for name, number in map(_parsed, self.values):
+        for name, number in self.as_numbers().items():
             given = _input(model, name)
             if not model.graph.is_read(given):
                 continue
@@ -58,6 +61,12 @@ def with_fixed_interface(pipeline: Pipeline, lengths: Sequence[str], values: Seq
     wanted += [FixInputs(values=tuple(values))] if values else []
     missing = [one for one in wanted if one not in pipeline.steps]
     return Pipeline((*missing, *pipeline.steps)) if missing else pipeline
+
+
+def fixed_values(passes: Iterable[Pass]) -> dict[str, float]:
+    """The values that passes give to inputs, by name."""
+    steps = [step for step in passes if isinstance(step, FixInputs)]
+    return {name: number for step in steps for name, number in step.as_numbers().items()}
 
 
 def _parsed(text: str) -> tuple[str, float]:

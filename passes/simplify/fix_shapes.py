@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from onnx import ModelProto
@@ -11,13 +11,13 @@ from qc.ir.errors import UsageError, nearest
 from qc.ir.graph import Value
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
-from qc.ir.onnx.protos import walk_graphs
+from qc.ir.onnx.protos import walk_graphs, without_weights
 from qc.ir.onnx.types import dimension
 from qc.ir.rewriter import Rewriter
 
 from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
-from .constants.shapes import take_inferred_shapes
+from .constants.shapes import first_misfit, take_inferred_shapes
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ class FixShapes(Pass):
         ]
         if not free:
             return
+        _refuse_misfit(lower(model), lengths)
         rewriter = Rewriter(model)
         with rewriter.action("fix shapes", free[0]):
             for value in free:
@@ -109,6 +110,26 @@ def _refuse_unknown(model: Model, lengths: Mapping[str, int]) -> None:
             listed = ", ".join(dict.fromkeys(known)) or "none"
             said = f"fix-shapes names '{name}', which no input has{nearest(name, known)}"
             raise UsageError(f"{said}; free dimensions: {listed}")
+
+
+def _refuse_misfit(proto: ModelProto, lengths: Mapping[str, int]) -> None:
+    """Raises UsageError for a length that an op cannot take, such as one below that of its window."""
+
+    def misfit_without(freed: Collection[str]) -> str:
+        fixed = without_weights(proto)
+        for info in fixed.graph.input:
+            for axis, dim in enumerate(info.type.tensor_type.shape.dim):
+                name = dimension(dim) or f"{info.name}[{axis}]"
+                if name in lengths and name not in freed:
+                    dim.dim_value = lengths[str(name)]
+        return first_misfit(fixed)
+
+    found = misfit_without(())
+    if not found or misfit_without(lengths):  # what does not fit anyway is for the runtime to judge
+        return
+    at_fault = [name for name in lengths if not misfit_without([name])] or [*lengths]
+    given = " and ".join(f"{name}={lengths[name]}" for name in at_fault)
+    raise UsageError(f"--fix-shape {given} does not fit {found}; give another length")
 
 
 def _with_lengths(proto: ModelProto, lengths: Mapping[str, int]) -> ModelProto:

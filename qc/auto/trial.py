@@ -72,7 +72,7 @@ class Trial:
 def trial_of(recipe: Recipe, verdict: Verdict, made: Compiled, seconds: float) -> Trial:
     """The trial of a recipe that made a model."""
     done = made.coverage.multiplied
-    share = (done.quantized + done.weights) / done.total if done.total else 0.0
+    share = done.share + (done.weights / done.total if done.total else 0.0)
     return Trial(recipe, verdict, share, *weight_bits(made.ir), _size(made), seconds)
 
 

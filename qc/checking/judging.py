@@ -32,6 +32,7 @@ from qc.runtime.protos.detach import detach_weights
 from qc.runtime.protos.wiring import Node, all_nodes
 
 from ..coverage import reads_float_data
+from ..processor import target_made_for
 from ..progress import progress_here
 from ..reading import read_model
 from .blame import Blame
@@ -44,7 +45,7 @@ _READ_BACK = "import-qdq,match-supergroups"
 
 def check(
     model: ModelProto | str | Path,
-    target: str | Path | Target = "ort-cpu",
+    target: str | Path | Target | None = None,
     feeds: Sequence[Feed] = (),
     *,
     base_dir: Path | None = None,
@@ -61,7 +62,8 @@ def check(
 
     Args:
         model: a QDQ model, whoever made it, or the path of one.
-        target: a target, its name, or the path of its TOML file.
+        target: a target, its name, or the path of its TOML file; default: the one of qc that the model was
+            made for, else this processor.
         feeds: the first gives the shapes of inputs where the model leaves them free, and is the warm-up; on
             the others the time of every node is measured. Without others there are no times.
         base_dir: the folder that external data of a ``ModelProto`` is relative to.
@@ -73,6 +75,8 @@ def check(
         UsageError: the model holds nothing quantized, or there is no such target or option.
         ModelError: the model is invalid, or the runtime cannot load it.
     """
+    if target is None:
+        target = target_made_for(model if isinstance(model, ModelProto) else load_model(model))
     chosen = target if isinstance(target, Target) else load_target(str(target))
     asked = _Asked.of(model, chosen, feeds, base_dir)
     device = device_here(chosen)

@@ -79,6 +79,11 @@ class Check(Shown):
         return None not in numbers and any(numbers)
 
     @property
+    def share_of(self) -> str:
+        """What :attr:`share` is a share of, in words."""
+        return "multiplications" if self.is_weighted else "ops that multiply"
+
+    @property
     def share(self) -> float:
         """The share of the multiplications of ``counted`` that run in integers, 0 to 1."""
         multiplying = [op for op in self.counted if op.multiplications != 0] or self.counted

@@ -9,11 +9,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import click
 from annotated_types import Gt
 
+from qc.ir.errors import QuantizedError
 from qc.options import Option, limits, path, plain_types, unwrapped, word
 
 from .completion import complete
@@ -27,7 +28,14 @@ class Command(ABC):
 
     Command lines behind "Examples:" at the end of the docstring stand in the help as they are.
     A field is an option or an argument, a dataclass with more of them, or some of those of another dataclass.
+
+    Attributes:
+        elsewhere: options that other commands have and this one cannot have, each with the reason.
+        if_quantized: what to do with a model that is quantized already, where the command wants a float one.
     """
+
+    elsewhere: ClassVar[Mapping[str, str]] = {}
+    if_quantized: ClassVar[str] = ""
 
     @abstractmethod
     def run(self) -> int | None:
@@ -40,12 +48,26 @@ def click_command(cls: type[Command], name: str, short_help: str) -> click.Comma
     made = _ClickCommand(
         name,
         params=[*_parameters(cls), _plugin_option()],
-        callback=lambda **given: _filled(cls, given).run(),
+        callback=lambda **given: _run(cls, given),
         help=text,
         short_help=short_help,
     )
-    made.examples = examples
+    made.examples, made.elsewhere = examples, cls.elsewhere
     return made
+
+
+def _run(cls: type[Command], given: Mapping[str, Any]) -> int | None:
+    """Runs a command with what was given; it says itself what to do with a model that is quantized."""
+    try:
+        code: int | None = _filled(cls, given).run()
+    except QuantizedError as error:
+        if not cls.if_quantized:
+            raise
+        raise QuantizedError(
+            f"the model is quantized already, {error.found}: {cls.if_quantized}; where the float model is "
+            "lost, 'qc MODEL.onnx --passes dequantize -o FLOAT.onnx' makes one"
+        ) from error
+    return code
 
 
 def _plugin_option() -> click.Option:
@@ -72,6 +94,7 @@ class _ClickCommand(click.Command):
     """A command with options that take a value or none; click would take any word that follows for it."""
 
     examples: Sequence[str] = ()
+    elsewhere: Mapping[str, str] = {}
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Examples, then the options under headings."""

@@ -249,6 +249,9 @@ def _feeds(job: Job, inputs: Sequence[InputInfo]) -> Data | None:
         raise UsageError("give --data or --random-data, not both")
     if job.sizes and job.random_data is None:
         raise UsageError("--size is for --random-data, which is not given")
+    fixed = {text.rpartition("=")[0] for text in job.chosen["fix_shapes"]}
+    for name in (name for name, _ in job.sizes if name in fixed):
+        raise UsageError(f"'{name}' has the length of --fix-shape; leave --size {name} out")
     if job.data is not None:
         return load_data(job.preparing.of(job.data), inputs)
     if job.preparing.given:

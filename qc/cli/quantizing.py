@@ -13,7 +13,6 @@ from rich.text import Text
 
 from qc.compiler import Compilation, compile_together
 from qc.compiler.compiled import Compiled
-from qc.compiler.processor import words_of
 from qc.coverage import CoverageError
 from qc.ir.base.files import atomic_write
 from qc.ir.errors import ModelError, UsageError
@@ -22,6 +21,7 @@ from qc.ir.onnx.protos import holds_quantizers
 from qc.passes import Pipeline, Stage
 from qc.passes.framework.context import Artifact
 from qc.passes.framework.target import Target, load_target
+from qc.processor import words_of
 from qc.progress import RichProgress
 from qc.rendering.coverage import coverage_document, coverage_summary, unquantized_table
 from qc.rendering.terminal import Fact, facts_grid

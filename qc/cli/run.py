@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -118,11 +119,26 @@ def _is_somewhere() -> bool:
         return False
 
 
+def _hint_of_extra(message: str, command: click.Command) -> str:
+    """How a word is given that has no option in front of it, where it looks like a model or like data."""
+    extra = re.match(r"Got unexpected extra arguments? \(([^\s)]+)", message)
+    if extra is None:
+        return ""
+    name = "quantized" if extra[1].endswith(".onnx") else "data"
+    what = {"quantized": "a model to compare with is given as", "data": "data is given as"}[name]
+    is_option = any(one.name == name for one in command.params)
+    return f": {what} --{name} {extra[1]}" if is_option else ""
+
+
 def _usage_sentence(error: click.ClickException) -> str:
     """Click's message in the form of qc's own: one sentence that begins small and ends without a period."""
     message = " ".join(error.format_message().split()).rstrip(".")
     if isinstance(error, click.NoSuchOption):  # worded differently by every version of click
         name = error.option_name
-        message = f"no such option '{name}'{nearest(name, list(error.possibilities or []))}"
+        why = getattr(error.ctx and error.ctx.command, "elsewhere", {}).get(name)
+        hint = f": {why}" if why else nearest(name, list(error.possibilities or []))
+        message = f"no such option '{name}'{hint}"
+    elif isinstance(error, click.UsageError) and error.ctx is not None:
+        message += _hint_of_extra(message, error.ctx.command)
     path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "qc"
     return f"{message[:1].lower()}{message[1:]}; '{path} --help' shows how it is used"

@@ -14,7 +14,7 @@ from annotated_types import Ge, Le
 
 from qc.ir.errors import UsageError
 
-from ..options import check_plain, length, option, options_of, path, plain_types, word
+from ..options import check_plain, length, option, options_of, path, plain_types, single, word
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -86,7 +86,7 @@ class Compilation:
         "Give an input of one number a value for good, such as sr=16000; may be repeated.",
         "--fix-input",
         metavar="NAME=NUMBER",
-        parse=word,
+        parse=single,
     )
     allow_unquantized: bool = option(False, "Accept a result in which nothing is quantized.")
     fail_if_unquantized: bool = option(False, "Fail if any float tensor stays unquantized.")
@@ -150,13 +150,13 @@ class Compilation:
         if quantizes:
             notes.refuse_quantized_again(ir, file.pipeline)
             ir = in_opset_of(self.chosen_target(), ir, file.pipeline)
-        executor = self.executor or self.ort_executor()
+        inputs, executor = self.fed_inputs(), self.executor or self.ort_executor()
         if self.statistics is not None:
             executor = recorded = RecordedExecutor.of(executor, self.statistics)
             said += notes.missing_samples(recorded.recording)
             data = () if data is None else data
         context = PassContext(
-            data=data if data is None or isinstance(data, Data) else load_data(data, self.fed_inputs()),
+            data=data if data is None or isinstance(data, Data) else load_data(data, inputs),
             executor=executor,
             target=self.chosen_target(),
             seed=self.seed,
@@ -165,9 +165,10 @@ class Compilation:
             progress=self.progress or progress_here(),
         )
         ir.journal.limit = self.action_limit
-        report = run_pipeline(file.pipeline, ir, context, self.instruments)
+        with notes.naming_lengths(self.fix_shapes):
+            report = run_pipeline(file.pipeline, ir, context, self.instruments)
         assert context.target is not None
-        coverage = coverage_of(ir, context.target)
+        coverage = coverage_of(ir, context.target, context.dynamic)
         said += notes.of_another_opset(opset, ir, context.target)
         if quantizes:
             coverage.check(self.allow_unquantized, self.fail_if_unquantized)
@@ -183,9 +184,8 @@ class Compilation:
         said += [*notes.lost_inputs(ir), *notes.unused_data(context.data)]
         context.notes += said
         source = None if isinstance(self.model, ModelProto) else Path(self.model)
-        return Compiled(
-            ir, context.artifacts, report, coverage, context.target, source, context.notes, context.grids
-        )
+        made = ir, context.artifacts, report, coverage, context.target
+        return Compiled(*made, inputs, source, context.notes, context.grids)
 
     def compile_for(self, targets: Iterable[str | Path | Target]) -> dict[str, Compiled]:
         """Compiles for several targets that share one calibration, see :func:`qc.compile_for`."""
@@ -212,7 +212,6 @@ class Compilation:
         first = replace(
             self, pipeline=until, precision=(), allow_unquantized=True, executor=recorder, statistics=None
         )
-
         compile_together([first, *(replace(first, target=other) for other in also_for)])
         if not recorder.recording.models:
             raise UsageError(
@@ -237,6 +236,7 @@ class Compilation:
             model=(self.proto(), self.base_dir),
             pipeline=self.chosen_pipeline(),
             target=self.chosen_target(),
+            inputs=self.fed_inputs(),
             data=self.data if self.reads_data else None,
             statistics=self.statistics,
             settings={name: getattr(self, name) for name in plain_types(Compilation)},
@@ -272,7 +272,7 @@ class Compilation:
         """The target as an object: the one that is given, else the pipeline's, else that of the processor."""
         from qc.passes.framework.target import Target, load_target
 
-        from .processor import default_target
+        from ..processor import default_target
 
         if self.target is None:
             return self.chosen_pipeline().own_target() or default_target()
@@ -291,7 +291,7 @@ class Compilation:
         """
         from qc.passes.framework.target import load_target, target_names
 
-        from .processor import DEFAULT_TARGET, on_this_processor
+        from ..processor import DEFAULT_TARGET, on_this_processor
 
         if self.target is not None or not self._counts_target() or name not in target_names():
             return self
@@ -342,13 +342,15 @@ class Compilation:
         return self.model if isinstance(self.model, ModelProto) else load_model(self.model)
 
     def fed_inputs(self) -> tuple[InputInfo, ...]:
-        """The inputs to feed, with the lengths of ``fix_shapes``; those with a default become constants."""
+        """The inputs to feed, with fixed lengths and values; those with a default become constants."""
+        from qc.passes.simplify.fix_inputs import fixed_values
         from qc.passes.simplify.fix_shapes import FixShapes
         from qc.runtime import model_inputs
-        from qc.runtime.data.inputs import with_lengths
+        from qc.runtime.data.inputs import with_lengths, with_values
 
-        fed = [info for info in model_inputs(self.proto()) if not info.optional]
-        return with_lengths(fed, FixShapes(lengths=self.fix_shapes).as_numbers())
+        required = [info for info in model_inputs(self.proto()) if not info.optional]
+        fed = with_lengths(required, FixShapes(lengths=self.fix_shapes).as_numbers())
+        return with_values(fed, fixed_values(self.chosen_pipeline().pipeline.passes()))
 
     def reference(self) -> ModelProto | str | Path:
         """What results are compared with: the model, in float32 where it cannot run as it is."""

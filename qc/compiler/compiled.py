@@ -21,7 +21,7 @@ from qc.passes import Artifact, PassContext, PipelineReport
 from qc.passes.framework.target import Target, target_names
 from qc.passes.lower.rounding.simulation import WeightRounding
 from qc.passes.lower.to_simulation import ToSimulation
-from qc.runtime import Simulation
+from qc.runtime import InputInfo, Simulation
 from qc.runtime.evaluation.simulation import rounding_of
 
 from ..coverage import Coverage
@@ -38,6 +38,7 @@ class Compiled(Shown):
         report: steps, times and numbers of actions.
         coverage: what is quantized and what is not, and why.
         target: the target that was compiled for.
+        inputs: what data is to hold: the inputs of the model, with the lengths and values they have for good.
         source: the file that the model was read from, if any.
         notes: sentences for the user.
         grids: how the calibration finds the grid of each quantizer for any spec, by the id of it; see
@@ -49,6 +50,7 @@ class Compiled(Shown):
     report: PipelineReport
     coverage: Coverage
     target: Target
+    inputs: tuple[InputInfo, ...]
     source: Path | None = None
     notes: list[str] = field(default_factory=list)
     grids: GridsById = field(default_factory=GridsById)

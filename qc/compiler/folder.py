@@ -31,7 +31,7 @@ from qc.passes import Combinator, Pipeline, PipelineFile, dumps, load_pipeline_f
 from qc.passes.framework.options import paths
 from qc.passes.framework.pipeline import Step
 from qc.passes.framework.target import Target
-from qc.runtime import Recording, load_data, model_inputs
+from qc.runtime import InputInfo, Recording, load_data
 
 # What a folder holds.
 MODEL = "model.onnx"
@@ -88,11 +88,12 @@ def write(
     model: tuple[ModelProto, Path | None],
     pipeline: PipelineFile,
     target: Target,
+    inputs: Sequence[InputInfo],
     data: object,
     statistics: Recording | str | Path | None,
     settings: Mapping[str, object],
 ) -> None:
-    """Writes a compilation; ``model`` comes with the folder of its external data."""
+    """Writes a compilation; ``model`` comes with its folder of external data, ``data`` is for ``inputs``."""
     if not folder.is_dir() or any(folder.iterdir()):
         raise UsageError(f"'{folder}' is not an empty folder; make one to keep a compilation in")
     proto, base_dir = model
@@ -100,7 +101,7 @@ def write(
     if pipeline.target is not None and pipeline.target.endswith(".toml"):  # the target itself comes along
         pipeline = replace(pipeline, target=None)
     (folder / PIPELINE).write_text(dumps(_with_files(pipeline, _Copies(folder).bring_in)), encoding="utf-8")
-    feeds = _write_feeds(folder / FEEDS, _some_feeds(data, proto)) if data is not None else None
+    feeds = _write_feeds(folder / FEEDS, _some_feeds(data, inputs)) if data is not None else None
     if statistics is not None:
         if not isinstance(statistics, Recording):
             statistics = Recording.load(statistics)
@@ -285,12 +286,12 @@ def _empty(tensor: TensorProto, size: int) -> None:
 # -- the data -------------------------------------------------------------------------------------------
 
 
-def _some_feeds(data: object, proto: ModelProto) -> list[Feed]:
+def _some_feeds(data: object, inputs: Sequence[InputInfo]) -> list[Feed]:
     """The first feeds, as many as there is room for; none if they cannot be read, or not again."""
     chosen: list[Feed] = []
     room = MOST_FEED_BYTES
     try:
-        for feed in load_data(data, model_inputs(proto)):
+        for feed in load_data(data, inputs):
             room -= sum(array.nbytes for array in feed.values())
             if room < 0 or not all(_is_plain(array) for array in feed.values()):
                 break

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 
+from qc.ir.errors import ModelError
 from qc.ir.facts.constants import FREE_INITIALIZERS
 from qc.ir.model import Model
 from qc.passes import Pass, Pipeline
@@ -17,8 +19,8 @@ from qc.passes.simplify.dequantize import Dequantize
 from qc.runtime import Data, Recording
 from qc.runtime.data.source import LABELS
 
+from ..processor import saturates_here
 from ..rendering.words import count
-from .processor import saturates_here
 
 _NAMED = 12  # ops in a note
 _NO_INTEGERS = (
@@ -49,6 +51,18 @@ def refuse_quantized_again(ir: Model, pipeline: Pipeline) -> None:
     places = any(isinstance(step, InsertQuantizers | ConfigureQuantizers) for step in steps)
     if places and not any(isinstance(step, Dequantize | ImportQdq) for step in steps):
         refuse_quantized(ir)
+
+
+@contextmanager
+def naming_lengths(fixed: Sequence[str]) -> Iterator[None]:
+    """Lets what a runtime says of a model begin with the lengths that were given for good."""
+    try:
+        yield
+    except ModelError as error:
+        if not fixed or not str(error).startswith("ONNX Runtime "):
+            raise
+        given = " ".join(f"--fix-shape {one}" for one in fixed)
+        raise ModelError(f"with {given} {error}; another length may do") from error
 
 
 def of_another_opset(before: int, ir: Model, target: Target) -> list[str]:

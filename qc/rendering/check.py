@@ -13,7 +13,7 @@ from qc.checking import Check, CheckedOp
 
 from .table import Column, Table, text
 from .terminal import Fact, indented, lines
-from .words import count, milliseconds, printable
+from .words import count, milliseconds, printable, share_of
 
 _SHOWN = 3
 
@@ -35,7 +35,7 @@ def check_document(check: Check) -> dict[str, Any]:
         "executed": check.executed,
         "where": check.where,
         "share": check.share,
-        "share_of": "multiplications" if check.is_weighted else "ops that multiply",
+        "share_of": check.share_of,
         "time_share": check.time_share,
         "seconds": check.seconds,
         "ops": [asdict(op) for op in check.ops],
@@ -121,11 +121,11 @@ def integer_share(check: Check) -> str:
     if removed:
         found.append(f"{removed:,} removed")
     if check.is_weighted:
-        found.append(f"{check.share:.1%} of the multiplications")
+        found.append(share_of(check.share, check.share_of))
     elif any(op.multiplications is None for op in check.counted):
-        found.append(f"{check.share:.1%} of those that multiply, as not all shapes are known without data")
+        found.append(f"{share_of(check.share, check.share_of)}, as not all shapes are known without data")
     if check.time_share is not None:
-        found.append(f"{check.time_share:.1%} of the time")
+        found.append(share_of(check.time_share, "time"))
     return ", ".join(found)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, zip_longest
 from typing import Any
@@ -20,7 +20,7 @@ from rich.text import Text
 from qc.coverage import Coverage, Multiplied, UnquantizedTensor
 
 from .terminal import Fact
-from .words import count, printable
+from .words import count, printable, share_of
 
 # How much of a summary is shown: all of it fits on a screen of 24 lines.
 _OP_TYPES = 20
@@ -63,15 +63,8 @@ def _group(words: Sequence[str], members: Sequence[UnquantizedTensor]) -> Reason
 
 def coverage_summary(coverage: Coverage) -> list[Fact]:
     """The coverage on one screen: tensors by format, ops by type, and why the rest stays float."""
-    facts: list[Fact] = [
-        (
-            "quantized",
-            f"{coverage.quantized:,} of {coverage.total:,} float tensors, {coverage.rounded_words}"
-            f"{coverage.quantized_ops:,} of {coverage.total_ops:,} ops read quantized data",
-        )
-    ]
-    if coverage.multiplied.total:
-        facts.append(("products", _multiplied(coverage.multiplied)))
+    facts: list[Fact] = [("quantized", _quantized(coverage))]
+    facts += _multiplied(coverage.multiplied)
     if coverage.formats:
         facts.append(("formats", _formats(coverage)))
     if coverage.ops:
@@ -110,12 +103,23 @@ def coverage_document(coverage: Coverage) -> dict[str, Any]:
     }
 
 
-def _multiplied(found: Multiplied) -> str:
-    weights = f", {found.weights / found.total:.1%} of float data and quantized weights"
-    return (
-        f"{found.quantized / found.total:.1%} of the multiplications are of quantized data"
-        f"{weights if found.weights else ''}"
-    )
+def _quantized(coverage: Coverage) -> str:
+    """``15 of 15 ops, 100.0% of the multiplications, 37 of 38 float tensors``; see ``integer_share``."""
+    parts = [f"{coverage.quantized_ops:,} of {count(coverage.total_ops, 'op')}"]
+    if coverage.multiplied.total:
+        parts.append(share_of(coverage.multiplied.share, "multiplications"))
+    parts.append(f"{coverage.quantized:,} of {count(coverage.total, 'float tensor')}")
+    return ", ".join([*parts, *([coverage.rounded_words] if coverage.rounded else [])])
+
+
+def _multiplied(found: Multiplied) -> Iterator[Fact]:
+    """What the quantized share of the multiplications does not tell."""
+    if found.dynamic:
+        share = share_of(found.dynamic / found.total, "multiplications")
+        yield "dynamic", f"{share} are of data that is quantized in every run"
+    if found.weights:
+        share = share_of(found.weights / found.total, "multiplications")
+        yield "weights", f"{share} are of float data by quantized weights"
 
 
 def _formats(coverage: Coverage) -> Table:

@@ -39,10 +39,11 @@ class Wrapped:
 
 def _phrases(text: str, width: int) -> str:
     """Text with line breaks behind commas, as many phrases in a line as have room."""
-    lines = [""]
-    for phrase in re.split(r"(?<=,) ", text):
-        longer = f"{lines[-1]} {phrase}".lstrip()
-        lines[-1:] = [longer] if len(longer) <= width or not lines[-1] else [lines[-1], phrase]
+    first, *others = re.split(r"(?<=,) ", text)
+    lines = [first]
+    for phrase in others:
+        longer = f"{lines[-1]} {phrase}"
+        lines[-1:] = [longer] if len(longer) <= width else [lines[-1], phrase]
     return "\n".join(lines)
 
 
@@ -78,7 +79,7 @@ def rendered(table: Table, gap: int = 2, titles: bool = True) -> rich_table.Tabl
         if table.sums and index == len(table.rows) - table.sums:
             grid.add_section()
         cells = zip(table.columns, row, strict=True)
-        grid.add_row(*(Wrapped(cell) if column.is_text else cell for column, cell in cells))
+        grid.add_row(*(Wrapped(cell, by_phrases=True) if column.is_text else cell for column, cell in cells))
     return grid
 
 

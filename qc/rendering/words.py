@@ -11,6 +11,11 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def share_of(share: float, of: str) -> str:
+    """``95.0% of the multiplications``; ``share`` is from 0 to 1."""
+    return f"{share:.1%} of the {of}"
+
+
 def file_size(size: int) -> str:
     """A number of bytes in words, in steps of 1000."""
     value, units = float(size), ["B", "KB", "MB", "GB"]

@@ -11,7 +11,7 @@ from qc.ir.errors import UsageError
 from qc.layers import LayerErrors, layer_errors
 from qc.passes import PassContext, Progress
 from qc.progress import progress_here
-from qc.runtime import load_data, model_inputs
+from qc.runtime import load_data
 from qc.sensitivity import Sensitivity, measure_sensitivity
 from qc.verdict.measure import Verdict, measure_verdict
 
@@ -61,7 +61,7 @@ def find(
     """
     settings: dict[str, Any] = {"threads": threads, "device": device}
     context = PassContext(progress=progress or progress_here())
-    feeds = load_data(data, model_inputs(compiled.ir.origin))
+    feeds = load_data(data, compiled.inputs)
     verdict = measure_verdict(compiled, feeds, is_meaningful=is_meaningful)
     if not compiled.coverage.formats:
         if tensors:

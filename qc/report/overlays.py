@@ -12,7 +12,7 @@ from qc.ir.errors import UsageError
 from qc.layers import layer_errors
 from qc.passes import PassContext, Progress
 from qc.progress import progress_here
-from qc.runtime import Data, load_data, model_inputs
+from qc.runtime import Data, load_data
 from qc.sensitivity import measure_sensitivity
 from qc.view import Overlay, bits_overlay, error_overlay, sensitivity_overlay, time_overlay
 
@@ -42,7 +42,7 @@ def measure_overlays(
             name.
         DataError: the data does not fit the model, or there is none.
     """
-    feeds = load_data(data, model_inputs(compiled.ir.origin))
+    feeds = load_data(data, compiled.inputs)
     settings = {"threads": threads, "device": device, "progress": progress or progress_here()}
     return [_measure(name)(compiled, feeds, **settings) for name in dict.fromkeys(names)]
 

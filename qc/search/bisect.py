@@ -15,7 +15,7 @@ from qc.ir.errors import DemandError, ModelError
 from qc.ir.journal import Remark
 from qc.passes import Progress
 from qc.progress import progress_here
-from qc.runtime import Data, load_data, model_inputs
+from qc.runtime import Data, load_data
 
 from .oracle import MetricOracle, Oracle, Outcome, Verdict
 from .quantizers import QuantizerFacts, Removal, Removals
@@ -84,10 +84,9 @@ def bisect(
         DemandError: the whole result is good, or the model is bad before any action.
         QcError: what the compilation or the oracle has to say about model, data and options.
     """
-    proto = compilation.proto()
-    oracle.check(proto)
+    oracle.check(compilation.proto())
     source = compilation.data if data is None else data
-    feeds = load_data(source, model_inputs(proto)) if source is not None else None
+    feeds = load_data(source, compilation.fed_inputs()) if source is not None else None
     asked = replace(compilation, allow_unquantized=True, progress=progress)
     return _Search(asked, oracle, feeds, progress or progress_here(), on_probe).run()
 

@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol
 from qc.compiler import Compilation
 from qc.ir.errors import QcError
 from qc.ir.executor import Feed
-from qc.runtime import load_data, model_inputs
+from qc.runtime import load_data
 from qc.runtime.evaluation.judge import Labels
 
 from .commands import Command
@@ -74,7 +74,7 @@ class OracleInterest:
         except Exception as error:
             return self._examine_failure(error, watch)
         try:
-            data = load_data(feeds, model_inputs(compilation.proto())) if feeds else None
+            data = load_data(feeds, compilation.fed_inputs()) if feeds else None
             return self._oracle.judge(compiled, compilation, data)
         except QcError as error:
             return Verdict(Outcome.SKIP, str(error))

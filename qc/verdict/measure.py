@@ -16,7 +16,6 @@ from onnx import ModelProto
 from qc.auto.agreement import agreement
 from qc.checking import Check, check, runs_here
 from qc.compiler.compiled import Compiled
-from qc.compiler.processor import saturates_here
 from qc.ir.base.files import temporary_folder
 from qc.ir.base.shown import Shown
 from qc.ir.errors import QcError
@@ -27,6 +26,7 @@ from qc.outside import Outside
 from qc.passes import parse_pipeline
 from qc.passes.simplify.fix_inputs import FixInputs
 from qc.passes.simplify.fix_shapes import FixShapes
+from qc.processor import saturates_here
 from qc.reading import runnable_form, with_fixed_inputs
 from qc.runtime import Data, InputInfo, Latency, OpenModel, Spread, load_data, model_inputs, parse_metric
 from qc.runtime.metrics.metric import Sample
@@ -127,7 +127,7 @@ def measure_verdict(
         return Verdict()
     found = _Measuring(compiled, time.monotonic() + seconds, seconds, with_costs)
     if data is not None:
-        feeds = load_data(data, model_inputs(compiled.ir.origin))
+        feeds = load_data(data, compiled.inputs)
         try:
             found.run(feeds, is_meaningful)
         except QcError as error:  # another device may run what ONNX Runtime does not

@@ -54,6 +54,9 @@ def as_feed(item: object, inputs: Sequence[InputInfo], place: str) -> tuple[obje
     if not isinstance(item, (tuple, list)):
         return item, []
     required = [info for info in inputs if not info.optional]
+    with_fixed = [info for info in inputs if not info.optional or info.value is not None]
+    if len(item) == len(with_fixed):  # a value that stands in may be given all the same
+        required = with_fixed
     if len(item) not in (len(required), len(required) + 1):
         raise DataError(
             f"{place}: {len(item)} values are neither one for each of the {len(required)} inputs nor those "

@@ -23,13 +23,15 @@ class InputInfo:
         name: the name to feed it under.
         elem_type: the ``TensorProto.DataType``; 0 for an input that is not a tensor, which is not checked.
         shape: for each axis a number, or the name of a free dimension, or None; None if the rank is free.
-        optional: whether an initializer stands in when it is not fed.
+        optional: whether an initializer, or ``value``, stands in when it is not fed.
+        value: what an input of one number is fed with where data has nothing for it; None for others.
     """
 
     name: str
     elem_type: int
     shape: tuple[Dimension, ...] | None
     optional: bool = False
+    value: float | None = None
 
     @property
     def dtype(self) -> np.dtype | None:
@@ -83,6 +85,29 @@ def with_lengths(inputs: Sequence[InputInfo], lengths: Mapping[str, int]) -> tup
         )
         for info in inputs
     )
+
+
+def with_values(inputs: Sequence[InputInfo], values: Mapping[str, float]) -> tuple[InputInfo, ...]:
+    """The inputs with values by their names; only one of one number can have a value."""
+    return tuple(
+        replace(info, optional=True, value=values[info.name])
+        if info.name in values
+        and info.dtype is not None
+        and info.shape is not None
+        and set(info.shape) <= {1}
+        else info
+        for info in inputs
+    )
+
+
+def with_stand_ins(feed: Feed, inputs: Sequence[InputInfo]) -> Feed:
+    """A feed with the values of inputs for which it has nothing."""
+    missing = {
+        info.name: np.full(len(info.shape or ()) * (1,), info.value, info.dtype)
+        for info in inputs
+        if info.value is not None and info.name not in feed
+    }
+    return {**feed, **missing} if missing else feed
 
 
 def _input_info(value: ValueInfoProto, optional: bool) -> InputInfo:

@@ -54,7 +54,14 @@ from qc.ir.executor import Feed
 from .data_files import DataFiles
 from .feeds import as_array, as_feed, is_array
 from .files import file_source
-from .inputs import InputInfo, check_feed, free_dimensions, in_layout, the_only_input
+from .inputs import (
+    InputInfo,
+    check_feed,
+    free_dimensions,
+    in_layout,
+    the_only_input,
+    with_stand_ins,
+)
 from .python import callable_source, iterable_source
 from .source import Source, Unread, stacked_source
 
@@ -133,6 +140,7 @@ class Data:
         self.unused.update(dict.fromkeys(unused))
         if self.source.layout is not None and isinstance(feed, dict):
             feed = self._in_layout(feed, self.source.layout)
+        feed = with_stand_ins(feed, self.inputs) if isinstance(feed, dict) else feed
         return check_feed(feed, self.inputs, place)
 
     def _in_layout(self, feed: Feed, layout: str) -> Feed:
@@ -167,7 +175,8 @@ def load_data(source: DataSource | object, inputs: Sequence[InputInfo]) -> Data:
 
     Args:
         source: a path, ``module:function``, either of them in a :class:`DataFiles`, or something in Python.
-        inputs: the inputs of the model, see :func:`qc.runtime.model_inputs`.
+        inputs: the inputs of the model, see :func:`qc.runtime.model_inputs`; those of a :class:`Data` that
+            have a value keep it.
 
     Raises:
         DataError: there is no such file or function, or it holds nothing that could be data. Single feeds
@@ -175,7 +184,9 @@ def load_data(source: DataSource | object, inputs: Sequence[InputInfo]) -> Data:
         UsageError: an option of a :class:`DataFiles` does not fit what it names.
     """
     if isinstance(source, Data):
-        return source if source.inputs == tuple(inputs) else Data(inputs, source.source, source.share)
+        with_value = {info.name: info for info in source.inputs if info.value is not None}
+        inputs = tuple(with_value.get(info.name, info) for info in inputs)
+        return source if source.inputs == inputs else Data(inputs, source.source, source.share)
     return Data(inputs, _find_source(source, inputs))
 
 

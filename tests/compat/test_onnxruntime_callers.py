@@ -267,7 +267,7 @@ def test_signed_activations_that_are_slow_are_told_of(tmp_path: Path) -> None:
     signed = (
         "with signed activations ONNX Runtime computes Add in float here; activation_type=QuantType.QUInt8"
     )
-    if qc.compiler.processor.default_target().activation.dtype == "int8":
+    if qc.processor.default_target().activation.dtype == "int8":
         pytest.skip("this processor is as quick with signed activations")
     with pytest.warns(UserWarning, match=signed) as told_of:
         quantize_static(model, tmp_path / "q.onnx", data)

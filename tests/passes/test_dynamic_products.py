@@ -13,6 +13,7 @@ from support.models import parse, random_feeds
 from support.pipelines import apply, artifact, check, run_model
 
 import qc
+from qc.rendering.coverage import coverage_summary
 
 TEXT = """<ir_version: 10, opset_import: ["" : {}]>
 g (float[n, 5, 40] x, float[6, 40] f) => (float[n, 5, 24] y, float[n, 5, 40] z, float[6, 24] g)
@@ -135,3 +136,20 @@ def test_the_pipeline_needs_no_data_and_says_what_it_does() -> None:
     (feed,) = random_feeds(source, 1)
     wanted, found = run_model(source, feed)["y"], run_model(made, feed, optimize=True)["y"]
     assert np.square(wanted - found).sum() < np.square(wanted).sum() / 1000
+
+
+def test_the_coverage_counts_products_that_are_quantized_in_every_run() -> None:
+    source = parse(
+        LARGE.replace("y = MatMul(r, v)", "p = MatMul(r, v)\n t = Transpose(p)\n y = MatMul(p, t)")
+    )
+    coverage = qc.compile(source, "w8a8-dynamic", target="ort-cpu").coverage
+    assert coverage.ops["MatMul"] == (2, 3)
+    done = coverage.multiplied
+    assert (done.quantized, done.weights) == (0, 0) and done.dynamic == 2 * 256**2 < done.total
+    assert done.share == done.dynamic / done.total
+    reasons = {tensor.name: tensor.reason for tensor in coverage.unquantized}
+    assert reasons["x"] == "MatMul of 'm' quantizes it in every run"
+    assert reasons["p"] == "MatMul of 'p' quantizes its data in every run, and gives a float result"
+    assert reasons["y"] == "MatMul of 'y' runs in float: activations stay float", "it has no weight"
+    told = " ".join(str(content) for _, content in coverage_summary(coverage)[:2])
+    assert "2 of 5 ops" in told and "% of the multiplications are of data that is quantized in every" in told

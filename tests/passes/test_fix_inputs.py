@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import numpy as np
+import onnx
 import pytest
 from support.machine import needs_exact_sums
 from support.models import parse, random_feeds
 from support.pipelines import run_model
 
 import qc
+from qc.cli import main
 from qc.compiler import Compilation
-from qc.ir.errors import UsageError
+from qc.ir.errors import DataError, UsageError
+from qc.runtime import OrtExecutor, ShardedExecutor, load_data, model_inputs, random_data
 from qc.verdict.measure import measure_verdict
 
 TEXT = """g (float[4, 8] x, int64 rate) => (float[4, 3] y) <float[8, 3] wide_w, float[8, 3] narrow_w> {
@@ -88,3 +94,47 @@ def test_a_result_is_compared_with_the_float_model_that_has_the_same_inputs() ->
     accuracy = measure_verdict(compilation.compile(), fed, with_costs=False).accuracy
     assert accuracy is not None and accuracy.sqnr_db is not None and accuracy.sqnr_db > 25
     assert Compilation(model, "w8a8", data=fed).reference() is model
+
+
+def test_data_need_not_have_a_fixed_input(tmp_path: Path) -> None:
+    model, whole = parse(TEXT), feeds(16000)
+    given = {"target": "qnn-htp", "fix_inputs": ("rate=16000",), "threads": 1}
+    wanted = qc.compile(model, data=whole, **given).model.SerializeToString()
+    parts = [{"x": feed["x"]} for feed in whole]
+    pairs = [(feed["x"], feed["rate"]) for feed in whole]
+    stacked = {"x": np.stack([feed["x"] for feed in whole])}
+    for data in (parts, pairs, [(feed["x"],) for feed in whole], stacked):
+        made = qc.compile(model, data=data, **given)
+        assert made.model.SerializeToString() == wanted
+        assert qc.measure_verdict(made, data).accuracy is not None
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    Compilation(model, data=parts, **given).dump(folder)
+    assert Compilation.load(folder).compile().model.SerializeToString() == wanted
+    executor = ShardedExecutor(OrtExecutor(threads=1), lambda: ThreadPoolExecutor(2), 2)
+    assert qc.compile(model, data=stacked, executor=executor, **given).model.SerializeToString() == wanted
+    assert qc.compile(model, data=random_data(made.inputs, 4), **given).coverage.formats
+    with pytest.raises(DataError, match="no array for the input 'rate'"):
+        list(load_data(parts, model_inputs(model)))
+
+
+def test_an_input_that_is_one_number_by_a_fixed_length_need_not_be_there() -> None:
+    text = "g (float[n, 4] x, int64[n] last) => (float[n, 4] y) <float[4, 4] w> { h = MatMul(x, w)  %s }"
+    model = parse(text % "f = Cast<to = 1>(last)  y = Mul(h, f)")
+    fixed = {"fix_shapes": ("n=1",), "fix_inputs": ("last=3",), "target": "qnn-htp", "threads": 1}
+    data = [{"x": np.ones((1, 4), np.float32)}]
+    made = qc.compile(model, data=data, **fixed)
+    assert qc.measure_verdict(made, data).accuracy is not None
+
+
+def test_auto_and_the_command_line_do_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    onnx.save(parse(TEXT), "m.onnx")
+    np.savez("x.npz", x=np.stack([feed["x"] for feed in feeds(16000)]))
+    common = ("m.onnx", "--data", "x.npz", "--fix-input", "rate=16000", "--threads", "1")
+    found = ("auto", *common, "--eval-data", "x.npz", "--max-drop", "50%", "-q", "-o", "a.onnx")
+    assert main(list(found)) == 0
+    recipe = ["m.onnx", "--data", "x.npz", "--pipeline", "a.recipe.toml", "-o", "b.onnx", "--no-verdict"]
+    assert main(recipe) == 0
+    assert Path("a.onnx").read_bytes() == Path("b.onnx").read_bytes()
+    assert main(["eval", *common, "--quantized", "a.onnx", "--latency-seconds", "0"]) == 0

@@ -11,7 +11,7 @@ from support.placement import value
 
 import qc
 from qc.ir import lift
-from qc.ir.errors import DataError, UsageError
+from qc.ir.errors import DataError, ModelError, UsageError
 from qc.passes import PassContext
 from qc.passes.simplify.fix_shapes import FixShapes
 
@@ -134,3 +134,41 @@ def test_the_length_of_a_sum_follows() -> None:
     FixShapes(lengths=("B=1", "N=2", "past=5")).run(ir, PassContext())
     shapes = {value.name: value.type.shape for value in ir.graph.inputs}
     assert shapes == {"x": (1, 2, 4), "k": (1, 5, 4), "m": (1, 7, 1)}
+
+
+@pytest.mark.parametrize(
+    ("body", "blamed"),
+    [
+        ("y = Conv<kernel_shape = [5]>(x, w)", "t=3 does not fit Conv 'y': its input is shorter than its"),
+        ("p = Add(x, b)  y = MatMul(p, m)", "t=3 does not fit Add 'p': Incompatible dimensions"),
+        ("p = Reshape(x, s)  y = MatMul(p, m)", "n=1 and t=3 does not fit Reshape 'p'"),
+    ],
+)
+def test_a_length_that_an_op_cannot_take_is_named_with_the_op(body: str, blamed: str) -> None:
+    text = f"""g (float[n, 4, t] x) => (float[a, b, c] y)
+    <float[4, 4, 5] w, float[8] b, float[8, 8] m, int64[3] s = {{1, -1, 8}}> {{ {body} }}"""
+    with pytest.raises(UsageError) as refused:
+        qc.compile(parse(text), "w8", fix_shapes=("n=1", "t=3"), threads=1)
+    assert f"--fix-shape {blamed}" in str(refused.value) and "give another length" in str(refused.value)
+    qc.compile(parse(text), "w8", fix_shapes=("n=2", "t=8"), threads=1, allow_unquantized=True)
+
+
+def test_a_branch_that_is_never_taken_may_want_another_length() -> None:
+    text = """g (float[n, t] x, bool c) => (float[n, u] y) <float[3, 8] w, float[5, 8] v> {
+        y = If(c) <then_branch = a () => (float[n, 8] p) { p = MatMul(x, w) },
+                   else_branch = b () => (float[n, 8] q) { q = MatMul(x, v) }>
+    }"""
+    given = {"fix_shapes": ("t=3",), "fix_inputs": ("c=true",)}
+    made = qc.compile(parse(text), "w8", threads=1, **given, allow_unquantized=True)
+    assert "If" not in {node.op_type for node in made.model.graph.node}
+
+
+def test_what_only_a_runtime_finds_is_told_with_the_length() -> None:
+    text = """g (float[n, t, 8] x) => (float[n, 8] y) <float[8, 8] w, int64 i = {5}> {
+        r = Gather<axis = 1>(x, i)  y = MatMul(r, w)
+    }"""
+    data = [{"x": np.zeros((1, 3, 8), np.float32)}]
+    with pytest.raises(
+        ModelError, match=r"with --fix-shape t=3 ONNX Runtime failed in Gather .* another length"
+    ):
+        qc.compile(parse(text), data=data, fix_shapes=("t=3",), threads=1)

@@ -108,11 +108,12 @@ def test_missing_needs_are_told_all_at_once():
     with pytest.raises(UsageError) as caught:
         check_needs(parse("fixpoint(calibrate),insert-qdq", KNOWN), PassContext())
     assert str(caught.value) == (
-        "pass 'calibrate' needs calibration data: give it with --data on the command line, "
-        "or data= in Python; --random-data is for trying out, and the pipelines w8a8-dynamic, w8 and w4 "
-        "need none; "
-        "pass 'calibrate' needs an executor: give it with PassContext(executor=...) in Python; "
-        "pass 'insert-qdq' needs a target: give it with --target on the command line, or target= in Python"
+        "calibration data is missing, which pass 'calibrate' needs: give it with --data, or --random-data "
+        "to try out (data= in Python); the pipelines w8a8-dynamic, w8 and w4 need none; "
+        "an executor is missing, which pass 'calibrate' needs: give it with "
+        "PassContext(executor=...) in Python; "
+        "a target is missing, which pass 'insert-qdq' needs: give it with --target on the command line, or "
+        "target= in Python"
     )
 
 

@@ -16,9 +16,9 @@ from support.placement import of_weight, reason
 from support.recurrent import decibels, recurrent, recurrent_feeds
 
 import qc
-from qc.compiler.processor import default_target
 from qc.ir.onnx.lower import serialize
 from qc.ir.quant.spec import PerChannel
+from qc.processor import default_target
 from qc.runtime import open_session
 from qc.runtime.protos.wiring import all_nodes
 

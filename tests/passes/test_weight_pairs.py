@@ -13,10 +13,10 @@ from support.pipelines import run_model
 from support.recurrent import recurrent, recurrent_feeds
 
 import qc
+from qc import processor
 from qc.cli.commands.eval import _of_integers
-from qc.compiler import processor
-from qc.compiler.processor import default_target
 from qc.passes.framework.target import load_target
+from qc.processor import default_target
 from qc.runtime.execution.saturation import sums_saturate
 from qc.verdict.measure import Accuracy
 from qc.verdict.words import verdict_warnings

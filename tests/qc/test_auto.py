@@ -52,14 +52,14 @@ def user(qc) -> None:
 
 def test_the_first_recipe_that_is_good_enough_is_written_and_compiles_again_to_the_same_bytes(qc) -> None:
     result = qc("auto", MODEL, "--data", DATA, *JUDGED, "--weights", "4", "--log", "trials.jsonl")
-    assert (result.code, result.made) == (0, ["model.q.onnx", "model.q.recipe.toml", "trials.jsonl"])
-    record = tomllib.loads(Path("model.q.recipe.toml").read_text())["record"]
+    assert (result.code, result.made) == (0, ["model.auto.onnx", "model.auto.recipe.toml", "trials.jsonl"])
+    record = tomllib.loads(Path("model.auto.recipe.toml").read_text())["record"]
     trials = [json.loads(line) for line in Path("trials.jsonl").read_text().splitlines()]
     assert record["trial"] == trials and [trial["accepted"] for trial in trials][-1]
     assert trials[-1]["float"] - trials[-1]["score"] <= 0.01 * trials[-1]["float"]
-    again = qc(MODEL, "--data", DATA, "--pipeline", "model.q.recipe.toml", "-o", "again.onnx")
+    again = qc(MODEL, "--data", DATA, "--pipeline", "model.auto.recipe.toml", "-o", "again.onnx")
     assert again.code == 0
-    assert Path("again.onnx").read_bytes() == Path("model.q.onnx").read_bytes()
+    assert Path("again.onnx").read_bytes() == Path("model.auto.onnx").read_bytes()
 
 
 def test_what_cannot_be_reached_is_told_and_written_only_if_asked(qc, monkeypatch) -> None:
@@ -69,7 +69,7 @@ def test_what_cannot_be_reached_is_told_and_written_only_if_asked(qc, monkeypatc
     assert (refused.code, refused.made) == (5, ["kept"])
     assert "no recipe keeps 'max-error' within 0 of" in refused.err and "--keep-best" in refused.err
     kept = qc(*asked, "--cache", "kept", "--keep-best")
-    assert (kept.code, kept.made) == (5, ["model.q.onnx", "model.q.recipe.toml"])
+    assert (kept.code, kept.made) == (5, ["model.auto.onnx", "model.auto.recipe.toml"])
 
 
 @pytest.mark.parametrize(
@@ -361,7 +361,7 @@ def test_what_is_quicker_in_float_stays_there_if_the_objective_is_latency(qc, mo
 def test_the_latency_is_measured_told_and_written(qc) -> None:
     result = qc("auto", MODEL, "--data", DATA, "--objective", "latency", "--keep-best", "--threads", "1")
     assert "times as long as float on this machine" in result.out
-    assert tomllib.loads(Path("model.q.recipe.toml").read_text())["record"]["latency"] > 0
+    assert tomllib.loads(Path("model.auto.recipe.toml").read_text())["record"]["latency"] > 0
 
 
 def test_a_target_of_a_file_is_in_the_recipe_by_its_path(qc) -> None:
@@ -417,8 +417,8 @@ def test_a_wrong_number_of_labels_is_told_before_anything_is_tried(qc) -> None:
 def test_free_dimensions_get_lengths_in_the_recipe_too(qc) -> None:
     result = qc("auto", MODEL, "--data", DATA, *JUDGED, "--fix-shape", "batch=1")
     assert result.code == 0, result.err
-    assert "batch=1" in Path("model.q.recipe.toml").read_text()
-    assert model_inputs(onnx.load("model.q.onnx"))[0].shape[0] == 1
+    assert "batch=1" in Path("model.auto.recipe.toml").read_text()
+    assert model_inputs(onnx.load("model.auto.onnx"))[0].shape[0] == 1
 
 
 def test_a_metric_that_fails_on_a_part_of_the_samples_names_them(qc) -> None:
@@ -448,3 +448,23 @@ def test_weights_of_an_lstm_that_quantizes_its_data_itself_count_as_quantized() 
 def test_the_table_says_in_a_word_which_recipe_is_the_result(qc) -> None:
     result = qc("auto", MODEL, "--data", DATA, *JUDGED)
     assert "best" in result.out and "*" not in result.out
+
+
+def test_long_names_of_recipes_break_no_numbers_in_80_columns(qc) -> None:
+    name = "whole ranges, outliers apart and in weights, rounded weights"
+    Path("mine.toml").write_text(f'[[recipe]]\nname = "{name}"\npipeline = "w8a8"\n')
+    result = qc("auto", MODEL, "--data", DATA, *JUDGED, "--recipes", "mine.toml")
+    _, titles, row, *more = (line for line in result.out.splitlines() if line)
+    assert titles.split() == ["score", "float", "±", "quantized", "bits", "time", "recipe"]
+    assert row.startswith("best ") and len(row) <= 80
+    start = titles.index("recipe")
+    shown = [line[start:].strip() for line in (row, *more)]
+    assert " ".join(shown) == name and shown[0] == "whole ranges,"
+    assert not "".join(line[:start] for line in more).strip()
+
+
+def test_the_result_of_a_compilation_stays_to_compare_with(qc) -> None:
+    assert qc(MODEL, "--data", DATA, "--no-verdict").made == ["model.q.onnx"]
+    before = Path("model.q.onnx").read_bytes()
+    assert qc("auto", MODEL, "--data", DATA, *JUDGED).made == ["model.auto.onnx", "model.auto.recipe.toml"]
+    assert Path("model.q.onnx").read_bytes() == before

@@ -62,10 +62,38 @@ def test_a_layout_that_changes_nothing_is_told(qc, images) -> None:
     assert "changed nothing" not in qc(MODEL, "--data", DATA, "--no-verdict").err
 
 
-def test_auto_refuses_a_quantized_model_before_any_recipe(qc) -> None:
+@pytest.mark.parametrize(
+    ("command", "advice"),
+    [
+        (["auto"], "'qc auto FLOAT.onnx' looks for a recipe for the float model"),
+        (["eval"], "'qc eval FLOAT.onnx --quantized MODEL.onnx' compares it"),
+        (["report"], "'qc report FLOAT.onnx' is for the float model"),
+        (["why", "logits"], "'qc why FLOAT.onnx TENSOR' is for the float model"),
+        (["view"], "'qc view MODEL.onnx' without data and options for compiling shows it as it is"),
+    ],
+)
+def test_a_command_says_what_to_do_with_a_quantized_model(qc, command: list[str], advice: str) -> None:
     assert qc(MODEL, "--data", DATA, "--no-verdict", "-o", "small.onnx").code == 0
-    result = qc("auto", "small.onnx", "--data", DATA)
-    assert result.code == 3 and "the model is quantized already" in result.err and "to try" not in result.err
+    result = qc(command[0], "small.onnx", *command[1:], "--data", DATA)
+    assert (result.code, result.made) == (3, [])
+    assert "the model is quantized already, static, in QDQ form" in result.err
+    assert "to try:" not in result.err
+    assert advice in result.err and "use it as it is" not in result.err
+    assert "'qc MODEL.onnx --passes dequantize -o FLOAT.onnx' makes one" in result.err
+
+
+def test_who_compiles_without_data_is_told_how_to_give_them(qc) -> None:
+    result = qc(MODEL)
+    assert (result.code, result.made) == (2, [])
+    assert result.err.startswith("qc: error: calibration data is missing, ")
+    assert "give it with --data, or --random-data to try out" in result.err
+
+
+@pytest.mark.parametrize("given", [["--random-data"], ["--random-data=4"], ["--random-data", "4"]])
+def test_auto_takes_no_random_data_and_says_why(qc, given: list[str]) -> None:
+    result = qc("auto", MODEL, *given)
+    assert (result.code, result.made) == (2, []) and "did you mean" not in result.err
+    assert "'--random-data': random numbers tell nothing of accuracy; give samples with --data" in result.err
 
 
 def test_external_data_that_is_missing_is_said_to_be_a_part_of_the_model(qc) -> None:
@@ -180,6 +208,20 @@ def test_an_argument_that_there_is_not(name: str, hint: str) -> None:
         (["report", "model.onnx", "other.onnx", "--data", "a.npz"], "'model.onnx' is not a report"),
         (["help", "cal"], "did you mean 'calibrate'?"),
         (["model.onnx", "--data", "calibration.npz", "--data=b.npz"], "--data is given twice"),
+        (["model.onnx", "calibration.npz"], "data is given as --data calibration.npz"),
+        (["eval", "model.onnx", "b.onnx"], "a model to compare with is given as --quantized b.onnx"),
+        (["diff", "model.onnx", "model.onnx", "x.onnx"], "extra argument (x.onnx); 'qc diff --help'"),
+        (
+            ["model.onnx", "--random-data", "--fix-shape", "batch=1", "--size", "batch=1"],
+            "'batch' has the length of --fix-shape; leave --size batch out",
+        ),
+        (["model.onnx", "--calibration", "b.npz"], "'--calibration': what is calibrated on is --data"),
+        (["model.onnx", "--out", "b.onnx"], "did you mean '--output'?"),
+        (["eval", "model.onnx", "--calib", "b.npz"], "did you mean '--calibration'?"),
+        (["check", "model.onnx", "--random-data"], "without --data numbers are random"),
+        (["report", "model.onnx", "--quantized", "b.onnx"], "'qc eval MODEL.onnx --quantized FILE' compares"),
+        (["model.onnx", "--data", "calibration.npz", "--target", "htp"], "did you mean 'qnn-htp'?"),
+        (["model.onnx", "--data", "calibration.npz", "--set", "conv_1=float"], "or 'off' for float"),
     ],
 )
 def test_what_means_nothing_is_one_sentence_on_how_to_mend_it(qc, arguments: list[str], said: str) -> None:
@@ -303,3 +345,39 @@ def test_a_quantized_model_whose_sums_saturate_here_is_told_of(qc, monkeypatch, 
     )
     told = qc("eval", *common, "--quantized", "q.onnx", "--latency-seconds", "0")
     assert told.code == 0 and ("so that sums of 8-bit products saturate" in told.err) is is_told
+
+
+@pytest.mark.parametrize("option", ["--fix-shape", "--fix-input", "--size"])
+def test_several_values_in_one_option_are_refused_with_how_to_write_them(qc, option: str) -> None:
+    result = qc(MODEL, "--random-data", option, "batch=1,b=2")
+    assert (result.code, result.made) == (2, [])
+    assert "'batch=1,b=2' is more than one: repeat the option, for batch=1 and for b=2" in result.err
+
+
+@pytest.mark.parametrize(
+    ("name", "exporter"), [("m.pt", "torch.onnx.export"), ("m.tflite", "tf2onnx"), ("m.pkl", "skl2onnx")]
+)
+def test_what_makes_onnx_of_another_format_is_named(qc, name: str, exporter: str) -> None:
+    Path(name).write_bytes(b"another format")
+    result = qc(name, "--data", DATA)
+    assert (
+        result.code == 3 and f"not an ONNX file; {exporter} makes one of a {Path(name).suffix}" in result.err
+    )
+    Path("m.onnx").write_bytes(b"another format")
+    assert qc("m.onnx", "--data", DATA).err.endswith("it is truncated or not an ONNX file\n")
+
+
+def test_sides_of_a_comparison_that_are_not_what_they_seem(qc) -> None:
+    assert qc(MODEL, "--data", DATA, "-q").made == ["model.q.onnx"]
+    common = ("--data", DATA, "--threads", "1", "--latency-seconds", "0", "--quantized")
+    plain, itself = "nothing in 'model.onnx' is quantized", "'model.q.onnx' is quantized itself"
+    assert plain in qc("eval", MODEL, *common, MODEL).err
+    assert itself in qc("eval", "model.q.onnx", *common, "model.q.onnx").err
+    said = qc("eval", MODEL, *common, "model.q.onnx").err
+    assert plain not in said and itself not in said
+
+
+def test_a_part_of_a_name_is_enough_to_find_it() -> None:
+    assert "'--output'" in nearest("--out", ["--opt", "--output"])
+    assert "'qnn-htp'" in nearest("htp", ["npu", "qnn-htp"]) and "'w8a8'" in nearest("w8a", ["w4", "w8a8"])
+    assert nearest("-", ["a-b"]) == ""

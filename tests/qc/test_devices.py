@@ -16,6 +16,7 @@ import pytest
 from onnx import ModelProto, helper
 from support.models import random_feeds
 
+import qc as package
 from qc.ir.base.underway import share, told, underway
 from qc.named_pipelines import resolve_pipeline
 from qc.passes import dumps
@@ -116,6 +117,18 @@ def test_a_model_for_another_target_is_told_as_such(qc) -> None:
     assert "the model was made for tensorrt, and was checked for npu" in " ".join(result.err.split())
     assert json.loads(Path("check.json").read_text())["made_for"] == "tensorrt"
     assert "was made for" not in qc("check", "model.q.onnx", "--target", "tensorrt").err
+
+
+def test_a_model_is_checked_for_the_target_that_it_was_made_for(qc) -> None:
+    qc("model.onnx", *DATA, "-q", "--target", "npu")
+    result = qc("check", "model.q.onnx")
+    assert (result.code, result.err) == (0, "") and "target   npu, which is not on this machine" in result.out
+    assert package.check("model.q.onnx").target == "npu"
+    mine = Path("mine.toml")
+    mine.write_text('extends = "npu"\nname = "mine"\nsummary = "for tests"\n')
+    qc("model.onnx", *DATA, "-q", "--target", str(mine))
+    other = qc("check", "model.q.onnx")
+    assert "the model was made for mine, and was checked for ort-cpu" in " ".join(other.err.split())
 
 
 class Zeros:

@@ -20,6 +20,7 @@ from qc.cli import commands
 from qc.cli.run import cli
 from qc.ir import lift
 from qc.ir.verifier import verify
+from qc.named_pipelines import pipeline_names
 from qc.passes import PassContext, Pipeline, run_pipeline
 from qc.passes.framework.definition import check_definition
 
@@ -37,6 +38,23 @@ def test_the_pages_of_passes_are_up_to_date() -> None:
 def test_the_search_of_the_site_works_in_pages_that_are_opened_as_files() -> None:
     plugins = (ROOT / "mkdocs.yml").read_text().partition("\nplugins:\n")[2]
     assert plugins.startswith("  - search\n  - offline"), "without, the theme hides its search there"
+
+
+def test_the_readme_tells_what_every_pipeline_is_for() -> None:
+    rows = re.findall(r"^\| (`[^|]*`) \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(re.findall(r"`([^`]+)`", ", ".join(rows))) == sorted(pipeline_names())
+
+
+def test_the_glossary_has_the_words_of_a_summary_in_their_order(qc) -> None:
+    rows = re.findall(
+        r"^\| ([^|]+) \| ", (ROOT / "docs/glossary.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    words = [word for word in rows if word not in ("word", "---")]
+    assert words == sorted(words, key=str.casefold)
+    said = qc(MODEL, "--data", DATA).err
+    for word in ("float", "per channel", "multiplications", "asymmetric", "symmetric", "pipeline"):
+        assert word in words and word in said
+    assert {"dynamic", "encoding", "grid", "integer", "QDQ", "SQNR", "supergroup"} <= set(words)
 
 
 def test_the_pass_in_the_guide_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

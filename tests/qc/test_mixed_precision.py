@@ -334,14 +334,14 @@ def test_the_front_is_written_measured_and_not_beaten_by_uniform_precisions(few_
         assert any(other["bits"] <= one["bits"] and other["drop"] <= one["drop"] for other in best)
     for one, after in itertools.pairwise(best):
         assert one["bits"] < after["bits"] and one["drop"] > after["drop"]
-    record = tomllib.loads(Path("model.q.recipe.toml").read_text())["record"]
+    record = tomllib.loads(Path("model.auto.recipe.toml").read_text())["record"]
     assert record["accepted"]
     accepted = [trial for trial in record["trial"] if trial["accepted"]]
     assert min(trial["weight_bits"] for trial in accepted) < 7
     assert record["score"] == min(accepted, key=lambda trial: trial["weight_bits"])["score"]
-    again = qc(*asked[1:4], "--pipeline", "model.q.recipe.toml", "--threads", "1", "-o", "again.onnx")
+    again = qc(*asked[1:4], "--pipeline", "model.auto.recipe.toml", "--threads", "1", "-o", "again.onnx")
     assert again.code == 0
-    assert Path("again.onnx").read_bytes() == Path("model.q.onnx").read_bytes()
+    assert Path("again.onnx").read_bytes() == Path("model.auto.onnx").read_bytes()
 
 
 def test_the_page_of_a_front_shows_what_was_measured(few_samples, qc) -> None:
@@ -350,13 +350,17 @@ def test_the_page_of_a_front_shows_what_was_measured(few_samples, qc) -> None:
     page = Path("front.html").read_text()
     assert result.code == 0 and "Mixed precision of model.onnx" in page
     assert "all w8a8" in page and "all float" in page and "http" not in page
-    assert "bit operations" in result.out
+    lines = result.out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[-2:] for line in lines if "front  " in line][-1] == ["all", "float"]
+    titles = ["bits", "operations", "score", "loss", "expected", "choice"]
+    assert titles in [line.split() for line in lines]
 
 
 def test_bits_of_a_weight_are_as_asked(few_samples, qc) -> None:
     asked = (*AUTO, "--metric", "cosine", "--max-drop", "1%")
     assert qc(*asked, "--bits", "5.5").code == 0
-    trials = tomllib.loads(Path("model.q.recipe.toml").read_text())["record"]["trial"]
+    trials = tomllib.loads(Path("model.auto.recipe.toml").read_text())["record"]["trial"]
     assert [5 < trial["weight_bits"] <= 5.5 for trial in trials] == [False, True]
     refused = qc(*asked, "--bits", "4.1", "-o", "other.onnx")
     assert (refused.code, refused.made) == (5, [])
@@ -365,7 +369,7 @@ def test_bits_of_a_weight_are_as_asked(few_samples, qc) -> None:
 def test_a_front_that_is_not_measured_in_time_is_told_of(few_samples, qc) -> None:
     asked = (*AUTO, "--metric", "cosine", "--max-drop", "1%", "--minutes", "1e-6")
     late = qc(*asked, "--front", "front.html")
-    assert (late.code, late.made) == (5, ["model.q.onnx", "model.q.recipe.toml"])
+    assert (late.code, late.made) == (5, ["model.auto.onnx", "model.auto.recipe.toml"])
     assert "'front.html' is not written, as nothing was measured: the time was over" in late.err
 
 

@@ -146,7 +146,7 @@ def test_facts_are_wrapped_between_phrases(width: int, lines: list[str]) -> None
 
 def test_a_summary_of_nothing() -> None:
     shown = text(facts_grid(coverage_summary(Coverage())))
-    assert shown == "quantized  0 of 0 float tensors, 0 of 0 ops read quantized data"
+    assert shown == "quantized  0 of 0 ops, 0 of 0 float tensors"
 
 
 def test_the_document_holds_everything() -> None:

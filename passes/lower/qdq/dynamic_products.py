@@ -29,13 +29,14 @@ _BYTE = ValueType(TensorProto.UINT8, ())
 def write_dynamic(
     model: Model, rewriter: Rewriter, matrices: list[Stored], context: PassContext, unsigned: bool
 ) -> list[Stored]:
-    """Writes the products by matrices that MatMulInteger takes, with a note; returns the others.
+    """Writes the products by matrices that MatMulInteger takes, and tells of them; returns the others.
 
     Args:
         unsigned: signed codes of weights are stored as uint8 with zero points of 128 more, of which
             processors of x86 without VNNI compute exact sums.
     """
     taken = [one for one in matrices if model.opset >= _OLDEST_OPSET and _is_taken(one)]
+    context.dynamic |= {stored.op.label for stored in taken}
     products = _DynamicProducts(model, rewriter, unsigned)
     for stored in taken:
         products.write(stored)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import chain
 
-from qc.ir.facts.op_traits import traits
+from qc.ir.facts.op_traits import weight_ports
 from qc.ir.graph import Op, Value
 from qc.ir.quant_table import QuantTable
 
@@ -65,7 +65,7 @@ class Reasons:
         if unit.rule.runs == "between":
             why = f"{unit.label} runs in integers only between integer ops, and is not between such"
             return Reason(why, asked_by)
-        if unit.rule.runs == "weights" and traits(producer).product:
+        if unit.rule.runs == "weights" and self._has_weights(producer):
             return Reason(f"{unit.label} has a grid for its weights alone: {unit.rule.why}", asked_by)
         if unit.rule.runs == "carry":
             verb = "moves" if self._units.is_carry(producer) else "gives back"
@@ -74,6 +74,12 @@ class Reasons:
             )
         why = unit.rule.why or "the target has no integer kernel for it"
         return Reason(f"{unit.label} runs in float: {why}", asked_by, _remedy(unit))
+
+    def _has_weights(self, op: Op) -> bool:
+        """Whether an op multiplies by a weight with a grid; a product of data by data has none."""
+        read = op.graph.op_inputs(op)
+        held = (read[port] for port in weight_ports(op))
+        return any(value is not None and self.is_quantized(value) for value in held)
 
     def _float_reader(self, value: Value) -> str:
         scopes = self._units.scopes
@@ -96,7 +102,7 @@ class Reasons:
         asked_by = unit.rule.asked_by
         if unit in self._units.integer:
             return Reason(f"a parameter of {unit.label}, which stays as it is", asked_by)
-        if unit.rule.runs == "weights" and traits(reader).product:
+        if unit.rule.runs == "weights" and self._has_weights(reader):
             return Reason(f"read by {unit.label}, which has a grid for its weights alone", asked_by)
         if unit.rule.runs == "carry":
             return Reason(f"{unit.label} moves it, and nothing that reads it runs in integers", asked_by)

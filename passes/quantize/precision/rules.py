@@ -161,7 +161,9 @@ def _setting(word: str, text: str) -> dict[str, Setting]:
             return {part: Setting(bits=_checked(IntFormat(int(n), True)).bits) for part, n in bits if n}
         setting = Setting() if format == OFF else Setting(format=_checked(parse_format(format)))
     except UsageError as error:
-        raise UsageError(f"the rule '{text}': {error}; or 'off', or widths such as 'w4a8'") from None
+        raise UsageError(
+            f"the rule '{text}': {error}; or 'off' for float, or widths such as 'w4a8'"
+        ) from None
     return dict.fromkeys([part] if colon else _PARTS, setting)
 
 

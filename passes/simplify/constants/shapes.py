@@ -6,6 +6,7 @@ from onnx import ModelProto
 
 from qc.ir.graph import UNKNOWN, Graph
 from qc.ir.onnx.protos import without_weights
+from qc.ir.onnx.shape_inference import hide_bodies, misfit
 from qc.ir.onnx.types import Types, inferred, type_of
 from qc.ir.rewriter import Rewriter
 
@@ -24,12 +25,30 @@ def take_inferred_shapes(rewriter: Rewriter, graph: Graph, proto: ModelProto) ->
     _set_types(rewriter, graph, inferred(proto))
 
 
-def _forget_contradictions(proto: ModelProto) -> None:
-    """Takes out the shapes of results that were right for the lengths of an export alone."""
+def first_misfit(proto: ModelProto) -> str:
+    """The first op of a main graph that cannot take the shapes that follow, and why; empty if there is none.
+
+    Bodies do not count: what chooses one may be fixed later.
+    """
+    bare = _undeclared(proto)
+    for node in bare.graph.node:
+        node.name = node.name or next(filter(None, node.output), "")
+    hide_bodies(bare)
+    return misfit(bare)
+
+
+def _undeclared(proto: ModelProto) -> ModelProto:
+    """A copy without weights, in which no shape of a result is declared."""
     bare = without_weights(proto)
     del bare.graph.value_info[:]
     for info in bare.graph.output:
         info.type.tensor_type.ClearField("shape")
+    return bare
+
+
+def _forget_contradictions(proto: ModelProto) -> None:
+    """Takes out the shapes of results that were right for the lengths of an export alone."""
+    bare = _undeclared(proto)
     following = inferred(bare).known
     for info in (*proto.graph.value_info, *proto.graph.output):
         said, follows = type_of(info.type).shape, following.get(info.name, UNKNOWN).shape

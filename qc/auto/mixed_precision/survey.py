@@ -15,6 +15,7 @@ from .costs import Cost
 from .front import Front, Point
 
 _VERSION = 1
+_CHOICE_WIDTH = 16
 
 
 @dataclass(frozen=True)
@@ -63,24 +64,26 @@ class Survey:
         return self.front.kind == "time"
 
     def table(self) -> Table:
-        """The measured points for a terminal or a page; those on the front are marked: less loses more."""
-        show = self.metric.show
+        """The measured points for a terminal or a page; those on the front are marked: less loses more.
+
+        Bits are those of a weight, operations bits of weight times bits of data; both on average.
+        """
+        times = Column("time", ".2f"), Column("estimated", ".2f")
         columns = (
-            text(""),
-            text("choice"),
-            Column("bits of a weight", ".2f"),
-            Column("bit operations", ".1f"),
-            *((Column("time", ".2f"), Column("estimated", ".2f")) if self.is_timed else ()),
-            Column(self.metric.name, show),
+            text("", len("front")),
+            Column("bits", ".2f"),
+            *(times if self.is_timed else (Column("operations", ".1f"),)),
+            Column("score", self.metric.show),
             Column("loss", ".4g"),
             Column("expected", ".4g"),
+            text("choice", _CHOICE_WIDTH),  # at the end, where long ones break nothing else
         )
         table = Table(columns)
         for one in self.measured:
             point, verdict = one.point, one.verdict
-            times = (one.time, point.time) if self.is_timed else ()
-            numbers = point.bits, point.operations, *times, verdict.score, verdict.drop, point.harm
-            table.add("front" if one.is_best else "", point.name, *numbers)
+            costs = (one.time, point.time) if self.is_timed else (point.operations,)
+            numbers = point.bits, *costs, verdict.score, verdict.drop, point.harm
+            table.add("front" if one.is_best else "", *numbers, point.name)
         return table
 
     def document(self) -> dict[str, Any]:

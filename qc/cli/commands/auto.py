@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le
 
@@ -24,8 +24,8 @@ from qc.options import REQUIRED, Given, argument, option, some_of
 from qc.outside import Outside
 from qc.progress import RichProgress
 from qc.rendering.table import Column, Table, text
-from qc.rendering.words import count, file_size, printable
-from qc.runtime import Spread, load_data, model_inputs
+from qc.rendering.words import count, file_size, printable, share_of
+from qc.runtime import Spread, load_data
 
 from ..command import Command
 from ..devices import chosen_device, on_option
@@ -44,6 +44,7 @@ from ..preparing import Preparing
 
 _POINTS = 8
 _LOOKED_AT = 256  # samples, for inputs beyond their grids
+_RECIPE_WIDTH = 16
 _FEW_QUANTIZED = 0.5  # of the multiplications: a result with less is mostly float
 
 
@@ -52,9 +53,9 @@ class Auto(Command):
     """Tries recipes for MODEL.onnx until one loses no more than --max-drop, and writes model and recipe.
 
     Each recipe is compiled and judged as it will run. If none of the ladder is good enough, precisions are
-    mixed: what harms most gets more bits, as little of it as will do. Beside the model, MODEL.recipe.toml
-    holds the passes and rules, and what was tried: 'qc MODEL.onnx --pipeline MODEL.recipe.toml' with the same
-    data gives the same model.
+    mixed: what harms most gets more bits, as little of it as will do. Beside the result, MODEL.auto.onnx,
+    MODEL.auto.recipe.toml holds the passes and rules, and what was tried: 'qc MODEL.onnx --pipeline
+    MODEL.auto.recipe.toml' with the same data gives the same model.
 
     Without --metric a model is good if it agrees with the float model: in classes, texts, masks or vectors,
     by what its outputs hold, which is told first.
@@ -63,6 +64,11 @@ class Auto(Command):
         qc auto model.onnx --data train.npz --eval-data test.npz --max-drop 1%
         qc auto model.onnx --data photos --preset imagenet --labels labels.npy --metric judge.py:accuracy
     """
+
+    elsewhere: ClassVar = {
+        "--random-data": "random numbers tell nothing of accuracy; give samples with --data"
+    }
+    if_quantized = "'qc auto FLOAT.onnx' looks for a recipe for the float model that it was made of"
 
     model: str = argument("MODEL.onnx")
     data: str = option(REQUIRED, "Data to calibrate on, as for qc itself.", metavar="SRC")
@@ -118,7 +124,7 @@ class Auto(Command):
     )
     output: Path | None = option(
         None,
-        "Where to write the result.  [default: MODEL.q.onnx in the current folder]",
+        "Where to write the result.  [default: MODEL.auto.onnx in the current folder]",
         "-o",
         metavar="FILE",
     )
@@ -130,7 +136,7 @@ class Auto(Command):
     quiet: bool = quiet_option()
 
     def run(self) -> None:
-        output = self.output or Path(f"{Path(self.model).stem}.q.onnx")
+        output = self.output or Path(f"{Path(self.model).stem}.auto.onnx")
         recipe_file = output.with_suffix(".recipe.toml")
         self._check([output, recipe_file, self.log, self.front])
         check_model_output(self.output)
@@ -152,7 +158,8 @@ class Auto(Command):
         if self.front is not None and found.survey is not None:
             write_front(self.front, Path(self.model).name, found.survey)
         if not self.quiet:
-            standard_output().show(trial_table(found, search.judge))
+            scored = f"scores by {search.judge.metric.name}; ± is the sampling error of what is lost, at 95 %"
+            standard_output().show(scored, "", trial_table(found, search.judge), "")
             if found.latency is not None:
                 low, high = found.latency.ratio_quartiles
                 standard_output().show(
@@ -160,7 +167,7 @@ class Auto(Command):
                     f"{low:.2f} to {high:.2f} in half of the rounds{_mostly_float(found.best)}"
                 )
             if found.survey is not None:
-                standard_output().show(found.survey.table())
+                standard_output().show(found.survey.table(), "")
             for path in (output, recipe_file) if is_written else ():
                 line = f"wrote {printable(str(path))}, {file_size(path.stat().st_size)}"
                 standard_error().show(line, wrap=False)
@@ -179,7 +186,7 @@ class Auto(Command):
         """A sentence for each input of the data to judge by that lies beyond its grid."""
         if self.eval_data is None:
             return []
-        data = load_data(self.preparing.of(self.eval_data), model_inputs(compiled.ir.origin))
+        data = load_data(self.preparing.of(self.eval_data), compiled.inputs)
         outside = Outside(compiled.ir)
         for feed in islice(Spread(data), _LOOKED_AT):
             outside.add(feed)
@@ -292,21 +299,22 @@ class _Telling:
 def _mostly_float(trial: Trial) -> str:
     """A warning if little of a model is left that runs in integers."""
     share = trial.quantized_share
-    return f"; only {share:.0%} of its multiplications are quantized" if share < _FEW_QUANTIZED else ""
+    few = share < _FEW_QUANTIZED
+    return f"; only {share_of(share, 'multiplications')} are quantized" if few else ""
 
 
 def trial_table(found: Found, judge: Judge) -> Table:
     """What was tried, with the best marked, which is the result."""
     score = judge.metric.show
     columns = (
-        text(""),
-        text("recipe"),
-        Column(judge.metric.name, score),
+        text("", len("accepted")),
+        Column("score", score),
         Column("float", score),
-        Column("95 % within", lambda error: f"± {error:.2g}"),
+        Column("±", ".2g"),
         Column("quantized", ".1%"),
         Column("bits", ".2f"),
-        Column("seconds", ".1f"),
+        Column("time", lambda seconds: f"{seconds:.1f} s"),
+        text("recipe", _RECIPE_WIDTH),  # at the end, where long ones break nothing else
     )
     table = Table(columns)
     for trial in found.trials:
@@ -315,7 +323,7 @@ def trial_table(found: Found, judge: Judge) -> Table:
         error = verdict.error if math.isfinite(verdict.error) else None
         scores = verdict.score, verdict.reference, error
         numbers = trial.quantized_share, trial.weight_bits, trial.seconds
-        table.add(mark, trial.recipe.name, *scores, *numbers)
+        table.add(mark, *scores, *numbers, trial.recipe.name)
     return table
 
 

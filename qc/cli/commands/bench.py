@@ -55,6 +55,8 @@ class Bench(Command):
         qc bench model.onnx --quantized model.q.onnx --data test.npz
     """
 
+    if_quantized = "'qc bench MODEL.onnx' without options for compiling measures it as it is"
+
     models: tuple[str, ...] = argument("MODEL.onnx...")
     settings: Settings
     quantized: tuple[Path, ...] = option(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Le
 from onnx import ModelProto
@@ -12,15 +12,16 @@ from rich.text import Text
 
 from qc.checking import Check, check, runs_here
 from qc.compiler import MOST_WORKERS
-from qc.compiler.processor import default_target
 from qc.ir.errors import DemandError, UsageError
 from qc.ir.executor import Feed
 from qc.ir.onnx.load import load_model
 from qc.options import argument, option
 from qc.passes.framework.target import load_target
+from qc.processor import target_made_for
 from qc.progress import RichProgress
 from qc.rendering.check import check_document, check_facts, check_reasons, check_table
 from qc.rendering.terminal import facts_grid
+from qc.rendering.words import share_of
 from qc.runtime import DataFiles, load_data, model_inputs, random_data
 from qc.runtime.data.inputs import free_dimensions
 
@@ -57,9 +58,15 @@ class CheckCommand(Command):
         qc check model.q.onnx --target qnn-htp --fail-below 90
     """
 
+    elsewhere: ClassVar = {
+        "--random-data": "without --data numbers are random, and --size gives free lengths"
+    }
+
     model: str = argument("MODEL.onnx")
     target: str | None = option(
-        None, "What it is to run on; default: this processor, by ONNX Runtime.", metavar="NAME|FILE"
+        None,
+        "What it is to run on.  [default: what qc made it for, else this processor, by ONNX Runtime]",
+        metavar="NAME|FILE",
     )
     data: str | None = option(None, "What to measure on; without it, random data.", metavar="SRC")
     preparing: Preparing
@@ -78,7 +85,7 @@ class CheckCommand(Command):
 
     def run(self) -> None:
         proto = load_model(self.model)
-        chosen = load_target(self.target) if self.target is not None else default_target()
+        chosen = load_target(self.target) if self.target is not None else target_made_for(proto)
         inputs = [*model_files(self.model, proto, "the input model"), *toml_files(self.target, "the target")]
         check_outputs([self.json_file], [*inputs, *data_files(self.data, "the data to measure on")])
         data = self.preparing.of(self.data) if self.data is not None else None
@@ -100,10 +107,10 @@ class CheckCommand(Command):
             write_json(self.json_file, check_document(result))
         _show(result, self.runs if feeds else 0, self.verbose)
         if result.made_for not in ("", result.target):
-            print_note(
-                f"the model was made for {result.made_for}, and was checked for {result.target}: "
-                f"for the latter compile it with --target {self.target or chosen.name}"
-            )
+            latter = f"for the latter compile it with --target {self.target or chosen.name}"
+            former = ", and --target FILE checks it for the former" if self.target is None else ""
+            made, checked = result.made_for, result.target
+            print_note(f"the model was made for {made}, and was checked for {checked}: {latter}{former}")
         _check_demands(result, self.fail_below)
 
 
@@ -144,8 +151,7 @@ def _check_demands(result: Check, fail_below: float | None) -> None:
     if whole:
         raise DemandError(f"the model breaks a rule of {result.target}: {whole[0]}")
     if result.share < fail_below:
-        of = "multiplications" if result.is_weighted else "ops"
         raise DemandError(
-            f"{result.share:.1%} of the {of} run in integers on {result.target}, and --fail-below asks for "
-            f"{fail_below:.1%}"
+            f"{share_of(result.share, result.share_of)} run in integers on {result.target}, and --fail-below "
+            f"asks for {fail_below:.1%}"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ..command import Command
 from ..options import Collecting, Instrumentation, Job, Keeping, Wishes
@@ -18,6 +19,12 @@ class Compile(Command):
         qc model.onnx --data calibration.npz --set Softmax=off --opt calibrate.method=percentile
         qc model.onnx --data calibration.npz --passes fold-batch-norms,mypass.py:MyPass
     """
+
+    elsewhere: ClassVar = {
+        "--calibration": "what is calibrated on is --data",
+        "--labels": "'qc auto' and 'qc eval' judge by labels",
+        "--quantized": "'qc eval MODEL.onnx --quantized FILE' compares two models",
+    }
 
     job: Job
     wishes: Wishes

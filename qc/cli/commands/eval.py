@@ -11,16 +11,17 @@ from onnx import ModelProto
 
 from qc.compiler.compiled import Compiled
 from qc.compiler.notes import of_this_processor
-from qc.compiler.processor import saturates_here
 from qc.ir.base.files import atomic_write
 from qc.ir.errors import UsageError
 from qc.ir.onnx.load import load_model, model_folder
+from qc.ir.onnx.protos import holds_quantizers
 from qc.layers import LayerErrors, evaluation_page, layer_document, layer_errors, layer_plot, layer_table
 from qc.options import option
 from qc.outside import Outside
 from qc.passes import PassContext, parse_pipeline, run_pipeline
 from qc.passes.conformance import violations
 from qc.passes.framework.target import load_target
+from qc.processor import saturates_here
 from qc.progress import RichProgress
 from qc.reading import read_model
 from qc.rendering.evaluation import (
@@ -66,6 +67,10 @@ class Eval(Command):
         qc eval model.onnx --data test.npz --calibration train.npz --layers
         qc eval model.onnx --data test.npz --quantized model.q.onnx --metric top-1
     """
+
+    if_quantized = (
+        "'qc eval FLOAT.onnx --quantized MODEL.onnx' compares it with the model that it was made of"
+    )
 
     job: Job
     quantized: Path | None = option(
@@ -144,8 +149,12 @@ class Eval(Command):
                 )
         self._write(result, errors)
         self._show(result, errors)
-        of_integers = _of_integers(compiled) if self.quantized is None else _of_codes(self.quantized)
-        for note in (*outside.notes(), *of_integers):
+        notes = outside.notes()
+        if self.quantized is None:
+            notes += _of_integers(compiled)
+        else:
+            notes += [*_of_sides(self.job.model, task.proto, self.quantized), *_of_codes(self.quantized)]
+        for note in notes:
             print_note(note)
 
     @property
@@ -248,6 +257,16 @@ def _of_integers(compiled: Compiled | None) -> list[str]:
         "'integer' is what ONNX Runtime computes on this processor, which has no VNNI, so that sums of 8-bit "
         f"products saturate: it says nothing of {compiled.target.name}"
     ]
+
+
+def _of_sides(model: str, proto: ModelProto, quantized: Path) -> list[str]:
+    """Notes on a reference that is quantized, and on a model beside it that is not."""
+    found = []
+    if holds_quantizers(proto):
+        found.append(f"'{model}' is quantized itself: what is told is beside it, and not beside float")
+    if not holds_quantizers(load_model(quantized)):
+        found.append(f"nothing in '{quantized}' is quantized: it may be another float model")
+    return found
 
 
 def _of_codes(quantized: Path) -> list[str]:

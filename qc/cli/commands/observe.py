@@ -36,6 +36,8 @@ class Observe(Command):
         qc model.onnx --statistics first.npz
     """
 
+    if_quantized = "'qc observe FLOAT.onnx' is for the float model that it was made of"
+
     job: Job
     output: Path | None = option(
         None,

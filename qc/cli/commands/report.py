@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import click
 
@@ -36,6 +37,14 @@ class Report(Command):
         qc report model.onnx --data calibration.npz
         qc report w8a8.html w4a8.html
     """
+
+    elsewhere: ClassVar = {
+        "--quantized": "qc compiles what it reports; 'qc eval MODEL.onnx --quantized FILE' compares models"
+    }
+    if_quantized = (
+        "'qc report FLOAT.onnx' is for the float model that it was made of, and 'qc eval FLOAT.onnx "
+        "--quantized MODEL.onnx' compares the two"
+    )
 
     job: Job
     other: Path | None = argument("[B.html]", None)

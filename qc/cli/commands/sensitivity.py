@@ -32,6 +32,8 @@ class SensitivityCommand(Command):
         qc sensitivity model.onnx --data calibration.npz --top 10
     """
 
+    if_quantized = "'qc sensitivity FLOAT.onnx' is for the float model that it was made of"
+
     job: Job
     calibration: str | None = calibration_option()
     samples: Annotated[int, Ge(1)] | None = option(

@@ -45,6 +45,8 @@ class View(Command):
         qc view model.onnx --data calibration.npz --overlay error --overlay time
     """
 
+    if_quantized = "'qc view MODEL.onnx' without data and options for compiling shows it as it is"
+
     job: Job
     output: Path | None = option(
         None,

@@ -37,6 +37,11 @@ class Why(Command):
         qc why model.onnx conv1 --data calibration.npz
     """
 
+    if_quantized = (
+        "'qc why FLOAT.onnx TENSOR' is for the float model that it was made of, and 'qc view MODEL.onnx' "
+        "shows the grids that it has"
+    )
+
     job: Job
     tensor: str = argument("TENSOR")
 

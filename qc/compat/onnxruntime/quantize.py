@@ -19,12 +19,12 @@ from onnxruntime.quantization.quantize import QuantConfig
 
 import qc
 from qc.compiler.compiled import Compiled, refuse_overwrite
-from qc.compiler.processor import default_target
 from qc.ir.errors import UsageError
 from qc.ir.onnx.save import save_model
 from qc.ir.quant.formats import IntFormat, parse_format
 from qc.passes.framework.target import Target, load_target
 from qc.passes.framework.target_rules import FormatRule
+from qc.processor import default_target
 
 from ..missing import refuse
 from ..providers import device_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from onnxruntime.quantization import StaticQuantConfig
 
 from qc.compiler.compiled import Compiled
-from qc.compiler.processor import default_target
 from qc.ir.quant.formats import IntFormat, parse_format
+from qc.processor import default_target
 from qc.runtime.execution.integer_kernels import TWO_SIGNED
 
 from .formats import format_of

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from onnx import ModelProto
+
 from qc.ir.model import Model
-from qc.passes.framework.target import Target, load_target
+from qc.passes.framework.made_for import target_in
+from qc.passes.framework.target import Target, load_target, target_names
 from qc.runtime.execution.saturation import sums_saturate
 
 DEFAULT_TARGET = "ort-cpu"
@@ -13,6 +16,12 @@ _FULL_BITS = 8
 def default_target() -> Target:
     """ort-cpu, in the form that this processor runs."""
     return on_this_processor(load_target(DEFAULT_TARGET))
+
+
+def target_made_for(model: ModelProto) -> Target:
+    """The target of qc that a model was made for, as its metadata says; of others that of the processor."""
+    name = target_in(model)
+    return on_this_processor(load_target(name)) if name in target_names() else default_target()
 
 
 def on_this_processor(target: Target) -> Target:
