@@ -39,9 +39,9 @@ class CorrectBias(Pass):
 
     One run on each sample is enough for all layers: as it runs, the mean of a result becomes that of float,
     as far as samples before and this one tell. This is done on one half of the samples. On the other half each
-    is run with what samples before it tell, and the outputs are compared: where shifts do not take away a tenth
-    of their squared error, biases stay as they are. Where much noise is left, the means of late layers follow
-    from it, and to take them back can do harm.
+    is run with what samples before it tell, and the outputs are compared: where shifts do not take away a
+    tenth of their squared error, biases stay as they are. Where much noise is left, the means of late layers
+    follow from it, and to take them back can do harm.
 
     Layers are the Conv, ConvTranspose, Gemm and MatMul of the main graph whose weight has a grid. One without
     a bias gets one, but for a MatMul without an Add behind it. To be run after ``calibrate``, and instead of
