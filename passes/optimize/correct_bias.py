@@ -38,7 +38,7 @@ class CorrectBias(Pass):
     Equalization and Bias Correction, 2019).
 
     One run on each sample is enough for all layers: as it runs, the mean of a result becomes that of float,
-    as far as samples before and this one tell. This is done on one half of the samples. On the other half each
+    as far as samples before and this one tell. This is done on one half of the samples. On the other each
     is run with what samples before it tell, and the outputs are compared: where shifts do not take away a
     tenth of their squared error, biases stay as they are. Where much noise is left, the means of late layers
     follow from it, and to take them back can do harm.
