@@ -105,7 +105,7 @@ class _Estimate:
         mean = floats[self.float_mean]
         share = 1 / (self.count + 1) if adapts and _tells(mean) else 0.0
         base = (1 - share) * self.shift + share * mean if share else self.shrunk
-        return {self.names.base: base.astype(np.float32), self.names.share: np.float32(share)}
+        return {self.names.base: base.astype(np.float32), self.names.share: np.asarray(share, np.float32)}
 
     def update(self, floats: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) -> None:
         """Takes in what a sample tells."""

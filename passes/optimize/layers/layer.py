@@ -78,8 +78,10 @@ class Layer:
     @property
     def channels(self) -> int:
         """How many channels the result has."""
-        groups, outputs, _ = self.matrix.shape
-        return groups * outputs
+        shape = self.weight.shape
+        if self.op.is_type("ConvTranspose"):
+            return self.groups * shape[1]
+        return shape[-1] if self.is_transposed else shape[0]
 
     @property
     def gain(self) -> float:

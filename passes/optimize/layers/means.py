@@ -49,8 +49,9 @@ def shift_mean(rewriter: Rewriter, layer: Layer) -> Shifted:
     base = build.constant(by_channel(layer, np.zeros(layer.channels)), "base")
     share = build.constant(np.zeros((), np.float32), "share")
     rewriter.add_defaults(graph, [base, share])
-    kind = {"shape": mean.type.shape, "type": TensorProto.FLOAT}
-    shift = build.op("Sub", base, build.op("Mul", mean, share, **kind), **kind)
+    across = mean.type.shape
+    known = build.op("Mul", mean, share, shape=across, type=TensorProto.FLOAT)
+    shift = build.op("Sub", base, known, shape=across, type=TensorProto.FLOAT)
     shape = result.type.shape
     shifted = build.op("Add", result, _as(build, shift, result.type.elem_type), shape=shape)
     rewriter.replace_uses(result, shifted, readers.__contains__)
@@ -67,13 +68,12 @@ def _mean(build: Builder, layer: Layer) -> Value:
     rank = len(layer.result.type.shape or ())
     axes = [axis for axis in range(rank) if axis != layer.output_axis]
     floats = _as(build, layer.result, TensorProto.FLOAT)
-    shape = by_channel(layer, np.zeros(layer.channels)).shape
-    kind = {"shape": shape, "type": TensorProto.FLOAT}
+    shape, kind = by_channel(layer, np.zeros(layer.channels)).shape, TensorProto.FLOAT
     if not axes:
-        return build.op("Identity", floats, **kind)
+        return build.op("Identity", floats, shape=shape, type=kind)
     if build.opset < _AXES_BY_INPUT:
-        return build.op("ReduceMean", floats, **kind, axes=axes)
-    return build.op("ReduceMean", floats, build.constant(np.array(axes), "axes"), **kind)
+        return build.op("ReduceMean", floats, shape=shape, type=kind, axes=axes)
+    return build.op("ReduceMean", floats, build.constant(np.array(axes), "axes"), shape=shape, type=kind)
 
 
 def _as(build: Builder, data: Value, elem_type: int) -> Value:
