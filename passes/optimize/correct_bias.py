@@ -63,10 +63,10 @@ class CorrectBias(Pass):
         ]
         if not layers or context.biases_shifted:
             return
-        has_none = getattr(context.data, "length", None) == 0  # with statistics that were recorded
-        if has_none or not context.can_read_again:
-            why = f"pass '{self.name}' needs data that can be read again"
-            context.notes.append(f"biases stay as they are: {why}")
+        has_data = getattr(context.data, "length", None) != 0
+        if not has_data or not context.can_read_again:
+            what = "data that can be read again" if has_data else "data beside the statistics"
+            context.notes.append(f"biases stay as they are: pass '{self.name}' needs {what}")
             return
         feeds = context.samples(self.samples, f"pass '{self.name}'")
         shifts, (before, after) = _measured(model, layers, feeds, context)
