@@ -165,3 +165,14 @@ def test_a_constant_joined_with_data_that_must_be_signed_is_signed_in_that_join_
     }
     assert formats["c"] == ["int8"] and "int8" in formats["zeros"]
     assert formats.get("d", ["uint8"]) == ["uint8"]
+
+
+@pytest.mark.parametrize(("mode", "tied"), [("linear", True), ("cubic", False)])
+def test_what_is_interpolated_keeps_its_grid_on_the_htp(mode: str, tied: bool) -> None:
+    """Between two grids its compiler makes a float op of it; a cubic one reaches beyond its data."""
+    model = parse(f"""g (float[1, 3, 4, 4] x) => (float[1, 3, 8, 8] y)
+    <float[3, 3, 1, 1] w, float[4] scales = {{1, 1, 2, 2}}> {{
+        a = Conv(x, w)  r = Resize<mode = "{mode}">(a, , scales)  y = Relu(r)
+    }}""")
+    placed = apply(PLACE, model, "qnn-htp")[0]
+    assert (of_value(placed, "a") is of_value(placed, "r")) == tied

@@ -26,7 +26,7 @@ def take_inferred_shapes(rewriter: Rewriter, graph: Graph, proto: ModelProto) ->
 
 
 def _forget_constants(proto: ModelProto) -> None:
-    """Takes out what was declared of results that are constants now: ONNX takes it for more than their shape."""
+    """Takes out what was declared of what is constant now, which ONNX believes more than the constant."""
     constants = {tensor.name for tensor in proto.graph.initializer}
     kept = [info for info in proto.graph.value_info if info.name not in constants]
     del proto.graph.value_info[:]
