@@ -198,7 +198,8 @@ def _instance_norm(match: Match) -> _Form | None:
     positions = axes if isinstance(axes, tuple) else range(2, len(shape))
     channel, *others = set(range(1, len(shape))) - {axis % len(shape) for axis in positions}
     length, epsilon = shape[channel], match.constant("epsilon")
-    given = [constant_data(value) for value in one_op.graph.op_inputs(one_op)[1:]] if one_op else []
+    read = one_op.graph.op_inputs(one_op)[1:] if one_op else ()
+    given = [constant_data(value) if value is not None else None for value in read]
     if others or not isinstance(length, int) or None in given:
         return None
     scale, bias = (data.numpy() for data in given if data) if given else (np.float32(1), np.float32(0))
