@@ -29,6 +29,7 @@ from .decompositions.grouped_attention import group_query_attention
 from .decompositions.normalization import batch_norm
 from .decompositions.recurrent import advice, unrolled
 from .decompositions.rotary import fused_rotary_embedding, rotary_embedding
+from .decompositions.scattered import scattered
 
 _BROADCASTS = 8  # the first opset whose elementwise ops all take inputs of several shapes
 Known = Mapping[str, Callable[[Op], Writer | None]]
@@ -68,15 +69,16 @@ class DecomposeOps(Pass):
     """Writes ops in other ops where the target asks for it (``decompose``), as it has no integers for them.
 
     A BatchNormalization that could not be folded becomes a Conv of each channel by itself, an Attention (of
-    opset 23 and newer) two MatMuls and a Softmax, a RotaryEmbedding (likewise) products with sine and
-    cosine, an Einsum of two tensors a MatMul and of one a Transpose, a MatMul of columns by rows a Mul, a
-    Conv along one axis whose window is wider than the target can hold (``widest_window``) one of neighbours,
-    a Clip by limits that are data Max and Min, a PRelu with slopes of at most 1 a Max, a Pow products or a
-    root, a Gemm one without factors that adds no more than a number to each column, LSTM, GRU and RNN their
-    steps, a Gather of all there is a Reshape, a Split of a row Slices, a ReverseSequence of one length a
-    Gather, and Mish, Softsign, Selu, Sum, Mean, ReduceL2 and Scaler, which scikit-learn's models begin with,
-    what their definition says. Only ops on float32 are written so; recurrent ones must have lengths that are
-    known, constant weights, and no clipping.
+    opset 23 and newer) two MatMuls and a Softmax, a RotaryEmbedding (likewise) products with sine and cosine,
+    an Einsum of two tensors a MatMul and of one a Transpose, a MatMul of columns by rows a Mul, a Conv along
+    one axis whose window is wider than the target can hold (``widest_window``) one of neighbours, a Clip by
+    limits that are data Max and Min, a PRelu with slopes of at most 1 a Max, a Pow products or a root, a Gemm
+    one without factors that adds no more than a number to each column, LSTM, GRU and RNN their steps, a
+    Gather of all there is a Reshape, a ScatterND into what lies together a Concat with what is around it, a
+    Split of a row Slices, a ReverseSequence of one length a Gather, and Mish, Softsign, Selu, Sum, Mean,
+    ReduceL2 and Scaler, which scikit-learn's models begin with, what their definition says. Only ops on
+    float32 are written so; recurrent ones must have lengths that are known, constant weights, and no
+    clipping.
 
     What ONNX Runtime's optimizers have made of several ops, in models that they saved, is taken apart for
     every target: FusedConv, FusedGemm, FusedMatMul, Gelu, BiasGelu, FastGelu and QuickGelu,
@@ -149,6 +151,7 @@ class DecomposeOps(Pass):
             "ReduceL2": elementwise.euclidean,
             "ReverseSequence": movement.reverse_sequence,
             "RotaryEmbedding": rotary_embedding,
+            "ScatterND": scattered,
             "Selu": elementwise.selu,
             "Softsign": elementwise.softsign,
             "Split": movement.split,

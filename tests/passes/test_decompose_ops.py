@@ -306,6 +306,10 @@ def test_an_einsum_of_two_tensors_runs_in_integers(target: str) -> None:
         ("y = Gather <axis = 1> (x, some)", "2, 2, 1, 3, 3", ["Gather"]),
         ("y = ReverseSequence <time_axis = 1, batch_axis = 0> (x, axes)", "2, 4, 3, 3", ["ReverseSequence"]),
         ("y = ReverseSequence <time_axis = 1, batch_axis = 0> (x, ends)", "2, 4, 3, 3", ["Gather"]),
+        ("y = ScatterND(x, row, new)", "2, 4, 3, 3", ["Slice", "Slice", "Concat"]),
+        ("y = ScatterND(x, rows, new)", "2, 4, 3, 3", ["Reshape", "Slice", *["Slice", "Concat"] * 2]),
+        ("y = ScatterND(x, turned, new)", "2, 4, 3, 3", ["ScatterND"]),
+        ("y = ScatterND <reduction = 'add'> (x, row, new)".replace("'", '"'), "2, 4, 3, 3", ["ScatterND"]),
         ("y = BatchNormalization(x, ones, ones, ones, ones)", "2, 4, 3, 3", ["Conv"]),
     ],
 )
@@ -313,6 +317,8 @@ def test_one_op(body: str, shape: str, expected: list[str]) -> None:
     model = parse(f"""<ir_version: 8, opset_import: ["" : 18]>
     g (float[2, 4, 3, 3] x) => (float[{shape}] y) <
         float three = {{3}}, float third = {{0.333333}}, int64[2] axes = {{2, 3}}, int64[2] ends = {{2, 2}},
+        int64[2, 1, 2] row = {{0, 1, 1, 1}}, int64[2, 1, 2] turned = {{1, 1, 0, 1}}, float[2, 1, 3, 3] new,
+        int64[2, 1, 2] rows = {{0, 0, 0, 1}},
         int64[2, 2] all = {{0, 1, 2, 3}}, int64[2, 1] some = {{0, 2}}, float[4] ones = {{1, 1, 1, 1}}
     > {{ {body} }}""")
     made = qc.compile(model, "decompose-ops", target="qnn-htp").model
