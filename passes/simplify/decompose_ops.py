@@ -140,6 +140,7 @@ class DecomposeOps(Pass):
             "Einsum": einsum,
             "GRU": recurrent,
             "Gather": movement.gather,
+            "GatherElements": movement.gather_elements,
             "Gemm": gemm,
             "LSTM": recurrent,
             "MatMul": elementwise.outer,

@@ -326,6 +326,26 @@ def test_one_op(body: str, shape: str, expected: list[str]) -> None:
     agree(made, model, 1e-4)
 
 
+@pytest.mark.parametrize(
+    ("data", "copies", "left"),
+    [
+        ("1, 8, 4", "e = Expand(u, to)", ["Unsqueeze", "Expand", "Reshape", "Gather"]),
+        ("1, 8, 4", "e = Tile(u, times)", ["Unsqueeze", "Tile", "Reshape", "Gather"]),
+        ("1, 8, 5", "e = Expand(u, to)", ["Unsqueeze", "Expand", "GatherElements"]),
+    ],
+)
+def test_rows_that_are_chosen_as_a_whole_are_gathered(data: str, copies: str, left: list[str]) -> None:
+    """RT-DETR takes the best queries so: the HTP gave up the model for a GatherElements."""
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 18]>
+    g (float[{data}] x, int64[1, 3] i) => (float[1, 3, 4] y) <
+        int64[1] two = {{2}}, int64[3] to = {{1, 3, 4}}, int64[3] times = {{1, 1, 4}}
+    > {{ u = Unsqueeze(i, two)  {copies}  y = GatherElements<axis = 1>(x, e) }}""")
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert types(made) == left
+    feed = random_feeds(model, 1)[0] | {"i": np.array([[7, 0, 7]])}
+    np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(model, feed)["y"])
+
+
 # -- convolutions --------------------------------------------------------------------------------------------
 
 

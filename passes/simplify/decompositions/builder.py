@@ -61,7 +61,7 @@ class Builder:
         """The numbers of ``data`` in another shape, which is known; the same value if it has that already."""
         if data.type.shape == shape:
             return data
-        return self.op("Reshape", data, self.shape(shape), shape=shape)
+        return self.op("Reshape", data, self.shape(shape), shape=shape, type=data.type.elem_type or None)
 
     def unsqueeze(self, data: Value, axes: Sequence[int], shape: Shape | None) -> Value:
         """The numbers of ``data`` with axes of length 1 more."""
