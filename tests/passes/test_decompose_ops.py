@@ -312,6 +312,7 @@ FLAT = ("Reshape", "LayerNormalization", "Reshape")
         ("y = Gather <axis = 1> (x, some)", "2, 2, 1, 3, 3", ["Gather"]),
         ("y = ReverseSequence <time_axis = 1, batch_axis = 0> (x, axes)", "2, 4, 3, 3", ["ReverseSequence"]),
         ("y = ReverseSequence <time_axis = 1, batch_axis = 0> (x, ends)", "2, 4, 3, 3", ["Gather"]),
+        ("y = MatMul(mix, x)", "2, 4, 5, 3", [*TURNED]),
         ("y = CumSum(x, last)", "2, 4, 3, 3", ["MatMul"]),
         (
             "y = CumSum<reverse = 1, exclusive = 1>(x, first)",
@@ -335,7 +336,7 @@ def test_one_op(body: str, shape: str, expected: list[str]) -> None:
     g (float[2, 4, 3, 3] x) => (float[{shape}] y) <
         float three = {{3}}, float third = {{0.333333}}, int64[2] axes = {{2, 3}}, int64[2] ends = {{2, 2}},
         int64[2, 1, 2] row = {{0, 1, 1, 1}}, int64[2, 1, 2] turned = {{1, 1, 0, 1}}, float[2, 1, 3, 3] new,
-        float[4, 3, 3] new_1, float[3] ones_1 = {{1, 2, 3}},
+        float[4, 3, 3] new_1, float[5, 3] mix, float[3] ones_1 = {{1, 2, 3}},
         int64 last = {{-1}}, int64 first = {{1}}, int64[2, 1, 2] rows = {{0, 0, 0, 1}},
         int64[2, 2] all = {{0, 1, 2, 3}}, int64[2, 1] some = {{0, 2}}, float[4] ones = {{1, 1, 1, 1}}
     > {{ {body} }}""")
