@@ -345,6 +345,16 @@ def test_one_op(body: str, shape: str, expected: list[str]) -> None:
     agree(made, model, 1e-4)
 
 
+def test_rows_at_places_that_are_data_are_written_element_by_element() -> None:
+    """A cache of fixed length is filled so: the HTP gave up models with such a ScatterND."""
+    model = parse("""<ir_version: 10, opset_import: ["" : 21]>
+    g (float[9, 2, 4] x, int64[3, 1] i, float[3, 2, 4] u) => (float[9, 2, 4] y) { y = ScatterND(x, i, u) }""")
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert types(made) == ["Expand", "Reshape", "Reshape", "ScatterElements", "Reshape"]
+    feed = random_feeds(model, 1)[0] | {"i": np.array([[8], [-9], [3]])}
+    np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(model, feed)["y"])
+
+
 def test_a_group_norm_is_one_of_instances_with_a_scale_behind_it() -> None:
     """PyTorch's newer exporter writes it as one op, which the HTP has not."""
     model = parse("""<ir_version: 10, opset_import: ["" : 21]>

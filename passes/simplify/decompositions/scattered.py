@@ -1,4 +1,4 @@
-"""A ScatterND into a part of a tensor that lies together, as a Concat with what is around that part."""
+"""A ScatterND into what lies together as a Concat with what is around it, and one of rows by elements."""
 
 from __future__ import annotations
 
@@ -10,25 +10,48 @@ import numpy as np
 from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
 
-from .builder import SLICES_BY_INPUT, Builder, Writer
+from .builder import Builder, Writer
 from .movement import Lengths, lengths_of
 
+_OLDEST_OPSET = 11  # which has all ops that are written
 Box = Sequence[tuple[int, int]]  # along each of the first axes, the first place and the one behind the last
 
 
 def scattered(op: Op) -> Writer | None:
-    """Slices of the data around what is written into it, as ``x[..., 1:3] = y`` is exported, and a Concat."""
+    """Slices of the data around what is written into it, as ``x[..., 1:3] = y`` is exported, and a Concat.
+
+    Rows at places that are data, as a static cache of keys has them, become a ScatterElements.
+    """
     data, places, updates = op.graph.op_inputs(op)
     indices, lengths, given = fixed_constant(places), lengths_of(data), lengths_of(updates)
-    if data is None or updates is None or indices is None or lengths is None or given is None:
+    if data is None or places is None or updates is None or lengths is None or given is None:
         return None
-    if op.attribute("reduction", "none") != "none" or op.graph.model.opset < SLICES_BY_INPUT:
+    if op.attribute("reduction", "none") != "none" or op.graph.model.opset < _OLDEST_OPSET:
         return None
+    if indices is None:
+        return _by_elements(data, places, updates)
     box = _box(indices.numpy(), lengths)
     if box is None:
         return None
     shape = (*(end - begin for begin, end in box), *lengths[len(box) :])
     return lambda build: [_put(build, data, build.reshape(updates, shape), box, 0)]
+
+
+def _by_elements(data: Value, places: Value, updates: Value) -> Writer | None:
+    """A ScatterElements whose places are those of rows, each as often as a row is long."""
+    rows, lengths = lengths_of(places), lengths_of(data) or ()
+    if rows is None or rows[1:] != (1,):
+        return None
+    row = prod(lengths[1:])
+
+    def write(build: Builder) -> list[Value | None]:
+        shape = build.shape((rows[0], row))
+        copies = build.op("Expand", places, shape, shape=(rows[0], row), type=places.type.elem_type)
+        flat, written = build.reshape(data, (lengths[0], row)), build.reshape(updates, (rows[0], row))
+        made = build.op("ScatterElements", flat, copies, written, shape=(lengths[0], row), axis=0)
+        return [build.reshape(made, lengths)]
+
+    return write
 
 
 def _box(indices: np.ndarray, lengths: Lengths) -> Box | None:
