@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from qc.ir.facts.op_traits import joins_grids, stays_within
+from qc.ir.facts.op_traits import is_grid_preserving, joins_grids, stays_within
 from qc.ir.facts.scopes import RegionBranchEdge, Scopes
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
@@ -178,7 +178,27 @@ def _is_private(graph: Graph, value: Value, held: set[Value], op: Op) -> bool:
     return all(all(out in held for out in graph.op_outputs(mover) if out is not None) for mover in moved)
 
 
+def _before_move(model: Model, site: Site) -> Site | None:
+    """Where an op that only moves data for a single reader reads it; None if none such makes what is read."""
+    graph, value = site.value.graph, site.value
+    mover = graph.producer(value)
+    if mover is None or not is_grid_preserving(mover) or graph.is_output(value) or len(graph.uses(value)) > 1:
+        return None
+    held, source = model.quant.get(Site(value)), graph.op_inputs(mover)[0]
+    if held is None or held.is_fixed or source is None or mover.num_outputs > 1:
+        return None
+    return Site(source, mover, 0) if model.quant.of_use(source, mover, 0) is held else None
+
+
 def _requantize(model: Model, site: Site, shared: Quantizer, reason: str, asked_by: str) -> None:
+    """Brings what is read to a grid, before it is moved for that reader alone.
+
+    The HTP computes wrong numbers where a Reshape stands in front of that.
+    """
+    while (before := _before_move(model, site)) is not None:
+        model.quant.remove(Site(site.value), reason, asked_by)
+        model.quant.place(Site(site.value), shared, reason, asked_by)
+        site = before
     if model.quant.get(site) is not None:
         model.quant.remove(site, reason, asked_by)
     model.quant.place(site, shared, f"{reason}; other readers of it keep theirs", asked_by)

@@ -190,6 +190,18 @@ def test_what_is_written_into_a_tensor_has_its_grid_on_the_htp() -> None:
     assert of_value(apart, "s") is not of_value(apart, "n")
 
 
+def test_what_is_moved_for_a_join_alone_is_rounded_to_its_grid_before() -> None:
+    """The HTP computed wrong numbers where a Reshape stood in front of that, as of new keys for a cache."""
+    model = parse("""g (float[9, 8] x, float[2, 8] u, int64[2, 8] i) => (float[9, 8] y, float[2, 8] k) <
+        float[8, 8] w, int64[2] s = {4, 4}, int64[2] t = {2, 8}
+    > {
+        m = MatMul(u, w)  k = Relu(m)  q = Reshape(m, s)  r = Reshape(q, t)  y = ScatterElements(x, i, r)
+    }""")
+    placed = apply(PLACE, model, "qnn-htp")[0]
+    assert of_value(placed, "q") is of_value(placed, "r") is of_value(placed, "y")
+    assert of_value(placed, "m") is not of_value(placed, "y")
+
+
 def test_an_infinity_that_is_written_into_a_mask_stays_float() -> None:
     """Longformer's masks are made so: such a tensor was calibrated, and its infinity was an error."""
     model = parse("""g (float[2, 8] x, bool[2] m) => (float[2, 8] y) <
