@@ -301,9 +301,7 @@ class Graph:
     def is_read_once(self, value: Value) -> bool:
         """Whether one input of one op reads ``value``, and nothing outside this graph does."""
         sinks = self._nx.sinks(value.id)
-        return (
-            len(sinks) == 1 and all(len(ports) == 1 for ports in sinks.values()) and not self.is_output(value)
-        )
+        return len(sinks) == 1 and not self.is_output(value) and all(len(one) == 1 for one in sinks.values())
 
     def is_output(self, value: Value) -> bool:
         return value in self._output_set

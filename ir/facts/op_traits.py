@@ -79,6 +79,11 @@ def is_grid_preserving(op: Op) -> bool:
     return traits(op).grid == "keeps" or _repeats_nearest(op)
 
 
+def stays_within(op: Op) -> bool:
+    """Whether every output value lies between values of input 0, as what a Resize interpolates linearly."""
+    return _is_resize(op) and op.attribute("mode", "nearest") == "linear"
+
+
 def joins_grids(op: Op) -> bool:
     """Whether the results hold only numbers of several inputs (Concat, ScatterND and so on)."""
     return traits(op).grid == "joins"
@@ -91,8 +96,13 @@ def reads_shape_only(op: Op) -> bool:
 
 def _repeats_nearest(op: Op) -> bool:
     """Whether a Resize only repeats or leaves out elements; cropped, it can put in a number of its own."""
+    return _is_resize(op) and op.attribute("mode", "nearest") == "nearest"
+
+
+def _is_resize(op: Op) -> bool:
+    """Whether it makes other lengths of a whole picture."""
     crops = op.attribute("coordinate_transformation_mode", "") == "tf_crop_and_resize"
-    return op.is_type("Resize", "Upsample") and op.attribute("mode", "nearest") == "nearest" and not crops
+    return op.is_type("Resize", "Upsample") and not crops
 
 
 def channel_axis(op: Op, weight: Value) -> int | None:

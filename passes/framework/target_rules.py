@@ -127,7 +127,7 @@ class OpRule(Strict):
             without, rows of a table of embeddings are quantized after they were looked up in float.
         wraps: what lies beyond the grid of the result gets a code of the other end, so it must hold those
             of all that is joined.
-        share_grid: all data inputs and the output must have one grid.
+        share_grid: all that is joined, or interpolated, and the output must have one grid.
         signed_operands: a product of two data tensors runs in integers only if their zero points are 0: they
             have signed codes, but for a first one that is never negative.
         of_probabilities: a MatMul by what Softmax made runs in ``integer``, or in ``float`` where that takes

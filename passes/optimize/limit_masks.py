@@ -17,7 +17,7 @@ from qc.ir.rewriter import Rewriter
 
 from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
-from ..quantize.placement.dataflow import holds_infinity, makes_masks, mask_parts
+from ..quantize.placement.dataflow import holds_infinity, infinite_values, makes_masks, mask_parts
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class LimitMasks(Pass):
     such a row was NaN, and no longer is. If an IsNaN looks for that to put another number there, every
     place weighs the same from now on, and IsNaN and Where go, which a note says; with ``hidden_rows=keep``,
     or where something else is made of the IsNaN, the constant stays. Behind a finite mask, as PyTorch's
-    exporter by torch.export writes it, no row was NaN: IsNaN and Where go without a note.
+    exporter by torch.export writes it, or behind none that is left, as where all places are seen, no row was
+    NaN: IsNaN and Where go without a note.
     """
 
     name = "limit-masks"
@@ -66,6 +67,8 @@ class LimitMasks(Pass):
                 continue
             _limit(rewriter, op, port, constant, limit, limited)
             without_nan.update((one, infinite or without_nan.get(one, False)) for one in chosen)
+        for choice in _needless_choices(scopes, infinite_values(model.graph)):
+            without_nan.setdefault(choice, False)
         for choice in [one for one in without_nan if one not in kept]:
             with rewriter.action("no NaN behind a limited mask", choice):
                 _drop_choice(rewriter, choice)
@@ -122,6 +125,18 @@ def _looking_for_nan(scopes: Scopes, op: Op) -> list[Op]:
             pending += [reader for reader in readers if reader not in known]
             known.update(readers)
     return found
+
+
+def _needless_choices(scopes: Scopes, infinite: Set[Value]) -> Iterator[Op]:
+    """The Where ops for rows of a Softmax that are NaN, where no infinity of a constant makes them so."""
+    for op in scopes.ops:
+        read = op.graph.op_inputs(op)[0] if op.is_type("IsNaN") else None
+        softmax = read.graph.producer(read) if read is not None else None
+        if softmax is None or not softmax.is_type("Softmax"):
+            continue
+        scores, choice = softmax.graph.op_inputs(softmax)[0], _choice_of(op)
+        if choice is not None and scores is not None and scores.original not in infinite:
+            yield choice
 
 
 def _choice_of(looking: Op) -> Op | None:

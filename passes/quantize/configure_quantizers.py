@@ -16,8 +16,9 @@ from qc.ir.quant_table import Site
 from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
 from .calibration.bias import place_biases
-from .insert_quantizers import complete_types, refuse_quantized
+from .insert_quantizers import refuse_quantized
 from .placement.dataflow import holds_infinity, huge_values, infinite_values
+from .placement.types import complete_types
 from .quantsim.configuration import Configuration
 from .quantsim.drafts import Draft, Drafts
 from .quantsim.exceptions import apply_exceptions

@@ -12,11 +12,9 @@ from qc.ir.facts.op_traits import joins_grids, traits, weight_axes, weight_ports
 from qc.ir.facts.quantized_form import quantized_form
 from qc.ir.graph import Op, Use, Value
 from qc.ir.model import Model
-from qc.ir.onnx.lower import lower
 from qc.ir.quant.formats import Format, IntFormat, has_limits, parse_format
 from qc.ir.quant.spec import QuantSpec
 from qc.ir.quant_table import Site
-from qc.ir.rewriter import Rewriter
 from qc.ir.tensor_ref import TensorRef
 
 from ..framework.base import Pass, Stage, option
@@ -30,6 +28,7 @@ from .placement.outliers import mark_probabilities, products_of_outliers
 from .placement.reasons import Reasons
 from .placement.signed_operands import signed_operands
 from .placement.spectra import left_float_as_spectra
+from .placement.types import complete_types
 from .placement.unit import Reason, Unit
 from .placement.units import UnitMap
 from .placement.weighing import quickest_units
@@ -146,31 +145,6 @@ def refuse_quantized(model: Model) -> None:
     raise QuantizedError(sentence, str(found))
 
 
-def complete_types(model: Model, context: PassContext) -> None:
-    """Asks the runtime for element types that shape inference could not tell."""
-    unknown = {value.name: value for value in model.graph.values() if not value.type.elem_type}
-    made = {name: value for name, value in unknown.items() if model.graph.producer(value) is not None}
-    if made and context.executor is not None:
-        rewriter = Rewriter(model)
-        types = context.executor.element_types(lower(model), list(made), base_dir=model.base_dir)
-        for name, elem_type in types.items():
-            if elem_type:
-                with rewriter.action("type from the runtime", made[name]):
-                    rewriter.set_type(made[name], made[name].type._replace(elem_type=elem_type))
-    context.notes += _unknown_types(model)
-
-
-def _unknown_types(model: Model) -> Iterator[str]:
-    """Notes on ops in bodies, where no runtime can be asked, whose results have a type that nobody knows."""
-    for op in (op for graph in model.graph.walk() if graph.parent is not None for op in graph.ops()):
-        results = [value for value in op.graph.op_outputs(op) if value is not None]
-        if op.domain and results and not any(value.type.elem_type for value in results):
-            yield (
-                f"the type of '{results[0].name}' is not known, as ONNX does not define {op.op_type}; "
-                "what is computed from it inside the body stays float"
-            )
-
-
 class _Placement:
     """Placement on the main graph and all bodies of one model."""
 
@@ -213,6 +187,9 @@ class _Placement:
             if not self._reads_codes(unit):
                 self._place_stored_weights(unit)
         self._place_tables()
+        if self.target.default.runs == "integer":  # which also moves what nothing but an output reads
+            for value in (one for unit in self.units.units for one in self.units.outputs(unit)):
+                self._inherit(value)
         reasons = Reasons(self.units, self.quant)
         for value in (value for graph in self.scopes.graphs for value in graph.values()):
             own = value.is_float and value.captured is None

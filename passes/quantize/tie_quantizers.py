@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from qc.ir.facts.op_traits import joins_grids
+from qc.ir.facts.op_traits import is_grid_preserving, joins_grids, stays_within
 from qc.ir.facts.scopes import RegionBranchEdge, Scopes
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.model import Model
@@ -20,10 +20,11 @@ from .placement.units import UnitMap
 class TieQuantizers(Pass):
     """Ties the output of a data mover to its input, and the inputs of a join to its output.
 
-    An op that only moves data (Reshape, MaxPool, Slice) gives its output the grid of its input. What passes
-    into or out of the bodies of If, Loop and Scan at one place has one grid: the result of an If and what its
-    branches give back, or what a Loop carries from one iteration to the next. A tensor from outside joins it
-    unless somebody else reads it too.
+    An op that only moves data (Reshape, MaxPool, Slice) gives its output the grid of its input, and so does a
+    Resize that interpolates linearly where the target wants one grid there. What passes into or out of the
+    bodies of If, Loop and Scan at one place has one grid: the result of an If and what its branches give
+    back, or what a Loop carries from one iteration to the next. A tensor from outside joins it unless
+    somebody else reads it too.
 
     For an op that joins tensors (Concat) on a target that wants one grid there, every input takes the
     quantizer of the output. An input that somebody else reads too keeps its own grid for that reader and is
@@ -42,7 +43,9 @@ class TieQuantizers(Pass):
         units = UnitMap(model, target)
         for op in units.scopes.ops:
             if units.is_carry(op):
-                _tie_moved(model, op)
+                _tie_moved(model, op, f"{op.label} moves data and keeps its grid")
+            elif stays_within(op) and units.unit_of(op).rule.share_grid:
+                _tie_moved(model, op, f"{op.label} makes nothing beyond its data and keeps its grid")
         for edges in units.scopes.branch_edges.values():
             for edge in edges:
                 _tie_edge(model, units.scopes, edge)
@@ -58,7 +61,7 @@ class TieQuantizers(Pass):
                 _tie_nested_joins(model, op, rules[op].asked_by)
 
 
-def _tie_moved(model: Model, op: Op) -> None:
+def _tie_moved(model: Model, op: Op, reason: str) -> None:
     source = op.graph.op_inputs(op)[0]
     quantizer = model.quant.of_use(source, op, 0) if source is not None else None
     if quantizer is None:
@@ -69,7 +72,7 @@ def _tie_moved(model: Model, op: Op) -> None:
             continue
         # A table whose rows have scales of their own is looked up in floats, on no grid that could be kept.
         if (other.spec.format, other.spec.granularity) == (quantizer.spec.format, quantizer.spec.granularity):
-            model.quant.tie(quantizer, [other], f"{op.label} moves data and keeps its grid")
+            model.quant.tie(quantizer, [other], reason)
 
 
 def _tie_edge(model: Model, scopes: Scopes, edge: RegionBranchEdge) -> None:
@@ -175,7 +178,27 @@ def _is_private(graph: Graph, value: Value, held: set[Value], op: Op) -> bool:
     return all(all(out in held for out in graph.op_outputs(mover) if out is not None) for mover in moved)
 
 
+def _before_move(model: Model, site: Site) -> Site | None:
+    """Where an op that only moves data for a single reader reads it; None if none such makes what is read."""
+    graph, value = site.value.graph, site.value
+    mover = graph.producer(value)
+    if mover is None or not is_grid_preserving(mover) or graph.is_output(value) or len(graph.uses(value)) > 1:
+        return None
+    held, source = model.quant.get(Site(value)), graph.op_inputs(mover)[0]
+    if held is None or held.is_fixed or source is None or mover.num_outputs > 1:
+        return None
+    return Site(source, mover, 0) if model.quant.of_use(source, mover, 0) is held else None
+
+
 def _requantize(model: Model, site: Site, shared: Quantizer, reason: str, asked_by: str) -> None:
+    """Brings what is read to a grid, before it is moved for that reader alone.
+
+    The HTP computes wrong numbers where a Reshape stands in front of that.
+    """
+    while (before := _before_move(model, site)) is not None:
+        model.quant.remove(Site(site.value), reason, asked_by)
+        model.quant.place(Site(site.value), shared, reason, asked_by)
+        site = before
     if model.quant.get(site) is not None:
         model.quant.remove(site, reason, asked_by)
     model.quant.place(site, shared, f"{reason}; other readers of it keep theirs", asked_by)

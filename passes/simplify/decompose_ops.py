@@ -19,16 +19,24 @@ from qc.ir.rewriter import Rewriter
 from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
 from ..framework.target import Target
-from .decompositions import elementwise, fused, fused_attention, fused_norms, movement
+from .decompositions import (
+    elementwise,
+    fused,
+    fused_attention,
+    fused_norms,
+    movement,
+    normalization,
+    sums,
+)
 from .decompositions.attention import attention
 from .decompositions.builder import Builder, Writer, put_in_place
 from .decompositions.dilation import dilated
 from .decompositions.einsum import einsum
 from .decompositions.gemm import gemm
 from .decompositions.grouped_attention import group_query_attention
-from .decompositions.normalization import batch_norm
 from .decompositions.recurrent import advice, unrolled
 from .decompositions.rotary import fused_rotary_embedding, rotary_embedding
+from .decompositions.scattered import scattered
 
 _BROADCASTS = 8  # the first opset whose elementwise ops all take inputs of several shapes
 Known = Mapping[str, Callable[[Op], Writer | None]]
@@ -68,15 +76,18 @@ class DecomposeOps(Pass):
     """Writes ops in other ops where the target asks for it (``decompose``), as it has no integers for them.
 
     A BatchNormalization that could not be folded becomes a Conv of each channel by itself, an Attention (of
-    opset 23 and newer) two MatMuls and a Softmax, a RotaryEmbedding (likewise) products with sine and
-    cosine, an Einsum of two tensors a MatMul and of one a Transpose, a MatMul of columns by rows a Mul, a
-    Conv along one axis whose window is wider than the target can hold (``widest_window``) one of neighbours,
-    a Clip by limits that are data Max and Min, a PRelu with slopes of at most 1 a Max, a Pow products or a
-    root, a Gemm one without factors that adds no more than a number to each column, LSTM, GRU and RNN their
-    steps, a Gather of all there is a Reshape, a Split of a row Slices, a ReverseSequence of one length a
-    Gather, and Mish, Softsign, Selu, Sum, Mean, ReduceL2 and Scaler, which scikit-learn's models begin with,
-    what their definition says. Only ops on float32 are written so; recurrent ones must have lengths that are
-    known, constant weights, and no clipping.
+    opset 23 and newer) two MatMuls and a Softmax, a RotaryEmbedding (likewise) products with sine and cosine,
+    an Einsum of two tensors a MatMul and of one a Transpose, a MatMul of columns by rows a Mul, one of a
+    constant by data one of data by a weight, a Conv along one axis whose window is wider than the target can
+    hold (``widest_window``) one of neighbours, a Clip by limits that are data Max and Min, a PRelu with
+    slopes of at most 1 a Max, a Pow products or a root, a Gemm one without factors that adds no more than a
+    number to each column, LSTM, GRU and RNN their steps, a Gather of all there is a Reshape, a GatherElements
+    of whole rows a Gather, a CumSum a product by ones, an AveragePool of whole pictures a GlobalAveragePool,
+    a LayerNormalization over several axes one over the last, a GroupNormalization one of instances, a
+    ScatterND into what lies together a Concat with what is around it, a Split of a row Slices, a
+    ReverseSequence of one length a Gather, and Mish, Softsign, Selu, Sum, Mean, ReduceL2 and Scaler, which
+    scikit-learn's models begin with, what their definition says. Only ops on float32 are written so;
+    recurrent ones must have lengths that are known, constant weights, and no clipping.
 
     What ONNX Runtime's optimizers have made of several ops, in models that they saved, is taken apart for
     every target: FusedConv, FusedGemm, FusedMatMul, Gelu, BiasGelu, FastGelu and QuickGelu,
@@ -132,15 +143,20 @@ class DecomposeOps(Pass):
         recurrent = partial(unrolled, most_steps=self.steps)
         return {
             "Attention": attention,
-            "BatchNormalization": batch_norm,
+            "AveragePool": sums.global_average,
+            "BatchNormalization": normalization.batch_norm,
             "Clip": elementwise.clip,
+            "CumSum": sums.cumulative,
             "Conv": partial(dilated, widest=target.widest_window),
             "Einsum": einsum,
             "GRU": recurrent,
             "Gather": movement.gather,
+            "GatherElements": movement.gather_elements,
             "Gemm": gemm,
+            "GroupNormalization": normalization.group_norm,
             "LSTM": recurrent,
-            "MatMul": elementwise.outer,
+            "LayerNormalization": normalization.layer_norm,
+            "MatMul": elementwise.product,
             "Mean": elementwise.mean,
             "Mish": elementwise.mish,
             "PRelu": elementwise.prelu,
@@ -149,6 +165,7 @@ class DecomposeOps(Pass):
             "ReduceL2": elementwise.euclidean,
             "ReverseSequence": movement.reverse_sequence,
             "RotaryEmbedding": rotary_embedding,
+            "ScatterND": scattered,
             "Selu": elementwise.selu,
             "Softsign": elementwise.softsign,
             "Split": movement.split,

@@ -16,6 +16,7 @@ from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
 from .identities.copies import Shape, narrow_shapes
 from .identities.dropouts import advice
+from .identities.lengths import keeps_lengths
 from .identities.transposes import detour_before
 
 # The number that changes nothing; as the second operand where order counts.
@@ -28,10 +29,11 @@ class EliminateIdentity(Pass):
     """Removes Identity, inference-time Dropout, casts and reshapes to what a tensor is, and Concat of one.
 
     So are a Gather of all there is along its axis, in its order, and a sum with 0, a product by 1, a maximum
-    with -infinity and the like, of one constant number; that a sum of -0 and 0 is 0 is not kept.
+    with -infinity and the like, of constants of one number; that a sum of -0 and 0 is 0 is not kept.
     So is an Expand, where all that reads its copies would make them itself: elementwise ops whose other
     operands are as long, and what computes numbers for these alone, as for the mask of a mean over words.
-    A Slice of all there is goes as well, of a length that is known.
+    A Slice of all there is goes as well, of a length that is known, and so do an Expand, a Tile and a Resize
+    to the lengths that are.
     And so are a Transpose and one that takes it back, with elementwise ops between them or none.
     Constants without a number, with which some exports begin a state, and Slices of nothing, of which rotary
     embeddings of whole heads have some, are taken out of a Concat. An identity
@@ -81,6 +83,8 @@ def _returned(graph: Graph, op: Op) -> Value | None:
         return given if given is not None and _takes_all(given, op) else None
     if op.is_type("Slice"):
         return given if given is not None and _leaves_all(graph, op, given) else None
+    if op.is_type("Expand", "Resize", "Tile"):
+        return given if given is not None and keeps_lengths(op) else None
     if op.is_type("Concat"):
         joined = _joined(graph, op)
         return joined[0] if len(joined) == 1 else None
@@ -125,11 +129,13 @@ def _kept_by_number(graph: Graph, op: Op) -> Value | None:
 
 
 def _is_neutral(op: Op, number: Value | None, other: Value | None) -> bool:
-    """Whether an operand is the number of its operation, and gives the result no more dimensions."""
+    """Whether an operand has no number but that of its operation, and makes the result no larger."""
     data = fixed_constant(number)
-    if data is None or math.prod(data.shape) != 1 or other is None or other.type.shape is None:
+    shape = other.type.shape if other is not None else None
+    if data is None or shape is None or len(data.shape) > len(shape):
         return False
-    return len(data.shape) <= len(other.type.shape) and float(data.numpy().item()) == _NEUTRAL[op.op_type]
+    fits = (own in (1, length) for own, length in zip(reversed(data.shape), reversed(shape), strict=False))
+    return all(fits) and data.size > 0 and data.extremes() == (_NEUTRAL[op.op_type],) * 2
 
 
 def _joined(graph: Graph, op: Op) -> Sequence[Value | None]:

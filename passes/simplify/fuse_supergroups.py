@@ -34,13 +34,14 @@ _PICTURE = 4  # the fewest dimensions of pictures: samples, channels, and positi
 class FuseSupergroups(Pass):
     """Writes a GELU, a Softmax or a normalization of several ops as the one op of ONNX.
 
-    The normalizations are LayerNormalization, RMSNormalization and LpNormalization; one along other axes
-    than the last gets a Transpose on both sides. A hard-swish becomes a HardSwish, or the product of the
-    data and its HardSigmoid, and a hard-sigmoid a HardSigmoid. That is done where the target file asks for
-    it (``written_as``), the data is float32 and the opset has the op, to which models are converted when
-    they are compiled. Both forms are run on random numbers, and where they do not agree the ops stay. A
-    ReduceMean over all positions of pictures that belongs to no supergroup becomes a GlobalAveragePool
-    where the target runs that alone in integers, with a Flatten behind it if the dimensions are dropped.
+    The normalizations are LayerNormalization, RMSNormalization, LpNormalization and InstanceNormalization,
+    into which a scale and a bias behind it go; one along other axes than the op has gets a Transpose on both
+    sides. A hard-swish becomes a HardSwish, or the product of the data and its HardSigmoid, and a
+    hard-sigmoid a HardSigmoid. That is done where the target file asks for it (``written_as``), the data is
+    float32 and the opset has the op, to which models are converted when they are compiled. Both forms are
+    run on random numbers, and where they do not agree the ops stay. A ReduceMean over all positions of
+    pictures that belongs to no supergroup becomes a GlobalAveragePool where the target runs that alone in
+    integers, with a Flatten behind it if the dimensions are dropped.
     """
 
     name = "fuse-supergroups"
@@ -57,10 +58,10 @@ class FuseSupergroups(Pass):
             for match in Matcher(graph, known).find_all():
                 op_type, x = _written_as(target, match.name), fused.get(match["x"], match["x"])
                 since, form_of = _FORMS[op_type]
-                is_written = any(op.is_type(op_type) for op in match.ops)
+                form = form_of(match)
+                is_written = _is_written(match, op_type, form)
                 if is_written or model.opset < since or len(match.results) > 1:
                     continue
-                form = form_of(match)
                 if form is None or not _agrees(match, x, op_type, form, context):
                     reason = f"it is not the {op_type} of ONNX to the number"
                     model.journal.note(Remark(SKIP, match.root, match.root.label, reason))
@@ -188,6 +189,36 @@ def _l2_norm(match: Match) -> _Form | None:
     return _Form(attributes={"axis": axes[0], "p": 2}) if isinstance(axes, tuple) and len(axes) == 1 else None
 
 
+def _instance_norm(match: Match) -> _Form | None:
+    """One number for each channel, those of the op itself together with what is behind it."""
+    shape, axes = match["x"].type.shape, match.attributes.get("axes")
+    one_op = next((op for op in match.ops if op.is_type("InstanceNormalization")), None)
+    if shape is None or (one_op is None and not isinstance(axes, tuple)):
+        return None
+    positions = axes if isinstance(axes, tuple) else range(2, len(shape))
+    channel, *others = set(range(1, len(shape))) - {axis % len(shape) for axis in positions}
+    length, epsilon = shape[channel], match.constant("epsilon")
+    read = one_op.graph.op_inputs(one_op)[1:] if one_op else ()
+    given = [constant_data(value) if value is not None else None for value in read]
+    if others or not isinstance(length, int) or None in given:
+        return None
+    scale, bias = (data.numpy() for data in given if data) if given else (np.float32(1), np.float32(0))
+    factor, shift = (
+        data.numpy().ravel() if (data := match.constant(name)) is not None else np.float32(neutral)
+        for name, neutral in (("scale", 1), ("bias", 0))
+    )
+    merged = {"scale": scale * factor, "bias": bias * factor + shift}
+    if any(np.size(array) not in (1, length) for array in merged.values()):
+        return None
+    parameters = {
+        name: np.broadcast_to(array, (length,)).astype(np.float32) for name, array in merged.items()
+    }
+    default = one_op.attribute("epsilon", 1e-5) if one_op else 0.0
+    attributes = {"epsilon": float(epsilon.numpy().item()) if epsilon is not None else default}
+    order = (0, channel, *(axis for axis in range(1, len(shape)) if axis != channel))
+    return _Form(parameters, attributes, order if channel != 1 else ())
+
+
 def _hard_sigmoid(match: Match) -> _Form:
     """The function of a hard-swish, which multiplies what it reads, or that by itself."""
     return _Form(attributes={"alpha": 1 / 6, "beta": 0.5}, is_gate=match.name == "hard_swish")
@@ -198,11 +229,18 @@ _FORMS: dict[str, tuple[int, Callable[[Match], _Form | None]]] = {
     "Gelu": (20, _gelu),
     "HardSigmoid": (6, _hard_sigmoid),
     "HardSwish": (14, lambda match: _Form()),
+    "InstanceNormalization": (6, _instance_norm),
     "LayerNormalization": (17, _layer_norm),
     "LpNormalization": (1, _l2_norm),
     "RMSNormalization": (23, _rms_norm),
     "Softmax": (13, _softmax),
 }
+
+
+def _is_written(match: Match, op_type: str, form: _Form | None) -> bool:
+    """Whether the ops are that op already, with nothing around it that could go into it."""
+    is_there = any(op.is_type(op_type) for op in match.ops)
+    return is_there and (len(match.ops) == 1 or (form is not None and form.is_gate))
 
 
 def _agrees(match: Match, data: Value, op_type: str, form: _Form, context: PassContext) -> bool:

@@ -12,7 +12,7 @@ from qc.ir.rewriter import Rewriter
 
 from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
-from .decompositions import ranks
+from .decompositions import merging, ranks
 from .decompositions.builder import Builder, Writer, put_in_place
 from .decompositions.movement import gather_in_three, lengths_of, reshaped, split_in_three, transpose_in
 
@@ -22,6 +22,7 @@ _WRITERS: Mapping[str, Callable[[Op, int], Writer | None]] = {
     "Split": lambda op, rank: split_in_three(op),
     "Transpose": transpose_in,
     **ranks.WRITERS,
+    **merging.WRITERS,
 }
 
 
@@ -32,11 +33,13 @@ _NAMED = 3  # ops that a note names, of all that stay
 class LimitRanks(Pass):
     """Writes ops in no more dimensions than the target has (``most_dimensions``) or runs them in.
 
-    Of a Transpose, dimensions that stay side by side become one, and those of length 1 go; of a Split and a
-    Gather those before the axis and behind it. Ops that compute each number by itself, normalizations along
-    rows and products of matrices get one dimension for the first ones, if the table of what the target runs
-    (``support``) has them in fewer; a MaxPool of volumes becomes two, and what is over all positions of a
-    channel gets one dimension of these. Of the Reshapes around what moves numbers, as windows of pictures,
+    Of a Transpose, dimensions that stay side by side become one, and those of length 1 go; where more are
+    left, they go to their places one after the other. Of a Split, a Gather and a Concat those before the axis
+    and behind it become one, and so do those that an op on several tensors, a Slice, an Expand, a Tile or a
+    sum treats alike, as in deformable attention. Ops that compute each number by itself, normalizations
+    along rows and products of matrices get one dimension for the first ones, if the table of what the target
+    runs (``support``) has them in fewer; a MaxPool of volumes becomes two, and what is over all positions of
+    a channel gets one dimension of these. Of the Reshapes around what moves numbers, as windows of pictures,
     heads of attention and shuffled pixels are written, one is left on each side. All lengths must be known,
     and none 0; a note names what stays. Nothing is done for targets without a limit.
     """

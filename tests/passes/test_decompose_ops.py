@@ -290,6 +290,12 @@ def test_an_einsum_of_two_tensors_runs_in_integers(target: str) -> None:
 # -- one op ------------------------------------------------------------------------------------------------
 
 
+LARGE = "kernel_shape = [5, 5], strides = [5, 5]"  # a window larger than the picture, as EfficientNet has it
+POOLED = "GlobalAveragePool"
+TURNED = ("Transpose", "MatMul", "Transpose")
+FLAT = ("Reshape", "LayerNormalization", "Reshape")
+
+
 @pytest.mark.parametrize(
     ("body", "shape", "expected"),
     [
@@ -306,6 +312,22 @@ def test_an_einsum_of_two_tensors_runs_in_integers(target: str) -> None:
         ("y = Gather <axis = 1> (x, some)", "2, 2, 1, 3, 3", ["Gather"]),
         ("y = ReverseSequence <time_axis = 1, batch_axis = 0> (x, axes)", "2, 4, 3, 3", ["ReverseSequence"]),
         ("y = ReverseSequence <time_axis = 1, batch_axis = 0> (x, ends)", "2, 4, 3, 3", ["Gather"]),
+        ("y = MatMul(mix, x)", "2, 4, 5, 3", [*TURNED]),
+        ("y = CumSum(x, last)", "2, 4, 3, 3", ["MatMul"]),
+        (
+            "y = CumSum<reverse = 1, exclusive = 1>(x, first)",
+            "2, 4, 3, 3",
+            [*TURNED],
+        ),
+        (f"y = AveragePool<{LARGE}, ceil_mode = 1, count_include_pad = 1>(x)", "2, 4, 1, 1", [POOLED]),
+        (f"y = AveragePool<{LARGE}, pads = [1, 1, 1, 1]>(x)", "2, 4, 1, 1", ["AveragePool"]),
+        ("y = AveragePool<kernel_shape = [2, 3]>(x)", "2, 4, 2, 1", ["AveragePool"]),
+        ("y = LayerNormalization<axis = 1>(x, new_1, new_1)", "2, 4, 3, 3", [*FLAT]),
+        ("y = LayerNormalization<axis = -1>(x, ones_1)", "2, 4, 3, 3", ["LayerNormalization"]),
+        ("y = ScatterND(x, row, new)", "2, 4, 3, 3", ["Slice", "Slice", "Concat"]),
+        ("y = ScatterND(x, rows, new)", "2, 4, 3, 3", ["Reshape", "Slice", *["Slice", "Concat"] * 2]),
+        ("y = ScatterND(x, turned, new)", "2, 4, 3, 3", ["ScatterND"]),
+        ("y = ScatterND <reduction = 'add'> (x, row, new)".replace("'", '"'), "2, 4, 3, 3", ["ScatterND"]),
         ("y = BatchNormalization(x, ones, ones, ones, ones)", "2, 4, 3, 3", ["Conv"]),
     ],
 )
@@ -313,11 +335,55 @@ def test_one_op(body: str, shape: str, expected: list[str]) -> None:
     model = parse(f"""<ir_version: 8, opset_import: ["" : 18]>
     g (float[2, 4, 3, 3] x) => (float[{shape}] y) <
         float three = {{3}}, float third = {{0.333333}}, int64[2] axes = {{2, 3}}, int64[2] ends = {{2, 2}},
+        int64[2, 1, 2] row = {{0, 1, 1, 1}}, int64[2, 1, 2] turned = {{1, 1, 0, 1}}, float[2, 1, 3, 3] new,
+        float[4, 3, 3] new_1, float[5, 3] mix, float[3] ones_1 = {{1, 2, 3}},
+        int64 last = {{-1}}, int64 first = {{1}}, int64[2, 1, 2] rows = {{0, 0, 0, 1}},
         int64[2, 2] all = {{0, 1, 2, 3}}, int64[2, 1] some = {{0, 2}}, float[4] ones = {{1, 1, 1, 1}}
     > {{ {body} }}""")
     made = qc.compile(model, "decompose-ops", target="qnn-htp").model
     assert types(made) == expected
     agree(made, model, 1e-4)
+
+
+def test_rows_at_places_that_are_data_are_written_element_by_element() -> None:
+    """A cache of fixed length is filled so: the HTP gave up models with such a ScatterND."""
+    model = parse("""<ir_version: 10, opset_import: ["" : 21]>
+    g (float[9, 2, 4] x, int64[3, 1] i, float[3, 2, 4] u) => (float[9, 2, 4] y) { y = ScatterND(x, i, u) }""")
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert types(made) == ["Expand", "Reshape", "Reshape", "ScatterElements", "Reshape"]
+    feed = random_feeds(model, 1)[0] | {"i": np.array([[8], [-9], [3]])}
+    np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(model, feed)["y"])
+
+
+def test_a_group_norm_is_one_of_instances_with_a_scale_behind_it() -> None:
+    """PyTorch's newer exporter writes it as one op, which the HTP has not."""
+    model = parse("""<ir_version: 10, opset_import: ["" : 21]>
+    g (float[2, 4, 3, 3] x) => (float[2, 4, 3, 3] y) <float[4] scale, float[4] bias> {
+        y = GroupNormalization<num_groups = 2, epsilon = 0.01>(x, scale, bias)
+    }""")
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert types(made) == ["Reshape", "InstanceNormalization", "Reshape", "Mul", "Add"]
+    agree(made, model, 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("data", "copies", "left"),
+    [
+        ("1, 8, 4", "e = Expand(u, to)", ["Unsqueeze", "Expand", "Reshape", "Gather"]),
+        ("1, 8, 4", "e = Tile(u, times)", ["Unsqueeze", "Tile", "Reshape", "Gather"]),
+        ("1, 8, 5", "e = Expand(u, to)", ["Unsqueeze", "Expand", "GatherElements"]),
+    ],
+)
+def test_rows_that_are_chosen_as_a_whole_are_gathered(data: str, copies: str, left: list[str]) -> None:
+    """RT-DETR takes the best queries so: the HTP gave up the model for a GatherElements."""
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 18]>
+    g (float[{data}] x, int64[1, 3] i) => (float[1, 3, 4] y) <
+        int64[1] two = {{2}}, int64[3] to = {{1, 3, 4}}, int64[3] times = {{1, 1, 4}}
+    > {{ u = Unsqueeze(i, two)  {copies}  y = GatherElements<axis = 1>(x, e) }}""")
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert types(made) == left
+    feed = random_feeds(model, 1)[0] | {"i": np.array([[7, 0, 7]])}
+    np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(model, feed)["y"])
 
 
 # -- convolutions --------------------------------------------------------------------------------------------

@@ -220,6 +220,33 @@ def test_slices_of_all_and_of_nothing(ops: str, left: list[str]) -> None:
     assert sorted(without_copies(text)) == sorted(left)
 
 
+@pytest.mark.parametrize(
+    ("ops", "left"),
+    [
+        ("a = Tile(x, ones)", 0),
+        ("a = Tile(x, twos)", 1),
+        ("a = Expand(x, ones)", 0),
+        ('a = Resize<mode = "linear">(x, , , own)', 0),
+        ('a = Resize<mode = "linear">(x, , , other)', 1),
+        ('a = Resize<mode = "cubic">(x, , scale)', 0),
+        ("a = Resize(x, , nearly)", 1),
+        ('a = Resize<coordinate_transformation_mode = "tf_crop_and_resize">(x, part, , own)', 1),
+        ("a = Add(x, zeros)", 0),
+        ("a = Mul(x, zeros)", 1),
+        ("a = Add(x, more)", 1),
+    ],
+)
+def test_what_changes_neither_lengths_nor_numbers_is_none(ops: str, left: int) -> None:
+    """The HTP's compiler crashed of a Tile of all ones in five dimensions (SAM)."""
+    text = f"""g (float[1, 2, 4, 6] x) => (float[A, B, C, D] y) <
+        int64[4] ones = {{1, 1, 1, 1}}, int64[4] twos = {{1, 1, 1, 2}}, int64[4] own = {{1, 2, 4, 6}},
+        int64[4] other = {{1, 2, 8, 6}}, float[4] scale = {{1, 1, 1, 1}}, float[4] nearly = {{1, 1, 1, 1.1}},
+        float[8] part = {{0, 0, 0, 0, 1, 1, 0.5, 1}}, float[4, 1] zeros = {{0, 0, 0, 0}},
+        float[3, 1, 1, 1] more = {{0, 0, 0}}
+    > {{ {ops}  y = Relu(a) }}"""
+    assert without_copies(text).count("Relu") == 1 and len(without_copies(text)) == left + 1
+
+
 def test_what_may_be_longer_than_the_model_says_is_joined() -> None:
     """Some models say of an input that its length is 0, and take any."""
     model = parse(

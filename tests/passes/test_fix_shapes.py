@@ -98,6 +98,18 @@ def test_shapes_follow_from_what_was_folded() -> None:
     assert graph.outputs[0].type.shape == (1, 32)
 
 
+def test_what_was_declared_of_a_constant_does_not_hide_its_shape() -> None:
+    """PyTorch's exporter names lengths that it does not know, of constants as well (Funnel's attention)."""
+    model = parse("""g (float[1, 4] x) => (float[1, 4] y)
+    <bool[1, 1] one = {1}, int64[2] to = {1, 4}> {
+        t = Abs(to)  c = Expand(one, t)  a = Where(c, x, x)  y = Relu(a)
+    }""")
+    for name, kind in (("c", onnx.TensorProto.BOOL), ("a", onnx.TensorProto.FLOAT)):
+        model.graph.value_info.append(onnx.helper.make_tensor_value_info(name, kind, ["unk__0", 4]))
+    made = qc.compile(model, "fold-constants", allow_unquantized=True).ir
+    assert value(made, "a").type.shape == (1, 4)
+
+
 def test_shapes_of_a_model_without_inputs() -> None:
     model = parse("""g () => (int64[2] y) <float[2] c = {0, 1}> {
         d = Add(c, c)

@@ -88,6 +88,36 @@ def test_a_hard_swish_is_a_product_with_a_hard_sigmoid_on_onnx_runtime(spelling:
     assert again.graph.node == made.graph.node
 
 
+# The lengths behind samples and channels, and the ops.
+INSTANCE_NORMS = {
+    "one op, scaled behind": (
+        "9",
+        "n = InstanceNormalization<epsilon = 0.01>(x, s, b) m = Mul(n, factor) y = Add(m, shift)",
+    ),
+    "one op, moved behind": ("9", "n = InstanceNormalization(x, s, b) y = Add(n, shift)"),
+    "written out": (
+        "5, 4",
+        """m = ReduceMean<axes = [2, 3]>(x) c = Sub(x, m) q = Mul(c, c) v = ReduceMean<axes = [2, 3]>(q)
+        g = Add(v, e) d = Sqrt(g) n = Div(c, d) t = Mul(n, factor) y = Add(t, shift)""",
+    ),
+}
+
+
+@pytest.mark.parametrize("spelling", INSTANCE_NORMS)
+def test_the_htp_has_instance_norms_as_single_ops(spelling: str) -> None:
+    """Those of wav2vec 2 and HuBERT stayed float in three ops, and the HTP gave up the whole model."""
+    lengths, body = INSTANCE_NORMS[spelling]
+    parameters = f"[3{', 1' * len(lengths.split(','))}]"
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2, 3, {lengths}] x) => (float[2, 3, {lengths}] y) <
+        float[3] s, float[3] b, float{parameters} factor, float{parameters} shift, float e = {{0.01}}
+    > {{ {body} }}""")
+    made = qc.compile(model, "fuse-supergroups,eliminate-dead-code", target="qnn-htp").model
+    assert [node.op_type for node in made.graph.node] == ["InstanceNormalization"]
+    feed = random_feeds(model, 1)[0]
+    np.testing.assert_allclose(run_model(made, feed)["y"], run_model(model, feed)["y"], rtol=1e-4, atol=1e-5)
+
+
 def gelu_by(function: str, opset: int) -> str:
     inner = {
         "Erf": "i = Div(c, root) e = Erf(i)",

@@ -126,6 +126,16 @@ def looking_for_nan(far: float, choice: str = "Where(n, zero, a)") -> ModelProto
     return model
 
 
+def test_nothing_looks_for_nan_where_no_mask_is_left() -> None:
+    """As where DETR sees whole pictures: the HTP gave up a model with an IsNaN."""
+    model = parse("""g (float[2, 4] s) => (float[2, 4] y) <float zero = {0}> {
+        a = Softmax(s)  n = IsNaN(a)  y = Where(n, zero, a)
+    }""")
+    result = qc.compile(model, "limit-masks", target="qnn-htp")
+    assert [node.op_type for node in result.model.graph.node] == ["Softmax"]
+    assert not result.notes
+
+
 SECOND_ROW_HIDDEN = {
     "s": np.array([[1, 2, 3, 4], [4, 3, 2, 1]], np.float32),
     "m": np.array([[True, True, False, True], [False] * 4]),

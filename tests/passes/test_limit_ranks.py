@@ -114,6 +114,7 @@ EACH_NUMBER = [
     "Sqrt",
     "Tanh",
 ]
+OFFSETS = (1, 5, 4, 3, 4, 2)  # of deformable attention: queries, heads, levels, points and coordinates
 POOL = {"kernel_shape": [3, 2, 3], "strides": [2, 1, 2]}
 NORMALIZED = (random(16), random(16))
 
@@ -136,6 +137,17 @@ NORMALIZED = (random(16), random(16))
         (of_one_op("MatMul", random(16, 3)), 4),
         (of_one_op("Split", np.array([8, 8]), axis=-1, results=("y", "z")), 3),
         (of_one_op("Split", np.array([8, 8]), axis=-1, results=("y", "unread")), 3),
+        (of_one_op("Add", random(1, 1, 4, 1, 4, 2), shape=OFFSETS), 4),
+        (of_one_op("Div", np.float32(3), shape=OFFSETS), 5),
+        (of_one_op("Pow", random(4, 2), shape=OFFSETS), 5),
+        (of_one_op("Slice", *map(np.array, ([1], [2], [-1])), shape=OFFSETS), 5),
+        (of_one_op("Slice", *map(np.array, ([3, 3], [0, -9], [2, 4], [-1, -2])), shape=OFFSETS), 5),
+        (of_one_op("Concat", random(*OFFSETS), axis=3, shape=OFFSETS), 5),
+        (of_one_op("ReduceMax", np.array([2, -3]), keepdims=0, shape=OFFSETS), 5),
+        (of_one_op("ReduceSum", np.array([1, 3]), shape=OFFSETS, opset=13), 5),
+        (of_one_op("ReduceMean", axes=[1, 2], shape=OFFSETS, opset=17), 5),
+        (of_one_op("Tile", np.array([1, 1, 1, 2, 1, 1]), shape=OFFSETS), 5),
+        (of_one_op("Expand", np.array([6, 5, 4, 3, 4, 2]), shape=OFFSETS), 5),
         (of_one_op("GlobalMaxPool"), 4),
         (of_one_op("InstanceNormalization", random(4), random(4)), 4),
         (of_one_op("MaxPool", **POOL, pads=[1, 0, 1, 0, 1, 1]), 4),
@@ -193,3 +205,12 @@ def test_a_matrix_of_unknown_shape_may_be_several() -> None:
     model.graph.input.append(helper.make_tensor_value_info("c0", FLOAT, None))
     made, _, _ = apply("limit-ranks", model, target="qnn-htp")
     assert [op.op_type for op in made.graph.ops()] == ["MatMul"]
+
+
+def test_axes_without_order_go_to_their_places_one_by_one() -> None:
+    """Hiera takes tokens apart twice, so that no two axes stay side by side."""
+    model = of_one_op("Transpose", perm=[0, 2, 4, 6, 1, 3, 5], shape=(2, 3, 2, 3, 2, 3, 2))
+    made = limited(model)
+    assert {len(one.dims) for one in made.graph.initializer if one.name != "many"} == {1}
+    known = onnx.shape_inference.infer_shapes(made, data_prop=True).graph.value_info
+    assert max(len(value.type.tensor_type.shape.dim) for value in known) <= MOST

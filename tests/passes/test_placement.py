@@ -331,3 +331,18 @@ def test_a_recurrent_op_without_its_first_output(target: str) -> None:
     assert of_weight(model, "a") and bool(of_weight(model, "h")) == (target == "ort-cpu")
     assert ("weights alone" if target == "ort-cpu" else "recurrent") in reason(model, "h")
     check(artifact(context, "qdq"))
+
+
+@pytest.mark.parametrize(("target", "has_grid"), [("qnn-htp", True), ("ort-cpu", False)])
+def test_what_an_output_alone_reads_is_moved_in_integers_where_all_runs_so(
+    target: str, has_grid: bool
+) -> None:
+    """The HTP computed the last Gather or Reshape of many models in float, and gave up RT-DETR for one."""
+    model = placed(
+        """g (float[2, 8, 4] x, int64[3] i) => (float[2, 8, 4] h, float[2, 3, 4] y) <float[4, 4] w> {
+            a = MatMul(x, w)  h = Relu(a)  y = Gather<axis = 1>(h, i)
+        }""",
+        target,
+    )
+    assert (of_value(model, "y") is not None) == has_grid
+    assert not has_grid or of_value(model, "y") is of_value(model, "h")

@@ -21,8 +21,17 @@ def take_inferred_shapes(rewriter: Rewriter, graph: Graph, proto: ModelProto) ->
         graph: the main graph.
         proto: the graph as a model, its ops in the order of the graph; loses shapes that contradict these.
     """
+    _forget_constants(proto)
     _forget_contradictions(proto)
     _set_types(rewriter, graph, inferred(proto))
+
+
+def _forget_constants(proto: ModelProto) -> None:
+    """Takes out what was declared of what is constant now, which ONNX believes more than the constant."""
+    constants = {tensor.name for tensor in proto.graph.initializer}
+    kept = [info for info in proto.graph.value_info if info.name not in constants]
+    del proto.graph.value_info[:]
+    proto.graph.value_info.extend(kept)
 
 
 def first_misfit(proto: ModelProto) -> str:

@@ -61,7 +61,7 @@ class Builder:
         """The numbers of ``data`` in another shape, which is known; the same value if it has that already."""
         if data.type.shape == shape:
             return data
-        return self.op("Reshape", data, self.shape(shape), shape=shape)
+        return self.op("Reshape", data, self.shape(shape), shape=shape, type=data.type.elem_type or None)
 
     def unsqueeze(self, data: Value, axes: Sequence[int], shape: Shape | None) -> Value:
         """The numbers of ``data`` with axes of length 1 more."""
@@ -120,13 +120,19 @@ class Builder:
 
     def slices(self, data: Value, lengths: Sequence[int], axis: int) -> list[Value]:
         """Parts one behind the other along an axis."""
-        shape, made = data.type.shape or (), []
         along = self.constant(np.array([axis], np.int64), "axis")
-        for end, length in zip(accumulate(lengths), lengths, strict=True):
-            ends = (self.constant(np.array([place], np.int64), "end") for place in (end - length, end))
-            part = (*shape[:axis], length, *shape[axis + 1 :])
-            made.append(self.op("Slice", data, *ends, along, shape=part))
-        return made
+        places = zip(accumulate(lengths), lengths, strict=True)
+        return [self.slice(data, axis, end - length, end, along) for end, length in places]
+
+    def slice(self, data: Value, axis: int, begin: int, end: int, along: Value | None = None) -> Value:
+        """A part along an axis, which ``along`` is, where that is a constant already; of one, a constant."""
+        if data.original.const is not None:
+            place = (slice(None),) * axis + (slice(begin, end),)
+            return self.constant(np.ascontiguousarray(data.original.const.numpy()[place]), "part")
+        shape = data.type.shape or ()
+        ends = (self.constant(np.array([place], np.int64), "end") for place in (begin, end))
+        along = along or self.constant(np.array([axis], np.int64), "axis")
+        return self.op("Slice", data, *ends, along, shape=(*shape[:axis], end - begin, *shape[axis + 1 :]))
 
     def _value(self, name: str, shape: Shape | None, type: int | None = None) -> Value:
         made = ValueType(self._elem_type if type is None else type, shape)

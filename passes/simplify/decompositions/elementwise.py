@@ -11,7 +11,7 @@ from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
 from qc.patterns.attributes import attribute_of
 
-from .builder import Builder, Writer
+from .builder import Builder, Shape, Writer
 
 _ROOTS = {0.5: "Sqrt", -1.0: "Reciprocal"}
 
@@ -163,13 +163,36 @@ def scaler(op: Op) -> Writer | None:
     return write
 
 
-def outer(op: Op) -> Writer | None:
-    """Each number of columns by each of rows, where a product of matrices adds nothing up."""
+def product(op: Op) -> Writer | None:
+    """Each number of columns by each of rows, where a product of matrices adds nothing up.
+
+    A constant in front of data is multiplied behind it, all three matrices turned: weights are there.
+    """
     left, right = op.graph.op_inputs(op)
     shapes = [value.type.shape or () for value in (left, right) if value is not None]
-    if any(len(shape) < 2 for shape in shapes) or shapes[0][-1] != 1 or shapes[1][-2] != 1:
+    made = _shape(op)
+    if any(len(shape) < 2 for shape in shapes):
         return None
-    return lambda build: [build.op("Mul", left, right, shape=_shape(op))]
+    if shapes[0][-1] == 1 == shapes[1][-2]:
+        return lambda build: [build.op("Mul", left, right, shape=made)]
+    factor = fixed_constant(left)
+    if factor is None or fixed_constant(right) is not None or made is None or len(made) != len(shapes[1]):
+        return None
+
+    def write(build: Builder) -> list[Value | None]:
+        def turned(data: Value | None, shape: Shape) -> Value:
+            order = [*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]
+            return build.op("Transpose", data, shape=_turned(shape), perm=order)
+
+        weight = build.constant(np.ascontiguousarray(factor.numpy().swapaxes(-1, -2)), "turned")
+        columns = build.op("MatMul", turned(right, shapes[1]), weight, shape=_turned(made))
+        return [turned(columns, _turned(made))]
+
+    return write
+
+
+def _turned(shape: Shape) -> Shape:
+    return (*shape[:-2], shape[-1], shape[-2])
 
 
 def _data(op: Op) -> Value:

@@ -27,6 +27,27 @@ def gather(op: Op) -> Writer | None:
     return lambda build: [build.reshape(found.data, found.wanted)]
 
 
+def gather_elements(op: Op) -> Writer | None:
+    """A Gather, where the places along the axis are copies of one row, as those of chosen queries are."""
+    (data, places), wanted = op.graph.op_inputs(op), lengths_of(op.graph.op_outputs(op)[0])
+    lengths, rank = lengths_of(data), len(wanted or ())
+    if data is None or places is None or lengths is None or wanted is None:
+        return None
+    axis = op.attribute("axis", 0) % rank
+    maker = op.graph.producer(places)
+    row = op.graph.op_inputs(maker)[0] if maker is not None and maker.is_type("Expand", "Tile") else places
+    others = lengths[:axis] + lengths[axis + 1 :]
+    if row is None or lengths_of(row) is None or prod(lengths_of(row) or ()) != wanted[axis]:
+        return None
+    if others != wanted[:axis] + wanted[axis + 1 :] or row.type.elem_type != places.type.elem_type:
+        return None
+    if (lengths_of(row) or ())[axis - rank :][:1] != (wanted[axis],):
+        return None
+    return lambda build: [
+        build.op("Gather", data, build.reshape(row, (wanted[axis],)), shape=wanted, axis=axis)
+    ]
+
+
 def split(op: Op) -> Writer | None:
     """Slices of a row: one that a product makes is split into wrong numbers by the HTP."""
     data = op.graph.op_inputs(op)[0]
@@ -56,14 +77,17 @@ def reverse_sequence(op: Op) -> Writer | None:
 
 
 def transpose_in(op: Op, rank: int) -> Writer | None:
-    """A Transpose of at most ``rank`` dimensions: those of length 1 go, those that stay together are one."""
+    """A Transpose of at most ``rank`` dimensions: those of length 1 go, those that stay together are one.
+
+    Of more, one dimension after the other goes to its place, in a Transpose of four.
+    """
     data, result = op.graph.op_inputs(op)[0], op.graph.op_outputs(op)[0]
     lengths, wanted = lengths_of(data), lengths_of(result)
     if data is None or lengths is None or wanted is None:
         return None
     shape, order = merged(lengths, op.attribute("perm", tuple(range(len(lengths)))[::-1]))
     if len(shape) > rank:
-        return None
+        return lambda build: [build.reshape(_moved_one_by_one(build, data, shape, order), wanted)]
 
     def write(build: Builder) -> list[Value | None]:
         moved = tuple(shape[axis] for axis in order)
@@ -71,6 +95,20 @@ def transpose_in(op: Op, rank: int) -> Writer | None:
         return [build.reshape(made, wanted)]
 
     return write
+
+
+def _moved_one_by_one(build: Builder, data: Value, lengths: Lengths, order: Lengths) -> Value:
+    """The numbers in another order of axes, each of which passes those that it has to."""
+    axes = list(range(len(lengths)))
+    for place, axis in enumerate(order):
+        now = axes.index(axis)
+        if now != place:
+            parts = axes[:place], axes[place:now], [axis], axes[now + 1 :]
+            shape = tuple(prod(lengths[one] for one in part) for part in parts)
+            moved = tuple(shape[one] for one in (0, 2, 1, 3))
+            data = build.op("Transpose", build.reshape(data, shape), shape=moved, perm=(0, 2, 1, 3))
+            axes.insert(place, axes.pop(now))
+    return data
 
 
 def merged(lengths: Lengths, order: Lengths) -> tuple[Lengths, Lengths]:

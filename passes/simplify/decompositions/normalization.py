@@ -1,13 +1,17 @@
-"""Normalizations with constant statistics."""
+"""Normalizations as others that devices have."""
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
+from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
 
 from ..batch_norms.affine import affine_of
 from .builder import Builder, Writer
+from .movement import lengths_of
 
 _TABLE = 2  # dimensions of samples by channels
 
@@ -41,3 +45,54 @@ def _with_position(build: Builder, data: Value, shape: tuple[int | str | None, .
     """Samples by channels, with one position more; a 0 keeps the length that a dimension has."""
     kept = build.constant(np.array([0, 0, 1], np.int64), "shape")
     return build.op("Reshape", data, kept, shape=shape)
+
+
+def layer_norm(op: Op) -> Writer | None:
+    """A LayerNormalization over several axes, constant in all others, as one over the last alone."""
+    data, *parameters = op.graph.op_inputs(op)
+    lengths, constants = lengths_of(data), [fixed_constant(value) for value in parameters]
+    results = op.graph.op_outputs(op)
+    is_read = any(value is not None and op.graph.is_read(value) for value in results[1:])
+    if data is None or lengths is None or None in constants or is_read:
+        return None
+    axis = op.attribute("axis", -1) % len(lengths)
+    normalized = lengths[axis:]
+    if len(normalized) == 1:
+        return None
+    flat = (*lengths[:axis], prod(normalized))
+
+    def write(build: Builder) -> list[Value | None]:
+        arrays = [np.broadcast_to(one.numpy(), normalized).ravel() for one in constants if one is not None]
+        read = [build.constant(np.ascontiguousarray(array), "parameter") for array in arrays]
+        given = {name: op.attribute(name) for name in op.attributes} | {"axis": -1}
+        made = build.op("LayerNormalization", build.reshape(data, flat), *read, shape=flat, **given)
+        return [build.reshape(made, lengths), *(None for _ in results[1:])]
+
+    return write
+
+
+def group_norm(op: Op) -> Writer | None:
+    """An InstanceNormalization of groups as channels, and a scale and a bias for each channel behind it."""
+    data, *parameters = op.graph.op_inputs(op)
+    lengths, constants = lengths_of(data), [fixed_constant(value) for value in parameters]
+    if data is None or lengths is None or len(lengths) <= _TABLE or None in constants:
+        return None
+    groups, channels = int(op.attribute("num_groups", 0)), lengths[1]
+    if groups < 1 or channels % groups:
+        return None
+    per_channel = (channels, *(1,) * (len(lengths) - _TABLE))
+    rows = (lengths[0], groups, prod(lengths[1:]) // groups)
+
+    def write(build: Builder) -> list[Value | None]:
+        plain = (build.constant(number(groups, np.float32), "plain") for number in (np.ones, np.zeros))
+        epsilon = op.attribute("epsilon", 1e-5)
+        read = build.reshape(data, rows)
+        made = build.op("InstanceNormalization", read, *plain, shape=rows, epsilon=epsilon)
+        made = build.reshape(made, lengths)
+        for name, one in zip(("Mul", "Add"), constants, strict=True):
+            assert one is not None
+            constant = build.constant(one.numpy().reshape(per_channel), name.lower())
+            made = build.op(name, made, constant, shape=lengths)
+        return [made]
+
+    return write

@@ -1,0 +1,51 @@
+"""Sums and averages as others that devices have."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qc.ir.facts.constants import fixed_constant
+from qc.ir.graph import Op, Value
+
+from .builder import Builder, Writer
+from .movement import lengths_of
+
+_LONGEST = 1024  # of the axis of a CumSum, whose matrix has the square of that
+
+
+def cumulative(op: Op) -> Writer | None:
+    """A CumSum as the product by a matrix of ones on one side of its diagonal, and zeros on the other."""
+    data, given = op.graph.op_inputs(op)
+    lengths, place = lengths_of(data), fixed_constant(given)
+    if data is None or not lengths or place is None:
+        return None
+    axis = int(place.numpy().item()) % len(lengths)
+    if lengths[axis] > _LONGEST:
+        return None
+    ones = np.triu(np.ones((lengths[axis],) * 2, np.float32), 1 if op.attribute("exclusive", 0) else 0)
+    matrix = ones.T if op.attribute("reverse", 0) else ones
+    order = [*(one for one in range(len(lengths)) if one != axis), axis]
+    rows = tuple(lengths[one] for one in order)
+
+    def write(build: Builder) -> list[Value | None]:
+        is_last = axis == len(lengths) - 1
+        read = data if is_last else build.op("Transpose", data, shape=rows, perm=order)
+        read = build.reshape(read, (1, *rows)) if len(rows) == 1 else read
+        made = build.op("MatMul", read, build.constant(matrix, "ones"), shape=read.type.shape)
+        made = build.reshape(made, rows)
+        back = np.argsort(order).tolist()
+        return [made if is_last else build.op("Transpose", made, shape=lengths, perm=back)]
+
+    return write
+
+
+def global_average(op: Op) -> Writer | None:
+    """An AveragePool without a border whose one window has all of the picture, or is larger."""
+    data, wanted = op.graph.op_inputs(op)[0], lengths_of(op.graph.op_outputs(op)[0])
+    lengths, window = lengths_of(data), op.attribute("kernel_shape", ())
+    if data is None or lengths is None or wanted is None or any(op.attribute("pads", ())):
+        return None
+    has_all = all(length <= size for length, size in zip(lengths[2:], window, strict=True))
+    if not has_all or set(wanted[2:]) != {1} or set(op.attribute("dilations", (1,))) != {1}:
+        return None
+    return lambda build: [build.op("GlobalAveragePool", data, shape=wanted)]
