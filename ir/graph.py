@@ -47,10 +47,11 @@ class Value:
 
     Attributes:
         const: the data, when the value is an initializer.
+        float_const: that of the float model, where a pass gave the quantized one other numbers.
         captured: the value of the enclosing graph that this one captures inside a subgraph.
     """
 
-    __slots__ = ("_name", "captured", "const", "graph", "id", "type")
+    __slots__ = ("_name", "captured", "const", "float_const", "graph", "id", "type")
 
     def __init__(self, graph: Graph, id: int, name: str) -> None:
         self.graph = graph
@@ -58,6 +59,7 @@ class Value:
         self._name = name
         self.type = UNKNOWN
         self.const: TensorRef | None = None
+        self.float_const: TensorRef | None = None
         self.captured: Value | None = None
 
     @property
@@ -284,8 +286,7 @@ class Graph:
     def uses(self, value: Value) -> list[Use]:
         """All readings of ``value`` by ops, ordered by op and port. Graph outputs are not among them."""
         sinks = self._nx.sinks(value.id)
-        users = [self._ops[op_id] for op_id in sorted(sinks)]
-        users.sort(key=attrgetter("position"))
+        users = sorted((self._ops[op_id] for op_id in sorted(sinks)), key=attrgetter("position"))
         return [Use(op, port) for op in users for port in in_order(sinks[op.id])]
 
     def capturing(self, value: Value) -> list[Op]:
@@ -366,8 +367,8 @@ def topological_order(graph: Graph) -> tuple[Op, ...]:
     order = graph.nx.ordered({op.id: op.position for op in ops.values()})
     if len(order) < len(ops):
         reached = set(order)
-        first = next(op for op in ops.values() if op.id not in reached)
-        raise CycleError(f"the graph has a cycle through {first.label}")
+        first = next(op.label for op in ops.values() if op.id not in reached)
+        raise CycleError(f"the graph has a cycle through {first}")
     return tuple(ops[op_id] for op_id in order)
 
 
@@ -392,9 +393,8 @@ class Region:
 
     def is_inner(self, value: Value) -> bool:
         """Whether ``value`` has its producer and all its users inside, so that nothing outside can see it."""
-        if self.graph.producer(value) not in self.ops or self.graph.is_output(value):
-            return False
-        return all(use.op in self.ops for use in self.graph.uses(value))
+        is_outer = self.graph.producer(value) not in self.ops or self.graph.is_output(value)
+        return not is_outer and all(use.op in self.ops for use in self.graph.uses(value))
 
     def __str__(self) -> str:
         return f"{self.name} ({len(self.ops)} ops ending in {self.root.label})"

@@ -309,12 +309,24 @@ class Rewriter:
             self._transaction.set((CONSTANTS,), value, "const", value.const.read_as(elem_type))
         self.set_type(value, value.type._replace(elem_type=elem_type))
 
-    def set_constant(self, value: Value, data: np.ndarray) -> None:
-        """Gives an initializer other numbers, of the same shape and type; its grid stays, not its codes."""
+    def set_constant(self, value: Value, data: np.ndarray, in_float: bool = True) -> None:
+        """Gives an initializer other numbers, of the same shape and type; its grid stays, not its codes.
+
+        Without ``in_float`` the float model keeps those that it has, see :meth:`restore_floats`.
+        """
         assert value.const is not None
+        kept = None if in_float else value.float_const or value.const
+        if kept is not value.float_const:
+            self._transaction.set((CONSTANTS,), value, "float_const", kept)
         const = TensorRef.from_array(data, value.const.data_type)
         self._transaction.set((CONSTANTS,), value, "const", const)
         self.model.quant.drop_codes(value, "other numbers")
+
+    def restore_floats(self) -> None:
+        """Gives all constants the numbers of the float model. To be used in a trial."""
+        for value in (value for graph in self.model.graphs() for value in graph.values()):
+            if value.float_const is not None:
+                self._transaction.set((CONSTANTS,), value, "const", value.float_const)
 
     def set_opset(self, domain: str, version: int) -> None:
         """Imports a version of an operator domain."""

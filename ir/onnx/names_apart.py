@@ -1,4 +1,4 @@
-"""Names of their own for all tensors of a model while its shapes are inferred.
+"""Names of their own for all tensors of a model.
 
 ONNX lets two branches of an If, or the bodies of two loops, use one name for different tensors, as they do
 where two exports of one network became the branches. Its shape inference keeps what it knows of the numbers

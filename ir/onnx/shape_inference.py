@@ -114,7 +114,7 @@ def misfit(model: ModelProto) -> str:
 
 
 def _below_zero(graph: GraphProto) -> Iterator[str]:
-    """The ops of a graph for which the inference gives a result of less than nothing, as windows do."""
+    """The ops of a graph for which the inference gives a length below 0, as of windows beyond the data."""
     below = {
         info.name
         for info in (*graph.input, *graph.value_info, *graph.output)
@@ -122,7 +122,7 @@ def _below_zero(graph: GraphProto) -> Iterator[str]:
     }
     for node in graph.node:
         if not below.isdisjoint(node.output) and below.isdisjoint(node.input):
-            yield f"{node.op_type} '{node.name or node.output[0]}': its input is shorter than its window"
+            yield f"{node.op_type} '{node.name or node.output[0]}': its result would have a length below 0"
 
 
 def _infer(model: ModelProto, propagate: bool) -> ModelProto:

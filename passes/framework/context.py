@@ -96,7 +96,6 @@ class PassContext:
         artifacts: what the lowering passes made, by name, in order.
         notes: sentences for the user that are no errors.
         little_data: why the last calibration had too few samples, in words; empty if it had enough.
-        biases_shifted: whether a pass has changed biases, so that the float graph is none to compare with.
         grids: how the last calibration finds the grid of each quantizer that it knows, by the id of it.
         dynamic: the labels of products that a lowering pass wrote so that data is quantized in every run.
     """
@@ -111,7 +110,6 @@ class PassContext:
     artifacts: dict[str, Artifact] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     little_data: str = ""
-    biases_shifted: bool = False
     grids: GridsById = field(default_factory=GridsById)
     dynamic: set[str] = field(default_factory=set)
 

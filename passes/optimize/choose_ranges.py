@@ -12,7 +12,7 @@ from annotated_types import Ge
 
 from qc.ir.executor import Segments
 from qc.ir.model import Model
-from qc.ir.onnx.lower import lower
+from qc.ir.onnx.float_model import lower_float
 from qc.ir.onnx.stored_types import computed_names
 from qc.ir.quant.ranges import encoding_of_range
 from qc.ir.quant.spec import Encoding, Quantizer
@@ -68,7 +68,7 @@ class ChooseRanges(Pass):
             return
         feeds = context.samples(self.samples, f"pass '{self.name}'")
         executor = context.required_executor()
-        exact = lower(model)
+        exact = lower_float(model)
         floats = executor.segments(exact, feeds, base_dir=model.base_dir)
         sources = computed_names(model, exact)
         with simulated(model) as simulation:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat, tee
+from itertools import tee
 from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge
+from onnx import TensorProto
 
+from qc.ir.errors import ModelError
 from qc.ir.executor import Feed
+from qc.ir.graph import Value
+from qc.ir.journal import SKIP, Remark
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
 from qc.ir.rewriter import Rewriter
@@ -44,16 +48,15 @@ class CorrectBias(Pass):
     follow from it, and to take them back can do harm.
 
     Layers are the Conv, ConvTranspose, Gemm and MatMul of the main graph whose weight has a grid. One without
-    a bias gets one, but for a MatMul without an Add behind it. To be run after ``calibrate``, and instead of
-    ``round-weights``, which shifts biases itself: behind that, or a second time, it does nothing, since the
-    float graph with other biases is none to compare with.
+    a bias gets one, but for a MatMul without an Add behind it. To be run after ``calibrate``. The float model
+    that others compare with keeps its biases.
     """
 
     name = "correct-bias"
     stage = Stage.ANNOTATE
     needs = frozenset({"data", "executor"})
     uses = frozenset({"target"})
-    idempotent = False  # in a context of its own it is done again
+    idempotent = False  # a shift that is measured again is small, but not zero
 
     samples: Annotated[int, Ge(1)] = option(32, "how many of the samples to measure the shift on, at most")
 
@@ -61,7 +64,7 @@ class CorrectBias(Pass):
         layers = [
             one for one in layers_of(model) if one.bias is not None and one.weight.quantizer is not None
         ]
-        if not layers or context.biases_shifted:
+        if not layers:
             return
         has_data = getattr(context.data, "length", None) != 0
         if not has_data or not context.can_read_again:
@@ -69,18 +72,34 @@ class CorrectBias(Pass):
             context.notes.append(f"biases stay as they are: pass '{self.name}' needs {what}")
             return
         feeds = context.samples(self.samples, f"pass '{self.name}'")
-        shifts, (before, after) = _measured(model, layers, feeds, context)
-        rewriter = Rewriter(model)
+        outputs = [value.name for value in model.graph.outputs if value is not None and _is_judged(value)]
+        if len(feeds) < 2 or not outputs:
+            why = "a single sample does" if outputs else "outputs without floats do"
+            return _leave(model, layers, f"{why} not tell whether corrections help")
+        try:
+            shifts, (before, after) = _measured(model, layers, feeds, outputs, context)
+        except ModelError as error:  # the quantized model may run all the same
+            context.notes.append(f"biases stay as they are: in the simulation {error}")
+            return
         detail = f"the outputs' squared error is {before:.3g} of their size without, {after:.3g} with it"
-        if not after <= _GAIN * before:
-            with rewriter.action("leave biases as they are", layers[-1].op, detail):
-                return
-        context.biases_shifted = True
+        if not after < _GAIN * before:
+            return _leave(model, layers, detail)
         make_own_biases(model, layers, context.target)
+        rewriter = Rewriter(model)
         for layer, shift in zip(layers, shifts, strict=True):
             with rewriter.action("correct bias", layer.op, detail):
                 layer.add_to_bias(rewriter, shift)
         calibrate_biases(model)
+
+
+def _is_judged(output: Value) -> bool:
+    return output.is_float or output.type.elem_type == TensorProto.DOUBLE
+
+
+def _leave(model: Model, layers: Sequence[Layer], why: str) -> None:
+    for layer in layers:
+        reason = f"keeps its bias: {why}"
+        model.journal.note(Remark(SKIP, layer.op, layer.op.label, reason))
 
 
 @dataclass
@@ -123,35 +142,30 @@ def _tells(mean: np.ndarray) -> bool:
 
 
 def _measured(
-    model: Model, layers: Sequence[Layer], feeds: Sequence[Feed], context: PassContext
+    model: Model, layers: Sequence[Layer], feeds: Sequence[Feed], outputs: Sequence[str], context: PassContext
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """The shift of each layer, and the squared error of the outputs without and with shifts."""
-    learned, judged = feeds[::2], feeds[1::2] or feeds
-    outputs = [value.name for value in model.graph.outputs if value is not None and value.is_float]
-    rewriter, run = Rewriter(model), context.required_executor().run
-    with rewriter.trial():
-        means = [tell_mean(rewriter, layer) for layer in layers]
-        exact = lower(model)
-    with simulated(model) as simulation:
-        shifted = [shift_mean(rewriter, layer) for layer in layers]
-        corrected = lower(model)
-    zeros = (by_channel(layer, np.zeros(layer.channels)) for layer in layers)
-    estimates = [_Estimate(*names) for names in zip(means, shifted, zeros, strict=True)]
-    floats, known = tee(run(exact, [*learned, *judged], [*means, *outputs], base_dir=model.base_dir))
+    learned, judged = feeds[::2], feeds[1::2]
+    means, runs = _run_in_float(model, layers, [*learned, *judged], outputs, context)
+    floats, known = tee(runs)
+    estimates: list[_Estimate] = []
 
     def fed() -> Iterator[Feed]:
-        for number, feed in enumerate([*learned, *judged]):
-            found, inputs = next(known), dict(feed)
+        for number, (feed, found) in enumerate(zip([*learned, *judged], known, strict=True)):
+            if number >= len(learned):
+                yield feed  # without shifts
+            inputs = dict(feed)
             for one in estimates:
                 inputs.update(one.inputs(found, adapts=number < len(learned)))
             yield inputs
 
-    plain = run(simulation, judged, outputs, base_dir=model.base_dir)
-    names = [*(one.mean for one in shifted), *outputs]
-    with_shifts = run(corrected, fed(), names, base_dir=model.base_dir)
+    shifted, quantized = _run_shifted(model, layers, fed(), outputs, context)
+    zeros = (by_channel(layer, np.zeros(layer.channels)) for layer in layers)
+    estimates += [_Estimate(*names) for names in zip(means, shifted, zeros, strict=True)]
     errors = _OutputErrors(outputs)
-    runs = zip(floats, chain(repeat(None, len(learned)), plain), with_shifts, strict=True)
-    for of_float, without, found in context.track(runs, "correcting biases", len(learned) + len(judged)):
+    for number, of_float in enumerate(context.track(floats, "correcting biases", len(feeds))):
+        without = next(quantized) if number >= len(learned) else None
+        found = next(quantized)
         for one in estimates:
             one.update(of_float, found)
         if without is not None:
@@ -159,11 +173,34 @@ def _measured(
     return [one.shrunk.ravel() for one in estimates], errors.total
 
 
+def _run_in_float(
+    model: Model, layers: Sequence[Layer], feeds: Sequence[Feed], outputs: Sequence[str], context: PassContext
+) -> tuple[list[str], Iterator[dict[str, np.ndarray]]]:
+    """The names of the means of results in the float model, and runs that give these and the outputs."""
+    rewriter, executor = Rewriter(model), context.required_executor()
+    with rewriter.trial():
+        rewriter.restore_floats()
+        means = [tell_mean(rewriter, layer) for layer in layers]
+        return means, executor.run(lower(model), feeds, [*means, *outputs], base_dir=model.base_dir)
+
+
+def _run_shifted(
+    model: Model, layers: Sequence[Layer], feeds: Iterable[Feed], outputs: Sequence[str], context: PassContext
+) -> tuple[list[Shifted], Iterator[dict[str, np.ndarray]]]:
+    """How the results of the layers are shifted in the simulation, and runs of it."""
+    rewriter, executor = Rewriter(model), context.required_executor()
+    with simulated(model):
+        shifted = [shift_mean(rewriter, layer) for layer in layers]
+        names = [*(one.mean for one in shifted), *outputs]
+        return shifted, executor.run(lower(model), feeds, names, base_dir=model.base_dir)
+
+
 class _OutputErrors:
     """Squared errors of the outputs of two models beside those of float, over samples.
 
     That of each output is relative to its squared size; their sum counts. Where float gives NaN or infinity,
-    as masked scores have it, no error is counted.
+    as masked scores have it, no error is counted, nor where an output has another shape in one of the models,
+    as that of found things has, nor for one that is 0 everywhere.
     """
 
     def __init__(self, outputs: Sequence[str]) -> None:
@@ -174,6 +211,8 @@ class _OutputErrors:
         """Takes in the outputs of all for one sample."""
         for place, name in enumerate(self._outputs):
             wanted = floats[name].astype(np.float64)
+            if any(found[name].shape != wanted.shape for found in models):
+                continue
             counts = np.isfinite(wanted)
             self._size[place] += np.sum(wanted[counts] ** 2)
             for index, found in enumerate(models):
@@ -182,4 +221,5 @@ class _OutputErrors:
     @property
     def total(self) -> np.ndarray:
         """The sum over the outputs, for each model; float64."""
-        return np.asarray((self._error / np.maximum(self._size, np.finfo(np.float64).tiny)).sum(axis=1))
+        counts = self._size > 0
+        return np.asarray((self._error[:, counts] / self._size[counts]).sum(axis=1))

@@ -78,7 +78,6 @@ class RoundWeights(Pass):
     def run(self, model: Model, context: PassContext) -> None:
         for visit in visits(model, context, self, "rounding weights", self.samples, self.only):
             self._round(visit)
-            context.biases_shifted |= visit.has_biases
 
     def _round(self, visit: Visit) -> None:
         quantizer = visit.layer.weight.quantizer

@@ -4,8 +4,8 @@
 
     search = RecipeSearch("model.onnx", data="calibration.npz", max_drop="1%")
     found = search.run()
-    found.compiled.save("model.q.onnx")
-    Path("model.q.recipe.toml").write_text(recipe_text(found, search.judge, "ort-cpu"))
+    found.compiled.save("model.auto.onnx")
+    Path("model.auto.recipe.toml").write_text(recipe_text(found, search.judge, "ort-cpu"))
 """
 
 from .agreement import Agreement, agreement

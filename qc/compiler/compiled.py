@@ -14,7 +14,7 @@ from qc.ir.base.shown import Shown
 from qc.ir.errors import UsageError
 from qc.ir.facts.weights import Weights, weights_of
 from qc.ir.model import Model
-from qc.ir.onnx.lower import lower
+from qc.ir.onnx.float_model import lower_float
 from qc.ir.onnx.save import external_files, stage_model
 from qc.ir.quant.ranges import GridsById
 from qc.passes import Artifact, PassContext, PipelineReport
@@ -61,8 +61,8 @@ class Compiled(Shown):
 
     @functools.cached_property
     def float_model(self) -> ModelProto:
-        """The rewritten float model without quantizers."""
-        return lower(self.ir)
+        """The rewritten float model without quantizers, and without what passes changed for their sake."""
+        return lower_float(self.ir)
 
     @functools.cached_property
     def weights(self) -> Weights:

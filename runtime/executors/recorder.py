@@ -14,12 +14,15 @@ from onnx import ModelProto
 from qc.ir.errors import QcError
 from qc.ir.executor import Executor, Feed, Observation, Request, Requests, Segments, asked_of
 
+from ..data.load import Data
 from ..protos.detach import ModelParts
 from ..statistics.model import ModelStatistics, Recording
 from ..statistics.tensor import TensorStatistics
 from .delegating import DelegatingExecutor
 from .fingerprint import model_fingerprint
 from .observer import OnFeeds
+
+Arrays = dict[str, np.ndarray]
 
 
 class StatisticsAsked(QcError):
@@ -39,7 +42,7 @@ class Recorder(DelegatingExecutor):
         widens: whether a histogram is collected wherever the range of a whole tensor is asked for, so that
             every method can calibrate on what is recorded.
         recording: what was collected.
-        passes: how many times data was read so far.
+        passes: how many times all data was read so far; samples of it that passes hold do not count.
         is_planned: whether several compilations share what one pass over the data gives.
     """
 
@@ -102,12 +105,12 @@ class Recorder(DelegatingExecutor):
         """Asks for shapes with ``inner``; for nothing where a later compilation will not have the data."""
         return {} if self.widens else super().shapes(*given, **named)
 
-    def run(self, *given: Any, **named: Any) -> Iterator[dict[str, np.ndarray]]:
+    def run(self, model: ModelProto, data: Iterable[Feed], *given: Any, **named: Any) -> Iterator[Arrays]:
         """Runs a model with ``inner``; nothing of it is kept."""
         if self._planning:
             raise StatisticsAsked("a pass runs the model")
-        self.passes += 1
-        return super().run(*given, **named)
+        self.passes += isinstance(data, Data)
+        return super().run(model, data, *given, **named)
 
     def segments(self, *given: Any, **named: Any) -> Segments:
         """Opens a model with ``inner``; nothing of it is kept."""

@@ -19,6 +19,7 @@ from qc.ir.base.underway import underway
 from qc.ir.errors import ModelError, QcError
 from qc.ir.executor import Feed
 from qc.ir.onnx.load import load_model, model_folder, read_file
+from qc.ir.onnx.names_apart import tell_apart
 from qc.ir.onnx.protos import model_tensors
 from qc.ir.tensor_ref import TensorRef
 
@@ -97,7 +98,9 @@ def open_session(
         return _create(model, weights, base_dir, options, provider, optimized_file)
     with temporary_folder() as folder:
         session = _create(model, weights, base_dir, options, provider, folder / "optimized.onnx")
-        blocked = keep_blocked(read_file(folder / "optimized.onnx"))
+        optimized = read_file(folder / "optimized.onnx")
+    tell_apart(optimized)  # what ONNX Runtime adds to bodies has the names of what it adds around them
+    blocked = keep_blocked(optimized)
     if blocked is None:
         return session
     del session  # so that its memory serves the next one

@@ -13,7 +13,7 @@ NOTEBOOK = Path(__file__).parents[2] / "examples/notebook/quantize.ipynb"
 
 # By what a cell ends with: what is shown below it.
 SHOWN = {
-    "compiled": ["quantized", "tensors", "products"],
+    "compiled": ["quantized", "tensors", "multiplications"],
     "qc.measure_verdict": ["integer", "accuracy", "cost"],
     "qc.check": ["Conv", "2 of 2", "QLinearConv"],
     "qc.measure_sensitivity": ["alone", "without", "image"],

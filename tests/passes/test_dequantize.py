@@ -255,7 +255,8 @@ def test_float16_scales_make_float16() -> None:
     feed = random_feeds(made, 1)[0]
     np.testing.assert_allclose(run_model(made, feed)["y"], run_model(quantized, feed)["y"], atol=0.03)
     feeds = random_feeds(made, 2)
-    assert qc.compile(made, data=feeds, threads=1).coverage.quantized == 3
+    plain = qc.compile(made, "w8a8", data=feeds[:1], threads=1)  # a single sample corrects no bias
+    assert plain.coverage.quantized == 3
 
 
 def test_weights_are_exact() -> None:

@@ -151,7 +151,7 @@ def test_the_length_of_a_sum_follows() -> None:
 @pytest.mark.parametrize(
     ("body", "blamed"),
     [
-        ("y = Conv<kernel_shape = [5]>(x, w)", "t=3 does not fit Conv 'y': its input is shorter than its"),
+        ("y = Conv<kernel_shape = [5]>(x, w)", "t=3 does not fit Conv 'y': its result would have a length"),
         ("p = Add(x, b)  y = MatMul(p, m)", "t=3 does not fit Add 'p': Incompatible dimensions"),
         ("p = Reshape(x, s)  y = MatMul(p, m)", "n=1 and t=3 does not fit Reshape 'p'"),
     ],

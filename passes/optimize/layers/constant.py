@@ -83,14 +83,15 @@ class Constant:
             return array
         return fake_quantize(array, quantizer.encoding).astype(array.dtype, copy=False)
 
-    def set(self, rewriter: Rewriter, array: np.ndarray) -> None:
+    def set(self, rewriter: Rewriter, array: np.ndarray, in_float: bool = True) -> None:
         """Gives the op other numbers to read, in an action; the quantizer that it sees stays the same.
 
-        A constant that others read too, or that has another shape, is left as it is.
+        A constant that others read too, or that has another shape, is left as it is. Without ``in_float`` the
+        float model keeps the numbers that it has, if the constant is the op's own.
         """
         read, held = self._read, self.quantizer
         if read is not None and self.is_own and array.shape == self.shape:
-            rewriter.set_constant(read, array.astype(self.array.dtype, copy=False))
+            rewriter.set_constant(read, array.astype(self.array.dtype, copy=False), in_float)
             return
         (result, *_) = self.op.graph.op_outputs(self.op)
         name = read.name if read is not None else f"{result.name if result is not None else ''}_bias"

@@ -157,13 +157,17 @@ class Layer:
     def add_to_bias(self, rewriter: Rewriter, shift: np.ndarray) -> None:
         """Adds a number for each channel to the results, by way of the bias as it is rounded; in an action.
 
+        The float model keeps the bias that it has, which is the layer's own.
+
         Args:
             shift: one number for each output, those of a group together.
         """
         assert self.bias is not None
         bias = self.bias.rounded(self.bias.array)
         beta = float(self.op.attribute("beta", 1.0)) if self.op.is_type("Gemm") else 1.0
-        self.bias.set(rewriter, (bias + (shift / beta).reshape(bias.shape)).astype(bias.dtype))
+        self.bias.set(
+            rewriter, (bias + (shift / beta).reshape(bias.shape)).astype(bias.dtype), in_float=False
+        )
 
     @property
     def is_transposed(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from qc.ir.executor import Executor, Feed, Observation, Statistics
 from qc.ir.graph import Value
 from qc.ir.model import Model
-from qc.ir.onnx.lower import lower
+from qc.ir.onnx.float_model import lower_float
 from qc.ir.onnx.stored_types import computed_names
 
 Asked = tuple[Value, Observation]
@@ -21,7 +21,7 @@ def observed_in_float(
     Raises:
         DataError: a tensor becomes NaN or infinite.
     """
-    exact = lower(model)
+    exact = lower_float(model)
     computed = computed_names(model, exact)
     names = {value: computed.get(value.name, value.name) for value, _ in asked}
     requests: dict[str, list[Observation]] = {}

@@ -13,7 +13,7 @@ from qc.ir.errors import DataError
 from qc.ir.executor import Executor, Feed, Observation, Statistics
 from qc.ir.facts.scopes import name_apart
 from qc.ir.model import Model
-from qc.ir.onnx.lower import lower
+from qc.ir.onnx.float_model import lower_float
 from qc.ir.onnx.stored_types import computed_names
 from qc.ir.quant.arithmetic import rounded
 from qc.ir.rewriter import Rewriter
@@ -83,7 +83,7 @@ class SideBySide:
             feeds: what both read, for all layers; at least one.
         """
         self._executor = executor
-        exact = lower(model)
+        exact = lower_float(model)
         self._float = executor.segments(exact, feeds, base_dir=model.base_dir)
         self._sources = _data_names(model, exact, layers)
         with simulated(model) as simulation:

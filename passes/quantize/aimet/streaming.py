@@ -55,10 +55,10 @@ def stream(
             "arithmetic of qc"
         )
     data = context.required_data(user)
-    feeds = context.track(data, "calibrating", getattr(data, "length", None))
     sources = {value.name: value for value in values}
-    results = context.required_executor().run(lower(model), feeds, list(sources), base_dir=model.base_dir)
-    for index, result in enumerate(results):
+    results = context.required_executor().run(lower(model), data, list(sources), base_dir=model.base_dir)
+    tracked = context.track(results, "calibrating", getattr(data, "length", None))
+    for index, result in enumerate(tracked):
         arrays = {sources[name]: array for name, array in result.items()}
         for value, array in arrays.items():
             if not np.isfinite(array.astype(np.float32, copy=False)).all():

@@ -20,6 +20,7 @@ from qc.options import option
 from qc.outside import Outside
 from qc.passes import PassContext, parse_pipeline, run_pipeline
 from qc.passes.conformance import violations
+from qc.passes.framework.made_for import target_in
 from qc.passes.framework.target import load_target
 from qc.processor import saturates_here
 from qc.progress import RichProgress
@@ -264,7 +265,8 @@ def _of_sides(model: str, proto: ModelProto, quantized: Path) -> list[str]:
     found = []
     if holds_quantizers(proto):
         found.append(f"'{model}' is quantized itself: what is told is beside it, and not beside float")
-    if not holds_quantizers(load_model(quantized)):
+    beside = load_model(quantized)
+    if not holds_quantizers(beside) and not target_in(beside):
         found.append(f"nothing in '{quantized}' is quantized: it may be another float model")
     return found
 
