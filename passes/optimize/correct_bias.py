@@ -88,7 +88,7 @@ class CorrectBias(Pass):
         rewriter = Rewriter(model)
         for layer, shift in zip(layers, shifts, strict=True):
             with rewriter.action("correct bias", layer.op, detail):
-                layer.add_to_bias(rewriter, shift)
+                layer.add_to_bias(rewriter, shift, in_float=False)
         calibrate_biases(model)
 
 

@@ -64,7 +64,7 @@ TARGETS["split-projections"] = "openvino"
 
 def run(pipeline: str, model: ModelProto | Model, feed: Feed) -> tuple[Model, PassContext, int]:
     """Runs a pipeline and verifies after every pass; the model, the context, and the number of actions."""
-    target, feeds = TARGETS.get(pipeline, "ort-cpu"), [feed] if feed is not None else None
+    target, feeds = TARGETS.get(pipeline, "ort-cpu"), [feed] * 2 if feed is not None else None
     ir, context, report = apply(pipeline, model, target, feeds)
     return ir, context, report.actions
 

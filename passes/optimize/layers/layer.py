@@ -154,10 +154,10 @@ class Layer:
         zeros = np.zeros(self.channels, self.matrix.dtype)
         self.bias.set(rewriter, self.bias.array if self.bias.value is not None else zeros)
 
-    def add_to_bias(self, rewriter: Rewriter, shift: np.ndarray) -> None:
+    def add_to_bias(self, rewriter: Rewriter, shift: np.ndarray, in_float: bool = True) -> None:
         """Adds a number for each channel to the results, by way of the bias as it is rounded; in an action.
 
-        The float model keeps the bias that it has, which is the layer's own.
+        Without ``in_float`` the float model keeps the bias that it has, which is the layer's own.
 
         Args:
             shift: one number for each output, those of a group together.
@@ -165,9 +165,7 @@ class Layer:
         assert self.bias is not None
         bias = self.bias.rounded(self.bias.array)
         beta = float(self.op.attribute("beta", 1.0)) if self.op.is_type("Gemm") else 1.0
-        self.bias.set(
-            rewriter, (bias + (shift / beta).reshape(bias.shape)).astype(bias.dtype), in_float=False
-        )
+        self.bias.set(rewriter, (bias + (shift / beta).reshape(bias.shape)).astype(bias.dtype), in_float)
 
     @property
     def is_transposed(self) -> bool:

@@ -82,7 +82,7 @@ class Visit:
         rewriter = Rewriter(self.model)
         for layer, shift in zip(self.uses, shifts, strict=True):
             with rewriter.action("correct bias", layer.op):
-                layer.add_to_bias(rewriter, layer.gain * shift)
+                layer.add_to_bias(rewriter, layer.gain * shift, in_float=False)
 
 
 def visits(
