@@ -58,7 +58,7 @@ class Sensitivity(Shown):
     """The result of :func:`measure_sensitivity`.
 
     SQNR is that of the worst float output, ``10 log10(sum(x^2) / sum((x - y)^2))`` over all feeds, where x is
-    the simulation with all quantizers off.
+    the simulation with all quantizers off, with the biases that the model has.
 
     Attributes:
         feeds: how many feeds were run.
