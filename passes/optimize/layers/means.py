@@ -13,8 +13,6 @@ from qc.ir.rewriter import Rewriter
 from ...simplify.decompositions.builder import Builder
 from .layer import Layer
 
-_AXES_BY_INPUT = 18  # the first opset whose ReduceMean takes its axes as an input
-
 
 class Shifted(NamedTuple):
     """A result to which ``base - share * mean`` is added, in each channel: names of tensors.
@@ -71,9 +69,7 @@ def _mean(build: Builder, layer: Layer) -> Value:
     shape, kind = by_channel(layer, np.zeros(layer.channels)).shape, TensorProto.FLOAT
     if not axes:
         return build.op("Identity", floats, shape=shape, type=kind)
-    if build.opset < _AXES_BY_INPUT:
-        return build.op("ReduceMean", floats, shape=shape, type=kind, axes=axes)
-    return build.op("ReduceMean", floats, build.constant(np.array(axes), "axes"), shape=shape, type=kind)
+    return build.mean(floats, axes, shape, kind)
 
 
 def _as(build: Builder, data: Value, elem_type: int) -> Value:

@@ -17,6 +17,7 @@ Shape = tuple[int | str | None, ...]
 SLICES_BY_INPUT = 10  # the first opset whose Slice takes its ends as inputs
 _SPLITS_BY_INPUT = 13  # the first opset whose Split takes the lengths as an input
 AXES_BY_INPUT = 13  # the first opset whose Unsqueeze and ReduceSum take their axes as an input
+_MEANS_BY_INPUT = 18  # the first opset whose ReduceMean does
 
 
 class Builder:
@@ -70,6 +71,13 @@ class Builder:
             return self.op("Unsqueeze", data, shape=shape, type=kind, axes=list(axes))
         given = self.constant(np.array(axes, np.int64), "axes")
         return self.op("Unsqueeze", data, given, shape=shape, type=kind)
+
+    def mean(self, data: Value, axes: Sequence[int], shape: Shape | None, type: int | None = None) -> Value:
+        """The mean along axes, which keep a length of 1."""
+        if self.opset < _MEANS_BY_INPUT:
+            return self.op("ReduceMean", data, shape=shape, type=type, axes=list(axes))
+        given = self.constant(np.array(axes, np.int64), "axes")
+        return self.op("ReduceMean", data, given, shape=shape, type=type)
 
     def places(self, data: Value, axis: int) -> Value:
         """The numbers of all places along an axis, int64."""

@@ -10,7 +10,6 @@ from .builder import AXES_BY_INPUT, Builder, Writer
 
 _NORMALIZES = 17  # the first opset with a LayerNormalization
 _SCALES = 23  # the first with an RMSNormalization
-_MEANS_BY_INPUT = 18  # the first opset whose ReduceMean takes its axes as an input
 _RANGE = 11  # the first opset with one
 _EPSILON = 1e-12  # that of ops that do not say
 _EPSILON_ALONE = 1e-5  # of one without a sum
@@ -111,10 +110,10 @@ def _normalized(build: Builder, op: Op, data: Value, scale: Value, shift: Value 
     if not is_centred and op.graph.model.opset >= _SCALES:
         return build.op("RMSNormalization", data, scale, shape=shape, axis=-1, epsilon=epsilon)
     if is_centred:
-        data = build.op("Sub", data, _mean(build, op, data), shape=shape)
+        data = build.op("Sub", data, _mean(build, data), shape=shape)
     # ONNX Runtime and OpenVINO make one op of this, which they do not of a product of the data with itself.
     two = build.constant(np.array(2, np.float32), "two")
-    squares = _mean(build, op, build.op("Pow", data, two, shape=shape))
+    squares = _mean(build, build.op("Pow", data, two, shape=shape))
     smallest = build.constant(np.array(epsilon, np.float32), "epsilon")
     variance = build.op("Add", squares, smallest, shape=squares.type.shape)
     deviation = build.op("Sqrt", variance, shape=squares.type.shape)
@@ -123,12 +122,9 @@ def _normalized(build: Builder, op: Op, data: Value, scale: Value, shift: Value 
     return normal if shift is None else build.op("Add", normal, shift, shape=shape)
 
 
-def _mean(build: Builder, op: Op, data: Value) -> Value:
+def _mean(build: Builder, data: Value) -> Value:
     shape = data.type.shape
-    made = (*shape[:-1], 1) if shape else None
-    if op.graph.model.opset < _MEANS_BY_INPUT:
-        return build.op("ReduceMean", data, shape=made, axes=[-1])
-    return build.op("ReduceMean", data, build.constant(np.array([-1], np.int64), "axis"), shape=made)
+    return build.mean(data, [-1], (*shape[:-1], 1) if shape else None)
 
 
 def _sum_of_rows(build: Builder, mask: Value, count: int | str | None) -> Value:
