@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import tee
+from itertools import islice, tee
 from typing import Annotated
 
 import numpy as np
@@ -43,9 +44,10 @@ class CorrectBias(Pass):
 
     One run on each sample is enough for all layers: as it runs, the mean of a result becomes that of float,
     as far as samples before and this one tell. This is done on one half of the samples. On the other each
-    is run with what samples before it tell, and the outputs are compared: where shifts do not take away a
-    tenth of their squared error, biases stay as they are. Where much noise is left, the means of late layers
-    follow from it, and to take them back can do harm.
+    is run with what samples before it tell, and the outputs are compared: with shifts as they were measured,
+    and with shifts that are the smaller the more samples differ. Where neither takes away a tenth of the
+    squared error, biases stay as they are: where much noise is left, the means of late layers follow from it,
+    and to take them back can do harm.
 
     Layers are the Conv, ConvTranspose, Gemm and MatMul of the main graph whose weight has a grid. One without
     a bias gets one, but for a MatMul without an Add behind it. To be run after ``calibrate``. The float model
@@ -77,7 +79,7 @@ class CorrectBias(Pass):
             why = "a single sample does" if outputs else "outputs without floats do"
             return _leave(model, layers, f"{why} not tell whether corrections help")
         try:
-            shifts, (before, after) = _measured(model, layers, feeds, outputs, context)
+            shifts, before, after = _measured(model, layers, feeds, outputs, context)
         except ModelError as error:  # the quantized model may run all the same
             context.notes.append(f"biases stay as they are: in the simulation {error}")
             return
@@ -119,19 +121,24 @@ class _Estimate:
         size = float(np.sum(self.shift**2))
         return self.shift * max(0.0, 1 - chance / size) if size else self.shift
 
-    def inputs(self, floats: Mapping[str, np.ndarray], adapts: bool) -> Feed:
-        """What the shifted model is fed for a sample: with ``adapts``, the sample itself counts already."""
-        mean = floats[self.float_mean]
-        share = 1 / (self.count + 1) if adapts and _tells(mean) else 0.0
-        base = (1 - share) * self.shift + share * mean if share else self.shrunk
+    def adapting(self, floats: Mapping[str, np.ndarray]) -> Feed:
+        """What the shifted model is fed for a sample that counts already itself."""
+        wanted = floats[self.float_mean]
+        if not _tells(wanted):
+            return self.shifting(self.shift)
+        share = 1 / (self.count + 1)
+        return self.shifting((1 - share) * self.shift + share * wanted, share)
+
+    def shifting(self, base: np.ndarray, share: float = 0.0) -> Feed:
+        """What the shifted model is fed to add ``base``, less a share of the mean that it finds."""
         return {self.names.base: base.astype(np.float32), self.names.share: np.asarray(share, np.float32)}
 
     def update(self, floats: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) -> None:
         """Takes in what a sample tells."""
-        mean, quantized = floats[self.float_mean], found[self.names.mean]
-        if _tells(mean) and np.isfinite(quantized).all():
+        wanted, quantized = floats[self.float_mean], found[self.names.mean]
+        if _tells(wanted) and np.isfinite(quantized).all():
             self.count += 1
-            before = mean.astype(np.float64) - quantized - self.shift
+            before = wanted.astype(np.float64) - quantized - self.shift
             self.shift = self.shift + before / self.count
             self.squares += float(np.sum(before**2)) * (1 - 1 / self.count)
 
@@ -143,34 +150,35 @@ def _tells(mean: np.ndarray) -> bool:
 
 def _measured(
     model: Model, layers: Sequence[Layer], feeds: Sequence[Feed], outputs: Sequence[str], context: PassContext
-) -> tuple[list[np.ndarray], np.ndarray]:
-    """The shift of each layer, and the squared error of the outputs without and with shifts."""
+) -> tuple[list[np.ndarray], float, float]:
+    """The shift of each layer, and the squared error of the outputs without and with these shifts."""
     learned, judged = feeds[::2], feeds[1::2]
     means, runs = _run_in_float(model, layers, [*learned, *judged], outputs, context)
     floats, known = tee(runs)
     estimates: list[_Estimate] = []
 
     def fed() -> Iterator[Feed]:
-        for number, (feed, found) in enumerate(zip([*learned, *judged], known, strict=True)):
-            if number >= len(learned):
-                yield feed  # without shifts
-            inputs = dict(feed)
-            for one in estimates:
-                inputs.update(one.inputs(found, adapts=number < len(learned)))
-            yield inputs
+        for feed, found in zip(learned, known, strict=False):
+            yield ChainMap(*(one.adapting(found) for one in estimates), feed)
+        for feed in judged:
+            yield feed
+            yield ChainMap(*(one.shifting(one.shrunk) for one in estimates), feed)
+            yield ChainMap(*(one.shifting(one.shift) for one in estimates), feed)
 
     shifted, quantized = _run_shifted(model, layers, fed(), outputs, context)
     zeros = (by_channel(layer, np.zeros(layer.channels)) for layer in layers)
     estimates += [_Estimate(*names) for names in zip(means, shifted, zeros, strict=True)]
     errors = _OutputErrors(outputs)
     for number, of_float in enumerate(context.track(floats, "correcting biases", len(feeds))):
-        without = next(quantized) if number >= len(learned) else None
-        found = next(quantized)
+        found = list(islice(quantized, 1 if number < len(learned) else 3))
         for one in estimates:
-            one.update(of_float, found)
-        if without is not None:
-            errors.add(of_float, (without, found))
-    return [one.shrunk.ravel() for one in estimates], errors.total
+            one.update(of_float, found[-1])
+        if number >= len(learned):
+            errors.add(of_float, found)
+    without, shrunk, whole = errors.total
+    if shrunk <= whole:
+        return [one.shrunk.ravel() for one in estimates], without, shrunk
+    return [one.shift.ravel() for one in estimates], without, whole
 
 
 def _run_in_float(
@@ -196,7 +204,7 @@ def _run_shifted(
 
 
 class _OutputErrors:
-    """Squared errors of the outputs of two models beside those of float, over samples.
+    """Squared errors of the outputs of three models beside those of float, over samples.
 
     That of each output is relative to its squared size; their sum counts. Where float gives NaN or infinity,
     as masked scores have it, no error is counted, nor where an output has another shape in one of the models,
@@ -205,7 +213,7 @@ class _OutputErrors:
 
     def __init__(self, outputs: Sequence[str]) -> None:
         self._outputs = outputs
-        self._error, self._size = np.zeros((2, len(outputs))), np.zeros(len(outputs))
+        self._error, self._size = np.zeros((3, len(outputs))), np.zeros(len(outputs))
 
     def add(self, floats: Mapping[str, np.ndarray], models: Sequence[Mapping[str, np.ndarray]]) -> None:
         """Takes in the outputs of all for one sample."""

@@ -128,6 +128,21 @@ def test_what_would_harm_the_outputs_is_left() -> None:
     assert [one.subject for one in model.journal.remarks if one.reason == told] == LAYERS
 
 
+UNEVEN = """g (float[1, 8] x) => (float[1, 2] y)
+    <float[8, 2] v = {1, 0, 0.4, 0, 0.4, 0, 0.4, 0, 0, 1, 0, 0.4, 0, 0.4, 0, 0.4}, float[2] b = {0, 0},
+     float[2, 2] w = {1, 1, 0, 0}> {
+    m = Gemm(x, v, b)
+    y = MatMul(m, w)
+}"""
+
+
+def test_a_shift_that_varies_where_nothing_reads_it_does_not_shrink_others() -> None:
+    source = parse(UNEVEN)
+    feeds = [{"x": np.float32([[1, 1, 1, 1, *4 * [sign]]])} for sign in (1, 1, -1, -1, 1, 1, -1, -1)]
+    _, context = corrected(source, feeds, CORRECT.replace("int4", "int2"))
+    assert np.abs(shifts(source, context, feeds, "y")).max() < 0.05
+
+
 @pytest.mark.filterwarnings("error")
 def test_masked_outputs_are_no_harm() -> None:
     body = CHAIN.replace("y = Conv(s, w)", "o = Conv(s, w) y = Add(o, m)")

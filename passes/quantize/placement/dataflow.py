@@ -106,7 +106,8 @@ def infinite_values(graph: Graph) -> frozenset[Value]:
     Scores that only Softmax sees are not among them as long as they are finite: a grid for what is not masked
     saturates far enough below.
     """
-    return huge_values(graph) - (masked_scores(graph) - _reached_by(graph, math.inf))
+    huge = huge_values(graph)
+    return huge - (masked_scores(graph) - _reached_by(graph, math.inf)) if huge else huge
 
 
 @analysis(STRUCTURE, TYPES, CONSTANTS)

@@ -73,7 +73,7 @@ class Labels:
         """
         own = self._own | dict.fromkeys(integer, (0, NEVER)) | dict.fromkeys(float, (NEVER, 0))
         rest = _Rest(own, self._between)
-        rest.settle()
+        rest.settle({node: costs[0] >= NEVER for node, costs in own.items() if max(costs) >= NEVER})
         return {node: rest.is_float[node] for node in self._own}
 
 
@@ -93,8 +93,10 @@ class _Rest:
             for other, cost in costs.items():
                 self._to[one][other] = self._from[other][one] = cost
 
-    def settle(self) -> None:
-        """Gives every node its label."""
+    def settle(self, certain: Mapping[Hashable, bool]) -> None:
+        """Gives every node its label: these whether they are float, and then all others."""
+        for node, is_float in certain.items():
+            self._decide(node, is_float)
         waiting = dict.fromkeys(self._lean)
         while waiting:
             node, _ = waiting.popitem()
@@ -124,6 +126,11 @@ class _Rest:
         return [*to, *back]
 
     def _cut(self, nodes: set[Hashable]) -> None:
+        """Labels nodes that are connected with each other alone."""
+        leans = [self._lean[node] for node in nodes]
+        if min(leans) >= 0 or max(leans) < 0:  # all at their least, and nothing is paid between them
+            self.is_float |= dict.fromkeys(nodes, max(leans) < 0)
+            return
         graph: nx.DiGraph = nx.DiGraph()
         source, sink = object(), object()
         graph.add_nodes_from((source, sink))

@@ -40,6 +40,8 @@ class Reasons:
 
     def _is_infinite_mask(self, value: Value) -> bool:
         """Whether a constant holds an infinity that its readers hand on."""
+        if value.const is None:
+            return False
         readers = (use.op for use in self._units.scopes.uses(value) if isinstance(use.op, Op))
         results = chain.from_iterable(op.graph.op_outputs(op) for op in readers)
         hands_on = any(made is not None and self._units.is_infinite(made) for made in results)

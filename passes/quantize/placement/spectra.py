@@ -49,7 +49,7 @@ def before_logarithms(graph: Graph) -> frozenset[Op]:
     apart: below half a step of the grid all of them become the logarithm of zero. Activations,
     normalizations and Softmax end the search, as numbers behind them are of one order of magnitude.
     """
-    return _only_seen_by(graph, lambda types: types <= _LOGARITHMS)
+    return _only_seen_by(graph, _LOGARITHMS, lambda types: types <= _LOGARITHMS)
 
 
 @analysis(STRUCTURE)
@@ -59,13 +59,17 @@ def before_angles(graph: Graph) -> frozenset[Op]:
     Angles go through many turns, and a step of a grid over all of them can be most of a turn. A sine alone
     is taken for an activation.
     """
-    return _only_seen_by(graph, lambda types: types in (_OF_ANGLES, frozenset()))
+    return _only_seen_by(graph, _OF_ANGLES, lambda types: types in (_OF_ANGLES, frozenset()))
 
 
-def _only_seen_by(graph: Graph, ends: Callable[[frozenset[str]], bool]) -> frozenset[Op]:
-    """The ops of which each result has readers, that are ops of this kind or of types that end the search."""
+def _only_seen_by(
+    graph: Graph, types: frozenset[str], ends: Callable[[frozenset[str]], bool]
+) -> frozenset[Op]:
+    """The ops of which each result has readers: ops of this kind, or of types that end the search."""
     scopes = scopes_of(graph)
     found: set[Op] = set()
+    if not any(op.is_type(*types) for op in scopes.ops):
+        return frozenset()
     for op in reversed(scopes.ops):
         results = [value for value in op.graph.op_outputs(op) if value is not None]
         keeps = op.is_type(*_ARITHMETIC) or traits(op).product in ("convolution", "matrix") or traits(op).grid

@@ -45,12 +45,14 @@ def quickest_units(
     if target.costs is None:
         return UnitMap(model, target, left_float, saturates)
     shape_of = estimated_shapes(model, context, target.costs.free_length)
-    while True:
-        units = UnitMap(model, target, left_float, saturates)
+    units = UnitMap(model, target, left_float, saturates)
+    while units.integer:
         slower = Weighing(units, target.costs, shape_of, target.name).slower_in_integers()
         if not slower:
-            return units
+            break
         left_float = {**left_float, **slower}
+        units = UnitMap(model, target, left_float, saturates)
+    return units
 
 
 class Weighing:
