@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, tee
@@ -159,11 +158,11 @@ def _measured(
 
     def fed() -> Iterator[Feed]:
         for feed, found in zip(learned, known, strict=False):
-            yield ChainMap(*(one.adapting(found) for one in estimates), feed)
+            yield _joined(feed, *(one.adapting(found) for one in estimates))
         for feed in judged:
             yield feed
-            yield ChainMap(*(one.shifting(one.shrunk) for one in estimates), feed)
-            yield ChainMap(*(one.shifting(one.shift) for one in estimates), feed)
+            yield _joined(feed, *(one.shifting(one.shrunk) for one in estimates))
+            yield _joined(feed, *(one.shifting(one.shift) for one in estimates))
 
     shifted, quantized = _run_shifted(model, layers, fed(), outputs, context)
     zeros = (by_channel(layer, np.zeros(layer.channels)) for layer in layers)
@@ -179,6 +178,10 @@ def _measured(
     if shrunk <= whole:
         return [one.shrunk.ravel() for one in estimates], without, shrunk
     return [one.shift.ravel() for one in estimates], without, whole
+
+
+def _joined(*feeds: Feed) -> Feed:
+    return {name: array for feed in feeds for name, array in feed.items()}
 
 
 def _run_in_float(
