@@ -71,9 +71,11 @@ def _op_problems(graph: Graph, op: Op) -> Iterator[str]:
     if len(set(ports)) < len(ports):
         repeated = next(port for port, count in Counter(ports).items() if count > 1)
         yield f"input {repeated} of {op.label} is connected more than once"
-    if not all(isinstance(port, int) for port in ports):
-        yield from _unused_captures(graph, op)
-    if any(isinstance(port, int) and port >= op.num_inputs for port in ports):
+    others = [port for port in ports if not isinstance(port, int) or port >= op.num_inputs]
+    if not others:
+        return
+    yield from _unused_captures(graph, op)
+    if any(isinstance(port, int) for port in others):
         yield f"{op.label} has an input beyond its {op.num_inputs}"
 
 

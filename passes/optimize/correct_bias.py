@@ -13,7 +13,8 @@ from onnx import TensorProto
 
 from qc.ir.errors import ModelError
 from qc.ir.executor import Feed
-from qc.ir.graph import Value
+from qc.ir.facts.op_traits import reads_shape_only
+from qc.ir.graph import Graph, Value
 from qc.ir.journal import SKIP, Remark
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
@@ -46,7 +47,7 @@ class CorrectBias(Pass):
     is run with what samples before it tell, and the outputs are compared: with shifts as they were measured,
     and with shifts that are the smaller the more samples differ. Where neither takes away a tenth of the
     squared error, biases stay as they are: where much noise is left, the means of late layers follow from it,
-    and to take them back can do harm.
+    and to take them back can do harm. Outputs that are chosen by floats, as by an ArgMax, are judged by these.
 
     Layers are the Conv, ConvTranspose, Gemm and MatMul of the main graph whose weight has a grid. One without
     a bias gets one, but for a MatMul without an Add behind it. To be run after ``calibrate``. The float model
@@ -73,9 +74,9 @@ class CorrectBias(Pass):
             context.notes.append(f"biases stay as they are: pass '{self.name}' needs {what}")
             return
         feeds = context.samples(self.samples, f"pass '{self.name}'")
-        outputs = [value.name for value in model.graph.outputs if value is not None and _is_judged(value)]
+        outputs = [value.name for value in _judged(model.graph)]
         if len(feeds) < 2 or not outputs:
-            why = "a single sample does" if outputs else "outputs without floats do"
+            why = "a single sample does" if outputs else "outputs that are not made of floats do"
             return _leave(model, layers, f"{why} not tell whether corrections help")
         try:
             shifts, before, after = _measured(model, layers, feeds, outputs, context)
@@ -93,8 +94,22 @@ class CorrectBias(Pass):
         calibrate_biases(model)
 
 
-def _is_judged(output: Value) -> bool:
-    return output.is_float or output.type.elem_type == TensorProto.DOUBLE
+def _judged(graph: Graph) -> list[Value]:
+    """The outputs of floats, and what others are made of: the scores that an ArgMax chooses by."""
+    reached = dict.fromkeys(graph.outputs)
+    pending, found = list(reached), []
+    while pending:
+        value = pending.pop(0)
+        producer = graph.producer(value) if value is not None else None
+        if value is None or producer is None:
+            continue
+        if value.is_float or value.type.elem_type == TensorProto.DOUBLE:
+            found.append(value)
+        elif not reads_shape_only(producer):
+            before = [one for one in graph.op_inputs(producer) if one not in reached]
+            reached.update(dict.fromkeys(before))
+            pending.extend(before)
+    return found
 
 
 def _leave(model: Model, layers: Sequence[Layer], why: str) -> None:

@@ -251,7 +251,9 @@ def test_the_float_model_keeps_its_biases(before: str) -> None:
 
 
 UNUSUAL = {
-    "no floats": "s = Conv(x, v, b) y = ArgMax<axis = 1>(s)",
+    "no floats": """s = Conv(x, v, b) y = If(c) <
+        then_branch = t () => (int64[1, 1, 8, 8] o) { o = ArgMax<axis = 1>(s) },
+        else_branch = e () => (int64[1, 1, 8, 8] p) { p = ArgMin<axis = 1>(s) }>""",
     "found things": """s = Conv(x, v, b) zero = Constant<value = float {0.0}>() above = Greater(s, zero)
         places = NonZero(above) turned = Transpose(places) y = GatherND(s, turned)""",
 }
@@ -260,13 +262,19 @@ UNUSUAL = {
 @pytest.mark.parametrize("name", UNUSUAL)
 def test_outputs_that_tell_nothing_are_not_judged(name: str) -> None:
     kind = "int64[1, 1, 8, 8]" if name == "no floats" else "float[N]"
-    source = parse(
-        f"g (float[1, 3, 8, 8] x) => ({kind} y) <float[6, 3, 1, 1] v, float[6] b> {{ {UNUSUAL[name]} }}"
-    )
+    head = f"g (float[1, 3, 8, 8] x, bool c) => ({kind} y) <float[6, 3, 1, 1] v, float[6] b>"
+    source = parse(f"{head} {{ {UNUSUAL[name]} }}")
     feeds = list(random_feeds(source, 4))
     qc.compile(source, "w8a8", data=feeds, target="ort-cpu")
     model = qc.compile(source, f"{CORRECT},insert-qdq", data=feeds, target="npu").ir
     assert not corrections(model)
+
+
+def test_integers_are_judged_by_the_floats_that_they_are_made_of() -> None:
+    body = CHAIN.replace("float[4, 2, 8, 8] y", "int64[4, 8, 8] y")
+    source = parse(body.replace("y = Conv(s, w)", "o = Conv(s, w) y = ArgMax<axis = 1, keepdims = 0>(o)"))
+    model = corrected(source, positive_feeds(source, 4), target="ort-cpu")[0]
+    assert corrections(model) == ["Conv of 'c'", "Conv of 'e'", "Conv of 'o'"]
 
 
 def test_an_output_of_zeros_does_not_decide() -> None:
