@@ -47,7 +47,7 @@ class CorrectBias(Pass):
     is run with what samples before it tell, and the outputs are compared: with shifts as they were measured,
     and with shifts that are the smaller the more samples differ. Where neither takes away a tenth of the
     squared error, biases stay as they are: where much noise is left, the means of late layers follow from it,
-    and to take them back can do harm. Outputs that are chosen by floats, as by an ArgMax, are judged by these.
+    and to take them back can do harm. Outputs that an ArgMax chooses are judged by what it chooses from.
 
     Layers are the Conv, ConvTranspose, Gemm and MatMul of the main graph whose weight has a grid. One without
     a bias gets one, but for a MatMul without an Add behind it. To be run after ``calibrate``. The float model
