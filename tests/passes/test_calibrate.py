@@ -68,6 +68,33 @@ def test_the_range_is_that_of_all_feeds() -> None:
     assert float(numbers(model, "x").maximum) == pytest.approx(7, abs=step)
 
 
+@pytest.mark.parametrize(
+    ("activation", "options", "reach"),
+    [
+        ("uint16", "", 2.0),
+        ("uint16", "{headroom=1}", 1.0),
+        ("uint16", "{headroom=3 method=mse}", 3.0),
+        ("uint16", "{method=percentile percentile=100}", 1.0),
+        ("uint8", "", 1.0),
+        ("uint8", "{headroom=3}", 1.0),
+    ],
+)
+def test_grids_of_16_bits_reach_beyond_the_samples(activation: str, options: str, reach: float) -> None:
+    feeds = [{"x": np.linspace(-2, 6, 2000, dtype=np.float32).reshape(1, 2000)}]
+    place = PLACE.replace("insert-quantizers", f"insert-quantizers{{activation={activation}}}")
+    model = apply(f"{place},calibrate{options}", parse(TWO_OUTPUTS), "npu", feeds)[0]
+    found = numbers(model, "x")
+    assert float(found.minimum) == pytest.approx(-2 * reach, abs=float(found.scale))
+    assert float(found.maximum) == pytest.approx(6 * reach, abs=float(found.scale))
+
+
+def test_an_end_at_zero_stays_there() -> None:
+    feeds = [{"x": np.linspace(0, 6, 2000, dtype=np.float32).reshape(1, 2000)}]
+    place = PLACE.replace("insert-quantizers", "insert-quantizers{activation=uint16}")
+    found = numbers(apply(f"{place},calibrate", parse(TWO_OUTPUTS), "npu", feeds)[0], "x")
+    assert float(found.minimum) == 0 and float(found.maximum) == pytest.approx(12, abs=float(found.scale))
+
+
 def test_the_data_is_read_once() -> None:
     reads = 0
 
