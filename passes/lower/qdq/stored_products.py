@@ -298,5 +298,5 @@ def _multiplies_floats(model: Model, op: Op) -> bool:
         return plain
     weight = op.graph.op_inputs(op)[1]
     matrix = weight.type.shape if weight is not None else None
-    vector = bool(matrix) and bias.type.shape == (matrix[0 if op.attribute("transB", 0) else -1],)
+    vector = matrix is not None and bias.type.shape == (matrix[0 if op.attribute("transB", 0) else -1],)
     return plain and vector and model.quant.of_use(bias, op, 2) is None
