@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -18,7 +19,9 @@ from qc.ir.quant.spec import Encoding, QuantSpec
 from qc.ir.verifier import verify
 from qc.passes import PassContext, parse_pipeline, run_pipeline
 from qc.passes.framework.target import load_target
+from qc.passes.quantize.calibration.spread import too_few
 from qc.runtime import OrtExecutor
+from qc.runtime.statistics.tensor import TensorStatistics
 
 TWO_OUTPUTS = """g (float[1, 2000] x) => (float[1, 2000] y) {
     a = Neg(x)
@@ -261,3 +264,19 @@ def test_nor_is_that_of_a_constant(number: float, reach: float) -> None:
     )
     assert encoding is not None
     assert float(encoding.maximum - encoding.minimum) == pytest.approx(reach, rel=0.02)
+
+
+def test_the_ranges_of_inputs_tell_nothing_of_the_spread_of_others() -> None:
+    """Pictures are from 0 to 1, be there one of them or many."""
+    source = parse("g (float[2] a, float[2] b, float[2] c) => (float[2] y) { y = Sum(a, b, c) }")
+    model = apply("eliminate-dead-code", source)[0]
+    seen = {one: spread(np.ones(16)) for one in model.graph.inputs}
+    seen[value(model, "y")] = spread(0.5 ** np.arange(16))
+    assert "or more with twice as many samples as these 16" in too_few(seen, model.graph.inputs)
+    seen[value(model, "y")] = spread(np.linspace(0.9, 1, 16))
+    assert not too_few(seen, model.graph.inputs)
+
+
+def spread(tops: np.ndarray) -> TensorStatistics:
+    """Statistics of feeds of numbers from 0 to each of ``tops``."""
+    return reduce(TensorStatistics.merge, (TensorStatistics.from_array(np.array([0, top])) for top in tops))
