@@ -10,12 +10,13 @@ import onnx
 from onnx import ModelProto, TensorProto
 
 from qc.ir.errors import ModelError, UsageError
+from qc.ir.facts.runtime_ops import MAIN_DOMAINS
 from qc.ir.model import Model
 from qc.ir.onnx.conversion import converted
 from qc.ir.onnx.lift import lift
 from qc.ir.onnx.load import load_model, model_folder, read_file
 from qc.ir.onnx.lower import lower
-from qc.ir.onnx.protos import model_tensors, without_weights
+from qc.ir.onnx.protos import model_tensors, walk_nodes, without_weights
 from qc.ir.onnx.repair import is_untyped, repaired
 from qc.ir.onnx.shape_inference import hide_ops_of_runtime, misfit
 from qc.ir.tensor_ref import TensorRef
@@ -82,11 +83,19 @@ def with_opset(ir: Model, wanted: int, latest: int = 0) -> Model:
         return ir
     found, reason = _converted(ir, OLDEST_OPSET)
     if found is None:
-        raise ModelError(
-            f"the model has opset {ir.opset}, quantized models need {OLDEST_OPSET}, and ONNX cannot convert "
-            f"it ({reason}): convert it first"
-        )
+        why = f"the model has opset {ir.opset}, quantized models need {OLDEST_OPSET}, and ONNX "
+        forgotten = _forgotten(ir)
+        if forgotten:
+            raise ModelError(f"{why}has no op {', '.join(forgotten)}: write it as others first")
+        raise ModelError(f"{why}cannot convert it ({reason}): convert it first")
     return found
+
+
+def _forgotten(ir: Model) -> list[str]:
+    """The kinds of ops in ONNX's domain that it never had, or that were experiments of its first years."""
+    nodes = walk_nodes(ir.origin.graph.node)
+    kinds = {node.op_type for node in nodes if node.domain in MAIN_DOMAINS}
+    return sorted(kind for kind in kinds if not onnx.defs.has(kind))
 
 
 def _converted(ir: Model, opset: int) -> tuple[Model | None, str]:

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, ClassVar, Literal
 
-from annotated_types import Gt, Le
+from annotated_types import Ge, Gt, Le
 
 from qc.ir.errors import UsageError
 from qc.ir.executor import Executor, Statistics
 from qc.ir.graph import Value
 from qc.ir.model import Model
+from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.spec import Encoding, Quantizer, QuantSpec
 
 from ..framework.base import option
@@ -24,6 +25,9 @@ from .calibration.multipliers import fit_multipliers
 from .calibration.range_of import SCHEMES, Method, range_of
 from .calibration.ranges import covering, finite_data, mse_encoding, weight_encoding
 from .calibration.wrapping import hold_what_is_joined
+
+_FINE_BITS = 16
+_KEEPING: frozenset[Method] = frozenset({"min-max", "mse", "sqnr"})  # that clip nothing on purpose
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,9 @@ class Calibrate(CalibrationPass):
 
     A join, such as Concat, whose inputs have ranges so different that one of them would lose three bits or
     more on the grid of the result stays float if nothing in integers reads it, with a note.
+
+    What new data shows beyond the samples is capped. Formats of 16 bits have steps to spare, so that grids of
+    the methods ``min-max``, ``mse`` and ``sqnr`` reach ``headroom`` times as far there, which costs a bit.
 
     Where the target keeps few bits of the factor that rescales a sum of products, scales of weights are moved
     by less than a thousandth, so that the factor is exact for results of 16 bits.
@@ -60,6 +67,9 @@ class Calibrate(CalibrationPass):
         99.999, "share of the values that the method percentile covers, in percent"
     )
     weights: Literal["min-max", "mse"] = option("min-max", "how the range of a weight is found")
+    headroom: Annotated[float, Ge(1)] = option(
+        2.0, "how many times as far as what was seen grids of activations of 16 bits reach"
+    )
 
     rounded_parameters: bool = option(
         False, "observe activations while trained parameters are rounded to their grids"
@@ -95,7 +105,14 @@ class Calibrate(CalibrationPass):
 
     def _range(self, executor: Executor, statistics: Statistics, spec: QuantSpec, exposed: bool) -> Range:
         method = "min-max" if exposed else self.method
-        return range_of(statistics, method, spec, executor, self.percentile)
+        low, high = range_of(statistics, method, spec, executor, self.percentile)
+        further = self.headroom if method in _KEEPING and _is_fine(spec) else 1.0
+        return low * further, high * further
+
+
+def _is_fine(spec: QuantSpec) -> bool:
+    """Whether a grid has so many steps that one bit less is hardly seen."""
+    return isinstance(spec.format, IntFormat) and spec.format.bits >= _FINE_BITS
 
 
 def _as_calibrated(quantizer: Quantizer, value: Value) -> Encoding | None:

@@ -42,7 +42,8 @@ def missing_samples(statistics: Recording) -> list[str]:
 
 def little_data(why: str) -> list[str]:
     """A note on too few samples; ``why`` is empty if there were enough."""
-    return [f"there is little calibration data: {why}; 100 to 500 samples are usual"] if why else []
+    usual = "100 to 500 samples are usual, and data that is not among these may lose more"
+    return [f"there is little calibration data: {why}; {usual}"] if why else []
 
 
 def refuse_quantized_again(ir: Model, pipeline: Pipeline) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -18,7 +19,9 @@ from qc.ir.quant.spec import Encoding, QuantSpec
 from qc.ir.verifier import verify
 from qc.passes import PassContext, parse_pipeline, run_pipeline
 from qc.passes.framework.target import load_target
+from qc.passes.quantize.calibration.spread import too_few
 from qc.runtime import OrtExecutor
+from qc.runtime.statistics.tensor import TensorStatistics
 
 TWO_OUTPUTS = """g (float[1, 2000] x) => (float[1, 2000] y) {
     a = Neg(x)
@@ -66,6 +69,33 @@ def test_the_range_is_that_of_all_feeds() -> None:
     step = float(numbers(model, "x").scale)
     assert float(numbers(model, "x").minimum) == pytest.approx(-3, abs=step)
     assert float(numbers(model, "x").maximum) == pytest.approx(7, abs=step)
+
+
+@pytest.mark.parametrize(
+    ("activation", "options", "reach"),
+    [
+        ("uint16", "", 2.0),
+        ("uint16", "{headroom=1}", 1.0),
+        ("uint16", "{headroom=3 method=mse}", 3.0),
+        ("uint16", "{method=percentile percentile=100}", 1.0),
+        ("uint8", "", 1.0),
+        ("uint8", "{headroom=3}", 1.0),
+    ],
+)
+def test_grids_of_16_bits_reach_beyond_the_samples(activation: str, options: str, reach: float) -> None:
+    feeds = [{"x": np.linspace(-2, 6, 2000, dtype=np.float32).reshape(1, 2000)}]
+    place = PLACE.replace("insert-quantizers", f"insert-quantizers{{activation={activation}}}")
+    model = apply(f"{place},calibrate{options}", parse(TWO_OUTPUTS), "npu", feeds)[0]
+    found = numbers(model, "x")
+    assert float(found.minimum) == pytest.approx(-2 * reach, abs=float(found.scale))
+    assert float(found.maximum) == pytest.approx(6 * reach, abs=float(found.scale))
+
+
+def test_an_end_at_zero_stays_there() -> None:
+    feeds = [{"x": np.linspace(0, 6, 2000, dtype=np.float32).reshape(1, 2000)}]
+    place = PLACE.replace("insert-quantizers", "insert-quantizers{activation=uint16}")
+    found = numbers(apply(f"{place},calibrate", parse(TWO_OUTPUTS), "npu", feeds)[0], "x")
+    assert float(found.minimum) == 0 and float(found.maximum) == pytest.approx(12, abs=float(found.scale))
 
 
 def test_the_data_is_read_once() -> None:
@@ -234,3 +264,19 @@ def test_nor_is_that_of_a_constant(number: float, reach: float) -> None:
     )
     assert encoding is not None
     assert float(encoding.maximum - encoding.minimum) == pytest.approx(reach, rel=0.02)
+
+
+def test_the_ranges_of_inputs_tell_nothing_of_the_spread_of_others() -> None:
+    """Pictures are from 0 to 1, be there one of them or many."""
+    source = parse("g (float[2] a, float[2] b, float[2] c) => (float[2] y) { y = Sum(a, b, c) }")
+    model = apply("eliminate-dead-code", source)[0]
+    seen = {one: spread(np.ones(16)) for one in model.graph.inputs}
+    seen[value(model, "y")] = spread(0.5 ** np.arange(16))
+    assert "or more with twice as many samples as these 16" in too_few(seen, model.graph.inputs)
+    seen[value(model, "y")] = spread(np.linspace(0.9, 1, 16))
+    assert not too_few(seen, model.graph.inputs)
+
+
+def spread(tops: np.ndarray) -> TensorStatistics:
+    """Statistics of feeds of numbers from 0 to each of ``tops``."""
+    return reduce(TensorStatistics.merge, (TensorStatistics.from_array(np.array([0, top])) for top in tops))

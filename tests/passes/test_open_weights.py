@@ -303,3 +303,15 @@ def test_a_damaged_step_is_done_again(tmp_path: Path) -> None:
     for one, array in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, array)
     assert any("its step is done again" in note for note in notes)
+
+
+def test_a_layer_of_too_many_features_keeps_its_nearest_codes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dense layer behind a whole picture has tens of thousands, whose Gram matrix took all memory."""
+    source = parse(DEEP)
+    widest = max(np.prod(tensor.dims) // tensor.dims[0] for tensor in source.graph.initializer)
+    feeds = list(alike_feeds(source, 4))
+    everything = chosen(compiled(source, feeds)[0])
+    monkeypatch.setattr("qc.passes.optimize.layers.open._MOST_BYTES", (2 * widest) ** 2 * 8 - 1)
+    model, _ = compiled(source, feeds)
+    kept = {name for name, why in left(model).items() if "too much memory" in why}
+    assert kept and kept | set(chosen(model)) == set(everything)

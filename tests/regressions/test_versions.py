@@ -75,6 +75,15 @@ def test_a_model_that_cannot_be_converted() -> None:
         qc.compile(proto, data=[{"i": normal(1, 2), "x": normal(1, 3, 2)}], threads=1)
 
 
+def test_a_model_with_an_op_that_onnx_gave_up() -> None:
+    """Models made for Windows in ONNX's first years have such ops, which the converter fails of."""
+    nodes = [helper.make_node("ImageScaler", ["x"], ["y"], bias=[1.0, 2.0, 3.0])]
+    image = [1, 3, 4, 4]
+    proto = old_model(nodes, [floats("x", *image)], [floats("y", *image)], {}, 7, 3)
+    with pytest.raises(ModelError, match=r"opset 7, .* ONNX has no op ImageScaler: write it as others first"):
+        qc.compile(proto, data=[{"x": normal(*image)}], threads=1)
+
+
 def branches() -> list[onnx.GraphProto]:
     constant = helper.make_node("Constant", [], ["k"], value=numpy_helper.from_array(normal(4)))
     return [

@@ -1,8 +1,8 @@
 """Stored weights of float products, dequantized once when ONNX Runtime loads the model, and back.
 
-It runs a DequantizeLinear in every run, and has no convolution on codes beside float data, nor a product by a
-small matrix that is quicker than in float. Cast and Mul of constants it computes when it loads the model: the
-file is small, and the time is that of the float op.
+It runs a DequantizeLinear in every run, and has no convolution on codes beside float data, nor a Gemm or a
+product by several matrices, nor one by a small matrix that is quicker than in float. Cast and Mul of
+constants it computes when it loads the model: the file is small, and the time is that of the float op.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from .stored_weight import BYTES, constant_array, erase_unread
 _PACKED = (TensorProto.INT4, TensorProto.UINT4)
 _CASTS_PACKED = 21  # the first opset whose Cast reads packed codes; before, each code takes a byte
 _FOLDED = ("convolution", "matrix")
+_MATRIX = 2  # the rank of a weight that ONNX Runtime fuses with its DequantizeLinear
 
 
 class _Weight(NamedTuple):
@@ -39,7 +40,7 @@ class _Weight(NamedTuple):
 
 
 def fold_weights(model: Model, rewriter: Rewriter, fewer: int = 0) -> list[str]:
-    """Puts Cast and Mul in the place of each DequantizeLinear that convolutions of floats alone read.
+    """Puts Cast and Mul in the place of each DequantizeLinear that ops on floats alone read, one by one.
 
     Args:
         fewer: matrices of fewer numbers are treated likewise.
@@ -106,16 +107,19 @@ def _in_bytes(rewriter: Rewriter, codes: Value) -> Value:
 
 def _multiplies_floats(graph: Graph, value: Value, weight: _Weight, fewer: int) -> bool:
     uses, (codes, *_) = graph.uses(value), weight
-    is_small = codes.const is not None and codes.const.size < fewer
-    kinds = _FOLDED if is_small else _FOLDED[:1]
-    return bool(uses) and all(_is_of_floats(use, kinds) for use in uses) and not graph.is_output(value)
+    assert codes.const is not None
+    is_small, is_matrix = codes.const.size < fewer, len(codes.const.shape) == _MATRIX
+    fused = is_matrix and not is_small
+    return bool(uses) and all(_is_of_floats(use, fused) for use in uses) and not graph.is_output(value)
 
 
-def _is_of_floats(use: Use, kinds: tuple[str, ...]) -> bool:
+def _is_of_floats(use: Use, fused: bool) -> bool:
+    """Whether an op on floats reads its weight there; not if ONNX Runtime makes a MatMul of codes of it."""
     op, port = use
     data = op.graph.op_inputs(op)[0]
-    is_weight = traits(op).product in kinds and port == weight_port(op)
-    return is_weight and data is not None and dequantize_behind(data) is None
+    is_weight = traits(op).product in _FOLDED and port == weight_port(op)
+    is_fused = fused and op.is_type("MatMul")
+    return is_weight and not is_fused and data is not None and dequantize_behind(data) is None
 
 
 def _cast(rewriter: Rewriter, graph: Graph, weight: _Weight, name: str) -> Value:

@@ -296,7 +296,7 @@ def _multiplies_floats(model: Model, op: Op) -> bool:
     plain = op.attribute("alpha", 1.0) == op.attribute("beta", 1.0) == 1.0 and not op.attribute("transA", 0)
     if bias is None:
         return plain
-    result = op.graph.op_outputs(op)[0]
-    columns = result.type.shape[-1] if result is not None and result.type.shape else None
-    vector = bias.type.shape is not None and bias.type.shape == (columns,)
+    weight = op.graph.op_inputs(op)[1]
+    matrix = weight.type.shape if weight is not None else None
+    vector = matrix is not None and bias.type.shape == (matrix[0 if op.attribute("transB", 0) else -1],)
     return plain and vector and model.quant.of_use(bias, op, 2) is None

@@ -19,6 +19,9 @@ from .unusual import StateKernel, unusual_layers
 
 # The widest codes; of wider ones, neighbours differ by nothing that could be seen. Biases are wider.
 _WIDEST = 8
+# Bytes of a Gram matrix, of the float model and the quantized one, at most; a few such are held at once.
+_MOST_BYTES = 1 << 32
+_FLOAT64 = 8
 
 Uses = tuple[Layer, ...]
 """The layers that read one weight, in the order of the graph; those of a body come before its op."""
@@ -109,6 +112,9 @@ def _closed(
         return f"it holds {array.size} numbers of type {array.dtype}"
     if len({_layout(layer) for layer in uses}) > 1:
         return "the ops that read it multiply different matrices"
+    groups, _, features = uses[0].matrix.shape
+    if groups * (2 * features) ** 2 * _FLOAT64 > _MOST_BYTES:
+        return f"the Gram matrix of its {features} features would take too much memory"
     return _unseen(uses) if is_inside(uses) else None
 
 

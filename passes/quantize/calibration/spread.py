@@ -32,13 +32,14 @@ def too_few(statistics: Mapping[Value, Statistics], inputs: Iterable[Value]) -> 
         return f"ranges are those of {feeds} sample{'' if feeds == 1 else 's'} alone"
     found = {value: _growth(one, feeds) for value, one in statistics.items()}
     growths = {value: growth for value, growth in found.items() if growth is not None}
-    # Inputs alone may well be from 0 to 255 in every picture.
+    # Inputs alone may well be from 0 to 255 in every picture, which tells nothing of the rest.
     if growths.keys() - inputs and max(growths.values()) <= _ROUNDING:
         same = f"all {feeds} samples give the same ranges"
         return f"{same}, as one that is repeated does, or data that saturates everything"
     if feeds >= _ENOUGH_FEEDS:
         return ""
-    typical = float(np.median(list(growths.values()))) if growths else 0.0
+    telling = [growth for value, growth in growths.items() if value not in inputs] or list(growths.values())
+    typical = float(np.median(telling)) if telling else 0.0
     if typical <= _GROWTH:
         return ""
     return (
