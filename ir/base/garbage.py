@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 # Collections of the middle generation before one of the oldest: some ten million objects more.
 _RARELY = 1000
+_LARGE = 1 << 26  # bytes
 
 
 @contextmanager
@@ -42,3 +43,13 @@ def old_objects_spared() -> Iterator[None]:
     finally:
         gc.set_threshold(*thresholds)
         gc.unfreeze()
+
+
+def free_models(size: int) -> None:
+    """Frees large models that nobody uses any more, before one of ``size`` bytes is made.
+
+    Ops and graphs refer to each other, so that a model goes only when Python looks for such cycles. It does
+    so by the number of objects, which may be few and hold gigabytes.
+    """
+    if size > _LARGE:
+        gc.collect()

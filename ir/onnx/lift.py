@@ -17,7 +17,7 @@ import onnx_graphsurgeon as gs
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, ValueInfoProto
 from onnx_graphsurgeon.importers.onnx_importer import OnnxImporter
 
-from ..base.garbage import without_collections
+from ..base.garbage import free_models, without_collections
 from ..errors import ModelError
 from ..graph import Graph, Op, Value, capture_port
 from ..model import Model
@@ -47,6 +47,7 @@ def lift(source: ModelProto | str | Path, base_dir: str | Path | None = None) ->
     else:
         origin = load_model(source)
         folder = model_folder(source)
+    free_models(origin.ByteSize())
     types = inferred(origin)  # first, so that what it takes for a moment is free when the IR is made
     model = Model(origin, folder)
     with without_collections():

@@ -6,8 +6,12 @@ import gc
 import weakref
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
+from onnx import numpy_helper
+from support.models import parse
 
+from qc.ir import lift
 from qc.ir.base.garbage import old_objects_spared
 
 
@@ -55,3 +59,16 @@ def test_what_somebody_else_set_aside_stays_there() -> None:
         assert gc.get_freeze_count()
     finally:
         gc.unfreeze()
+
+
+def test_large_models_that_nobody_uses_are_freed_for_the_next_one() -> None:
+    weight = numpy_helper.from_array(np.zeros((1 << 24) + 1, np.float32), "w")
+    model = parse("g (float[1] x) => (float[N] y) { y = Add(x, w) }")
+    model.graph.initializer.append(weight)
+    gone = weakref.ref(lift(model))
+    gc.disable()
+    try:
+        lift(model)
+    finally:
+        gc.enable()
+    assert gone() is None
