@@ -97,6 +97,26 @@ def test_einsum(equation: str, left: tuple, right: tuple, fits: bool, is_constan
 
 
 @pytest.mark.parametrize(
+    ("equation", "shapes", "count"),
+    [
+        ("besf,efd,bse->bsd", [(2, 4, 3, 6), (4, 6, 5), (2, 3, 4)], 2),  # experts and their weights
+        ("ij,jk,kl,lm->im", [(2, 3), (3, 4), (4, 5), (5, 6)], 3),
+        ("bi,i,bj->bj", [(2, 3), (3,), (2, 5)], 0),  # the second product sums nothing
+        ("ij,jk,kl->il", [(2, 3), (3, 1), (4, 5)], 0),  # broadcast
+    ],
+)
+def test_einsum_of_several_tensors(equation: str, shapes: list[tuple], count: int) -> None:
+    given = [helper.make_tensor_value_info(f"x{i}", FLOAT, shape) for i, shape in enumerate(shapes)]
+    node = helper.make_node("Einsum", [value.name for value in given], ["y"], equation=equation)
+    result = helper.make_tensor_value_info("y", FLOAT, [None] * len(equation.split("->")[1]))
+    graph = helper.make_graph([node], "g", given, [result])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert types(made).count("MatMul") == count and ("Einsum" in types(made)) == (not count)
+    agree(made, model)
+
+
+@pytest.mark.parametrize(
     ("equation", "left", "right", "fits"),
     [
         ("bct,bcs->bts", ["2*n", 3, 4], ["2*n", 3, "s"], True),
