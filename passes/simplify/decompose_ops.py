@@ -87,9 +87,9 @@ class DecomposeOps(Pass):
     ones, an AveragePool of whole pictures a GlobalAveragePool, a LayerNormalization over several axes one
     over the last, a GroupNormalization one of instances, a ScatterND into what lies together a Concat with
     what is around it, a Split of a row Slices, a ReverseSequence of one length a Gather, and Mish, Softsign,
-    Selu, Sum, Mean, ReduceL2 and Scaler, which scikit-learn's models begin with, what their definition says.
-    Only ops on float32 are written so; recurrent ones must have lengths that are known, constant weights, and
-    no clipping.
+    Selu, Celu, Sum, Mean, ReduceL2, ReduceLogSumExp and Scaler, which scikit-learn's models begin with, what
+    their definition says. Only ops on float32 are written so; recurrent ones must have lengths that are
+    known, constant weights, and no clipping.
 
     What ONNX Runtime's optimizers have made of several ops, in models that they saved, is taken apart for
     every target: FusedConv, FusedGemm, FusedMatMul, Gelu, BiasGelu, FastGelu and QuickGelu,
@@ -147,6 +147,7 @@ class DecomposeOps(Pass):
             "Attention": attention,
             "AveragePool": sums.global_average,
             "BatchNormalization": normalization.batch_norm,
+            "Celu": elementwise.celu,
             "Clip": elementwise.clip,
             "CumSum": sums.cumulative,
             "Conv": partial(dilated, widest=target.widest_window),
@@ -166,6 +167,7 @@ class DecomposeOps(Pass):
             "Pow": elementwise.power,
             "RNN": recurrent,
             "ReduceL2": elementwise.euclidean,
+            "ReduceLogSumExp": sums.log_sum_exp,
             "ReverseSequence": movement.reverse_sequence,
             "RotaryEmbedding": rotary_embedding,
             "ScatterND": scattered,

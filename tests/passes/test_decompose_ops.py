@@ -191,6 +191,7 @@ def test_an_einsum_of_two_tensors_runs_in_integers(target: str) -> None:
 LARGE = "kernel_shape = [5, 5], strides = [5, 5]"  # a window larger than the picture, as EfficientNet has it
 POOLED = "GlobalAveragePool"
 TURNED = ("Transpose", "MatMul", "Transpose")
+POWERS = ("ReduceMax", "Sub", "Exp", "ReduceSum", "Log", "Add")
 FLAT = ("Reshape", "LayerNormalization", "Reshape")
 
 
@@ -200,6 +201,11 @@ FLAT = ("Reshape", "LayerNormalization", "Reshape")
         ("y = Mish(x)", "2, 4, 3, 3", ["Softplus", "Tanh", "Mul"]),
         ("y = Softsign(x)", "2, 4, 3, 3", ["Abs", "Add", "Div"]),
         ("y = Selu(x)", "2, 4, 3, 3", ["Elu", "Mul"]),
+        ("y = Celu(x)", "2, 4, 3, 3", ["Elu"]),
+        ("y = Celu <alpha = 0.5> (x)", "2, 4, 3, 3", ["Mul", "Elu", "Mul"]),
+        ("y = ReduceLogSumExp <keepdims = 0> (x, axes)", "2, 4", [*POWERS, "Reshape"]),
+        ("y = ReduceLogSumExp (x, last_axis)", "2, 4, 3, 1", [*POWERS]),
+        ("y = ReduceLogSumExp (x)", "1, 1, 1, 1", ["ReduceLogSumExp"]),
         ("y = Sum(x, x, x)", "2, 4, 3, 3", ["Add", "Add"]),
         ("y = Mean(x, x)", "2, 4, 3, 3", ["Add", "Mul"]),
         ("y = Sum(x)", "2, 4, 3, 3", ["Sum"]),
@@ -235,7 +241,8 @@ def test_one_op(body: str, shape: str, expected: list[str]) -> None:
         float three = {{3}}, float third = {{0.333333}}, int64[2] axes = {{2, 3}}, int64[2] ends = {{2, 2}},
         int64[2, 1, 2] row = {{0, 1, 1, 1}}, int64[2, 1, 2] turned = {{1, 1, 0, 1}}, float[2, 1, 3, 3] new,
         float[4, 3, 3] new_1, float[5, 3] mix, float[3] ones_1 = {{1, 2, 3}},
-        int64 last = {{-1}}, int64 first = {{1}}, int64[2, 1, 2] rows = {{0, 0, 0, 1}},
+        int64 last = {{-1}}, int64[1] last_axis = {{-1}}, int64 first = {{1}},
+        int64[2, 1, 2] rows = {{0, 0, 0, 1}},
         int64[2, 2] all = {{0, 1, 2, 3}}, int64[2, 1] some = {{0, 2}}, float[4] ones = {{1, 1, 1, 1}}
     > {{ {body} }}""")
     made = qc.compile(model, "decompose-ops", target="qnn-htp").model
