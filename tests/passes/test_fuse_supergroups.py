@@ -133,7 +133,7 @@ def gelu_by(function: str, opset: int) -> str:
 
 @pytest.mark.parametrize("target", ["npu", "ort-cpu", "rknn", "qnn-htp"])
 def test_a_maximum_of_codes_of_an_old_opset_is_opened_by_onnx_runtime(target: str) -> None:
-    """Before opset 12 it takes no 8-bit integers, which ONNX Runtime makes of it behind a DequantizeLinear."""
+    """Before opset 12 it takes no 8-bit integers, which ONNX Runtime gives it behind a DequantizeLinear."""
     model = parse("""<ir_version: 6, opset_import: ["" : 11]>
     g (float[1, 4, 8, 8] x) => (float[1, 4, 1, 1] y) <float[4, 4, 1, 1] w> {
         c = Conv(x, w)
