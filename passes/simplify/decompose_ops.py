@@ -62,6 +62,7 @@ _FUSED: Known = {
 _CPU = "CPUExecutionProvider"
 _RUN_CACHES = (_CPU, "OpenVINOExecutionProvider")  # in one kernel, which puts what is new into its place
 _DATA = {"com.microsoft.EmbedLayerNormalization": 2}  # the input that tells the type, if it is not the first
+_MOVED = {"GatherND"}  # of any type
 _WEIGHTED = {
     "Einsum",
     "com.microsoft.Attention",
@@ -83,13 +84,13 @@ class DecomposeOps(Pass):
     along one axis whose window is wider than the target can hold (``widest_window``) one of neighbours, a
     Clip by limits that are data Max and Min, a PRelu with slopes of at most 1 a Max, a Pow products or a
     root, a Gemm one without factors that adds no more than a number to each column, LSTM, GRU and RNN their
-    steps, a Gather of all there is a Reshape, a GatherElements of whole rows a Gather, a CumSum a product by
-    ones, an AveragePool of whole pictures a GlobalAveragePool, a LayerNormalization over several axes one
-    over the last, a GroupNormalization one of instances, a ScatterND into what lies together a Concat with
-    what is around it, a Split of a row Slices, a ReverseSequence of one length a Gather, and Mish, Softsign,
-    Selu, Celu, Sum, Mean, ReduceL2, ReduceLogSumExp and Scaler, which scikit-learn's models begin with, what
-    their definition says. Only ops on float32 are written so; recurrent ones must have lengths that are
-    known, constant weights, and no clipping.
+    steps, a Gather of all there is a Reshape, a GatherElements of whole rows a Gather, a GatherND of one
+    sample likewise, a CumSum a product by ones, an AveragePool of whole pictures a GlobalAveragePool, a
+    LayerNormalization over several axes one over the last, a GroupNormalization one of instances, a ScatterND
+    into what lies together a Concat with what is around it, a Split of a row Slices, a ReverseSequence of one
+    length a Gather, and Mish, Softsign, Selu, Celu, Sum, Mean, ReduceL2, ReduceLogSumExp and Scaler, which
+    scikit-learn's models begin with, what their definition says. Only ops on float32 are written so, and
+    GatherND; recurrent ones must have lengths that are known, constant weights, and no clipping.
 
     What ONNX Runtime's optimizers have made of several ops, in models that they saved, is taken apart for
     every target: FusedConv, FusedGemm, FusedMatMul, Gelu, BiasGelu, FastGelu and QuickGelu,
@@ -123,7 +124,7 @@ class DecomposeOps(Pass):
         for op in found:
             data = op.graph.op_inputs(op)[_DATA.get(_full_name(op), 0)]
             is_float = data is not None and data.type.elem_type == TensorProto.FLOAT
-            write = wanted[_full_name(op)](op) if is_float else None
+            write = wanted[_full_name(op)](op) if is_float or op.is_type(*_MOVED) else None
             if write is None and target.rule_for(op.op_type, op.domain).runs == "float":
                 advised = advice(op) if op.is_type("GRU", "LSTM", "RNN") else ""
                 why = advised or "no other ops are known for one like this"
@@ -155,6 +156,7 @@ class DecomposeOps(Pass):
             "GRU": recurrent,
             "Gather": movement.gather,
             "GatherElements": movement.gather_elements,
+            "GatherND": movement.gather_nd,
             "Gemm": gemm,
             "GroupNormalization": normalization.group_norm,
             "LSTM": recurrent,

@@ -291,6 +291,27 @@ def test_rows_that_are_chosen_as_a_whole_are_gathered(data: str, copies: str, le
     np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(model, feed)["y"])
 
 
+@pytest.mark.parametrize(
+    ("places", "left"),
+    [
+        ("p = Concat<axis = 1>(zero, i)", ["Concat", "Gather", "Reshape", "Gather"]),
+        ("p = Concat<axis = 1>(i, zero)", ["Concat", "GatherND"]),
+        ("p = Identity(all)", ["Reshape"]),
+    ],
+)
+def test_places_in_one_sample_are_gathered(places: str, left: list[str]) -> None:
+    """PyTorch's newer exporter takes the last token of CLIP so; the HTP has it of floats alone."""
+    shape = "8, 1, 4" if "i, zero" in places else "1, 8, 4"
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 18]>
+    g (float[{shape}] x, int64[2, 1] i) => (float[N, 4] y) <
+        int64[2, 1] zero = {{0, 0}}, int64[8, 2] all = {{0, 0, 0, 1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0, 7}}
+    > {{ {places}  y = GatherND(x, p) }}""")
+    made = qc.compile(model, "fold-constants, decompose-ops, eliminate-dead-code", target="qnn-htp").model
+    assert [one for one in types(made) if one != "Identity"] == left
+    feed = random_feeds(model, 1)[0] | {"i": np.array([[7], [2]])}
+    np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(model, feed)["y"])
+
+
 # -- convolutions --------------------------------------------------------------------------------------------
 
 
