@@ -1,4 +1,4 @@
-"""Factors of sums of products fit into the bits that a device keeps of them."""
+"""Factors of sums of products fit into the bits that a device keeps of them, and scales are not too small."""
 
 from __future__ import annotations
 
@@ -58,3 +58,13 @@ def test_a_channel_without_weights_has_a_factor_that_the_device_adds_its_bias_wi
     assert weight is not None and weight.encoding is not None
     factors = np.float64(weight.encoding.scale) * of_value(compiled.ir, "x").encoding.scale
     assert np.all(factors / of_value(compiled.ir, "y").encoding.scale >= 2.0**-20 * (1 - 1e-6))
+
+
+@pytest.mark.parametrize(("pipeline", "least", "most"), [("w8a16", 2.0**-14, 2.0**-13), ("w8a8", 0, 1 / 255)])
+def test_a_logarithm_of_16_bits_has_the_range_that_the_device_needs(
+    pipeline: str, least: float, most: float
+) -> None:
+    model = parse("g (float[1, 8] x) => (float[1, 8] y) { y = Log(x) }")
+    feeds = [{"x": np.linspace(1, 2, 8, dtype=np.float32)[None]}]
+    ir = qc.compile(model, pipeline, data=feeds, target="qnn-htp").ir
+    assert least <= of_value(ir, "y").encoding.scale < most
