@@ -162,11 +162,11 @@ class _Conformance:
         constant = value.original.const is not None
         is_weight = constant and self._units.is_weight(unit, op, port)
         if constant and self._units.is_bias(unit, value, op, port):
-            yield from self._bias(op, value, quantizer)
+            yield from self._bias(unit, op, value, quantizer)
         elif quantizer is None and port == bias_port(op) and _is_stored_for("DequantizeLinear", value):
             return  # codes that float32 cannot hold, which stay as they are
         elif quantizer is None and port == bias_port(op) and _is_stored_for("Cast", value):  # as float16
-            yield from self._bias(op, value, None)
+            yield from self._bias(unit, op, value, None)
         elif quantizer is None and not self._has_weight_only(op):
             what = "weight" if is_weight else "constant" if constant else "tensor"
             yield Violation(op, "float input", f"it reads the {what} '{value.name}' in float")
@@ -189,21 +189,20 @@ class _Conformance:
         held = self._quant.of_use(weight, op, port) if weight is not None and port is not None else None
         return held.spec.format if held is not None else None
 
-    def _bias(self, op: Op, value: Value, quantizer: Quantizer | None) -> Iterator[Violation]:
+    def _bias(self, unit: Unit, op: Op, value: Value, quantizer: Quantizer | None) -> Iterator[Violation]:
         wanted = self._target.quantize_bias
         if quantizer is None and wanted:
             yield Violation(op, "float bias", f"its bias '{value.name}' is not quantized to int32")
         elif quantizer is not None and not wanted:
             yield Violation(op, "quantized bias", f"its bias '{value.name}' is quantized; it must be float")
-        elif quantizer is not None and quantizer.spec.format not in self._formats_of_bias(op):
+        elif quantizer is not None and quantizer.spec.format not in self._formats_of_bias(unit):
             text = f"its bias '{value.name}' is {quantizer.spec.format}, not int32"
             yield Violation(op, "type", text)
 
-    def _formats_of_bias(self, op: Op) -> tuple[Format, ...]:
+    def _formats_of_bias(self, unit: Unit) -> tuple[Format, ...]:
         """What accumulators have, and beside a weight of floats that of the weight."""
-        of_weight = self._weight_format(op)
-        accumulator = IntFormat(32, signed=True)
-        return (accumulator, of_weight) if isinstance(of_weight, FloatFormat) else (accumulator,)
+        of_weights = (held for op in unit.ops if isinstance(held := self._weight_format(op), FloatFormat))
+        return (IntFormat(32, signed=True), *of_weights)
 
     def _weight(
         self, unit: Unit, op: Op, port: int, value: Value, quantizer: Quantizer

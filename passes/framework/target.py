@@ -66,9 +66,9 @@ class Target(Strict):
         scale_span: how many times the smallest scale of a weight its largest may be; 0 for any number.
         most_pair_sum: the largest sum of two neighbouring codes of a weight, with either sign; 0 for any.
         multiplier_bits: of the factor that rescales a sum of products; 0 for enough of them.
+        least_multiplier: the smallest such factor with which the device adds biases rightly.
         minimum_range: the least distance between the ends of the range of an activation.
-        zero_range: that distance for an activation that is always 0, where the factors that rescale sums of
-            its products may not be too small.
+        zero_range: that distance for an activation that is always 0.
         most_dimensions: of a tensor; 0 for any number.
         split_projections: one product that makes queries, keys and values is written as one for each, behind
             which the device transposes heads within its kernel of attention.
@@ -79,7 +79,7 @@ class Target(Strict):
         mixes_float: parts of a model may be float beside others in integers.
         one_kind: a model has either integers or small floats, and not both.
         quantize_bias: biases become 32-bit integers of scale input times weight.
-        extension_domain: operator domain of quantize ops for types that the model's opset lacks.
+        extension_domain: domain of quantize ops for types that the model's opset lacks.
         least_channels: an 8-bit convolution on fewer input channels, by a quarter at most, gets so many.
         shift_weights_from: an 8-bit convolution whose results are sums of so many products or more has its
             weights stored one step lower, with zero points of -1; 0 for none.
@@ -89,8 +89,7 @@ class Target(Strict):
             of ONNX Runtime's DynamicQuantizeMatMul; 0 for none.
         fold_weights: the weights of other recurrent ops are dequantized by Cast and Mul, which ONNX Runtime
             computes once, when it loads the model; a DequantizeLinear runs in every run.
-        products: how products of float data by stored weights, and lookups of stored rows, are written, as
-            the option of ``insert-qdq`` says.
+        products: how products of float data by stored weights, and lookups are written: as in ``insert-qdq``.
         stored_products_from: a matrix of fewer numbers, without blocks, is dequantized when the model is
             loaded, and the product is a float one.
         stored_tables_from: a table of so many numbers is in codes, though what reads it is float; 0 for none.
@@ -99,10 +98,10 @@ class Target(Strict):
             ``exact`` if they are what rounding gives, ``alike`` if that is so where all that is moved is on
             one grid, ``joined`` where the grid of the result covers those of what is joined, ``moved`` if
             the codes of another grid are multiplied, ``matrix`` for sums of products, ``codes`` for sums of
-            codes, ``average`` for means of windows, ``reduced`` for sums along an axis, ``sum``,
-            ``product`` and ``quotient`` for those of two tensors, ``softmax``, ``prelu``, ``layer-norm``,
-            ``rms-norm``, ``float16``; see :mod:`qc.ir.quant.requantize` and
-            :mod:`qc.ir.quant.requantize_normalization`. Simulations of the device need it.
+            codes, ``average`` for means of windows, ``reduced`` for sums along an axis, ``sum``, ``product``
+            and ``quotient`` for those of two tensors, ``softmax``, ``prelu``, ``layer-norm``, ``rms-norm``,
+            ``float16``; see :mod:`qc.ir.quant.requantize` and :mod:`qc.ir.quant.requantize_normalization`.
+            Simulations of the device need it.
         default: the rule for ops that ``ops`` does not list; If, Loop and Scan ``carry`` unless it does.
         foreign: the rule for ops of other domains than ONNX's.
         ops: rules by ONNX op type.
@@ -127,6 +126,7 @@ class Target(Strict):
     scale_span: float = Field(0.0, ge=0)
     most_pair_sum: int = Field(0, ge=0)
     multiplier_bits: int = Field(0, ge=0)
+    least_multiplier: float = Field(0.0, ge=0)
     minimum_range: float = 0.0
     zero_range: float = 0.0
     most_dimensions: int = Field(0, ge=0)

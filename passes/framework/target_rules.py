@@ -123,6 +123,8 @@ class OpRule(Strict):
             also not ``when-needed`` by no more than ops that run ``between``, as floats cost nothing.
         output_range: a fixed range for the result, for functions whose range is known.
         output_ranges: the same by the format of the result, where the target fixes the scale itself.
+        least_ranges: by the format of the result, the least distance between the ends of its range, where the
+            target computes wrong numbers with smaller scales.
         constants: of what only moves data, a constant that it moves has a grid, which its result keeps;
             without, rows of a table of embeddings are quantized after they were looked up in float.
         wraps: what lies beyond the grid of the result gets a code of the other end, so it must hold those
@@ -156,6 +158,7 @@ class OpRule(Strict):
     output: Literal["always", "when-read", "when-needed"] = "always"
     output_range: tuple[float, float] | None = None
     output_ranges: dict[str, tuple[float, float]] = Field(default_factory=dict)
+    least_ranges: dict[str, float] = Field(default_factory=dict)
     constants: bool = False
     share_grid: bool = False
     wraps: bool = False

@@ -32,6 +32,7 @@ from .decompositions.attention import attention
 from .decompositions.builder import Builder, Writer, put_in_place
 from .decompositions.dilation import dilated
 from .decompositions.einsum import einsum
+from .decompositions.factors import factors
 from .decompositions.gemm import gemm
 from .decompositions.grouped_attention import group_query_attention
 from .decompositions.recurrent import advice, unrolled
@@ -61,6 +62,7 @@ _FUSED: Known = {
 _CPU = "CPUExecutionProvider"
 _RUN_CACHES = (_CPU, "OpenVINOExecutionProvider")  # in one kernel, which puts what is new into its place
 _DATA = {"com.microsoft.EmbedLayerNormalization": 2}  # the input that tells the type, if it is not the first
+_MOVED = {"GatherND"}  # of any type
 _WEIGHTED = {
     "Einsum",
     "com.microsoft.Attention",
@@ -77,17 +79,18 @@ class DecomposeOps(Pass):
 
     A BatchNormalization that could not be folded becomes a Conv of each channel by itself, an Attention (of
     opset 23 and newer) two MatMuls and a Softmax, a RotaryEmbedding (likewise) products with sine and cosine,
-    an Einsum of two tensors a MatMul and of one a Transpose, a MatMul of columns by rows a Mul, one of a
-    constant by data one of data by a weight, a Conv along one axis whose window is wider than the target can
-    hold (``widest_window``) one of neighbours, a Clip by limits that are data Max and Min, a PRelu with
-    slopes of at most 1 a Max, a Pow products or a root, a Gemm one without factors that adds no more than a
-    number to each column, LSTM, GRU and RNN their steps, a Gather of all there is a Reshape, a GatherElements
-    of whole rows a Gather, a CumSum a product by ones, an AveragePool of whole pictures a GlobalAveragePool,
-    a LayerNormalization over several axes one over the last, a GroupNormalization one of instances, a
-    ScatterND into what lies together a Concat with what is around it, a Split of a row Slices, a
-    ReverseSequence of one length a Gather, and Mish, Softsign, Selu, Sum, Mean, ReduceL2 and Scaler, which
-    scikit-learn's models begin with, what their definition says. Only ops on float32 are written so;
-    recurrent ones must have lengths that are known, constant weights, and no clipping.
+    an Einsum of two or more tensors MatMuls and of one a Transpose, a MatMul of columns by rows a Mul, such a
+    Mul of reshaped data one by whole tensors, a MatMul of a constant by data one of data by a weight, a Conv
+    along one axis whose window is wider than the target can hold (``widest_window``) one of neighbours, a
+    Clip by limits that are data Max and Min, a PRelu with slopes of at most 1 a Max, a Pow products or a
+    root, a Gemm one without factors that adds no more than a number to each column, LSTM, GRU and RNN their
+    steps, a Gather of all there is a Reshape, a GatherElements of whole rows a Gather, a GatherND of one
+    sample likewise, a CumSum a product by ones, an AveragePool of whole pictures a GlobalAveragePool, a
+    LayerNormalization over several axes one over the last, a GroupNormalization one of instances, a ScatterND
+    into what lies together a Concat with what is around it, a Split of a row Slices, a ReverseSequence of one
+    length a Gather, and Mish, Softsign, Selu, Celu, Sum, Mean, ReduceL2, ReduceLogSumExp and Scaler, which
+    scikit-learn's models begin with, what their definition says. Only ops on float32 are written so, and
+    GatherND; recurrent ones must have lengths that are known, constant weights, and no clipping.
 
     What ONNX Runtime's optimizers have made of several ops, in models that they saved, is taken apart for
     every target: FusedConv, FusedGemm, FusedMatMul, Gelu, BiasGelu, FastGelu and QuickGelu,
@@ -121,7 +124,7 @@ class DecomposeOps(Pass):
         for op in found:
             data = op.graph.op_inputs(op)[_DATA.get(_full_name(op), 0)]
             is_float = data is not None and data.type.elem_type == TensorProto.FLOAT
-            write = wanted[_full_name(op)](op) if is_float else None
+            write = wanted[_full_name(op)](op) if is_float or op.is_type(*_MOVED) else None
             if write is None and target.rule_for(op.op_type, op.domain).runs == "float":
                 advised = advice(op) if op.is_type("GRU", "LSTM", "RNN") else ""
                 why = advised or "no other ops are known for one like this"
@@ -145,6 +148,7 @@ class DecomposeOps(Pass):
             "Attention": attention,
             "AveragePool": sums.global_average,
             "BatchNormalization": normalization.batch_norm,
+            "Celu": elementwise.celu,
             "Clip": elementwise.clip,
             "CumSum": sums.cumulative,
             "Conv": partial(dilated, widest=target.widest_window),
@@ -152,6 +156,7 @@ class DecomposeOps(Pass):
             "GRU": recurrent,
             "Gather": movement.gather,
             "GatherElements": movement.gather_elements,
+            "GatherND": movement.gather_nd,
             "Gemm": gemm,
             "GroupNormalization": normalization.group_norm,
             "LSTM": recurrent,
@@ -159,10 +164,12 @@ class DecomposeOps(Pass):
             "MatMul": elementwise.product,
             "Mean": elementwise.mean,
             "Mish": elementwise.mish,
+            "Mul": factors,
             "PRelu": elementwise.prelu,
             "Pow": elementwise.power,
             "RNN": recurrent,
             "ReduceL2": elementwise.euclidean,
+            "ReduceLogSumExp": sums.log_sum_exp,
             "ReverseSequence": movement.reverse_sequence,
             "RotaryEmbedding": rotary_embedding,
             "ScatterND": scattered,

@@ -50,12 +50,21 @@ def ops_in_onnx_runtime(execution: Execution, counted: Container[str], cost: Cos
 
 
 def ops_on_device(
-    execution: Execution, ruled: Mapping[str, CheckedOp], cost: Cost, device: str
+    execution: Execution, ruled: Mapping[str, CheckedOp], cost: Cost, device: str, runs_all: bool
 ) -> list[CheckedOp]:
-    """The ops as another runtime runs them; ``ruled`` has those that count, as rules see them, by label."""
+    """The ops as another runtime runs them.
+
+    Args:
+        ruled: those that count, as rules see them, by label.
+        runs_all: it takes whole models, so that an op of other data that it refuses counts, too.
+    """
     # Of weights alone that is the reason of every op.
     alone = next((op for op in ruled.values() if op.rule == "weights alone"), None)
-    told = ((op, ruled.get(op.node.label, alone)) for op in execution.ops if _counts(op, ruled))
+    told = (
+        (op, ruled.get(op.node.label, alone))
+        for op in execution.ops
+        if _counts(op, ruled) or (runs_all and op.integer is False and op.place)
+    )
     return [_checked(op, cost, *_foreign_verdict(op, rule, device)) for op, rule in told]
 
 

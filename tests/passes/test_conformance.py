@@ -351,8 +351,15 @@ def test_a_format_that_the_target_lacks_is_noted(target: str, options: str, said
     assert all(note.startswith(str(said)) for note in context.notes)
 
 
-def test_a_bias_may_have_the_floats_of_its_weight() -> None:
-    model = parse(CONV_NET)
+@pytest.mark.parametrize(
+    "text",
+    [
+        CONV_NET,
+        "g (float[2, 4] x) => (float[2, 3] y) <float[4, 3] w, float[3] b> { m = MatMul(x, w) y = Add(m, b) }",
+    ],
+)
+def test_a_bias_may_have_the_floats_of_its_weight(text: str) -> None:
+    model = parse(text)
     assert qc.compile(model, "fp16", data=random_feeds(model, 1), threads=1).notes == []
 
 

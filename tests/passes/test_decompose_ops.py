@@ -97,6 +97,26 @@ def test_einsum(equation: str, left: tuple, right: tuple, fits: bool, is_constan
 
 
 @pytest.mark.parametrize(
+    ("equation", "shapes", "count"),
+    [
+        ("besf,efd,bse->bsd", [(2, 4, 3, 6), (4, 6, 5), (2, 3, 4)], 2),  # experts and their weights
+        ("ij,jk,kl,lm->im", [(2, 3), (3, 4), (4, 5), (5, 6)], 3),
+        ("bi,i,bj->bj", [(2, 3), (3,), (2, 5)], 0),  # the second product sums nothing
+        ("ij,jk,kl->il", [(2, 3), (3, 1), (4, 5)], 0),  # broadcast
+    ],
+)
+def test_einsum_of_several_tensors(equation: str, shapes: list[tuple], count: int) -> None:
+    given = [helper.make_tensor_value_info(f"x{i}", FLOAT, shape) for i, shape in enumerate(shapes)]
+    node = helper.make_node("Einsum", [value.name for value in given], ["y"], equation=equation)
+    result = helper.make_tensor_value_info("y", FLOAT, [None] * len(equation.split("->")[1]))
+    graph = helper.make_graph([node], "g", given, [result])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert types(made).count("MatMul") == count and ("Einsum" in types(made)) == (not count)
+    agree(made, model)
+
+
+@pytest.mark.parametrize(
     ("equation", "left", "right", "fits"),
     [
         ("bct,bcs->bts", ["2*n", 3, 4], ["2*n", 3, "s"], True),
@@ -171,6 +191,7 @@ def test_an_einsum_of_two_tensors_runs_in_integers(target: str) -> None:
 LARGE = "kernel_shape = [5, 5], strides = [5, 5]"  # a window larger than the picture, as EfficientNet has it
 POOLED = "GlobalAveragePool"
 TURNED = ("Transpose", "MatMul", "Transpose")
+POWERS = ("ReduceMax", "Sub", "Exp", "ReduceSum", "Log", "Add")
 FLAT = ("Reshape", "LayerNormalization", "Reshape")
 
 
@@ -180,6 +201,11 @@ FLAT = ("Reshape", "LayerNormalization", "Reshape")
         ("y = Mish(x)", "2, 4, 3, 3", ["Softplus", "Tanh", "Mul"]),
         ("y = Softsign(x)", "2, 4, 3, 3", ["Abs", "Add", "Div"]),
         ("y = Selu(x)", "2, 4, 3, 3", ["Elu", "Mul"]),
+        ("y = Celu(x)", "2, 4, 3, 3", ["Elu"]),
+        ("y = Celu <alpha = 0.5> (x)", "2, 4, 3, 3", ["Mul", "Elu", "Mul"]),
+        ("y = ReduceLogSumExp <keepdims = 0> (x, axes)", "2, 4", [*POWERS, "Reshape"]),
+        ("y = ReduceLogSumExp (x, last_axis)", "2, 4, 3, 1", [*POWERS]),
+        ("y = ReduceLogSumExp (x)", "1, 1, 1, 1", ["ReduceLogSumExp"]),
         ("y = Sum(x, x, x)", "2, 4, 3, 3", ["Add", "Add"]),
         ("y = Mean(x, x)", "2, 4, 3, 3", ["Add", "Mul"]),
         ("y = Sum(x)", "2, 4, 3, 3", ["Sum"]),
@@ -215,7 +241,8 @@ def test_one_op(body: str, shape: str, expected: list[str]) -> None:
         float three = {{3}}, float third = {{0.333333}}, int64[2] axes = {{2, 3}}, int64[2] ends = {{2, 2}},
         int64[2, 1, 2] row = {{0, 1, 1, 1}}, int64[2, 1, 2] turned = {{1, 1, 0, 1}}, float[2, 1, 3, 3] new,
         float[4, 3, 3] new_1, float[5, 3] mix, float[3] ones_1 = {{1, 2, 3}},
-        int64 last = {{-1}}, int64 first = {{1}}, int64[2, 1, 2] rows = {{0, 0, 0, 1}},
+        int64 last = {{-1}}, int64[1] last_axis = {{-1}}, int64 first = {{1}},
+        int64[2, 1, 2] rows = {{0, 0, 0, 1}},
         int64[2, 2] all = {{0, 1, 2, 3}}, int64[2, 1] some = {{0, 2}}, float[4] ones = {{1, 1, 1, 1}}
     > {{ {body} }}""")
     made = qc.compile(model, "decompose-ops", target="qnn-htp").model
@@ -261,6 +288,27 @@ def test_rows_that_are_chosen_as_a_whole_are_gathered(data: str, copies: str, le
     made = qc.compile(model, "decompose-ops", target="qnn-htp").model
     assert types(made) == left
     feed = random_feeds(model, 1)[0] | {"i": np.array([[7, 0, 7]])}
+    np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(model, feed)["y"])
+
+
+@pytest.mark.parametrize(
+    ("places", "left"),
+    [
+        ("p = Concat<axis = 1>(zero, i)", ["Concat", "Gather", "Reshape", "Gather"]),
+        ("p = Concat<axis = 1>(i, zero)", ["Concat", "GatherND"]),
+        ("p = Identity(all)", ["Reshape"]),
+    ],
+)
+def test_places_in_one_sample_are_gathered(places: str, left: list[str]) -> None:
+    """PyTorch's newer exporter takes the last token of CLIP so; the HTP has it of floats alone."""
+    shape = "8, 1, 4" if "i, zero" in places else "1, 8, 4"
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 18]>
+    g (float[{shape}] x, int64[2, 1] i) => (float[N, 4] y) <
+        int64[2, 1] zero = {{0, 0}}, int64[8, 2] all = {{0, 0, 0, 1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0, 7}}
+    > {{ {places}  y = GatherND(x, p) }}""")
+    made = qc.compile(model, "fold-constants, decompose-ops, eliminate-dead-code", target="qnn-htp").model
+    assert [one for one in types(made) if one != "Identity"] == left
+    feed = random_feeds(model, 1)[0] | {"i": np.array([[7], [2]])}
     np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(model, feed)["y"])
 
 

@@ -83,3 +83,46 @@ def test_what_onnx_runtime_has_fused_is_taken_apart(opset: int, fused: str, expe
 def shape_of(model: ModelProto, name: str) -> tuple[int | str | None, ...] | None:
     """The shape of a tensor of a model, as far as it is known when the model is lifted."""
     return next(value.type.shape for value in lift(model).graph.values() if value.name == name)
+
+
+@pytest.mark.parametrize(
+    ("rows", "product", "expected"),
+    [
+        ("Reshape(x, row)", "Mul(a, b)", ["Expand", "Mul", "Relu", "Reshape", "Reshape"]),
+        ("Reshape(x, row)", "Mul(b, a)", ["Expand", "Mul", "Relu", "Reshape", "Reshape"]),
+        ("Reshape(x, row)", "Add(a, b)", ["Add", "Relu", "Reshape", "Reshape"]),
+        ("Reshape(x, column)", "Mul(a, b)", ["Mul", "Relu", "Reshape", "Reshape"]),
+        ("Identity(x)", "Mul(a, b)", ["Identity", "Mul", "Relu", "Reshape"]),
+    ],
+)
+def test_columns_by_reshaped_rows_are_a_product_of_whole_tensors(
+    rows: str, product: str, expected: list[str]
+) -> None:
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[1, 5] x) => (float[N, M] y)
+    <int64[2] column = {{5, 1}}, int64[2] row = {{1, 5}}> {{
+        r = Relu(x)
+        a = Reshape(r, column)
+        b = {rows}
+        y = {product}
+    }}""")
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert sorted(types(made)) == expected
+    agree(made, model)
+
+
+def test_a_constant_factor_behind_an_instance_normalization_stands_first() -> None:
+    model = parse("""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[1, 4, 3, 3] x) => (float[1, 4, 3, 3] y, float[1, 4, 3, 3] z)
+    <int64[3] rows = {1, 1, -1}, int64[4] picture = {1, 4, 3, 3}, float[4, 1, 1] factor,
+     float[1] s, float[1] b> {
+        r = Reshape(x, rows)
+        n = InstanceNormalization(r, s, b)
+        p = Reshape(n, picture)
+        y = Mul(p, factor)
+        z = Mul(x, factor)
+    }""")
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    places = [list(node.input).index("factor") for node in made.graph.node if node.op_type == "Mul"]
+    assert places == [0, 1]
+    agree(made, model)

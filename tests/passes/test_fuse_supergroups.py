@@ -131,6 +131,18 @@ def gelu_by(function: str, opset: int) -> str:
     > {{ c = Conv(x, w) {inner} g = Add(e, one) p = Mul(c, g) y = Mul(p, half) }}"""
 
 
+@pytest.mark.parametrize("target", ["npu", "ort-cpu", "rknn", "qnn-htp"])
+def test_a_maximum_of_codes_of_an_old_opset_is_opened_by_onnx_runtime(target: str) -> None:
+    """Before opset 12 it takes no 8-bit integers, which ONNX Runtime gives it behind a DequantizeLinear."""
+    model = parse("""<ir_version: 6, opset_import: ["" : 11]>
+    g (float[1, 4, 8, 8] x) => (float[1, 4, 1, 1] y) <float[4, 4, 1, 1] w> {
+        c = Conv(x, w)
+        y = ReduceMax<axes = [2, 3]>(c)
+    }""")
+    feeds = random_feeds(model, 2)
+    run_model(qc.compile(model, "w8a8", data=feeds, target=target).model, feeds[0], optimize=True)
+
+
 @pytest.mark.parametrize("function", ["Erf", "Tanh"])
 def test_a_model_with_a_gelu_gets_the_opset_that_has_it(function: str) -> None:
     """Where ONNX Runtime dequantizes for each reader, it does not find a GELU of several ops."""

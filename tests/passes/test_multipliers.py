@@ -1,4 +1,4 @@
-"""Factors of sums of products fit into the bits that a device keeps of them."""
+"""Factors of sums of products fit into the bits that a device keeps of them, and scales are not too small."""
 
 from __future__ import annotations
 
@@ -44,3 +44,27 @@ def excess(factors: np.ndarray) -> float:
 def test_factors_of_results_of_16_bits_have_few_bits(activation: str) -> None:
     assert max(map(excess, multipliers(activation, "uint16"))) < 1e-3
     assert max(map(excess, multipliers(activation, "uint8"))) > 1e-2, "where it changes nothing"
+
+
+def test_a_channel_without_weights_has_a_factor_that_the_device_adds_its_bias_with() -> None:
+    """Its scale would be as small as its bias lets it be, as behind gains of zero in normalizer-free nets."""
+    model = parse("""g (float[1, 4, 6, 6] x) => (float[1, 3, 6, 6] y)
+    <float[3, 4, 1, 1] w = {0,0,0,0, 0,0,0,0, 0,0,0,0}, float[3] b = {0.3, 0.002, 0.00001}> {
+        y = Conv(x, w, b)
+    }""")
+    compiled = qc.compile(model, "w8a8", data=random_feeds(model), target="qnn-htp")
+    (op,) = compiled.ir.graph.ops()
+    weight = compiled.ir.quant.get(Site(compiled.ir.graph.op_inputs(op)[1], op, 1))
+    assert weight is not None and weight.encoding is not None
+    factors = np.float64(weight.encoding.scale) * of_value(compiled.ir, "x").encoding.scale
+    assert np.all(factors / of_value(compiled.ir, "y").encoding.scale >= 2.0**-20 * (1 - 1e-6))
+
+
+@pytest.mark.parametrize(("pipeline", "least", "most"), [("w8a16", 2.0**-14, 2.0**-13), ("w8a8", 0, 1 / 255)])
+def test_a_logarithm_of_16_bits_has_the_range_that_the_device_needs(
+    pipeline: str, least: float, most: float
+) -> None:
+    model = parse("g (float[1, 8] x) => (float[1, 8] y) { y = Log(x) }")
+    feeds = [{"x": np.linspace(1, 2, 8, dtype=np.float32)[None]}]
+    ir = qc.compile(model, pipeline, data=feeds, target="qnn-htp").ir
+    assert least <= of_value(ir, "y").encoding.scale < most

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import ModelProto, helper
-from support.models import random_feeds
+from support.models import parse, random_feeds
 
 import qc as package
 from qc.ir.base.underway import share, told, underway
@@ -255,3 +255,20 @@ def test_the_graph_as_a_container_is_written_beside_the_result(qc) -> None:
     )
     assert result.code == 0 and "m.dlc" in result.err
     assert zipfile.is_zipfile("m.dlc")
+
+
+def test_an_op_of_truth_values_that_the_htp_refuses_is_told() -> None:
+    """It takes whole models, and this one is not opened for an op that computes on no float."""
+    if version_of(DEVICES["qnn-htp"]) is None:
+        pytest.skip("onnxruntime-qnn is not installed")
+    model = parse("""<ir_version: 8, opset_import: ["" : 18]>
+    g (float[2, 4, 8] x, bool[2, 8] k, int64[3, 2] i) => (float[2, 4, 8] y, bool[3] z) <float[8, 8] w> {
+        y = MatMul(x, w)
+        z = GatherND(k, i)
+    }""")
+    feed = random_feeds(model, 1)[0] | {"i": np.array([[0, 1], [1, 3], [1, 7]])}
+    compiled = package.compile(model, "w8a8", data=[feed], target="qnn-htp")
+    assert {op.op_type: op.runs for op in package.check(compiled.model, "qnn-htp").ops} == {
+        "MatMul": "integer",
+        "GatherND": "refused",
+    }

@@ -62,9 +62,9 @@ def fold_weights(model: Model, rewriter: Rewriter, fewer: int = 0) -> list[str]:
     if not widened:
         return []
     return [
-        "weights of convolutions are stored with one code in each byte, as no Cast before opset "
-        f"{_CASTS_PACKED} reads packed ones, and the model has opset {model.opset}: exported with opset "
-        f"{_CASTS_PACKED} its file is smaller"
+        "weights of float ops, dequantized when the model is loaded, are stored with one code in each byte, "
+        f"as no Cast before opset {_CASTS_PACKED} reads packed ones, and the model has opset {model.opset}: "
+        f"exported with opset {_CASTS_PACKED} its file is smaller"
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
@@ -118,7 +118,7 @@ class Calibration:
                 unseen.append(quantizer)
                 continue
             exposed = any(map(scopes.is_exposed, values))
-            ends = cache(partial(self._ends, covered, exposed, range_of))
+            ends = cache(partial(self._ends, values, covered, exposed, range_of))
             low, high = ends(quantizer.spec)
             lowest = _lowest(covered, low, quantizer.spec)
             reason = "{} gave [{:.6g}, {:.6g}]".format(method, *with_fixed_ends(quantizer.spec, lowest, high))
@@ -131,7 +131,9 @@ class Calibration:
         self.context.little_data = too_few(statistics, inputs)
         self.leave_unseen(unseen)
 
-    def _ends(self, covered: Covered, exposed: bool, range_of: RangeOf, spec: QuantSpec) -> Range:
+    def _ends(
+        self, values: Sequence[Value], covered: Covered, exposed: bool, range_of: RangeOf, spec: QuantSpec
+    ) -> Range:
         """The range that a grid of a spec has to cover: what was seen, and constants on the same grid.
 
         It is at least as wide as the device needs it, which else computes wrong numbers.
@@ -139,7 +141,8 @@ class Calibration:
         seen = [range_of(covered.seen, spec, exposed)] if covered.seen is not None else []
         lows, highs = zip(*covered.constants, *seen, strict=True)
         low, high = min(lows), max(highs)
-        least = min(low, 0.0) + self._least_range(is_zero=low == high == 0)
+        least = self._least_range(is_zero=low == high == 0)
+        least = min(low, 0.0) + max([least, *(self._least_range_of(value, spec) for value in values)])
         return low, least if max(high, 0.0) < least else high
 
     def _least_range(self, is_zero: bool) -> float:
@@ -147,6 +150,13 @@ class Calibration:
         if target is None:
             return 0.0
         return target.zero_range if is_zero else target.minimum_range
+
+    def _least_range_of(self, value: Value, spec: QuantSpec) -> float:
+        """That of what an op makes, as the target has it."""
+        op, target = value.graph.producer(value), self.context.target
+        if op is None or target is None:
+            return 0.0
+        return target.rule_for(op.op_type, op.domain).least_ranges.get(str(spec.format), 0.0)
 
     def _wide_enough(self, grid_of: GridOf, constant: TensorRef, spec: QuantSpec) -> Encoding:
         """The grid of a constant that data is computed with, if it is not too narrow for the device."""

@@ -1,7 +1,8 @@
-"""Scales of weights with which a device rescales sums of products exactly."""
+"""Scales of weights with which a device rescales sums of products as it should."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -20,34 +21,55 @@ _LITTLE = 8  # bits of results that the error of a multiplier is far below a ste
 
 
 def fit_multipliers(model: Model, target: Target) -> None:
-    """Moves scales of weights so that multipliers have few bits, where the target keeps no more of them.
+    """Moves scales of weights so that a device multiplies sums of products as it should.
 
-    A device multiplies a sum of products by the scale of the input times that of the weight by that of the
-    result. Of 11 bits that is up to 2^-12 off, and so is the code of zero, in which the device counts it in:
-    nothing to 8 bits, but up to 26 steps of 16, alike for a whole channel. Small numbers beside large ones
-    are lost in it. The scale of the weight may be moved as little instead, which costs nothing. A weight of
-    several products is fitted to the first.
+    It multiplies a sum by the scale of the input times that of the weight by that of the result. Of few bits
+    (``multiplier_bits``; 11 are up to 2^-12 off) that is inexact, and so is the code of zero, in which the
+    device counts it in: nothing to 8 bits, but up to 26 steps of 16, alike for a whole channel. Small numbers
+    beside large ones are lost in it. The scale of the weight may be moved as little instead, which costs
+    nothing. A very small one (below ``least_multiplier``), as of a channel whose weights are all zero, makes
+    wrong codes of biases; a scale that is larger costs nothing either, where products are that far below a
+    step. A weight of several products is fitted to the first.
     """
+    if not (target.multiplier_bits or target.least_multiplier):
+        return
     fitted: set[Quantizer] = set()
-    for op in (op for graph in model.graph.walk() for op in graph.ops()) if target.multiplier_bits else ():
+    for op in (op for graph in model.graph.walk() for op in graph.ops()):
         weight = _weight_of(model, op)
         if weight is None or weight in fitted:
             continue
         data, result = grid_of_data(model, op), _grid_of_result(model, op)
-        if result is not None and _is_wide(result) and data is not None and data.encoding is not None:
+        if result is not None and _is_integer(result) and data is not None and data.encoding is not None:
             fitted.add(weight)
-            _fit(model, weight, data, result, target.multiplier_bits)
+            _fit(model, weight, data, result, target)
 
 
-def _fit(model: Model, weight: Quantizer, data: Quantizer, result: Quantizer, bits: int) -> None:
-    assert weight.encoding is not None and data.encoding is not None and result.encoding is not None
+def _fit(model: Model, weight: Quantizer, data: Quantizer, result: Quantizer, target: Target) -> None:
+    assert data.encoding is not None and result.encoding is not None
     ratio = data.encoding.scale.astype(np.float64) / result.encoding.scale
-    fraction, exponent = np.frexp(weight.encoding.scale * ratio)
-    multiplier = np.ldexp(np.rint(np.ldexp(fraction, bits)), exponent - bits)
-    scale = np.asarray(multiplier / ratio, weight.encoding.scale.dtype)
-    if not np.array_equal(scale, weight.encoding.scale):
+    least = target.least_multiplier / ratio
+    _move(
+        model, weight, lambda scale: np.maximum(scale, least), "its scale is as small as the device takes it"
+    )
+    bits = target.multiplier_bits
+    if bits and _is_wide(result):
         reason = f"its scale moved a little, so that a multiplier of {bits} bits is exact"
-        model.quant.calibrate(weight, replace(weight.encoding, scale=scale), reason)
+        _move(model, weight, lambda scale: _rounded(scale * ratio, bits) / ratio, reason)
+
+
+def _move(model: Model, weight: Quantizer, moved: Callable[[np.ndarray], np.ndarray], reason: str) -> None:
+    """Gives a weight other scales, if they are others."""
+    assert weight.encoding is not None
+    scale = weight.encoding.scale
+    wanted = np.asarray(moved(scale), scale.dtype)
+    if not np.array_equal(wanted, scale):
+        model.quant.calibrate(weight, replace(weight.encoding, scale=wanted), reason)
+
+
+def _rounded(multiplier: np.ndarray, bits: int) -> np.ndarray:
+    """The nearest numbers whose mantissas have so many bits."""
+    fraction, exponent = np.frexp(multiplier)
+    return np.asarray(np.ldexp(np.rint(np.ldexp(fraction, bits)), exponent - bits))
 
 
 def _weight_of(model: Model, op: Op) -> Quantizer | None:
@@ -81,8 +103,13 @@ def _starts_at_zero(quantizer: Quantizer) -> bool:
     return bool(np.all(quantizer.encoding.zero_point == quantizer.spec.code_range[0]))
 
 
-def _is_wide(result: Quantizer) -> bool:
-    """Whether a result has codes of more bits than an inexact multiplier leaves right."""
+def _is_integer(result: Quantizer) -> bool:
+    """Whether results have codes of one scale."""
     if result.encoding is None or result.spec.granularity != PerTensor():
         return False
+    return isinstance(result.spec.format, IntFormat)
+
+
+def _is_wide(result: Quantizer) -> bool:
+    """Whether a result has codes of more bits than an inexact multiplier leaves right."""
     return isinstance(result.spec.format, IntFormat) and result.spec.format.bits > _LITTLE

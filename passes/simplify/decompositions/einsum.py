@@ -1,9 +1,9 @@
-"""An Einsum of two tensors as a product of matrices, and one of a single tensor as a Transpose."""
+"""An Einsum of tensors as products of matrices, and one of a single tensor as a Transpose."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -14,14 +14,17 @@ import numpy as np
 from qc.ir.graph import Op, Value
 
 from .builder import Builder, Writer
+from .movement import lengths_of
 
 Length = int | str  # a free one is a name
+_TWO = 2
 _OTHERS = "..."  # axes without letters
 _ORDER = re.compile(r"([a-zA-Z]+)->([a-zA-Z]+)")
 
 
 def einsum(op: Op) -> Writer | None:
-    """A MatMul between transpositions, where axes of both tensors are summed and none of one alone.
+    """A MatMul between transpositions, where axes of both tensors are summed and none of one alone; of more
+    tensors one after the other.
 
     Lengths may be free where no axes have to be joined to those of matrices, or where the second tensor is
     one matrix and those of the first alone stay apart, as in the projections of Keras' attention. One of a
@@ -31,16 +34,23 @@ def einsum(op: Op) -> Writer | None:
     order = _ORDER.fullmatch(equation)
     if order is not None and len(read) == 1:
         return _in_order(read[0], *order.groups())
+    if order is None and len(read) > _TWO:
+        return _chain(equation, read)
     terms = _terms(equation, read)
-    if terms is None:
+    product = _product(read, terms) if terms is not None else None
+    if product is None:
+        return None
+    are_known = all(isinstance(length, int) for length in product.sizes.values())
+    if not are_known and product.has_one_matrix:
+        return product.write_by_matrix
+    return product.write if are_known or product.is_of_matrices else None
+
+
+def _product(read: Sequence[Value | None], terms: Sequence[str]) -> _Product | None:
+    """The product of two factors, with the letters of both and of the result; None if it is none."""
+    if not _is_product(terms):
         return None
     left, right, result = map(set, terms)
-    if (
-        any(len(set(term)) < len(term) for term in terms)
-        or (left ^ right) - result
-        or not (left & right) - result
-    ):
-        return None
     sizes: dict[str, Length] = {}
     for term, value in zip(terms, read, strict=False):
         shape = value.type.shape if value is not None else None
@@ -53,11 +63,49 @@ def einsum(op: Op) -> Writer | None:
                 sizes[axis] = length  # the length of data that a weight is multiplied by
             elif known is None or known != length:
                 return None  # not known, or one of them is 1, and broadcast
-    product = _Product((read[0], read[1]), terms, sizes)  # type: ignore[arg-type]
-    are_known = all(isinstance(length, int) for length in sizes.values())
-    if not are_known and product.has_one_matrix:
-        return product.write_by_matrix
-    return product.write if are_known or product.is_of_matrices else None
+    return _Product((read[0], read[1]), terms, sizes)  # type: ignore[arg-type]
+
+
+def _is_product(terms: Sequence[str]) -> bool:
+    """Whether axes of both factors are summed, none of one alone, and none stands twice in a term."""
+    left, right, result = map(set, terms)
+    repeats = any(len(set(term)) < len(term) for term in terms)
+    return not repeats and not (left ^ right) - result and bool((left & right) - result)
+
+
+def _chain(equation: str, read: Sequence[Value | None]) -> Writer | None:
+    """The product of the first two factors times the third, and so on; of known lengths only."""
+    factors, _, result = equation.partition("->")
+    terms = factors.split(",")
+    shapes = [lengths_of(value) or () for value in read]
+    if len(terms) != len(read) or not all(term.isalpha() for term in (*terms, result)):
+        return None
+    if [*map(len, terms)] != [*map(len, shapes)]:
+        return None
+    pairs = {
+        pair for term, shape in zip(terms, shapes, strict=True) for pair in zip(term, shape, strict=True)
+    }
+    sizes, steps = dict(pairs), list(_steps(terms, result))
+    if len(sizes) < len(pairs) or not all(map(_is_product, steps)):
+        return None
+
+    def write(build: Builder) -> list[Value | None]:
+        (made, *others) = read
+        for step, factor in zip(steps, others, strict=True):
+            (made,) = _Product((made, factor), step, sizes).write(build)  # type: ignore[arg-type]
+        return [made]
+
+    return write
+
+
+def _steps(terms: Sequence[str], result: str) -> Iterator[tuple[str, str, str]]:
+    """The letters of each product: what it makes has those that are needed behind it."""
+    left, *others = terms
+    for index, right in enumerate(others):
+        needed = set(result).union(*others[index + 1 :])
+        made = "".join(dict.fromkeys(axis for axis in left + right if axis in needed))
+        yield left, right, result if index == len(others) - 1 else made
+        left = made
 
 
 def _terms(equation: str, read: Sequence[Value | None]) -> tuple[str, str, str] | None:

@@ -87,6 +87,20 @@ def selu(op: Op) -> Writer:
     return write
 
 
+def celu(op: Op) -> Writer:
+    """An Elu of the data in units of ``alpha``, times that."""
+    data, shape, alpha = _data(op), _shape(op), op.attribute("alpha", 1.0)
+
+    def write(build: Builder) -> list[Value | None]:
+        if alpha == 1:
+            return [build.op("Elu", data, shape=shape)]
+        unit, units = (build.constant(np.array(one, np.float32), "unit") for one in (alpha, 1 / alpha))
+        elu = build.op("Elu", build.op("Mul", data, units, shape=shape), shape=shape)
+        return [build.op("Mul", elu, unit, shape=shape)]
+
+    return write
+
+
 def power(op: Op) -> Writer | None:
     """A product of the data with itself, a root or a reciprocal, by the exponent."""
     data, shape = _data(op), _shape(op)

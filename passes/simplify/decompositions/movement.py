@@ -48,6 +48,33 @@ def gather_elements(op: Op) -> Writer | None:
     ]
 
 
+def gather_nd(op: Op) -> Writer | None:
+    """A Gather along the last axis that places are given for, where all axes before it have a length of 1.
+
+    Where all there is is taken in its order, as masks of attention are, it is a Reshape.
+    """
+    (data, places), wanted = op.graph.op_inputs(op), lengths_of(op.graph.op_outputs(op)[0])
+    lengths, shape = lengths_of(data), lengths_of(places)
+    if data is None or places is None or not lengths or not shape or wanted is None:
+        return None
+    depth = shape[-1]
+    if op.attribute("batch_dims", 0) or prod(lengths[: depth - 1]) != 1:
+        return None
+    given = fixed_constant(places)
+    row = np.arange(lengths[depth - 1])
+    if given is not None and np.array_equal(given.numpy()[..., -1].ravel(), row):
+        return lambda build: [build.reshape(data, wanted)]
+
+    def write(build: Builder) -> list[Value | None]:
+        last = build.constant(np.array(depth - 1), "last")
+        kind = places.type.elem_type
+        along = build.op("Gather", places, last, shape=shape[:-1], type=kind, axis=len(shape) - 1)
+        rows = build.reshape(data, lengths[depth - 1 :])
+        return [build.op("Gather", rows, along, shape=wanted, axis=0)]
+
+    return write
+
+
 def split(op: Op) -> Writer | None:
     """Slices of a row: one that a product makes is split into wrong numbers by the HTP."""
     data = op.graph.op_inputs(op)[0]

@@ -92,7 +92,7 @@ def group_norm(op: Op) -> Writer | None:
         for name, one in zip(("Mul", "Add"), constants, strict=True):
             assert one is not None
             constant = build.constant(one.numpy().reshape(per_channel), name.lower())
-            made = build.op(name, made, constant, shape=lengths)
+            made = build.op(name, constant, made, shape=lengths)
         return [made]
 
     return write

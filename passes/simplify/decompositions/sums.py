@@ -10,6 +10,7 @@ from qc.ir.graph import Op, Value
 from .builder import Builder, Writer
 from .movement import lengths_of
 
+_AXES_BY_INPUT = 18  # the first opset whose ReduceMax has its axes as an input
 _LONGEST = 1024  # of the axis of a CumSum, whose matrix has the square of that
 
 
@@ -49,3 +50,25 @@ def global_average(op: Op) -> Writer | None:
     if not has_all or set(wanted[2:]) != {1} or set(op.attribute("dilations", (1,))) != {1}:
         return None
     return lambda build: [build.op("GlobalAveragePool", data, shape=wanted)]
+
+
+def log_sum_exp(op: Op) -> Writer | None:
+    """The largest number, and the logarithm of the sum of powers of what lies above or below it."""
+    data, *given = op.graph.op_inputs(op)
+    lengths, wanted = lengths_of(data), lengths_of(op.graph.op_outputs(op)[0])
+    axes = fixed_constant(given[0]) if given else None
+    if data is None or lengths is None or wanted is None or axes is None or not axes.size:
+        return None
+    if op.graph.model.opset < _AXES_BY_INPUT:
+        return None
+    along = {int(axis) % len(lengths) for axis in axes.numpy().ravel()}
+    kept = tuple(1 if axis in along else length for axis, length in enumerate(lengths))
+
+    def write(build: Builder) -> list[Value | None]:
+        largest = build.op("ReduceMax", data, given[0], shape=kept, keepdims=1)
+        powers = build.op("Exp", build.op("Sub", data, largest, shape=lengths), shape=lengths)
+        total = build.op("ReduceSum", powers, given[0], shape=kept, keepdims=1)
+        made = build.op("Add", build.op("Log", total, shape=kept), largest, shape=kept)
+        return [build.reshape(made, wanted)]
+
+    return write
