@@ -117,9 +117,19 @@ def _is_of_floats(use: Use, fused: bool) -> bool:
     """Whether an op on floats reads its weight there; not if ONNX Runtime makes a MatMul of codes of it."""
     op, port = use
     data = op.graph.op_inputs(op)[0]
-    is_weight = traits(op).product in _FOLDED and port == weight_port(op)
-    is_fused = fused and op.is_type("MatMul")
-    return is_weight and not is_fused and data is not None and dequantize_behind(data) is None
+    if traits(op).product not in _FOLDED or port != weight_port(op) or data is None:
+        return False
+    pair, is_fused = dequantize_behind(data), op.is_type("MatMul")
+    return not (fused and is_fused) if pair is None else is_fused and _is_wide(pair)
+
+
+def _is_wide(pair: Op) -> bool:
+    """Whether codes have 16 bits, for which ONNX Runtime has no product: it takes floats.
+
+    Of a MatMul by codes of a weight it would make one that rounds such data to 8 bits.
+    """
+    codes = pair.graph.op_inputs(pair)[0]
+    return codes is not None and codes.type.elem_type in (TensorProto.INT16, TensorProto.UINT16)
 
 
 def _cast(rewriter: Rewriter, graph: Graph, weight: _Weight, name: str) -> Value:
