@@ -88,6 +88,12 @@ def reads(node: NodeProto) -> list[str]:
     return list(names)
 
 
+def names_read(graph: GraphProto) -> frozenset[str]:
+    """The tensors of a graph that its nodes or their bodies read, and its outputs."""
+    read = (name for node in graph.node for name in reads(node))
+    return frozenset((*read, *(output.name for output in graph.output)))
+
+
 def captures(graph: GraphProto) -> Iterator[str]:
     """The names that a body reads and does not define."""
     own = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}

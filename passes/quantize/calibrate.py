@@ -17,6 +17,7 @@ from qc.ir.quant.spec import Encoding, Quantizer, QuantSpec
 
 from ..framework.base import option
 from ..framework.context import PassContext
+from .calibration.accumulators import fit_accumulators
 from .calibration.bias import calibrate_biases
 from .calibration.calibration import Calibration, CalibrationPass
 from .calibration.covered import Range
@@ -93,6 +94,7 @@ class Calibrate(CalibrationPass):
             if context.target is not None:
                 hold_what_is_joined(calibration, context.target)
                 fit_multipliers(model, context.target)
+            fit_accumulators(model)
             model.quant.scheme = SCHEMES.get(self.method, self.method)
         calibrate_biases(model)
 

@@ -20,7 +20,7 @@ from qc.ir.errors import ModelError, QcError
 from qc.ir.executor import Feed
 from qc.ir.onnx.load import load_model, model_folder, read_file
 from qc.ir.onnx.names_apart import tell_apart
-from qc.ir.onnx.protos import model_tensors
+from qc.ir.onnx.protos import model_tensors, names_read
 from qc.ir.tensor_ref import TensorRef
 
 from ..data.inputs import InputInfo, check_fit
@@ -133,7 +133,10 @@ def _create(
         options.add_session_config_entry(_EXTERNAL_FOLDER, str(Path(base_dir).resolve()))
     else:
         _refuse_files(model, weights)
-    values = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in weights.items()}
+    read = names_read(model.graph)  # ONNX Runtime drops others, and then does not find them
+    values = {
+        name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in weights.items() if name in read
+    }
     if values:
         options.add_external_initializers(list(values), list(values.values()))
     try:

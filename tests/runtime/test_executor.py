@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 from support.corpus import external_model
+from support.models import parse
 
 from qc.ir.errors import DataError, ModelError, UsageError
 from qc.ir.executor import Executor, Feed, Observation
@@ -426,3 +427,10 @@ def test_external_data_without_a_folder_is_not_looked_for(
     with pytest.raises(ModelError, match="constant 'w' has external data; load the model from its file"):
         open_session(model, threads=1)
     assert open_session(model, base_dir=tmp_path, threads=1).get_inputs()[0].name == "x"
+
+
+def test_a_large_constant_that_nothing_reads_is_left_out() -> None:
+    model = parse("g (float[2] x) => (float[2] y) { y = Neg(x) }")
+    model.graph.initializer.append(numpy_helper.from_array(np.ones(1 << 16, np.float32), "unread"))
+    (found,) = open_session(model).run(None, {"x": np.ones(2, np.float32)})
+    np.testing.assert_array_equal(found, [-1, -1])

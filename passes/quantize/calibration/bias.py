@@ -18,7 +18,7 @@ from ..placement.dataflow import is_plain_float
 from .ranges import finite_data
 
 # Leaves one bit of a 32-bit accumulator to the sum of products.
-_LARGEST_CODE = 2**30
+LARGEST_CODE = 2**30
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def _enlarge_weight_scale(model: Model, bias: _Bias) -> None:
     assert encoding is not None
     if isinstance(encoding.spec.granularity, PerBlock):
         return
-    needed = np.abs(bias.array.astype(np.float64)) / (float(bias.input.scale) * _LARGEST_CODE)
+    needed = np.abs(bias.array.astype(np.float64)) / (float(bias.input.scale) * LARGEST_CODE)
     least = needed.reshape(encoding.scale.shape) if encoding.scale.ndim else needed.max(initial=0.0)
     least = np.asarray(least, np.float32)  # as it is stored, so that a second run has nothing to do
     if np.any(least > encoding.scale):

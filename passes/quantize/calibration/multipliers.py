@@ -35,7 +35,7 @@ def fit_multipliers(model: Model, target: Target) -> None:
         return
     fitted: set[Quantizer] = set()
     for op in (op for graph in model.graph.walk() for op in graph.ops()):
-        weight = _weight_of(model, op)
+        weight = weight_grid(model, op)
         if weight is None or weight in fitted:
             continue
         data, result = grid_of_data(model, op), _grid_of_result(model, op)
@@ -48,16 +48,18 @@ def _fit(model: Model, weight: Quantizer, data: Quantizer, result: Quantizer, ta
     assert data.encoding is not None and result.encoding is not None
     ratio = data.encoding.scale.astype(np.float64) / result.encoding.scale
     least = target.least_multiplier / ratio
-    _move(
+    move_scale(
         model, weight, lambda scale: np.maximum(scale, least), "its scale is as small as the device takes it"
     )
     bits = target.multiplier_bits
     if bits and _is_wide(result):
         reason = f"its scale moved a little, so that a multiplier of {bits} bits is exact"
-        _move(model, weight, lambda scale: _rounded(scale * ratio, bits) / ratio, reason)
+        move_scale(model, weight, lambda scale: _rounded(scale * ratio, bits) / ratio, reason)
 
 
-def _move(model: Model, weight: Quantizer, moved: Callable[[np.ndarray], np.ndarray], reason: str) -> None:
+def move_scale(
+    model: Model, weight: Quantizer, moved: Callable[[np.ndarray], np.ndarray], reason: str
+) -> None:
     """Gives a weight other scales, if they are others."""
     assert weight.encoding is not None
     scale = weight.encoding.scale
@@ -72,7 +74,7 @@ def _rounded(multiplier: np.ndarray, bits: int) -> np.ndarray:
     return np.asarray(np.ldexp(np.rint(np.ldexp(fraction, bits)), exponent - bits))
 
 
-def _weight_of(model: Model, op: Op) -> Quantizer | None:
+def weight_grid(model: Model, op: Op) -> Quantizer | None:
     """The quantizer of a constant weight whose scales may be moved."""
     port = weight_port(op)
     value = op.graph.op_inputs(op)[port] if port is not None else None
