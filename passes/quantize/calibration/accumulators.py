@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from qc.ir.facts.op_traits import channel_axis, weight_port
@@ -29,7 +31,7 @@ def fit_accumulators(model: Model) -> None:
         if weight is not None and data is not None and _is_byte(data):
             factor = _excess(op, weight, data)
             if factor is not None:
-                move_scale(model, weight, lambda scale, by=factor: scale * by, _REASON)
+                move_scale(model, weight, partial(np.multiply, factor), _REASON)
 
 
 def _is_byte(data: Quantizer) -> bool:
