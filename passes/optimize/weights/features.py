@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -37,36 +37,39 @@ class Features:
     """The features of a layer: ``features`` of the float model, then as many of the quantized one.
 
     Attributes:
-        mean: float64, shape ``(groups, 2 * features)``.
-        gram: the means of products of each two; float64, shape ``(groups, 2 * features, 2 * features)``.
-        rows: how many there are of each.
-        parts: those of each layer, if several read one weight: this is their average then.
+        means: those of each layer, as several may read one weight; float64, shape
+            ``(layers, groups, 2 * features)``.
+        gram: the means of products of each two, averaged over the layers; float64, shape
+            ``(groups, 2 * features, 2 * features)``.
+        rows: how many there are of each, in all layers.
     """
 
-    mean: np.ndarray
+    means: np.ndarray
     gram: np.ndarray
     rows: int
-    parts: tuple[Features, ...] = ()
 
     @classmethod
-    def average(cls, parts: Sequence[Features]) -> Features:
-        """Those of one layer, or the average over several that read one weight."""
-        if len(parts) == 1:
-            return parts[0]
-        mean, gram = (np.mean([getattr(part, name) for part in parts], axis=0) for name in ("mean", "gram"))
-        return cls(mean, gram, sum(part.rows for part in parts), tuple(parts))
+    def average(cls, parts: Iterable[Features]) -> Features:
+        """Those of one layer, or of several that read one weight; no more than two are in memory."""
+        remaining = iter(parts)
+        first = next(remaining)
+        means, gram, rows, count = [first.means], first.gram, first.rows, 1
+        for part in remaining:
+            gram = gram + part.gram
+            rows, count = rows + part.rows, count + 1
+            means.append(part.means)
+        return first if count == 1 else cls(np.concatenate(means), gram / count, rows)
 
     @property
     def centred(self) -> Features:
-        """The same without their means: what a bias can make up for does not count."""
-        if self.parts:
-            return Features.average([part.centred for part in self.parts])
-        products = self.mean[:, :, np.newaxis] * self.mean[:, np.newaxis, :]
+        """The same without their means: what a bias of each layer can make up for does not count."""
+        products = sum(mean[:, :, np.newaxis] * mean[:, np.newaxis, :] for mean in self.means)
         # Of constants the rounding of sums is left, which may be below zero: all is as if the features of
         # both models varied together by a little.
-        same = np.tile(np.eye(self.mean.shape[1] // 2), (2, 2))
+        same = np.tile(np.eye(self.means.shape[-1] // 2), (2, 2))
         rounding = _ROUNDING * np.einsum("gii->g", self.gram)[:, np.newaxis, np.newaxis] * same
-        return replace(self, mean=np.zeros_like(self.mean), gram=self.gram - products + rounding)
+        gram = self.gram - products / len(self.means) + rounding
+        return replace(self, means=np.zeros_like(self.means), gram=gram)
 
 
 class SideBySide:
@@ -100,7 +103,7 @@ class SideBySide:
         Raises:
             DataError: they are NaN or infinite.
         """
-        return Features.average([self._features(layer) for layer in uses])
+        return Features.average(self._features(layer) for layer in uses)
 
     def _features(self, layer: Layer) -> Features:
         source, data = self._sources[layer], self._data[layer]
@@ -108,9 +111,10 @@ class SideBySide:
         feeds = [[layer.arranged(array) for array in pair] for pair in zip(*both, strict=True)]
         rows = max(_LEAST_ROWS, _ROWS_PER_FEATURE * layer.matrix.shape[-1])
         try:
-            return Features(*self._executor.gram(feeds, layer.features, rows))
+            mean, gram, rows = self._executor.gram(feeds, layer.features, rows)
         except DataError as error:
             raise DataError(f"{layer.op.label}: {error}") from error
+        return Features(mean[np.newaxis], gram, rows)
 
     def settle(self, uses: Uses) -> None:
         """Lets the simulation go on with a weight as it is rounded now, and with the biases as they are."""
@@ -181,7 +185,7 @@ def _of_statistics(statistics: Statistics, layer: Layer) -> Features | None:
     patches = layer.features.patches
     channels = groups * features // math.prod(patches.kernel if patches else ())
     rows = max(statistics.count // channels, 1)
-    return Features(np.tile(mean, (1, 2)), np.tile(gram, (1, 2, 2)), rows)
+    return Features(np.tile(mean, (1, 1, 2)), np.tile(gram, (1, 2, 2)), rows)
 
 
 def _rounded(layer: Layer) -> np.ndarray:

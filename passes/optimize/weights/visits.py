@@ -74,8 +74,7 @@ class Visit:
             numbers: float64, shape ``(groups, outputs, features)``.
         """
         both = np.concatenate([self.layer.matrix.astype(np.float64), -numbers], axis=2)
-        parts = features.parts or (features,)
-        return np.stack([(both @ part.mean[..., np.newaxis]).ravel() for part in parts])
+        return np.stack([(both @ mean[..., np.newaxis]).ravel() for mean in features.means])
 
     def add_to_biases(self, shifts: np.ndarray) -> None:
         """Adds what :meth:`shifts` gave to the biases of the layers."""

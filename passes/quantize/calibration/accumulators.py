@@ -27,11 +27,11 @@ def fit_accumulators(model: Model) -> None:
     the largest codes. One bit of the accumulator is left to the bias.
     """
     for op in (op for graph in model.graph.walk() for op in graph.ops()):
-        weight, data = weight_grid(model, op), grid_of_data(model, op)
-        if weight is not None and data is not None and _is_byte(data):
-            factor = _excess(op, weight, data)
-            if factor is not None:
-                move_scale(model, weight, partial(np.multiply, factor), _REASON)
+        weight = weight_grid(model, op)
+        data = grid_of_data(model, op) if weight is not None else None
+        factor = _excess(op, weight, data) if weight is not None and data is not None else None
+        if weight is not None and factor is not None:
+            move_scale(model, weight, partial(np.multiply, factor), _REASON)
 
 
 def _is_byte(data: Quantizer) -> bool:
@@ -43,7 +43,7 @@ def _excess(op: Op, weight: Quantizer, data: Quantizer) -> np.ndarray | None:
     """By what the largest sum of each channel is too large, float64; None if none can be."""
     port = weight_port(op)
     value = op.graph.op_inputs(op)[port] if port is not None else None
-    if value is None or value.original.const is None or weight.encoding is None:
+    if value is None or value.original.const is None or not _is_byte(data):
         return None
     axis, shape = channel_axis(op, value), value.original.const.shape
     products = int(np.prod(shape)) // (shape[axis] if axis is not None else 1)
