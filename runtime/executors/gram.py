@@ -42,10 +42,17 @@ def gram_of(
             sums += more
             triangles += products_of_more
     total = sum(positions.size for _, positions in pieces)
-    matrices = np.empty((*sums.shape, sums.shape[1]))
-    upper, left = np.triu_indices(sums.shape[1])
-    matrices[:, upper, left] = matrices[:, left, upper] = triangles / total
-    return sums / total, matrices, total
+    return sums / total, _matrices(triangles / total, sums.shape[1]), total
+
+
+def _matrices(triangles: np.ndarray, size: int) -> np.ndarray:
+    """Symmetric matrices of their upper triangles, row after row, as tables of places would take more memory."""
+    matrices, start = np.empty((len(triangles), size, size)), 0
+    for row in range(size):
+        stop = start + size - row
+        matrices[:, row, row:] = matrices[:, row:, row] = triangles[:, start:stop]
+        start = stop
+    return matrices
 
 
 def _pieces(counts: Sequence[int], rows: int) -> Iterator[tuple[int, np.ndarray]]:
