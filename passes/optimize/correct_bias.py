@@ -71,7 +71,7 @@ class CorrectBias(Pass):
             return
         has_data = getattr(context.data, "length", None) != 0
         if not has_data or not context.can_read_again:
-            what = "data that can be read again" if has_data else "data beside the statistics"
+            what = "data that can be read again" if has_data else "data to measure shifts on"
             context.notes.append(f"biases stay as they are: pass '{self.name}' needs {what}")
             return
         feeds = context.samples(self.samples, f"pass '{self.name}'")
