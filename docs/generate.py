@@ -30,10 +30,12 @@ A pipeline is a list of passes: `fold-constants,calibrate{method=mse},insert-qdq
 separated by blanks. Passes come in three stages, and a pipeline never goes back to an earlier one."""
 
 STAGES = {
-    Stage.FLOAT: ("Float graph", "They rewrite the float model; its outputs do not change."),
+    Stage.FLOAT: ("Float graph", "They rewrite the float model; its outputs stay, but for rounding."),
     Stage.ANNOTATE: (
         "Quantizers",
-        "They decide what is quantized and find the numbers; the graph stays as it is.",
+        "They decide what is quantized and find the numbers. Each may assume that all passes of the float "
+        "graph are done, but not that ops, weights and biases stay as they are: `smooth`, `correct-bias`, "
+        "`round-weights`, `reestimate-batch-norms` and `import-qdq` rewrite them.",
     ),
     Stage.LOWER: ("Lowering", "They make files out of the quantized model and leave it as it is."),
 }

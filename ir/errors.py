@@ -69,7 +69,7 @@ def nearest(word: str, choices: "list[str]") -> str:
     """Returns `` (did you mean 'x'?)`` for the most similar choice, or an empty string."""
     from difflib import get_close_matches
 
-    # Who knows a part knows the word: --out of --output, htp of qnn-htp.
+    # A prefix or a dash-separated part of a name counts as a match: --out of --output, htp of qnn-htp.
     parted = [choice for choice in choices if choice.startswith(word) or word in choice.split("-")]
     close = get_close_matches(word, parted, n=1, cutoff=0.0) if len(word.strip("-")) > 1 else []
     # A short word with another beginning is another word: gpu and npu.

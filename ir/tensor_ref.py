@@ -45,7 +45,8 @@ class TensorRef:
     def from_array(cls, array: np.ndarray, data_type: int | None = None) -> TensorRef:
         """Wraps an array; ``data_type`` packs integers into a sub-byte ONNX type (int4, uint2 and so on)."""
         if data_type is not None:
-            array = array.astype(helper.tensor_dtype_to_np_dtype(data_type))
+            with np.errstate(over="ignore", invalid="ignore"):  # in 16-bit floats large numbers are infinite
+                array = array.astype(helper.tensor_dtype_to_np_dtype(data_type))
         return cls(numpy_helper.from_array(np.asarray(array, order="C")))
 
     @property

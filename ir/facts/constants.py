@@ -36,6 +36,12 @@ def constant_data(value: Value) -> TensorRef | None:
     return constant_op_data(producer) if producer is not None else None
 
 
+def constant_numbers(value: Value | None) -> np.ndarray | None:
+    """The numbers of a constant; None for what is computed, or left out."""
+    data = constant_data(value) if value is not None else None
+    return data.numpy() if data is not None else None
+
+
 def fixed_constant(value: Value | None) -> TensorRef | None:
     """The data of an initializer or of what a Constant op makes, unless a caller may feed something else."""
     return constant_data(value) if value is not None and not is_default(value.original) else None

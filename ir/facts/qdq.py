@@ -14,7 +14,7 @@ from ..errors import UsageError
 from ..graph import Op, Value
 from ..quant.formats import Format, IntFormat, parse_format
 from ..quant.spec import Encoding, Granularity, PerBlock, PerChannel, PerTensor, Quantizer, QuantSpec
-from .constants import constant_data
+from .constants import constant_data, constant_numbers
 from .two_level import TwoLevelScale, two_level_scale
 
 _DOMAINS = ("", "com.microsoft")
@@ -145,8 +145,8 @@ def _code_type(op: Op, x: Value | None, zero_point: Value | None) -> int:
 
 def _encoding(given: _Given) -> Encoding | None:
     levels = two_level_scale(given.scale) if given.block_size else None
-    numbers = levels.scale if levels is not None else _numbers(given.scale)
-    zeros = _numbers(given.zero_point)
+    numbers = levels.scale if levels is not None else constant_numbers(given.scale)
+    zeros = constant_numbers(given.zero_point)
     if numbers is None or (zeros is None and given.zero_point is not None):
         return None
     if zeros is None:
@@ -176,11 +176,6 @@ def _fits(encoding: Encoding, shape: tuple[int | str | None, ...]) -> bool:
     )
 
 
-def _numbers(value: Value | None) -> np.ndarray | None:
-    data = constant_data(value) if value is not None else None
-    return data.numpy() if data is not None else None
-
-
 def _granularity(axis: int, block_size: int, rank: int, levels: TwoLevelScale | None = None) -> Granularity:
     if levels is not None:
         return levels.granularity(axis, block_size)
@@ -200,7 +195,7 @@ def _spec(
 def _simulated(op: Op) -> tuple[Value, Quantization] | None:
     """A qc::FakeQuantize whose scale, zero point and code limits have defaults."""
     source, *others = op.graph.op_inputs(op)
-    scale, zero_point, limits = (*map(_numbers, others), None, None, None)[:3]
+    scale, zero_point, limits = (*map(constant_numbers, others), None, None, None)[:3]
     if source is None or scale is None or zero_point is None or limits is None:
         return None
     try:

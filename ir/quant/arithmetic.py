@@ -17,6 +17,8 @@ from ..errors import UsageError
 from .formats import FloatFormat
 from .spec import Encoding, Granularity, PerBlock, PerChannel, Quantizer
 
+_INEXACT = 24  # bits from which on float32 does not hold every code
+
 
 class Rounding(enum.Enum):
     """How ties are rounded: to the even neighbour (ONNX), away from zero, or up as in AIMET's simulation.
@@ -108,7 +110,7 @@ def quantize(x: np.ndarray, encoding: Encoding, rounding: Rounding = Rounding.HA
     spec = encoding.spec
     if isinstance(spec.format, FloatFormat):
         return _to_float(x / scale if spec.format.scaled else x, spec.format)
-    wide = np.dtype(np.float64 if spec.format.bits == 32 else np.float32)  # float32 misses 32-bit codes
+    wide = np.dtype(np.float64 if spec.format.bits >= _INEXACT else np.float32)
     x, scale = x.astype(wide, copy=False), scale.astype(wide, copy=False)
     zero_point = spread(encoding.zero_point, encoding, x.shape).astype(wide)
     lowest, highest = (np.asarray(limit, wide) - zero_point for limit in spec.code_range)

@@ -11,6 +11,8 @@ from onnx import TensorProto
 
 from ..errors import UsageError
 
+WIDEST_FREE = 16  # bits; wider integers are for biases, whose scales follow from input and weight
+
 
 @dataclass(frozen=True)
 class IntFormat:
@@ -20,8 +22,15 @@ class IntFormat:
     signed: bool
 
     def __post_init__(self) -> None:
-        if not (2 <= self.bits <= (32 if self.signed else 16) or self.bits == 32):
-            raise UsageError(f"integer formats have 2 to 16 bits or 32, signed ones 2 to 32; not {self.bits}")
+        if not 2 <= self.bits <= (32 if self.signed else WIDEST_FREE):
+            raise UsageError(
+                f"integer formats have 2 to {WIDEST_FREE} bits, signed ones 2 to 32; there is no {self}"
+            )
+
+    @classmethod
+    def of_width(cls, bits: int, signed: bool) -> IntFormat:
+        """The format of a width, with a sign if it is asked for, or if only signed ones are so wide."""
+        return cls(bits, signed or bits > WIDEST_FREE)
 
     def __str__(self) -> str:
         return f"{'int' if self.signed else 'uint'}{self.bits}"
@@ -123,3 +132,12 @@ def parse_format(text: str) -> Format:
     raise UsageError(
         f"unknown number format '{text}'; use int2 to int16, uint2 to uint16, {', '.join(_FLOATS)}"
     )
+
+
+def check_free(format: Format) -> Format:
+    """The format; raises UsageError if it is one of biases, whose scales are not free to choose."""
+    if format.bits > WIDEST_FREE:
+        raise UsageError(
+            f"{format} is for biases, which follow from input and weight; the widest is {WIDEST_FREE}"
+        )
+    return format

@@ -163,8 +163,9 @@ class Encoding:
 
     def __post_init__(self) -> None:
         given = np.asarray(self.scale)
-        object.__setattr__(self, "scale", given.astype(np.float32, copy=False))
-        object.__setattr__(self, "zero_point", np.asarray(self.zero_point, np.int32))
+        with np.errstate(over="ignore", invalid="ignore"):  # scales are checked below
+            object.__setattr__(self, "scale", given.astype(np.float32, copy=False))
+            object.__setattr__(self, "zero_point", np.asarray(self.zero_point, np.int32))
         if self.scale.shape != self.zero_point.shape:
             raise UsageError(
                 f"scale {self.scale.shape} and zero point {self.zero_point.shape} differ in shape"
@@ -185,6 +186,7 @@ class Encoding:
         """The real value of the highest code; float32, shape of ``scale``."""
         return self._value_of(self._limits()[1])
 
+    @np.errstate(over="ignore")  # an end of a grid may lie beyond the largest float
     def _value_of(self, code: float) -> np.ndarray:
         steps = code - self.zero_point.astype(np.float64) + self.spec.shift
         return np.asarray(np.asarray(steps, np.float32) * self.scale)

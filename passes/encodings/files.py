@@ -145,7 +145,7 @@ def _unsigned(record: TensorRecord) -> TensorRecord:
     """The same grid in unsigned codes."""
     if not isinstance(record.format, IntFormat) or not record.format.signed:
         return record
-    format = IntFormat(record.format.bits, signed=False)
+    format = IntFormat.of_width(record.format.bits, signed=False)
     return replace(record, format=format, zero_point=record.zero_point - record.format.lowest)
 
 
@@ -153,5 +153,5 @@ def _as_meant(record: TensorRecord) -> TensorRecord:
     """The same grid in signed codes if it is symmetric, in unsigned ones if it is not."""
     if not isinstance(record.format, IntFormat) or record.format.signed == bool(record.symmetric):
         return record
-    format = IntFormat(record.format.bits, signed=bool(record.symmetric))
+    format = IntFormat.of_width(record.format.bits, signed=bool(record.symmetric))
     return replace(record, format=format, zero_point=record.zero_point + format.lowest - record.format.lowest)

@@ -132,8 +132,8 @@ class Document:
 def integer_record(
     name: str, bits: int, symmetric: bool, scale: np.ndarray, offset: np.ndarray, **fields: Any
 ) -> TensorRecord:
-    """A record from offsets in AIMET's convention: symmetric grids become signed codes, others unsigned."""
-    format = IntFormat(bits, signed=symmetric)
+    """A record from offsets in AIMET's convention: symmetric and wide grids become signed codes."""
+    format = IntFormat.of_width(bits, signed=symmetric)
     return TensorRecord(
         name, format, symmetric=symmetric, scale=scale, zero_point=format.lowest - offset, **fields
     )

@@ -17,6 +17,9 @@ from qc.ir.quant.formats import Format, IntFormat, parse_format
 from .fields import Fields
 from .record import Document, TensorRecord
 
+# What AIMET writes for 32 bits, of which it knows no sign; read as the same grid in signed codes.
+_UNSIGNED = "uint32"
+
 
 def read(fields: Fields) -> Iterator[TensorRecord]:
     """The records of a file."""
@@ -51,6 +54,8 @@ def _read_entry(name: str, entry: Fields) -> TensorRecord:
     zero_point = entry.array("y_zero_point") if "y_zero_point" in entry else np.zeros(scale.shape)
     if zero_point.shape != scale.shape:
         raise entry.error("y_zero_point", f"has the shape {zero_point.shape}, the scale {scale.shape}")
+    if entry.text("output_dtype") == _UNSIGNED:
+        zero_point = zero_point + IntFormat(32, signed=True).lowest
     _check_zero_point(entry, format, zero_point)
     if scale.ndim and axis is None:
         raise entry.error("axis", "is missing, but there are several scales")
@@ -115,7 +120,7 @@ def _spread(integers: np.ndarray, scale: np.ndarray, axis: int | None) -> np.nda
 
 def _format(entry: Fields) -> Format:
     text = entry.text("output_dtype")
-    if text == "int32":
+    if text in ("int32", _UNSIGNED):
         return IntFormat(32, signed=True)
     try:
         return parse_format(text)

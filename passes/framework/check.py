@@ -36,12 +36,14 @@ def check_stages(pipeline: Pipeline) -> None:
 
 
 def check_needs(pipeline: Pipeline, context: PassContext) -> None:
-    """Raises UsageError that names every need which ``context`` lacks, a pass that has it, and the cure."""
+    """Raises UsageError that names every need which ``context`` lacks, passes that have it, and the cure."""
     faults = []
     for need, (what, how) in NEEDS.items():
         names = [step.name for step in pipeline.passes() if need in step.needs]
         if names and getattr(context, need) is None:
-            faults.append(f"{what} is missing, which pass '{names[0]}' needs: give it with {how}")
+            users = [f"pass '{step.name}' uses and " for step in pipeline.passes() if need in step.uses]
+            who = f"{users[0] if users else ''}pass '{names[0]}' needs"
+            faults.append(f"{what} is missing, which {who}: give it with {how}")
     if faults:
         raise UsageError("; ".join(faults))
 

@@ -16,7 +16,7 @@ from qc.ir.graph import Graph, Use, Value, ValueType
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
 from qc.ir.quant.arithmetic import codes_of, dequantize, quantize, rounded
-from qc.ir.quant.formats import IntFormat
+from qc.ir.quant.formats import WIDEST_FREE, IntFormat
 from qc.ir.quant.spec import Encoding, Quantizer, TwoLevelBlock
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
@@ -51,7 +51,6 @@ from .qdq.stored_products import StoredProducts, only_stored_in, stored_matrices
 from .rounding.activation_codes import code_activations
 from .rounding.rewire import numbers, rewire
 
-_WIDEST_QUANTIZED = 16  # bits; QuantizeLinear makes no 32-bit integers, which only DequantizeLinear takes
 _IN_BYTES = (
     "weights of fewer than 8 bits are stored with one code in each byte, which is quicker; "
     "insert-qdq{storage=packed} makes a smaller file"
@@ -257,7 +256,7 @@ class _Emitter:
     ) -> Value:
         """The codes of a tensor; the numbers themselves in a format that has no scale."""
         kind, constant = encoding.spec.format.onnx_type, value.original
-        as_codes = self._as_codes or encoding.spec.format.bits > _WIDEST_QUANTIZED
+        as_codes = self._as_codes or encoding.spec.format.bits > WIDEST_FREE  # which no QuantizeLinear makes
         if constant.const is not None and (constant, quantizer) not in self._stored:
             make = self._constant if as_codes else self._limited
             self._stored[constant, quantizer] = make(constant, quantizer, encoding)
@@ -342,7 +341,7 @@ class _Emitter:
 
     def _has_no_zero_point(self, value: Value, encoding: Encoding) -> bool:
         """Whether zeros are left out: those of biases, and those that ONNX Runtime would stumble over."""
-        if encoding.spec.format.bits > _WIDEST_QUANTIZED:
+        if encoding.spec.format.bits > WIDEST_FREE:
             return True
         is_data = value.original.const is None
         return self._sees_through and is_data and needs_no_zero_point(self._model, encoding)

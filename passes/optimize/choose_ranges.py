@@ -22,6 +22,7 @@ from ..framework.context import PassContext
 from ..lower.rounding.simulation import simulated
 from ..quantize.calibration.bias import calibrate_biases
 from .layers.ratio import ratio
+from .order import is_too_early
 from .ranges.readers import chosen_freely, results_of
 
 # What an end of a range is multiplied by, again and again.
@@ -59,6 +60,8 @@ class ChooseRanges(Pass):
     samples: Annotated[int, Ge(1)] = option(8, "how many of the samples to look at, at most")
 
     def run(self, model: Model, context: PassContext) -> None:
+        if is_too_early(model, context, self.name, "ranges stay as they are"):
+            return
         chosen = [(one, values, results_of(model, one)) for one, values in chosen_freely(model)]
         chosen = [(one, values, results) for one, values, results in chosen if results]
         if not chosen:

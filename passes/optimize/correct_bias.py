@@ -27,6 +27,7 @@ from ..quantize.calibration.bias import calibrate_biases
 from .layers.biases import make_own_biases
 from .layers.layer import Layer, layers_of
 from .layers.means import Shifted, by_channel, shift_mean, tell_mean
+from .order import is_too_early
 
 # What the squared error of the outputs has to be below, as a share of what it was: less may be chance.
 _GAIN = 0.9
@@ -66,11 +67,11 @@ class CorrectBias(Pass):
         layers = [
             one for one in layers_of(model) if one.bias is not None and one.weight.quantizer is not None
         ]
-        if not layers:
+        if is_too_early(model, context, self.name, "biases stay as they are") or not layers:
             return
         has_data = getattr(context.data, "length", None) != 0
         if not has_data or not context.can_read_again:
-            what = "data that can be read again" if has_data else "data beside the statistics"
+            what = "data that can be read again" if has_data else "data to measure shifts on"
             context.notes.append(f"biases stay as they are: pass '{self.name}' needs {what}")
             return
         feeds = context.samples(self.samples, f"pass '{self.name}'")

@@ -21,6 +21,7 @@ from ..framework.context import PassContext
 from ..lower.rounding.simulation import simulated
 from .layers.constant import Constant
 from .layers.observed import observed_in_float
+from .order import is_too_early
 
 _MEAN, _VARIANCE = 3, 4  # input ports
 _EPSILON = 1e-5  # of the operator, if it has none of its own
@@ -53,6 +54,8 @@ class ReestimateBatchNorms(Pass):
     samples: Annotated[int, Ge(1)] = option(256, "how many of the samples to measure on, at most")
 
     def run(self, model: Model, context: PassContext) -> None:
+        if is_too_early(model, context, self.name, "statistics stay as they are"):
+            return
         feeds = context.samples(self.samples, f"pass '{self.name}'")
         norms = [norm for op in model.graph.ops() if (norm := _BatchNorm.of(model, op)) is not None]
         if not norms or not model.quant.quantizers():

@@ -12,7 +12,7 @@ from qc.ir.facts.op_traits import joins_grids, traits, weight_axes, weight_ports
 from qc.ir.facts.quantized_form import quantized_form
 from qc.ir.graph import Op, Use, Value
 from qc.ir.model import Model
-from qc.ir.quant.formats import Format, IntFormat, has_limits, parse_format
+from qc.ir.quant.formats import Format, IntFormat, check_free, has_limits, parse_format
 from qc.ir.quant.spec import QuantSpec
 from qc.ir.quant_table import Site
 from qc.ir.tensor_ref import TensorRef
@@ -127,9 +127,9 @@ class InsertQuantizers(Pass):
 
 
 def _checked_format(option_name: str, text: str) -> None:
-    """Raises UsageError, naming the option, if ``text`` is no format."""
+    """Raises UsageError, naming the option, if ``text`` is no format, or one of biases."""
     try:
-        parse_format(text)
+        check_free(parse_format(text))
     except UsageError as error:
         raise UsageError(f"option '{option_name}' of pass '{InsertQuantizers.name}': {error}") from error
 

@@ -15,6 +15,7 @@ from annotated_types import Ge, Le
 from qc.ir.errors import UsageError
 
 from ..options import check_plain, length, option, options_of, path, plain_types, single, word
+from .given import normalized
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -114,8 +115,7 @@ class Compilation:
     )
 
     def __post_init__(self) -> None:
-        if isinstance(self.precision, Iterable) and not isinstance(self.precision, str):
-            object.__setattr__(self, "precision", tuple(self.precision))  # it is read more than once
+        vars(self).update(normalized(vars(self)))  # assignments are refused: the class is frozen
         check_plain(self)
 
     def compile(self) -> Compiled:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from onnx import ModelProto
 
 from qc.ir.graph import FLOAT_TYPES
-from qc.ir.onnx.protos import model_tensors, without_weights
+from qc.ir.onnx.protos import model_tensors, walk_nodes, without_weights
 from qc.ir.tensor_ref import TensorRef
 
 from ..rendering.words import file_size
+
+_SHOWN = 3
 
 
 def cause_of_growth(before: ModelProto, after: ModelProto) -> str:
@@ -32,10 +36,22 @@ def cause_of_growth(before: ModelProto, after: ModelProto) -> str:
             f"float constants that the float model computes at each run{_largest(floats)}",
         ),
         (sum(one.size for one in codes) - coded, f"weights that are stored twice or padded{_largest(codes)}"),
-        (graph, "the quantize and dequantize ops with their scales, beside weights that are few"),
+        (graph, f"{_added(before, after)}, beside weights that are few"),
     ]
     size, words = max(causes)
     return f"{file_size(max(size, 0))} more are {words}"
+
+
+def _added(before: ModelProto, after: ModelProto) -> str:
+    """The ops that only the result has, in words."""
+    counts = [Counter(node.op_type for node in walk_nodes(model.graph.node)) for model in (before, after)]
+    added = counts[1] - counts[0]
+    if added.keys() >= {"QuantizeLinear", "DequantizeLinear"}:
+        return "the quantize and dequantize ops with their scales"
+    types = [op_type for op_type, _ in added.most_common(_SHOWN)]
+    if not types:
+        return "names, types and constants of the graph"
+    return f"the added ops ({', '.join(types)}) with their constants"
 
 
 def _tensors(model: ModelProto) -> dict[str, TensorRef]:

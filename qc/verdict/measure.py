@@ -36,7 +36,7 @@ from qc.runtime.speed.latency import pinned_processors, time_in_turns
 
 from .growth import cause_of_growth
 from .lengths import Sequences, Shortened
-from .samples import LEAST_SAMPLES, Score, enough_samples
+from .samples import LEAST_SAMPLES, Score, enough_samples, not_finite_in
 
 _ROUNDS = 50
 _LEAST_ROUNDS = 6  # and the one that warms up
@@ -50,15 +50,19 @@ class Accuracy:
 
     Attributes:
         samples: how many were looked at.
-        sqnr_db: the signal to quantization noise ratio at the worst output, in dB; None without floats.
+        sqnr_db: the signal to quantization noise ratio at the worst output, in dB; infinite if equal, None
+            without floats or where they are NaN or infinite.
         agreement: the metric that ``qc auto`` would choose, 1 for the float model; None if it has no value.
         metric: its name.
+        not_finite: which of the two, ``result`` or ``float model``, has NaN or infinite outputs where the
+            other has not; empty if neither.
     """
 
     samples: int
     sqnr_db: float | None
     agreement: float | None
     metric: str
+    not_finite: str = ""
 
 
 @dataclass(frozen=True)
@@ -195,17 +199,18 @@ class _Measuring:
         sqnr, agreed = Score(parse_metric("sqnr")), Score(metric)
         outside = Outside(self._compiled.ir, is_calibration=True)
         found: Counter[bool] = Counter()  # of quantized inputs, by whether something in them is not zero
-        count = 0
+        count, not_finite = 0, ""
         for sample in chain(first, more):
             count += 1
             for score in (sqnr, agreed):
                 score.add(sample)
+            not_finite = not_finite or not_finite_in(sample)
             outside.add(sample.feed)
             sequences.add(sample.feed)
             found.update(bool(np.any(sample.feed[name])) for name in outside.ranges if name in sample.feed)
         self.verdict = replace(
             self.verdict,
-            accuracy=Accuracy(count, sqnr.value(), agreed.value(), metric.name),
+            accuracy=Accuracy(count, sqnr.value(), agreed.value(), metric.name, not_finite),
             saturated=tuple(outside.notes()),
             is_all_zero=bool(found) and not found[True],
         )

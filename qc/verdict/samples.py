@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 from onnx import ModelProto
 
 from qc.coverage import multiplied_by, repetitions
@@ -11,6 +14,7 @@ from qc.ir.executor import Feed
 from qc.ir.onnx.protos import without_weights
 from qc.runtime import Metric
 from qc.runtime.metrics.metric import Sample, Tally
+from qc.runtime.metrics.sums import is_floating
 
 LEAST_SAMPLES = 8
 _MOST_SAMPLES = 64
@@ -55,8 +59,29 @@ class Score:
             self._tally = None
 
     def value(self) -> float | None:
-        """The metric over all samples."""
+        """The metric over all samples; None if it has no value, as where outputs are NaN or infinite."""
         try:
-            return self._tally.value() if self._tally is not None else None
+            found = self._tally.value() if self._tally is not None else None
         except QcError:
             return None
+        return None if found is None or math.isnan(found) or found == -math.inf else found
+
+
+def not_finite_in(sample: Sample) -> str:
+    """Which model, ``result`` or ``float model``, has NaN or infinity where the other has another number.
+
+    Empty if neither has.
+    """
+    found = ""
+    for name, wanted in sample.reference.items():
+        made = sample.outputs.get(name)
+        if not (isinstance(wanted, np.ndarray) and isinstance(made, np.ndarray)):
+            continue
+        if not is_floating(wanted.dtype) or wanted.shape != made.shape:
+            continue
+        is_number = np.isfinite(wanted)
+        if np.any(is_number & ~np.isfinite(made)):
+            return "result"
+        others = ~is_number & (wanted != made) & ~(np.isnan(wanted) & np.isnan(made))
+        found = "float model" if np.any(others) else found
+    return found

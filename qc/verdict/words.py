@@ -38,6 +38,10 @@ def verdict_warnings(verdict: Verdict) -> list[str]:
     found = found if verdict.not_compared else []
     if verdict.is_all_zero:
         found.append("all calibration data is zero, which tells nothing of the ranges of other data")
+    if verdict.accuracy is not None and verdict.accuracy.not_finite == "float model":
+        found.append(
+            "outputs of the float model are NaN or infinite on the data, which tells nothing of the result"
+        )
     poor = _poor(verdict.accuracy)
     return [*found, f"{poor}: {_remedy(verdict)}", *verdict.saturated] if poor else found
 
@@ -50,12 +54,17 @@ def verdict_notes(verdict: Verdict) -> list[str]:
 
 
 def _accuracy(found: Accuracy) -> str:
-    parts = []
+    parts = [f"NaN or infinity in outputs of the {found.not_finite}"] if found.not_finite else []
     if found.sqnr_db is not None:
         parts.append(f"{decibels(found.sqnr_db)} at the worst output")
     if found.agreement is not None:
-        parts.append(f"{found.agreement:.1%} agreement ({found.metric.partition('(')[0]})")
+        parts.append(f"{_share(found.agreement)} agreement ({found.metric.partition('(')[0]})")
     return f"{', '.join(parts) or 'not comparable'}, on {count(found.samples, 'sample')}"
+
+
+def _share(agreement: float) -> str:
+    """An agreement in percent; none is less than 0, though a cosine may be."""
+    return f"{max(agreement, 0.0):.1%}"
 
 
 def _costs(verdict: Verdict) -> list[str]:
@@ -77,10 +86,12 @@ def _poor(accuracy: Accuracy | None) -> str:
     if accuracy is None:
         return ""
     poor = accuracy.sqnr_db is not None and accuracy.sqnr_db < POOR_DECIBELS
+    if accuracy.not_finite == "result":
+        return "outputs are NaN or infinite where those of the float model are numbers"
     if poor:
         said = f"outputs have {accuracy.sqnr_db:.1f} dB beside the float model"
     elif accuracy.agreement is not None and accuracy.agreement < _POOR_AGREEMENT:
-        said = f"outputs agree with the float model to {accuracy.agreement:.1%} only"
+        said = f"outputs agree with the float model to {_share(accuracy.agreement)} only"
     else:
         return ""
     return f"{said}, which may be too little"

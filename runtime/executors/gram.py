@@ -46,7 +46,7 @@ def gram_of(
 
 
 def _matrices(triangles: np.ndarray, size: int) -> np.ndarray:
-    """Symmetric matrices of their upper triangles, row after row, as tables of places would take more memory."""
+    """Symmetric matrices of their upper triangles; tables of all places would take more memory than they."""
     matrices, start = np.empty((len(triangles), size, size)), 0
     for row in range(size):
         stop = start + size - row

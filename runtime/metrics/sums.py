@@ -107,8 +107,9 @@ class Sums:
     def _add_floats(self, x: np.ndarray, y: np.ndarray) -> None:
         with np.errstate(invalid="ignore"):
             error = x - y
+            total = float(np.sum(error))
         equal = x == y
-        if not math.isfinite(float(np.sum(error))):  # else every element is finite in both
+        if not math.isfinite(total):  # else every element is finite in both
             equal |= np.isnan(x) & np.isnan(y)
             finite = np.isfinite(x) & np.isfinite(y)
             x, y = np.where(finite, x, 0), np.where(finite, y, 0)

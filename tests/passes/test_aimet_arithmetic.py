@@ -26,7 +26,6 @@ from qc.passes import parse_pipeline
 from qc.passes.quantize.aimet.arithmetic import (
     Grid,
     Histogram,
-    grid_of_fixed_range,
     grid_of_range,
     grid_of_weight,
     percentile_grid,
@@ -193,11 +192,6 @@ def test_the_encoding_is_the_same_grid(symmetry: str) -> None:
     encoding = grid.encoding(spec)
     np.testing.assert_allclose(encoding.minimum, grid.minimum, rtol=1e-6)
     np.testing.assert_allclose(encoding.maximum, grid.maximum, rtol=1e-6)
-
-
-def test_fixed_ranges() -> None:
-    grid = grid_of_fixed_range(QuantSpec.of("uint8", fixed_range=(0.0, 1.0)))
-    assert (float(grid.delta), float(grid.offset)) == (1 / 255, 0)
 
 
 def test_each_channel_and_block_of_a_weight_has_its_own_search() -> None:

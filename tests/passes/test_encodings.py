@@ -287,6 +287,12 @@ def test_what_is_wrong_in_version_2(changes: dict[str, Any], said: str) -> None:
     assert said in str(caught.value)
 
 
+def test_32_bits_without_a_sign_are_read_as_the_same_grid_with_one() -> None:
+    entry = {"name": "x", "output_dtype": "uint32", "y_scale": 0.5, "y_zero_point": 2**31 + 3}
+    (record,) = parse_encodings(json.dumps({"version": "2.0.0", "encodings": [entry]}), "f").records
+    assert (str(record.format), float(record.zero_point)) == ("int32", 3)
+
+
 def test_ends_that_contradict_the_scale() -> None:
     entry = {"bitwidth": 8, "dtype": "int", "is_symmetric": "False", "scale": 1.0, "offset": 0.0}
     text = json.dumps({"version": "0.6.1", "param_encodings": {"w": [{**entry, "min": -9.0, "max": 255.0}]}})

@@ -33,6 +33,18 @@ class Calibrate(Pass):
 
 
 @dataclass(frozen=True)
+class ScaleChannels(Pass):
+    """Rewrites by what data tells."""
+
+    name = "scale-channels"
+    stage = Stage.FLOAT
+    needs = frozenset({"data"})
+
+    def run(self, model, context):
+        pass
+
+
+@dataclass(frozen=True)
 class InsertQdq(Pass):
     """Lowers."""
 
@@ -44,7 +56,7 @@ class InsertQdq(Pass):
         pass
 
 
-KNOWN = Registry([Fold, Calibrate, InsertQdq])
+KNOWN = Registry([Fold, ScaleChannels, Calibrate, InsertQdq])
 
 
 @pytest.mark.parametrize(
@@ -115,6 +127,19 @@ def test_missing_needs_are_told_all_at_once():
         "a target is missing, which pass 'insert-qdq' needs: give it with --target on the command line, or "
         "target= in Python"
     )
+
+
+def test_who_uses_what_is_missing_is_told_too():
+    @dataclass(frozen=True)
+    class Uses(Calibrate):
+        """Needs data for a part of what it does."""
+
+        needs = frozenset({"executor"})
+        uses = frozenset({"data"})
+
+    known = Registry([ScaleChannels, Uses])
+    with pytest.raises(UsageError, match="which pass 'calibrate' uses and pass 'scale-channels' needs: give"):
+        check_needs(parse("scale-channels,calibrate", known), PassContext(executor=object()))
 
 
 def test_needs_that_are_met():

@@ -15,6 +15,7 @@ from qc.ir.errors import DemandError, UsageError
 from qc.ir.model import Model
 from qc.ir.quant.spec import Encoding, QuantSpec
 from qc.ir.quant_table import Site
+from qc.passes.quantize.insert_quantizers import InsertQuantizers
 
 TARGETS = pytest.mark.parametrize("target", ["ort-cpu", "npu"])
 
@@ -209,3 +210,10 @@ def test_a_frozen_grid_behind_a_data_mover() -> None:
     model.quant.freeze(frozen)
     apply(f"{PLACE},calibrate", model, "npu", random_feeds(parse(text)))
     assert of_value(model, "x") is frozen and of_value(model, "a") is not frozen
+
+
+@pytest.mark.parametrize(("format", "message"), [("int24", "int24 is for biases"), ("uint32", "no uint32")])
+@pytest.mark.parametrize("name", ["weight", "activation"])
+def test_formats_of_biases_are_refused(name: str, format: str, message: str) -> None:
+    with pytest.raises(UsageError, match=f"option '{name}' of pass 'insert-quantizers': .*{message}"):
+        InsertQuantizers(**{name: format})

@@ -229,6 +229,9 @@ def test_inspect(qc) -> None:
         "21,364 float32 in 62 constants, 85.5 KB",
     ):
         assert words in result.out
+    assert re.search(r"^quantized +none$", result.out, re.MULTILINE)
+    assert "fully_connected 1" in result.out  # whose Gemm is outside of supergroups, but not of blocks
+    assert re.search(r"^outside +Add 2 +GlobalAveragePool 1$", result.out, re.MULTILINE)
     qc(MODEL, "--data", DATA)
     assert re.search(
         r"quantized +static, in QDQ form\s+DequantizeLinear \d+ +QuantizeLinear \d+",

@@ -114,6 +114,15 @@ def test_without_data_there_are_sizes_alone_and_growth_has_a_cause() -> None:
 
 
 @pytest.mark.parametrize(
+    ("pipeline", "cause"), [("fp16", "the added ops (Cast)"), ("w8", "the added ops (Cast, Mul)")]
+)
+def test_growth_is_blamed_on_ops_that_are_there(pipeline: str, cause: str) -> None:
+    model = parse("g (float[2, 3] x) => (float[2, 3] y) <float[3, 3] w> { y = MatMul(x, w) }")
+    (note,) = verdict_notes(qc_package.measure_verdict(qc_package.compile(model, pipeline), None))
+    assert cause in note
+
+
+@pytest.mark.parametrize(
     ("target", "pipeline", "wider"),
     [("qnn-htp", "w8a8", "qnn-htp"), ("qnn-htp", "w8a16", ""), ("ort-cpu", "w8a8", "")],
 )

@@ -7,7 +7,7 @@ from typing import Literal
 
 from qc.ir.facts.op_traits import is_trained
 from qc.ir.model import Model
-from qc.ir.quant.formats import IntFormat
+from qc.ir.quant.formats import WIDEST_FREE, IntFormat
 from qc.ir.quant.spec import Encoding, Quantizer
 
 # ``symmetric``: those of symmetric grids have one.
@@ -18,7 +18,7 @@ def code_activations(model: Model, codes: ActivationCodes) -> None:
     """Gives activations signed or unsigned codes for the same numbers; those of 32 bits stay as they are."""
     for quantizer in model.quant.quantizers():
         spec = quantizer.spec
-        if not isinstance(spec.format, IntFormat) or spec.format.bits == 32 or spec.derived:
+        if not isinstance(spec.format, IntFormat) or spec.format.bits > WIDEST_FREE or spec.derived:
             continue
         if _is_of_parameter(model, quantizer):
             continue

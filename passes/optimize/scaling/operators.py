@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from qc.ir.facts.constants import constant_data
+from qc.ir.facts.constants import constant_numbers
 from qc.ir.graph import Op
 
 Numbers = np.ndarray | None
@@ -146,8 +146,7 @@ def parameter(op: Op, port: int, name: str, default: object = None) -> np.ndarra
     if value is None:
         given = op.attribute(name, default)
         return np.asarray(given) if given is not None else None
-    data = constant_data(value)
-    return data.numpy() if data is not None else None
+    return constant_numbers(value)
 
 
 def _shapes(op: Op) -> tuple[Shape | None, Shape | None]:

@@ -23,6 +23,7 @@ from ...quantize.calibration.pairs import PairLimit
 from ..layers.biases import make_own_biases
 from ..layers.layer import Layer
 from ..layers.open import Uses, is_inside, leave, open_weights
+from ..order import is_too_early
 from .features import Features, SideBySide, Streamed
 
 # Bytes that tensors of all feeds may take; there are as many feeds as fit.
@@ -109,7 +110,7 @@ def visits(
         UsageError: there is no layer of such a name.
     """
     weights, user = open_weights(model, names), f"pass '{step.name}'"
-    if not weights:
+    if is_too_early(model, context, step.name, "weights keep their nearest codes") or not weights:
         return
     # With statistics that were recorded, or where weights alone are quantized, there may be none.
     if context.data is None or getattr(context.data, "length", None) == 0:

@@ -282,13 +282,6 @@ def with_fixed_ends(spec: QuantSpec, grid: Grid) -> Grid:
     return _grid_between(spec, low, high, _WIDTH if is_fixed else _steps(spec) * _least_step(spec))
 
 
-def grid_of_fixed_range(spec: QuantSpec) -> Grid:
-    """The grid of ``spec.fixed_range``, as AIMET makes it of constraints; halves are rounded to even."""
-    assert spec.fixed_range is not None
-    low, high = map(np.asarray, spec.fixed_range)
-    return _grid_between(spec, low, high, _WIDTH)
-
-
 def _grid_between(spec: QuantSpec, low: np.ndarray, high: np.ndarray, width: float) -> Grid:
     low = np.minimum(np.float64(low), 0.0)
     high = np.maximum(np.maximum(np.float64(high), 0.0), low + width)

@@ -45,6 +45,7 @@ class CalibrationPass(Pass):
 
     stage = Stage.ANNOTATE
     needs = frozenset({"executor"})
+    uses = frozenset({"data"})  # for all but constants
 
     @property
     def is_sequential(self) -> bool:

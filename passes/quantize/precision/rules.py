@@ -20,19 +20,16 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from qc.ir.errors import UsageError, nearest
-from qc.ir.quant.formats import Format, IntFormat, parse_format
+from qc.ir.quant.formats import Format, IntFormat, check_free, parse_format
 from qc.ir.quant.spec import QuantSpec
 
 from ...framework.toml_source import TomlSource, read_text
 
 KINDS = {"type": "op type", "op": "op", "region": "region", "tensor": "tensor"}
 OFF = "off"
-F = TypeVar("F", bound=Format)
-
-_WIDEST = 16  # bits
 
 _PARTS = ("weight", "activation")
 _SELECTOR = re.compile(rf"(?:({'|'.join(KINDS)})([:~]))?(.+)", re.DOTALL)
@@ -158,22 +155,13 @@ def _setting(word: str, text: str) -> dict[str, Setting]:
     try:
         if word and widths is not None:
             bits = zip(_PARTS, widths.groups(), strict=True)
-            return {part: Setting(bits=_checked(IntFormat(int(n), True)).bits) for part, n in bits if n}
-        setting = Setting() if format == OFF else Setting(format=_checked(parse_format(format)))
+            return {part: Setting(bits=check_free(IntFormat(int(n), True)).bits) for part, n in bits if n}
+        setting = Setting() if format == OFF else Setting(format=check_free(parse_format(format)))
     except UsageError as error:
         raise UsageError(
             f"the rule '{text}': {error}; or 'off' for float, or widths such as 'w4a8'"
         ) from None
     return dict.fromkeys([part] if colon else _PARTS, setting)
-
-
-def _checked(format: F) -> F:
-    """The format; raises UsageError if it is that of biases, whose scales are not free to choose."""
-    if format.bits > _WIDEST:
-        raise UsageError(
-            f"{format} is for biases, which follow from input and weight; the widest is {_WIDEST}"
-        )
-    return format
 
 
 # -- TOML -------------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ class Draft:
     def set_bits(self, bits: int) -> None:
         """Changes the width of integer codes."""
         assert isinstance(self.format, IntFormat)
-        self.format = IntFormat(bits, self.format.signed)
+        self.format = IntFormat.of_width(bits, self.format.signed)
 
     @property
     def spec(self) -> QuantSpec:
@@ -77,7 +77,7 @@ class Draft:
             reach = max(map(abs, limits)) if limits[1] is not None else None  # type: ignore[arg-type]
             limits = (-reach, reach) if reach is not None else None
         return QuantSpec(
-            IntFormat(self.format.bits, signed),
+            IntFormat.of_width(self.format.bits, signed),
             self.symmetric,
             self.strict and self.symmetric,
             self.granularity,

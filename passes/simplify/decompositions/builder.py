@@ -156,3 +156,9 @@ def put_in_place(rewriter: Rewriter, old: Value, new: Value) -> None:
     rewriter.replace_uses(old, new)
     if new.name != name:  # a graph output takes its name along
         rewriter.swap_names(old, new)
+
+
+def result_shape(op: Op) -> Shape | None:
+    """The shape of the first result of an op; None if it is not known."""
+    result = op.graph.op_outputs(op)[0]
+    return result.type.shape if result is not None else None

@@ -11,14 +11,14 @@ from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
 from qc.patterns.attributes import attribute_of
 
-from .builder import Builder, Shape, Writer
+from .builder import Builder, Shape, Writer, result_shape
 
 _ROOTS = {0.5: "Sqrt", -1.0: "Reciprocal"}
 
 
 def prelu(op: Op) -> Writer | None:
     """The larger of the data and its product with slopes, none of which is above 1."""
-    (data, slope), shape = op.graph.op_inputs(op), _shape(op)
+    (data, slope), shape = op.graph.op_inputs(op), result_shape(op)
     slopes = fixed_constant(slope)
     if data is None or slopes is None or not np.all(slopes.numpy() <= 1):
         return None
@@ -37,7 +37,7 @@ def clip(op: Op) -> Writer | None:
     def write(build: Builder) -> list[Value | None]:
         made = _data(op)
         for name, limit in given.items():
-            made = build.op(name, made, limit, shape=_shape(op))
+            made = build.op(name, made, limit, shape=result_shape(op))
         return [made]
 
     return write
@@ -53,7 +53,7 @@ def _is_beyond(op: Op, limit: Value, end: float) -> bool:
 
 def mish(op: Op) -> Writer:
     """``x * tanh(softplus(x))``."""
-    data, shape = _data(op), _shape(op)
+    data, shape = _data(op), result_shape(op)
 
     def write(build: Builder) -> list[Value | None]:
         factor = build.op("Tanh", build.op("Softplus", data, shape=shape), shape=shape)
@@ -64,7 +64,7 @@ def mish(op: Op) -> Writer:
 
 def softsign(op: Op) -> Writer:
     """``x / (1 + |x|)``."""
-    data, shape = _data(op), _shape(op)
+    data, shape = _data(op), result_shape(op)
 
     def write(build: Builder) -> list[Value | None]:
         one = build.constant(np.ones((), np.float32), "one")
@@ -76,7 +76,7 @@ def softsign(op: Op) -> Writer:
 
 def selu(op: Op) -> Writer:
     """``gamma * elu(x)``."""
-    data, shape = _data(op), _shape(op)
+    data, shape = _data(op), result_shape(op)
     alpha = op.attribute("alpha", 1.67326319217681884765625)
     gamma = np.array(op.attribute("gamma", 1.05070102214813232421875), np.float32)
 
@@ -103,7 +103,7 @@ def celu(op: Op) -> Writer:
 
 def power(op: Op) -> Writer | None:
     """A product of the data with itself, a root or a reciprocal, by the exponent."""
-    data, shape = _data(op), _shape(op)
+    data, shape = _data(op), result_shape(op)
     given = op.graph.op_inputs(op)[1]
     exponent = fixed_constant(given)
     if exponent is None or exponent.numpy().size != 1 or shape != data.type.shape:
@@ -118,7 +118,7 @@ def power(op: Op) -> Writer | None:
 
 def euclidean(op: Op) -> Writer | None:
     """The root of the mean of squares, by that of their number."""
-    read, shape = op.graph.op_inputs(op), _shape(op)
+    read, shape = op.graph.op_inputs(op), result_shape(op)
     data, axes = _data(op), attribute_of(op, "axes", read)
     lengths = data.type.shape
     if not isinstance(axes, tuple) or not axes or lengths is None:
@@ -139,7 +139,7 @@ def euclidean(op: Op) -> Writer | None:
 
 def total(op: Op) -> Writer | None:
     """A chain of additions of data of one shape."""
-    data, shape = [value for value in op.graph.op_inputs(op) if value is not None], _shape(op)
+    data, shape = [value for value in op.graph.op_inputs(op) if value is not None], result_shape(op)
     if len(data) < 2 or any(value.type.shape != shape for value in data):
         return None
     return lambda build: [reduce(lambda left, right: build.op("Add", left, right, shape=shape), data)]
@@ -147,7 +147,7 @@ def total(op: Op) -> Writer | None:
 
 def mean(op: Op) -> Writer | None:
     """The total by the number of inputs."""
-    shape, add = _shape(op), total(op)
+    shape, add = result_shape(op), total(op)
     if add is None:
         return None
 
@@ -184,7 +184,7 @@ def product(op: Op) -> Writer | None:
     """
     left, right = op.graph.op_inputs(op)
     shapes = [value.type.shape or () for value in (left, right) if value is not None]
-    made = _shape(op)
+    made = result_shape(op)
     if any(len(shape) < 2 for shape in shapes):
         return None
     if shapes[0][-1] == 1 == shapes[1][-2]:
@@ -213,8 +213,3 @@ def _data(op: Op) -> Value:
     data = op.graph.op_inputs(op)[0]
     assert data is not None
     return data
-
-
-def _shape(op: Op) -> tuple[int | str | None, ...] | None:
-    result = op.graph.op_outputs(op)[0]
-    return result.type.shape if result is not None else None

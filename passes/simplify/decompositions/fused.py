@@ -11,7 +11,7 @@ import numpy as np
 from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
 
-from .builder import Builder, Shape, Writer
+from .builder import Builder, Writer, result_shape
 from .gemm import Gemm
 
 _CLIPS_BY_INPUT = 11  # the first opset whose Clip takes its limits as inputs
@@ -36,7 +36,7 @@ def conv(op: Op) -> Writer | None:
     names = [name for name in op.attributes if not name.startswith("activation")]
 
     def write(build: Builder) -> list[Value | None]:
-        shape, attributes = _shape(op), {name: op.attribute(name) for name in names}
+        shape, attributes = result_shape(op), {name: op.attribute(name) for name in names}
         made = build.op("Conv", data, weight, *([bias] if bias else []), shape=shape, **attributes)
         if summand is not None:
             made = build.op("Add", made, summand, shape=shape)
@@ -71,9 +71,9 @@ def matmul(op: Op) -> Writer | None:
 
     def write(build: Builder) -> list[Value | None]:
         factors = [_transposed(build, *order) for order in orders if order is not None]
-        made = build.op("MatMul", *factors, shape=_shape(op))
+        made = build.op("MatMul", *factors, shape=result_shape(op))
         if alpha != 1:
-            made = build.op("Mul", made, build.constant(alpha, "alpha"), shape=_shape(op))
+            made = build.op("Mul", made, build.constant(alpha, "alpha"), shape=result_shape(op))
         return [made]
 
     return write
@@ -139,8 +139,8 @@ def _activated(build: Builder, op: Op, activation: str, numbers: list[float], da
     named: dict[str, Any] = dict(zip(_PARAMETERS[activation], numbers, strict=False))
     if activation == "Clip" and op.graph.model.opset >= _CLIPS_BY_INPUT:
         limits = [build.constant(np.array(number, np.float32), name) for name, number in named.items()]
-        return build.op("Clip", data, *limits, shape=_shape(op))
-    return build.op(activation, data, shape=_shape(op), **named)
+        return build.op("Clip", data, *limits, shape=result_shape(op))
+    return build.op(activation, data, shape=result_shape(op), **named)
 
 
 def _order(op: Op, value: Value | None, side: str) -> tuple[Value, list[int]] | None:
@@ -166,8 +166,3 @@ def _transposed(build: Builder, value: Value, order: list[int]) -> Value:
     if constant is not None:
         return build.constant(constant.numpy().transpose(order), "transposed")
     return build.op("Transpose", value, shape=tuple(shape[axis] for axis in order), perm=order)
-
-
-def _shape(op: Op) -> Shape | None:
-    result = op.graph.op_outputs(op)[0]
-    return result.type.shape if result is not None else None

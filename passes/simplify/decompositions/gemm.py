@@ -9,7 +9,7 @@ import numpy as np
 from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Op, Value
 
-from .builder import Builder, Shape, Writer
+from .builder import Builder, Shape, Writer, result_shape
 
 
 def gemm(op: Op) -> Writer | None:
@@ -60,8 +60,7 @@ class Gemm:
 
     @property
     def _shape(self) -> Shape | None:
-        (result,) = self.op.graph.op_outputs(self.op)
-        return result.type.shape if result is not None else None
+        return result_shape(self.op)
 
     @property
     def _reads_addend(self) -> bool:

@@ -7,11 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from onnx import TensorProto
 
+from qc.ir.facts.constants import constant_numbers
 from qc.ir.graph import Op, Value, ValueType
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
-
-from .twins import numbers
 
 
 class _Lookup(NamedTuple):
@@ -64,7 +63,7 @@ def _lookup(op: Op) -> _Lookup | None:
     ops: tuple[Op, ...] = (cast, lookup)
     if of_rows is not None and is_lookup(of_rows) and of_rows.graph.op_inputs(of_rows)[1] is indices:
         scales, ops = of_rows.graph.op_inputs(of_rows)[0], (*ops, of_rows)
-    scale = numbers(scales) if scales is not None else None
+    scale = constant_numbers(scales)
     if codes is None or indices is None or scale is None or codes.original.const is None:
         return None
     (rows, *others), kind = codes.original.const.shape or (0,), codes.original.const.data_type

@@ -6,20 +6,21 @@ from functools import reduce
 
 import numpy as np
 
+from qc.ir.facts.constants import constant_numbers
 from qc.ir.graph import Op, Value
 
-from .twins import FloatTwins, Grid, NoTwin, dynamic_grid, known_numbers, needed, numbers, replace
+from .twins import FloatTwins, Grid, NoTwin, dynamic_grid, known_numbers, needed, replace
 
 
 def integer_product(twins: FloatTwins, op: Op) -> None:
     """A MatMulInteger or ConvInteger, made float and multiplied by the scales of both inputs."""
     end, scales = _scaled(op)
     given, weight, given_zero, weight_zero = (*op.graph.op_inputs(op), None, None)[:4]
-    known = [found for scale in scales if (found := numbers(scale)) is not None]
+    known = [found for scale in scales if (found := constant_numbers(scale)) is not None]
     factor = reduce(np.multiply, known) if known else None
-    computed = [scale for scale in scales if numbers(scale) is None]
+    computed = [scale for scale in scales if constant_numbers(scale) is None]
     x = _operand(twins, given, given_zero, computed)
-    if numbers(weight) is None:
+    if constant_numbers(weight) is None:
         y = _operand(twins, weight, weight_zero, computed)
         if factor is not None:
             raise NoTwin
@@ -59,7 +60,7 @@ def _only_reader(value: Value | None) -> Op | None:
 def _factors(value: Value) -> list[Value]:
     """What is multiplied to a scale."""
     op = value.graph.producer(value)
-    if op is None or not op.is_type("Mul") or numbers(value) is not None:
+    if op is None or not op.is_type("Mul") or constant_numbers(value) is not None:
         return [value]
     return [factor for given in op.graph.op_inputs(op) if given is not None for factor in _factors(given)]
 

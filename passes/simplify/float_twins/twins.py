@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from onnx import helper
 
-from qc.ir.facts.constants import constant_data
+from qc.ir.facts.constants import constant_data, constant_numbers
 from qc.ir.facts.op_traits import is_grid_preserving
 from qc.ir.facts.qdq import float_name, is_qdq
 from qc.ir.facts.scopes import Captures
@@ -41,7 +41,7 @@ def _same(one: Value | None, other: Value | None) -> bool:
     """Whether two parameters of grids hold the same numbers; what is left out is 0."""
     if one is not None and other is not None and one.original is other.original:
         return True
-    a, b = (np.zeros(1) if value is None else numbers(value) for value in (one, other))
+    a, b = (np.zeros(1) if value is None else constant_numbers(value) for value in (one, other))
     if a is None or b is None:
         return False
     a, b = a.ravel().astype(np.float64), b.ravel().astype(np.float64)
@@ -149,7 +149,7 @@ class FloatTwins:
 
     def _move(self, op: Op, ports: Iterable[int], grid: Grid) -> None:
         """The same op on the twins of the codes that it moves."""
-        scale = numbers(grid.scale)
+        scale = constant_numbers(grid.scale)
         if not _is_dynamic(grid) if scale is None else scale.size > 1:  # an axis may move along
             raise NoTwin
         inputs = list(op.graph.op_inputs(op))
@@ -226,15 +226,9 @@ def dynamic_grid(op: Op) -> Grid:
     return Grid(scale, zero_point)
 
 
-def numbers(value: Value | None) -> np.ndarray | None:
-    """The numbers of a constant; None for what is computed."""
-    data = constant_data(value) if value is not None else None
-    return data.numpy() if data is not None else None
-
-
 def known_numbers(value: Value | None) -> np.ndarray:
     """The numbers of a constant; raises NoTwin for what is computed."""
-    found = numbers(value)
+    found = constant_numbers(value)
     if found is None:
         raise NoTwin
     return found

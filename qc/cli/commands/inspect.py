@@ -65,7 +65,7 @@ def _facts(path: Path, model: Model) -> Iterator[Fact]:
         yield "functions", ", ".join(f"{domain}::{name}" for domain, name, _ in model.functions)
     done = Counter(_kind(op) for op in ops if form_of_op(op.domain, op.op_type) is not None)
     found = quantized_form(model.graphs())
-    yield "quantized", Group(found.form.value, _counts(done)) if found is not None else "no op is"
+    yield "quantized", Group(found.form.value, _counts(done)) if found is not None else "none"
     yield from _supergroup_facts(model)
     values = [value for graph in model.graphs() for value in graph.values() if value.captured is None]
     unknown = [value.name for value in values if not value.type.elem_type]
@@ -137,13 +137,13 @@ def _constants(model: Model) -> Iterator[TensorRef]:
 
 
 def _supergroup_facts(model: Model) -> Iterator[Fact]:
-    """The supergroups, the blocks around them, and the ops outside of supergroups that read float data."""
+    """The supergroups, the blocks around them, and the ops outside of both that read float data."""
     matches = [match for graph in model.graphs() for match in find_all(graph, supergroups())]
     yield "supergroups", _counts(Counter(match.name for match in matches)) if matches else "none found"
-    larger = Counter(match.name for graph in model.graphs() for match in find_all(graph, blocks()))
+    larger = [match for graph in model.graphs() for match in find_all(graph, blocks())]
     if larger:
-        yield "blocks", _counts(larger)
-    claimed = {op for match in matches for op in match.ops}
+        yield "blocks", _counts(Counter(match.name for match in larger))
+    claimed = {op for match in (*matches, *larger) for op in match.ops}
     alone = Counter(
         _kind(op)
         for graph in model.graphs()

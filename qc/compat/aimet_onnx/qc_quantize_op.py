@@ -94,7 +94,7 @@ class QcQuantizeOp(PartlyProvided, TensorQuantizer):
             )
         axes = tensor_quantizer_params.axes() if tensor_quantizer_params else WeightAxes()
         spec = QuantSpec(
-            IntFormat(bitwidth, signed=use_symmetric_encodings), symmetric=use_symmetric_encodings
+            IntFormat.of_width(bitwidth, signed=use_symmetric_encodings), symmetric=use_symmetric_encodings
         )
         model = lift(_lone_tensor())
         (value,) = model.graph.outputs

@@ -380,7 +380,7 @@ class TensorQuantizer:
 
     def _signed(self, format: Format, symmetric: bool) -> Format:
         """The sign that codes have in files: symmetric parameters have one, and 32 bits, which need it."""
-        return IntFormat(format.bits, (self.is_parameter and symmetric) or format.bits == 32)
+        return IntFormat.of_width(format.bits, signed=self.is_parameter and symmetric)
 
     def _with_bits(self, spec: QuantSpec, bits: int) -> QuantSpec:
         return replace(spec, format=self._signed(IntFormat(bits, True), spec.symmetric))

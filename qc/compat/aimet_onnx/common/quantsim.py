@@ -32,7 +32,8 @@ def calculate_delta_offset(
     Where nothing is negative, a symmetric grid begins at zero.
     """
     symmetric = use_symmetric_encodings and bool(np.any(np.asarray(min_val) < 0))
-    spec = QuantSpec(IntFormat(bitwidth, signed=symmetric), symmetric, symmetric and use_strict_symmetric)
+    format = IntFormat.of_width(bitwidth, signed=symmetric)
+    spec = QuantSpec(format, symmetric, symmetric and use_strict_symmetric)
     grid = grid_of_range(spec, np.asarray(min_val), np.asarray(max_val))
     if isinstance(min_val, np.ndarray):
         return grid.delta, grid.offset

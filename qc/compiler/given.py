@@ -1,0 +1,57 @@
+"""What is given to a compilation beside plain options: checked and made alike, before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from qc.ir.errors import UsageError, a_type
+
+_METHODS = {
+    "executor": (("observe", "run"), "runs models, such as qc.runtime.OrtExecutor()"),
+    "progress": (("start",), "shows progress, see qc.passes.Progress"),
+}
+_HOOKS = ("before_pass", "after_pass", "failed")
+
+
+def normalized(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a compilation that may be given as any iterable, as tuples: they are read more than once.
+
+    Raises:
+        UsageError: a path is empty, which would stand for the current folder, or a field holds what is none.
+    """
+    for name in ("model", "data"):
+        if isinstance(fields[name], str) and not fields[name]:
+            raise UsageError(f"{name}='' is empty; it is the path of a file")
+    for name, (methods, what) in _METHODS.items():
+        if fields[name] is not None and not _has(fields[name], methods):
+            raise UsageError(f"{name}= takes what {what}, not {a_type(fields[name])}")
+    precision = fields["precision"]
+    is_several = isinstance(precision, Iterable) and not isinstance(precision, str)
+    return {
+        "precision": tuple(precision) if is_several else precision,
+        "instruments": _instruments(fields["instruments"]),
+        **{name: _texts(name, fields[name]) for name in ("fix_shapes", "fix_inputs")},
+    }
+
+
+def _instruments(given: Any) -> tuple[Any, ...]:
+    found = tuple(given) if isinstance(given, Iterable) else (given,)
+    for one in found:
+        if not _has(one, _HOOKS):
+            raise UsageError(f"instruments= takes a list of qc.passes.Instrument, not {a_type(one)}")
+    return found
+
+
+def _texts(name: str, given: Any) -> tuple[str, ...]:
+    """Several texts; a lone one is a tuple of one."""
+    found = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
+    for one in found:
+        if not isinstance(one, str):
+            raise UsageError(f"{name}= takes text such as 'NAME=1', or a list of it, not {one!r}")
+    return found
+
+
+def _has(given: object, methods: Iterable[str]) -> bool:
+    """Whether these are methods of a thing; a class is none."""
+    return not isinstance(given, type) and all(callable(getattr(given, name, None)) for name in methods)

@@ -1,0 +1,40 @@
+"""What is given to a compilation in Python, and the one sentence if it is something else."""
+
+from __future__ import annotations
+
+import pytest
+from support.models import parse, random_feeds
+
+import qc
+from qc.ir.errors import UsageError
+from qc.passes import PrintModel
+from qc.runtime import OrtExecutor
+
+FREE = "g (float[N, 4] x) => (float[N, 3] y) <float[4, 3] w> { y = MatMul(x, w) }"
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"executor": 5}, "executor= takes what runs models, such as qc.runtime.OrtExecutor(), not an 'int'"),
+        ({"executor": OrtExecutor}, "not a 'type'"),
+        ({"progress": 5}, "progress= takes what shows progress"),
+        ({"instruments": 5}, "instruments= takes a list of qc.passes.Instrument, not an 'int'"),
+        ({"instruments": [PrintModel]}, "not a 'type'"),
+        ({"fix_shapes": 5}, "fix_shapes= takes text such as 'NAME=1', or a list of it, not 5"),
+        ({"fix_inputs": [3]}, "fix_inputs= takes text such as 'NAME=1', or a list of it, not 3"),
+        ({"data": ""}, "data='' is empty"),
+        ({"model": ""}, "model='' is empty"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_runs(given: dict[str, object], sentence: str) -> None:
+    source = parse(FREE)
+    with pytest.raises(UsageError) as caught:
+        qc.compile(**{"model": source, "data": random_feeds(source, 2), **given})
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["fix_shapes", "fix_inputs"])
+def test_a_lone_text_is_a_list_of_one(name: str) -> None:
+    alone, listed = (qc.Compilation(parse(FREE), **{name: given}) for given in ("N=2", ["N=2"]))
+    assert getattr(alone, name) == getattr(listed, name) == ("N=2",)
