@@ -46,7 +46,7 @@ def gram_of(
 
 
 def _matrices(triangles: np.ndarray, size: int) -> np.ndarray:
-    """Symmetric matrices of their upper triangles; tables of all places would take more memory than they."""
+    """Symmetric matrices of their upper triangles, without tables of places, which would be larger."""
     matrices, start = np.empty((len(triangles), size, size)), 0
     for row in range(size):
         stop = start + size - row
