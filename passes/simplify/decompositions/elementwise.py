@@ -89,7 +89,7 @@ def selu(op: Op) -> Writer:
 
 def celu(op: Op) -> Writer:
     """An Elu of the data in units of ``alpha``, times that."""
-    data, shape, alpha = _data(op), _shape(op), op.attribute("alpha", 1.0)
+    data, shape, alpha = _data(op), result_shape(op), op.attribute("alpha", 1.0)
 
     def write(build: Builder) -> list[Value | None]:
         if alpha == 1:
