@@ -20,7 +20,7 @@ from qc.runtime import open_session, run_session
 FIXTURES = Path(__file__).parent / "fixtures"
 MODEL = FIXTURES / "digits_cnn.onnx"
 # How much accuracy, as a share of all images, each pipeline may lose.
-ALLOWED_LOSS = {"w8a8": 0.01, "w8a16": 0.01, "w4a8": 0.03, "fp16": 0.01}
+ALLOWED_LOSS = {"w8a8": 0.01, "w8a16": 0.01, "w4a8": 0.03, "w4a16": 0.03, "fp16": 0.01}
 WEIGHTS_ALONE = {"w8": 0.01, "w8a8-dynamic": 0.01, "w4": 0.02, "w4-block32": 0.02, "w4-block128": 0.02}
 ALL = ALLOWED_LOSS | WEIGHTS_ALONE
 
@@ -70,7 +70,7 @@ def test_accuracy_of_the_pipelines_that_come_with_qc(pipeline: str) -> None:
     assert accuracy(result.simulation) >= float_accuracy() - ALL[pipeline]
 
 
-@pytest.mark.parametrize("pipeline", ["w8a8", "w8a16", "w4a8"])
+@pytest.mark.parametrize("pipeline", ["w8a8", "w8a16", "w4a8", "w4a16"])
 def test_accuracy_where_everything_is_quantized(pipeline: str) -> None:
     result = compiled(pipeline, "npu")
     assert not result.coverage.unquantized
