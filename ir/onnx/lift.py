@@ -28,6 +28,7 @@ from .protos import GRAPH_TYPES, Body, subgraphs
 from .types import assign_types, inferred
 
 MAX_NESTING = 32
+_BYTES = 4  # of most numbers
 _LARGEST_DENSE = 1 << 30  # bytes: a few indices can claim any size
 
 
@@ -47,7 +48,7 @@ def lift(source: ModelProto | str | Path, base_dir: str | Path | None = None) ->
     else:
         origin = load_model(source)
         folder = model_folder(source)
-    free_models(origin.ByteSize())
+    free_models(sum(math.prod(tensor.dims) for tensor in origin.graph.initializer) * _BYTES)
     types = inferred(origin)  # first, so that what it takes for a moment is free when the IR is made
     model = Model(origin, folder)
     with without_collections():

@@ -11,6 +11,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, StringStringEntryProto, TensorProto
 
+from ..base.garbage import free_models
 from ..errors import ModelError, reason_of
 from .protos import model_tensors
 from .repair import repaired
@@ -51,8 +52,10 @@ def read_file(path: str | Path) -> ModelProto:
     if not path.is_file():
         raise ModelError(f"model '{path}' is not a regular file")
     try:
-        if not path.stat().st_size:
+        size = path.stat().st_size
+        if not size:
             raise ModelError(f"model '{path}' is empty: the file has no byte")
+        free_models(size)
         proto = onnx.load(str(path), format="protobuf", load_external_data=False)
     except OSError as error:
         raise ModelError(f"model '{path}' cannot be read: {reason_of(error)}") from error

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, tee
+from itertools import islice
 from typing import Annotated
 
 import numpy as np
@@ -169,12 +170,13 @@ def _measured(
     """The shift of each layer, and the squared error of the outputs without and with these shifts."""
     learned, judged = feeds[::2], feeds[1::2]
     means, runs = _run_in_float(model, layers, [*learned, *judged], outputs, context)
-    floats, known = tee(runs)
+    waiting: deque[Mapping[str, np.ndarray]] = deque()
     estimates: list[_Estimate] = []
 
     def fed() -> Iterator[Feed]:
-        for feed, found in zip(learned, known, strict=False):
-            yield _joined(feed, *(one.adapting(found) for one in estimates))
+        for feed in learned:
+            of_float = waiting.popleft()
+            yield _joined(feed, *(one.adapting(of_float) for one in estimates))
         for feed in judged:
             yield feed
             yield _joined(feed, *(one.shifting(one.shrunk) for one in estimates))
@@ -184,12 +186,15 @@ def _measured(
     zeros = (by_channel(layer, np.zeros(layer.channels)) for layer in layers)
     estimates += [_Estimate(*names) for names in zip(means, shifted, zeros, strict=True)]
     errors = _OutputErrors(outputs)
-    for number, of_float in enumerate(context.track(floats, "correcting biases", len(feeds))):
-        found = list(islice(quantized, 1 if number < len(learned) else 3))
+    for number, of_float in enumerate(context.track(runs, "correcting biases", len(feeds))):
+        if number < len(learned):
+            waiting.append(of_float)
+            found = [next(quantized)]
+        else:
+            found = list(islice(quantized, 3))
+            errors.add(of_float, found)
         for one in estimates:
             one.update(of_float, found[-1])
-        if number >= len(learned):
-            errors.add(of_float, found)
     without, shrunk, whole = errors.total
     if shrunk <= whole:
         return [one.shrunk.ravel() for one in estimates], without, shrunk

@@ -48,6 +48,9 @@ class Calibrate(CalibrationPass):
     What new data shows beyond the samples is capped. Formats of 16 bits have steps to spare, so that grids of
     the methods ``min-max``, ``mse`` and ``sqnr`` reach ``headroom`` times as far there, which costs a bit.
 
+    Where a sum of products of 8 bits could leave the 32 bits of an accumulator, as one of more than 33,000
+    can, the scale of the weight is enlarged.
+
     Where the target keeps few bits of the factor that rescales a sum of products, scales of weights are moved
     by less than a thousandth, so that the factor is exact for results of 16 bits.
 
@@ -91,10 +94,10 @@ class Calibrate(CalibrationPass):
                 context.notes += separate_joins(model, context.target, calibration.observed, statistics)
             ranges = partial(self._range, context.required_executor())
             calibration.calibrate_observed(self.method, ranges, statistics)
+            fit_accumulators(model)
             if context.target is not None:
                 hold_what_is_joined(calibration, context.target)
                 fit_multipliers(model, context.target)
-            fit_accumulators(model)
             model.quant.scheme = SCHEMES.get(self.method, self.method)
         calibrate_biases(model)
 

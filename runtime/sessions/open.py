@@ -133,7 +133,8 @@ def _create(
         options.add_session_config_entry(_EXTERNAL_FOLDER, str(Path(base_dir).resolve()))
     else:
         _refuse_files(model, weights)
-    read = names_read(model.graph)  # ONNX Runtime drops others, and then does not find them
+    # ONNX Runtime drops what is neither read nor an input, and then does not find it.
+    read = names_read(model.graph) | {info.name for info in model.graph.input}
     values = {
         name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in weights.items() if name in read
     }

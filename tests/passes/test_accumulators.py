@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import ModelProto, numpy_helper
-from support.models import parse
+from support.models import parse, random_feeds
 
 import qc
 from qc.runtime import open_session
@@ -31,6 +31,26 @@ def test_sums_do_not_wrap_around(op: str, bias: float) -> None:
     made = qc.compile(model, "w8a8", data=feeds, target="npu")
     wanted, found = (open_session(one).run(None, feeds[0])[0] for one in (model, made.model))
     np.testing.assert_allclose(found, wanted, rtol=0.02, atol=0.01 * COUNT)
+
+
+KEPT = {
+    "matrices": ("g (float[64, 1, 512] x) => (float[64, 1, 8] y) { y = MatMul(x, w) }", (64, 512, 8)),
+    "groups": (
+        "g (float[1, 256, 2, 2] x) => (float[1, 1024, 5, 5] y) { y = ConvTranspose<group = 16>(x, w) }",
+        (256, 64, 4, 4),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_each_sum_of_a_large_weight_counts_for_itself(name: str) -> None:
+    text, shape = KEPT[name]
+    model = parse(text)
+    model.graph.initializer.append(numpy_helper.from_array(np.ones(shape, np.float32), "w"))
+    made = qc.compile(model, "w8a8", data=random_feeds(model, 2), target="npu")
+    for weight in made.ir.quant.quantizers():
+        if weight.spec.symmetric and weight.encoding is not None:
+            np.testing.assert_allclose(weight.encoding.scale, 1 / 127, rtol=1e-6)
 
 
 def test_sums_of_few_products_keep_their_scales() -> None:

@@ -432,5 +432,8 @@ def test_external_data_without_a_folder_is_not_looked_for(
 def test_a_large_constant_that_nothing_reads_is_left_out() -> None:
     model = parse("g (float[2] x) => (float[2] y) { y = Neg(x) }")
     model.graph.initializer.append(numpy_helper.from_array(np.ones(1 << 16, np.float32), "unread"))
-    (found,) = open_session(model).run(None, {"x": np.ones(2, np.float32)})
-    np.testing.assert_array_equal(found, [-1, -1])
+    named = parse("g (float[2] x, float[65536] unread) => (float[2] y) { y = Neg(x) }")
+    named.graph.initializer.extend(model.graph.initializer)  # the default of an input
+    for one in (model, named):
+        (found,) = open_session(one).run(None, {"x": np.ones(2, np.float32)})
+        np.testing.assert_array_equal(found, [-1, -1])

@@ -20,7 +20,7 @@ from .unusual import StateKernel, unusual_layers
 # The widest codes; of wider ones, neighbours differ by nothing that could be seen. Biases are wider.
 _WIDEST = 8
 # Bytes of a Gram matrix, of the float model and the quantized one, at most; a few such are held at once.
-_MOST_BYTES = 1 << 32
+_MOST_BYTES = 1 << 31
 _FLOAT64 = 8
 
 Uses = tuple[Layer, ...]

@@ -50,25 +50,30 @@ class Features:
 
     @classmethod
     def average(cls, parts: Iterable[Features]) -> Features:
-        """Those of one layer, or of several that read one weight; no more than two are in memory."""
-        remaining = iter(parts)
-        first = next(remaining)
-        means, gram, rows, count = [first.means], first.gram, first.rows, 1
-        for part in remaining:
-            gram = gram + part.gram
-            rows, count = rows + part.rows, count + 1
+        """Those of one layer, or of several that read one weight; no more than three are in memory."""
+        means, rows, gram = [], 0, np.zeros(0)
+        for part in parts:
             means.append(part.means)
-        return first if count == 1 else cls(np.concatenate(means), gram / count, rows)
+            rows += part.rows
+            known = gram if len(means) > 2 else None  # the first one is not ours to change
+            gram = part.gram if len(means) == 1 else np.add(gram, part.gram, out=known)
+            del part
+        if len(means) > 1:
+            gram /= len(means)
+        return cls(np.concatenate(means), gram, rows)
 
     @property
     def centred(self) -> Features:
         """The same without their means: what a bias of each layer can make up for does not count."""
-        products = sum(mean[:, :, np.newaxis] * mean[:, np.newaxis, :] for mean in self.means)
+        gram = self.gram.copy()
+        for mean in self.means:
+            gram -= mean[:, :, np.newaxis] * mean[:, np.newaxis, :] / len(self.means)
         # Of constants the rounding of sums is left, which may be below zero: all is as if the features of
         # both models varied together by a little.
-        same = np.tile(np.eye(self.means.shape[-1] // 2), (2, 2))
-        rounding = _ROUNDING * np.einsum("gii->g", self.gram)[:, np.newaxis, np.newaxis] * same
-        gram = self.gram - products / len(self.means) + rounding
+        rounding = _ROUNDING * np.einsum("gii->g", self.gram)[:, np.newaxis]
+        places = np.arange(self.means.shape[-1])
+        gram[:, places, places] += rounding
+        gram[:, places, np.roll(places, len(places) // 2)] += rounding
         return replace(self, means=np.zeros_like(self.means), gram=gram)
 
 

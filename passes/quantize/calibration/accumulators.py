@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import numpy as np
@@ -9,7 +10,6 @@ import numpy as np
 from qc.ir.facts.op_traits import channel_axis, weight_port
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
-from qc.ir.quant.arithmetic import quantize, spread
 from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.spec import PerChannel, PerTensor, Quantizer
 
@@ -43,17 +43,16 @@ def _excess(op: Op, weight: Quantizer, data: Quantizer) -> np.ndarray | None:
     """By what the largest sum of each channel is too large, float64; None if none can be."""
     port = weight_port(op)
     value = op.graph.op_inputs(op)[port] if port is not None else None
-    if value is None or value.original.const is None or not _is_byte(data):
+    axis = channel_axis(op, value) if value is not None else None
+    if value is None or value.original.const is None or axis is None or not _is_byte(data):
         return None
-    axis, shape = channel_axis(op, value), value.original.const.shape
-    products = int(np.prod(shape)) // (shape[axis] if axis is not None else 1)
-    reach = _reach(data)
+    shape = value.original.const.shape
+    products, reach = math.prod(shape) // max(shape[axis], 1), _reach(data)
     if products * reach * _reach(weight) <= LARGEST_CODE:
         return None
-    sums = _sums(value, weight, axis) * reach / LARGEST_CODE
-    is_alone = weight.spec.granularity == PerChannel(axis) if axis is not None else False
-    factor = np.maximum(sums if is_alone else sums.max(), 1.0)
-    return factor if factor.max() > 1 else None
+    factor = np.maximum(_sums(value, weight, axis) * reach / LARGEST_CODE, 1.0)
+    is_alone = weight.spec.granularity == PerChannel(axis)
+    return (factor if is_alone else factor.max()) if factor.max() > 1 else None
 
 
 def _reach(quantizer: Quantizer) -> int:
@@ -64,11 +63,12 @@ def _reach(quantizer: Quantizer) -> int:
     return int(max((highest - zero_point).max(), (zero_point - lowest).max()))
 
 
-def _sums(value: Value, weight: Quantizer, axis: int | None) -> np.ndarray:
-    """The sum of the distances of a weight's codes from that of zero, for each channel; float64."""
+def _sums(value: Value, weight: Quantizer, axis: int) -> np.ndarray:
+    """What distances of a weight's codes from that of zero add up to at most, by channel; float64."""
     const = value.original.const
     assert const is not None and weight.encoding is not None
-    codes = quantize(const.numpy(), weight.encoding).astype(np.float64)
-    distances = np.abs(codes - spread(weight.encoding.zero_point, weight.encoding, codes.shape))
-    others = tuple(one for one in range(codes.ndim) if one != axis)
-    return np.asarray(distances.sum(axis=others))
+    numbers = const.numpy()
+    others = tuple(one for one in range(numbers.ndim) if one != axis)
+    sums = np.abs(numbers).sum(axis=others, dtype=np.float64)
+    half = 0.5 * (numbers.size / len(sums))  # what rounding adds
+    return np.asarray(sums / weight.encoding.channel_scale(axis) + half)
