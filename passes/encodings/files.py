@@ -115,8 +115,9 @@ def dump_encodings(document: Document) -> str:
 def converted(document: Document, version: str) -> Document:
     """The same grids in the conventions of another version; by tensors or by layers, as they are.
 
-    To 2.x, activations become unsigned codes. From 2.x, records that do not say whether they are parameters
-    count as such if they have several scales or 32 bits; :func:`qc.passes.encodings.located` tells it better.
+    To 2.x, activations become unsigned codes, those of 32 bits excepted. From 2.x, records that do not say
+    whether they are parameters count as such if they have several scales or 32 bits;
+    :func:`qc.passes.encodings.located` tells it better.
 
     Raises:
         UsageError: the version does not exist.
@@ -142,16 +143,18 @@ def _adapted(document: Document, version: str) -> Iterator[TensorRecord]:
 
 
 def _unsigned(record: TensorRecord) -> TensorRecord:
-    """The same grid in unsigned codes."""
-    if not isinstance(record.format, IntFormat) or not record.format.signed:
-        return record
-    format = IntFormat.of_width(record.format.bits, signed=False)
-    return replace(record, format=format, zero_point=record.zero_point - record.format.lowest)
+    """The same grid in unsigned codes, where there are any of its width."""
+    return _in_codes(record, signed=False)
 
 
 def _as_meant(record: TensorRecord) -> TensorRecord:
     """The same grid in signed codes if it is symmetric, in unsigned ones if it is not."""
-    if not isinstance(record.format, IntFormat) or record.format.signed == bool(record.symmetric):
+    return _in_codes(record, signed=bool(record.symmetric))
+
+
+def _in_codes(record: TensorRecord, signed: bool) -> TensorRecord:
+    """The same grid in codes with a sign, or without one where there are any of its width."""
+    if not isinstance(record.format, IntFormat):
         return record
-    format = IntFormat.of_width(record.format.bits, signed=bool(record.symmetric))
+    format = IntFormat.of_width(record.format.bits, signed)
     return replace(record, format=format, zero_point=record.zero_point + format.lowest - record.format.lowest)

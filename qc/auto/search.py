@@ -217,8 +217,8 @@ class RecipeSearch:
 
     def _fixed(self, recipe: Recipe) -> Recipe:
         """The recipe for a model whose free dimensions and inputs have lengths and values."""
-        file = recipe.pipeline
-        pipeline = with_fixed_interface(file.pipeline, self.fix_shapes, self.fix_inputs)
+        file, asked = recipe.pipeline, self.question.compilation
+        pipeline = with_fixed_interface(file.pipeline, asked.fix_shapes, asked.fix_inputs)
         return replace(recipe, pipeline=replace(file, pipeline=pipeline))
 
 

@@ -36,6 +36,8 @@ def normalized(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _instruments(given: Any) -> tuple[Any, ...]:
+    if given is None:
+        return ()
     found = tuple(given) if isinstance(given, Iterable) else (given,)
     for one in found:
         if not _has(one, _HOOKS):
@@ -44,12 +46,23 @@ def _instruments(given: Any) -> tuple[Any, ...]:
 
 
 def _texts(name: str, given: Any) -> tuple[str, ...]:
-    """Several texts; a lone one is a tuple of one."""
-    found = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
+    """Several texts; a lone one is a tuple of one, a mapping one of NAME=VALUE, and None is empty."""
+    found = _listed(given)
     for one in found:
         if not isinstance(one, str):
             raise UsageError(f"{name}= takes text such as 'NAME=1', or a list of it, not {one!r}")
+        if not one.strip():
+            raise UsageError(f"{name}= takes text such as 'NAME=1', which {one!r} is not: leave it out")
     return found
+
+
+def _listed(given: Any) -> tuple[Any, ...]:
+    if given is None:
+        return ()
+    if isinstance(given, Mapping):
+        return tuple(f"{key}={value}" if isinstance(key, str) else key for key, value in given.items())
+    is_several = isinstance(given, Iterable) and not isinstance(given, str | bytes | bytearray)
+    return tuple(given) if is_several else (given,)
 
 
 def _has(given: object, methods: Iterable[str]) -> bool:

@@ -191,7 +191,7 @@ def test_an_einsum_of_two_tensors_runs_in_integers(target: str) -> None:
 LARGE = "kernel_shape = [5, 5], strides = [5, 5]"  # a window larger than the picture, as EfficientNet has it
 POOLED = "GlobalAveragePool"
 TURNED = ("Transpose", "MatMul", "Transpose")
-POWERS = ("ReduceMax", "Sub", "Exp", "ReduceSum", "Log", "Add")
+POWERS = ("ReduceMax", "Clip", "Sub", "Exp", "ReduceSum", "Log", "Add")
 FLAT = ("Reshape", "LayerNormalization", "Reshape")
 
 

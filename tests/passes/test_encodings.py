@@ -293,6 +293,25 @@ def test_32_bits_without_a_sign_are_read_as_the_same_grid_with_one() -> None:
     assert (str(record.format), float(record.zero_point)) == ("int32", 3)
 
 
+@pytest.mark.parametrize(("symmetric", "offset"), [(False, -(2**30)), (True, -(2**31))])
+@pytest.mark.parametrize("version", VERSIONS[2:])
+def test_activations_of_32_bits_there_and_back(symmetric: bool, offset: int, version: str) -> None:
+    entry = {"name": "x", "enc_type": "PER_TENSOR", "dtype": "INT", "bw": 32, "is_sym": symmetric}
+    entry |= {"scale": [0.5], "offset": [offset]}
+    text = json.dumps({"version": "1.0.0", "activation_encodings": [entry], "param_encodings": []})
+    (before,) = parse_encodings(text).records
+    there = parse_encodings(dump_encodings(converted(parse_encodings(text), version)))
+    (record,) = there.records
+    assert (str(record.format), record.zero_point) == ("int32", -(2**31) - offset)
+    activation = replace(record, is_parameter=False)
+    (back,) = converted(replace(there, records=[activation]), "1.0.0").records
+    again = content(dump_encodings(Document("1.0.0", [back])))
+    assert (
+        again["activation_encodings"]
+        == content(dump_encodings(Document("1.0.0", [before])))["activation_encodings"]
+    )
+
+
 def test_ends_that_contradict_the_scale() -> None:
     entry = {"bitwidth": 8, "dtype": "int", "is_symmetric": "False", "scale": 1.0, "offset": 0.0}
     text = json.dumps({"version": "0.6.1", "param_encodings": {"w": [{**entry, "min": -9.0, "max": 255.0}]}})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from support.models import parse, random_feeds
 
@@ -23,6 +24,10 @@ FREE = "g (float[N, 4] x) => (float[N, 3] y) <float[4, 3] w> { y = MatMul(x, w) 
         ({"instruments": [PrintModel]}, "not a 'type'"),
         ({"fix_shapes": 5}, "fix_shapes= takes text such as 'NAME=1', or a list of it, not 5"),
         ({"fix_inputs": [3]}, "fix_inputs= takes text such as 'NAME=1', or a list of it, not 3"),
+        ({"fix_shapes": b"N=1"}, "fix_shapes= takes text such as 'NAME=1', or a list of it, not b'N=1'"),
+        ({"fix_shapes": {1: "N"}}, "fix_shapes= takes text such as 'NAME=1', or a list of it, not 1"),
+        ({"fix_shapes": ""}, "fix_shapes= takes text such as 'NAME=1', which '' is not: leave it out"),
+        ({"fix_inputs": ["n=1", ""]}, "fix_inputs= takes text such as 'NAME=1', which '' is not"),
         ({"data": ""}, "data='' is empty"),
         ({"model": ""}, "model='' is empty"),
     ],
@@ -38,3 +43,19 @@ def test_what_does_not_fit_is_refused_before_anything_runs(given: dict[str, obje
 def test_a_lone_text_is_a_list_of_one(name: str) -> None:
     alone, listed = (qc.Compilation(parse(FREE), **{name: given}) for given in ("N=2", ["N=2"]))
     assert getattr(alone, name) == getattr(listed, name) == ("N=2",)
+
+
+@pytest.mark.parametrize("name", ["fix_shapes", "fix_inputs"])
+def test_a_mapping_is_names_with_values(name: str) -> None:
+    given = qc.Compilation(parse(FREE), **{name: {"N": 2, "M": np.int64(3)}})
+    assert getattr(given, name) == ("N=2", "M=3")
+
+
+@pytest.mark.parametrize("name", ["instruments", "fix_shapes", "fix_inputs"])
+def test_none_is_nothing(name: str) -> None:
+    assert getattr(qc.Compilation(parse(FREE), **{name: None}), name) == ()
+
+
+def test_a_mapping_gives_a_length() -> None:
+    made = qc.compile(parse(FREE), "decompose-ops", fix_shapes={"N": 2}, allow_unquantized=True).model
+    assert [dim.dim_value for dim in made.graph.input[0].type.tensor_type.shape.dim] == [2, 4]

@@ -14,7 +14,9 @@ from support.placement import op, value
 from support.quantsim import as_aimet_writes, axis, bits, built, grid, on, remarks, tied
 
 from qc.ir.onnx.lower import lower
+from qc.ir.quant.formats import IntFormat
 from qc.ir.quant_table import Site
+from qc.passes.quantize.quantsim.drafts import Draft
 from qc.passes.quantize.quantsim.reading import load_config
 from qc.runtime.execution.executed import execution_of
 
@@ -28,6 +30,15 @@ def simulated(proto: ModelProto, config: str = "htp_v73") -> ModelProto:
     pipeline = f"configure-quantizers{{config={config}}},{CHAIN},to-simulation"
     context = apply(pipeline, proto, feeds=random_feeds(proto))[1]
     return artifact(context, "simulation")
+
+
+def test_a_draft_keeps_its_sign_at_every_width() -> None:
+    draft = Draft(IntFormat(8, signed=False), is_parameter=False)
+    formats = []
+    for width in (8, 32, 16, 8):
+        draft.set_bits(width)
+        formats.append(str(draft.spec.format))
+    assert formats == ["uint8", "int32", "uint16", "uint8"]
 
 
 # -- exposed tensors ---------------------------------------------------------------------------------

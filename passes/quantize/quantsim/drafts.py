@@ -20,7 +20,8 @@ class Draft:
     """A quantizer while it is decided.
 
     Attributes:
-        format: with the sign that a symmetric grid has; see :attr:`integer_spec`.
+        format: as it was asked for, with the sign that a symmetric grid has; see :attr:`integer_spec`.
+        bits: the width of a code, which may have changed since.
         is_parameter: whether the tensor is in a parameter slot.
         limits: a fixed range, whose upper end may be open.
         reason, asked_by: what decided last whether it is on, and the key of the configuration.
@@ -38,15 +39,14 @@ class Draft:
     reason: str = "no rule asks for it"
     asked_by: str = ""
     notes: list[str] = field(default_factory=list)
+    bits: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.bits = self.format.bits
 
     def switch(self, enabled: bool, reason: str, asked_by: str = "") -> None:
         """Turns it on or off."""
         self.enabled, self.reason, self.asked_by = enabled, reason, asked_by
-
-    @property
-    def bits(self) -> int:
-        """The width of a code."""
-        return self.format.bits
 
     @property
     def is_integer(self) -> bool:
@@ -54,9 +54,9 @@ class Draft:
         return isinstance(self.format, IntFormat)
 
     def set_bits(self, bits: int) -> None:
-        """Changes the width of integer codes."""
-        assert isinstance(self.format, IntFormat)
-        self.format = IntFormat.of_width(bits, self.format.signed)
+        """Changes the width of integer codes; the sign stays the one that was asked for."""
+        assert self.is_integer
+        self.bits = bits
 
     @property
     def spec(self) -> QuantSpec:
@@ -77,7 +77,7 @@ class Draft:
             reach = max(map(abs, limits)) if limits[1] is not None else None  # type: ignore[arg-type]
             limits = (-reach, reach) if reach is not None else None
         return QuantSpec(
-            IntFormat.of_width(self.format.bits, signed),
+            IntFormat.of_width(self.bits, signed),
             self.symmetric,
             self.strict and self.symmetric,
             self.granularity,

@@ -87,9 +87,11 @@ def selu(op: Op) -> Writer:
     return write
 
 
-def celu(op: Op) -> Writer:
-    """An Elu of the data in units of ``alpha``, times that."""
+def celu(op: Op) -> Writer | None:
+    """An Elu of the data in units of ``alpha``, times that; only of what is above 0 are there units."""
     data, shape, alpha = _data(op), result_shape(op), op.attribute("alpha", 1.0)
+    if not alpha > 0:
+        return None
 
     def write(build: Builder) -> list[Value | None]:
         if alpha == 1:

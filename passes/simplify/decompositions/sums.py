@@ -11,6 +11,7 @@ from .builder import Builder, Writer
 from .movement import lengths_of
 
 _AXES_BY_INPUT = 18  # the first opset whose ReduceMax has its axes as an input
+_FLOATS = np.finfo(np.float32)
 _LONGEST = 1024  # of the axis of a CumSum, whose matrix has the square of that
 
 
@@ -53,7 +54,7 @@ def global_average(op: Op) -> Writer | None:
 
 
 def log_sum_exp(op: Op) -> Writer | None:
-    """The largest number, and the logarithm of the sum of powers of what lies above or below it."""
+    """The largest number, made finite, and the logarithm of the sum of powers of what lies around it."""
     data, *given = op.graph.op_inputs(op)
     lengths, wanted = lengths_of(data), lengths_of(op.graph.op_outputs(op)[0])
     axes = fixed_constant(given[0]) if given else None
@@ -66,6 +67,8 @@ def log_sum_exp(op: Op) -> Writer | None:
 
     def write(build: Builder) -> list[Value | None]:
         largest = build.op("ReduceMax", data, given[0], shape=kept, keepdims=1)
+        ends = (build.constant(np.array(end), "end") for end in (_FLOATS.min, _FLOATS.max))
+        largest = build.op("Clip", largest, *ends, shape=kept)  # the difference of two infinities is none
         powers = build.op("Exp", build.op("Sub", data, largest, shape=lengths), shape=lengths)
         total = build.op("ReduceSum", powers, given[0], shape=kept, keepdims=1)
         made = build.op("Add", build.op("Log", total, shape=kept), largest, shape=kept)
