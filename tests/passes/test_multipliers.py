@@ -68,3 +68,12 @@ def test_a_logarithm_of_16_bits_has_the_range_that_the_device_needs(
     feeds = [{"x": np.linspace(1, 2, 8, dtype=np.float32)[None]}]
     ir = qc.compile(model, pipeline, data=feeds, target="qnn-htp").ir
     assert least <= of_value(ir, "y").encoding.scale < most
+
+
+def test_a_result_in_floats_behind_an_activation() -> None:
+    model = parse("""g (float[1, 4, 8] x) => (float[1, 4, 1] y) <float[8, 6] w, int64[1] a = {-1}> {
+        m = MatMul(x, w) r = Relu(m) y = ReduceMax<keepdims = 1>(r, a) }""")
+    made = qc.compile(
+        model, "w8a8", data=random_feeds(model), target="qnn-htp", precision=["ReduceMax=float16"]
+    )
+    assert "float16" in {str(one.spec.format) for one in made.ir.quant.quantizers()}

@@ -101,7 +101,8 @@ def _grid_of_result(model: Model, op: Op) -> Quantizer | None:
 
 
 def _starts_at_zero(quantizer: Quantizer) -> bool:
-    assert quantizer.encoding is not None
+    if not isinstance(quantizer.spec.format, IntFormat) or quantizer.encoding is None:
+        return False
     return bool(np.all(quantizer.encoding.zero_point == quantizer.spec.code_range[0]))
 
 
