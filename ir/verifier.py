@@ -51,8 +51,10 @@ def _structure_problems(graph: Graph) -> Iterator[str]:
         if count > 1:
             yield f"the name '{name}' stands for {count} values of graph '{graph.name}'"
     given = {id(value) for value in graph.inputs}
+    makers_of = graph.nx.sources
     for value in graph.values():
-        producers = sum(map(len, graph.nx.sources(value.id).values()))
+        makers = makers_of(value.id)
+        producers = sum(map(len, makers.values())) if makers else 0
         sources = producers + (id(value) in given or value.const is not None) + (value.captured is not None)
         if sources > 1:
             yield f"'{value.name}' is defined {sources} times in graph '{graph.name}'"
