@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Literal
 
 Ports = Mapping[str, int]
+ANY_NUMBER = (-inf, inf)
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,7 @@ class OpTraits:
         settings: input ports of further constants that belong to the operation and are no data.
         grid: ``keeps`` if the results hold only numbers of the first input, whose grid holds for them;
             ``joins`` if they hold those of several inputs, which need one grid to stay in integers.
+        limits: the least and the largest number that a result can be, whatever the inputs are.
         ordered: input ports whose numbers it moves, chooses from, or limits: they keep their order.
         compares: whether it compares the numbers of two inputs.
         masks: whether it can add a mask, or put one in.
@@ -35,6 +38,7 @@ class OpTraits:
     parameters: Ports = field(default_factory=dict)
     settings: tuple[int, ...] = ()
     grid: Literal["", "keeps", "joins"] = ""
+    limits: tuple[float, float] = ANY_NUMBER
     ordered: Container[int] = ()
     compares: bool = False
     masks: bool = False
@@ -52,7 +56,11 @@ _KEEPS = OpTraits(grid="keeps")
 _MOVES = OpTraits(grid="keeps", ordered=(0,))
 _COMMUTES = OpTraits(commutative=True)
 _COMPARES = OpTraits(compares=True)
+_NOT_NEGATIVE = OpTraits(limits=(0.0, inf))
+_UP_TO_ONE = OpTraits(limits=(0.0, 1.0))
+_WITHIN_ONE = OpTraits(limits=(-1.0, 1.0))
 _REDUCES = OpTraits(parameters={"axes": 1}, axes_are_set=True)
+_REDUCES_UP = OpTraits(parameters={"axes": 1}, axes_are_set=True, limits=(0.0, inf))
 _REDUCES_TO_ONE = OpTraits(parameters={"axes": 1}, axes_are_set=True, grid="keeps")
 _RESIZES = {"roi": 1, "scales": 2, "sizes": 3}
 _SLICES = {"starts": 1, "ends": 2, "axes": 3, "steps": 4}
@@ -71,8 +79,12 @@ TABLE: Mapping[str, OpTraits] = {
     "GroupNormalization": OpTraits(trained=_SCALE_AND_BIAS),
     "InstanceNormalization": OpTraits(trained=_SCALE_AND_BIAS),
     "LayerNormalization": OpTraits(trained=_SCALE_AND_BIAS),
+    "LpNormalization": _WITHIN_ONE,
+    "LogSoftmax": OpTraits(limits=(-inf, 0.0)),
     "RMSNormalization": OpTraits(trained={"weight": 1}),
+    "Softmax": _UP_TO_ONE,
     # elementwise
+    "Abs": _NOT_NEGATIVE,
     "Add": OpTraits(masks=True, spreads=True, commutative=True),
     "And": _COMMUTES,
     "BitwiseAnd": _COMMUTES,
@@ -81,9 +93,14 @@ TABLE: Mapping[str, OpTraits] = {
     "Cast": OpTraits(spreads=True),
     "CastLike": OpTraits(spreads=True),
     "Clip": OpTraits(parameters={"min": 1, "max": 2}, ordered=(0,)),
+    "Cos": _WITHIN_ONE,
     "Equal": OpTraits(compares=True, commutative=True),
+    "Erf": _WITHIN_ONE,
+    "Exp": _NOT_NEGATIVE,
     "Greater": _COMPARES,
     "GreaterOrEqual": _COMPARES,
+    "HardSigmoid": _UP_TO_ONE,
+    "HardSwish": OpTraits(limits=(-0.375, inf)),
     "Less": _COMPARES,
     "LessOrEqual": _COMPARES,
     "Max": OpTraits(ordered=_ALL, commutative=True),
@@ -93,13 +110,21 @@ TABLE: Mapping[str, OpTraits] = {
     "Or": _COMMUTES,
     "Pow": OpTraits(settings=(1,)),
     "PRelu": OpTraits(settings=(1,)),
+    "Relu": _NOT_NEGATIVE,
+    "Sigmoid": _UP_TO_ONE,
+    "Sin": _WITHIN_ONE,
+    "Softplus": _NOT_NEGATIVE,
+    "Softsign": _WITHIN_ONE,
+    "Sqrt": _NOT_NEGATIVE,
     "Sub": OpTraits(masks=True, spreads=True),
     "Sum": OpTraits(masks=True, spreads=True, commutative=True),
+    "Tanh": _WITHIN_ONE,
+    "ThresholdedRelu": _NOT_NEGATIVE,
     "Where": OpTraits(ordered=(1, 2), masks=True, spreads=True),
     "Xor": _COMMUTES,
     # reductions
-    "ReduceL1": _REDUCES,
-    "ReduceL2": _REDUCES,
+    "ReduceL1": _REDUCES_UP,
+    "ReduceL2": _REDUCES_UP,
     "ReduceLogSum": _REDUCES,
     "ReduceLogSumExp": _REDUCES,
     "ReduceMax": _REDUCES_TO_ONE,
@@ -107,7 +132,7 @@ TABLE: Mapping[str, OpTraits] = {
     "ReduceMin": _REDUCES_TO_ONE,
     "ReduceProd": _REDUCES,
     "ReduceSum": _REDUCES,
-    "ReduceSumSquare": _REDUCES,
+    "ReduceSumSquare": _REDUCES_UP,
     # moving data
     "BatchToSpace": _KEEPS,
     "Compress": _KEEPS,

@@ -13,7 +13,7 @@ import pytest
 from onnx import ModelProto
 from support.operator_cases import operator_cases
 
-from qc.ir.facts.op_table import TABLE, OpTraits
+from qc.ir.facts.op_table import ANY_NUMBER, TABLE, OpTraits
 
 _QUALCOMM = {"BatchToSpace", "SpaceToBatch"}  # ops of other domains that exporters write without it
 _OLD = {"Scatter", "Upsample"}  # which the cases of the newest opset lack
@@ -122,3 +122,16 @@ def test_commutative_ops_are(op_type: str) -> None:
 def test_ops_that_read_a_shape_do_not_read_numbers(op_type: str) -> None:
     for _, run, arrays in runnable(op_type):
         np.testing.assert_array_equal(run(*arrays)[0], run(*(np.zeros_like(array) for array in arrays))[0])
+
+
+@pytest.mark.parametrize("op_type", having(lambda traits: traits.limits != ANY_NUMBER))
+def test_no_result_is_beyond_the_limits(op_type: str) -> None:
+    low, high = TABLE[op_type].limits
+    seen = 0
+    for name, run, arrays in runnable(op_type):
+        for factor in (1, -100, 1000):
+            given = [array * factor if array.dtype == np.float32 else array for array in arrays]
+            result = run(*given)[0]
+            assert np.all((result >= low) & (result <= high) | np.isnan(result)), name
+            seen += 1
+    assert seen

@@ -98,6 +98,22 @@ def test_an_end_at_zero_stays_there() -> None:
     assert float(found.minimum) == 0 and float(found.maximum) == pytest.approx(12, abs=float(found.scale))
 
 
+@pytest.mark.parametrize(
+    ("ops", "ends"),
+    [
+        ("a = HardSwish(x) y = Transpose<perm = [1, 0]>(a)", (-0.375, 10 / 3)),
+        ("a = Constant<value_float = -1.5>() y = Clip(x, a)", (-1.5, 4)),
+        ("y = Neg(x)", (-4, 4)),
+    ],
+)
+def test_nor_do_grids_reach_where_no_data_can_be(ops: str, ends: tuple[float, float]) -> None:
+    feeds = [{"x": np.linspace(-2, 2, 400, dtype=np.float32).reshape(20, 20)}]
+    place = PLACE.replace("insert-quantizers", "insert-quantizers{activation=uint16}")
+    model = parse(f"g (float[20, 20] x) => (float[20, 20] y) {{ {ops} }}")
+    found = numbers(apply(f"{place},calibrate", model, "npu", feeds)[0], "y")
+    assert (float(found.minimum), float(found.maximum)) == pytest.approx(ends, abs=float(found.scale))
+
+
 def test_the_data_is_read_once() -> None:
     reads = 0
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from qc.ir.executor import Executor, Observation, Statistics
 from qc.ir.facts.op_traits import is_grid_preserving, is_trained
+from qc.ir.facts.result_range import hull, result_range
 from qc.ir.facts.scopes import name_apart, scopes_of
 from qc.ir.graph import Value
 from qc.ir.model import Model
@@ -139,7 +140,9 @@ class Calibration:
 
         It is at least as wide as the device needs it, which else computes wrong numbers.
         """
-        seen = [range_of(covered.seen, spec, exposed)] if covered.seen is not None else []
+        seen = []
+        if covered.seen is not None:
+            seen = [_possible(values, covered.seen, range_of(covered.seen, spec, exposed))]
         lows, highs = zip(*covered.constants, *seen, strict=True)
         low, high = min(lows), max(highs)
         least = self._least_range(is_zero=low == high == 0)
@@ -258,6 +261,13 @@ def _within_span(grid_of: GridOf, span: float, spec: QuantSpec) -> Encoding:
 def _lowest(covered: Covered, low: float, spec: QuantSpec) -> float:
     """Where a range begins whose least number that is not masked is ``low``."""
     return low if covered.mask is None else lowest_with_mask(low, spec, covered.room)
+
+
+def _possible(values: Sequence[Value], seen: Statistics, found: Range) -> Range:
+    """A range without what no data can reach, as below a Relu or above a Softmax."""
+    low, high = hull([result_range(value) for value in values if value.const is None])
+    least, largest = min(low, float(seen.minimum)), max(high, float(seen.maximum))
+    return max(found[0], least), min(found[1], largest)
 
 
 def _is_fixed(spec: QuantSpec) -> bool:

@@ -7,12 +7,10 @@ from collections.abc import Iterator
 import networkx as nx
 
 from qc.ir.facts.op_traits import joins_grids, traits
-from qc.ir.graph import Op, Value
+from qc.ir.facts.result_range import result_range
+from qc.ir.graph import Value
 
 from .units import Input, UnitMap
-
-# What these make is not negative, so that unsigned codes have no zero point either.
-_NOT_NEGATIVE = ("Relu", "Sigmoid", "Softmax")
 
 
 def signed_operands(units: UnitMap) -> frozenset[Value]:
@@ -34,22 +32,11 @@ def signed_operands(units: UnitMap) -> frozenset[Value]:
 def operands(units: UnitMap) -> Iterator[Input]:
     """The readings of data by products of two data tensors whose rule wants them symmetric.
 
-    The first one may be unsigned if it is never negative.
+    The first one may be unsigned if it is never negative: its codes have no zero point either.
     """
     for unit in units.integer:
         read = [one for one in units.inputs(unit) if one.value.original.const is None]
         is_product = traits(unit.root).product is not None and len(read) > 1
         for one in read if unit.rule.signed_operands and is_product else ():
-            if one.port != 0 or not _is_not_negative(units, one.value.original):
+            if one.port != 0 or result_range(one.value)[0] < 0:
                 yield one
-
-
-def _is_not_negative(units: UnitMap, value: Value) -> bool:
-    maker: Op | None = value.graph.producer(value)
-    while maker is not None and units.is_carry(maker):
-        source = maker.graph.op_inputs(maker)[0]
-        maker = maker.graph.producer(source) if source is not None else None
-    if maker is None:
-        return False
-    region = units.unit_of(maker).region
-    return maker.is_type(*_NOT_NEGATIVE) or (region is not None and region.name == "softmax")
