@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -113,6 +114,12 @@ Format = IntFormat | FloatFormat
 def has_limits(format: Format) -> bool:
     """Whether numbers that are too large saturate; in 16-bit floats they become infinite."""
     return isinstance(format, IntFormat) or format.scaled
+
+
+def holds(format: Format, low: float, high: float) -> bool:
+    """Whether the numbers from ``low`` to ``high`` are finite, and stay so when they are rounded."""
+    highest = format.highest if isinstance(format, FloatFormat) and not format.scaled else math.inf
+    return max(high, -low) <= highest and math.isfinite(low) and math.isfinite(high)
 
 
 _INTEGER = re.compile(r"(u?)int(\d+)")

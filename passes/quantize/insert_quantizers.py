@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -12,7 +11,7 @@ from qc.ir.facts.op_traits import joins_grids, traits, weight_axes, weight_ports
 from qc.ir.facts.quantized_form import quantized_form
 from qc.ir.graph import Op, Use, Value
 from qc.ir.model import Model
-from qc.ir.quant.formats import Format, IntFormat, check_free, has_limits, parse_format
+from qc.ir.quant.formats import Format, IntFormat, check_free, has_limits, holds, parse_format
 from qc.ir.quant.spec import QuantSpec
 from qc.ir.quant_table import Site
 from qc.ir.tensor_ref import TensorRef
@@ -167,7 +166,7 @@ class _Placement:
         self.has_biases = target.quantize_bias if options.bias is None else options.bias == "int32"
         self._tables = large_tables(self.scopes)
         self._signed = signed_operands(self.units)
-        self._fitting: dict[Value, bool] = {}
+        self._fitting: dict[tuple[Value, Format], bool] = {}
 
     def run(self) -> None:
         storing = [unit for unit in self.units.units if unit.rule.runs == "weights"]
@@ -200,27 +199,33 @@ class _Placement:
     # -- inputs -------------------------------------------------------------------------------------
 
     def _place_input(self, unit: Unit, value: Value, op: Op, port: int) -> None:
-        const = value.original.const
-        if const is not None and not const.size:
-            self.quant.skip(value.original, "a constant without elements", unit.rule.asked_by)
-        elif const is not None and self.units.is_weight(unit, op, port):
-            scale = unit.rule.scale if port not in weight_ports(op) else None
-            spec = scale.spec() if scale is not None else self.weight
-            self._place_shared(Site(value, op, port), spec, f"weight of {op.label}", unit)
-        elif const is not None and self.units.is_bias(unit, value, op, port):
-            self._place_bias(Site(value, op, port), f"bias of {op.label}", unit)
-        elif const is not None and not self._fits(value.original, const):
-            reason = f"a constant that holds numbers {self.activation.format} does not have"
-            self.quant.skip(value.original, reason, unit.rule.asked_by)
-        elif const is not None:
-            spec = self._constant_spec(unit)
-            self._place_shared(Site(value, op, port), spec, f"constant read by {unit.label}", unit)
+        if value.original.const is not None:
+            self._place_constant(unit, value, op, port, value.original.const)
         elif not self._inherit(value):
             reason, source = f"read by {unit.label}", self._before_moves(value.original)
             if source is value.original or not self.units.all_readers_integer(source):
                 return self._place_read(value, op, port, reason, unit)
             self._place(Site(source), self._activation_spec(source), reason, unit)
             self._inherit(value)
+
+    def _place_constant(self, unit: Unit, value: Value, op: Op, port: int, const: TensorRef) -> None:
+        is_weight, is_bias = self.units.is_weight(unit, op, port), self.units.is_bias(unit, value, op, port)
+        is_trained = is_weight or is_bias
+        format = (self.weight if is_trained else self.activation).format
+        if not const.size:
+            self.quant.skip(value.original, "a constant without elements", unit.rule.asked_by)
+        elif not (is_trained and has_limits(format)) and not self._fits(value.original, const, format):
+            reason = f"a constant that holds numbers {format} does not have"
+            self.quant.skip(value.original, reason, unit.rule.asked_by)
+        elif is_weight:
+            scale = unit.rule.scale if port not in weight_ports(op) else None
+            spec = scale.spec() if scale is not None else self.weight
+            self._place_shared(Site(value, op, port), spec, f"weight of {op.label}", unit)
+        elif is_bias:
+            self._place_bias(Site(value, op, port), f"bias of {op.label}", unit)
+        else:
+            spec = self._constant_spec(unit)
+            self._place_shared(Site(value, op, port), spec, f"constant read by {unit.label}", unit)
 
     def _before_moves(self, value: Value) -> Value:
         """What data was before it was moved, on a target that runs in integers whatever it can."""
@@ -281,13 +286,11 @@ class _Placement:
         elif not format.scaled:
             self._place_shared(site, self.weight, reason, unit)
 
-    def _fits(self, value: Value, const: TensorRef) -> bool:
-        """Whether a constant is finite, and stays so in the format of activations (no grid has infinity)."""
-        if value not in self._fitting:
-            format, (low, high) = self.activation.format, const.extremes()
-            within = has_limits(format) or max(high, -low) <= format.highest
-            self._fitting[value] = math.isfinite(low) and math.isfinite(high) and within
-        return self._fitting[value]
+    def _fits(self, value: Value, const: TensorRef, format: Format) -> bool:
+        """Whether a constant is finite, and stays so in a format (no grid has infinity)."""
+        if (value, format) not in self._fitting:
+            self._fitting[value, format] = holds(format, *const.extremes())
+        return self._fitting[value, format]
 
     def _inherit(self, value: Value) -> bool:
         """Whether ``value`` is quantized already, or can carry on the grid of what it was moved from."""

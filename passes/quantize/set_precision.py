@@ -12,7 +12,7 @@ from qc.ir.facts.scopes import scopes_of
 from qc.ir.graph import Op, Value
 from qc.ir.journal import SKIP, Remark
 from qc.ir.model import Model
-from qc.ir.quant.formats import IntFormat, has_limits
+from qc.ir.quant.formats import IntFormat, has_limits, holds
 from qc.ir.quant.spec import Quantizer, QuantSpec
 from qc.ir.quant_table import Site
 
@@ -242,8 +242,8 @@ class _Application:
         if spec is None or has_limits(spec.format):
             return True
         const = site.value.original.const
-        low, high = const.extremes() if const is not None else (0.0, 0.0)
-        if max(high, -low) <= spec.format.highest and site.value.original not in self.huge:
+        ends = const.extremes() if const is not None else (0.0, 0.0)
+        if holds(spec.format, *ends) and site.value.original not in self.huge:
             return True
         reason = f"stays as it is: it holds numbers that {spec.format} does not have"
         about, asked_by = site.value.original, self.rule.asked_by

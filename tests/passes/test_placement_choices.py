@@ -107,6 +107,20 @@ def test_a_bias_stays_float_where_no_integer_grid_fits(target: str) -> None:
     assert "no grids that it could share" in reason(ir, "b")
 
 
+@pytest.mark.parametrize(("name", "data"), [("w", 2.0**-8), ("b", 17_472.0)])
+def test_weights_and_biases_that_float16_has_not_stay_float(name: str, data: float) -> None:
+    arrays = {"w": np.eye(4, 2, -2, np.float32), "b": np.ones(2, np.float32)}
+    arrays[name].flat[1] = -70_000
+    constants = [numpy_helper.from_array(array, key) for key, array in arrays.items()]
+    node = helper.make_node("Gemm", ["x", "w", "b"], ["y"])
+    proto = model_of([node], [floats("x", 1, 4)], [floats("y", 1, 2)], constants)
+    compiled = qc.compile(proto, "fp16", threads=1)
+    assert reason(compiled.ir, name) == "a constant that holds numbers float16 does not have"
+    feed = {"x": np.full((1, 4), data, np.float32)}
+    found, expected = (run_model(model, feed)["y"] for model in (compiled.model, proto))
+    np.testing.assert_allclose(found, expected, rtol=2**-10)
+
+
 # -- choices ---------------------------------------------------------------------------------------
 
 TWO = """g (float[N, 2, 4, 4] x) => (float[N, 2, 4, 4] y) <float[2, 2, 1, 1] w1, float[2, 2, 1, 1] w2> {
