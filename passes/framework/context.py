@@ -113,6 +113,11 @@ class PassContext:
     grids: GridsById = field(default_factory=GridsById)
     dynamic: set[str] = field(default_factory=set)
 
+    @property
+    def samples_given(self) -> int | None:
+        """How many samples the data has; None if there is no data, or if it does not tell."""
+        return getattr(self.data, "length", None)
+
     def required_data(self, who: str = "this pass") -> Iterable[Feed]:
         """The data; raises UsageError, which says that ``who`` needs it, if there is none."""
         return _required("data", self.data, who)
@@ -124,7 +129,7 @@ class PassContext:
             UsageError: there is no data, which ``who`` needs.
             DataError: there is no sample in it.
         """
-        found = list(_spread(self.required_data(who), most))
+        found = list(_spread(self.required_data(who), self.samples_given, most))
         if not found:
             raise DataError(f"{who} needs calibration data, and there is none")
         return found
@@ -172,9 +177,9 @@ class PassContext:
                 task.advance()
 
 
-def _spread(data: Iterable[Feed], most: int) -> Iterator[Feed]:
+def _spread(data: Iterable[Feed], length: int | None, most: int) -> Iterator[Feed]:
     """``most`` of the feeds at equal distances, without reading many more; the first ones of unknown many."""
-    length, shard = getattr(data, "length", None), getattr(data, "shard", None)
+    shard = getattr(data, "shard", None)
     if length is None or shard is None or length <= most:
         yield from islice(data, most)
         return

@@ -66,7 +66,7 @@ class ChooseRanges(Pass):
         chosen = [(one, values, results) for one, values, results in chosen if results]
         if not chosen:
             return
-        if getattr(context.data, "length", None) == 0:  # with statistics that were recorded there may be none
+        if context.samples_given == 0:  # with statistics that were recorded there may be none
             context.notes.append(f"ranges stay as they are: pass '{self.name}' needs data to choose them by")
             return
         feeds = context.samples(self.samples, f"pass '{self.name}'")

@@ -70,7 +70,7 @@ class CorrectBias(Pass):
         ]
         if is_too_early(model, context, self.name, "biases stay as they are") or not layers:
             return
-        has_data = getattr(context.data, "length", None) != 0
+        has_data = context.samples_given != 0
         if not has_data or not context.can_read_again:
             what = "data that can be read again" if has_data else "data to measure shifts on"
             context.notes.append(f"biases stay as they are: pass '{self.name}' needs {what}")

@@ -92,7 +92,7 @@ class Smooth(Pass):
             found += _insertable(model, [layer for layer in layers if layer not in taken])
         if not found:
             return
-        if getattr(context.data, "length", None) == 0:  # with statistics that were recorded there may be none
+        if context.samples_given == 0:  # with statistics that were recorded there may be none
             context.notes.append(f"channels stay as they are: pass '{self.name}' needs data to scale them by")
             return
         feeds = context.samples(self.samples, f"pass '{self.name}'")

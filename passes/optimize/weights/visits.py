@@ -113,7 +113,7 @@ def visits(
     if is_too_early(model, context, step.name, "weights keep their nearest codes") or not weights:
         return
     # With statistics that were recorded, or where weights alone are quantized, there may be none.
-    if context.data is None or getattr(context.data, "length", None) == 0:
+    if context.data is None or context.samples_given == 0:
         context.notes.append(f"weights keep their nearest codes: {user} needs data to choose others by")
         return
     layers = list(chain.from_iterable(weights))

@@ -57,7 +57,7 @@ def stream(
     data = context.required_data(user)
     sources = {value.name: value for value in values}
     results = context.required_executor().run(lower(model), data, list(sources), base_dir=model.base_dir)
-    tracked = context.track(results, "calibrating", getattr(data, "length", None))
+    tracked = context.track(results, "calibrating", context.samples_given)
     for index, result in enumerate(tracked):
         arrays = {sources[name]: array for name, array in result.items()}
         for value, array in arrays.items():

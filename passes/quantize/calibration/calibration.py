@@ -217,7 +217,7 @@ class Calibration:
         has_histogram = has_histogram or not self.parts.isdisjoint(wanted)
         observation = Observation("histogram" if has_histogram else "range")
         data = self.context.required_data(user)
-        total = getattr(data, "length", None)
+        total = self.context.samples_given
         with self.running(rounded), self.context.task("calibrating", total) as task:
             sources = {value.name: value for value in wanted}
             found = self.context.required_executor().observe(
