@@ -24,6 +24,8 @@
     precision = "float16"
 
 Both ways may be used in one file; the tables follow the text. Within a combinator ``passes`` works too.
+A pipeline that has a name stands for its passes in either: ``"w8a8{calibrate.method=mse},to-encodings"``, or
+a table with ``name = "w8a8"`` and ``calibrate.method = "mse"``.
 The ``[[precision]]`` tables become a pass ``set-precision`` right before ``calibrate``. A table
 ``[record]``, in which ``qc auto`` writes how it found a pipeline, counts for nothing.
 """
@@ -39,8 +41,9 @@ from typing import Any
 from qc.ir.errors import UsageError, nearest
 
 from .framework.options import C, OptionError, build, changed_options
+from .framework.overrides import with_option
 from .framework.pipeline import COMBINATORS, Combinator, Pipeline, Step
-from .framework.pipeline_text import parse_pipeline, step_class
+from .framework.pipeline_text import NamedPipelines, no_names, parse_pipeline, step_class
 from .framework.registry import Registry, registry
 from .framework.target import Target, load_target
 from .framework.toml_source import TOP, TomlSource, Where, read_text, toml_value
@@ -80,16 +83,23 @@ class PipelineFile:
             raise UsageError(f"{self.says_target}: {error}" if self.says_target else str(error)) from error
 
 
-def load_pipeline_file(path: str | Path, known: Registry | None = None) -> PipelineFile:
-    """Reads a pipeline file.
+def load_pipeline_file(
+    path: str | Path, known: Registry | None = None, named: NamedPipelines = no_names
+) -> PipelineFile:
+    """Reads a pipeline file, which may name pipelines that ``named`` knows.
 
     Raises:
         UsageError: the file cannot be read, is not valid TOML, or names something that does not exist.
     """
-    return loads(read_text(path, "pipeline file"), str(path), known)
+    return loads(read_text(path, "pipeline file"), str(path), known, named)
 
 
-def loads(text: str, source: str = "pipeline.toml", known: Registry | None = None) -> PipelineFile:
+def loads(
+    text: str,
+    source: str = "pipeline.toml",
+    known: Registry | None = None,
+    named: NamedPipelines = no_names,
+) -> PipelineFile:
     """Reads the text of a pipeline file; ``source`` is what errors call it.
 
     Raises:
@@ -99,7 +109,7 @@ def loads(text: str, source: str = "pipeline.toml", known: Registry | None = Non
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{source} is not valid TOML: {error}") from None
-    reader = _Reader(TomlSource(text, source, _count_tables(document)), known or registry())
+    reader = _Reader(TomlSource(text, source, _count_tables(document)), known or registry(), named)
     return reader.read(document, default_name=Path(source).stem)
 
 
@@ -123,9 +133,10 @@ def _count_tables(table: Mapping[str, Any]) -> int:
 class _Reader:
     """Reads one document; ``where`` names a table as :class:`TomlSource` does."""
 
-    def __init__(self, source: TomlSource, known: Registry) -> None:
+    def __init__(self, source: TomlSource, known: Registry, named: NamedPipelines) -> None:
         self._source = source
         self._known = known
+        self._named = named
         self._tables = 0
 
     def read(self, document: dict[str, Any], default_name: str) -> PipelineFile:
@@ -150,7 +161,7 @@ class _Reader:
     def _text_steps(self, table: Mapping[str, Any], where: Where) -> Sequence[Step]:
         text = self._text(table, "passes", where)
         try:
-            return parse_pipeline(text or "", self._known).steps
+            return parse_pipeline(text or "", self._known, self._named).steps
         except UsageError as error:
             raise self._source.error(str(error), where, "passes") from None
 
@@ -158,13 +169,17 @@ class _Reader:
         entries = table.get("pass", [])
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise self._source.error("'pass' must be an array of tables, [[pass]]", where, "pass")
-        return [self._step(entry) for entry in entries]
+        return [step for entry in entries for step in self._steps(entry)]
 
-    def _step(self, table: dict[str, Any]) -> Step:
+    def _steps(self, table: dict[str, Any]) -> Sequence[Step]:
+        """The step of one table, or those of the pipeline that it names."""
         where, self._tables = self._tables, self._tables + 1
         name = self._text(table, "name", where)
         if name is None:
             raise self._source.error("a [[pass]] table has no name", where)
+        pipeline = self._named(name)
+        if pipeline is not None:
+            return self._changed(pipeline.steps, table, where)
         try:
             owner = step_class(name, self._known)
         except UsageError as error:
@@ -173,11 +188,24 @@ class _Reader:
         values = {key: value for key, value in table.items() if key not in ("name", *_INNER)}
         if issubclass(owner, Combinator):
             steps = [*self._text_steps(table, where), *self._table_steps(table, where)]
-            return self._build(owner, values, where, steps=steps)
+            return [self._build(owner, values, where, steps=steps)]
         if inner:
             sentence = f"'{name}' is a pass and holds no other passes; only {' and '.join(COMBINATORS)} do"
             raise self._source.error(sentence, where, inner[0])
-        return self._build(owner, values, where)
+        return [self._build(owner, values, where)]
+
+    def _changed(self, steps: Sequence[Step], table: Mapping[str, Any], where: int) -> Sequence[Step]:
+        """The steps of a pipeline with the options of its passes that a table has, as tables of theirs."""
+        for name, options in table.items():
+            for option, value in options.items() if isinstance(options, dict) else ():
+                try:
+                    steps = with_option(steps, f"{name}.{option}", value)
+                except UsageError as error:
+                    raise self._source.error(str(error), where, name) from None
+            if name != "name" and not isinstance(options, dict):
+                sentence = "an option of a pipeline is written PASS.OPTION, such as calibrate.method"
+                raise self._source.error(f"unknown key '{name}': {sentence}", where, name)
+        return steps
 
     def _build(self, owner: type[C], values: dict[str, Any], where: int, **fixed: object) -> C:
         try:

@@ -23,9 +23,10 @@ def resolve_pipeline(pipeline: str | Path | Pipeline | PipelineFile, runs_code: 
     """A pipeline from its name, its text, the path of a TOML file, or an object.
 
     Text that ends in ``.toml`` is a path; a single word that names a pipeline of qc is that pipeline;
-    everything else is pipeline text such as ``fold-constants,calibrate{method=mse}``, in which pipelines may
-    be named: ``w8a8{calibrate.method=percentile},to-encodings``. The target is then that of the first. Where
-    ``runs_code`` is false, as for the files of strangers, ``file.py:Class`` is refused.
+    everything else is pipeline text such as ``fold-constants,calibrate{method=mse}``. Pipelines may be named
+    in text and in files: ``w8a8{calibrate.method=percentile},to-encodings``. In text the first that is made
+    for a target says which. Where ``runs_code`` is false, as for the files of strangers, ``file.py:Class`` is
+    refused.
 
     Raises:
         UsageError: no such pipeline, pass or option, or a file that cannot be read.
@@ -41,7 +42,7 @@ def resolve_pipeline(pipeline: str | Path | Pipeline | PipelineFile, runs_code: 
         )
     text = str(pipeline)
     if text.endswith(".toml"):
-        return load_pipeline_file(Path(text))
+        return load_pipeline_file(Path(text), named=_passes_of)
     found: list[PipelineFile] = []
 
     def named(name: str) -> Pipeline | None:
@@ -54,7 +55,10 @@ def resolve_pipeline(pipeline: str | Path | Pipeline | PipelineFile, runs_code: 
         return _load(text)
     try:
         pipeline = parse_pipeline(text, named=named, runs_code=runs_code)
-        return replace(found[0], pipeline=pipeline, name=text) if found else PipelineFile(pipeline)
+        if not found:
+            return PipelineFile(pipeline)
+        says = next((one for one in found if one.target is not None), found[0])
+        return replace(says, pipeline=pipeline, name=text)
     except UsageError as error:
         hint = nearest(text, pipeline_names()) if text.isidentifier() else ""
         if not hint:
@@ -86,7 +90,12 @@ def until_calibration(file: PipelineFile) -> Pipeline:
 
 
 def _load(name: str) -> PipelineFile:
-    return loads((_folder() / f"{name}.toml").read_text(encoding="utf-8"), f"{name}.toml")
+    text = (_folder() / f"{name}.toml").read_text(encoding="utf-8")
+    return loads(text, f"{name}.toml", named=_passes_of)
+
+
+def _passes_of(name: str) -> Pipeline | None:
+    return _load(name).pipeline if name in pipeline_names() else None
 
 
 def _folder() -> Traversable:

@@ -78,7 +78,14 @@ def test_accuracy_where_everything_is_quantized(pipeline: str) -> None:
 
 
 def test_all_pipelines_are_tested() -> None:
-    assert sorted([*ALL, "quantsim", "quantsim-qdq"]) == qc.pipeline_names()
+    assert sorted([*ALL, "quantsim", "quantsim-qdq", "simplify", "legalize"]) == qc.pipeline_names()
+
+
+@pytest.mark.parametrize(("pipeline", "target"), [("simplify", None), ("simplify,legalize", "qnn-htp")])
+def test_what_pipelines_begin_with_computes_the_same_in_fewer_ops(pipeline: str, target: str | None) -> None:
+    made = compiled(pipeline, target).model
+    assert len(made.graph.node) < len(onnx.load(str(MODEL)).graph.node)
+    np.testing.assert_allclose(logits(made), logits(onnx.load(str(MODEL))), atol=1e-4)
 
 
 def test_accuracy_as_aimet_quantizes() -> None:

@@ -38,6 +38,14 @@ _TOKEN = re.compile(
 )
 
 
+# The pipeline of a name, whose passes then stand there; None if there is none.
+NamedPipelines = Callable[[str], Pipeline | None]
+
+
+def no_names(name: str) -> None:
+    """Knows no pipelines by name."""
+
+
 class Token(NamedTuple):
     """A piece of the text: its kind (``word``, ``mark``, ``string``, ``end``) and span ``[start, end)``."""
 
@@ -59,7 +67,7 @@ class Given(NamedTuple):
 def parse_pipeline(
     text: str,
     known: Registry | None = None,
-    named: Callable[[str], Pipeline | None] = lambda name: None,
+    named: NamedPipelines = no_names,
     runs_code: bool = False,
 ) -> Pipeline:
     """Reads a pipeline.
@@ -67,7 +75,7 @@ def parse_pipeline(
     Args:
         text: see above.
         known: the passes it may name; default: all registered ones.
-        named: the pipeline of a name, whose passes then stand there; None if there is none.
+        named: knows pipelines by name.
         runs_code: whether ``file.py:Class`` is imported, which the text of strangers must not ask for.
 
     Raises:
@@ -125,7 +133,7 @@ class _Parser:
     text: str
     tokens: list[Token]
     known: Registry | None = None
-    named: Callable[[str], Pipeline | None] = lambda name: None
+    named: NamedPipelines = no_names
     runs_code: bool = False
     position: int = 0
 

@@ -36,8 +36,11 @@ class Fold(Pass):
 KNOWN = Registry([Fold])
 
 
+NAMED = {"twice": Pipeline([Fold(limit=1), Fold()])}
+
+
 def loads(text):
-    return loads_with(text, "p.toml", KNOWN)
+    return loads_with(text, "p.toml", KNOWN, NAMED.get)
 
 
 def message(text):
@@ -176,3 +179,35 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "latin.toml").write_bytes(b"name = '\xe9'")
     with pytest.raises(UsageError, match="cannot be read"):
         load_pipeline_file(tmp_path / "latin.toml", KNOWN)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        "[pipeline]\npasses = 'fold, twice{fold.limit=3}'",
+        "[[pass]]\nname = 'fold'\n[[pass]]\nname = 'twice'\nfold.limit = 3",
+        "[pipeline]\npasses = 'fold'\n[[pass]]\nname = 'twice'\n[pass.fold]\nlimit = 3",
+    ],
+)
+def test_a_file_may_name_pipelines(steps):
+    expected = Pipeline([Fold(), Fold(limit=3), Fold(limit=3)])
+    assert loads(steps).pipeline == expected
+    assert loads(dumps(loads(steps))).pipeline == expected
+
+
+def test_a_combinator_may_hold_a_named_pipeline():
+    assert loads("[[pass]]\nname = 'fixpoint'\n[[pass.pass]]\nname = 'twice'").pipeline == Pipeline(
+        [Fixpoint(steps=(Fold(limit=1), Fold()))]
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("fold.limits = 3", "p.toml, line 3: pass 'fold' has no option 'limits'"),
+        ("flod.limit = 3", "p.toml, line 3: the pipeline has no pass 'flod' (did you mean 'fold'?)"),
+        ("limit = 3", "p.toml, line 3: unknown key 'limit': an option of a pipeline is written PASS.OPTION"),
+    ],
+)
+def test_wrong_options_of_a_named_pipeline(options, expected):
+    assert expected in message(f"[[pass]]\nname = 'twice'\n{options}")

@@ -191,8 +191,8 @@ def test_list_passes(qc) -> None:
 def test_list_pipelines_and_targets(qc) -> None:
     pipelines = [line.split()[0] for line in qc("list-pipelines").out.splitlines() if line[0] != " "]
     assert pipelines == [
-        *("fp16", "quantsim", "quantsim-qdq", "w4", "w4-block128", "w4-block32"),
-        *("w4a16", "w4a8", "w8", "w8a16", "w8a8", "w8a8-dynamic"),
+        *("fp16", "legalize", "quantsim", "quantsim-qdq", "simplify"),
+        *("w4", "w4-block128", "w4-block32", "w4a16", "w4a8", "w8", "w8a16", "w8a8", "w8a8-dynamic"),
     ]
     assert "ort-cpu" in qc("list-targets").out
 
