@@ -23,7 +23,7 @@ from ..protos.marks import marked_copy, with_names
 from ..protos.wiring import Node, all_nodes
 from .device import DeviceModel, Options, require_fixed_shapes
 from .process import DeviceProcess
-from .qnn_log import Verdict, invalid_option, read_verdicts
+from .qnn_log import NodeVerdict, invalid_option, read_verdicts
 from .qnn_process import Request
 
 _PROCESS = "qc.runtime.devices.qnn_process"
@@ -161,8 +161,8 @@ class HtpModel(DeviceModel):
         return self._process.ask(dict(feed))
 
 
-def _not_offered(node: Node) -> Verdict:
+def _not_offered(node: Node) -> NodeVerdict:
     """What becomes of a node that the HTP was not asked for: it has gone, or stands in a body."""
     if node.graph.owner is None:
-        return Verdict(None)
-    return Verdict(False, reason="the HTP is not offered what stands in a body")
+        return NodeVerdict(None)
+    return NodeVerdict(False, reason="the HTP is not offered what stands in a body")

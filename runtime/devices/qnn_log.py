@@ -24,7 +24,7 @@ _EMPTY = "Failed to add node."
 
 
 @dataclass(frozen=True)
-class Verdict:
+class NodeVerdict:
     """What became of a node.
 
     Attributes:
@@ -40,7 +40,7 @@ class Verdict:
     reason: str = ""
 
 
-def read_verdicts(log: Path) -> dict[int, Verdict]:
+def read_verdicts(log: Path) -> dict[int, NodeVerdict]:
     """The verdicts of a log by the places of the nodes, which bear marks for names.
 
     A node is offered more than once, as ONNX Runtime changes the graph in between; the last verdict holds.
@@ -55,8 +55,8 @@ def invalid_option(log: Path) -> str:
         return next((found[1].strip() for found in map(_INVALID.search, file) if found), "")
 
 
-def _read(lines: Iterable[str]) -> dict[int, Verdict]:
-    found: dict[int, Verdict] = {}
+def _read(lines: Iterable[str]) -> dict[int, NodeVerdict]:
+    found: dict[int, NodeVerdict] = {}
     kernels: dict[int, str] = {}
     refusals: dict[int, str] = {}
     called, is_output = None, False
@@ -107,9 +107,9 @@ def _units(lines: Iterable[str]) -> Iterator[tuple[str, _Unit | None]]:
     yield "", open_unit
 
 
-def _verdict(unit: _Unit, kernel: str, refusal: str) -> Verdict:
+def _verdict(unit: _Unit, kernel: str, refusal: str) -> NodeVerdict:
     if unit.accepted:
         stands_between = any(type in _ROUNDS for type, _ in unit.nodes)
-        return Verdict(True, kernel, "FLOAT" not in kernel if kernel else stands_between)
+        return NodeVerdict(True, kernel, "FLOAT" not in kernel if kernel else stands_between)
     said = unit.reason.removesuffix(_EMPTY).strip()
-    return Verdict(False, "", False, said or refusal or _EMPTY)
+    return NodeVerdict(False, "", False, said or refusal or _EMPTY)

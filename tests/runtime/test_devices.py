@@ -25,7 +25,7 @@ from qc.runtime.devices import process, qnn_process
 from qc.runtime.devices.device import version_of
 from qc.runtime.devices.known import DEVICES, open_device
 from qc.runtime.devices.qnn_htp import HtpModel
-from qc.runtime.devices.qnn_log import Verdict, invalid_option, read_verdicts
+from qc.runtime.devices.qnn_log import NodeVerdict, invalid_option, read_verdicts
 
 # What the provider said, cut to what matters. Node 3 is refused by the HTP's compiler, 9 by the provider;
 # 12 is offered twice, as the layout changed in between.
@@ -84,10 +84,10 @@ _end_with_caller(caller)
 def test_verdicts_are_read_from_the_log(tmp_path: Path) -> None:
     (tmp_path / "log").write_text(LOG)
     assert read_verdicts(tmp_path / "log") == {
-        2: Verdict(True, "Conv2d UFIXED_POINT_8", True),
-        3: Verdict(False, reason="QNN's LayerNorm is not valid so (error 3110)"),
-        9: Verdict(False, reason="Operators of type `Erf` are not supported by QNN EP."),
-        12: Verdict(True),
+        2: NodeVerdict(True, "Conv2d UFIXED_POINT_8", True),
+        3: NodeVerdict(False, reason="QNN's LayerNorm is not valid so (error 3110)"),
+        9: NodeVerdict(False, reason="Operators of type `Erf` are not supported by QNN EP."),
+        12: NodeVerdict(True),
     }
 
 
