@@ -62,7 +62,7 @@ def leave_overflowing(model: Model, context: PassContext, user: str) -> None:
 def _is_narrow(quantizer: Quantizer) -> bool:
     format = quantizer.spec.format
     is_unscaled = isinstance(format, FloatFormat) and not format.scaled
-    return is_unscaled and format.highest < np.finfo(np.float32).max / 2
+    return is_unscaled and format.highest < float(np.finfo(np.float32).max) / 2
 
 
 def _ranges(
