@@ -90,13 +90,13 @@ class _Conformance:
                 yield from self._moved(unit.root)
 
     def _opset(self) -> Iterator[Violation]:
-        latest = self._target.latest_opset
+        latest = self._target.models.latest_opset
         if latest and self._model.opset > latest:
             text = f"its opset is {self._model.opset}; {self._target.name} reads models up to opset {latest}"
             yield Violation(None, "opset", f"{text}: export the float model with that or an older one")
 
     def _shapes(self) -> Iterator[Violation]:
-        for value in self._model.graph.inputs if self._target.static_shapes else ():
+        for value in self._model.graph.inputs if self._target.models.static_shapes else ():
             lengths = enumerate(_lengths(value))
             free = {f"{value.name}[{axis}]": n for axis, n in lengths if not isinstance(n, int)}
             named = {place: str(name or place) for place, name in free.items()}
@@ -112,7 +112,7 @@ class _Conformance:
         formats = [spec.format for spec in specs if not spec.derived and not weight_only(spec.format)]
         integer = next((one for one in formats if isinstance(one, IntFormat)), None)
         other = next((one for one in formats if not isinstance(one, IntFormat)), None)
-        if self._target.one_kind and integer is not None and other is not None:
+        if self._target.models.one_kind and integer is not None and other is not None:
             text = f"it has both {integer} and {other}; {self._target.name} runs a model in one of them"
             yield Violation(None, "mixed formats", text)
 
@@ -139,7 +139,7 @@ class _Conformance:
             yield from self._output(unit, value)
         if unit.rule.share_grid and joins_grids(unit.root):
             yield from self._joined(unit)
-        if self._target.one_format:
+        if self._target.models.one_format:
             yield from self._mixed(unit)
 
     def _mixed(self, unit: Unit) -> Iterator[Violation]:
@@ -252,7 +252,8 @@ class _Conformance:
 
     def _pairs(self, op: Op, port: int, weight: Value, quantizer: Quantizer) -> Iterator[Violation]:
         """Whether two products of a weight are added within 16 bits, where the device adds them so."""
-        most, constant, format = self._target.most_pair_sum, weight.original.const, quantizer.spec.format
+        most, constant = self._target.grids.most_pair_sum, weight.original.const
+        format = quantizer.spec.format
         is_signed = isinstance(format, IntFormat) and format.signed  # kernels of others have wider sums
         if not most or constant is None or quantizer.encoding is None or not is_signed:
             return
@@ -285,11 +286,11 @@ class _Conformance:
             text = f"'{value.name}' has a scale for every channel; activations have one"
             yield Violation(op, "granularity", text)
         elif encoding is not None and self._is_narrow(encoding) and not _is_zero(value.original):
-            text = f"the range of '{value.name}' is smaller than {self._target.minimum_range:g}"
+            text = f"the range of '{value.name}' is smaller than {self._target.grids.minimum_range:g}"
             yield Violation(op, "range", text)
 
     def _is_narrow(self, encoding: Encoding) -> bool:
-        least = self._target.minimum_range * (1 - 1e-6)  # but for rounding in float32
+        least = self._target.grids.minimum_range * (1 - 1e-6)  # but for rounding in float32
         return least > 0 and float(encoding.maximum) - float(encoding.minimum) < least
 
     def _wrong_type(self, op: Op, value: Value, quantizer: Quantizer, rule: FormatRule) -> Violation:
@@ -354,7 +355,7 @@ class _Conformance:
             if before is None or after is None or before.encoding is None or after.encoding is None:
                 continue
             joined = value is not None and all(joins_grids(use.op) for use in op.graph.uses(value))
-            if joined and not self._target.rounds_moved:
+            if joined and not self._target.lowering.rounds_moved:
                 continue  # the pair stands for the join, as none does for what is moved
             if value is not None and not before.encoding.equals(after.encoding):
                 text = f"it moves data, and its result '{value.name}' has another grid than its input"

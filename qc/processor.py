@@ -34,7 +34,7 @@ def saturates_here(ir: Model, target: Target) -> bool:
     quantized = [(site.value.original.const is not None, ir.quant.get(site)) for site in ir.quant.sites()]
     bits = {(is_constant, held.spec.format.bits) for is_constant, held in quantized if held is not None}
     has_full_range = bits >= {(False, _FULL_BITS), (True, _FULL_BITS)}
-    return has_full_range and not target.most_pair_sum and sums_saturate()
+    return has_full_range and not target.grids.most_pair_sum and sums_saturate()
 
 
 def words_of(target: Target) -> str:

@@ -23,10 +23,11 @@ from qc.patterns.attributes import all_attributes, known_attributes
 from .target_costs import Costs
 from .target_rules import FormatRule, OpRule, OwnSupergroup, Strict, require_op
 from .target_support import OpSupport, Support, load_support, weight_form
+from .target_tables import Grids, Lowering, Models
 from .toml_source import TomlSource, read_text
 
 _CARRY = OpRule(runs="carry")
-Products = Literal["standard", "exact", "fast", "dynamic"]
+_WHOLE: dict[str, type[Strict]] = {"models": Models, "grids": Grids, "lowering": Lowering}
 DeviceArithmetic = Literal[
     "exact",
     "alike",
@@ -54,45 +55,11 @@ class Target(Strict):
         provider: the execution provider of ONNX Runtime that runs it; empty for other runtimes.
         support: what its runtime was seen to run, the name of a table; an op that it refuses stays float, and
             its weight has a scale for every channel only if it takes one.
+        models, grids, lowering: what is asked of models and grids, and the forms that it runs quickly.
         machines: the machines that it is for, as :func:`platform.machine` names them; empty for all.
         activation, weight: formats where a pass does not ask for others.
         without_vnni: the target for processors of x86 without VNNI, if sums of codes saturate there.
-        static_shapes: the lengths of all dimensions must be known.
-        one_grid: codes that several grids read are taken for codes of one of them, so each needs its own.
-        rounds_moved: there are quantize ops behind what only moves data on a grid, too; without, the device
-            sees through to those before.
-        opset: models of an older one are converted to it, where ONNX can do that; 0 if any will do.
-        latest_opset: models of a newer one are not read; 0 if all are.
-        scale_span: how many times the smallest scale of a weight its largest may be; 0 for any number.
-        most_pair_sum: the largest sum of two neighbouring codes of a weight, with either sign; 0 for any.
-        multiplier_bits: of the factor that rescales a sum of products; 0 for enough of them.
-        least_multiplier: the smallest such factor with which the device adds biases rightly.
-        minimum_range: the least distance between the ends of the range of an activation.
-        zero_range: that distance for an activation that is always 0.
-        most_dimensions: of a tensor; 0 for any number.
-        split_projections: one product that makes queries, keys and values is written as one for each, behind
-            which the device transposes heads within its kernel of attention.
-        widest_window: how many places a window of a convolution along one axis may reach over, dilated, for
-            every 32 channels; 0 for any number.
-        mask_limit: what a mask holds at most, with either sign, so that integers reach there; 0 for no limit.
-        one_format: an op reads and makes data of one format; where that differs, it is rounded in between.
-        mixes_float: parts of a model may be float beside others in integers.
-        one_kind: a model has either integers or small floats, and not both.
         quantize_bias: biases become 32-bit integers of scale input times weight.
-        extension_domain: domain of quantize ops for types that the model's opset lacks.
-        least_channels: an 8-bit convolution on fewer input channels, by a quarter at most, gets so many.
-        shift_weights_from: an 8-bit convolution whose results are sums of so many products or more has its
-            weights stored one step lower, with zero points of -1; 0 for none.
-        dynamic_lstm_from: an LSTM with so many weights or more in a direction is written as ONNX Runtime's
-            DynamicQuantizeLSTM; 0 for none.
-        scanned_gru_from: a GRU with so many weights or more for its state in a direction is written as a Scan
-            of ONNX Runtime's DynamicQuantizeMatMul; 0 for none.
-        fold_weights: the weights of other recurrent ops are dequantized by Cast and Mul, which ONNX Runtime
-            computes once, when it loads the model; a DequantizeLinear runs in every run.
-        products: how products of float data by stored weights, and lookups are written: as in ``insert-qdq``.
-        stored_products_from: a matrix of fewer numbers, without blocks, is dequantized when the model is
-            loaded, and the product is a float one.
-        stored_tables_from: a table of so many numbers is in codes, though what reads it is float; 0 for none.
         costs: what kernels take, where quantizers are placed by it.
         arithmetic: how the device makes codes, by op type, and for what comes from outside by ``input``:
             ``exact`` if they are what rounding gives, ``alike`` if that is so where all that is moved is on
@@ -118,36 +85,12 @@ class Target(Strict):
     support: Support | None = None
     machines: tuple[str, ...] = ()
     without_vnni: str = ""
-    static_shapes: bool = False
-    one_grid: bool = False
-    rounds_moved: bool = True
-    opset: int = Field(0, ge=0)
-    latest_opset: int = Field(0, ge=0)
-    scale_span: float = Field(0.0, ge=0)
-    most_pair_sum: int = Field(0, ge=0)
-    multiplier_bits: int = Field(0, ge=0)
-    least_multiplier: float = Field(0.0, ge=0)
-    minimum_range: float = 0.0
-    zero_range: float = 0.0
-    most_dimensions: int = Field(0, ge=0)
-    split_projections: bool = False
-    widest_window: int = Field(0, ge=0)
-    mask_limit: float = Field(0.0, ge=0)
-    one_format: bool = False
-    mixes_float: bool = True
-    one_kind: bool = False
     activation: FormatRule
     weight: FormatRule
+    models: Models = Models()
+    grids: Grids = Grids()
+    lowering: Lowering = Lowering()
     quantize_bias: bool = True
-    extension_domain: str = ""
-    least_channels: int = Field(1, ge=1)
-    shift_weights_from: int = Field(0, ge=0)
-    dynamic_lstm_from: int = Field(0, ge=0)
-    scanned_gru_from: int = Field(0, ge=0)
-    fold_weights: bool = False
-    products: Products = "standard"
-    stored_products_from: int = Field(0, ge=0)
-    stored_tables_from: int = Field(0, ge=0)
     costs: Costs | None = None
     arithmetic: dict[str, DeviceArithmetic] = Field(default_factory=dict)
     default: OpRule
@@ -209,7 +152,8 @@ class Target(Strict):
     def dimensions_of(self, op_type: str, domain: str = "") -> int:
         """The most dimensions of the data with which its runtime runs an op; 0 for any number."""
         seen = self.support.ops.get(op_type) if self.support is not None and not domain else None
-        return max(seen.ranks, default=self.most_dimensions) if seen is not None else self.most_dimensions
+        own = self.models.most_dimensions
+        return max(seen.ranks, default=own) if seen is not None else own
 
     def rule_for(self, op_type: str, domain: str = "") -> OpRule:
         """The rule of an op type."""
@@ -330,12 +274,12 @@ def _base(name: object, source: str, extending: tuple[str, ...]) -> Target | Non
 
 
 def _merged(base: Target | None, document: dict[str, Any]) -> dict[str, Any]:
-    """What a file says, and in its tables of rules what the target that it extends says."""
+    """What a file says, and in most of its tables what else the target that it extends says."""
     if base is None:
         return document
     said = base.model_dump(exclude_defaults=True)
     merged = said | document
-    for table in ("ops", "regions"):
+    for table in (*_WHOLE, "ops", "regions"):
         own = document.get(table, {})
         if isinstance(own, dict):
             merged[table] = own | {key: rule for key, rule in said.get(table, {}).items() if key not in own}
@@ -372,6 +316,9 @@ def _sentence(problem: ErrorDetails) -> str:
     place = f" in {_called(table)}" if table else ""
     if problem["type"] == "missing":
         return f"'{key}' is missing{place}"
+    home = next((name for name, kind in _WHOLE.items() if key in kind.model_fields), None)
+    if problem["type"] == "extra_forbidden" and home is not None and not table:
+        return f"'{key}' belongs in the table [{home}]"
     if problem["type"] == "extra_forbidden":
         known = list(_class_of(table).model_fields)
         return f"there is no '{key}'{place}{nearest(key, known)}; known here: {', '.join(known)}"
@@ -396,5 +343,6 @@ def _class_of(table: list[str]) -> type[Strict]:
         "weight": FormatRule,
         "supergroups": OwnSupergroup,
         "costs": Costs,
+        **_WHOLE,
     }
     return kinds.get(table[0], OpRule)

@@ -14,8 +14,8 @@ from qc.ir.rewriter import Rewriter
 from ..framework.base import Pass, Stage, option
 from ..framework.context import Artifact, PassContext
 from ..framework.made_for import mark_target
-from ..framework.target import Products
 from ..framework.target_rules import Storage
+from ..framework.target_tables import Products
 from .qdq.dequantize_outside import dequantize_outside
 from .qdq.dynamic_products import write_dynamic
 from .qdq.emitter import Emitter
@@ -112,7 +112,7 @@ class InsertQdq(Pass):
         with model.transaction.trial():
             if self.activations != "placed":
                 code_activations(model, self.activations)
-            if context.target is not None and not context.target.rounds_moved:
+            if context.target is not None and not context.target.lowering.rounds_moved:
                 leave_out_moved(model)
             written = _Writing(self, model, context).run()
         if context.target is not None:
@@ -127,15 +127,15 @@ class _Writing:
         self.options = options
         self.context = context
         self.target = target = context.target
-        self.extension = target.extension_domain if target is not None else ""
-        self.sees_through = target is not None and not target.rounds_moved
+        self.extension = target.lowering.extension_domain if target is not None else ""
+        self.sees_through = target is not None and not target.lowering.rounds_moved
         own_storage = target.weight.storage if target is not None else "packed"
         self.in_bytes = (options.storage or own_storage) == "int8"
-        own_products = target.products if target is not None else "standard"
+        own_products = target.lowering.products if target is not None else "standard"
         is_stored = options.weights == "codes"
         self.products: Products = (options.products or own_products) if is_stored else "standard"
         by_size = target is not None and options.products in (None, "dynamic")
-        self.least = target.stored_products_from if target is not None and by_size else 0
+        self.least = target.lowering.stored_products_from if target is not None and by_size else 0
         self.model = self._in_opset(model) if options.opset == "raise" else model
         self.rewriter = Rewriter(self.model)
 
@@ -170,9 +170,9 @@ class _Writing:
         """Writes products of float data by stored weights in ops that take codes."""
         matrices = stored_matrices(self.model, self.products, self.least)
         if self.products == "dynamic":
-            unsigned = self.target is not None and bool(self.target.most_pair_sum)
+            unsigned = self.target is not None and bool(self.target.grids.most_pair_sum)
             others = write_dynamic(self.model, self.rewriter, matrices, self.context, unsigned)
-            matrices = others if self.target is None or self.target.products != "standard" else []
+            matrices = others if self.target is None or self.target.lowering.products != "standard" else []
         StoredProducts(self.model, self.rewriter, self.products).write(matrices)
 
     def _round(self) -> None:

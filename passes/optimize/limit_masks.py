@@ -48,7 +48,7 @@ class LimitMasks(Pass):
     )
 
     def run(self, model: Model, context: PassContext) -> None:
-        limit = context.required_target().mask_limit
+        limit = context.required_target().models.mask_limit
         if not limit:
             return
         rewriter = Rewriter(model)

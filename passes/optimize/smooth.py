@@ -98,7 +98,7 @@ class Smooth(Pass):
         feeds = context.samples(self.samples, f"pass '{self.name}'")
         executor = context.required_executor()
         for one, readings in context.track(observed(model, found, feeds, executor), "smoothing", len(found)):
-            span = context.target.scale_span if context.target is not None else 0.0
+            span = context.target.grids.scale_span if context.target is not None else 0.0
             self._smooth(model, one, readings, executor, span)
 
     def _smooth(

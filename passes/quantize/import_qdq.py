@@ -45,7 +45,7 @@ class ImportQdq(Pass):
         known = _Known({}, {}, QdqReader())
         for graph in list(model.graphs()):
             _Import(model, graph, known).run()
-        if context.target is not None and not context.target.rounds_moved:
+        if context.target is not None and not context.target.lowering.rounds_moved:
             restore_moved(model)
         model.release_names()
 

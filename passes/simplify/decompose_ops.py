@@ -151,7 +151,7 @@ class DecomposeOps(Pass):
             "Celu": elementwise.celu,
             "Clip": elementwise.clip,
             "CumSum": sums.cumulative,
-            "Conv": partial(dilated, widest=target.widest_window),
+            "Conv": partial(dilated, widest=target.models.widest_window),
             "Einsum": einsum,
             "GRU": recurrent,
             "Gather": movement.gather,

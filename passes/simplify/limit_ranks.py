@@ -51,13 +51,13 @@ class LimitRanks(Pass):
     def run(self, model: Model, context: PassContext) -> None:
         target = context.required_target()
         rewriter, left = Rewriter(model), []
-        for graph in model.graph.walk() if target.most_dimensions else ():
+        for graph in model.graph.walk() if target.models.most_dimensions else ():
             for op in [op for op in graph.ops() if not op.is_type("Reshape")]:
                 rank = ranks.most_dimensions(target, op)
                 if ranks.has_more(target, op) and not _write(rewriter, op, rank):
                     left.append(f"{op.label} ({ranks.rank_of(op)}, at most {rank})")
             for op in [op for op in graph.ops() if op.is_type("Reshape")]:
-                _join(rewriter, graph, op, target.most_dimensions)
+                _join(rewriter, graph, op, target.models.most_dimensions)
         if left:
             more = f", and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
             named = ", ".join(left[:_NAMED]) + more

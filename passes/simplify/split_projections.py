@@ -32,7 +32,7 @@ class SplitProjections(Pass):
     needs = frozenset({"target"})
 
     def run(self, model: Model, context: PassContext) -> None:
-        wanted = context.required_target().split_projections
+        wanted = context.required_target().models.split_projections
         rewriter = Rewriter(model)
         for graph in model.graph.walk() if wanted else ():
             for found in list(_all_packed(graph)):

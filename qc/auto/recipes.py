@@ -90,7 +90,7 @@ def suits(recipe: Recipe, compilation: Compilation) -> bool:
         return compilation.chosen_target().activation.wider is not None
     if recipe.only_for != "products":
         return True
-    is_quick = compilation.chosen_target().products == "fast"
+    is_quick = compilation.chosen_target().lowering.products == "fast"
     return is_quick and _share_of_matrices(compilation.proto()) >= _NEARLY_ALL
 
 

@@ -154,7 +154,7 @@ class _Asked:
             found = told(self.ir, ops_in_onnx_runtime(execution, self._counted(), self.cost))
         else:
             ruled = {op.name: op for op in self.by_rules("").ops}
-            runs_all = not self.target.mixes_float
+            runs_all = not self.target.models.mixes_float
             found = tuple(ops_on_device(execution, ruled, self.cost, device.name, runs_all))
         ops = tuple(op for op in found if op.name not in self.constant)
         return Check(

@@ -84,7 +84,7 @@ def foreign_rounding(nodes: Sequence[Node], target: Target) -> list[Violation]:
     """The quantize ops of a domain that the target does not know."""
     found = []
     for node in nodes:
-        if node.rounds and node.proto.domain not in ("", "ai.onnx", target.extension_domain):
+        if node.rounds and node.proto.domain not in ("", "ai.onnx", target.lowering.extension_domain):
             text = f"{node.label} is of the domain '{node.proto.domain}', which {target.name} does not know"
             found.append(Violation(None, "domain", text))
     return found
@@ -92,7 +92,7 @@ def foreign_rounding(nodes: Sequence[Node], target: Target) -> list[Violation]:
 
 def shared_codes(ir: Model, target: Target) -> list[Violation]:
     """The constants of codes that are dequantized on several grids, where a device knows one."""
-    if not target.one_grid:
+    if not target.lowering.one_grid:
         return []
     found, scopes = [], scopes_of(ir.graph)
     for value in (value for graph in ir.graphs() for value in graph.values() if value.const is not None):

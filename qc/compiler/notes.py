@@ -102,7 +102,7 @@ def _weights_alone(ir: Model, target: Target, pipeline: Pipeline) -> list[str]:
     """A note on weights that are quantized beside float data, where integers were asked for or have to be."""
     if not quantizes_weights_alone(ir):
         return []
-    if target.mixes_float:
+    if target.models.mixes_float:
         asked = any(_places_activations(step) for step in pipeline.passes())
         return [_NO_INTEGERS] if asked and not _are_recurrent(ir) else []
     return [

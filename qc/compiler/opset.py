@@ -30,13 +30,13 @@ def in_opset_of(target: Target, ir: Model, pipeline: Pipeline) -> Model:
     """
     fuses = any(isinstance(step, FuseSupergroups) for step in pipeline.passes())
     forms = opset_of_forms(_without_identities(ir, pipeline), target) if fuses else 0
-    wanted = max(target.opset, forms, _opset_of_kernels(ir, target))
+    wanted = max(target.models.opset, forms, _opset_of_kernels(ir, target))
     if ir.opset <= _LAST_OF_RANDOM and _has_random_ops(ir):
         wanted = min(wanted, _LAST_OF_RANDOM)
-    found = with_opset(ir, wanted, target.latest_opset)
-    if not target.latest_opset or found.opset <= target.latest_opset:
+    found = with_opset(ir, wanted, target.models.latest_opset)
+    if not target.models.latest_opset or found.opset <= target.models.latest_opset:
         return found
-    return with_opset(_decomposed(target, found, pipeline), wanted, target.latest_opset)
+    return with_opset(_decomposed(target, found, pipeline), wanted, target.models.latest_opset)
 
 
 def _has_random_ops(ir: Model) -> bool:

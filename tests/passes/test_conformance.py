@@ -53,7 +53,7 @@ g (float[1, 6, 8] x) => (float[1, 6, 8] y)
 def lowered(text: str, target: str, place: str = PLACE) -> ModelProto:
     model = parse(text)
     opset = model.opset_import[0]
-    opset.version = min(opset.version, load_target(target).latest_opset or opset.version)
+    opset.version = min(opset.version, load_target(target).models.latest_opset or opset.version)
     pipeline = QUANTIZE.replace(PLACE, place)
     _, context, _ = apply(f"{pipeline},insert-qdq", model, target, random_feeds(model))
     return artifact(context, "qdq")
@@ -76,7 +76,7 @@ def test_what_qc_makes_for_a_target_meets_its_rules_and_runs(text: str, target: 
     expected = run_session(open_session(parse(text)), feed)[0]
     # On x86 ONNX Runtime 1.31 cannot load every model of signed activations with its optimizations.
     unsigned = load_target(target).activation.dtype == "uint8"
-    saturates = sums_saturate() and not load_target(target).most_pair_sum
+    saturates = sums_saturate() and not load_target(target).grids.most_pair_sum
     found = run_session(open_session(model, optimize=unsigned and not saturates), feed)[0]
     assert np.abs(found - expected).max() <= 0.1 * np.abs(expected).max()
 

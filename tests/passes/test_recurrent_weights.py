@@ -123,7 +123,7 @@ def everything_on_codes(tmp_path) -> str:
     """A target for which no recurrent op is too small for kernels on codes."""
     path = tmp_path / "small.toml"
     text = f"name = 'small'\nsummary = 'small'\nextends = '{HERE}'\n"
-    path.write_text(f"{text}dynamic_lstm_from = 1\nscanned_gru_from = 1\n")
+    path.write_text(f"{text}[lowering]\ndynamic_lstm_from = 1\nscanned_gru_from = 1\n")
     return str(path)
 
 

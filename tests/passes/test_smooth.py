@@ -275,7 +275,7 @@ def test_scales_are_no_further_apart_than_those_of_weights_may_be() -> None:
         if value is not None and value.name.startswith("c_scale") and value.const is not None
     )
     assert context.target is not None and scales.shape == (64, 1, 1, 1)
-    assert scales.max() / scales.min() <= context.target.scale_span * 1.001
+    assert scales.max() / scales.min() <= context.target.grids.scale_span * 1.001
     assert np.unique(scales).size > 32
 
 

@@ -48,10 +48,21 @@ def test_a_target_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_channels_are_counted_from_one(tmp_path: Path) -> None:
-    (tmp_path / "mine.toml").write_text(GOOD.replace("[activation]", "least_channels = 8\n[activation]", 1))
-    assert load_target(str(tmp_path / "mine.toml")).least_channels == 8
-    wrong = GOOD.replace("[activation]", "least_channels = 0\n[activation]", 1)
-    assert "'least_channels'" in message(tmp_path, wrong)
+    (tmp_path / "mine.toml").write_text(f"{GOOD}[lowering]\nleast_channels = 8\n")
+    assert load_target(str(tmp_path / "mine.toml")).lowering.least_channels == 8
+    assert "'least_channels' in [lowering]" in message(tmp_path, f"{GOOD}[lowering]\nleast_channels = 0\n")
+
+
+def test_a_key_at_the_top_that_belongs_in_a_table(tmp_path: Path) -> None:
+    wrong = GOOD.replace("[activation]", "least_channels = 8\n[activation]", 1)
+    assert message(tmp_path, wrong).endswith("'least_channels' belongs in the table [lowering]")
+
+
+def test_what_a_table_does_not_say_is_as_in_the_target_that_it_extends(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("extends = 'qnn-htp'\nname = 'mine'\n[models]\nopset = 21\n")
+    own, base = load_target(str(tmp_path / "mine.toml")), load_target("qnn-htp")
+    assert own.models == base.models.model_copy(update={"opset": 21})
+    assert (own.grids, own.lowering) == (base.grids, base.lowering)
 
 
 @pytest.mark.parametrize("name", target_names())

@@ -24,9 +24,9 @@ def fit_kernels(
 ) -> None:
     """Pads channels of convolutions, shifts their weights, and fits recurrent ops, as the target wants it."""
     if pad:
-        pad_channels(model, rewriter, target.least_channels)
-    if shift and target.shift_weights_from:
-        shift_weights(model, rewriter, target.shift_weights_from)
+        pad_channels(model, rewriter, target.lowering.least_channels)
+    if shift and target.lowering.shift_weights_from:
+        shift_weights(model, rewriter, target.lowering.shift_weights_from)
     if recurrent:
         fit_recurrent(model, rewriter, target)
 

@@ -34,11 +34,11 @@ def fit_recurrent(model: Model, rewriter: Rewriter, target: Target) -> None:
     for op in _ops(model):
         weights = {port: stored_weight(op, port) for port in _recurrent_ports(op)}
         found = [weight for weight in weights.values() if weight is not None]
-        if len(found) == 2 and _fits_dynamic_lstm(op, found, target.dynamic_lstm_from):
+        if len(found) == 2 and _fits_dynamic_lstm(op, found, target.lowering.dynamic_lstm_from):
             fit.make_dynamic_lstm(op, *found)
-        elif len(found) == 2 and fits_scan(op, found[1], target.scanned_gru_from):
+        elif len(found) == 2 and fits_scan(op, found[1], target.lowering.scanned_gru_from):
             fit.write_as_scan(op, *found)
-        elif target.fold_weights:
+        elif target.lowering.fold_weights:
             for port, weight in weights.items():
                 if weight is not None:
                     fit.fold(op, port, weight)

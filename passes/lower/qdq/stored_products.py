@@ -22,7 +22,7 @@ from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, Quantizer, TwoLevel
 from qc.ir.quant_table import Site
 from qc.ir.rewriter import Rewriter
 
-from ...framework.target import Products
+from ...framework.target_tables import Products
 
 DOMAIN = "com.microsoft"
 PRODUCT, LOOKUP = "MatMulNBits", "GatherBlockQuantized"

@@ -120,7 +120,7 @@ def visits(
     make_own_biases(model, layers, context.target)
     executor = context.required_executor()
     feeds = _feeds(model, layers, context, user, samples)
-    most = context.target.most_pair_sum if context.target is not None else 0
+    most = context.target.grids.most_pair_sum if context.target is not None else 0
     steps = executor.steps(repr((step, most)), lambda: _before(model), feeds, base_dir=model.base_dir)
     order = context.track(weights, description, len(weights))
     inside = [uses for uses in weights if is_inside(uses)]

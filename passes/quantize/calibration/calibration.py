@@ -96,10 +96,10 @@ class Calibration:
                 self.set(quantizer, partial(grids.of_range, low=0.0, high=0.0), "fixed range")
             elif len(values) == 1 and values[0].const is not None and not self._masks(values[0]):
                 grid_of: GridOf = partial(grids.of_constant, value=values[0], executor=executor)
-                if context.target is not None and context.target.scale_span:
-                    grid_of = partial(_within_span, grid_of, context.target.scale_span)
-                if context.target is not None and context.target.most_pair_sum:
-                    uses, most = integer_uses(model, quantizer), context.target.most_pair_sum
+                if context.target is not None and context.target.grids.scale_span:
+                    grid_of = partial(_within_span, grid_of, context.target.grids.scale_span)
+                if context.target is not None and context.target.grids.most_pair_sum:
+                    uses, most = integer_uses(model, quantizer), context.target.grids.most_pair_sum
                     grid_of = partial(within_pairs, grid_of, uses, most)
                 if spec.granularity == PerTensor() and not is_trained(values[0]):
                     grid_of = partial(self._wide_enough, grid_of, values[0].const)
@@ -153,7 +153,7 @@ class Calibration:
         target = self.context.target
         if target is None:
             return 0.0
-        return target.zero_range if is_zero else target.minimum_range
+        return target.grids.zero_range if is_zero else target.grids.minimum_range
 
     def _least_range_of(self, value: Value, spec: QuantSpec) -> float:
         """That of what an op makes, as the target has it."""

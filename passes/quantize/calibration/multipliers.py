@@ -31,7 +31,7 @@ def fit_multipliers(model: Model, target: Target) -> None:
     wrong codes of biases; a scale that is larger costs nothing either, where products are that far below a
     step. A weight of several products is fitted to the first.
     """
-    if not (target.multiplier_bits or target.least_multiplier):
+    if not (target.grids.multiplier_bits or target.grids.least_multiplier):
         return
     fitted: set[Quantizer] = set()
     for op in (op for graph in model.graph.walk() for op in graph.ops()):
@@ -47,11 +47,11 @@ def fit_multipliers(model: Model, target: Target) -> None:
 def _fit(model: Model, weight: Quantizer, data: Quantizer, result: Quantizer, target: Target) -> None:
     assert data.encoding is not None and result.encoding is not None
     ratio = data.encoding.scale.astype(np.float64) / result.encoding.scale
-    least = target.least_multiplier / ratio
+    least = target.grids.least_multiplier / ratio
     move_scale(
         model, weight, lambda scale: np.maximum(scale, least), "its scale is as small as the device takes it"
     )
-    bits = target.multiplier_bits
+    bits = target.grids.multiplier_bits
     if bits and _is_wide(result):
         reason = f"its scale moved a little, so that a multiplier of {bits} bits is exact"
         move_scale(model, weight, lambda scale: _rounded(scale * ratio, bits) / ratio, reason)

@@ -53,7 +53,7 @@ def has_rows_in_codes(scopes: Scopes, target: Target, op: Op) -> bool:
     there is a DequantizeLinear in front of lookups: that would dequantize all of it in every body.
     """
     table = table_of(op)
-    if not target.stored_tables_from or table is None or table.const is None:
+    if not target.lowering.stored_tables_from or table is None or table.const is None:
         return False
     uses = list(scopes.uses(table))
     looked_up = (
@@ -61,5 +61,5 @@ def has_rows_in_codes(scopes: Scopes, target: Target, op: Op) -> bool:
     )
     is_passed_on = scopes.leaves(table) or scopes.onward(table)
     is_table = len(table.const.shape) == 2 and not is_passed_on and all(looked_up)
-    in_place = target.products != "standard" or all(use.op.graph is table.graph for use in uses)
-    return is_table and in_place and table.const.size >= target.stored_tables_from
+    in_place = target.lowering.products != "standard" or all(use.op.graph is table.graph for use in uses)
+    return is_table and in_place and table.const.size >= target.lowering.stored_tables_from

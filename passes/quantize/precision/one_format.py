@@ -24,7 +24,7 @@ def unify_formats(model: Model, target: Target) -> None:
     of the result holds: it is wide if a rule wants so of the op, or of what reads it. What is wide and read
     by a narrow op loses bits there alone. Results whose range the target fixes have that of their width.
     """
-    if not target.one_format:
+    if not target.models.one_format:
         return
     units = UnitMap(model, target)
     for op in units.scopes.ops:

@@ -15,7 +15,7 @@ from .movement import Lengths, lengths_of
 
 def has_more(target: Target, op: Op) -> bool:
     """Whether an op has more dimensions than a target has, or runs it in."""
-    most = target.most_dimensions
+    most = target.models.most_dimensions
     return bool(most) and (
         rank_of(op) > most or _rank(op.graph.op_inputs(op)[:1]) > most_dimensions(target, op)
     )
@@ -24,7 +24,7 @@ def has_more(target: Target, op: Op) -> bool:
 def most_dimensions(target: Target, op: Op) -> int:
     """Of the data of an op; the table is of products by one matrix, and others are run in more."""
     if op.is_type("MatMul") and _rank(op.graph.op_inputs(op)[1:]) != 2:
-        return target.most_dimensions
+        return target.models.most_dimensions
     return target.dimensions_of(op.op_type, op.domain)
 
 

@@ -109,9 +109,9 @@ def _usual_width(model: Model, is_weight: bool, default: int) -> int:
 def is_supported(candidate: Candidate, target: Target) -> bool:
     """Whether a target runs a candidate; all that mix floats with integers run, or have beside it, float."""
     if candidate == FLOAT:
-        return target.mixes_float
+        return target.models.mixes_float
     if candidate.is_float:
-        return not target.one_kind and all(
+        return not target.models.one_kind and all(
             rule.allows(parse_format(candidate.name)) for rule in (target.weight, target.activation)
         )
     return _allows(target.weight, candidate.weight_bits) and _allows(

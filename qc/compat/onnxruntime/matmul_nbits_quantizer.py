@@ -15,7 +15,7 @@ import qc
 from qc.ir.errors import UsageError
 from qc.named_pipelines import resolve_pipeline
 from qc.passes.framework.pipeline import Pipeline, Step
-from qc.passes.framework.target import Products
+from qc.passes.framework.target_tables import Products
 from qc.passes.lower.insert_qdq import InsertQdq
 from qc.passes.quantize.annotate_per_channel import AnnotatePerChannel
 from qc.passes.quantize.insert_quantizers import InsertQuantizers

@@ -248,7 +248,8 @@ def _target(config: StaticQuantConfig, options: ExtraOptions) -> Target:
         "weight": FormatRule(dtype=_weight_format(config), symmetric=options.weight_symmetric),
     }
     least = options.minimum_range
-    return target.model_copy(update=formats | ({} if least is None else {"minimum_range": least}))
+    grids = target.grids if least is None else target.grids.model_copy(update={"minimum_range": least})
+    return target.model_copy(update=formats | {"grids": grids})
 
 
 def _is_for_htp(config: StaticQuantConfig) -> bool:
