@@ -117,3 +117,17 @@ def test_a_configuration_takes_the_place_of_arguments() -> None:
 def test_what_is_not_provided(arguments: dict[str, Any], sentence: str) -> None:
     with pytest.raises((qc.UsageError, qc.CoverageError), match=sentence):
         processed(**arguments)
+
+
+@pytest.mark.parametrize("quant_format", [QuantFormat.QOperator, QuantFormat.QDQ])
+def test_symmetric_weights_have_all_codes(quant_format: QuantFormat) -> None:
+    """Weights that are whole numbers from -8 to 7 stay what they are."""
+    weight = np.random.default_rng(0).permuted(np.tile(np.arange(-8.0, 8), (256, 8)), axis=1).T
+    proto = build_model("y = MatMul(x, w)", inputs="float[8,128] x", constants={"w": weight})
+    quantizer = MatMulNBitsQuantizer(proto, is_symmetric=True, quant_format=quant_format)
+    quantizer.process()
+    feed = {"x": np.random.default_rng(1).normal(size=(8, 128)).astype(np.float32)}
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL  # which rounds x, too
+    found = ort.InferenceSession(quantizer.model.model.SerializeToString(), options).run(None, feed)[0]
+    np.testing.assert_allclose(found, feed["x"] @ weight, rtol=1e-5, atol=1e-4)
