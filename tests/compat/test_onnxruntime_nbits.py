@@ -78,6 +78,9 @@ def test_products_are_onnxruntimes_op_or_standard_ones(tmp_path: Path) -> None:
     kinds = {tensor.data_type for tensor in standard.graph.initializer}
     assert kinds == {TensorProto.UINT4, TensorProto.FLOAT}
     assert error(processed(bits=8, block_size=32)) < 0.02
+    short = processed(bits=2, block_size=32)
+    assert {tensor.data_type for tensor in short.graph.initializer} == {TensorProto.UINT2, TensorProto.FLOAT}
+    assert error(short) < 0.6 and short.ByteSize() < 0.7 * made.ByteSize()
 
     quantizer = MatMulNBitsQuantizer(network(), block_size=32)
     quantizer.process()
@@ -107,7 +110,7 @@ def test_a_configuration_takes_the_place_of_arguments() -> None:
 @pytest.mark.parametrize(
     "arguments, sentence",
     [
-        ({"bits": 2}, "weights have 4 or 8 bits, not 2"),
+        ({"bits": 3}, "weights have 2, 4 or 8 bits, not 3"),
         ({"accuracy_level": 2}, "'accuracy_level=2' is not part of .*; use 1 for floats, or 4"),
         ({"quant_axes": (("MatMul", 1),)}, "blocks along another axis is not part of"),
         ({"nodes_to_exclude": ["hh"]}, "nodes_to_exclude: the model has no node 'hh'"),

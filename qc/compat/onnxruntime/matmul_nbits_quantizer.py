@@ -27,7 +27,7 @@ from .errors import raised_as_in_onnxruntime
 
 __all__ = ["DefaultWeightOnlyQuantConfig", "MatMulNBitsQuantizer"]
 
-_BITS = (4, 8)
+_BITS = (2, 4, 8)
 _PRODUCTS: dict[int | None, Products] = {None: "exact", 0: "exact", 1: "exact", 4: "fast"}
 
 
@@ -84,7 +84,7 @@ class MatMulNBitsQuantizer(PartlyProvided):
 
         Args:
             model: the float model, or its path.
-            bits: 4 or 8.
+            bits: 2, 4 or 8.
             block_size: how many inputs of a product share a scale.
             is_symmetric: whether grids are symmetric.
             accuracy_level: in what MatMulNBits computes: in floats, or with 4 in 8-bit integers.
@@ -116,7 +116,7 @@ class MatMulNBitsQuantizer(PartlyProvided):
         if told.accuracy_level not in _PRODUCTS:
             refuse(f"'accuracy_level={told.accuracy_level}'", "use 1 for floats, or 4 for 8-bit integers")
         if told.bits not in _BITS:
-            raise UsageError(f"weights have 4 or 8 bits, not {told.bits}")
+            raise UsageError(f"weights have 2, 4 or 8 bits, not {told.bits}")
         self._source = model
         self.model = ONNXModel(model) if isinstance(model, ModelProto) else None
         self.algo_config = told
