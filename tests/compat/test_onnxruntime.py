@@ -16,6 +16,7 @@ from onnx import ModelProto, numpy_helper
 from support.graph_text import build_model
 
 import qc
+import qc.compat.onnxruntime as ours
 from qc.compat.onnxruntime import (
     CalibrationDataReader,
     CalibrationMethod,
@@ -249,6 +250,16 @@ def test_nothing_to_quantize_and_no_data(tmp_path: Path) -> None:
         quantize_static(network(), tmp_path / "model.q.onnx")
     with pytest.raises(ImportError, match=r"'onnxruntime\.quantization\.create_calibrator' is not part of"):
         from qc.compat.onnxruntime import create_calibrator  # noqa: F401
+
+
+def test_every_name_is_there_or_told_of() -> None:
+    """Modules of ONNX Runtime's package aside, which are imported by their own names."""
+    theirs = vars(onnxruntime.quantization)
+    names = [name for name, one in theirs.items() if not (name.startswith("_") or inspect.ismodule(one))]
+    assert "TensorsData" in names
+    for name in set(names) - set(ours.__all__):
+        with pytest.raises(AttributeError, match=f"quantization.{name}' is not part of qc's"):
+            getattr(ours, name)
 
 
 def test_the_input_is_not_overwritten(tmp_path: Path) -> None:
