@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import subprocess
 import sys
+import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -206,6 +208,15 @@ def test_a_product_is_quantized_without_its_bias_being_named(
     assert {"w1_quantized", "w2_quantized"} <= codes
     quantize_dynamic(model, path, **chosen)
     assert op_types(path)["MatMulInteger"] == 2
+
+
+def test_the_file_of_kept_samples_is_closed(tmp_path: Path) -> None:
+    """Python tells of files that are not, in development and in tests."""
+    with warnings.catch_warnings(record=True) as told_of:
+        warnings.simplefilter("always")
+        quantize_static(network(), tmp_path / "q.onnx", Once(feeds()))
+        gc.collect()
+    assert not [one.message for one in told_of if issubclass(one.category, ResourceWarning)]
 
 
 def test_a_convolution_is_quantized_though_its_relu_is_excluded(tmp_path: Path) -> None:
