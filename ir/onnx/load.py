@@ -25,6 +25,8 @@ _EXPORTERS = {
     **dict.fromkeys((".joblib", ".pkl"), "skl2onnx"),
 }
 
+_LENGTHS = (TensorProto.INT32, TensorProto.INT64)  # the types of axes, shapes and the like
+
 
 def load_model(path: str | Path) -> ModelProto:
     """Reads a model file without its external data, mended where that is needed and unambiguous.
@@ -36,7 +38,7 @@ def load_model(path: str | Path) -> ModelProto:
 
 
 def read_file(path: str | Path) -> ModelProto:
-    """Reads a model file as it is, without its external data, but for short vectors and single numbers.
+    """Reads a model file as it is, without its external data, but for short vectors of integers.
 
     Shapes may follow from these, so that ONNX Runtime opens no model in which they are external. Of a
     symbolic link, the locations of external data become relative to :func:`model_folder`.
@@ -120,6 +122,6 @@ def _locations(proto: ModelProto) -> Iterable[tuple[TensorProto, StringStringEnt
 def _bring_in_vectors(proto: ModelProto, folder: Path) -> None:
     for tensor in model_tensors(proto):
         vector = TensorRef(tensor, folder)
-        if vector.is_external and vector.is_small and len(vector.shape) < 2:
+        if vector.is_external and vector.is_small and len(vector.shape) < 2 and tensor.data_type in _LENGTHS:
             with suppress(ModelError):  # which whoever reads it raises again
                 tensor.CopyFrom(numpy_helper.from_array(vector.numpy(), tensor.name))
