@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import ModelProto, StringStringEntryProto, TensorProto
+from onnx import ModelProto, StringStringEntryProto, TensorProto, numpy_helper
 
 from ..base.garbage import free_models
 from ..errors import ModelError, reason_of
+from ..tensor_ref import TensorRef
 from .protos import model_tensors
 from .repair import repaired
 
@@ -22,6 +24,8 @@ _EXPORTERS = {
     **dict.fromkeys((".h5", ".keras", ".pb", ".tflite"), "tf2onnx"),
     **dict.fromkeys((".joblib", ".pkl"), "skl2onnx"),
 }
+
+_LENGTHS = (TensorProto.INT32, TensorProto.INT64)  # the types of axes, shapes and the like
 
 
 def load_model(path: str | Path) -> ModelProto:
@@ -34,9 +38,10 @@ def load_model(path: str | Path) -> ModelProto:
 
 
 def read_file(path: str | Path) -> ModelProto:
-    """Reads a model file as it is, without its external data.
+    """Reads a model file as it is, without its external data, but for short vectors of integers.
 
-    Of a symbolic link, the locations of external data become relative to :func:`model_folder`.
+    Shapes may follow from these, so that ONNX Runtime opens no model in which they are external. Of a
+    symbolic link, the locations of external data become relative to :func:`model_folder`.
 
     Raises:
         ModelError: the file is missing, is not an ONNX model, or is truncated; or it is a link, and its
@@ -69,6 +74,7 @@ def read_file(path: str | Path) -> ModelProto:
         raise ModelError(f"model '{path}' is not an ONNX model: it has no graph or no opset")
     if path.is_symlink():
         _follow_links(proto, path)
+    _bring_in_vectors(proto, model_folder(path))
     return proto
 
 
@@ -111,3 +117,11 @@ def _locations(proto: ModelProto) -> Iterable[tuple[TensorProto, StringStringEnt
             for entry in tensor.external_data:
                 if entry.key == "location":
                     yield tensor, entry
+
+
+def _bring_in_vectors(proto: ModelProto, folder: Path) -> None:
+    for tensor in model_tensors(proto):
+        vector = TensorRef(tensor, folder)
+        if vector.is_external and vector.is_small and len(vector.shape) < 2 and tensor.data_type in _LENGTHS:
+            with suppress(ModelError):  # which whoever reads it raises again
+                tensor.CopyFrom(numpy_helper.from_array(vector.numpy(), tensor.name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import onnxruntime as ort
 import onnxruntime.quantization
 import pytest
 from onnx import ModelProto, numpy_helper
+from support.graph_text import build_model
 
 import qc
+import qc.compat.onnxruntime as ours
 from qc.compat.onnxruntime import (
     CalibrationDataReader,
     CalibrationMethod,
@@ -182,7 +185,43 @@ def test_arguments_that_are_not_provided(tmp_path: Path, arguments: dict[str, An
 
 
 def test_options_that_change_nothing_are_accepted(tmp_path: Path) -> None:
-    quantized(tmp_path, extra_options={"SmoothQuant": False, "DedicatedQDQPair": False})
+    quantized(tmp_path, extra_options={"SmoothQuant": False, "ForceQuantizeNoInputCheck": True})
+
+
+def test_each_reader_has_a_pair_of_its_own_if_asked(tmp_path: Path) -> None:
+    """Two convolutions and a sum read the same tensor, which is an output as well."""
+    random = np.random.default_rng(0)
+    constants = {name: random.normal(size=(16, 16, 3, 3)) / 12 for name in ("v", "w")}
+    body = """
+    r = Relu(x)
+    a = Conv<pads=[1,1,1,1]>(r, v)
+    b = Conv<pads=[1,1,1,1]>(r, w)
+    s = Add(a, b)
+    y = Add(s, r)
+    """
+    model = build_model(body, "y r", "float[1,16,16,16] x", constants=constants)
+    data = [{"x": random.normal(size=(1, 16, 16, 16)).astype(np.float32)} for _ in range(4)]
+    made = {}
+    for dedicated in (False, True):
+        path = tmp_path / f"{dedicated}.onnx"
+        options = {"DedicatedQDQPair": dedicated}
+        quantize_static(model, path, data, activation_type=QuantType.QUInt8, extra_options=options)
+        made[dedicated] = onnx.load(path)
+    onnx.checker.check_model(made[True], full_check=True)
+    most = {key: max(pair_readers(one).values()) for key, one in made.items()}
+    assert most[False] > 1 and most[True] == 1
+    shared, dedicated = (
+        ort.InferenceSession(one.SerializeToString()).run(None, data[0]) for one in made.values()
+    )
+    for one, other in zip(shared, dedicated, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def pair_readers(model: ModelProto) -> Counter[str]:
+    """How many ops read what a QuantizeLinear and a DequantizeLinear made, by its name."""
+    codes = {node.output[0] for node in model.graph.node if node.op_type == "QuantizeLinear"}
+    pairs = {node.output[0] for node in model.graph.node if node.input[0] in codes}
+    return Counter(name for node in model.graph.node for name in set(node.input) & pairs)
 
 
 def test_biases_stay_float_if_asked(tmp_path: Path) -> None:
@@ -211,6 +250,16 @@ def test_nothing_to_quantize_and_no_data(tmp_path: Path) -> None:
         quantize_static(network(), tmp_path / "model.q.onnx")
     with pytest.raises(ImportError, match=r"'onnxruntime\.quantization\.create_calibrator' is not part of"):
         from qc.compat.onnxruntime import create_calibrator  # noqa: F401
+
+
+def test_every_name_is_there_or_told_of() -> None:
+    """Modules of ONNX Runtime's package aside, which are imported by their own names."""
+    theirs = vars(onnxruntime.quantization)
+    names = [name for name, one in theirs.items() if not (name.startswith("_") or inspect.ismodule(one))]
+    assert "TensorsData" in names
+    for name in set(names) - set(ours.__all__):
+        with pytest.raises(AttributeError, match=f"quantization.{name}' is not part of qc's"):
+            getattr(ours, name)
 
 
 def test_the_input_is_not_overwritten(tmp_path: Path) -> None:

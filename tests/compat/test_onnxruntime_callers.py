@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import subprocess
 import sys
+import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ import qc
 import qc.compat.onnxruntime as ours
 from qc.compat.onnxruntime import QuantFormat, QuantType, quantize, quantize_dynamic, quantize_static
 from qc.compat.onnxruntime.execution_providers.qnn import get_qnn_qdq_config
+from qc.ir.errors import QuantizedError
 from qc.ir.onnx.protos import model_tensors
 from qc.passes.framework.made_for import target_in
 
@@ -207,6 +210,15 @@ def test_a_product_is_quantized_without_its_bias_being_named(
     assert op_types(path)["MatMulInteger"] == 2
 
 
+def test_the_file_of_kept_samples_is_closed(tmp_path: Path) -> None:
+    """Python tells of files that are not, in development and in tests."""
+    with warnings.catch_warnings(record=True) as told_of:
+        warnings.simplefilter("always")
+        quantize_static(network(), tmp_path / "q.onnx", Once(feeds()))
+        gc.collect()
+    assert not [one.message for one in told_of if issubclass(one.category, ResourceWarning)]
+
+
 def test_a_convolution_is_quantized_though_its_relu_is_excluded(tmp_path: Path) -> None:
     quantize_static(network(), tmp_path / "q.onnx", feeds(), nodes_to_exclude=["relu", "flatten"])
     assert {"conv.weight_quantized", "fc.weight_quantized"} <= {
@@ -318,15 +330,22 @@ def test_the_input_by_its_old_name(tmp_path: Path) -> None:
 def test_errors_are_of_the_type_that_tools_catch(tmp_path: Path) -> None:
     """As Olive does, which goes on with another candidate."""
     (tmp_path / "broken.onnx").write_bytes(b"no model")
+    quantize_static(network(), tmp_path / "quantized.onnx", feeds())
     path = tmp_path / "q.onnx"
+    caught: dict[type[Exception], Any] = {}
     for wrong, type_of_qc in (
         ({"nodes_to_exclude": ["other"]}, qc.UsageError),
         ({"calibration_cache_path": "cache"}, ImportError),
         ({"model_input": tmp_path / "broken.onnx"}, qc.ModelError),
         ({"calibration_data_reader": Once([{"z": np.zeros(1)}])}, qc.DataError),
+        ({"model_input": tmp_path / "quantized.onnx"}, QuantizedError),
+        ({"op_types_to_quantize": ["Relu"]}, qc.CoverageError),
     ):
         arguments = {"model_input": network(), "model_output": path, "calibration_data_reader": feeds()}
-        with pytest.raises(ValueError) as caught:
+        with pytest.raises(ValueError) as raised:
             quantize_static(**arguments | wrong)
-        assert isinstance(caught.value, type_of_qc)
+        assert isinstance(raised.value, type_of_qc)
+        caught[type_of_qc] = raised.value
     assert not path.exists()
+    assert "QuantizeLinear" in caught[QuantizedError].found
+    assert "leaves it out" in str(caught[qc.CoverageError]) and caught[qc.CoverageError].coverage

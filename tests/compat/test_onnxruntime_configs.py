@@ -159,7 +159,7 @@ def test_tensors_of_16_bits_are_converted_for_ops_of_8(tmp_path: Path) -> None:
     [
         (object(), "'object' is not part of .*use a StaticQuantConfig or a DynamicQuantConfig"),
         (StaticQuantConfig(None), "give calibration_data_reader"),
-        (StaticQuantConfig(feeds(), extra_options={"DedicatedQDQPair": True}), "'DedicatedQDQPair'"),
+        (StaticQuantConfig(feeds(), extra_options={"SmoothQuantAlpha": 0.7}), "'SmoothQuantAlpha'"),
     ],
 )
 def test_configurations_that_are_not_provided(tmp_path: Path, config: Any, sentence: str) -> None:

@@ -78,6 +78,9 @@ def test_products_are_onnxruntimes_op_or_standard_ones(tmp_path: Path) -> None:
     kinds = {tensor.data_type for tensor in standard.graph.initializer}
     assert kinds == {TensorProto.UINT4, TensorProto.FLOAT}
     assert error(processed(bits=8, block_size=32)) < 0.02
+    short = processed(bits=2, block_size=32)
+    assert {tensor.data_type for tensor in short.graph.initializer} == {TensorProto.UINT2, TensorProto.FLOAT}
+    assert error(short) < 0.6 and short.ByteSize() < 0.7 * made.ByteSize()
 
     quantizer = MatMulNBitsQuantizer(network(), block_size=32)
     quantizer.process()
@@ -107,7 +110,7 @@ def test_a_configuration_takes_the_place_of_arguments() -> None:
 @pytest.mark.parametrize(
     "arguments, sentence",
     [
-        ({"bits": 2}, "weights have 4 or 8 bits, not 2"),
+        ({"bits": 3}, "weights have 2, 4 or 8 bits, not 3"),
         ({"accuracy_level": 2}, "'accuracy_level=2' is not part of .*; use 1 for floats, or 4"),
         ({"quant_axes": (("MatMul", 1),)}, "blocks along another axis is not part of"),
         ({"nodes_to_exclude": ["hh"]}, "nodes_to_exclude: the model has no node 'hh'"),
@@ -117,3 +120,17 @@ def test_a_configuration_takes_the_place_of_arguments() -> None:
 def test_what_is_not_provided(arguments: dict[str, Any], sentence: str) -> None:
     with pytest.raises((qc.UsageError, qc.CoverageError), match=sentence):
         processed(**arguments)
+
+
+@pytest.mark.parametrize("quant_format", [QuantFormat.QOperator, QuantFormat.QDQ])
+def test_symmetric_weights_have_all_codes(quant_format: QuantFormat) -> None:
+    """Weights that are whole numbers from -8 to 7 stay what they are."""
+    weight = np.random.default_rng(0).permuted(np.tile(np.arange(-8.0, 8), (256, 8)), axis=1).T
+    proto = build_model("y = MatMul(x, w)", inputs="float[8,128] x", constants={"w": weight})
+    quantizer = MatMulNBitsQuantizer(proto, is_symmetric=True, quant_format=quant_format)
+    quantizer.process()
+    feed = {"x": np.random.default_rng(1).normal(size=(8, 128)).astype(np.float32)}
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL  # which rounds x, too
+    found = ort.InferenceSession(quantizer.model.model.SerializeToString(), options).run(None, feed)[0]
+    np.testing.assert_allclose(found, feed["x"] @ weight, rtol=1e-5, atol=1e-4)

@@ -52,6 +52,26 @@ def test_the_round_trip_does_not_read_it(tmp_path: Path) -> None:
     assert serialize(lower(lift(path))) == serialize(model)
 
 
+def test_short_vectors_are_brought_in(tmp_path: Path) -> None:
+    """Shapes follow from them: ONNX Runtime does not open the model as it is."""
+    axes = onnx.numpy_helper.from_array(np.array([-1]), "axes")
+    node = helper.make_node("ReduceL2", ["x", "axes"], ["y"])
+    path = tmp_path / "model.onnx"
+    onnx.save_model(
+        model_of([node], [floats("x", 2, 3)], [floats("y", None, None)], [axes]),
+        path,
+        save_as_external_data=True,
+        location="axes.bin",
+        size_threshold=0,
+    )
+    lifted = lift(path)
+    value = lifted.graph.value_named("y")
+    assert value is not None and value.type.shape == (2, 1)
+    (tmp_path / "axes.bin").unlink()
+    found = run_model(lower(lifted), {"x": np.array([[3.0, 4, 0], [0, 0, 2]], np.float32)})
+    np.testing.assert_allclose(found["y"], [[5.0], [2.0]])
+
+
 @pytest.mark.parametrize("offset", [0, 4096, 4100, 3])
 def test_it_is_mapped(tmp_path: Path, offset: int) -> None:
     const = constant(stored(tmp_path, external(offset=offset, length=8192), offset))

@@ -4,6 +4,7 @@ The types are ONNX Runtime's own. What is quantized follows from qc's targets, a
 ONNX Runtime's quantizer; see docs/switching-from-onnxruntime.md.
 """
 
+import onnxruntime.quantization
 from onnxruntime.quantization import (
     CalibrationDataReader,
     CalibrationMethod,
@@ -37,4 +38,8 @@ __all__ = [
     "quantize_static",
 ]
 
-__getattr__ = missing_names("onnxruntime.quantization", {"create_calibrator": "quantize_static calibrates"})
+__getattr__ = missing_names(
+    "onnxruntime.quantization",
+    dict.fromkeys(dir(onnxruntime.quantization), "import it from onnxruntime.quantization itself")
+    | {"create_calibrator": "quantize_static calibrates"},
+)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from qc.ir.errors import DataError, ModelError, UsageError
+from qc.coverage import CoverageError
+from qc.ir.errors import DataError, ModelError, QcError, QuantizedError, UsageError
 
 from ..missing import NotProvidedError
 
@@ -23,24 +24,36 @@ class FeedError(DataError, ValueError):
 
 
 class WrongModelError(ModelError, ValueError):
-    """A model that cannot be read, is not valid, or is quantized already."""
+    """A model that cannot be read, or is not valid."""
 
 
-_TYPES: tuple[tuple[type[Exception], type[Exception]], ...] = (
-    (NotProvidedError, MissingArgumentError),
-    (UsageError, ArgumentError),
-    (DataError, FeedError),
-    (ModelError, WrongModelError),
-)
+class QuantizedModelError(QuantizedError, WrongModelError):
+    """A model that is quantized already."""
+
+
+class NothingQuantizedError(CoverageError, ValueError):
+    """A model of which nothing was quantized."""
+
+
+_TYPES: dict[type[QcError], type[QcError]] = {
+    NotProvidedError: MissingArgumentError,
+    UsageError: ArgumentError,
+    DataError: FeedError,
+    ModelError: WrongModelError,
+    QuantizedError: QuantizedModelError,
+    CoverageError: NothingQuantizedError,
+}
 
 
 @contextmanager
 def raised_as_in_onnxruntime() -> Iterator[None]:
-    """Lets errors about arguments, data and models be ValueErrors, too; a decorator as well."""
+    """Lets errors about arguments, data, models and results be ValueErrors, too; a decorator as well."""
     try:
         yield
-    except (UsageError, DataError, ModelError) as error:
-        for own, type_of_both in _TYPES:
-            if type(error) is own:
-                raise type_of_both(str(error)) from error
-        raise
+    except tuple(_TYPES) as error:
+        if type(error) not in _TYPES:
+            raise
+        own = _TYPES[type(error)]
+        raised = own.__new__(own, *error.args)
+        vars(raised).update(vars(error))  # what else it tells, such as the coverage
+        raise raised from error

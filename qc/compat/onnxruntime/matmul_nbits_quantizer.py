@@ -19,6 +19,7 @@ from qc.passes.framework.target_tables import Products
 from qc.passes.lower.insert_qdq import InsertQdq
 from qc.passes.quantize.annotate_per_channel import AnnotatePerChannel
 from qc.passes.quantize.insert_quantizers import InsertQuantizers
+from qc.processor import default_target
 
 from ..missing import PartlyProvided, refuse
 from .choice import placing_at_chosen
@@ -26,7 +27,7 @@ from .errors import raised_as_in_onnxruntime
 
 __all__ = ["DefaultWeightOnlyQuantConfig", "MatMulNBitsQuantizer"]
 
-_BITS = (4, 8)
+_BITS = (2, 4, 8)
 _PRODUCTS: dict[int | None, Products] = {None: "exact", 0: "exact", 1: "exact", 4: "fast"}
 
 
@@ -83,7 +84,7 @@ class MatMulNBitsQuantizer(PartlyProvided):
 
         Args:
             model: the float model, or its path.
-            bits: 4 or 8.
+            bits: 2, 4 or 8.
             block_size: how many inputs of a product share a scale.
             is_symmetric: whether grids are symmetric.
             accuracy_level: in what MatMulNBits computes: in floats, or with 4 in 8-bit integers.
@@ -115,7 +116,7 @@ class MatMulNBitsQuantizer(PartlyProvided):
         if told.accuracy_level not in _PRODUCTS:
             refuse(f"'accuracy_level={told.accuracy_level}'", "use 1 for floats, or 4 for 8-bit integers")
         if told.bits not in _BITS:
-            raise UsageError(f"weights have 4 or 8 bits, not {told.bits}")
+            raise UsageError(f"weights have 2, 4 or 8 bits, not {told.bits}")
         self._source = model
         self.model = ONNXModel(model) if isinstance(model, ModelProto) else None
         self.algo_config = told
@@ -132,7 +133,11 @@ class MatMulNBitsQuantizer(PartlyProvided):
             ModelError: the model cannot be read, or is not valid.
             CoverageError: there was nothing to quantize.
         """
-        self.model = ONNXModel(qc.compile(self._source, Pipeline(list(self._steps()))).model)
+        target = default_target()
+        # Of 16 codes each counts; the lowest is left out only for sums of products in integers.
+        weight = target.weight.model_copy(update={"narrow": False})
+        target = target.model_copy(update={"weight": weight})
+        self.model = ONNXModel(qc.compile(self._source, Pipeline(list(self._steps())), target=target).model)
 
     def _steps(self) -> Iterator[Step]:
         """The pipeline w4-block128, with what is told."""

@@ -17,13 +17,15 @@ Overrides = Mapping[str, Sequence[Mapping[str, Any]]]
 
 # How ONNX Runtime bounds its memory, writes what an opset lacks, and leaves bodies alone: in qc memory does
 # not grow with the samples, the model gets the opset that it needs, and bodies are quantized with all else.
-# A Relu or Clip stays in the model. The constant of averages weighs rounds of data, of which there is one.
-# ForceSymmetric is read by no ONNX Runtime of today, and given by Optimum.
+# A Relu or Clip stays in the model. Where the data of what only moves numbers has no grid, no device gains by
+# one. The constant of averages weighs rounds of data, of which there is one. ForceSymmetric is read by no
+# ONNX Runtime of today, and given by Optimum.
 _WITHOUT_EFFECT = (
     "CalibMaxIntermediateOutputs",
     "CalibMovingAverageConstant",
     "CalibStridedMinMax",
     "EnableSubgraph",
+    "ForceQuantizeNoInputCheck",
     "ForceSymmetric",
     "QDQKeepRemovableActivations",
     "UseQDQContribOps",
@@ -34,9 +36,7 @@ _AXES, _AXIS_OF = "QDQOpTypePerChannelSupportToAxis", {"Conv": 0, "ConvTranspose
 _NEUTRAL: dict[str, Any] = {
     "extra.Sigmoid.nnapi": False,
     "ActivationRestrictedAsymmetric": False,
-    "ForceQuantizeNoInputCheck": False,
     "OpTypesToExcludeOutputQuantization": [],
-    "DedicatedQDQPair": False,
     _AXES: {},
     "SmoothQuantAlpha": 0.5,
     "SmoothQuantFolding": True,
@@ -58,6 +58,7 @@ class ExtraOptions:
         moving_average: a range covers the average over the feeds of their smallest and largest values.
         quantize_bias: biases are 32-bit integers, where the target takes them.
         weights_in_float: weights are stored in float, in front of ops that quantize them.
+        dedicated_pairs: each op that reads a tensor has quantize and dequantize ops of its own.
         overrides: settings of single tensors.
     """
 
@@ -71,6 +72,7 @@ class ExtraOptions:
     moving_average: bool = False
     quantize_bias: bool = True
     weights_in_float: bool = False
+    dedicated_pairs: bool = False
     overrides: Overrides = field(default_factory=dict)
 
 
@@ -85,6 +87,7 @@ _FIELDS = {
     "CalibMovingAverage": "moving_average",
     "QuantizeBias": "quantize_bias",
     "AddQDQPairToWeight": "weights_in_float",
+    "DedicatedQDQPair": "dedicated_pairs",
     "TensorQuantOverrides": "overrides",
 }
 

@@ -18,6 +18,7 @@ from qc.passes.quantize.calibrate import Calibrate
 from qc.passes.quantize.insert_quantizers import InsertQuantizers
 
 from .choice import placing_at_chosen
+from .dedicated_pairs import DedicatePairs
 from .options import ExtraOptions
 from .overrides import TensorQuantOverrides
 from .ranges import Ranges, TensorRanges
@@ -51,8 +52,9 @@ def pipeline_of(config: StaticQuantConfig, options: ExtraOptions, ranges: Ranges
         elif isinstance(step, Calibrate):
             method = "moving-average" if options.moving_average else METHODS[config.calibrate_method]
             steps.append(Calibrate(method=method, percentile=options.percentile))
-        elif isinstance(step, InsertQdq) and options.weights_in_float:
-            steps.append(replace(step, weights="float"))
+        elif isinstance(step, InsertQdq):
+            steps.append(replace(step, weights="float") if options.weights_in_float else step)
+            steps += [DedicatePairs()] if options.dedicated_pairs else []
         elif ranges is not None and "data" in step.needs:
             continue
         elif config.per_channel or not isinstance(step, AnnotatePerChannel):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from tempfile import TemporaryFile
 from typing import Any
+from weakref import finalize
 
 
 def readable_again(data: Any) -> Any:
@@ -17,7 +18,8 @@ class KeptReader:
 
     def __init__(self, reader: Any) -> None:
         self._reader = reader
-        self._file = TemporaryFile()  # noqa: SIM115  # it is gone with the reader
+        self._file = TemporaryFile()  # noqa: SIM115  # it is closed with the reader
+        finalize(self, self._file.close)
         self._kept = self._next = 0
 
     def get_next(self) -> Any:
