@@ -41,6 +41,7 @@ QUANTITIES = {
     "GroupedConv": ("op padded made", "op product patch group row"),
     "NarrowGroupedConv": ("op product patch group", "op product patch group row"),
     "FlatConv": ("op product patch", "op padded patch made row"),
+    "VolumeConv": ("op product patch", "op padded patch made window"),
     "FlatDepthwiseConv": ("op product channel", "op product made"),
     "MatMul": ("op product weight read made", "op product weight read made"),
     "Gemm": ("op product weight read made", "op product weight read made"),
@@ -232,6 +233,12 @@ def cases() -> Iterator[Case]:
             for kernel in (3, 5, 31):
                 body = convolution(channels, channels, (kernel,), channels)
                 yield Case("FlatDepthwiseConv", (1, channels, length), body)
+    for size in (8, 16, 24):
+        for inputs, outputs in ((1, 8), (1, 16), (4, 8), (8, 8), (16, 16), (32, 32), (64, 64)):
+            for kernel in ((3, 3, 3), (1, 3, 3), (1, 1, 1)):
+                if size**3 * inputs * outputs * prod(kernel) < 2e8:
+                    shape = (1, inputs, size, size, size)
+                    yield Case("VolumeConv", shape, convolution(inputs, outputs, kernel))
     for op_type in ("MatMul", "Gemm"):
         for count in (1, 4, 16, 64, 197):
             for rows, columns in ((32, 32), (64, 64), (128, 128), (256, 256), (128, 512), (256, 1024)):

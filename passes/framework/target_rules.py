@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 
 from qc.ir.errors import UsageError, nearest
+from qc.ir.facts.op_traits import weight_ports
 from qc.ir.graph import Op
 from qc.ir.quant.formats import Format, IntFormat, parse_format
 from qc.ir.quant.spec import QuantSpec
@@ -101,6 +103,12 @@ def _require_format(dtype: str) -> None:
         raise ValueError(str(error)) from error
 
 
+def _is_weighed_by_data(op: Op) -> bool:
+    read = op.graph.op_inputs(op)
+    weights = [read[port] for port in weight_ports(op) if port < len(read)]
+    return any(value is not None and value.original.const is None for value in weights)
+
+
 def _holds(wide: Format, format: Format) -> bool:
     if not isinstance(wide, IntFormat) or not isinstance(format, IntFormat):
         return False
@@ -132,6 +140,7 @@ class OpRule(Strict):
         share_grid: all that is joined, or interpolated, and the output must have one grid.
         signed_operands: a product of two data tensors runs in integers only if their zero points are 0: they
             have signed codes, but for a first one that is never negative.
+        constant_weight: it runs in integers only by a weight that is a constant.
         of_probabilities: a MatMul by what Softmax made runs in ``integer``, or in ``float`` where that takes
             no longer, as most probabilities may be below a step of 8 bits.
         per_channel: the weight has one scale per output channel.
@@ -163,6 +172,7 @@ class OpRule(Strict):
     share_grid: bool = False
     wraps: bool = False
     signed_operands: bool = False
+    constant_weight: bool = False
     of_probabilities: Literal["integer", "float"] = "integer"
     per_channel: bool = True
     fused_with: tuple[str, ...] = ()
@@ -198,8 +208,13 @@ class OpRule(Strict):
             if name not in known:
                 raise ValueError(f"'{owner}' has no attribute '{name}'{nearest(name, sorted(known))}")
 
-    def barred_by(self, op: Op) -> str | None:
-        """What keeps the rule from holding for an op, such as ``mode = 'linear'``; None if nothing does."""
+    def barred_by(self, op: Op, parts: Iterable[Op] = ()) -> str | None:
+        """What keeps the rule from holding for an op, such as ``mode = 'linear'``; None if nothing does.
+
+        Of a region it gets the last op, and all ops as its parts.
+        """
+        if self.constant_weight and any(map(_is_weighed_by_data, (op, *parts))):
+            return "a weight that is data"
         if op.graph.model.opset < self.since:
             return f"opset {op.graph.model.opset}, only from {self.since} on"
         with_any = next((f"the attribute '{name}'" for name in self.without if name in op.attributes), None)

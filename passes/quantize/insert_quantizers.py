@@ -173,8 +173,9 @@ class _Placement:
         for unit in storing:
             if traits(unit.root).product == "recurrent":
                 self._place_stored_weights(unit)
+        is_rounded = not has_limits(self.activation.format)  # whose tables have no grid that rows would share
         for unit in self.units.units:
-            if self.units.is_carry(unit.root) and unit.rule.constants:
+            if self.units.is_carry(unit.root) and (unit.rule.constants or is_rounded):
                 self._place_moved_constant(unit)
         for unit in self.units.integer:
             for value, op, port in self.units.inputs(unit):

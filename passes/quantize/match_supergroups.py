@@ -54,9 +54,9 @@ def _note_near_matches(
 
 
 def _is_run(target: Target, match: Match) -> bool:
-    """Whether the target runs a supergroup with such attributes as one operator."""
+    """Whether the target runs a supergroup with such attributes and weights as one operator."""
     rule = target.region_rule(match.name)
-    return rule is None or rule.barred_by(match.root) is None
+    return rule is None or rule.barred_by(match.root, match.ops) is None
 
 
 def _asked_by(target: Target, name: str) -> str:

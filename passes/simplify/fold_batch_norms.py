@@ -18,6 +18,7 @@ from .batch_norms.affine import Affine, affine_of, constant_of, set_constant
 from .batch_norms.forward import fold_forward
 from .batch_norms.movement import Channels, channels_of
 from .batch_norms.products import become_gemm, matrix_of
+from .batch_norms.rows import fold_into_rows
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,8 @@ class FoldBatchNorms(Pass):
     """Folds a per-channel scale and shift into the weight and bias of the op before it.
 
     That op is a Conv, a ConvTranspose or, for a BatchNormalization only, a Gemm, or a MatMul by a matrix,
-    which becomes a Gemm. Constants may lie behind Identity, and the matrix behind a Transpose.
+    which becomes a Gemm; a MatMul of more axes, whose columns the BatchNormalization has behind a Flatten,
+    Reshape or Transpose, gets an Add. Constants may lie behind Identity, and the matrix behind a Transpose.
 
     The scale and shift may be a BatchNormalization, a Mul or an Add with a constant per channel (for a
     Conv; Paddle and TensorFlow exporters write biases that way), perhaps behind a Transpose, Squeeze or
@@ -42,9 +44,10 @@ class FoldBatchNorms(Pass):
     def run(self, model: Model, context: PassContext) -> None:
         rewriter = Rewriter(model)
         for graph in model.graphs():
-            for op in graph.ops():
-                if op.id in graph.nx:
-                    _fold(rewriter, graph, op)
+            for fold in (_fold, fold_into_rows):
+                for op in graph.ops():
+                    if op.id in graph.nx:
+                        fold(rewriter, graph, op)
             for op in graph.ops():
                 affine = affine_of(graph, op) if op.is_type("BatchNormalization") else None
                 if affine is not None:

@@ -59,6 +59,11 @@ SLOW = {
             m = Mul(e, h)
             y = Tanh(m)
         }""",
+    "a volume of one channel": """
+        g (float[1, 1, 16, 16, 16] x) => (float[1, 8, 16, 16, 16] y) <float[8, 1, 3, 3, 3] w> {
+            c = Conv<pads = [1, 1, 1, 1, 1, 1]>(x, w)
+            y = Tanh(c)
+        }""",
     "averages between convolutions": """
         g (float[1, 16, 56, 56] x) => (float[1, 16, 18, 18] y)
         <float[16, 16, 1, 1] v, float[16, 16, 1, 1] w> {
@@ -158,6 +163,15 @@ def test_what_pays_runs_in_integers() -> None:
     model, _, _ = apply(PLACE, parse(text))
     # The depthwise one alone would be quicker in float, but not with what leads there and back.
     assert all(of_value(model, name) is not None for name in ("b", "c", "y"))
+
+
+def test_volumes_of_many_channels_run_in_integers() -> None:
+    text = """g (float[1, 32, 16, 16, 16] x) => (float[1, 32, 16, 16, 16] y) <float[32, 32, 3, 3, 3] w> {
+        c = Conv<pads = [1, 1, 1, 1, 1, 1]>(x, w)
+        y = Tanh(c)
+    }"""
+    model, _, _ = apply(PLACE, parse(text))
+    assert of_weight(model, "c") is not None and of_value(model, "c") is not None
 
 
 @pytest.mark.parametrize("gate", ["t = Tanh(b) s = Mul(b, t)", "s = Elu(b)"])

@@ -237,3 +237,26 @@ def test_a_model_that_openvino_cannot_read_is_an_error() -> None:
     model.opset_import.add(domain="nobody", version=1)
     with pytest.raises(ModelError, match=r"OpenVINO cannot open the model.*Unheard"):
         open_device("openvino").open(model)
+
+
+@pytest.mark.parametrize("activation", ["Tanh", "Relu"])
+def test_openvino_computes_a_constant_that_data_is_convolved_with(activation: str) -> None:
+    """As generators begin: of codes it made wrong numbers, and what kernels that are data make is float."""
+    if version_of(DEVICES["openvino"]) is None:
+        pytest.skip("openvino is not installed")
+    random = np.random.default_rng(2)
+    model = parse(f"""g (float[1, 32, 1, 1] x) => (float[1, 4, 8, 8] y)
+    <float[32, 32, 3, 3] w, float[1, 32, 8, 8] start, float[4, 32, 1, 1] v> {{
+        k = Mul(w, x)  a = Conv<pads = [1, 1, 1, 1]>(start, k)  r = {activation}(a)  y = Conv(r, v)
+    }}""")
+    for tensor in model.graph.initializer:
+        numbers = random.normal(size=tuple(tensor.dims)).astype(np.float32)
+        tensor.CopyFrom(onnx.numpy_helper.from_array(numbers, tensor.name))
+    feeds = [{"x": random.normal(size=(1, 32, 1, 1)).astype(np.float32)} for _ in range(4)]
+    compiled = qc.compile(model, "w8a8", data=feeds, target="openvino", threads=1)
+    device = open_device("openvino", {"INFERENCE_PRECISION_HINT": "f32"})
+    made = device.open(compiled.model).run(feeds[0])["y"]
+    meant = open_session(compiled.model).run(None, feeds[0])[0]
+    np.testing.assert_allclose(made, meant, atol=0.1 * np.std(meant))
+    result = next(value for value in compiled.ir.graph.values() if value.name == "a")
+    assert "does not run it with a weight that is data" in str(compiled.ir.quant.why_not(result))

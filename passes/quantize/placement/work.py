@@ -31,8 +31,8 @@ class Work(NamedTuple):
     Attributes:
         kind: the kind of kernel that costs are listed by: an op type, or one of convolution
             (``DepthwiseConv``, ``GroupedConv``, and with ``Narrow`` in front where the channels of a group
-            do not fill vectors, with ``Flat`` where there are not two spatial axes, which have no blocked
-            layouts).
+            do not fill vectors, with ``Flat`` where there is one spatial axis and ``Volume`` where there are
+            three or more, which have no blocked layouts).
             A ``LoneMaxPool`` is not behind a convolution. A ``Swish`` is the Mul of a tensor by its own
             Sigmoid, of which runtimes make one op in float. A ``HardSwish`` is that of the result of a
             convolution by its HardSigmoid, which becomes part of the convolution in float.
@@ -131,8 +131,9 @@ def _convolution(op: Op, data: Shape, kernel: Shape, made: Shape, lanes: int) ->
     # Groups have the layout of blocks where they fill them, and one convolution where its channels fill one.
     is_narrow = each < lanes if kind == "Conv" else any(width % lanes for width in (each, outputs // groups))
     narrow = "Narrow" if is_narrow and kind != "DepthwiseConv" else ""
+    of_axes = {3: f"Flat{kind}", 4: f"{narrow}{kind}"}
     return _work(
-        f"{narrow}{kind}" if len(data) == 4 else f"Flat{kind}",
+        of_axes.get(len(data), f"Volume{kind}"),
         product=places * taps * each * outputs,
         padded=places * taps * wide * _up(outputs, lanes),
         ragged=places * taps * each * outputs if outputs % lanes else 0,

@@ -1,4 +1,4 @@
-"""Where the channels of a convolution lie behind ops that only move its result."""
+"""Where the channels of a convolution or a product lie behind ops that only move its result."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from qc.ir.graph import Graph, Op, Value
 from .affine import constant_of
 
 _CHANNELS = 1
+_ROWS = ("MatMul", "Add")  # a product by a matrix, and the bias behind it, have channels on the last axis
+_RESHAPES = ("Flatten", "Reshape")
 
 
 class Channels(NamedTuple):
@@ -20,13 +22,17 @@ class Channels(NamedTuple):
 
 
 def channels_of(graph: Graph, value: Value) -> Channels | None:
-    """The channels of a value behind Transpose, Squeeze and Unsqueeze; None if they are lost or not known."""
+    """The channels of a value behind ops that move them; None if they are lost or not known.
+
+    These are Transpose, Squeeze, Unsqueeze, and a Flatten or Reshape that leaves rows as they are.
+    """
     producer = graph.producer(value)
     if producer is None:
         return None
-    if not producer.is_type("Transpose", "Squeeze", "Unsqueeze"):
+    if not producer.is_type("Transpose", "Squeeze", "Unsqueeze", *_RESHAPES):
         rank = _rank(graph, value, producer)
-        return Channels(value, rank, _CHANNELS) if rank is not None else None
+        axis = rank - 1 if rank is not None and producer.is_type(*_ROWS) else _CHANNELS
+        return Channels(value, rank, axis) if rank is not None else None
     source = graph.op_inputs(producer)[0]
     if source is None or not graph.is_read_once(source):
         return None
@@ -49,6 +55,8 @@ def _order(graph: Graph, op: Op, rank: int) -> list[int | None] | None:
     """By axis of the result the one of the input, or None for a new one; None if that is not known."""
     if op.is_type("Transpose"):
         return list(op.attribute("perm", range(rank)[::-1]))
+    if op.is_type(*_RESHAPES):
+        return _rows(graph, op, rank)
     given = op.attribute("axes", None)
     if op.num_inputs > 1:
         const = graph.constant(graph.op_inputs(op)[1])
@@ -61,3 +69,12 @@ def _order(graph: Graph, op: Op, rank: int) -> list[int | None] | None:
     left = iter(range(rank))
     new = {number % whole for number in given}
     return [None if axis in new else next(left) for axis in range(whole)]
+
+
+def _rows(graph: Graph, op: Op, rank: int) -> list[int | None] | None:
+    """The order of an op that leaves the last axis as it is; of the others none is known."""
+    read, made = graph.op_inputs(op)[0], graph.op_outputs(op)[0]
+    before, after = (value.type.shape if value is not None else None for value in (read, made))
+    if not before or not after or before[-1] != after[-1] or not isinstance(after[-1], int):
+        return None
+    return [*[None] * (len(after) - 1), rank - 1]

@@ -30,9 +30,15 @@ class Matrix(NamedTuple):
 
 def matrix_of(graph: Graph, op: Op) -> Matrix | None:
     """The constant matrix of a MatMul whose data has two axes; None if there is none."""
-    data, read = graph.op_inputs(op)
+    data = graph.op_inputs(op)[0]
     if data is None or data.type.shape is None or len(data.type.shape) != 2:
         return None
+    return stored_matrix(graph, op)
+
+
+def stored_matrix(graph: Graph, op: Op) -> Matrix | None:
+    """The constant matrix of a MatMul of data of any rank; None if there is none."""
+    read = graph.op_inputs(op)[1]
     turned = graph.producer(read) if read is not None else None
     transposed = turned is not None and turned.is_type("Transpose")
     if transposed:
