@@ -25,7 +25,7 @@ g (float[n, 5, 40] x, float[6, 40] f) => (float[n, 5, 24] y, float[n, 5, 40] z, 
 }}"""
 PASSES = "insert-quantizers{{activation=float weight={}}},{}calibrate,insert-qdq{{products=dynamic}}"
 # On it small matrices are written so as well.
-SMALL = 'extends = "{0}"\nname = "{0}-small"\nsummary = "for tests"\nstored_products_from = 0\n'
+SMALL = 'extends = "{0}"\nname = "{0}-small"\nsummary = "for tests"\n[lowering]\nstored_products_from = 0\n'
 LARGE = """g (float[n, 256] x) => (float[n, 256] y) <float[256, 256] w, float[256, 256] v> {
     m = MatMul(x, w)
     r = Relu(m)

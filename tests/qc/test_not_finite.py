@@ -40,7 +40,8 @@ def scaled(factor: float) -> ModelProto:
 def test_infinite_outputs_are_told_in_words(pipeline: str, factor: float, whose: str, warning: str) -> None:
     source = scaled(factor)
     feeds = list(random_feeds(source, 8))
-    verdict = qc.measure_verdict(qc.compile(source, pipeline, data=feeds), feeds, with_costs=False)
+    seen = None if pipeline == "fp16" else feeds  # with which fp16 would keep in float32 what it has not
+    verdict = qc.measure_verdict(qc.compile(source, pipeline, data=seen), feeds, with_costs=False)
     assert verdict.accuracy is not None
     assert (verdict.accuracy.sqnr_db, verdict.accuracy.not_finite) == (None, whose)
     (said,) = [words for title, words in verdict_facts(verdict) if title == "accuracy"]
