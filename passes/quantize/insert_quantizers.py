@@ -19,7 +19,6 @@ from qc.ir.tensor_ref import TensorRef
 from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
 from ..framework.target import Target
-from ..framework.target_rules import FormatRule
 from .calibration.bias import BIAS
 from .placement.dataflow import is_plain_float
 from .placement.named_ops import named_ops
@@ -150,9 +149,9 @@ class _Placement:
     def __init__(self, model: Model, context: PassContext, target: Target, options: InsertQuantizers) -> None:
         self.quant = model.quant
         self.target = target
-        self.activation = _spec(target.activation, options.activation)
+        self.activation = target.activation.spec(options.activation)
         saturates = has_limits(self.activation.format)
-        self.weight = _spec(target.weight, options.weight)
+        self.weight = target.weight.spec(options.weight)
         by_time = options.slower == "float" and _in_bytes(self.activation.format, self.weight.format)
         product = target.rule_for("MatMul")
         if by_time and product.of_probabilities == "float":
@@ -248,7 +247,7 @@ class _Placement:
 
     def _place_tables(self) -> None:
         """Places quantizers of the target on large tables whose rows are read as floats."""
-        spec = _spec(self.target.weight, None)
+        spec = self.target.weight.spec()
         for unit in self.units.units if _in_bytes(self.weight.format) else ():
             is_table = table_of(unit.root) in self._tables and unit.root not in self.units.left_float
             if is_table and has_rows_in_codes(self.scopes, self.target, unit.root):
@@ -260,7 +259,7 @@ class _Placement:
         """Places quantizers on the weights of a unit whose data stays float, in a format of the target."""
         recurrent = traits(unit.root).product == "recurrent"
         known = self.target.weight.has_kernels_for(self.weight.format) or not has_limits(self.weight.format)
-        spec = _spec(self.target.weight, None) if recurrent and not known else self.weight
+        spec = self.target.weight.spec() if recurrent and not known else self.weight
         lacking = (
             ""
             if spec is self.weight
@@ -357,20 +356,6 @@ class _Placement:
 def _in_bytes(*formats: Format) -> bool:
     """Whether integers of at most 8 bits are computed with, which costs are measured for."""
     return all(isinstance(format, IntFormat) and format.bits <= 8 for format in formats)
-
-
-def _spec(rule: FormatRule, format: str | None) -> QuantSpec:
-    """The spec of a target's rule with the format that an option asks for.
-
-    An unsigned option makes a symmetric rule asymmetric, since the grid would waste half of its codes.
-    """
-    if format is None:
-        return rule.spec()
-    chosen = parse_format(format)
-    if not isinstance(chosen, IntFormat):
-        return QuantSpec(chosen)
-    symmetric = rule.symmetric and chosen.signed
-    return QuantSpec(chosen, symmetric=symmetric, narrow=rule.narrow and symmetric)
 
 
 def _left_float(model: Model, target: Target, options: InsertQuantizers) -> dict[Op, Reason]:

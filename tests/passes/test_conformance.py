@@ -100,7 +100,7 @@ def test_weights_for_openvino_without_vnni_have_seven_bits() -> None:
         if tensor.data_type == onnx.TensorProto.INT8 and len(tensor.dims) > 1
     ]
     assert len(codes) == 4
-    assert max(int(np.abs(code.astype(int)).max()) for code in codes) == 63
+    assert max(int(np.abs(code.astype(int)).max()) for code in codes) == 64
 
 
 def test_weights_of_seven_bits_have_a_scale_for_each_channel_as_those_of_eight() -> None:

@@ -196,7 +196,7 @@ def test_four_bits_become_eight_with_the_reason(op_type: str) -> None:
     said = [str(remark) for remark in compiled.ir.journal.remarks if remark.kind == "place"]
     assert len(said) == 2 and all("ort-cpu has no kernel for int4 there" in line for line in said)
     by_hand = qc.compile(model, "w8a8", data=recurrent_feeds(model), threads=1, precision=[f"{op_type}=w4"])
-    assert by_hand.coverage.formats == {"int4 symmetric narrow channel(1)": 2}
+    assert by_hand.coverage.formats == {"int4 symmetric channel(1)": 2}
     feed = recurrent_feeds(model)[0]
     wanted = run_model(by_hand.simulation, feed)
     assert decibels(wanted, run_model(by_hand.model, feed, optimize=True)) > 80

@@ -47,7 +47,7 @@ def test_weights_have_grids_and_nothing_else_has() -> None:
     ir, _, _ = apply(PLACE.format("int4", ""), kinds())
     assert {site.value.name for site in ir.quant.sites()} == {"wc", "wg", "wm", "wr", "rr"}
     specs = {site.value.name: str(ir.quant.get(site).spec) for site in ir.quant.sites()}
-    assert specs["wc"] == "int4 symmetric narrow channel(0)"
+    assert specs["wc"] == "int4 symmetric channel(0)"
     assert specs["wr"] == "int8 symmetric narrow channel(1)"  # for which the target has no kernel of 4 bits
     values = {value.name: value for value in ir.graph.values()}
     assert (

@@ -26,6 +26,7 @@ from qc.ir.errors import UsageError, nearest
 from qc.ir.quant.formats import Format, IntFormat, check_free, parse_format
 from qc.ir.quant.spec import QuantSpec
 
+from ...framework.target_rules import NARROW_FROM
 from ...framework.toml_source import TomlSource, read_text
 
 KINDS = {"type": "op type", "op": "op", "region": "region", "tensor": "tensor"}
@@ -70,7 +71,7 @@ class Setting:
             old,
             format=format,
             symmetric=symmetric,
-            narrow=old.narrow and symmetric,
+            narrow=old.narrow and symmetric and format.bits >= NARROW_FROM,
             shifted=old.shifted and format == old.format,
             derived=False,
         )
