@@ -264,6 +264,20 @@ class Rewriter:
             self._remove_value(current)
             current = outer
 
+    def erase_unread(self, value: Value | None) -> None:
+        """Removes an initializer that nothing reads, or the op that made a value and what that alone read."""
+        pending = [value]
+        while pending:
+            one = pending.pop()
+            if one is None or one.id not in one.graph.nx or one.graph.is_read(one):
+                continue
+            graph, producer = one.graph, one.graph.producer(one)
+            if producer is None:
+                self.drop_unread(one)
+            elif not any(made is not None and graph.is_read(made) for made in graph.op_outputs(producer)):
+                pending += graph.op_inputs(producer)
+                self.erase_op(producer)
+
     def _is_unread(self, value: Value) -> bool:
         graph = value.graph
         droppable = value.id in graph.nx and (value.const is not None or value.captured is not None)

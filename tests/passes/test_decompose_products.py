@@ -126,3 +126,34 @@ def test_a_constant_factor_behind_an_instance_normalization_stands_first() -> No
     places = [list(node.input).index("factor") for node in made.graph.node if node.op_type == "Mul"]
     assert places == [0, 1]
     agree(made, model)
+
+
+@pytest.mark.parametrize(
+    ("height", "between", "rows"),
+    [
+        (8, "v = Mul(p, factor)", True),
+        (2, "m = Mul(p, factor) v = Relu(m)", True),
+        (8, "v = Concat<axis = 1>(x, p)", True),
+        (9, "v = Mul(p, factor)", False),
+        (1, "v = Mul(p, factor)", False),
+        (8, "v = MaxPool<kernel_shape = [1, 1]>(p)", False),
+        (8, "v = Add(p, x)", False),
+    ],
+)
+@pytest.mark.parametrize("product", ["Mul(v, g)", "Mul(g, v)"])
+def test_a_silu_of_a_low_picture_is_one_of_a_row(height: int, between: str, rows: bool, product: str) -> None:
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[1, 4, {height}, 3] x) => (float[1, M, {height}, 3] y)
+    <int64[3] flat = {{1, 4, -1}}, int64[4] picture = {{1, 4, {height}, 3}}, float[4, 1, 1] factor> {{
+        t = Tanh(x)  r = Reshape(t, flat)  s = Sin(r)  p = Reshape(s, picture)
+        {between}
+        g = Sigmoid(v)
+        y = {product}
+    }}""")
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    assert types(made).count("Sigmoid") == 1, "the one that nothing reads any more goes"
+    (gate,) = (node.output[0] for node in made.graph.node if node.op_type == "Sigmoid")
+    shape = shape_of(made, gate)
+    assert shape is None or (shape[2] == 1) == (rows or height == 1)
+    assert types(made).count("Reshape") == (4 if rows else 2)
+    agree(made, model)

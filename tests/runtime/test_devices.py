@@ -260,3 +260,25 @@ def test_openvino_computes_a_constant_that_data_is_convolved_with(activation: st
     np.testing.assert_allclose(made, meant, atol=0.1 * np.std(meant))
     result = next(value for value in compiled.ir.graph.values() if value.name == "a")
     assert "does not run it with a weight that is data" in str(compiled.ir.quant.why_not(result))
+
+
+def test_the_htp_computes_a_silu_of_a_low_picture() -> None:
+    """As behind a group normalization: in 16 bits it had other numbers altogether."""
+    if version_of(DEVICES["qnn-htp"]) is None:
+        pytest.skip("onnxruntime-qnn is not installed")
+    random = np.random.default_rng(3)
+    model = parse("""g (float[1, 3, 8, 8] x) => (float[1, 8, 8, 8] y)
+    <float[32, 3, 1, 1] w, float[8, 32, 1, 1] v, int64[3] flat = {1, 32, 64},
+     int64[4] picture = {1, 32, 8, 8}> {
+        a = Conv(x, w)  r = Reshape(a, flat)  t = Tanh(r)  p = Reshape(t, picture)
+        g = Sigmoid(p)  s = Mul(p, g)  y = Conv(s, v)
+    }""")
+    for tensor in model.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.FLOAT:
+            numbers = random.normal(size=tuple(tensor.dims)).astype(np.float32)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(numbers, tensor.name))
+    feeds = [{"x": random.normal(size=(1, 3, 8, 8)).astype(np.float32)} for _ in range(4)]
+    compiled = qc.compile(model, "w8a16", data=feeds, target="qnn-htp", threads=1)
+    made = open_device("qnn-htp").open(compiled.model).run(feeds[0])["y"]
+    meant = open_session(compiled.model).run(None, feeds[0])[0]
+    np.testing.assert_allclose(made, meant, atol=0.02 * np.std(meant))

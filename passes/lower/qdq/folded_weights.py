@@ -21,7 +21,7 @@ from qc.ir.rewriter import Rewriter
 from qc.ir.tensor_ref import TensorRef
 
 from .keep_float import dequantize_behind
-from .stored_weight import BYTES, constant_array, erase_unread
+from .stored_weight import BYTES, constant_array
 
 _PACKED = (TensorProto.INT4, TensorProto.UINT4)
 _CASTS_PACKED = 21  # the first opset whose Cast reads packed codes; before, each code takes a byte
@@ -58,7 +58,7 @@ def fold_weights(model: Model, rewriter: Rewriter, fewer: int = 0) -> list[str]:
             if weight.codes.type.elem_type in _PACKED and model.opset < _CASTS_PACKED:
                 weight, widened = weight._replace(codes=_in_bytes(rewriter, weight.codes)), True
             rewriter.replace_uses(result, _cast(rewriter, graph, weight, result.name))
-            erase_unread(rewriter, result)
+            rewriter.erase_unread(result)
     if not widened:
         return []
     return [
@@ -78,7 +78,7 @@ def unfold_weights(model: Model, rewriter: Rewriter) -> None:
             continue
         with rewriter.action("product of codes to dequantized ones", op):
             rewriter.replace_uses(folded, _dequantize(rewriter, op.graph, weight, folded.type))
-            erase_unread(rewriter, folded)
+            rewriter.erase_unread(folded)
 
 
 def _dequantized(op: Op) -> _Weight | None:

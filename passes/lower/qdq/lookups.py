@@ -17,7 +17,7 @@ from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
 
 from ...simplify.float_twins.lookups import is_lookup
-from .stored_weight import constant_array, erase_unread
+from .stored_weight import constant_array
 
 
 class _Rows(NamedTuple):
@@ -40,7 +40,7 @@ def look_up_codes(model: Model, rewriter: Rewriter) -> None:
                 scale = rewriter.add_constant(graph, rows.scale, f"{rows.codes.name}_scales")
                 for reader in readers:
                     _write(rewriter, reader, rows.codes, scale)
-                erase_unread(rewriter, table)
+                rewriter.erase_unread(table)
 
 
 def _float(shape: tuple[int | str | None, ...] | None) -> ValueType:

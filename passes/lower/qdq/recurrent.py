@@ -20,7 +20,7 @@ from qc.ir.rewriter import Rewriter
 
 from ...framework.target import Target
 from .scanned_gru import ScannedGru, fits_scan
-from .stored_weight import BYTES, StoredWeight, constant_array, erase_unread, stored_weight
+from .stored_weight import BYTES, StoredWeight, constant_array, stored_weight
 
 _DOMAIN = "com.microsoft"
 _DYNAMIC_LSTM = "DynamicQuantizeLSTM"
@@ -86,7 +86,7 @@ class _Fit:
                 constant = rewriter.add_constant(graph, array, f"{name}_{kind}")
                 rewriter.set_input(op, _scale_port(port) + offset, constant)
         for value in dequantized:
-            erase_unread(rewriter, value)
+            rewriter.erase_unread(value)
         rewriter.set_attribute(op, "layout", None)
         rewriter.set_type_of_op(op, _DYNAMIC_LSTM, _DOMAIN)
 
@@ -103,7 +103,7 @@ class _Fit:
         dequantized = op.graph.op_inputs(op)[1:3]
         ScannedGru(self._rewriter, self._captures, self._scanned, op, *weights).write()
         for value in dequantized:
-            erase_unread(self._rewriter, value)
+            self._rewriter.erase_unread(value)
 
     def fold(self, op: Op, port: int, weight: StoredWeight) -> None:
         """Lets an op read a weight that Cast and Mul dequantize."""
@@ -123,7 +123,7 @@ class _Fit:
             rewriter.add_op(graph, "Mul", [cast, factor], [product], {}, "", f"{name}_Mul")
             self._folded[dequantized] = product
         rewriter.set_input(op, port, self._folded[dequantized])
-        erase_unread(rewriter, dequantized)
+        rewriter.erase_unread(dequantized)
 
 
 def _ops(model: Model) -> list[Op]:
@@ -211,4 +211,4 @@ def _dequantize(rewriter: Rewriter, op: Op, port: int, weight: StoredWeight) -> 
     rewriter.add_op(graph, "DequantizeLinear", inputs, [result], attributes)
     read = graph.op_inputs(op)[port]
     rewriter.set_input(op, port, result)
-    erase_unread(rewriter, read)
+    rewriter.erase_unread(read)

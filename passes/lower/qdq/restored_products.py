@@ -15,7 +15,7 @@ from qc.ir.rewriter import Rewriter
 from qc.ir.tensor_ref import TensorRef
 
 from .stored_products import DOMAIN, LOOKUP, PRODUCT
-from .stored_weight import constant_array, erase_unread
+from .stored_weight import constant_array
 
 _TYPES = {
     (4, True): TensorProto.INT4,
@@ -151,4 +151,4 @@ def _restore(rewriter: Rewriter, op: Op, matrix: Value, is_table: bool) -> None:
         rewriter.set_attribute(op, name, None)
     for value in read[0 if lookup else 1 :]:
         if value is not None and value is not bias and value.id in graph.nx:
-            erase_unread(rewriter, value)
+            rewriter.erase_unread(value)

@@ -8,7 +8,6 @@ import numpy as np
 from onnx import TensorProto
 
 from qc.ir.graph import Op, Value
-from qc.ir.rewriter import Rewriter
 
 BYTES = (TensorProto.INT8, TensorProto.UINT8)
 _CODES = (*BYTES, TensorProto.INT4, TensorProto.UINT4)
@@ -53,17 +52,3 @@ def constant_array(value: Value | None) -> np.ndarray | None:
     """The numbers of a constant of this or an enclosing graph; None for other values."""
     data = value.original.const if value is not None else None
     return data.numpy() if data is not None else None
-
-
-def erase_unread(rewriter: Rewriter, value: Value | None) -> None:
-    """Removes what nothing reads any more: a constant, or the op that made it and what that alone read."""
-    if value is None or value.graph.is_read(value):
-        return
-    producer = value.graph.producer(value)
-    if producer is None:
-        rewriter.drop_unread(value)
-        return
-    read = [given for given in value.graph.op_inputs(producer) if given and value.graph.producer(given)]
-    rewriter.erase_op(producer)
-    for given in read:
-        erase_unread(rewriter, given)

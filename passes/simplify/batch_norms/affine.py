@@ -49,7 +49,7 @@ def set_constant(rewriter: Rewriter, graph: Graph, op: Op, port: int, array: np.
     else:
         name = f"{old.name}_folded" if old is not None else f"{op.name or op.op_type}.bias"
         rewriter.set_input(op, port, rewriter.add_constant(graph, array, name))
-    erase_unread(rewriter, graph, read)
+    rewriter.erase_unread(read)
 
 
 def _is_alone(graph: Graph, value: Value | None) -> bool:
@@ -60,18 +60,6 @@ def _is_alone(graph: Graph, value: Value | None) -> bool:
         producer = graph.producer(value)
         value = graph.op_inputs(producer)[0] if producer is not None else None
     return True
-
-
-def erase_unread(rewriter: Rewriter, graph: Graph, value: Value | None) -> None:
-    """Removes a constant that nothing reads any more, and the ops that handed it on."""
-    while value is not None and value.id in graph.nx and not graph.is_read(value):
-        producer = graph.producer(value)
-        source = graph.op_inputs(producer)[0] if producer is not None else None
-        if producer is not None:
-            rewriter.erase_op(producer)
-        else:
-            rewriter.drop_unread(value)
-        value = source
 
 
 def affine_of(graph: Graph, op: Op) -> Affine | None:

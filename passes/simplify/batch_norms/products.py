@@ -7,7 +7,7 @@ from typing import NamedTuple
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.rewriter import Rewriter
 
-from .affine import erase_unread, stored
+from .affine import stored
 
 
 class Matrix(NamedTuple):
@@ -60,4 +60,4 @@ def become_gemm(rewriter: Rewriter, graph: Graph, op: Op) -> None:
     rewriter.set_input(op, 1, matrix.value)
     if matrix.transposed:
         rewriter.set_attribute(op, "transB", 1)
-    erase_unread(rewriter, graph, read)
+    rewriter.erase_unread(read)

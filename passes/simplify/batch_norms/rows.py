@@ -9,7 +9,7 @@ import numpy as np
 from qc.ir.graph import Graph, Op, Value
 from qc.ir.rewriter import Rewriter
 
-from .affine import Affine, affine_of, constant_of, erase_unread, set_constant
+from .affine import Affine, affine_of, constant_of, set_constant
 from .movement import channels_of
 from .products import Matrix, stored_matrix
 
@@ -65,7 +65,7 @@ def _apply(rewriter: Rewriter, graph: Graph, linear: _Linear, affine: Affine, ma
     assert stored is not None
     weight = stored.numpy().T if matrix.transposed else stored.numpy()
     rewriter.set_input(product, 1, matrix.value)
-    erase_unread(rewriter, graph, read)
+    rewriter.erase_unread(read)
     set_constant(rewriter, graph, product, 1, (weight * affine.scale).astype(weight.dtype))
     given = constant_of(graph, graph.op_inputs(add)[port]) if add is not None else None
     before = given.numpy().astype(np.float64) if given is not None else 0.0

@@ -12,13 +12,16 @@ from .movement import lengths_of
 
 _RESHAPED = ("Reshape", "Unsqueeze", "Squeeze", "Flatten")
 _EXPAND = 8  # the first opset that has it
+_LOW = 8  # rows
+_IN_PLACE = ("Add", "Clip", "Div", "Identity", "LeakyRelu", "Mul", "Neg", "Relu", "Slice", "Split", "Sub")
 
 
 def factors(op: Op) -> Writer | None:
     """A Mul of columns by rows as one of columns by whole tensors; one by a constant with that in front.
 
     Of columns by rows, where both are reshaped and one is computed, the HTP makes wrong codes. Behind an
-    InstanceNormalization of some shapes its product by a constant that stands second is 0.
+    InstanceNormalization of some shapes its product by a constant that stands second is 0. A SiLU of a low
+    picture is computed on one of a single row.
     """
     left, right = op.graph.op_inputs(op)
     wanted = lengths_of(op.graph.op_outputs(op)[0])
@@ -33,7 +36,47 @@ def factors(op: Op) -> Writer | None:
         return write
     if fixed_constant(right) is not None and _is_normalized(left):
         return lambda build: [build.op("Mul", right, left, shape=wanted)]
-    return None
+    return _silu(left, right, wanted) or _silu(right, left, wanted)
+
+
+def _silu(data: Value, gate: Value, shape: tuple[int, ...]) -> Writer | None:
+    """A SiLU, the product of data by its Sigmoid, on a picture of one row.
+
+    Of a picture of 2 to 8 rows that a Reshape made, and neither a convolution nor a pool since, the HTP
+    computes other numbers altogether in 16 bits, if a convolution or a pool reads the result.
+    """
+    sigmoid = gate.graph.producer(gate)
+    if sigmoid is None or not sigmoid.is_type("Sigmoid") or gate.graph.op_inputs(sigmoid)[0] is not data:
+        return None
+    if len(shape) != 4 or not 1 < shape[2] <= _LOW or not _is_reshaped_in_place(data):
+        return None
+    row = (shape[0], shape[1], 1, shape[2] * shape[3])
+
+    def write(build: Builder) -> list[Value | None]:
+        flat = build.reshape(data, row)
+        made = build.op("Mul", flat, build.op("Sigmoid", flat, shape=row), shape=row)
+        return [build.reshape(made, shape)]
+
+    return write
+
+
+def _is_reshaped_in_place(data: Value) -> bool:
+    """Whether numbers are where a Reshape put them, for all that was done with them since."""
+    pending, known = [data], {data}
+    for value in pending:
+        maker = value.graph.producer(value)
+        if maker is None:
+            continue
+        if maker.is_type("Reshape"):
+            return True
+        read = [
+            one for one in value.graph.op_inputs(maker) if one is not None and fixed_constant(one) is None
+        ]
+        if maker.is_type("Concat") or (len(read) == 1 and maker.is_type(*_IN_PLACE)):
+            fresh = [one for one in read if one not in known]
+            known.update(fresh)
+            pending += fresh
+    return False
 
 
 def _is_outer(left: Value, right: Value, wanted: tuple[int, ...]) -> bool:
