@@ -170,6 +170,8 @@ class TensorRef:
 
     def external_range(self) -> tuple[Path, int, int]:
         """File, offset and length in bytes of external data, checked against the folder and the file."""
+        if min(self.shape, default=0) < 0:
+            raise ModelError(f"constant '{self.proto.name[:100]}' has a negative length, {self.shape}")
         fields = {entry.key: entry.value for entry in self.proto.external_data}
         name = self.proto.name
         if self.base_dir is None:

@@ -196,15 +196,15 @@ class _Reader:
 
     def _changed(self, steps: Sequence[Step], table: Mapping[str, Any], where: int) -> Sequence[Step]:
         """The steps of a pipeline with the options of its passes that a table has, as tables of theirs."""
-        for name, options in table.items():
-            for option, value in options.items() if isinstance(options, dict) else ():
+        for name, given in table.items():
+            options = {name: given} if name != "name" else {}
+            if isinstance(given, dict) and given:
+                options = {f"{name}.{option}": value for option, value in given.items()}
+            for option, value in options.items():
                 try:
-                    steps = with_option(steps, f"{name}.{option}", value)
+                    steps = with_option(steps, option, value)
                 except UsageError as error:
                     raise self._source.error(str(error), where, name) from None
-            if name != "name" and not isinstance(options, dict):
-                sentence = "an option of a pipeline is written PASS.OPTION, such as calibrate.method"
-                raise self._source.error(f"unknown key '{name}': {sentence}", where, name)
         return steps
 
     def _build(self, owner: type[C], values: dict[str, Any], where: int, **fixed: object) -> C:

@@ -8,7 +8,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from qc.ir.errors import UsageError, nearest
-from qc.passes import Pipeline, PipelineFile, load_pipeline_file, loads, parse_pipeline
+from qc.passes import Pipeline, PipelineFile, load_pipeline_file, loads, parse_pipeline, registry
 from qc.passes.quantize.calibration.calibration import CalibrationPass
 
 
@@ -24,9 +24,9 @@ def resolve_pipeline(pipeline: str | Path | Pipeline | PipelineFile, runs_code: 
 
     Text that ends in ``.toml`` is a path; a single word that names a pipeline of qc is that pipeline;
     everything else is pipeline text such as ``fold-constants,calibrate{method=mse}``. Pipelines may be named
-    in text and in files: ``w8a8{calibrate.method=percentile},to-encodings``. In text the first that is made
-    for a target says which. Where ``runs_code`` is false, as for the files of strangers, ``file.py:Class`` is
-    refused.
+    in text and in files: ``w8a8{calibrate.method=percentile},to-encodings``. The first that is made for a
+    target says which, if nothing else does. Where ``runs_code`` is false, as for the files of strangers,
+    ``file.py:Class`` is refused.
 
     Raises:
         UsageError: no such pipeline, pass or option, or a file that cannot be read.
@@ -41,24 +41,23 @@ def resolve_pipeline(pipeline: str | Path | Pipeline | PipelineFile, runs_code: 
             f"a Pipeline object, not {type(pipeline).__name__}"
         )
     text = str(pipeline)
-    if text.endswith(".toml"):
-        return load_pipeline_file(Path(text), named=_passes_of)
     found: list[PipelineFile] = []
 
     def named(name: str) -> Pipeline | None:
-        if name not in pipeline_names():
-            return None
-        found.append(_load(name))
-        return found[-1].pipeline
+        file = _named(name)
+        found.extend([file] if file is not None else [])
+        return file.pipeline if file is not None else None
 
+    if text.endswith(".toml"):
+        file = load_pipeline_file(Path(text), named=named)
+        return file if file.target is not None else replace(file, target=_target_of(found))
     if text in pipeline_names():
         return _load(text)
     try:
         pipeline = parse_pipeline(text, named=named, runs_code=runs_code)
         if not found:
             return PipelineFile(pipeline)
-        says = next((one for one in found if one.target is not None), found[0])
-        return replace(says, pipeline=pipeline, name=text)
+        return replace(found[0], pipeline=pipeline, name=text, target=_target_of(found))
     except UsageError as error:
         hint = nearest(text, pipeline_names()) if text.isidentifier() else ""
         if not hint:
@@ -91,11 +90,25 @@ def until_calibration(file: PipelineFile) -> Pipeline:
 
 def _load(name: str) -> PipelineFile:
     text = (_folder() / f"{name}.toml").read_text(encoding="utf-8")
-    return loads(text, f"{name}.toml", named=_passes_of)
+    return loads(text, f"{name}.toml", named=lambda inner: file.pipeline if (file := _named(inner)) else None)
 
 
-def _passes_of(name: str) -> Pipeline | None:
-    return _load(name).pipeline if name in pipeline_names() else None
+def _named(name: str) -> PipelineFile | None:
+    """The pipeline of a name; None if there is none.
+
+    Raises:
+        UsageError: a plugin has a pass of that name, too.
+    """
+    if name not in pipeline_names():
+        return None
+    if name in registry().names():
+        raise UsageError(f"'{name}' is a pipeline of qc and a pass of a plugin; rename the pass")
+    return _load(name)
+
+
+def _target_of(files: list[PipelineFile]) -> str | None:
+    """That of the first which is made for one."""
+    return next((file.target for file in files if file.target is not None), None)
 
 
 def _folder() -> Traversable:

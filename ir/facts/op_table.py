@@ -119,7 +119,6 @@ TABLE: Mapping[str, OpTraits] = {
     "Sub": OpTraits(masks=True, spreads=True),
     "Sum": OpTraits(masks=True, spreads=True, commutative=True),
     "Tanh": _WITHIN_ONE,
-    "ThresholdedRelu": _NOT_NEGATIVE,
     "Where": OpTraits(ordered=(1, 2), masks=True, spreads=True),
     "Xor": _COMMUTES,
     # reductions

@@ -9,7 +9,7 @@ import numpy as np
 from ..graph import Op, Value
 from .constants import fixed_constant
 from .op_table import ANY_NUMBER
-from .op_traits import is_grid_preserving, stays_within, traits
+from .op_traits import is_grid_preserving, is_random, stays_within, traits
 
 Range = tuple[float, float]
 
@@ -42,11 +42,12 @@ def _result(op: Op, known: dict[Value, Range], depth: int) -> Range:
     if traits(op).limits != ANY_NUMBER:
         return traits(op).limits
     if op.is_type("Clip"):
-        return _limit(op, 1, "min", -np.inf), _limit(op, 2, "max", np.inf)
+        low, high = _limit(op, 1, "min", -np.inf), _limit(op, 2, "max", np.inf)
+        return min(low, high), high  # the upper one wins
     inputs = [one for one in op.graph.op_inputs(op) if one is not None]
     if op.is_type(*_AVERAGES):  # borders of zeros may be averaged as well
         return hull([(0.0, 0.0), _range(inputs[0], known, depth)])
-    if is_grid_preserving(op) or stays_within(op):
+    if stays_within(op) or (is_grid_preserving(op) and not is_random(op)):  # a Dropout that trains enlarges
         return _range(inputs[0], known, depth)
     if op.is_type("Concat"):
         return hull([_range(one, known, depth) for one in inputs])

@@ -124,4 +124,6 @@ def _bring_in_vectors(proto: ModelProto, folder: Path) -> None:
         vector = TensorRef(tensor, folder)
         if vector.is_external and vector.is_small and len(vector.shape) < 2 and tensor.data_type in _LENGTHS:
             with suppress(ModelError):  # which whoever reads it raises again
-                tensor.CopyFrom(numpy_helper.from_array(vector.numpy(), tensor.name))
+                tensor.raw_data = numpy_helper.from_array(vector.numpy()).raw_data
+                tensor.ClearField("data_location")
+                tensor.ClearField("external_data")

@@ -18,7 +18,7 @@ class GridsById(dict[int, GridOf]):
 
     The grid that one would have in 4 bits, from the same statistics::
 
-        spec = replace(quantizer.spec, format=IntFormat(4, signed=True))
+        spec = quantizer.spec.resized(IntFormat(4, signed=True), quantizer.spec.narrow)
         encoding = compiled.grids[quantizer.id](spec)
     """
 

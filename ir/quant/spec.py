@@ -140,9 +140,18 @@ class QuantSpec:
         }
         return " ".join(word for word, is_said in words.items() if is_said)
 
+    def resized(self, format: IntFormat, narrow: bool) -> QuantSpec:
+        """The same in another integer format, narrow as asked if it is symmetric and has codes to spare."""
+        return replace(self, format=format, narrow=narrow and self.symmetric and is_fine(format))
+
     def with_granularity(self, granularity: Granularity) -> QuantSpec:
         """The same spec with another granularity."""
         return replace(self, granularity=granularity)
+
+
+def is_fine(format: IntFormat) -> bool:
+    """Whether a format has so many codes that one can be left out: one of 16 is half a decibel."""
+    return format.bits >= 8
 
 
 @dataclass(frozen=True, eq=False)

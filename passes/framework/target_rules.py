@@ -18,8 +18,6 @@ from qc.patterns.attributes import attribute_of, known_attributes, nearest_op_ty
 Runs = Literal["integer", "between", "carry", "weights", "float"]
 Storage = Literal["packed", "int8"]
 
-NARROW_FROM = 8  # bits of symmetric codes; of fewer the lowest one is needed
-
 
 class Strict(BaseModel):
     """A table of a target file: unknown keys are errors."""
@@ -35,8 +33,7 @@ class FormatRule(Strict):
         also: other formats that the target runs, which an option of a pass may ask for.
         symmetric: the zero point must be 0 (the middle of the codes, for unsigned ones).
         weight_only: formats that the target multiplies with float data, and with no other.
-        narrow: symmetric codes of 8 bits and more leave out the lowest one; of fewer they need it, as one of
-            16 codes is half a decibel.
+        narrow: symmetric codes of 8 bits and more leave out the lowest one, which fewer bits need.
         blocks: there may be a scale for every block of a channel.
         storage: how codes of fewer than 8 bits are stored: ``packed``, several in a byte, or ``int8``, one in
             each, for a device that would unpack them in every run. Formats that fit run like 8 bits then.
@@ -72,7 +69,7 @@ class FormatRule(Strict):
         if not isinstance(format, IntFormat):
             return QuantSpec(format)
         symmetric = self.symmetric and (format.signed or asked is None)
-        return QuantSpec(format, symmetric, self.narrow and symmetric and format.bits >= NARROW_FROM)
+        return QuantSpec(format, symmetric).resized(format, self.narrow)
 
     def allows(self, format: Format) -> bool:
         """Whether the target runs numbers of that format, be it in a wider one that they are stored in."""

@@ -34,6 +34,7 @@ from .calibration.bias import calibrate_biases
 from .calibration.calibration import Calibration, CalibrationPass, EncodingOf
 from .calibration.covered import Range
 from .calibration.masks import clipped_to_mask
+from .calibration.overflow import leave_overflowing
 from .calibration.range_of import AIMET_NAMES, SCHEMES
 from .calibration.ranges import covering, finite_data, weight_encoding
 from .placement.dataflow import masked_scores
@@ -81,6 +82,7 @@ class CalibrateAsAimet(CalibrationPass):
                 user += f" with the method {self.method}"
                 self._calibrate_streamed(calibration, user, rule, rounded)
             model.quant.scheme = SCHEMES[self.method]
+        leave_overflowing(model, context, f"pass '{self.name}'")
         enlarge_weight_scales(model)
         calibrate_biases(model)
 

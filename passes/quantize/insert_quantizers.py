@@ -215,8 +215,7 @@ class _Placement:
         if not const.size:
             self.quant.skip(value.original, "a constant without elements", unit.rule.asked_by)
         elif not (is_trained and has_limits(format)) and not self._fits(value.original, const, format):
-            reason = f"a constant that holds numbers {format} does not have"
-            self.quant.skip(value.original, reason, unit.rule.asked_by)
+            self._skip_unfit(value, unit, format)
         elif is_weight:
             scale = unit.rule.scale if port not in weight_ports(op) else None
             spec = scale.spec() if scale is not None else self.weight
@@ -241,9 +240,12 @@ class _Placement:
 
     def _place_moved_constant(self, unit: Unit) -> None:
         value, op, port = next(iter(self.units.inputs(unit)), (None, None, 0))
-        if value is not None and op is not None and port == 0 and value.original.const is not None:
-            site = Site(value, op, port)
-            self._place_shared(site, self.activation, f"constant moved by {unit.label}", unit)
+        const = value.original.const if value is not None else None
+        if value is None or op is None or port != 0 or const is None:
+            return
+        if not self._fits(value.original, const, self.activation.format):
+            return self._skip_unfit(value, unit, self.activation.format)
+        self._place_shared(Site(value, op, port), self.activation, f"constant moved by {unit.label}", unit)
 
     def _place_tables(self) -> None:
         """Places quantizers of the target on large tables whose rows are read as floats."""
@@ -285,6 +287,10 @@ class _Placement:
                 self._place(site, BIAS, reason, unit)
         elif not format.scaled:
             self._place_shared(site, self.weight, reason, unit)
+
+    def _skip_unfit(self, constant: Value, unit: Unit, format: Format) -> None:
+        reason = f"a constant that holds numbers {format} does not have"
+        self.quant.skip(constant.original, reason, unit.rule.asked_by)
 
     def _fits(self, value: Value, const: TensorRef, format: Format) -> bool:
         """Whether a constant is finite, and stays so in a format (no grid has infinity)."""

@@ -19,6 +19,7 @@ from qc.ir.quant_table import Site
 from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
 from ..framework.pipeline import Pipeline
+from ..framework.target import Target
 from .calibration.calibration import CalibrationPass
 from .placement.dataflow import huge_values, is_plain_float
 from .placement.selection import select
@@ -74,7 +75,7 @@ class SetPrecision(Pass):
     def run(self, model: Model, context: PassContext) -> None:
         if not self.rules:
             raise UsageError(f"pass '{self.name}' needs rules: write {self.name}{{rules=['Conv=w4a8']}}")
-        set_precision(model, self._parsed())
+        set_precision(model, self._parsed(), context.target)
         if context.target is not None:
             unify_formats(model, context.target)
 
@@ -83,17 +84,20 @@ class SetPrecision(Pass):
         return [parse_rule(text, place) for text, place in zip(self.rules, places, strict=True)]
 
 
-def set_precision(model: Model, rules: str | Path | Rule | Iterable[str | Rule]) -> None:
+def set_precision(
+    model: Model, rules: str | Path | Rule | Iterable[str | Rule], target: Target | None = None
+) -> None:
     """Applies rules to the table of quantizers of a model, one after the other; see :class:`SetPrecision`.
 
     Args:
         rules: text such as ``Conv=w4a8``, one or several, or the path of a ``.toml`` file with them.
+        target: says whether weights of 8 bits leave out their lowest code, if they had fewer before.
 
     Raises:
         UsageError: a rule selects nothing, has nothing to change, or would change a frozen quantizer.
     """
     for rule in rules_of(rules):
-        _Application(model, rule).run()
+        _Application(model, rule, target is not None and target.weight.narrow).run()
 
 
 def with_precision(pipeline: Pipeline, rules: Sequence[Rule]) -> Pipeline:
@@ -116,7 +120,8 @@ def _needs_precision(step: Pass) -> bool:
 class _Application:
     """One rule at work."""
 
-    def __init__(self, model: Model, rule: Rule) -> None:
+    def __init__(self, model: Model, rule: Rule, narrow: bool) -> None:
+        self.narrow = narrow
         self.quant = model.quant
         self.model = model
         self.rule = rule
@@ -220,7 +225,7 @@ class _Application:
     def _set_quantizer(self, quantizer: Quantizer, setting: Setting, is_weight: bool) -> None:
         """Gives a quantizer another spec or takes it away, at all its sites."""
         self.reached = True
-        spec = None if setting.is_off else setting.spec(quantizer.spec, is_weight)
+        spec = None if setting.is_off else setting.spec(quantizer.spec, is_weight, self.narrow)
         follows = quantizer.spec.derived and setting.bits is not None
         sites = self.quant.sites_of(quantizer)
         if spec == quantizer.spec or follows or not all(self._fits(site, spec) for site in sites):

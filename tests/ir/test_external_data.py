@@ -234,3 +234,12 @@ def test_a_file_that_is_no_model(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="is a folder"):
         lift(tmp_path)
     assert ModelError.exit_code == 3 and issubclass(ModelError, QcError)
+
+
+def test_a_negative_length_is_told_of(tmp_path: Path) -> None:
+    tensor = TensorProto(name="axes", data_type=TensorProto.INT64, dims=[-1])
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="axes.bin")
+    (tmp_path / "axes.bin").write_bytes(bytes(8))
+    with pytest.raises(ModelError, match=r"constant 'axes' has a negative length, \(-1,\)"):
+        TensorRef(tensor, tmp_path).numpy()

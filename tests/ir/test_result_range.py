@@ -28,6 +28,8 @@ def _model(body: str) -> onnx.ModelProto:
         ("y = Identity(x)", (-inf, inf)),
         ("y = Clip(x, low, high)", (-0.5, 3.0)),
         ("y = Clip(x, low)", (-0.5, inf)),
+        ("y = Clip(x, high, low)", (-0.5, -0.5)),
+        ("y = ThresholdedRelu<alpha = -3.0>(x)", (-inf, inf)),
         ("y = Clip(x, , high)", (-inf, 3.0)),
         ("s = Sigmoid(x) y = Transpose(s)", (0.0, 1.0)),
         ("t = Tanh(x) s = Sigmoid(z) y = Concat<axis = 0>(t, s)", (-1.0, 1.0)),
@@ -70,3 +72,10 @@ def test_many_paths_take_no_longer_than_one() -> None:
     steps = " ".join(f"a{i + 1} = Add(a{i}, a{i})" for i in range(14))
     model = lift(_model(f"a0 = Sigmoid(x) {steps} y = Identity(a14)"))
     assert result_range(model.graph.outputs[0]) == (0.0, 2.0**14)
+
+
+def test_a_dropout_that_trains_enlarges_what_it_keeps() -> None:
+    proto = _model("s = Sigmoid(x) y = Dropout(s, ratio, train)")
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array(True), "train"))
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array(0.5, np.float32), "ratio"))
+    assert result_range(lift(proto).graph.outputs[0]) == (-inf, inf)

@@ -77,3 +77,19 @@ def test_a_weight_that_others_read_keeps_its_numbers() -> None:
     second = "q = MatMul(x, w)  g = Flatten<axis = 2>(q)  y = Add(a, g)"
     body = f"{PRODUCT}  {FLATTEN}  {NORM.replace('y =', 'a =')}  {second}"
     assert "BatchNormalization" not in op_types(folded(model(body)))
+
+
+def test_parameters_of_another_shape_stay() -> None:
+    """Of opset 8 a normalization may have parameters for each number of a sample (``spatial = 0``)."""
+    proto = parse("""<ir_version: 3, opset_import: ["" : 8]>
+    g (float[3, 6, 6] x, float[6, 6] w, float[6, 1] s, float[6, 1] m, float[6, 1] v) => (float[3, 6, 1] y) {
+        p = MatMul(x, w)  t = Transpose<perm = [0, 2, 1]>(p)
+        y = BatchNormalization<spatial = 0>(t, s, m, m, v)
+    }""")
+    random = np.random.default_rng(0)
+    for value in list(proto.graph.input)[1:]:
+        shape = [one.dim_value for one in value.type.tensor_type.shape.dim]
+        numbers = random.uniform(0.5, 2, shape).astype(np.float32)
+        proto.graph.initializer.append(numpy_helper.from_array(numbers, value.name))
+    made = qc.compile(proto, "fold-batch-norms").model
+    assert op_types(made) == ["MatMul", "Transpose", "BatchNormalization"]

@@ -186,6 +186,7 @@ def test_files_that_cannot_be_read(tmp_path):
     [
         "[pipeline]\npasses = 'fold, twice{fold.limit=3}'",
         "[[pass]]\nname = 'fold'\n[[pass]]\nname = 'twice'\nfold.limit = 3",
+        "[[pass]]\nname = 'fold'\n[[pass]]\nname = 'twice'\n'fold.limit' = 3",
         "[pipeline]\npasses = 'fold'\n[[pass]]\nname = 'twice'\n[pass.fold]\nlimit = 3",
     ],
 )
@@ -205,8 +206,9 @@ def test_a_combinator_may_hold_a_named_pipeline():
     ("options", "expected"),
     [
         ("fold.limits = 3", "p.toml, line 3: pass 'fold' has no option 'limits'"),
+        ("flod = {}", "p.toml, line 3: an option of a pipeline is written PASS.OPTION"),
         ("flod.limit = 3", "p.toml, line 3: the pipeline has no pass 'flod' (did you mean 'fold'?)"),
-        ("limit = 3", "p.toml, line 3: unknown key 'limit': an option of a pipeline is written PASS.OPTION"),
+        ("limit = 3", "p.toml, line 3: an option of a pipeline is written PASS.OPTION"),
     ],
 )
 def test_wrong_options_of_a_named_pipeline(options, expected):

@@ -24,6 +24,7 @@ from qc.ir.model import Model
 from qc.ir.quant.formats import IntFormat
 from qc.passes import dumps, loads, parse_pipeline
 from qc.passes.encodings import read_encodings
+from qc.passes.framework.target import load_target
 from qc.passes.quantize.precision.rules import parse_rule
 from qc.passes.quantize.set_precision import SetPrecision, set_precision
 
@@ -51,7 +52,7 @@ def network() -> ModelProto:
 
 def placed(model: ModelProto | Model, rules: Iterable[str], target: str = "npu") -> Model:
     ir = apply(PLACE, model, target)[0] if isinstance(model, ModelProto) else model
-    set_precision(ir, [parse_rule(rule, f"rule '{rule}'") for rule in rules])
+    set_precision(ir, [parse_rule(rule, f"rule '{rule}'") for rule in rules], load_target(target))
     return ir
 
 
@@ -78,6 +79,11 @@ def test_widths(network: ModelProto, bits: int) -> None:
     assert weight is not None and weight.spec.symmetric
     assert weight.spec.narrow == (bits >= 8), "of few codes none is left out"
     assert str(weight.spec.granularity) == "channel(0)"
+
+
+def test_a_weight_that_gets_8_bits_is_as_the_target_wants_it(network: ModelProto) -> None:
+    weight = of_weight(placed(network, ["Conv=w4a8", "Conv=w8a8"]), "c1")
+    assert weight is not None and str(weight.spec) == "int8 symmetric narrow channel(0)"
 
 
 @pytest.mark.parametrize("format", ["int4", "uint8", "float16", "bfloat16", "float8e4m3fn", "float8e5m2"])

@@ -1,5 +1,6 @@
 """Pipelines that have a name, with options changed and passes added in few words."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
@@ -7,9 +8,20 @@ import pytest
 
 from qc.ir.errors import UsageError
 from qc.named_pipelines import resolve_pipeline
-from qc.passes import with_options
+from qc.passes import Pass, Registry, Stage, with_options
 
 MODEL, DATA = "model.onnx", "calibration.npz"
+
+
+@dataclass(frozen=True)
+class Simplify(Pass):
+    """A pass of a plugin with the name of a pipeline."""
+
+    name = "simplify"
+    stage = Stage.FLOAT
+
+    def run(self, model, context):
+        pass
 
 
 def test_a_named_pipeline_stands_in_text_with_options_and_further_passes() -> None:
@@ -95,3 +107,17 @@ def test_quantsim_takes_another_configuration_and_writes_both_forms(qc) -> None:
     assert qc(*plain).code == 0 and Path("c.encodings").read_bytes() != Path("b.encodings").read_bytes()
     result = qc(*arguments, "--config", "htp_v73")
     assert result.code == 2 and "--config is for pipelines with configure-quantizers" in result.err
+
+
+def test_a_file_that_names_a_pipeline_is_for_its_target(tmp_path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("[pipeline]\npasses = 'fp16'\n")
+    assert resolve_pipeline(path).target == resolve_pipeline("fp16").target == "npu"
+    path.write_text("target = 'openvino'\n[pipeline]\npasses = 'fp16'\n")
+    assert resolve_pipeline(path).target == "openvino"
+
+
+def test_a_pass_of_a_plugin_with_the_name_of_a_pipeline_is_told_of(monkeypatch) -> None:
+    monkeypatch.setattr("qc.named_pipelines.registry", lambda: Registry([Simplify]))
+    with pytest.raises(UsageError, match="'simplify' is a pipeline of qc and a pass of a plugin"):
+        resolve_pipeline("simplify,fold-constants")

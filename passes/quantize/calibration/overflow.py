@@ -2,83 +2,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from qc.ir.errors import DataError
-from qc.ir.executor import Observation
-from qc.ir.facts.scopes import name_apart
 from qc.ir.graph import Value
 from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
 from qc.ir.quant.formats import FloatFormat, holds
 from qc.ir.quant.spec import Quantizer
-from qc.ir.rewriter import Rewriter
 
 from ...framework.context import PassContext
 from .bias import leave_float
 
 _SAMPLES = 32
-_RANGE = Observation("range")
 
 
 def leave_overflowing(model: Model, context: PassContext, user: str) -> None:
-    """Leaves tensors in float whose numbers in samples are beyond their format, with a note.
+    """Leaves tensors of the main graph in float that samples show to be beyond their format, with a note.
 
     That is float16, which ends at 65504. Without data nothing is known, and nothing is done.
+
+    Raises:
+        UsageError, DataError, ModelError: as for :meth:`qc.ir.executor.Executor.run`.
     """
-    values = {
-        value: quantizer
-        for quantizer in model.quant.quantizers()
-        if _is_narrow(quantizer)
-        for value in dict.fromkeys(site.value.original for site in model.quant.sites_of(quantizer))
-        if value.const is None
-    }
-    if not values or context.data is None or context.samples_given == 0 or not context.can_read_again:
+    quantizers = filter(_is_narrow, model.quant.quantizers())
+    narrow = [(one, value) for one in quantizers for value in _data(model, one)]
+    if not narrow or context.data is None:
         return
-    try:
-        ranges = _ranges(model, context, list(values), user)
-    except DataError as error:  # as where float computes with infinities, too
-        context.notes.append(f"whether all numbers stay within float16 is not known: {error}")
+    if context.samples_given == 0 or not context.can_read_again:
+        why = "there are no samples" if context.samples_given == 0 else "the data can be read only once"
+        context.notes.append(f"whether all numbers stay within float16 is not known: {why}")
         return
-    beyond = {
-        value: quantizer
-        for value, quantizer in values.items()
-        if value in ranges and not holds(quantizer.spec.format, *ranges[value])
-    }
-    for value, quantizer in beyond.items():
-        reason = (
-            f"reaches {max(map(abs, ranges[value])):.4g} in samples, which {quantizer.spec.format} has not"
-        )
-        leave_float(model, model.quant.sites_of(quantizer), reason)
-    if beyond:
-        first, more = next(iter(beyond)), len(beyond) - 1
-        also = f" and {more} more" if more else ""
+    largest = _largest(model, context, list(dict.fromkeys(value for _, value in narrow)), user)
+    beyond = [(one, value) for one, value in narrow if not holds(one.spec.format, 0.0, largest[value])]
+    for one, value in beyond:
+        reason = f"reaches {largest[value]:.4g} in samples, which {one.spec.format} has not"
+        leave_float(model, model.quant.sites_of(one), reason)
+    named = list(dict.fromkeys(value.name for _, value in beyond))
+    if named:
+        also = f" and {len(named) - 1} more" if len(named) > 1 else ""
         context.notes.append(
-            f"'{first.name}'{also} would become infinite in 16-bit floats and stays in float32; a device "
-            "that computes in float16 may need ops there to be scaled down"
+            f"'{named[0]}'{also} would become infinite in 16-bit floats and stays in float32; a device that "
+            "computes in float16 may need ops there to be scaled down"
         )
 
 
 def _is_narrow(quantizer: Quantizer) -> bool:
+    """Whether numbers of float32 become infinite in its format."""
     format = quantizer.spec.format
     is_unscaled = isinstance(format, FloatFormat) and not format.scaled
     return is_unscaled and format.highest < float(np.finfo(np.float32).max) / 2
 
 
-def _ranges(
-    model: Model, context: PassContext, values: list[Value], user: str
-) -> dict[Value, tuple[float, float]]:
-    """The least and the largest number of each tensor, where samples reach it."""
+def _data(model: Model, quantizer: Quantizer) -> list[Value]:
+    """The tensors of the main graph that a quantizer rounds, but for constants."""
+    values = dict.fromkeys(site.value.original for site in model.quant.sites_of(quantizer))
+    return [value for value in values if value.const is None and value.graph is model.graph]
+
+
+def _largest(model: Model, context: PassContext, values: Sequence[Value], user: str) -> dict[Value, float]:
+    """The largest finite number of each tensor in samples, with either sign."""
+    largest = dict.fromkeys(values, 0.0)
     feeds = context.samples(_SAMPLES, user)
-    rewriter = Rewriter(model)
-    with rewriter.trial():
-        name_apart(rewriter)
-        sources = {value.name: value for value in values}
-        found = context.required_executor().observe(
-            lower(model), dict.fromkeys(sources, (_RANGE,)), feeds, base_dir=model.base_dir
-        )
-    return {
-        sources[name]: (float(seen.minimum), float(seen.maximum))
-        for (name, _), seen in found.items()
-        if seen.count
-    }
+    names = [value.name for value in values]
+    runs = context.required_executor().run(lower(model), feeds, names, base_dir=model.base_dir)
+    for found in context.track(runs, "looking for overflows", len(feeds)):
+        for value in values:
+            sizes = np.abs(found[value.name])
+            largest[value] = max(largest[value], float(sizes.max(initial=0.0, where=np.isfinite(sizes))))
+    return largest

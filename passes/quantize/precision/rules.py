@@ -24,9 +24,8 @@ from typing import Any
 
 from qc.ir.errors import UsageError, nearest
 from qc.ir.quant.formats import Format, IntFormat, check_free, parse_format
-from qc.ir.quant.spec import QuantSpec
+from qc.ir.quant.spec import QuantSpec, is_fine
 
-from ...framework.target_rules import NARROW_FROM
 from ...framework.toml_source import TomlSource, read_text
 
 KINDS = {"type": "op type", "op": "op", "region": "region", "tensor": "tensor"}
@@ -55,26 +54,26 @@ class Setting:
         """Whether tensors without a quantizer get one; a mere width changes only what is quantized."""
         return self.format is not None
 
-    def spec(self, old: QuantSpec | None, is_weight: bool) -> QuantSpec:
+    def spec(self, old: QuantSpec | None, is_weight: bool, narrow: bool = False) -> QuantSpec:
         """The spec of a tensor that had ``old``, or none; not to be asked of ``off``.
 
         What the old spec says beside its format holds where it still makes sense. Without one, weights are
-        symmetric, and activations asymmetric.
+        symmetric, and activations asymmetric. ``narrow`` is what the target asks of weights, for those whose
+        old grid had fewer codes and so needed all of them.
         """
         format = self.format or self._widened(old, is_weight)
         if not isinstance(format, IntFormat):
             return QuantSpec(format)
         if old is None or not isinstance(old.format, IntFormat):
             return QuantSpec(format, symmetric=is_weight and format.signed)
-        symmetric = old.symmetric and (format.signed or not old.format.signed)
-        return replace(
+        changed = replace(
             old,
-            format=format,
-            symmetric=symmetric,
-            narrow=old.narrow and symmetric and format.bits >= NARROW_FROM,
+            symmetric=old.symmetric and (format.signed or not old.format.signed),
+            narrow=False,
             shifted=old.shifted and format == old.format,
             derived=False,
         )
+        return changed.resized(format, old.narrow or (narrow and is_weight and not is_fine(old.format)))
 
     def _widened(self, old: QuantSpec | None, is_weight: bool) -> IntFormat:
         assert self.bits is not None

@@ -33,7 +33,7 @@ def fold_into_rows(rewriter: Rewriter, graph: Graph, norm: Op) -> None:
         return
     found = channels_of(graph, data)
     linear = _linear_of(graph, found.made) if found is not None and found.axis == 1 else None
-    if found is None or linear is None or linear.matrix.channels != affine.scale.size:
+    if found is None or linear is None or affine.scale.shape != (linear.matrix.channels,):
         return
     with rewriter.action("fold into weight", linear.product):
         _apply(rewriter, graph, linear, affine, found.made)

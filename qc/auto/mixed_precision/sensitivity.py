@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
@@ -291,7 +291,8 @@ class Sensitivity:
         if own is None or bits == held.bits or grid_of is None:
             return own or ON if bits == held.bits else bits
         assert isinstance(own.spec.format, IntFormat)
-        return grid_of(replace(own.spec, format=IntFormat(bits, own.spec.format.signed)))
+        narrow = own.spec.narrow or (held.is_weight and self._compiled.target.weight.narrow)
+        return grid_of(own.spec.resized(IntFormat(bits, own.spec.format.signed), narrow))
 
 
 def settable_simulation(compiled: Compiled, threads: int | None) -> Simulation:

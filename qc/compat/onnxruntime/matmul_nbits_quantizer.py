@@ -19,7 +19,6 @@ from qc.passes.framework.target_tables import Products
 from qc.passes.lower.insert_qdq import InsertQdq
 from qc.passes.quantize.annotate_per_channel import AnnotatePerChannel
 from qc.passes.quantize.insert_quantizers import InsertQuantizers
-from qc.processor import default_target
 
 from ..missing import PartlyProvided, refuse
 from .choice import placing_at_chosen
@@ -133,11 +132,7 @@ class MatMulNBitsQuantizer(PartlyProvided):
             ModelError: the model cannot be read, or is not valid.
             CoverageError: there was nothing to quantize.
         """
-        target = default_target()
-        # Of 16 codes each counts; the lowest is left out only for sums of products in integers.
-        weight = target.weight.model_copy(update={"narrow": False})
-        target = target.model_copy(update={"weight": weight})
-        self.model = ONNXModel(qc.compile(self._source, Pipeline(list(self._steps())), target=target).model)
+        self.model = ONNXModel(qc.compile(self._source, Pipeline(list(self._steps()))).model)
 
     def _steps(self) -> Iterator[Step]:
         """The pipeline w4-block128, with what is told."""
