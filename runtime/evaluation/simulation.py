@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -175,7 +175,9 @@ class _Slot:
                 f"'{key}' cannot be set to {setting!r}: it takes '{OFF}', '{ON}', a number of bits, the name "
                 "of a format such as 'int8', or an Encoding"
             )
-        spec = replace(self.own.spec, format=self._format(setting, key))
+        format, spec = self._format(setting, key), self.own.spec
+        if isinstance(format, IntFormat) and format != spec.format:
+            spec = spec.resized(format, spec.narrow)
         # What changed the grid after its calibration, such as a large bias, knows no other widths.
         if self.grid_of is not None and self.grid_of(self.own.spec).equals(self.own):
             return self.grid_of(spec)

@@ -97,7 +97,7 @@ def test_without_statistics_another_width_covers_the_same_range(tensor: str, bit
     simulation = qc.Simulation(model, threads=1, origin=compiled().ir)
     own = next(q.encoding for q in simulation.quantizers.values() if tensor in q.tensors)
     assert own is not None
-    spec = replace(own.spec, format=replace(own.spec.format, bits=bits))
+    spec = own.spec.resized(replace(own.spec.format, bits=bits), own.spec.narrow)
     expected = encoding_of_range(spec, own.minimum, own.maximum)
 
     def respec(ir: qc.ir.model.Model) -> None:

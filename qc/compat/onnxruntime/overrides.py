@@ -131,7 +131,10 @@ def _spec(spec: QuantSpec, value: Value, settings: Sequence[Mapping[str, Any]]) 
     if len(settings) == 1 and channels > 1 and {"scale", "rmin"} & set(first):
         granularity = PerTensor()
     symmetric = bool(first.get("symmetric", spec.symmetric))
-    return replace(spec, format=format, symmetric=symmetric, granularity=granularity)
+    changed = replace(spec, symmetric=symmetric, granularity=granularity)
+    if isinstance(format, IntFormat):
+        return changed.resized(format, spec.narrow)
+    return replace(changed, format=format)
 
 
 def _channels(value: Value, granularity: object) -> int:
