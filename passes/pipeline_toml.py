@@ -43,7 +43,7 @@ from qc.ir.errors import UsageError, nearest
 from .framework.options import C, OptionError, build, changed_options
 from .framework.overrides import with_option
 from .framework.pipeline import COMBINATORS, Combinator, Pipeline, Step
-from .framework.pipeline_text import NamedPipelines, no_names, parse_pipeline, step_class
+from .framework.pipeline_text import NO_NAMES, NamedPipelines, parse_pipeline, step_class
 from .framework.registry import Registry, registry
 from .framework.target import Target, load_target
 from .framework.toml_source import TOP, TomlSource, Where, read_text, toml_value
@@ -84,9 +84,9 @@ class PipelineFile:
 
 
 def load_pipeline_file(
-    path: str | Path, known: Registry | None = None, named: NamedPipelines = no_names
+    path: str | Path, known: Registry | None = None, named: NamedPipelines = NO_NAMES
 ) -> PipelineFile:
-    """Reads a pipeline file, which may name pipelines that ``named`` knows.
+    """Reads a pipeline file, which may name those of ``named``.
 
     Raises:
         UsageError: the file cannot be read, is not valid TOML, or names something that does not exist.
@@ -98,7 +98,7 @@ def loads(
     text: str,
     source: str = "pipeline.toml",
     known: Registry | None = None,
-    named: NamedPipelines = no_names,
+    named: NamedPipelines = NO_NAMES,
 ) -> PipelineFile:
     """Reads the text of a pipeline file; ``source`` is what errors call it.
 
@@ -177,11 +177,11 @@ class _Reader:
         name = self._text(table, "name", where)
         if name is None:
             raise self._source.error("a [[pass]] table has no name", where)
-        pipeline = self._named(name)
+        pipeline = self._named.get(name)
         if pipeline is not None:
             return self._changed(pipeline.steps, table, where)
         try:
-            owner = step_class(name, self._known)
+            owner = step_class(name, self._known, self._named)
         except UsageError as error:
             raise self._source.error(str(error), where, "name") from None
         inner = [key for key in _INNER if key in table]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -41,23 +42,17 @@ def resolve_pipeline(pipeline: str | Path | Pipeline | PipelineFile, runs_code: 
             f"a Pipeline object, not {type(pipeline).__name__}"
         )
     text = str(pipeline)
-    found: list[PipelineFile] = []
-
-    def named(name: str) -> Pipeline | None:
-        file = _named(name)
-        found.extend([file] if file is not None else [])
-        return file.pipeline if file is not None else None
-
+    named = _NamedPipelines()
     if text.endswith(".toml"):
         file = load_pipeline_file(Path(text), named=named)
-        return file if file.target is not None else replace(file, target=_target_of(found))
+        return file if file.target is not None else replace(file, target=named.target)
     if text in pipeline_names():
         return _load(text)
     try:
         pipeline = parse_pipeline(text, named=named, runs_code=runs_code)
-        if not found:
+        if not named.read:
             return PipelineFile(pipeline)
-        return replace(found[0], pipeline=pipeline, name=text, target=_target_of(found))
+        return replace(named.read[0], pipeline=pipeline, name=text, target=named.target)
     except UsageError as error:
         hint = nearest(text, pipeline_names()) if text.isidentifier() else ""
         if not hint:
@@ -90,25 +85,38 @@ def until_calibration(file: PipelineFile) -> Pipeline:
 
 def _load(name: str) -> PipelineFile:
     text = (_folder() / f"{name}.toml").read_text(encoding="utf-8")
-    return loads(text, f"{name}.toml", named=lambda inner: file.pipeline if (file := _named(inner)) else None)
+    return loads(text, f"{name}.toml", named=_NamedPipelines())
 
 
-def _named(name: str) -> PipelineFile | None:
-    """The pipeline of a name; None if there is none.
+class _NamedPipelines(Mapping[str, Pipeline]):
+    """The pipelines that come with qc, by name; each is read when it is asked for.
 
-    Raises:
-        UsageError: a plugin has a pass of that name, too.
+    Attributes:
+        read: the files that were asked for so far.
     """
-    if name not in pipeline_names():
-        return None
-    if name in registry().names():
-        raise UsageError(f"'{name}' is a pipeline of qc and a pass of a plugin; rename the pass")
-    return _load(name)
 
+    def __init__(self) -> None:
+        self.read: list[PipelineFile] = []
 
-def _target_of(files: list[PipelineFile]) -> str | None:
-    """That of the first which is made for one."""
-    return next((file.target for file in files if file.target is not None), None)
+    @property
+    def target(self) -> str | None:
+        """That of the first which is made for one."""
+        return next((file.target for file in self.read if file.target is not None), None)
+
+    def __getitem__(self, name: str) -> Pipeline:
+        """The pipeline of a name; raises UsageError if a plugin has a pass of that name, too."""
+        if name not in pipeline_names():
+            raise KeyError(name)
+        if name in registry().names():
+            raise UsageError(f"'{name}' is a pipeline of qc and a pass of a plugin; rename the pass")
+        self.read.append(_load(name))
+        return self.read[-1].pipeline
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(pipeline_names())
+
+    def __len__(self) -> int:
+        return len(pipeline_names())
 
 
 def _folder() -> Traversable:

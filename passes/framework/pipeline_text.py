@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple, NoReturn
 
 from qc.ir.errors import UsageError
@@ -38,12 +39,9 @@ _TOKEN = re.compile(
 )
 
 
-# The pipeline of a name, whose passes then stand there; None if there is none.
-NamedPipelines = Callable[[str], Pipeline | None]
-
-
-def no_names(name: str) -> None:
-    """Knows no pipelines by name."""
+# Pipelines by name, whose passes then stand there.
+NamedPipelines = Mapping[str, Pipeline]
+NO_NAMES: NamedPipelines = MappingProxyType({})
 
 
 class Token(NamedTuple):
@@ -67,7 +65,7 @@ class Given(NamedTuple):
 def parse_pipeline(
     text: str,
     known: Registry | None = None,
-    named: NamedPipelines = no_names,
+    named: NamedPipelines = NO_NAMES,
     runs_code: bool = False,
 ) -> Pipeline:
     """Reads a pipeline.
@@ -75,7 +73,7 @@ def parse_pipeline(
     Args:
         text: see above.
         known: the passes it may name; default: all registered ones.
-        named: knows pipelines by name.
+        named: the pipelines it may name.
         runs_code: whether ``file.py:Class`` is imported, which the text of strangers must not ask for.
 
     Raises:
@@ -98,9 +96,13 @@ def with_options(pipeline: Pipeline, text: str) -> Pipeline:
     return Pipeline(parser.changed(pipeline.steps, "end"))
 
 
-def step_class(name: str, known: Registry) -> type[Pass] | type[Combinator]:
-    """The pass or combinator of that name; raises UsageError with the nearest name if there is none."""
-    return COMBINATORS.get(name) or known.get(name)
+def step_class(name: str, known: Registry, named: NamedPipelines) -> type[Pass] | type[Combinator]:
+    """The pass or combinator of that name.
+
+    Raises:
+        UsageError: there is none; the sentence has the nearest name, be it that of a pipeline.
+    """
+    return COMBINATORS.get(name) or known.get(name, named)
 
 
 def _tokens(text: str) -> list[Token]:
@@ -133,7 +135,7 @@ class _Parser:
     text: str
     tokens: list[Token]
     known: Registry | None = None
-    named: NamedPipelines = no_names
+    named: NamedPipelines = field(default_factory=dict)
     runs_code: bool = False
     position: int = 0
 
@@ -156,7 +158,7 @@ class _Parser:
         if name.kind != "word":
             self._fail("a pass is missing here", name)
         self.position += 1
-        pipeline = self.named(name.text)
+        pipeline = self.named.get(name.text)
         if pipeline is not None:
             return self.changed(pipeline.steps, "}") if self._take("{") else pipeline.steps
         try:
@@ -168,7 +170,7 @@ class _Parser:
     def _class(self, name: str) -> type[Pass] | type[Combinator]:
         if ":" not in name:
             # Asked anew for each name: a file that the text has named may bring several passes.
-            return step_class(name, self.known or registry())
+            return step_class(name, self.known or registry(), self.named)
         if self.runs_code:
             return pass_class(name)
         raise UsageError(

@@ -36,11 +36,11 @@ class Registry:
                 )
         self._classes = dict(sorted(found.items()))
 
-    def get(self, name: str) -> type[Pass]:
-        """The pass of that name; raises UsageError with the nearest name if there is none."""
+    def get(self, name: str, others: Iterable[str] = ()) -> type[Pass]:
+        """The pass of that name; raises UsageError with the nearest name, or other name, if there is none."""
         if name not in self._classes:
             # A combinator is what was meant as often as a pass, so those names are suggested too.
-            hint = nearest(name, [*self.names(), *COMBINATORS])
+            hint = nearest(name, [*self.names(), *COMBINATORS, *others])
             raise UsageError(f"unknown pass '{name}'{hint}; 'qc list-passes' shows all")
         return self._classes[name]
 

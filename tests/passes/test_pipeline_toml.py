@@ -40,7 +40,7 @@ NAMED = {"twice": Pipeline([Fold(limit=1), Fold()])}
 
 
 def loads(text):
-    return loads_with(text, "p.toml", KNOWN, NAMED.get)
+    return loads_with(text, "p.toml", KNOWN, NAMED)
 
 
 def message(text):
@@ -213,3 +213,8 @@ def test_a_combinator_may_hold_a_named_pipeline():
 )
 def test_wrong_options_of_a_named_pipeline(options, expected):
     assert expected in message(f"[[pass]]\nname = 'twice'\n{options}")
+
+
+@pytest.mark.parametrize("steps", ["[pipeline]\npasses = 'twcie'", "[[pass]]\nname = 'twcie'"])
+def test_a_misspelt_name_of_a_pipeline_is_found(steps):
+    assert "p.toml, line 2: unknown pass 'twcie' (did you mean 'twice'?)" in message(steps)

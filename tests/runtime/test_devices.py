@@ -262,6 +262,31 @@ def test_openvino_computes_a_constant_that_data_is_convolved_with(activation: st
     assert "does not run it with a weight that is data" in str(compiled.ir.quant.why_not(result))
 
 
+@pytest.mark.parametrize("rows", [24, 32], ids=["computed wrong", "refused"])
+@pytest.mark.parametrize(
+    "behind", ["u = Unsqueeze(m, two)  v = Transpose<perm = [0, 1, 3, 2]>(u)", "v = Reshape(m, shape)"]
+)
+def test_openvino_leaves_scales_in_front_of_appended_axes(behind: str, rows: int) -> None:
+    """It took the scales of channels of the last axis for those of the second."""
+    if version_of(DEVICES["openvino"]) is None:
+        pytest.skip("openvino is not installed")
+    random = np.random.default_rng(3)
+    model = parse(f"""g (float[1, {rows}, 16] x) => (float[1, {rows}, 24, 1] y)
+    <float[16, 24] w, int64[1] two = {{2}}, int64[4] shape = {{0, 0, -1, 1}}> {{
+        m = MatMul(x, w)  {behind}  y = Relu(v)
+    }}""")
+    weights = random.normal(size=(16, 24)) * np.exp2(random.integers(-3, 3, 24))
+    weight = next(tensor for tensor in model.graph.initializer if tensor.name == "w")
+    weight.CopyFrom(onnx.numpy_helper.from_array(weights.astype(np.float32), "w"))
+    feeds = [{"x": random.normal(size=(1, rows, 16)).astype(np.float32)} for _ in range(4)]
+    compiled = qc.compile(model, "w8a8", data=feeds, target="openvino", threads=1)
+    made = (
+        open_device("openvino", {"INFERENCE_PRECISION_HINT": "f32"}).open(compiled.model).run(feeds[0])["y"]
+    )
+    meant = open_session(compiled.model).run(None, feeds[0])[0]
+    np.testing.assert_allclose(made, meant, atol=1e-4 * np.abs(meant).max())
+
+
 def test_the_htp_computes_a_silu_of_a_low_picture() -> None:
     """As behind a group normalization: in 16 bits it had other numbers altogether."""
     if version_of(DEVICES["qnn-htp"]) is None:

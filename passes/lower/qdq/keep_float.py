@@ -13,6 +13,10 @@ would do anyway: then it is computed in float. Nor does a MatMul of two axes in 
 dequantized constant, or a Gemm without bias in front of a Sum of two: both become one Gemm, which has no
 integers for that, and whose weight is dequantized in every run. There the LeakyRelu costs an op, and saves
 the integers.
+
+OpenVINO moves the scales of a product across a Reshape. Of one that appends axes of length 1 to three or more
+it takes them for those of the second axis: it has wrong numbers, or refuses the model if the lengths differ.
+The LeakyRelu keeps the scales in front of it.
 """
 
 from __future__ import annotations
@@ -35,17 +39,19 @@ _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 # With constants, these become part of the product in front of them.
 _FOLDED = ("Add", "BatchNormalization", "Div", "Mul", "Sub")
 _LARGEST = np.iinfo(np.int32).max
+_Shape = tuple[int | str | None, ...]
 _CPU = "CPUExecutionProvider"
+_OPENVINO = "OpenVINOExecutionProvider"
 
 
 def keep_kernels(model: Model, rewriter: Rewriter, target: Target | None) -> None:
-    """Puts a LeakyRelu of slope 1 behind products that ONNX Runtime would compute in other numbers."""
-    if target is not None and not target.provider:
+    """Puts a LeakyRelu of slope 1 behind products that a runtime would compute in other numbers."""
+    provider = target.provider if target is not None else _CPU
+    if not provider:
         return
-    on_cpu = target is None or target.provider == _CPU
     for graph in list(model.graphs()):
         for op in graph.ops():
-            if op.is_type(*_PRODUCTS) and (result := _result_to_keep(op, on_cpu)) is not None:
+            if op.is_type(*_PRODUCTS) and (result := _result_to_keep(op, provider)) is not None:
                 _put_behind(rewriter, result)
 
 
@@ -63,14 +69,16 @@ def unkeep_float(model: Model, rewriter: Rewriter) -> None:
             rewriter.erase_op(op)
 
 
-def _result_to_keep(op: Op, on_cpu: bool) -> Value | None:
+def _result_to_keep(op: Op, provider: str) -> Value | None:
     """The tensor behind which the LeakyRelu of a product stands, if it needs one."""
     if _is_quantized_by_itself(op) and _is_rounded(end := _end_of_product(op)):
         return end
     if not op.is_type("Gemm", "MatMul") or not _is_product_of_codes(op):
         return None
-    if on_cpu and _is_kept_by_sum(op):
+    if provider == _CPU and _is_kept_by_sum(op):
         return op.graph.op_outputs(op)[0]
+    if provider == _OPENVINO and _gets_axes_behind(end := _end_of_product(op)):
+        return end
     result = _with_bias(op)
     return result if result is not None and _is_kept_by_activation(result) else None
 
@@ -140,6 +148,23 @@ def _is_rounded(value: Value) -> bool:
             if op.is_type("Relu", "Clip") or is_grid_preserving(op):
                 waiting.extend(result for result in graph.op_outputs(op) if result is not None)
     return False
+
+
+def _gets_axes_behind(value: Value) -> bool:
+    """Whether what moves a tensor of three or more axes appends some of length 1."""
+    shape, waiting, graph = value.type.shape or (), [value], value.graph
+    while waiting and len(shape) > 2:
+        for op, _ in graph.uses(waiting.pop()):
+            moved = [result for result in graph.op_outputs(op) if result is not None]
+            if is_grid_preserving(op):
+                waiting.extend(moved)
+                if any(_appends_ones(shape, result.type.shape or ()) for result in moved):
+                    return True
+    return False
+
+
+def _appends_ones(shape: _Shape, longer: _Shape) -> bool:
+    return longer[: len(shape)] == shape and set(longer[len(shape) :]) == {1}
 
 
 def _is_product_of_codes(op: Op) -> bool:
