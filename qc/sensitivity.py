@@ -58,19 +58,22 @@ class Sensitivity(Shown):
     """The result of :func:`measure_sensitivity`.
 
     SQNR is that of the worst float output, ``10 log10(sum(x^2) / sum((x - y)^2))`` over all feeds, where x is
-    the simulation with all quantizers off, with the biases that the model has.
+    the float model. Biases are those of the float model, too: what a corrected bias takes back is the error
+    of all quantizers, and would be one itself where these are off.
 
     Attributes:
         feeds: how many feeds were run.
         whole_db: SQNR with all quantizers on.
         quantizers: the most harmful alone first.
         saturated: a sentence for each input that lies beyond its grid.
+        is_corrected: whether the result has corrected biases, which are left out of all of this.
     """
 
     feeds: int
     whole_db: float
     quantizers: tuple[QuantizerSensitivity, ...]
     saturated: tuple[str, ...] = ()
+    is_corrected: bool = False
 
 
 def measure_sensitivity(
@@ -103,7 +106,7 @@ def measure_sensitivity(
         QcError: CUDA is asked for but cannot be used.
         DataError: the data does not fit the model, or there is none.
     """
-    whole = compiled.open_simulation(settable_weights=True, threads=threads, device=device)
+    whole = compiled.open_simulation(settable_weights=True, float_biases=True, threads=threads, device=device)
     if not whole.quantizers:
         raise UsageError(
             "no quantizer can be turned on and off: the pipeline places none, or on biases alone"
@@ -129,13 +132,16 @@ def measure_sensitivity(
         for name, one in whole.quantizers.items()
     ]
     ranked = tuple(sorted(rows, key=lambda row: row.alone_db))
-    return Sensitivity(found.feeds, found.whole, ranked, tuple(outside.notes()))
+    values = (value for graph in compiled.ir.graphs() for value in graph.values())
+    is_corrected = any(value.float_const is not None for value in values)
+    return Sensitivity(found.feeds, found.whole, ranked, tuple(outside.notes()), is_corrected)
 
 
 def sensitivity_heading(result: Sensitivity, shown: int) -> str:
     """What is above a table of the worst quantizers."""
+    before = " before biases are corrected" if result.is_corrected else ""
     return (
-        f"on {count(result.feeds, 'sample')}, all quantizers on have {decibels(result.whole_db)}; "
+        f"on {count(result.feeds, 'sample')}, all quantizers on have {decibels(result.whole_db)}{before}; "
         f"the {shown} of {count(len(result.quantizers), 'quantizer')} that harm most"
     )
 

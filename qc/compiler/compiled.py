@@ -17,6 +17,7 @@ from qc.ir.model import Model
 from qc.ir.onnx.float_model import lower_float
 from qc.ir.onnx.save import external_files, stage_model
 from qc.ir.quant.ranges import GridsById
+from qc.ir.rewriter import Rewriter
 from qc.passes import Artifact, PassContext, PipelineReport
 from qc.passes.framework.target import Target, target_names
 from qc.passes.lower.rounding.simulation import WeightRounding
@@ -96,7 +97,12 @@ class Compiled(Shown):
         return self._simulated(ToSimulation(device=self.target.name))
 
     def open_simulation(
-        self, *, settable_weights: bool = False, threads: int | None = None, device: str = "auto"
+        self,
+        *,
+        settable_weights: bool = False,
+        float_biases: bool = False,
+        threads: int | None = None,
+        device: str = "auto",
     ) -> Simulation:
         """Opens the simulation once, to run it under any settings of its quantizers.
 
@@ -104,12 +110,20 @@ class Compiled(Shown):
             settable_weights: whether the grids of weights can be set too, not only those of activations. Then
                 weights are rounded at every run, ties as in the simulation; those on shifted grids stay as
                 they are.
+            float_biases: whether biases are those of the float model, without what passes added to them to
+                take back errors of quantizers. With all of these off it is the float model then.
             threads: threads within an op; None for one per physical core.
             device: where it runs, as for :func:`qc.compile`.
         """
         model = self.simulation
-        if settable_weights:
-            model = self._simulated(ToSimulation(rounding_of(model), WeightRounding.SETTABLE))
+        if settable_weights or float_biases:
+            weights = WeightRounding.SETTABLE if settable_weights else WeightRounding.STORED
+            lowering = ToSimulation(rounding_of(model), weights)
+            rewriter = Rewriter(self.ir)
+            with rewriter.trial():
+                if float_biases:
+                    rewriter.restore_floats()
+                model = self._simulated(lowering)
         base_dir = self.ir.base_dir
         return Simulation(
             model, base_dir=base_dir, threads=threads, device=device, origin=self.ir, grids=self.grids

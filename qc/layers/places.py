@@ -164,7 +164,9 @@ class _Copies:
         if key not in self._rounded:
             if quantizer.encoding is None or value.const is None:
                 raise UsageError(f"'{value.name}' has no encoding yet; run 'calibrate' first")
-            rounded = arithmetic.rounded(value.const.numpy(), quantizer, self._rounding)
+            # What a pass added for the sake of other quantizers, as to a bias, is no error of this one.
+            exact = value.float_const or value.const
+            rounded = arithmetic.rounded(exact.numpy(), quantizer, self._rounding)
             self._rounded[key] = f"{self._prefix}constant.{len(self._rounded)}"
             self._graph.initializer.append(numpy_helper.from_array(rounded, self._rounded[key]))
         return self._rounded[key]

@@ -20,6 +20,7 @@ from qc.compiler.compiled import Compiled
 from qc.ir.errors import UsageError
 from qc.ir.quant.arithmetic import fake_quantize
 from qc.ir.quant_table import Site
+from qc.ir.rewriter import Rewriter
 from qc.layers import (
     LayerError,
     LayerErrors,
@@ -309,3 +310,17 @@ def test_names_cannot_become_markup() -> None:
     page = evaluation_page(evil, evil, evaluation, made_up(3, evil))
     outline = Outline(page)
     assert "script" not in [tag for tag, _ in outline.seen] and "\x1b" not in page
+
+
+def test_a_corrected_bias_does_not_count_as_an_error_of_its_grid() -> None:
+    """What a bias takes back of the errors of others is not lost at the bias."""
+    compiled = compiled_network()
+    plain = {layer.tensor: layer.isolated_db for layer in errors_of(compiled).layers}
+    bias = next(value for value in compiled.ir.graph.values() if value.name == "b1")
+    assert bias.const is not None
+    rewriter = Rewriter(compiled.ir)
+    with rewriter.action("correct bias", bias):
+        rewriter.set_constant(bias, bias.const.numpy() + np.float32(0.5), in_float=False)
+    assert bias.float_const is not None
+    corrected = {layer.tensor: layer.isolated_db for layer in errors_of(compiled).layers}
+    assert corrected["b1"] == plain["b1"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,9 @@ from onnx import numpy_helper
 from support.models import parse, random_feeds
 
 import qc as package
+from qc.ir.rewriter import Rewriter
 from qc.passes import NullProgress
+from qc.sensitivity import sensitivity_heading
 
 CONSTANT = """g (float[2, 4] x) => (float[2, 4] y) <float[4, 4] good, float[4, 4] bad> {
     a = MatMul(x, good)
@@ -66,7 +69,7 @@ def test_the_numbers_are_those_of_single_simulations() -> None:
     compiled = compiled_with_an_outlier()
     feeds = random_feeds(compiled.ir.origin, 3, seed=5)
     result = package.measure_sensitivity(compiled, feeds, samples=2, threads=1)
-    simulation = compiled.open_simulation(settable_weights=True, threads=1)
+    simulation = compiled.open_simulation(settable_weights=True, float_biases=True, threads=1)
     off = simulation.with_encodings(dict.fromkeys(simulation.quantizers, "off"))
 
     def ratio(variant: package.Simulation) -> float:
@@ -83,6 +86,24 @@ def test_the_numbers_are_those_of_single_simulations() -> None:
         assert own is not None and row.format == str(own.spec)
         assert row.alone_db == pytest.approx(ratio(off.with_encodings({row.quantizer: own})))
         assert row.without_db == pytest.approx(ratio(simulation.with_encodings({row.quantizer: "off"})))
+
+
+def test_a_corrected_bias_is_no_harm_of_a_quantizer() -> None:
+    """With all quantizers off it would be an error itself, larger than that of any of them."""
+    model = parse("""g (float[2, 4] x) => (float[2, 4] y) <float[4, 4] w, float[4] b> {
+        y = Gemm(x, w, b)
+    }""")
+    feeds = random_feeds(model, 4)
+    compiled = package.compile(model, "w8a8", data=feeds, target="npu", threads=1)
+    plain = package.measure_sensitivity(compiled, feeds, threads=1)
+    bias = next(value for value in compiled.ir.graph.values() if value.name == "b")
+    assert bias.const is not None
+    rewriter = Rewriter(compiled.ir)
+    with rewriter.action("correct bias", bias):
+        rewriter.set_constant(bias, bias.const.numpy() + np.float32(0.5), in_float=False)
+    corrected = package.measure_sensitivity(compiled, feeds, threads=1)
+    assert corrected.is_corrected and corrected == replace(plain, is_corrected=True)
+    assert " dB before biases are corrected; " in sensitivity_heading(corrected, 1)
 
 
 def test_fewer_bits_harm_more_and_progress_is_told() -> None:

@@ -296,13 +296,16 @@ class Sensitivity:
 
 
 def settable_simulation(compiled: Compiled, threads: int | None) -> Simulation:
-    """One in which every weight can be set: those with chosen codes have the nearest ones instead."""
+    """One in which every weight can be set: those with chosen codes have the nearest ones instead.
+
+    Biases are those of the float model: corrected ones would be an error where quantizers are off.
+    """
     ir = compiled.ir
     with ir.transaction.trial():
         for quantizer in ir.quant.quantizers():
             if quantizer.codes is not None:
                 ir.quant.drop_codes(ir.quant.sites_of(quantizer)[0].value.original, "to be changed")
-        return compiled.open_simulation(settable_weights=True, threads=threads)
+        return compiled.open_simulation(settable_weights=True, float_biases=True, threads=threads)
 
 
 def _blended(found: dict[Key, np.ndarray]) -> dict[Key, float]:

@@ -25,8 +25,8 @@ class SensitivityCommand(Command):
     """Turns every quantizer of MODEL.onnx on alone, and off alone, and ranks them by what that does.
 
     Activations and weights alike, in one session. The numbers are SQNR at the worst output, in dB, against
-    the model with all quantizers off: "alone" with no other quantizer, the most harmful first; "without" with
-    all others.
+    the float model: "alone" with no other quantizer, the most harmful first; "without" with all others.
+    Biases are those of the float model, not corrected ones.
 
     Examples:
         qc sensitivity model.onnx --data calibration.npz --top 10
