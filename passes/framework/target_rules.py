@@ -110,10 +110,26 @@ def _require_format(dtype: str) -> None:
         raise ValueError(str(error)) from error
 
 
+_ACTIVATIONS = ("Clip", "Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Relu", "Sigmoid", "Tanh")
+
+
 def _is_weighed_by_data(op: Op) -> bool:
     read = op.graph.op_inputs(op)
     weights = [read[port] for port in weight_ports(op) if port < len(read)]
     return any(value is not None and value.original.const is None for value in weights)
+
+
+def _is_scaled_by_vector(op: Op) -> bool:
+    """Whether the result of an op, be it behind an activation, is multiplied by several constant numbers."""
+    graph, (result, *_) = op.graph, op.graph.op_outputs(op)
+    for reader in [use.op for use in graph.uses(result)] if result is not None else ():
+        if reader.is_type(*_ACTIVATIONS) and _is_scaled_by_vector(reader):
+            return True
+        factors = graph.op_inputs(reader)[:2] if reader.is_type("Mul", "Div", "BatchNormalization") else ()
+        constants = [value.original.const for value in factors if value is not None and value is not result]
+        if any(constant is not None and constant.size > 1 for constant in constants):
+            return True
+    return False
 
 
 def _holds(wide: Format, format: Format) -> bool:
@@ -148,6 +164,8 @@ class OpRule(Strict):
         signed_operands: a product of two data tensors runs in integers only if their zero points are 0: they
             have signed codes, but for a first one that is never negative.
         constant_weight: it runs in integers only by a weight that is a constant.
+        plain_products: a product of two data tensors runs in integers only if no vector of constants scales
+            its result.
         of_probabilities: a MatMul by what Softmax made runs in ``integer``, or in ``float`` where that takes
             no longer, as most probabilities may be below a step of 8 bits.
         per_channel: the weight has one scale per output channel.
@@ -180,6 +198,7 @@ class OpRule(Strict):
     wraps: bool = False
     signed_operands: bool = False
     constant_weight: bool = False
+    plain_products: bool = False
     of_probabilities: Literal["integer", "float"] = "integer"
     per_channel: bool = True
     fused_with: tuple[str, ...] = ()
@@ -222,6 +241,9 @@ class OpRule(Strict):
         """
         if self.constant_weight and any(map(_is_weighed_by_data, (op, *parts))):
             return "a weight that is data"
+        by_data = filter(_is_weighed_by_data, (op, *parts)) if self.plain_products else ()
+        if any(map(_is_scaled_by_vector, by_data)):
+            return "a factor for each channel behind a product of data"
         if op.graph.model.opset < self.since:
             return f"opset {op.graph.model.opset}, only from {self.since} on"
         with_any = next((f"the attribute '{name}'" for name in self.without if name in op.attributes), None)

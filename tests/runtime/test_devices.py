@@ -239,54 +239,6 @@ def test_a_model_that_openvino_cannot_read_is_an_error() -> None:
         open_device("openvino").open(model)
 
 
-@pytest.mark.parametrize("activation", ["Tanh", "Relu"])
-def test_openvino_computes_a_constant_that_data_is_convolved_with(activation: str) -> None:
-    """As generators begin: of codes it made wrong numbers, and what kernels that are data make is float."""
-    if version_of(DEVICES["openvino"]) is None:
-        pytest.skip("openvino is not installed")
-    random = np.random.default_rng(2)
-    model = parse(f"""g (float[1, 32, 1, 1] x) => (float[1, 4, 8, 8] y)
-    <float[32, 32, 3, 3] w, float[1, 32, 8, 8] start, float[4, 32, 1, 1] v> {{
-        k = Mul(w, x)  a = Conv<pads = [1, 1, 1, 1]>(start, k)  r = {activation}(a)  y = Conv(r, v)
-    }}""")
-    for tensor in model.graph.initializer:
-        numbers = random.normal(size=tuple(tensor.dims)).astype(np.float32)
-        tensor.CopyFrom(onnx.numpy_helper.from_array(numbers, tensor.name))
-    feeds = [{"x": random.normal(size=(1, 32, 1, 1)).astype(np.float32)} for _ in range(4)]
-    compiled = qc.compile(model, "w8a8", data=feeds, target="openvino", threads=1)
-    device = open_device("openvino", {"INFERENCE_PRECISION_HINT": "f32"})
-    made = device.open(compiled.model).run(feeds[0])["y"]
-    meant = open_session(compiled.model).run(None, feeds[0])[0]
-    np.testing.assert_allclose(made, meant, atol=0.1 * np.std(meant))
-    result = next(value for value in compiled.ir.graph.values() if value.name == "a")
-    assert "does not run it with a weight that is data" in str(compiled.ir.quant.why_not(result))
-
-
-@pytest.mark.parametrize("rows", [24, 32], ids=["computed wrong", "refused"])
-@pytest.mark.parametrize(
-    "behind", ["u = Unsqueeze(m, two)  v = Transpose<perm = [0, 1, 3, 2]>(u)", "v = Reshape(m, shape)"]
-)
-def test_openvino_leaves_scales_in_front_of_appended_axes(behind: str, rows: int) -> None:
-    """It took the scales of channels of the last axis for those of the second."""
-    if version_of(DEVICES["openvino"]) is None:
-        pytest.skip("openvino is not installed")
-    random = np.random.default_rng(3)
-    model = parse(f"""g (float[1, {rows}, 16] x) => (float[1, {rows}, 24, 1] y)
-    <float[16, 24] w, int64[1] two = {{2}}, int64[4] shape = {{0, 0, -1, 1}}> {{
-        m = MatMul(x, w)  {behind}  y = Relu(v)
-    }}""")
-    weights = random.normal(size=(16, 24)) * np.exp2(random.integers(-3, 3, 24))
-    weight = next(tensor for tensor in model.graph.initializer if tensor.name == "w")
-    weight.CopyFrom(onnx.numpy_helper.from_array(weights.astype(np.float32), "w"))
-    feeds = [{"x": random.normal(size=(1, rows, 16)).astype(np.float32)} for _ in range(4)]
-    compiled = qc.compile(model, "w8a8", data=feeds, target="openvino", threads=1)
-    made = (
-        open_device("openvino", {"INFERENCE_PRECISION_HINT": "f32"}).open(compiled.model).run(feeds[0])["y"]
-    )
-    meant = open_session(compiled.model).run(None, feeds[0])[0]
-    np.testing.assert_allclose(made, meant, atol=1e-4 * np.abs(meant).max())
-
-
 def test_the_htp_computes_a_silu_of_a_low_picture() -> None:
     """As behind a group normalization: in 16 bits it had other numbers altogether."""
     if version_of(DEVICES["qnn-htp"]) is None:

@@ -14,16 +14,13 @@ dequantized constant, or a Gemm without bias in front of a Sum of two: both beco
 integers for that, and whose weight is dequantized in every run. There the LeakyRelu costs an op, and saves
 the integers.
 
-OpenVINO moves the scales of a product across a Reshape. Of one that appends axes of length 1 to three or more
-it takes them for those of the second axis: it has wrong numbers, or refuses the model if the lengths differ.
-The LeakyRelu keeps the scales in front of it.
+:mod:`.keep_apart` has the cases of OpenVINO.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from qc.ir.facts.constants import constant_data
 from qc.ir.facts.op_traits import bias_port, is_grid_preserving
 from qc.ir.facts.qdq import is_qdq
 from qc.ir.graph import Op, Value
@@ -32,14 +29,11 @@ from qc.ir.rewriter import Rewriter
 from qc.ir.tensor_ref import TensorRef
 
 from ...framework.target import Target
-from ...simplify.fold_constants import constant_ops
+from .keep_apart import FOLDED, end_of_product, is_constant, only_reader, result_to_keep_apart
 
 # A MatMul becomes a Gemm with the Add behind it.
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-# With constants, these become part of the product in front of them.
-_FOLDED = ("Add", "BatchNormalization", "Div", "Mul", "Sub")
 _LARGEST = np.iinfo(np.int32).max
-_Shape = tuple[int | str | None, ...]
 _CPU = "CPUExecutionProvider"
 _OPENVINO = "OpenVINOExecutionProvider"
 
@@ -61,7 +55,7 @@ def unkeep_float(model: Model, rewriter: Rewriter) -> None:
         graph, (result, *_) = op.graph, op.graph.op_outputs(op)
         source = graph.op_inputs(op)[0] if op.is_type("LeakyRelu") else None
         producer = graph.producer(source) if source is not None else None
-        behind = producer is not None and producer.is_type(*_PRODUCTS, *_FOLDED)
+        behind = producer is not None and producer.is_type(*_PRODUCTS, *FOLDED)
         if source is None or result is None or not behind or op.attribute("alpha", 0.01) != 1.0:
             continue
         with rewriter.action("unkeep float", op):
@@ -71,14 +65,14 @@ def unkeep_float(model: Model, rewriter: Rewriter) -> None:
 
 def _result_to_keep(op: Op, provider: str) -> Value | None:
     """The tensor behind which the LeakyRelu of a product stands, if it needs one."""
-    if _is_quantized_by_itself(op) and _is_rounded(end := _end_of_product(op)):
+    if _is_quantized_by_itself(op) and _is_rounded(end := end_of_product(op)):
         return end
+    if provider == _OPENVINO and _multiplies_moved_codes(op):
+        return result_to_keep_apart(op)
     if not op.is_type("Gemm", "MatMul") or not _is_product_of_codes(op):
         return None
     if provider == _CPU and _is_kept_by_sum(op):
         return op.graph.op_outputs(op)[0]
-    if provider == _OPENVINO and _gets_axes_behind(end := _end_of_product(op)):
-        return end
     result = _with_bias(op)
     return result if result is not None and _is_kept_by_activation(result) else None
 
@@ -92,7 +86,7 @@ def _is_quantized_by_itself(op: Op) -> bool:
         return False
     of_weight = graph.producer(weight)
     if of_weight is None or not is_qdq(of_weight, "DequantizeLinear"):
-        return _is_constant(weight)
+        return is_constant(weight)
     return _has_too_large_bias(op, dequantize, of_weight)
 
 
@@ -103,11 +97,6 @@ def dequantize_behind(value: Value) -> Op | None:
         source = value.graph.op_inputs(producer)[0]
         producer = value.graph.producer(source) if source is not None else None
     return producer if producer is not None and is_qdq(producer, "DequantizeLinear") else None
-
-
-def _is_constant(value: Value) -> bool:
-    """Whether a tensor is computed from constants alone, which ONNX Runtime does when it loads the model."""
-    return constant_data(value) is not None or value.graph.producer(value) in constant_ops(value.graph)
 
 
 def _has_too_large_bias(op: Op, data: Op, weight: Op) -> bool:
@@ -123,21 +112,6 @@ def _has_too_large_bias(op: Op, data: Op, weight: Op) -> bool:
     return bool(np.any(np.abs(bias.numpy().ravel()) > _LARGEST * scale.ravel()))
 
 
-def _end_of_product(op: Op) -> Value:
-    """The result of a product with what becomes part of it."""
-    graph = op.graph
-    (result, *_) = graph.op_outputs(op)
-    assert result is not None
-    while len(uses := graph.uses(result)) == 1 and uses[0].op.is_type(*_FOLDED):
-        reader = uses[0].op
-        others = [value for value in graph.op_inputs(reader) if value is not None and value is not result]
-        (behind, *_) = graph.op_outputs(reader)
-        if behind is None or not others or not all(map(_is_constant, others)):
-            break
-        result = behind
-    return result
-
-
 def _is_rounded(value: Value) -> bool:
     """Whether a QuantizeLinear reads a tensor, be it behind an activation or ops that only move it."""
     waiting, graph = [value], value.graph
@@ -150,34 +124,22 @@ def _is_rounded(value: Value) -> bool:
     return False
 
 
-def _gets_axes_behind(value: Value) -> bool:
-    """Whether what moves a tensor of three or more axes appends some of length 1."""
-    shape, waiting, graph = value.type.shape or (), [value], value.graph
-    while waiting and len(shape) > 2:
-        for op, _ in graph.uses(waiting.pop()):
-            moved = [result for result in graph.op_outputs(op) if result is not None]
-            if is_grid_preserving(op):
-                waiting.extend(moved)
-                if any(_appends_ones(shape, result.type.shape or ()) for result in moved):
-                    return True
-    return False
-
-
-def _appends_ones(shape: _Shape, longer: _Shape) -> bool:
-    return longer[: len(shape)] == shape and set(longer[len(shape) :]) == {1}
-
-
 def _is_product_of_codes(op: Op) -> bool:
     factors = op.graph.op_inputs(op)[:2]
     producers = (op.graph.producer(value) for value in factors if value is not None)
     return all(producer is not None and is_qdq(producer, "DequantizeLinear") for producer in producers)
 
 
+def _multiplies_moved_codes(op: Op) -> bool:
+    """Whether both factors are dequantized, be it before ops that only move them."""
+    return all(value is not None and dequantize_behind(value) for value in op.graph.op_inputs(op)[:2])
+
+
 def _with_bias(op: Op) -> Value | None:
     """The result of a product, or that of the bias behind it, with which a MatMul of two axes is a Gemm."""
     result, addend = op.graph.op_outputs(op)[0], _addend(op)
-    reader = _only_reader(result)
-    if reader is None or addend is None or not (_is_constant(addend) or _stored_codes(addend)):
+    reader = only_reader(result)
+    if reader is None or addend is None or not (is_constant(addend) or _stored_codes(addend)):
         return result
     return op.graph.op_outputs(reader)[0]
 
@@ -185,7 +147,7 @@ def _with_bias(op: Op) -> Value | None:
 def _addend(op: Op) -> Value | None:
     """What is added to a product, which becomes a Gemm with it."""
     data, (result, *_) = op.graph.op_inputs(op)[0], op.graph.op_outputs(op)
-    reader = _only_reader(result)
+    reader = only_reader(result)
     is_matrix = data is not None and (data.type.shape is None or len(data.type.shape) == 2)
     if reader is None or not is_matrix or reader.num_inputs != 2 or op.num_inputs != 2:
         return None
@@ -210,28 +172,22 @@ def _is_kept_by_sum(op: Op) -> bool:
         return False
     if _stored_codes(addend) is not None:
         return False
-    return not _is_constant(addend) or not _is_rounded(_end_of_product(op))
+    return not is_constant(addend) or not _is_rounded(end_of_product(op))
 
 
 def _is_kept_by_activation(value: Value) -> bool:
     """Whether an activation alone reads a tensor, and nothing behind it rounds to a grid that begins at 0."""
-    activation = _only_reader(value)
+    activation = only_reader(value)
     if activation is None or not activation.is_type("Relu", "Clip"):
         return False
     reader: Op | None = activation
     while reader is not None and (reader is activation or is_grid_preserving(reader)):
-        reader = _only_reader(reader.graph.op_outputs(reader)[0])
+        reader = only_reader(reader.graph.op_outputs(reader)[0])
     if reader is None or not is_qdq(reader, "QuantizeLinear"):
-        return _only_reader(activation.graph.op_outputs(activation)[0]) is not None
+        return only_reader(activation.graph.op_outputs(activation)[0]) is not None
     zero_point = reader.graph.op_inputs(reader)[2:]
     codes = reader.graph.constant(zero_point[0]) if zero_point else None
     return codes is not None and bool(np.any(codes.numpy()))
-
-
-def _only_reader(value: Value | None) -> Op | None:
-    """The op that reads a tensor, if nothing else does."""
-    uses = value.graph.uses(value) if value is not None else []
-    return uses[0].op if value is not None and len(uses) == 1 and value not in value.graph.outputs else None
 
 
 def _put_behind(rewriter: Rewriter, value: Value) -> None:

@@ -1,0 +1,114 @@
+"""OpenVINO computes what the QDQ model says: graphs of which it had other numbers, or which it refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto
+from support.models import parse
+
+import qc
+from qc.compiler.compiled import Compiled
+from qc.runtime import model_inputs, open_session
+from qc.runtime.devices.device import version_of
+from qc.runtime.devices.known import DEVICES, open_device
+
+pytestmark = pytest.mark.skipif(version_of(DEVICES["openvino"]) is None, reason="openvino is not installed")
+
+# By what OpenVINO does with it; in brackets what it had.
+GRAPHS = {
+    "products of few rows are one kernel (random numbers)": """g (float[4, 16] x) => (float[4, 8] y)
+        <float[16, 16] w, float[16, 8] v> { m = MatMul(x, w)  y = MatMul(m, v) }""",
+    "and behind a factor": """g (float[4, 16] x) => (float[4, 8] y)
+        <float[16, 16] w, float[16] b, float two = {2}, float[16, 8] v> {
+            m = MatMul(x, w)  a = Add(m, b)  d = Div(a, two)  r = Relu(d)  y = MatMul(r, v)
+        }""",
+    "scales move across a Reshape (-13 dB)": """g (float[1, 24, 16] x) => (float[1, 24, 24, 1] y)
+        <float[16, 24] w, int64[4] shape = {0, 0, -1, 1}> {
+            m = MatMul(x, w)  r = Reshape(m, shape)  y = Relu(r)
+        }""",
+    "of other lengths (refused)": """g (float[1, 32, 16] x) => (float[1, 32, 24, 1] y)
+        <float[16, 24] w, int64[1] two = {2}> {
+            m = MatMul(x, w)  u = Unsqueeze(m, two)  t = Transpose<perm = [0, 1, 3, 2]>(u)  y = Relu(t)
+        }""",
+    "across a pool (refused)": """g (float[2, 4, 8, 8] x) => (float[2, 4, 4, 8] y)
+        <float[8, 16] w> { m = MatMul(x, w)  y = AveragePool<kernel_shape = [2, 2], strides = [2, 2]>(m) }""",
+    "a strided convolution of points is one of channels last (another shape)": """
+        g (float[1, 4, 8, 6] x) => (float[1, 8, 3, 4] y)
+        <float[8, 4, 1, 1] w> { c = Conv<strides = [2, 2]>(x, w)  y = Transpose<perm = [0, 1, 3, 2]>(c) }""",
+    "ReduceMax rounds its result (12 dB)": """g (float[2, 16, 8] x) => (float[2, 8] y)
+        <int64[1] one = {1}, float[8, 8] w> { r = ReduceMax<keepdims = 0>(x, one)  y = MatMul(r, w) }""",
+    "ReduceMin likewise (0 dB)": """g (float[2, 16, 7, 7] x) => (float[2, 8] y)
+        <int64[2] axes = {2, 3}, float[16, 8] w> {
+            r = ReduceMin<keepdims = 0>(x, axes)  y = MatMul(r, w)
+        }""",
+    "a product of data is scaled by a vector (random numbers)": """
+        g (float[1, 8, 6, 16] x) => (float[1, 8, 6, 8] y)
+        <float[6] v, float[6, 8] w> {
+            t = Transpose<perm = [0, 1, 3, 2]>(x)  m = MatMul(x, t)  p = Mul(m, v)  y = MatMul(p, w)
+        }""",
+    "and behind an activation (ends the compiler)": """g (float[2, 4, 8, 8] x) => (float[2, 4, 8, 8] y)
+        <float[1, 4, 1, 1] v, float[8, 8] w> {
+            t = Transpose<perm = [0, 1, 3, 2]>(x)  m = MatMul(x, t)  s = Sigmoid(m)
+            p = Mul(s, v)  y = MatMul(p, w)
+        }""",
+}
+
+
+@pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
+def test_its_numbers_are_those_of_the_model(graph: str) -> None:
+    model = _drawn(parse(graph))
+    compiled, feeds = _compiled(model)
+    made, meant = _results(compiled, feeds[0])
+    np.testing.assert_allclose(made, meant, atol=5e-3 * np.abs(meant).max())
+
+
+@pytest.mark.parametrize("activation", ["Tanh", "Relu"])
+def test_a_constant_that_data_is_convolved_with_is_float(activation: str) -> None:
+    """As generators begin: of codes it made wrong numbers, and what kernels that are data make is float."""
+    model = _drawn(
+        parse(f"""g (float[1, 32, 1, 1] x) => (float[1, 4, 8, 8] y)
+    <float[32, 32, 3, 3] w, float[1, 32, 8, 8] start, float[4, 32, 1, 1] v> {{
+        k = Mul(w, x)  a = Conv<pads = [1, 1, 1, 1]>(start, k)  r = {activation}(a)  y = Conv(r, v)
+    }}""")
+    )
+    compiled, feeds = _compiled(model)
+    made, meant = _results(compiled, feeds[0])
+    np.testing.assert_allclose(made, meant, atol=0.1 * np.std(meant))
+    result = next(value for value in compiled.ir.graph.values() if value.name == "a")
+    assert "does not run it with a weight that is data" in str(compiled.ir.quant.why_not(result))
+
+
+def test_what_keeps_products_apart_is_gone_when_the_model_is_read() -> None:
+    """So that a result that is compiled again is the same."""
+    compiled, _ = _compiled(_drawn(parse(GRAPHS["products of few rows are one kernel (random numbers)"])))
+    assert "LeakyRelu" in {node.op_type for node in compiled.model.graph.node}
+    read = qc.compile(compiled.model, "import-qdq", target="openvino", allow_unquantized=True)
+    assert "LeakyRelu" not in {op.op_type for op in read.ir.graph.ops()}
+
+
+def _drawn(model: ModelProto) -> ModelProto:
+    """With random weights whose channels differ much in size."""
+    random = np.random.default_rng(3)
+    for tensor in model.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.FLOAT and tensor.dims:
+            shape = tuple(tensor.dims)
+            numbers = random.normal(size=shape) * np.exp2(random.integers(-2, 3, shape[-1]))
+            tensor.CopyFrom(onnx.numpy_helper.from_array(numbers.astype(np.float32), tensor.name))
+    return model
+
+
+def _compiled(model: ModelProto) -> tuple[Compiled, list[dict[str, np.ndarray]]]:
+    random = np.random.default_rng(4)
+    (info,) = model_inputs(model)
+    shape = tuple(length for length in info.shape or () if isinstance(length, int))
+    feeds = [{info.name: random.normal(size=shape).astype(np.float32)} for _ in range(4)]
+    compiled = qc.compile(model, "w8a8", data=feeds, target="openvino", threads=1, allow_unquantized=True)
+    return compiled, feeds
+
+
+def _results(compiled: Compiled, feed: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Of OpenVINO, and of ONNX Runtime."""
+    device = open_device("openvino", {"INFERENCE_PRECISION_HINT": "f32"})
+    return device.open(compiled.model).run(feed)["y"], open_session(compiled.model).run(None, feed)[0]
