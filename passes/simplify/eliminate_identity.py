@@ -114,6 +114,8 @@ def _leaves_all(graph: Graph, op: Op, value: Value) -> bool:
     before, after = (one.type.shape if one is not None else None for one in (value, graph.op_outputs(op)[0]))
     if axes is None or not before or after is None or len(before) != len(after):
         return False
+    if not all(-len(before) <= axis < len(before) for axis in axes.numpy().tolist()):
+        return False
     in_order = op.num_inputs < 5 or (steps is not None and bool((steps.numpy() == 1).all()))
     lengths = [(before[axis], after[axis]) for axis in axes.numpy().tolist()]
     is_whole = bool(lengths) and all(isinstance(was, int) and was == now for was, now in lengths)

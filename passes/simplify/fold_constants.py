@@ -28,6 +28,7 @@ from ..framework.context import PassContext
 from .constants.initializers import initializer_data, make_initializer
 from .constants.shapes import take_inferred_shapes
 from .constants.size import is_parameter, is_table, original_size, sources_of, stored_size
+from .decompositions.builder import Builder, put_in_place
 from .eliminate_identity import EliminateIdentity
 
 _SMALL = 4096  # bytes by which any model may grow
@@ -40,6 +41,7 @@ class FoldConstants(Pass):
 
     What a Shape or a Size tells of a tensor whose lengths are all known is constant, too. Shapes that are not
     known are inferred anew from what was folded, where an op asks for them or those of all inputs are fixed.
+    A CastLike, which functions have, is a Cast to the type that the other tensor has.
 
     The bodies of If, Loop and Scan are folded too, also where they read a constant of a graph around them.
     An If whose condition is constant gives way to its branch.
@@ -77,7 +79,9 @@ class FoldConstants(Pass):
         narrow = _narrow_storage(model)
         while True:
             for op in _ops(model):
-                if reads_shape_only(op):
+                if op.is_type("CastLike"):
+                    _name_type(rewriter, op)
+                elif reads_shape_only(op):
                     _lift_shape(rewriter, op)
             before = [graph.epoch for graph in model.graph.walk()]
             for graph in model.graph.walk():  # outer before inner, which reads what was folded there
@@ -201,6 +205,19 @@ def _lift_constant(rewriter: Rewriter, op: Op) -> None:
     if data is not None:
         with rewriter.action("constant to initializer", op):
             make_initializer(rewriter, op, data)
+
+
+def _name_type(rewriter: Rewriter, op: Op) -> None:
+    """Writes a CastLike as a Cast, which does not read the other tensor, where the type of that is known."""
+    data, like = op.graph.op_inputs(op)
+    (result,) = op.graph.op_outputs(op)
+    if like is None or result is None or not like.original.type.elem_type:
+        return
+    with rewriter.action("the type is known", op):
+        attributes = {"to": like.original.type.elem_type, "saturate": op.attribute("saturate", None)}
+        made = Builder(rewriter, op).op("Cast", data, shape=result.type.shape, **attributes)
+        put_in_place(rewriter, result, made)
+        rewriter.erase_op(op)
 
 
 def _ops(model: Model) -> list[Op]:

@@ -207,6 +207,19 @@ def test_every_kind_of_constant(attribute: dict[str, object], expected: object) 
     assert array.tolist() == np.asarray(expected).tolist()
 
 
+def test_a_cast_to_the_type_of_a_tensor_is_folded() -> None:
+    """So a bias of zeros, which a function makes in the type of the data, is a constant."""
+    model = parse("""<ir_version: 8, opset_import: ["" : 18]>
+    g (float[1, 2, 4, 4] x, bool[2] c) => (float[1, 3, 4, 4] y, float[2] k)
+    <float[3, 2, 1, 1] w, double zero = {0}, int64[1] three = {3}> {
+        z = CastLike(zero, x)
+        b = Expand(z, three)
+        y = Conv(x, w, b)
+        k = CastLike(c, x)
+    }""")
+    assert kinds(simplified("fold-constants", model)) == ["Conv", "Cast"]
+
+
 def test_constants_of_branches_become_initializers() -> None:
     text = """g (float[2] x, bool c) => (float[2] y) {
         k = Constant<value = float[2] {1, 2}>()
