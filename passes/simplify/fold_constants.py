@@ -28,7 +28,6 @@ from ..framework.context import PassContext
 from .constants.initializers import initializer_data, make_initializer
 from .constants.shapes import take_inferred_shapes
 from .constants.size import is_parameter, is_table, original_size, sources_of, stored_size
-from .decompositions.builder import Builder, put_in_place
 from .eliminate_identity import EliminateIdentity
 
 _SMALL = 4096  # bytes by which any model may grow
@@ -209,15 +208,13 @@ def _lift_constant(rewriter: Rewriter, op: Op) -> None:
 
 def _name_type(rewriter: Rewriter, op: Op) -> None:
     """Writes a CastLike as a Cast, which does not read the other tensor, where the type of that is known."""
-    data, like = op.graph.op_inputs(op)
-    (result,) = op.graph.op_outputs(op)
-    if like is None or result is None or not like.original.type.elem_type:
-        return
-    with rewriter.action("the type is known", op):
-        attributes = {"to": like.original.type.elem_type, "saturate": op.attribute("saturate", None)}
-        made = Builder(rewriter, op).op("Cast", data, shape=result.type.shape, **attributes)
-        put_in_place(rewriter, result, made)
-        rewriter.erase_op(op)
+    like = op.graph.op_inputs(op)[1]
+    elem_type = like.original.type.elem_type if like is not None else 0
+    if elem_type:
+        with rewriter.action("the type is known", op):
+            rewriter.set_input(op, 1, None)
+            rewriter.set_type_of_op(op, "Cast")
+            rewriter.set_attribute(op, "to", elem_type)
 
 
 def _ops(model: Model) -> list[Op]:

@@ -128,9 +128,15 @@ class Builder:
         rest = (*shape[:axis], *shape[axis + 1 :])
         if self.opset >= SLICES_BY_INPUT and all(length == 1 for length in rest):
             return self.slices(data, lengths, axis)
-        made = [self._value("Split", (*shape[:axis], length, *shape[axis + 1 :])) for length in lengths]
+        return self.parts(data, lengths, axis)
+
+    def parts(self, data: Value, lengths: Sequence[int], axis: int) -> list[Value]:
+        """Parts one behind the other along an axis, by a Split."""
+        shape, kind = data.type.shape or (), data.type.elem_type or None
+        shapes = [(*shape[:axis], length, *shape[axis + 1 :]) for length in lengths]
+        made = [self._value("Split", one, kind) for one in shapes]
         if self.opset < _SPLITS_BY_INPUT:
-            self._rewriter.add_op(self._graph, "Split", [data], made, {"axis": axis, "split": lengths})
+            self._rewriter.add_op(self._graph, "Split", [data], made, {"axis": axis, "split": [*lengths]})
         else:
             given = self.constant(np.array(lengths, np.int64), "lengths")
             self._rewriter.add_op(self._graph, "Split", [data, given], made, {"axis": axis})
