@@ -54,7 +54,7 @@ def _fold(rewriter: Rewriter, graph: Graph, pad: Op) -> None:
 
 
 def _zeros(graph: Graph, pad: Op) -> tuple[int, ...] | None:
-    """The zeros that a Pad puts in front of the axes of a picture and behind; None if it does other things."""
+    """The zeros that a Pad puts in front of axes of a picture, and behind; None if it does other things."""
     inputs = graph.op_inputs(pad)
     pads = attribute_of(pad, "pads", inputs)
     if pad.attribute("mode", "constant") != "constant" or attribute_of(pad, "value", inputs) != 0:

@@ -41,7 +41,8 @@ def left(ops: str, opset: int = 18) -> list[str]:
         ("s = SequenceConstruct(x, z) y = ConcatFromSequence<axis = 1>(s)", ["Concat"]),
         (
             "e = SequenceEmpty() a = SequenceInsert(e, x) b = SequenceInsert(a, z) "
-            "c = SequenceInsert(b, z, last) d = SequenceErase(c) f = SequenceInsert(d, x, zero) y = ConcatFromSequence<axis = 0>(f)",
+            "c = SequenceInsert(b, z, last) d = SequenceErase(c) f = SequenceInsert(d, x, zero) "
+            "y = ConcatFromSequence<axis = 0>(f)",
             ["Concat"],
         ),
         (
