@@ -1,9 +1,10 @@
-"""Folds a Pad of zeros into the padding of the convolutions and averages behind it."""
+"""Folds a Pad of zeros into the padding of the convolutions and pools behind it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from qc.ir.facts.result_range import result_range
 from qc.ir.graph import Graph, Op, Use, Value
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
@@ -17,14 +18,15 @@ _LAYOUT = 2  # batch and channels, in front of the axes of a picture
 
 @dataclass(frozen=True)
 class FoldPads(Pass):
-    """Folds a Pad of zeros into the padding of the Conv and AveragePool ops that read it.
+    """Folds a Pad of zeros into the padding of the convolutions and pools that read it.
 
     Exporters of Keras, and of models with TensorFlow's padding, write one in front of strided convolutions.
     As an op of its own it is computed in float on CPUs, and has a grid of its own elsewhere.
 
     The Pad must be along the axes of the picture alone, must not crop, and nothing else may read it. An
-    average must count the zeros then, so one that has a padding of its own that it does not count keeps the
-    Pad; so does one that rounds lengths up, or whose padding would be as long as its window.
+    AveragePool must count the zeros then, so one that has a padding of its own that it does not count keeps
+    the Pad. A MaxPool passes over its padding, so it has to find nothing below zero. Pools that round lengths
+    up, or whose padding would be as long as the window, keep the Pad.
     """
 
     name = "fold-pads"
@@ -45,7 +47,7 @@ def _fold(rewriter: Rewriter, graph: Graph, pad: Op) -> None:
     if data is None or padded is None or zeros is None or graph.is_output(padded):
         return
     readers = graph.uses(padded)
-    if not readers or not all(_takes(use, zeros) for use in readers):
+    if not readers or not all(_takes(use, zeros, data) for use in readers):
         return
     with rewriter.action("fold into the padding", pad):
         for use in readers:
@@ -67,22 +69,30 @@ def _zeros(graph: Graph, pad: Op) -> tuple[int, ...] | None:
     return (*before[_LAYOUT:], *behind[_LAYOUT:])
 
 
-def _takes(use: Use, zeros: tuple[int, ...]) -> bool:
+def _takes(use: Use, zeros: tuple[int, ...], data: Value) -> bool:
     """Whether an op may pad its data by so many zeros more."""
     op = use.op
-    if use.port != 0 or not op.is_type("Conv", "AveragePool"):
+    if use.port != 0 or not op.is_type("Conv", "AveragePool", "MaxPool"):
         return False
     if op.attribute("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         return False
-    return op.is_type("Conv") or _counts(op, zeros)
-
-
-def _counts(op: Op, zeros: tuple[int, ...]) -> bool:
-    """Whether an average counts zeros around its data, or may, and has some of the data in each window."""
-    counts = op.attribute("count_include_pad", 0) or not any(op.attribute("pads", ()))
+    if op.is_type("Conv"):
+        return True
+    finds_same = _counts(op) if op.is_type("AveragePool") else _exceeds_zeros(op, data)
     windows = op.attribute("kernel_shape", ()) * 2
     fits = all(length < window for length, window in zip(_sum(op, zeros), windows, strict=True))
-    return bool(counts) and fits and not op.attribute("ceil_mode", 0)
+    return finds_same and fits and not op.attribute("ceil_mode", 0)
+
+
+def _counts(op: Op) -> bool:
+    """Whether an average counts zeros around its data, or may, as there are none."""
+    return bool(op.attribute("count_include_pad", 0)) or not any(op.attribute("pads", ()))
+
+
+def _exceeds_zeros(op: Op, data: Value) -> bool:
+    """Whether a maximum of data and zeros is one of the data, wherever it was found."""
+    is_dense = all(step == 1 for step in op.attribute("dilations", ()))
+    return op.num_outputs == 1 and is_dense and result_range(data)[0] >= 0
 
 
 def _sum(op: Op, zeros: tuple[int, ...]) -> list[int]:

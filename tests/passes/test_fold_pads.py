@@ -37,6 +37,7 @@ def left(ops: str, opset: int = 18) -> list[str]:
         ("a = Pad(x, one, zero) b = Pad(a, far) y = Conv(b, w)", ["Conv"]),
         (f"{ONE} b = Conv(a, w) c = Conv(a, w) y = Add(b, c)", ["Conv", "Conv", "Add"]),
         (f"{ONE} y = AveragePool<kernel_shape = [3, 3]>(a)", ["AveragePool"]),
+        ("r = Relu(x) a = Pad(r, one) y = MaxPool<kernel_shape = [3, 3]>(a)", ["Relu", "MaxPool"]),
         (
             f"{ONE} y = AveragePool<kernel_shape = [3, 3], pads = [1, 0, 0, 0], count_include_pad = 1>(a)",
             ["AveragePool"],
@@ -51,10 +52,12 @@ def test_a_pad_becomes_padding(ops: str, expected: list[str]) -> None:
     "ops",
     [
         f'{ONE} y = Conv<auto_pad = "SAME_UPPER">(a, w)',
-        f"{ONE} b = Conv<pads = [0, 0, 0, 0]>(a, w) c = MaxPool<kernel_shape = [3, 3]>(a) y = Add(b, c)",
+        f"{ONE} b = Conv(a, w) c = MaxPool<kernel_shape = [3, 3]>(a) y = Add(b, c)",
         f"{ONE} y = AveragePool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(a)",
         f"{ONE} y = AveragePool<kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 1>(a)",
         "a = Pad(x, far) y = AveragePool<kernel_shape = [3, 3]>(a)",
+        f"{ONE} y = MaxPool<kernel_shape = [3, 3]>(a)",
+        "r = Relu(x) a = Pad(r, one) y = MaxPool<kernel_shape = [2, 2], dilations = [2, 2]>(a)",
         "a = Pad(x, one, two) y = Conv(a, w)",
         "a = Pad(x, crop) y = Conv(a, w)",
         "a = Pad(x, channels) y = AveragePool<kernel_shape = [3, 3]>(a)",

@@ -87,14 +87,24 @@ def test_a_batch_norm_stays(line: str, weights: str) -> None:
         ("float[1, 1, 2, 1, 1] k", False),
     ],
 )
-@pytest.mark.parametrize("op_type", ["Mul", "Add"])
-def test_constants_that_are_folded(op_type: str, constant: str, folded: bool) -> None:
+@pytest.mark.parametrize("operation", ["Mul(k, a)", "Add(k, a)", "Sub(k, a)", "Sub(a, k)", "Div(a, k)"])
+def test_constants_that_are_folded(operation: str, constant: str, folded: bool) -> None:
     shape = "A, B, C, D, E" if "1, 1, 2" in constant else "A, B, C, D"
     text = f"""g (float[1, 2, 3, 3] x) => (float[{shape}] y) <float[2, 2, 1, 1] w, {constant}> {{
         a = Conv(x, w)
-        y = {op_type}(k, a)
+        y = {operation}
     }}"""
     simplified("fold-batch-norms", parse(text), changed=folded)
+
+
+@pytest.mark.parametrize("operation", ["Div(k, a)", "Div(a, zeros)", "Pow(a, k)"])
+def test_what_is_no_scale_and_shift_stays(operation: str) -> None:
+    text = f"""g (float[1, 2, 3, 3] x) => (float[A, B, C, D] y)
+    <float[2, 2, 1, 1] w, float[1] k, float[2, 1, 1] zeros = {{0, 1}}> {{
+        a = Conv(x, w)
+        y = {operation}
+    }}"""
+    simplified("fold-batch-norms", parse(text), changed=False)
 
 
 @pytest.mark.parametrize(
