@@ -31,7 +31,8 @@ class FoldBatchNorms(Pass):
 
     The scale and shift may be a BatchNormalization, or a Mul, Div, Add or Sub with a constant per channel
     (for a Conv; Paddle and TensorFlow exporters write biases that way), perhaps behind a Transpose, Squeeze
-    or Unsqueeze. An op whose result is read elsewhere or is a graph output keeps it, so nothing is folded there.
+    or Unsqueeze. An op whose result is read elsewhere or is a graph output keeps it, so nothing is folded
+    there.
 
     A BatchNormalization for which there is no such op is folded into the one behind it, if that is a Conv of
     one group without padding, or a product by a matrix, perhaps of flattened data, and nothing else reads it.

@@ -81,7 +81,8 @@ def _takes(use: Use, zeros: tuple[int, ...], data: Value) -> bool:
     finds_same = _counts(op) if op.is_type("AveragePool") else _exceeds_zeros(op, data)
     windows = op.attribute("kernel_shape", ()) * 2
     fits = all(length < window for length, window in zip(_sum(op, zeros), windows, strict=True))
-    return finds_same and fits and not op.attribute("ceil_mode", 0)
+    rounds_up = op.attribute("ceil_mode", 0) and any(step != 1 for step in op.attribute("strides", ()))
+    return finds_same and fits and not rounds_up
 
 
 def _counts(op: Op) -> bool:

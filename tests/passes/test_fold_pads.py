@@ -39,6 +39,10 @@ def left(ops: str, opset: int = 18) -> list[str]:
         (f"{ONE} y = AveragePool<kernel_shape = [3, 3]>(a)", ["AveragePool"]),
         ("r = Relu(x) a = Pad(r, one) y = MaxPool<kernel_shape = [3, 3]>(a)", ["Relu", "MaxPool"]),
         (
+            f"{ONE} y = AveragePool<kernel_shape = [3, 3], strides = [1, 1], ceil_mode = 1>(a)",
+            ["AveragePool"],
+        ),
+        (
             f"{ONE} y = AveragePool<kernel_shape = [3, 3], pads = [1, 0, 0, 0], count_include_pad = 1>(a)",
             ["AveragePool"],
         ),

@@ -1,0 +1,29 @@
+"""Reshapes of what was reshaped just before."""
+
+from __future__ import annotations
+
+from qc.ir.facts.constants import fixed_constant
+from qc.ir.graph import Graph, Op, Value
+
+_RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
+
+
+def unshaped(graph: Graph, op: Op) -> Value | None:
+    """The tensor whose numbers an op reshapes that another one had reshaped; None if there was none."""
+    made = graph.op_inputs(op)[0] if op.is_type(*_RESHAPES) else None
+    before = graph.producer(made) if made is not None and graph.is_read_once(made) else None
+    return graph.op_inputs(before)[0] if before is not None and before.is_type(*_RESHAPES) else None
+
+
+def is_taken_back(graph: Graph, op: Op, source: Value) -> bool:
+    """Whether an op gives a tensor the shape that it had, all lengths of which have a number or a name."""
+    result, shape = graph.op_outputs(op)[0], source.type.shape
+    return result is not None and shape is not None and None not in shape and result.type.shape == shape
+
+
+def asks_for_all_lengths(op: Op) -> bool:
+    """Whether a Reshape takes no length from its data, but for one that follows from the others."""
+    lengths = (
+        fixed_constant(op.graph.op_inputs(op)[1]) if op.is_type("Reshape") and op.num_inputs == 2 else None
+    )
+    return lengths is not None and bool(lengths.numpy().all())
