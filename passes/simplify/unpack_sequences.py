@@ -60,11 +60,12 @@ def _unpack(rewriter: Rewriter, op: Op) -> None:
     if result is None or not tensors or (op.is_type("SequenceAt") and place is None):
         return
     with rewriter.action("read the tensors", op):
-        build = Builder(rewriter, op)
+        build, kind = Builder(rewriter, op), tensors[0].type.elem_type or None
         if place is not None:
-            made = build.op("Identity", tensors[place], shape=tensors[place].type.shape)
+            made = build.op("Identity", tensors[place], shape=tensors[place].type.shape, type=kind)
         elif op.is_type("SequenceLength"):
-            made = build.op("Identity", build.constant(np.array(len(tensors)), "length"), shape=())
+            count = build.constant(np.array(len(tensors)), "length")
+            made = build.op("Identity", count, shape=(), type=count.type.elem_type)
         else:
             made = _joined(build, op, tensors, result.type.shape)
         put_in_place(rewriter, result, made)
@@ -75,7 +76,7 @@ def _joined(build: Builder, op: Op, tensors: Sequence[Value], shape: Shape | Non
     axis = op.attribute("axis")
     if op.attribute("new_axis", 0):
         tensors = [build.unsqueeze(tensor, [axis], None) for tensor in tensors]
-    return build.op("Concat", *tensors, shape=shape, axis=axis)
+    return build.op("Concat", *tensors, shape=shape, type=tensors[0].type.elem_type or None, axis=axis)
 
 
 def _tensors(sequence: Value | None) -> list[Value] | None:
@@ -148,4 +149,6 @@ def _lengths(op: Op) -> list[int]:
     if asked is not None and asked.shape:
         return [int(length) for length in asked.numpy()]
     length, part = shape[axis], int(asked.numpy().item()) if asked is not None else 1
-    return [min(part, length - begin) for begin in range(0, length, part)] if isinstance(length, int) else []
+    if not isinstance(length, int) or part < 1:
+        return []
+    return [min(part, length - begin) for begin in range(0, length, part)]

@@ -230,6 +230,26 @@ def test_a_cast_to_the_type_of_a_tensor_is_folded() -> None:
     assert kinds(simplified("fold-constants", model)) == ["Conv", "Cast"]
 
 
+@pytest.mark.parametrize(
+    ("told", "left"),
+    [
+        ("s = Shape(x) g = Gather(s, two)", []),
+        ("s = Shape(x) g = Gather(s, lasts)", []),
+        ("s = Shape(x) i = Cast<to = 6>(s) g = Slice(i, second, far)", []),
+        ("s = Shape<start = 1>(x) g = Slice(s, first, far)", []),
+        ("s = Shape(x) g = Gather(s, zero)", ["Shape", "Gather", "Cast"]),
+        ("s = Shape(x) i = Identity(s) g = Slice(i, zeros, first)", ["Shape", "Identity", "Slice", "Cast"]),
+    ],
+)
+def test_known_lengths_beside_a_free_one_are_constant(told: str, left: list[str]) -> None:
+    """Of the heads of an attention, the scale of its products and more, in most models with a free batch."""
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 18]> g (float[N, 2, 3] x) => (float[N, 2, 3] y) <
+        int64 zero = {{0}}, int64 two = {{2}}, int64[3] lasts = {{-1, 2, -1}}, int64[1] zeros = {{0}},
+        int64[1] first = {{1}}, int64[1] second = {{2}}, int64[1] far = {{9000}}
+    > {{ {told} f = Cast<to = 1>(g) y = Mul(x, f) }}""")
+    assert kinds(simplified("fold-constants, eliminate-dead-code", model)) == [*left, "Mul"]
+
+
 def test_constants_of_branches_become_initializers() -> None:
     text = """g (float[2] x, bool c) => (float[2] y) {
         k = Constant<value = float[2] {1, 2}>()

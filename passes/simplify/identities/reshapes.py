@@ -16,9 +16,11 @@ def unshaped(graph: Graph, op: Op) -> Value | None:
 
 
 def is_taken_back(graph: Graph, op: Op, source: Value) -> bool:
-    """Whether an op gives a tensor the shape that it had, all lengths of which have a number or a name."""
+    """Whether an op gives a tensor the shape that it had; one free length follows from the others."""
     result, shape = graph.op_outputs(op)[0], source.type.shape
-    return result is not None and shape is not None and None not in shape and result.type.shape == shape
+    if result is None or shape is None or result.type.shape != shape:
+        return False
+    return sum(not isinstance(length, int) for length in shape) <= 1
 
 
 def asks_for_all_lengths(op: Op) -> bool:
