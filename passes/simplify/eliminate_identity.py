@@ -178,7 +178,8 @@ def _join(rewriter: Rewriter, graph: Graph, op: Op, joined: Sequence[Value | Non
         rewriter.erase_op(op)
 
 
-def _bypass(rewriter: Rewriter, graph: Graph, op: Op, source: Value) -> None:
+def _bypass(rewriter: Rewriter, graph: Graph, op: Op, source: Value, between: Value | None = None) -> None:
+    """Lets all that read an op read its source, without what may have been between the two."""
     result = graph.op_outputs(op)[0]
     if result is None:
         return
@@ -188,13 +189,14 @@ def _bypass(rewriter: Rewriter, graph: Graph, op: Op, source: Value) -> None:
     with rewriter.action("bypass", op):
         rewriter.replace_uses(result, source)
         rewriter.erase_op(op)
+        rewriter.erase_unread(between)
 
 
 def _reshape_once(rewriter: Rewriter, graph: Graph, op: Op, source: Value) -> None:
     """Lets a reshape read what the one before it read, or all read that, if it is taken back."""
     between = graph.op_inputs(op)[0]
     if is_taken_back(graph, op, source):
-        _bypass(rewriter, graph, op, source)
+        _bypass(rewriter, graph, op, source, between)
     elif asks_for_all_lengths(op):
         with rewriter.action("reshape once", op):
             rewriter.set_input(op, 0, source)

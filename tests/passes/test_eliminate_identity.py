@@ -173,6 +173,16 @@ def test_a_free_length_that_was_there_before_is_the_same() -> None:
     assert without_copies(text) == ["Reshape", "Relu"]
 
 
+def test_several_free_lengths_stay_apart_from_axes_of_length_1() -> None:
+    ops = "a = Squeeze(x, one) b = Unsqueeze(a, one) y = Relu(b)"
+    text = f"g (float[N, 1, M] x) => (float[N, 1, M] y) <int64[1] one = {{1}}> {{ {ops} }}"
+    assert without_copies(text) == ["Relu"]
+    ops = "a = Flatten(x) b = Reshape(a, lengths) y = Relu(b)"
+    text = f"g (float[N, 2, M] x, int64[3] lengths) => (float[N, 2, M] y) {{ {ops} }}"
+    ir, _, _ = apply("eliminate-identity", parse(text))
+    assert len(ir.graph.ops()) == 3
+
+
 def test_transposes_stay_where_a_constant_gives_the_data_more_axes() -> None:
     model = parse("""g (float[3, 4] x) => (float[1, 3, 4] y) <float[1, 1, 1] two = {2}> {
         t = Transpose<perm = [1, 0]>(x)

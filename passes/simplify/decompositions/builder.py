@@ -60,7 +60,7 @@ class Builder:
         return made
 
     def gemm(
-        self, data: Value | None, weight: Value | None, bias: Value | None, shape: Shape | None, **turned: int
+        self, data: Value | None, weight: Value | None, bias: Value | None, shape: Shape | None, **turned: Any
     ) -> Value:
         """A Gemm without factors; opsets that demand a bias get zeros, where there is none."""
         if bias is None and self.opset < _BIAS_IS_OPTIONAL:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from qc.ir.facts.constants import fixed_constant
 from qc.ir.graph import Graph, Op, Value
 
-_RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
+_OF_ONE = ("Squeeze", "Unsqueeze")
+_RESHAPES = ("Flatten", "Reshape", *_OF_ONE)
 
 
 def unshaped(graph: Graph, op: Op) -> Value | None:
@@ -16,11 +17,17 @@ def unshaped(graph: Graph, op: Op) -> Value | None:
 
 
 def is_taken_back(graph: Graph, op: Op, source: Value) -> bool:
-    """Whether an op gives a tensor the shape that it had; one free length follows from the others."""
-    result, shape = graph.op_outputs(op)[0], source.type.shape
-    if result is None or shape is None or result.type.shape != shape:
+    """Whether an op gives a tensor the shape that it had.
+
+    One free length follows from the others; several do where only axes of length 1 come and go.
+    """
+    (between, *_), (result, *_), shape = graph.op_inputs(op), graph.op_outputs(op), source.type.shape
+    before = graph.producer(between) if between is not None else None
+    if result is None or shape is None or result.type.shape != shape or before is None:
         return False
-    return sum(not isinstance(length, int) for length in shape) <= 1
+    free = [length for length in shape if not isinstance(length, int)]
+    keeps_others = op.is_type(*_OF_ONE) and before.is_type(*_OF_ONE) and None not in free
+    return len(free) <= 1 or keeps_others
 
 
 def asks_for_all_lengths(op: Op) -> bool:
