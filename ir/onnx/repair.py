@@ -106,8 +106,6 @@ def _texts(model: ModelProto) -> Iterator[tuple[Message, str, int | None, str | 
 
 def _aliased_domain(model: ModelProto) -> Defect | None:
     """The standard domain by its other name."""
-    if any(entry.domain == "ai.onnx" for entry in model.opset_import):
-        return None
     nodes = [node for body in walk_bodies(model) for node in body.node if node.domain == "ai.onnx"]
     if not nodes:
         return None
@@ -116,7 +114,7 @@ def _aliased_domain(model: ModelProto) -> Defect | None:
         for node in nodes:
             node.ClearField("domain")
 
-    return f"{_named(nodes[0])} is of the domain 'ai.onnx', which is imported by its other name, ''", mend
+    return f"{_named(nodes[0])} is of the domain 'ai.onnx', whose name in a node is ''", mend
 
 
 def _missing_import(model: ModelProto) -> Defect | None:

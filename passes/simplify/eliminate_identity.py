@@ -17,6 +17,7 @@ from ..framework.context import PassContext
 from .identities.copies import Shape, narrow_shapes
 from .identities.dropouts import advice
 from .identities.lengths import keeps_lengths
+from .identities.reshapes import asks_for_all_lengths, is_taken_back, unshaped
 from .identities.transposes import detour_before
 
 # The number that changes nothing; as the second operand where order counts.
@@ -34,7 +35,8 @@ class EliminateIdentity(Pass):
     operands are as long, and what computes numbers for these alone, as for the mask of a mean over words.
     A Slice of all there is goes as well, of a length that is known, and so do an Expand, a Tile and a Resize
     to the lengths that are.
-    And so are a Transpose and one that takes it back, with elementwise ops between them or none.
+    And so are a Transpose and one that takes it back, with elementwise ops between them or none. Of two
+    reshapes the first one goes, or both, if the second one takes it back.
     Constants without a number, with which some exports begin a state, and Slices of nothing, of which rotary
     embeddings of whole heads have some, are taken out of a Concat. An identity
     that joins a graph input or an initializer to a graph output stays: without it the output would need
@@ -60,6 +62,8 @@ class EliminateIdentity(Pass):
                     _leave_out_copies(rewriter, graph, op, narrow)
                 elif source is not None:
                     _bypass(rewriter, graph, op, source)
+                elif (whole := unshaped(graph, op)) is not None:
+                    _reshape_once(rewriter, graph, op, whole)
                 elif op.is_type("Concat") and len(_joined(graph, op)) < op.num_inputs:
                     _join(rewriter, graph, op, _joined(graph, op))
                 elif op.is_type("Dropout") and trains(op):
@@ -113,6 +117,8 @@ def _leaves_all(graph: Graph, op: Op, value: Value) -> bool:
     axes, steps = (fixed_constant(one) for one in [*graph.op_inputs(op), *[None] * 4][3:5])
     before, after = (one.type.shape if one is not None else None for one in (value, graph.op_outputs(op)[0]))
     if axes is None or not before or after is None or len(before) != len(after):
+        return False
+    if not all(-len(before) <= axis < len(before) for axis in axes.numpy().tolist()):
         return False
     in_order = op.num_inputs < 5 or (steps is not None and bool((steps.numpy() == 1).all()))
     lengths = [(before[axis], after[axis]) for axis in axes.numpy().tolist()]
@@ -172,7 +178,8 @@ def _join(rewriter: Rewriter, graph: Graph, op: Op, joined: Sequence[Value | Non
         rewriter.erase_op(op)
 
 
-def _bypass(rewriter: Rewriter, graph: Graph, op: Op, source: Value) -> None:
+def _bypass(rewriter: Rewriter, graph: Graph, op: Op, source: Value, between: Value | None = None) -> None:
+    """Lets all that read an op read its source, without what may have been between the two."""
     result = graph.op_outputs(op)[0]
     if result is None:
         return
@@ -182,6 +189,18 @@ def _bypass(rewriter: Rewriter, graph: Graph, op: Op, source: Value) -> None:
     with rewriter.action("bypass", op):
         rewriter.replace_uses(result, source)
         rewriter.erase_op(op)
+        rewriter.erase_unread(between)
+
+
+def _reshape_once(rewriter: Rewriter, graph: Graph, op: Op, source: Value) -> None:
+    """Lets a reshape read what the one before it read, or all read that, if it is taken back."""
+    between = graph.op_inputs(op)[0]
+    if is_taken_back(graph, op, source):
+        _bypass(rewriter, graph, op, source, between)
+    elif asks_for_all_lengths(op):
+        with rewriter.action("reshape once", op):
+            rewriter.set_input(op, 0, source)
+            rewriter.erase_unread(between)
 
 
 def _leave_out_copies(rewriter: Rewriter, graph: Graph, op: Op, narrow: Mapping[Value, Shape]) -> None:

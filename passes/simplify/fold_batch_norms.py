@@ -1,4 +1,4 @@
-"""Folds batch normalization, and its Mul and Add spellings, into the weights of the op before it."""
+"""Folds batch normalization, and its spellings by elementwise ops, into the weights of the op before it."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ class FoldBatchNorms(Pass):
     which becomes a Gemm; a MatMul of more axes, whose columns the BatchNormalization has behind a Flatten,
     Reshape or Transpose, gets an Add. Constants may lie behind Identity, and the matrix behind a Transpose.
 
-    The scale and shift may be a BatchNormalization, a Mul or an Add with a constant per channel (for a
-    Conv; Paddle and TensorFlow exporters write biases that way), perhaps behind a Transpose, Squeeze or
-    Unsqueeze. An op whose result is read elsewhere or is a graph output keeps it, so nothing is folded there.
+    The scale and shift may be a BatchNormalization, or a Mul, Div, Add or Sub with a constant per channel
+    (for a Conv; Paddle and TensorFlow exporters write biases that way), perhaps behind a Transpose, Squeeze
+    or Unsqueeze. An op whose result is read elsewhere or is a graph output keeps it, so nothing is folded
+    there.
 
     A BatchNormalization for which there is no such op is folded into the one behind it, if that is a Conv of
     one group without padding, or a product by a matrix, perhaps of flattened data, and nothing else reads it.
@@ -78,9 +79,10 @@ def _data_input(graph: Graph, op: Op) -> Value | None:
     inputs = graph.op_inputs(op)
     if op.is_type("BatchNormalization"):
         return inputs[0]
-    if op.is_type("Mul", "Add"):
+    if op.is_type("Mul", "Div", "Add", "Sub"):
         varying = [value for value in inputs if value is not None and graph.constant(value) is None]
-        return varying[0] if len(varying) == 1 else None
+        is_divisor = op.is_type("Div") and varying[:1] != [inputs[0]]
+        return varying[0] if len(varying) == 1 and not is_divisor else None
     return None
 
 
@@ -141,11 +143,20 @@ def _affine(graph: Graph, op: Op, data: Value, producer: Op, found: Channels, ch
     if constant is None or weight is None:
         return None
     numbers = _per_channel(constant, found, channels)
-    if numbers is None:
-        return None
+    return _elementwise(op, data, numbers) if numbers is not None else None
+
+
+def _elementwise(op: Op, data: Value, numbers: np.ndarray) -> Affine | None:
+    """What an op with one number for each channel does to its data; None for a division by zero."""
+    ones, zeros = np.ones_like(numbers), np.zeros_like(numbers)
+    if op.is_type("Mul"):
+        return Affine(numbers, zeros)
+    if op.is_type("Div"):
+        return Affine(1 / numbers, zeros) if numbers.all() else None
     if op.is_type("Add"):
-        return Affine(np.ones(channels), numbers)
-    return Affine(numbers, np.zeros(channels))
+        return Affine(ones, numbers)
+    is_minuend = op.graph.op_inputs(op)[0] is data
+    return Affine(ones, -numbers) if is_minuend else Affine(-ones, numbers)
 
 
 def _per_channel(constant: TensorRef, found: Channels, channels: int) -> np.ndarray | None:

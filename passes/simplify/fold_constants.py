@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import prod
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +27,7 @@ from ..framework.context import PassContext
 from .constants.initializers import initializer_data, make_initializer
 from .constants.shapes import take_inferred_shapes
 from .constants.size import is_parameter, is_table, original_size, sources_of, stored_size
+from .constants.told import tells_of_shape, told_of_shape
 from .eliminate_identity import EliminateIdentity
 
 _SMALL = 4096  # bytes by which any model may grow
@@ -38,8 +38,10 @@ _KEPT = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
 class FoldConstants(Pass):
     """Replaces ops whose inputs are all constant by their result, and Constant ops by initializers.
 
-    What a Shape or a Size tells of a tensor whose lengths are all known is constant, too. Shapes that are not
-    known are inferred anew from what was folded, where an op asks for them or those of all inputs are fixed.
+    What a Shape or a Size tells of a tensor whose lengths are all known is constant, too, and so is what a
+    Gather or a Slice takes of a Shape where those lengths are. Shapes that are not known are inferred anew
+    from what was folded, where an op asks for them or those of all inputs are fixed.
+    A CastLike, which functions have, is a Cast to the type that the other tensor has.
 
     The bodies of If, Loop and Scan are folded too, also where they read a constant of a graph around them.
     An If whose condition is constant gives way to its branch.
@@ -77,7 +79,9 @@ class FoldConstants(Pass):
         narrow = _narrow_storage(model)
         while True:
             for op in _ops(model):
-                if reads_shape_only(op):
+                if op.is_type("CastLike"):
+                    _name_type(rewriter, op)
+                elif tells_of_shape(op):
                     _lift_shape(rewriter, op)
             before = [graph.epoch for graph in model.graph.walk()]
             for graph in model.graph.walk():  # outer before inner, which reads what was folded there
@@ -203,6 +207,17 @@ def _lift_constant(rewriter: Rewriter, op: Op) -> None:
             make_initializer(rewriter, op, data)
 
 
+def _name_type(rewriter: Rewriter, op: Op) -> None:
+    """Writes a CastLike as a Cast, which does not read the other tensor, where the type of that is known."""
+    like = op.graph.op_inputs(op)[1]
+    elem_type = like.original.type.elem_type if like is not None else 0
+    if elem_type:
+        with rewriter.action("the type is known", op):
+            rewriter.set_input(op, 1, None)
+            rewriter.set_type_of_op(op, "Cast")
+            rewriter.set_attribute(op, "to", elem_type)
+
+
 def _ops(model: Model) -> list[Op]:
     """All ops but those of function bodies, which have no initializers."""
     return [op for graph in model.graph.walk() for op in graph.ops()]
@@ -234,7 +249,7 @@ def _infer_shapes(rewriter: Rewriter, model: Model) -> bool:
         return False
     with rewriter.action("infer shapes", model.graph.values()[0]):
         take_inferred_shapes(rewriter, model.graph, lower(model))
-    return any(_told_of_shape(op) is not None for op in asking)
+    return any(told_of_shape(op) is not None for op in _ops(model) if tells_of_shape(op))
 
 
 def _should_be_known(graph: Graph) -> bool:
@@ -246,21 +261,8 @@ def _is_known(value: Value) -> bool:
     return all(isinstance(length, int) for length in value.type.shape or ())
 
 
-def _told_of_shape(op: Op) -> np.ndarray | None:
-    """What an op tells of a shape; None if not all of that shape is known."""
-    read = op.graph.op_inputs(op)[0]
-    shape = read.original.type.shape if read is not None else None
-    if shape is None:
-        return None
-    first, last = (op.attributes[name].i if name in op.attributes else None for name in ("start", "end"))
-    lengths = [length for length in shape[first:last] if isinstance(length, int)]
-    if len(lengths) < len(shape[first:last]):
-        return None
-    return np.array(prod(lengths) if op.is_type("Size") else lengths, np.int64)
-
-
 def _lift_shape(rewriter: Rewriter, op: Op) -> None:
-    told, (result,) = _told_of_shape(op), op.graph.op_outputs(op)
+    told, (result,) = told_of_shape(op), op.graph.op_outputs(op)
     if told is not None and result is not None and not op.graph.is_output(result):
         with rewriter.action("shape to initializer", op):
             make_initializer(rewriter, op, TensorRef.from_array(told))

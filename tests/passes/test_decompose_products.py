@@ -37,6 +37,14 @@ def test_a_gemm_has_no_factors_and_adds_one_number_to_each_column(gemm: str, exp
     agree(made, model)
 
 
+def test_a_gemm_of_old_keeps_a_bias() -> None:
+    model = parse("""<ir_version: 7, opset_import: ["" : 9]>
+    g (float[3, 4] x, float[4, 6] v, float[3, 6] all) => (float[3, 6] y) { y = Gemm(x, v, all) }""")
+    made = qc.compile(model, "decompose-ops", target="ort-cpu").model
+    assert types(made) == ["Gemm", "Add"]
+    agree(made, model)
+
+
 def test_a_gemm_whose_columns_are_not_known_stays() -> None:
     model = parse("""<ir_version: 8, opset_import: ["" : 17]>
     g (float[4, 6] x, float[6, N] v) => (float[4, N] y) { y = Gemm<alpha = 0.5>(x, v) }""")

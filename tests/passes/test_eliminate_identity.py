@@ -142,6 +142,47 @@ def test_a_reshape_to_the_lengths_that_are_is_none(shape: str, left: int) -> Non
     assert sum(op.is_type("Reshape") for op in ir.graph.ops()) == left
 
 
+@pytest.mark.parametrize(
+    ("reshapes", "left"),
+    [
+        ("a = Flatten(x) b = Reshape(a, pairs)", ["Reshape"]),
+        ("a = Unsqueeze(x, one) c = Reshape(a, rows) b = Reshape(c, pairs)", ["Reshape"]),
+        ("a = Reshape(x, rows) b = Reshape(a, whole)", []),
+        ("a = Unsqueeze(x, one) b = Squeeze(a, one)", []),
+        ("a = Reshape(x, rows) b = Reshape(a, kept)", ["Reshape", "Reshape"]),
+        ("a = Flatten(x) b = Unsqueeze(a, one)", ["Flatten", "Unsqueeze"]),
+        (
+            "a = Flatten(x) z = Reshape(a, pairs) s = Shape(a) b = Cast<to = 1>(s)",
+            ["Flatten", "Shape", "Cast"],
+        ),
+    ],
+)
+def test_what_was_reshaped_is_reshaped_once(reshapes: str, left: list[str]) -> None:
+    text = f"""g (float[2, 4, 3] x) => (float y) <
+        int64[1] one = {{1}}, int64[2] rows = {{-1, 3}}, int64[3] pairs = {{3, 4, 2}},
+        int64[3] whole = {{2, 4, 3}}, int64[3] kept = {{0, 3, 1}}
+    > {{ {reshapes} y = Relu(b) }}"""
+    ir, _, _ = apply("eliminate-identity, eliminate-dead-code", parse(text))
+    assert [op.op_type for op in ir.graph.ops()] == [*left, "Relu"]
+
+
+def test_a_free_length_that_was_there_before_is_the_same() -> None:
+    ops = "a = Reshape(x, rows) b = Reshape(a, three) y = Relu(b)"
+    lengths = "int64[2] rows = {-1, 4}, int64[3] three = {-1, 2, 4}"
+    text = f"g (float[N, 2, 4] x) => (float[N, 2, 4] y) <{lengths}> {{ {ops} }}"
+    assert without_copies(text) == ["Reshape", "Relu"]
+
+
+def test_several_free_lengths_stay_apart_from_axes_of_length_1() -> None:
+    ops = "a = Squeeze(x, one) b = Unsqueeze(a, one) y = Relu(b)"
+    text = f"g (float[N, 1, M] x) => (float[N, 1, M] y) <int64[1] one = {{1}}> {{ {ops} }}"
+    assert without_copies(text) == ["Relu"]
+    ops = "a = Flatten(x) b = Reshape(a, lengths) y = Relu(b)"
+    text = f"g (float[N, 2, M] x, int64[3] lengths) => (float[N, 2, M] y) {{ {ops} }}"
+    ir, _, _ = apply("eliminate-identity", parse(text))
+    assert len(ir.graph.ops()) == 3
+
+
 def test_transposes_stay_where_a_constant_gives_the_data_more_axes() -> None:
     model = parse("""g (float[3, 4] x) => (float[1, 3, 4] y) <float[1, 1, 1] two = {2}> {
         t = Transpose<perm = [1, 0]>(x)

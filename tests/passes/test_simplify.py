@@ -87,14 +87,24 @@ def test_a_batch_norm_stays(line: str, weights: str) -> None:
         ("float[1, 1, 2, 1, 1] k", False),
     ],
 )
-@pytest.mark.parametrize("op_type", ["Mul", "Add"])
-def test_constants_that_are_folded(op_type: str, constant: str, folded: bool) -> None:
+@pytest.mark.parametrize("operation", ["Mul(k, a)", "Add(k, a)", "Sub(k, a)", "Sub(a, k)", "Div(a, k)"])
+def test_constants_that_are_folded(operation: str, constant: str, folded: bool) -> None:
     shape = "A, B, C, D, E" if "1, 1, 2" in constant else "A, B, C, D"
     text = f"""g (float[1, 2, 3, 3] x) => (float[{shape}] y) <float[2, 2, 1, 1] w, {constant}> {{
         a = Conv(x, w)
-        y = {op_type}(k, a)
+        y = {operation}
     }}"""
     simplified("fold-batch-norms", parse(text), changed=folded)
+
+
+@pytest.mark.parametrize("operation", ["Div(k, a)", "Div(a, zeros)", "Pow(a, k)"])
+def test_what_is_no_scale_and_shift_stays(operation: str) -> None:
+    text = f"""g (float[1, 2, 3, 3] x) => (float[A, B, C, D] y)
+    <float[2, 2, 1, 1] w, float[1] k, float[2, 1, 1] zeros = {{0, 1}}> {{
+        a = Conv(x, w)
+        y = {operation}
+    }}"""
+    simplified("fold-batch-norms", parse(text), changed=False)
 
 
 @pytest.mark.parametrize(
@@ -205,6 +215,39 @@ def test_every_kind_of_constant(attribute: dict[str, object], expected: object) 
     array = const.numpy()
     assert array.shape == np.shape(expected)
     assert array.tolist() == np.asarray(expected).tolist()
+
+
+def test_a_cast_to_the_type_of_a_tensor_is_folded() -> None:
+    """So a bias of zeros, which a function makes in the type of the data, is a constant."""
+    model = parse("""<ir_version: 8, opset_import: ["" : 18]>
+    g (float[1, 2, 4, 4] x, bool[2] c) => (float[1, 3, 4, 4] y, float[2] k)
+    <float[3, 2, 1, 1] w, double zero = {0}, int64[1] three = {3}> {
+        z = CastLike(zero, x)
+        b = Expand(z, three)
+        y = Conv(x, w, b)
+        k = CastLike(c, x)
+    }""")
+    assert kinds(simplified("fold-constants", model)) == ["Conv", "Cast"]
+
+
+@pytest.mark.parametrize(
+    ("told", "left"),
+    [
+        ("s = Shape(x) g = Gather(s, two)", []),
+        ("s = Shape(x) g = Gather(s, lasts)", []),
+        ("s = Shape(x) i = Cast<to = 6>(s) g = Slice(i, second, far)", []),
+        ("s = Shape<start = 1>(x) g = Slice(s, first, far)", []),
+        ("s = Shape(x) g = Gather(s, zero)", ["Shape", "Gather", "Cast"]),
+        ("s = Shape(x) i = Identity(s) g = Slice(i, zeros, first)", ["Shape", "Identity", "Slice", "Cast"]),
+    ],
+)
+def test_known_lengths_beside_a_free_one_are_constant(told: str, left: list[str]) -> None:
+    """Of the heads of an attention, the scale of its products and more, in most models with a free batch."""
+    model = parse(f"""<ir_version: 8, opset_import: ["" : 18]> g (float[N, 2, 3] x) => (float[N, 2, 3] y) <
+        int64 zero = {{0}}, int64 two = {{2}}, int64[3] lasts = {{-1, 2, -1}}, int64[1] zeros = {{0}},
+        int64[1] first = {{1}}, int64[1] second = {{2}}, int64[1] far = {{9000}}
+    > {{ {told} f = Cast<to = 1>(g) y = Mul(x, f) }}""")
+    assert kinds(simplified("fold-constants, eliminate-dead-code", model)) == [*left, "Mul"]
 
 
 def test_constants_of_branches_become_initializers() -> None:

@@ -73,6 +73,10 @@ def use_the_other_name_of_the_domain(model: ModelProto) -> None:
     model.graph.node[0].domain = "ai.onnx"
 
 
+def use_it_and_import_it(model: ModelProto) -> None:
+    model.graph.node[0].domain = model.opset_import[0].domain = "ai.onnx"
+
+
 def repeat_metadata(model: ModelProto) -> None:
     for value in ("first", "last"):
         model.metadata_props.add(key="author", value=value)
@@ -111,6 +115,7 @@ SPOILT: dict[Callable[[ModelProto], None], str] = {
     import_only_another_domain: "imports no version of 'ai.onnx' (now 14)",
     use_a_domain_without_import: "imports no version of 'com.microsoft' (now 1)",
     use_the_other_name_of_the_domain: "MatMul 'product' is of the domain 'ai.onnx'",
+    use_it_and_import_it: "MatMul 'product' is of the domain 'ai.onnx'",
     repeat_metadata: "the key 'author' 2 times; the last one counts",
     leave_out_the_name_of_the_graph: "its graph has no name",
     claim_an_old_format: "version 3, but what it holds needs version 4",

@@ -74,6 +74,13 @@ ODD_TEXTS = (
         n = BatchNormalization(r, scale, shift, mean, var)
         y = Conv<pads = [1, 1, 1, 1]>(n, v)
     }""",
+    """padded (float[1, 2, 6, 6] x) => (float[1, 3, 3, 3] y) <
+        float[3, 2, 3, 3] w, float[3] b, int64[8] below = {0, 0, 0, 0, 0, 0, 1, 1}
+    > {
+        r = Relu(x)
+        p = Pad(r, below)
+        y = Conv<strides = [2, 2]>(p, w, b)
+    }""",
     """outlier (float[N, 1] x) => (float[N, 2] y) <
         float[1, 12] w = {1, 2, 1, 2, 1, 2, 1, 90, 1, 2, 1, 2}, float[12, 2] v
     > {

@@ -18,6 +18,7 @@ SLICES_BY_INPUT = 10  # the first opset whose Slice takes its ends as inputs
 _SPLITS_BY_INPUT = 13  # the first opset whose Split takes the lengths as an input
 AXES_BY_INPUT = 13  # the first opset whose Unsqueeze and ReduceSum take their axes as an input
 _MEANS_BY_INPUT = 18  # the first opset whose ReduceMean does
+_BIAS_IS_OPTIONAL = 11  # the first opset whose Gemm may have none
 
 
 class Builder:
@@ -57,6 +58,15 @@ class Builder:
         made = self._value(op_type, shape, type)
         self._rewriter.add_op(self._graph, op_type, inputs, [made], attributes, domain)
         return made
+
+    def gemm(
+        self, data: Value | None, weight: Value | None, bias: Value | None, shape: Shape | None, **turned: Any
+    ) -> Value:
+        """A Gemm without factors; opsets that demand a bias get zeros, where there is none."""
+        if bias is None and self.opset < _BIAS_IS_OPTIONAL:
+            columns = shape[-1] if shape else None
+            bias = self.constant(np.zeros(columns if isinstance(columns, int) else 1, np.float32), "bias")
+        return self.op("Gemm", data, weight, *([bias] if bias else []), shape=shape, **turned)
 
     def reshape(self, data: Value, shape: Shape) -> Value:
         """The numbers of ``data`` in another shape, which is known; the same value if it has that already."""
@@ -118,9 +128,15 @@ class Builder:
         rest = (*shape[:axis], *shape[axis + 1 :])
         if self.opset >= SLICES_BY_INPUT and all(length == 1 for length in rest):
             return self.slices(data, lengths, axis)
-        made = [self._value("Split", (*shape[:axis], length, *shape[axis + 1 :])) for length in lengths]
+        return self.parts(data, lengths, axis)
+
+    def parts(self, data: Value, lengths: Sequence[int], axis: int) -> list[Value]:
+        """Parts one behind the other along an axis, by a Split."""
+        shape, kind = data.type.shape or (), data.type.elem_type or None
+        shapes = [(*shape[:axis], length, *shape[axis + 1 :]) for length in lengths]
+        made = [self._value("Split", one, kind) for one in shapes]
         if self.opset < _SPLITS_BY_INPUT:
-            self._rewriter.add_op(self._graph, "Split", [data], made, {"axis": axis, "split": lengths})
+            self._rewriter.add_op(self._graph, "Split", [data], made, {"axis": axis, "split": [*lengths]})
         else:
             given = self.constant(np.array(lengths, np.int64), "lengths")
             self._rewriter.add_op(self._graph, "Split", [data, given], made, {"axis": axis})

@@ -48,9 +48,8 @@ class Cell(ABC):
 
     def product(self, state: Value, matrix: Value) -> Value:
         """Of a state and a matrix, and the bias."""
-        given = [state, matrix] if self.bias is None else [state, matrix, self.bias]
         rows = (matrix.type.shape or (0,))[0]
-        return self.build.op("Gemm", *given, shape=(self.batch, rows), transB=1)
+        return self.build.gemm(state, matrix, self.bias, shape=(self.batch, rows), transB=1)
 
     def apply(self, op_type: str, *inputs: Value) -> Value:
         """An elementwise op on numbers of the hidden units."""

@@ -48,7 +48,7 @@ class Gemm:
         is_scaled = constant is not None or alpha == 1
         bias = build.constant(self._bias, "bias") if self._bias is not None and is_scaled else None
         turned = {name: self.op.attribute(name, 0) for name in ("transA", "transB")}
-        made = build.op("Gemm", data, weight, *([bias] if bias else []), shape=shape, **turned)
+        made = build.gemm(data, weight, bias, shape=shape, **turned)
         if not is_scaled:
             made = build.op("Mul", made, build.constant(alpha, "alpha"), shape=shape)
         if bias is None and self._addend is not None:

@@ -123,9 +123,9 @@ class _Layer:
         """The hidden states, in the order of the steps that make them, and the last state."""
         cell, bias = self.cell(build, direction), self.bias_of_data(direction)
         weight = build.constant(self.weights[_W][direction], "W")
-        given = [rows, weight] if bias is None else [rows, weight, build.constant(bias, "B")]
+        added = build.constant(bias, "B") if bias is not None else None
         shape = self.steps * self.batch, self.kind.gates * self.hidden
-        products = build.op("Gemm", *given, shape=shape, transB=1)
+        products = build.gemm(rows, weight, added, shape=shape, transB=1)
         steps = build.split(products, self.steps, axis=0)
         state = tuple(self.first(build, port, direction) for port in (_H, _C)[: cell.states])
         found = []

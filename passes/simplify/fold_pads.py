@@ -1,0 +1,111 @@
+"""Folds a Pad of zeros into the padding of the convolutions and pools behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qc.ir.facts.result_range import result_range
+from qc.ir.graph import Graph, Op, Use, Value
+from qc.ir.model import Model
+from qc.ir.rewriter import Rewriter
+from qc.patterns.attributes import attribute_of
+
+from ..framework.base import Pass, Stage
+from ..framework.context import PassContext
+
+_LAYOUT = 2  # batch and channels, in front of the axes of a picture
+
+
+@dataclass(frozen=True)
+class FoldPads(Pass):
+    """Folds a Pad of zeros into the padding of the convolutions and pools that read it.
+
+    Exporters of Keras, and of models with TensorFlow's padding, write one in front of strided convolutions.
+    As an op of its own it is computed in float on CPUs, and has a grid of its own elsewhere.
+
+    The Pad must be along the axes of the picture alone, must not crop, and nothing else may read it. An
+    AveragePool must count the zeros then, so one that has a padding of its own that it does not count keeps
+    the Pad. A MaxPool passes over its padding, so it has to find nothing below zero. Pools that round lengths
+    up, or whose padding would be as long as the window, keep the Pad.
+    """
+
+    name = "fold-pads"
+    stage = Stage.FLOAT
+    tolerance = 1e-6  # the runtime may add up the products of another window in another order
+
+    def run(self, model: Model, context: PassContext) -> None:
+        rewriter = Rewriter(model)
+        for graph in model.graph.walk():  # not function bodies, whose attributes may be those of the call
+            for pad in reversed(graph.ops()):
+                if pad.is_type("Pad"):
+                    _fold(rewriter, graph, pad)
+
+
+def _fold(rewriter: Rewriter, graph: Graph, pad: Op) -> None:
+    data, padded = graph.op_inputs(pad)[0], graph.op_outputs(pad)[0]
+    zeros = _zeros(graph, pad)
+    if data is None or padded is None or zeros is None or graph.is_output(padded):
+        return
+    readers = graph.uses(padded)
+    if not readers or not all(_takes(use, zeros, data) for use in readers):
+        return
+    with rewriter.action("fold into the padding", pad):
+        for use in readers:
+            _widen(rewriter, use.op, data, zeros)
+        rewriter.erase_op(pad)
+
+
+def _zeros(graph: Graph, pad: Op) -> tuple[int, ...] | None:
+    """The zeros that a Pad puts in front of axes of a picture, and behind; None if it does other things."""
+    inputs = graph.op_inputs(pad)
+    pads = attribute_of(pad, "pads", inputs)
+    if pad.attribute("mode", "constant") != "constant" or attribute_of(pad, "value", inputs) != 0:
+        return None
+    if not isinstance(pads, tuple) or len(pads) % 2 or min(pads, default=-1) < 0:
+        return None
+    before, behind = pads[: len(pads) // 2], pads[len(pads) // 2 :]
+    if any((*before[:_LAYOUT], *behind[:_LAYOUT])):
+        return None
+    return (*before[_LAYOUT:], *behind[_LAYOUT:])
+
+
+def _takes(use: Use, zeros: tuple[int, ...], data: Value) -> bool:
+    """Whether an op may pad its data by so many zeros more."""
+    op = use.op
+    if use.port != 0 or not op.is_type("Conv", "AveragePool", "MaxPool"):
+        return False
+    if op.attribute("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        return False
+    if op.is_type("Conv"):
+        return True
+    finds_same = _counts(op) if op.is_type("AveragePool") else _exceeds_zeros(op, data)
+    windows = op.attribute("kernel_shape", ()) * 2
+    fits = all(length < window for length, window in zip(_sum(op, zeros), windows, strict=True))
+    rounds_up = op.attribute("ceil_mode", 0) and any(step != 1 for step in op.attribute("strides", ()))
+    return finds_same and fits and not rounds_up
+
+
+def _counts(op: Op) -> bool:
+    """Whether an average counts zeros around its data, or may, as there are none."""
+    return bool(op.attribute("count_include_pad", 0)) or not any(op.attribute("pads", ()))
+
+
+def _exceeds_zeros(op: Op, data: Value) -> bool:
+    """Whether a maximum of data and zeros is one of the data, wherever it was found."""
+    is_dense = all(step == 1 for step in op.attribute("dilations", ()))
+    return op.num_outputs == 1 and is_dense and result_range(data)[0] >= 0
+
+
+def _sum(op: Op, zeros: tuple[int, ...]) -> list[int]:
+    own = op.attribute("pads", [0] * len(zeros))
+    return [one + other for one, other in zip(own, zeros, strict=True)]
+
+
+def _widen(rewriter: Rewriter, op: Op, data: Value, zeros: tuple[int, ...]) -> None:
+    pads = _sum(op, zeros)
+    rewriter.set_input(op, 0, data)
+    rewriter.set_attribute(op, "pads", pads)
+    if "auto_pad" in op.attributes:
+        rewriter.set_attribute(op, "auto_pad", "NOTSET")
+    if op.is_type("AveragePool"):
+        rewriter.set_attribute(op, "count_include_pad", 1)
