@@ -34,7 +34,7 @@ def in_opset_of(target: Target, ir: Model, pipeline: Pipeline) -> Model:
     if ir.opset <= _LAST_OF_RANDOM and _has_random_ops(ir):
         wanted = min(wanted, _LAST_OF_RANDOM)
     found = with_opset(ir, wanted, target.models.latest_opset)
-    if not target.models.latest_opset or found.opset <= target.models.latest_opset:
+    if found.opset <= target.models.latest_opset:
         return found
     return with_opset(_decomposed(target, found, pipeline), wanted, target.models.latest_opset)
 

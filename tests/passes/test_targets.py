@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto
 from support.models import parse, random_feeds
@@ -249,10 +250,24 @@ def test_a_newer_opset_leaves_the_interface_as_it_was_declared() -> None:
     """ONNX's converter fills in lengths that it can infer, here 3 for M."""
     header = '<ir_version: 9, opset_import: ["" : 17]>'
     text = "g (float[N, 4] x) => (float[N, M] y) <float[4, 3] w> { y = MatMul(x, w) }"
-    converted = with_opset(lift(parse(f"{header} {text}")), 21)
+    converted = with_opset(lift(parse(f"{header} {text}")), 21, latest=25)
     assert converted.opset == 21
     (output,) = converted.origin.graph.output
     assert [dim.dim_param for dim in output.type.tensor_type.shape.dim] == ["N", "M"]
+
+
+@pytest.mark.parametrize("target", ["ort-cpu", "openvino", "qnn-htp", "tensorrt", "npu"])
+@pytest.mark.parametrize("pipeline", ["w8a8", "w4"])
+def test_a_model_of_the_newest_opset_of_onnx_has_quantize_ops_that_onnx_runtime_runs(
+    target: str, pipeline: str
+) -> None:
+    """ONNX Runtime runs a Conv of opset 28, and quantize ops up to opset 25."""
+    header = f'<ir_version: 10, opset_import: ["" : {onnx.defs.onnx_opset_version()}]>'
+    text = "g (float[1, 4, 6, 6] x) => (float[1, 8, 4, 4] y) <float[8, 4, 3, 3] w> { y = Conv(x, w) }"
+    model = parse(f"{header} {text}")
+    feeds = random_feeds(model, 2)
+    compiled = qc.compile(model, pipeline, data=feeds, target=target)
+    qc.runtime.open_session(compiled.model).run(None, feeds[0])
 
 
 def test_a_table_has_a_grid_where_the_device_looks_up_codes() -> None:
