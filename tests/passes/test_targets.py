@@ -333,3 +333,22 @@ def test_a_model_is_converted_to_where_the_target_has_integers_for_its_ops() -> 
     assert "the model was converted from opset 11 to 12" in compiled.notes[0]
     assert qc.check(compiled.model, "ort-cpu", feeds).share == 1.0
     assert qc.compile(model, "w8a8", data=feeds, target="openvino").model.opset_import[0].version == 13
+
+
+@pytest.mark.parametrize("pipeline", ["w8a8", "w8a16"])
+def test_numbers_that_are_compared_with_the_largest_of_them_have_one_grid(pipeline: str) -> None:
+    """Mixtures of experts keep what reaches the least of the largest, which on two grids none may do."""
+    model = parse("""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2, 16] x) => (bool[2, 16] kept) <float[16, 16] w, int64[1] k = {4}> {
+        m = MatMul(x, w)
+        s = Softmax(m)
+        largest, places = TopK(s, k)
+        least = ReduceMin<axes = [1]>(largest)
+        kept = GreaterOrEqual(s, least)
+    }""")
+    feeds = random_feeds(model, 8)
+    compiled = qc.compile(model, pipeline, data=feeds, target="qnn-htp")
+    held = {value.name: compiled.ir.quant.of_value(value) for value in compiled.ir.graph.values()}
+    assert held["s"] is not None and held["s"] is held["largest"] is held["least"]
+    session = qc.runtime.open_session(compiled.model)
+    assert np.min([session.run(None, feed)[0].sum(axis=1) for feed in feeds]) >= 4
