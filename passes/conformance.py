@@ -91,7 +91,7 @@ class _Conformance:
 
     def _opset(self) -> Iterator[Violation]:
         latest = self._target.models.latest_opset
-        if latest and self._model.opset > latest:
+        if self._model.opset > latest:
             text = f"its opset is {self._model.opset}; {self._target.name} reads models up to opset {latest}"
             yield Violation(None, "opset", f"{text}: export the float model with that or an older one")
 

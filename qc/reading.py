@@ -59,19 +59,19 @@ def read_model(model: ModelProto | str | Path, base_dir: Path | None = None) -> 
     return ir
 
 
-def with_opset(ir: Model, wanted: int, latest: int = 0) -> Model:
+def with_opset(ir: Model, wanted: int, latest: int) -> Model:
     """The model, converted to an opset if its own is older: to the first with quantize ops, or to ``wanted``.
 
-    Where ONNX cannot convert it to ``wanted``, the first will do. Of a newer one than ``latest``, unless that
-    is 0, it is converted to that, or left as it is where ONNX cannot.
+    Where ONNX cannot convert it to ``wanted``, the first will do. Of a newer one than ``latest`` it is
+    converted to that, or left as it is where ONNX cannot.
 
     Raises:
         ModelError: ONNX cannot convert it to one with quantize ops.
     """
     if "" not in ir.opset_imports:
         return ir
-    wanted = min(wanted, latest or wanted)
-    if latest and ir.opset > latest:
+    wanted = min(wanted, latest)
+    if ir.opset > latest:
         return _converted(ir, latest)[0] or ir
     if ir.opset >= max(OLDEST_OPSET, wanted):
         return ir

@@ -9,18 +9,19 @@ from typing import NamedTuple, TypeAlias
 import networkx as nx
 import onnx
 from google.protobuf.message import Message
-from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from ..base.names import Names
 from ..errors import ModelError
 from ..facts.constants import FREE_INITIALIZERS
 from .lower import free_initializers
-from .protos import reads, walk_bodies, walk_nodes
+from .protos import reads, walk_bodies, walk_graphs, walk_nodes
 from .screening import TextError, plain_domain, screen_model
 from .types import inferred, set_tensor_type
 
 _WITH_IMPORTS = 3  # the first version of the format that has imports of operator sets
 _MICROSOFT = "com.microsoft"  # has had no version but 1
+_GROUP_SCALES, _CHANNEL_SCALES = 18, 21  # the first opsets in which a GroupNormalization has a scale for each
 
 
 class Repaired(NamedTuple):
@@ -286,6 +287,47 @@ def _repeated_node_names(model: ModelProto) -> Defect | None:
     return f"several nodes have the name '{repeated[0].name}'", mend
 
 
+def _group_norms_of_groups(model: ModelProto) -> Defect | None:
+    """A GroupNormalization of opset 18 to 20, which ONNX took back: it has a scale for each group."""
+    version = {plain_domain(entry.domain): entry.version for entry in model.opset_import}.get("", 0)
+    first = next((node for node in walk_nodes(model.graph.node) if _is_group_norm(node)), None)
+    if not _GROUP_SCALES <= version < _CHANNEL_SCALES or first is None:
+        return None
+
+    def mend() -> None:
+        nodes = (node for body in walk_bodies(model) for node in body.node)
+        names = Names(name for node in nodes for name in (*node.input, *node.output))
+        for graph in walk_graphs(model.graph):
+            made = [new for node in graph.node for new in _normalized_groups(node, names)]
+            del graph.node[:]
+            graph.node.extend(made)
+
+    return f"{_named(first)} of opset {version} is deprecated; groups are normalized as instances", mend
+
+
+def _is_group_norm(node: NodeProto) -> bool:
+    return node.op_type == "GroupNormalization" and not plain_domain(node.domain)
+
+
+def _normalized_groups(node: NodeProto, names: Names) -> Iterator[NodeProto]:
+    """The node itself, or for a GroupNormalization an InstanceNormalization whose channels are groups."""
+    if not _is_group_norm(node):
+        yield NodeProto.FromString(node.SerializeToString())
+        return
+    data, scale, bias = node.input
+    made = [names.free(f"{node.output[0]}_{part}") for part in ("lengths", "groups", "grouped", "normalized")]
+    for name in made:
+        names.claim(name)
+    lengths, groups, grouped, normalized = made
+    settings = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+    kept = {"epsilon": settings["epsilon"]} if "epsilon" in settings else {}
+    yield helper.make_node("Shape", [data], [lengths])
+    yield helper.make_node("Constant", [], [groups], value_ints=[0, settings["num_groups"], -1])
+    yield helper.make_node("Reshape", [data, groups], [grouped])
+    yield helper.make_node("InstanceNormalization", [grouped, scale, bias], [normalized], node.name, **kept)
+    yield helper.make_node("Reshape", [normalized, lengths], node.output)
+
+
 def _named(node: NodeProto) -> str:
     return f"{node.op_type} '{node.name or next(iter(node.output), '')}'"
 
@@ -297,6 +339,7 @@ _DEFECTS = (
     _nameless_graph,
     _repeated_metadata,
     _surplus_initializers,
+    _group_norms_of_groups,
     _unsorted_nodes,
     _repeated_node_names,
     _untyped_outputs,

@@ -10,6 +10,9 @@ from .target_rules import Strict
 
 Products = Literal["standard", "exact", "fast", "dynamic"]
 
+# The last opset whose quantize ops ONNX Runtime has, as of 1.32, although it runs float ops of newer ones.
+_LAST_WITH_KERNELS = 25
+
 
 class Models(Strict):
     """What a model has to be for a target.
@@ -17,7 +20,7 @@ class Models(Strict):
     Attributes:
         static_shapes: the lengths of all dimensions must be known.
         opset: models of an older one are converted to it, where ONNX can do that; 0 if any will do.
-        latest_opset: models of a newer one are not read; 0 if all are.
+        latest_opset: models of a newer one are not read, and converted to it where ONNX can do that.
         most_dimensions: of a tensor; 0 for any number.
         widest_window: how many places a window of a convolution along one axis may reach over, dilated, for
             every 32 channels; 0 for any number.
@@ -31,7 +34,7 @@ class Models(Strict):
 
     static_shapes: bool = False
     opset: int = Field(default=0, ge=0)
-    latest_opset: int = Field(default=0, ge=0)
+    latest_opset: int = Field(default=_LAST_WITH_KERNELS, ge=1)
     most_dimensions: int = Field(default=0, ge=0)
     widest_window: int = Field(default=0, ge=0)
     mask_limit: float = Field(default=0.0, ge=0)

@@ -168,11 +168,11 @@ class _Placement:
         self._fitting: dict[tuple[Value, Format], bool] = {}
 
     def run(self) -> None:
-        storing = [unit for unit in self.units.units if unit.rule.runs == "weights"]
+        is_rounded = not has_limits(self.activation.format)  # to smaller floats, which need no kernel
+        storing = [unit for unit in self.units.units if self._stores_weights(unit, is_rounded)]
         for unit in storing:
             if traits(unit.root).product == "recurrent":
                 self._place_stored_weights(unit)
-        is_rounded = not has_limits(self.activation.format)  # whose tables have no grid that rows would share
         for unit in self.units.units:
             if self.units.is_carry(unit.root) and (unit.rule.constants or is_rounded):
                 self._place_moved_constant(unit)
@@ -195,6 +195,13 @@ class _Placement:
             if own and not reasons.is_quantized(value) and not self.quant.why_not(value):
                 reason = reasons.why_float(value)
                 self.quant.skip(value, reason.text, reason.asked_by, reason.suggestion)
+
+    def _stores_weights(self, unit: Unit, is_rounded: bool) -> bool:
+        """Whether the weights of a unit alone are made smaller: those of a float recurrent op, if rounded."""
+        if unit.rule.runs == "weights":
+            return True
+        is_recurrent = traits(unit.root).product == "recurrent"
+        return is_rounded and is_recurrent and unit.root not in self.units.left_float
 
     # -- inputs -------------------------------------------------------------------------------------
 

@@ -65,6 +65,7 @@ _DATA = {"com.microsoft.EmbedLayerNormalization": 2}  # the input that tells the
 _MOVED = {"GatherND"}  # of any type
 _WEIGHTED = {
     "Einsum",
+    "MatMul",
     "com.microsoft.Attention",
     "com.microsoft.EmbedLayerNormalization",
     "com.microsoft.FusedConv",
@@ -110,7 +111,7 @@ class DecomposeOps(Pass):
 
     steps: Annotated[int, Ge(1)] = option(512, "recurrent ops of more steps stay as they are")
     weighted: bool = option(
-        False, "only ops that multiply by weights and are no products, as activations in float want it"
+        False, "only ops that multiply by weights where products have none, as activations in float want it"
     )
 
     def run(self, model: Model, context: PassContext) -> None:
@@ -118,8 +119,15 @@ class DecomposeOps(Pass):
         known = self._known(target)
         wanted = {name: plan for name, plan in known.items() if target.rule_for(*_parted(name)).decompose}
         wanted |= _fused_for(target)
+        if self.weighted:
+            wanted["MatMul"] = elementwise.turned_product
+        products = {"MatMul": wanted.pop("MatMul")} if "MatMul" in wanted else {}
+        for plans in (wanted, products):  # some of what others become
+            self._write(model, context, target, plans)
+
+    def _write(self, model: Model, context: PassContext, target: Target, wanted: Known) -> None:
         rewriter = Rewriter(model)
-        graphs = model.graph.walk() if model.opset >= _BROADCASTS else ()
+        graphs = list(model.graph.walk()) if model.opset >= _BROADCASTS else []
         found = [op for graph in graphs for op in graph.ops() if _full_name(op) in wanted]
         found = [op for op in found if not self.weighted or _has_weights(op)]
         for op in found:

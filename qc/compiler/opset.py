@@ -15,8 +15,9 @@ from qc.passes.simplify.fuse_supergroups import FuseSupergroups, opset_of_forms
 
 from ..reading import declare_as, with_opset
 
-# The last opset whose random ops ONNX Runtime runs, as of 1.32; newer ones only add a type to them.
-_LAST_OF_RANDOM = 21
+# The last opset in which ONNX Runtime runs these ops, as of 1.32; newer ones only add a type to them.
+_LAST_OF_OLD = 21
+_OLD = (*RANDOM, "GlobalLpPool", "MaxRoiPool", "RoiAlign")
 
 
 def in_opset_of(target: Target, ir: Model, pipeline: Pipeline) -> Model:
@@ -31,16 +32,16 @@ def in_opset_of(target: Target, ir: Model, pipeline: Pipeline) -> Model:
     fuses = any(isinstance(step, FuseSupergroups) for step in pipeline.passes())
     forms = opset_of_forms(_without_identities(ir, pipeline), target) if fuses else 0
     wanted = max(target.models.opset, forms, _opset_of_kernels(ir, target))
-    if ir.opset <= _LAST_OF_RANDOM and _has_random_ops(ir):
-        wanted = min(wanted, _LAST_OF_RANDOM)
+    if ir.opset <= _LAST_OF_OLD and _has_old_ops(ir):
+        wanted = min(wanted, _LAST_OF_OLD)
     found = with_opset(ir, wanted, target.models.latest_opset)
-    if not target.models.latest_opset or found.opset <= target.models.latest_opset:
+    if found.opset <= target.models.latest_opset:
         return found
     return with_opset(_decomposed(target, found, pipeline), wanted, target.models.latest_opset)
 
 
-def _has_random_ops(ir: Model) -> bool:
-    return any(op.is_type(*RANDOM) for graph in ir.graphs() for op in graph.ops())
+def _has_old_ops(ir: Model) -> bool:
+    return any(op.is_type(*_OLD) for graph in ir.graphs() for op in graph.ops())
 
 
 def _without_identities(ir: Model, pipeline: Pipeline) -> Model:

@@ -53,7 +53,7 @@ g (float[1, 6, 8] x) => (float[1, 6, 8] y)
 def lowered(text: str, target: str, place: str = PLACE) -> ModelProto:
     model = parse(text)
     opset = model.opset_import[0]
-    opset.version = min(opset.version, load_target(target).models.latest_opset or opset.version)
+    opset.version = min(opset.version, load_target(target).models.latest_opset)
     pipeline = QUANTIZE.replace(PLACE, place)
     _, context, _ = apply(f"{pipeline},insert-qdq", model, target, random_feeds(model))
     return artifact(context, "qdq")

@@ -247,3 +247,16 @@ def test_weights_that_are_computed_or_left_out_stay_float() -> None:
     assert op_types(made) == {"Cast": 1, "Mul": 1, "LSTM": 1}
     skipped = apply(f"{PASSES.replace('insert-quantizers', 'insert-quantizers{skip_ops=[LSTM]}')}", model)[1]
     assert op_types(artifact(skipped, "qdq")) == {"LSTM": 1}
+
+
+@OPS
+@pytest.mark.parametrize("target", ["npu", HERE])
+def test_weights_are_stored_in_small_floats_beside_data_that_is_rounded_to_them(
+    op_type: str, target: str
+) -> None:
+    model = recurrent(op_type)
+    feeds = recurrent_feeds(model)
+    made = qc.compile(model, "fp16", data=feeds, target=target).model
+    stored = {tensor.data_type for tensor in made.graph.initializer if len(tensor.dims) == 3}
+    assert stored == {TensorProto.FLOAT16}
+    assert decibels(run_model(model, feeds[1]), run_model(made, feeds[1])) > 50

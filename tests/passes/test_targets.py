@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto
 from support.models import parse, random_feeds
@@ -249,10 +250,24 @@ def test_a_newer_opset_leaves_the_interface_as_it_was_declared() -> None:
     """ONNX's converter fills in lengths that it can infer, here 3 for M."""
     header = '<ir_version: 9, opset_import: ["" : 17]>'
     text = "g (float[N, 4] x) => (float[N, M] y) <float[4, 3] w> { y = MatMul(x, w) }"
-    converted = with_opset(lift(parse(f"{header} {text}")), 21)
+    converted = with_opset(lift(parse(f"{header} {text}")), 21, latest=25)
     assert converted.opset == 21
     (output,) = converted.origin.graph.output
     assert [dim.dim_param for dim in output.type.tensor_type.shape.dim] == ["N", "M"]
+
+
+@pytest.mark.parametrize("target", ["ort-cpu", "openvino", "qnn-htp", "tensorrt", "npu"])
+@pytest.mark.parametrize("pipeline", ["w8a8", "w4"])
+def test_a_model_of_the_newest_opset_of_onnx_has_quantize_ops_that_onnx_runtime_runs(
+    target: str, pipeline: str
+) -> None:
+    """ONNX Runtime runs a Conv of opset 28, and quantize ops up to opset 25."""
+    header = f'<ir_version: 10, opset_import: ["" : {onnx.defs.onnx_opset_version()}]>'
+    text = "g (float[1, 4, 6, 6] x) => (float[1, 8, 4, 4] y) <float[8, 4, 3, 3] w> { y = Conv(x, w) }"
+    model = parse(f"{header} {text}")
+    feeds = random_feeds(model, 2)
+    compiled = qc.compile(model, pipeline, data=feeds, target=target)
+    qc.runtime.open_session(compiled.model).run(None, feeds[0])
 
 
 def test_a_table_has_a_grid_where_the_device_looks_up_codes() -> None:
@@ -318,3 +333,22 @@ def test_a_model_is_converted_to_where_the_target_has_integers_for_its_ops() -> 
     assert "the model was converted from opset 11 to 12" in compiled.notes[0]
     assert qc.check(compiled.model, "ort-cpu", feeds).share == 1.0
     assert qc.compile(model, "w8a8", data=feeds, target="openvino").model.opset_import[0].version == 13
+
+
+@pytest.mark.parametrize("pipeline", ["w8a8", "w8a16"])
+def test_numbers_that_are_compared_with_the_largest_of_them_have_one_grid(pipeline: str) -> None:
+    """Mixtures of experts keep what reaches the least of the largest, which on two grids none may do."""
+    model = parse("""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2, 16] x) => (bool[2, 16] kept) <float[16, 16] w, int64[1] k = {4}> {
+        m = MatMul(x, w)
+        s = Softmax(m)
+        largest, places = TopK(s, k)
+        least = ReduceMin<axes = [1]>(largest)
+        kept = GreaterOrEqual(s, least)
+    }""")
+    feeds = random_feeds(model, 8)
+    compiled = qc.compile(model, pipeline, data=feeds, target="qnn-htp")
+    held = {value.name: compiled.ir.quant.of_value(value) for value in compiled.ir.graph.values()}
+    assert held["s"] is not None and held["s"] is held["largest"] is held["least"]
+    session = qc.runtime.open_session(compiled.model)
+    assert np.min([session.run(None, feed)[0].sum(axis=1) for feed in feeds]) >= 4

@@ -150,6 +150,30 @@ def run(model: bytes) -> np.ndarray:
     return ort.InferenceSession(model).run(None, {"x": X})[0]
 
 
+def test_a_group_normalization_that_onnx_took_back_is_mended() -> None:
+    """That of opset 18 to 20 has a scale for each group; ONNX's checker refuses it, ONNX Runtime runs it."""
+    model = parse(
+        """<ir_version: 8, opset_import: ["" : 18]>
+        g (float[2, 8, 5, 5] x, bool c) => (float[2, 8, 5, 5] y)
+        <float[8, 8, 1, 1] w, float[4] s, float[4] b> {
+            p = Conv(x, w)
+            y = If (c) <
+                then_branch = t () => (float[2, 8, 5, 5] n) {
+                    n = GroupNormalization <num_groups = 4, epsilon = 0.1> (p, s, b) },
+                else_branch = e () => (float[2, 8, 5, 5] r) { r = Relu(p) }>
+        }"""
+    )
+    noise = np.random.default_rng(0).normal(size=(2, 8, 5, 5)).astype(np.float32)
+    feed = {"x": noise, "c": np.array(True)}
+    compiled = package.compile(model, data=[feed])
+    assert "GroupNormalization 'n' of opset 18 is deprecated" in compiled.notes[0]
+    onnx.checker.check_model(compiled.model, full_check=True)
+    runs = [
+        ort.InferenceSession(one.SerializeToString()).run(None, feed)[0] for one in (model, compiled.model)
+    ]
+    np.testing.assert_allclose(runs[1], runs[0], atol=0.1)
+
+
 def test_the_last_value_of_metadata_counts() -> None:
     model = healthy()
     repeat_metadata(model)

@@ -160,3 +160,25 @@ def test_random_ops_stay_in_an_opset_that_onnx_runtime_runs(target: str, opset: 
     made = qc.compile(model, "w8a8", data=random_feeds(model, 4), target=target, allow_unquantized=True).model
     assert next(one.version for one in made.opset_import if not one.domain) <= 21
     run_model(made, random_feeds(model)[0])
+
+
+@pytest.mark.parametrize(
+    "pooled",
+    [
+        "RoiAlign <output_height = 2, output_width = 2> (m, rois, batch)",
+        "MaxRoiPool <pooled_shape = [2, 2]> (m, windows)",
+        "GlobalLpPool(m)",
+    ],
+)
+def test_pools_without_a_newer_kernel_stay_in_an_opset_that_onnx_runtime_runs(pooled: str) -> None:
+    """Detectors of two stages have a RoiAlign, of which ONNX Runtime has none of opset 22 and newer."""
+    model = parse(f"""<ir_version: 10, opset_import: ["" : 17]>
+    g (float[1, 3, 8, 8] x) => (float[K, 4, M, N] y)
+    <float[4, 3, 1, 1] w, float[2, 4] rois = {{0, 0, 4, 4, 1, 1, 6, 6}}, int64[2] batch = {{0, 0}},
+     float[2, 5] windows = {{0, 0, 0, 4, 4, 0, 1, 1, 6, 6}}> {{
+        m = Conv(x, w)
+        y = {pooled}
+    }}""")
+    feeds = random_feeds(model, 4)
+    made = qc.compile(model, "w8a8", data=feeds, target="qnn-htp").model
+    run_model(made, feeds[0])

@@ -180,19 +180,22 @@ def scaler(op: Op) -> Writer | None:
 
 
 def product(op: Op) -> Writer | None:
-    """Each number of columns by each of rows, where a product of matrices adds nothing up.
-
-    A constant in front of data is multiplied behind it, all three matrices turned: weights are there.
-    """
+    """Each number of columns by each of rows, where a product of matrices adds nothing up; else turned."""
     left, right = op.graph.op_inputs(op)
     shapes = [value.type.shape or () for value in (left, right) if value is not None]
-    made = result_shape(op)
-    if any(len(shape) < 2 for shape in shapes):
+    if all(len(shape) >= 2 for shape in shapes) and shapes[0][-1] == 1 == shapes[1][-2]:
+        return lambda build: [build.op("Mul", left, right, shape=result_shape(op))]
+    return turned_product(op)
+
+
+def turned_product(op: Op) -> Writer | None:
+    """A constant in front of data is multiplied behind it, all three matrices turned: weights are there."""
+    left, right = op.graph.op_inputs(op)
+    factor, made = fixed_constant(left), result_shape(op)
+    shape = right.type.shape if right is not None else None
+    if factor is None or len(factor.shape) < 2 or shape is None or len(shape) < 2:
         return None
-    if shapes[0][-1] == 1 == shapes[1][-2]:
-        return lambda build: [build.op("Mul", left, right, shape=made)]
-    factor = fixed_constant(left)
-    if factor is None or fixed_constant(right) is not None or made is None or len(made) != len(shapes[1]):
+    if fixed_constant(right) is not None or made is None or len(made) != len(shape):
         return None
 
     def write(build: Builder) -> list[Value | None]:
@@ -201,7 +204,7 @@ def product(op: Op) -> Writer | None:
             return build.op("Transpose", data, shape=_turned(shape), perm=order)
 
         weight = build.constant(np.ascontiguousarray(factor.numpy().swapaxes(-1, -2)), "turned")
-        columns = build.op("MatMul", turned(right, shapes[1]), weight, shape=_turned(made))
+        columns = build.op("MatMul", turned(right, shape), weight, shape=_turned(made))
         return [turned(columns, _turned(made))]
 
     return write
