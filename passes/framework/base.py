@@ -5,12 +5,14 @@ from __future__ import annotations
 import enum
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from qc.ir.errors import UsageError
+
 from .notation import format_options
-from .options import option, validate_options
+from .options import changed_options, option, validate_options
 
 if TYPE_CHECKING:
     from qc.ir.model import Model
@@ -83,6 +85,22 @@ class Pass(ABC):
     @abstractmethod
     def run(self, model: Model, context: PassContext) -> None:
         """Does the work of the pass on ``model``, in place."""
+
+    def refuse_idle(self, names: Iterable[str], beside: str, instead: str) -> None:
+        """Raises UsageError if one of some options is given, which changes nothing beside the others.
+
+        To be called by ``run``: options may be given one after the other until then.
+
+        Args:
+            names: the options.
+            beside: what makes them idle, such as ``method=mse``.
+            instead: what would make them count, such as ``give method=percentile as well``.
+        """
+        changed = changed_options(self)
+        for name in names:
+            if name in changed:
+                idle = f"option '{name}' of pass '{self.name}' changes nothing with {beside}"
+                raise UsageError(f"{idle}: {instead}, or leave it out")
 
     @classmethod
     def summary(cls) -> str:

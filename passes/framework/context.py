@@ -23,8 +23,7 @@ T = TypeVar("T")
 NEEDS = {
     "data": (
         "calibration data",
-        "--data, or --random-data to try out (data= in Python); the pipelines w8a8-dynamic, w8 and w4 need "
-        "none",
+        "--data, or --random-data to try out (data= in Python); 'qc list-pipelines' tells which need none",
     ),
     "executor": ("an executor", "PassContext(executor=...) in Python"),
     "target": ("a target", "--target on the command line, or target= in Python"),

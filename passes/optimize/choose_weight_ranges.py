@@ -39,7 +39,7 @@ class ChooseWeightRanges(Pass):
     name = "choose-weight-ranges"
     stage = Stage.ANNOTATE
     needs = frozenset({"executor"})
-    uses = frozenset({"target"})
+    uses = frozenset({"data", "target"})
     idempotent = False  # the search goes on from the best grids, behind layers that have better ones
 
     candidates: Annotated[int, Ge(1)] = option(20, "how many shares of the range of the numbers are tried")

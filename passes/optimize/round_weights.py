@@ -59,7 +59,7 @@ class RoundWeights(Pass):
     name = "round-weights"
     stage = Stage.ANNOTATE
     needs = frozenset({"executor"})
-    uses = frozenset({"target"})
+    uses = frozenset({"data", "target"})
 
     method: MethodName = option("beam", "how codes are chosen")
     scales: bool = option(True, "choose scales of weights together with the codes")
@@ -76,6 +76,9 @@ class RoundWeights(Pass):
     )
 
     def run(self, model: Model, context: PassContext) -> None:
+        if self.method not in ("adaround", "best"):
+            annealing = ("iterations", "regularization", "beta", "warm_start")
+            self.refuse_idle(annealing, f"method={self.method}", "give method=adaround as well")
         for visit in visits(model, context, self, "rounding weights", self.samples, self.only):
             self._round(visit)
 

@@ -8,7 +8,6 @@ from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le
 
-from qc.ir.errors import UsageError
 from qc.ir.executor import Executor, Statistics
 from qc.ir.graph import Value
 from qc.ir.model import Model
@@ -29,7 +28,8 @@ from .calibration.ranges import covering, finite_data, mse_encoding, weight_enco
 from .calibration.wrapping import hold_what_is_joined
 
 _FINE_BITS = 16
-_KEEPING: frozenset[Method] = frozenset({"min-max", "mse", "sqnr"})  # that clip nothing on purpose
+# The methods whose ends follow from the largest numbers that were seen, and grow with more samples.
+_WITH_HEADROOM: frozenset[Method] = frozenset({"min-max", "mse", "sqnr"})
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,8 @@ class Calibrate(CalibrationPass):
     more on the grid of the result stays float if nothing in integers reads it, with a note.
 
     What new data shows beyond the samples is capped. Formats of 16 bits have steps to spare, so that grids of
-    the methods ``min-max``, ``mse`` and ``sqnr`` reach ``headroom`` times as far there, which costs a bit.
+    the methods ``min-max``, ``mse`` and ``sqnr``, and those of graph outputs, reach ``headroom`` times as far
+    there, which costs a bit.
 
     Where a sum of products of 8 bits could leave the 32 bits of an accumulator, as one of more than 33,000
     can, the scale of the weight is enlarged.
@@ -67,6 +68,7 @@ class Calibrate(CalibrationPass):
     """
 
     name = "calibrate"
+    uses = frozenset({"data", "target"})
     former_options: ClassVar = {"arithmetic": "the pass 'calibrate-as-aimet' has the arithmetic of AIMET"}
 
     method: Method = option("min-max", "how the range of an activation is found")
@@ -83,12 +85,12 @@ class Calibrate(CalibrationPass):
     )
 
     def run(self, model: Model, context: PassContext) -> None:
-        if self.percentile != type(self).percentile and self.method != "percentile":
-            raise UsageError(
-                f"calibrate{{percentile={self.percentile:g}}} changes nothing with method={self.method}: "
-                "give method=percentile as well, or leave it out"
-            )
-        calibration = Calibration(model, context, self, self.weights)
+        if self.method != "percentile":
+            self.refuse_idle(["percentile"], f"method={self.method}", "give method=percentile as well")
+        if self.method not in _WITH_HEADROOM:
+            known = " or ".join(sorted(_WITH_HEADROOM))
+            self.refuse_idle(["headroom"], f"method={self.method}", f"give method={known} as well")
+        calibration = Calibration(model, context, self, self.weights, context.target)
         if calibration.observed:
             has_histogram = self.method not in ("min-max", "moving-average")
             rounded = _as_calibrated if self.rounded_parameters else None
@@ -115,11 +117,11 @@ class Calibrate(CalibrationPass):
     def _range(self, executor: Executor, statistics: Statistics, spec: QuantSpec, exposed: bool) -> Range:
         method = "min-max" if exposed else self.method
         low, high = range_of(statistics, method, spec, executor, self.percentile)
-        further = self.headroom if method in _KEEPING and _is_fine(spec) else 1.0
+        further = self.headroom if method in _WITH_HEADROOM and _has_steps_to_spare(spec) else 1.0
         return low * further, high * further
 
 
-def _is_fine(spec: QuantSpec) -> bool:
+def _has_steps_to_spare(spec: QuantSpec) -> bool:
     """Whether a grid has so many steps that one bit less is hardly seen."""
     return isinstance(spec.format, IntFormat) and spec.format.bits >= _FINE_BITS
 

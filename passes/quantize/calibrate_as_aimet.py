@@ -71,6 +71,8 @@ class CalibrateAsAimet(CalibrationPass):
         return self._histogram_rule is not None
 
     def run(self, model: Model, context: PassContext) -> None:
+        if self.method != "percentile":
+            self.refuse_idle(["percentile"], f"method={self.method}", "give method=percentile as well")
         calibration = Calibration(model, context, self, self.method)
         if calibration.observed:
             rounded = self._while_observed if self.rounded_parameters else None

@@ -44,6 +44,7 @@ class ConfigureQuantizers(Pass):
 
     name = "configure-quantizers"
     stage = Stage.ANNOTATE
+    uses = frozenset({"executor"})  # types that nothing else tells
 
     config: str = option(
         "default", "name of a configuration, or path of a .json or .toml file", path=CONFIG_SUFFIXES

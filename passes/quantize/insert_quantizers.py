@@ -65,6 +65,7 @@ class InsertQuantizers(Pass):
     name = "insert-quantizers"
     stage = Stage.ANNOTATE
     needs = frozenset({"target"})
+    uses = frozenset({"data", "executor"})  # types and shapes that nothing else tells
 
     activation: str | None = option(
         None,
@@ -95,6 +96,7 @@ class InsertQuantizers(Pass):
         complete_types(model, context)
         target = context.required_target()
         if self.activation == FLOAT:
+            self.refuse_idle(["bias", "slower"], f"activation={FLOAT}", "give another format of activations")
             asked_by = f"option activation of '{self.name}'"
             alone = storing_weights_alone(target, asked_by)
             _Placement(model, context, alone, replace(self, activation=None, slower="integer")).run()

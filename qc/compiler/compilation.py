@@ -330,8 +330,8 @@ class Compilation:
     @property
     def reads_data(self) -> bool:
         """Whether a pass may read data."""
-        needs = {need for step in self.chosen_pipeline().pipeline.passes() for need in step.needs}
-        return not needs.isdisjoint({"data", "executor"})
+        passes = self.chosen_pipeline().pipeline.passes()
+        return any("data" in step.needs | step.uses for step in passes)
 
     def proto(self) -> ModelProto:
         """The model, without its external data."""

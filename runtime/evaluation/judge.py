@@ -1,4 +1,7 @@
-"""The one loop in which models are judged: beside a reference, on one feed after the other."""
+"""The loop in which models are judged: beside a reference, on one feed after the other.
+
+The verdict after a compilation has a loop of its own (``qc/verdict/measure.py``), which ends by the clock.
+"""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def test_missing_needs_are_told_all_at_once():
         check_needs(parse("fixpoint(calibrate),insert-qdq", KNOWN), PassContext())
     assert str(caught.value) == (
         "calibration data is missing, which pass 'calibrate' needs: give it with --data, or --random-data "
-        "to try out (data= in Python); the pipelines w8a8-dynamic, w8 and w4 need none; "
+        "to try out (data= in Python); 'qc list-pipelines' tells which need none; "
         "an executor is missing, which pass 'calibrate' needs: give it with "
         "PassContext(executor=...) in Python; "
         "a target is missing, which pass 'insert-qdq' needs: give it with --target on the command line, or "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,6 +13,7 @@ from qc.ir import lift
 from qc.ir.model import Model
 from qc.ir.verifier import verify
 from qc.passes import PassContext, PipelineReport, parse_pipeline, run_pipeline
+from qc.passes.framework.context import NEEDS
 from qc.passes.framework.target import load_target
 from qc.runtime import OrtExecutor, open_session, run_session
 
@@ -22,12 +24,21 @@ QUANTIZE = f"{PREPARE},{PLACE},calibrate"
 Feeds = Iterable[Mapping[str, np.ndarray]]
 
 
+class WatchedContext(PassContext):
+    """Tells which of its services were read."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in NEEDS:
+            vars(self).setdefault("read", set()).add(name)
+        return super().__getattribute__(name)
+
+
 def apply(
     pipeline: str, model: ModelProto | Model, target: str = "ort-cpu", feeds: Feeds | None = None
-) -> tuple[Model, PassContext, PipelineReport]:
+) -> tuple[Model, WatchedContext, PipelineReport]:
     """Runs pipeline text on a model, verifying after every pass; none of the front door's demands hold."""
     ir = model if isinstance(model, Model) else lift(model)
-    context = PassContext(
+    context = WatchedContext(
         data=list(feeds) if feeds is not None else None,
         executor=OrtExecutor(threads=1),
         target=load_target(target),

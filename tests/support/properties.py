@@ -14,7 +14,7 @@ from qc.ir.onnx.lower import lower, serialize
 from qc.ir.text import print_model
 from qc.passes import Pass, PassContext, Stage
 
-from .pipelines import QUANTIZE, apply, run_model
+from .pipelines import QUANTIZE, WatchedContext, apply, run_model
 
 Feed = Mapping[str, np.ndarray] | None
 
@@ -62,7 +62,7 @@ TARGETS = dict.fromkeys(
 TARGETS["split-projections"] = "openvino"
 
 
-def run(pipeline: str, model: ModelProto | Model, feed: Feed) -> tuple[Model, PassContext, int]:
+def run(pipeline: str, model: ModelProto | Model, feed: Feed) -> tuple[Model, WatchedContext, int]:
     """Runs a pipeline and verifies after every pass; the model, the context, and the number of actions."""
     target, feeds = TARGETS.get(pipeline, "ort-cpu"), [feed] * 2 if feed is not None else None
     ir, context, report = apply(pipeline, model, target, feeds)
@@ -99,6 +99,8 @@ def check_pass(cls: type[Pass], prefix: str, model: ModelProto, feed: Feed, fold
     except QcError:
         return False
     assert serialize(model) == given, "the model that was given is changed"
+    read = vars(context).get("read", set())
+    assert read <= cls.needs | cls.uses, f"it reads {read}, which it does not declare"
     after = print_model(ir), serialize(lower(ir))
     assert actions or decided(after) == decided(before), "the model is changed without an action"
     ir, again, repeated = run(text, ir, feed)

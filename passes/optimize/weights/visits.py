@@ -12,6 +12,7 @@ from onnx import ModelProto
 
 from qc.ir.executor import Feed, Steps
 from qc.ir.model import Model
+from qc.ir.onnx.float_model import lower_float
 from qc.ir.onnx.lower import lower
 from qc.ir.rewriter import Rewriter
 
@@ -139,7 +140,7 @@ def visits(
 
 def _before(model: Model) -> Sequence[ModelProto]:
     """The float model and the quantized one; results follow from them."""
-    exact = lower(model)
+    exact = lower_float(model)
     with simulated(model) as simulation:
         return exact, simulation
 

@@ -26,6 +26,7 @@ from qc.ir.tensor_ref import TensorRef
 
 from ...framework.base import Pass, Stage
 from ...framework.context import PassContext
+from ...framework.target import Target
 from ..placement.dataflow import makes_masks, mask_parts
 from ..placement.parameters import round_parameters
 from .bias import leave_float
@@ -71,14 +72,23 @@ class Calibration:
         parts: what becomes a part of scores that only Softmax sees, and of nothing else.
     """
 
-    def __init__(self, model: Model, context: PassContext, grids: CalibrationPass, how: str) -> None:
+    def __init__(
+        self,
+        model: Model,
+        context: PassContext,
+        grids: CalibrationPass,
+        how: str,
+        target: Target | None = None,
+    ) -> None:
         """Calibrates the constants.
 
         Args:
             how: how the grid of a constant is found, for the journal.
+            target: the device whose demands grids have to meet; None if they have to meet none.
         """
         self.model = model
         self.context = context
+        self.target = target
         self.observed: dict[Quantizer, list[Value]] = {}
         self.parts = mask_parts(model.graph)
         self.grids = grids
@@ -96,10 +106,10 @@ class Calibration:
                 self.set(quantizer, partial(grids.of_range, low=0.0, high=0.0), "fixed range")
             elif len(values) == 1 and values[0].const is not None and not self._masks(values[0]):
                 grid_of: GridOf = partial(grids.of_constant, value=values[0], executor=executor)
-                if context.target is not None and context.target.grids.scale_span:
-                    grid_of = partial(_within_span, grid_of, context.target.grids.scale_span)
-                if context.target is not None and context.target.grids.most_pair_sum:
-                    uses, most = integer_uses(model, quantizer), context.target.grids.most_pair_sum
+                if target is not None and target.grids.scale_span:
+                    grid_of = partial(_within_span, grid_of, target.grids.scale_span)
+                if target is not None and target.grids.most_pair_sum:
+                    uses, most = integer_uses(model, quantizer), target.grids.most_pair_sum
                     grid_of = partial(within_pairs, grid_of, uses, most)
                 if spec.granularity == PerTensor() and not is_trained(values[0]):
                     grid_of = partial(self._wide_enough, grid_of, values[0].const)
@@ -150,17 +160,16 @@ class Calibration:
         return low, least if max(high, 0.0) < least else high
 
     def _least_range(self, is_zero: bool) -> float:
-        target = self.context.target
-        if target is None:
+        if self.target is None:
             return 0.0
-        return target.grids.zero_range if is_zero else target.grids.minimum_range
+        return self.target.grids.zero_range if is_zero else self.target.grids.minimum_range
 
     def _least_range_of(self, value: Value, spec: QuantSpec) -> float:
         """That of what an op makes, as the target has it."""
-        op, target = value.graph.producer(value), self.context.target
-        if op is None or target is None:
+        op = value.graph.producer(value)
+        if op is None or self.target is None:
             return 0.0
-        return target.rule_for(op.op_type, op.domain).least_ranges.get(str(spec.format), 0.0)
+        return self.target.rule_for(op.op_type, op.domain).least_ranges.get(str(spec.format), 0.0)
 
     def _wide_enough(self, grid_of: GridOf, constant: TensorRef, spec: QuantSpec) -> Encoding:
         """The grid of a constant that data is computed with, if it is not too narrow for the device."""
