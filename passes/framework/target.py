@@ -28,7 +28,7 @@ from .toml_source import TomlSource, read_text
 
 _CARRY = OpRule(runs="carry")
 _WHOLE: dict[str, type[Strict]] = {"models": Models, "grids": Grids, "lowering": Lowering}
-DeviceArithmetic = Literal[
+ArithmeticKind = Literal[
     "exact",
     "alike",
     "joined",
@@ -92,7 +92,7 @@ class Target(Strict):
     lowering: Lowering = Lowering()
     quantize_bias: bool = True
     costs: Costs | None = None
-    arithmetic: dict[str, DeviceArithmetic] = Field(default_factory=dict)
+    arithmetic: dict[str, ArithmeticKind] = Field(default_factory=dict)
     default: OpRule
     foreign: OpRule = OpRule(runs="float", why="an operator of another domain than ONNX's own")
     ops: dict[str, OpRule] = Field(default_factory=dict)

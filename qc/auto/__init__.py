@@ -10,7 +10,7 @@
 
 from .agreement import Agreement, agreement
 from .climb import Failure, Found
-from .judging import Judge, MaxDrop, Verdict
+from .judging import Judge, Judgement, MaxDrop
 from .recipe_file import recipe_text
 from .recipes import Recipe, ladder, load_ladder
 from .search import RecipeSearch, find_recipe
@@ -21,11 +21,11 @@ __all__ = [
     "Failure",
     "Found",
     "Judge",
+    "Judgement",
     "MaxDrop",
     "Recipe",
     "RecipeSearch",
     "Trial",
-    "Verdict",
     "agreement",
     "find_recipe",
     "ladder",

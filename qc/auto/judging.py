@@ -61,7 +61,7 @@ class MaxDrop:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Judgement:
     """How a model does beside the float model.
 
     Attributes:
@@ -227,7 +227,7 @@ class Judge:
         if labels is None or len(labels) >= len(feeds):  # else there are too few, which is told later
             self._check_metric(feeds, outputs)
 
-    def __call__(self, model: ModelProto, on_sample: Callable[[], None] = lambda: None) -> Verdict:
+    def __call__(self, model: ModelProto, on_sample: Callable[[], None] = lambda: None) -> Judgement:
         """The verdict on a model, after a part of the samples if that is enough to refuse it.
 
         Raises:
@@ -287,7 +287,7 @@ class Judge:
                 yield count
         yield None
 
-    def _verdict(self, reference: _Scores, model: _Scores) -> Verdict:
+    def _verdict(self, reference: _Scores, model: _Scores) -> Judgement:
         expected, score = reference.whole, model.whole
         _refuse_infinite(self.metric, expected, model.count)
         sign = 1 if self.metric.higher_is_better else -1
@@ -298,7 +298,7 @@ class Judge:
                 drops = sign * (np.array(reference.parts) - np.array(model.parts))
                 error = float(_QUANTILES[groups] * np.std(drops, ddof=1) / math.sqrt(groups))
         drop = math.inf if math.isnan(score) else sign * (expected - score)
-        return Verdict(score, expected, drop, error, self.max_drop.of(expected), model.count)
+        return Judgement(score, expected, drop, error, self.max_drop.of(expected), model.count)
 
     def _check_metric(self, feeds: Sequence[Feed], outputs: Sequence[dict[str, Any]]) -> None:
         """Refuses a metric that is no number for the float model, or takes other outputs for as good."""

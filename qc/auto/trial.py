@@ -12,7 +12,7 @@ from qc.ir.facts.op_traits import is_trained
 from qc.ir.model import Model
 from qc.ir.onnx.save import external_files
 
-from .judging import Verdict
+from .judging import Judgement
 from .recipes import Recipe
 
 FLOAT_BITS = 32
@@ -34,7 +34,7 @@ class Trial:
     """
 
     recipe: Recipe
-    verdict: Verdict
+    verdict: Judgement
     quantized_share: float
     weight_bits: float
     float_weights: float
@@ -69,7 +69,7 @@ class Trial:
         }
 
 
-def trial_of(recipe: Recipe, verdict: Verdict, made: Compiled, seconds: float) -> Trial:
+def trial_of(recipe: Recipe, verdict: Judgement, made: Compiled, seconds: float) -> Trial:
     """The trial of a recipe that made a model."""
     done = made.coverage.multiplied
     share = done.share + (done.weights / done.total if done.total else 0.0)
@@ -82,7 +82,7 @@ def trial_from(recipe: Recipe, numbers: Mapping[str, Any]) -> Trial:
     Raises:
         KeyError, TypeError: they are others.
     """
-    return Trial(recipe, **{**numbers, "verdict": Verdict(**numbers["verdict"])})
+    return Trial(recipe, **{**numbers, "verdict": Judgement(**numbers["verdict"])})
 
 
 def weight_bits(ir: Model) -> tuple[float, float]:

@@ -29,11 +29,11 @@ from qc.passes.optimize.round_weights import RoundWeights
 from qc.runtime import process_pool
 from qc.runtime.executors.checkpoints import made_folder
 
-from .judging import Judge, Verdict
+from .judging import Judge, Judgement
 from .question import Question
 from .recipes import Recipe
 from .trial import Trial, trial_from, trial_of
-from .watch import OutOfTime, Watch
+from .watch import Deadline, OutOfTime
 
 _PATIENCE = 30.0  # seconds that a step of a trial elsewhere may take beyond the time
 
@@ -53,12 +53,12 @@ class Bench:
     judge: Judge
     on_unseen: Question | None = None
 
-    def compile(self, recipe: Recipe, watch: Watch) -> Compiled:
+    def compile(self, recipe: Recipe, watch: Deadline) -> Compiled:
         """What a recipe makes; raises what :meth:`qc.Compilation.compile` raises, and OutOfTime."""
         compilation = replace(self.compilation, pipeline=recipe.pipeline, precision=recipe.rules)
         return replace(compilation, progress=watch, instruments=(watch,)).compile()
 
-    def trial(self, recipe: Recipe, watch: Watch) -> tuple[Trial, Compiled]:
+    def trial(self, recipe: Recipe, watch: Deadline) -> tuple[Trial, Compiled]:
         """Compiles and judges; raises what the two raise, and OutOfTime.
 
         Codes of weights that are chosen on the samples by which they are judged look better than they are:
@@ -80,7 +80,7 @@ class Bench:
         part = replace(self.compilation, data=self.on_unseen.compilation.data)
         return Bench(part, self.on_unseen.judge())
 
-    def _verdict(self, recipe: Recipe, made: Compiled, watch: Watch) -> Verdict:
+    def _verdict(self, recipe: Recipe, made: Compiled, watch: Deadline) -> Judgement:
         task = watch.start(f"judging {recipe.name}", self.judge.samples)
         verdict = self.judge(self._judged(made), task.advance)
         task.finish()
@@ -147,9 +147,9 @@ class Trials:
             self._own_pool.shutdown(wait=kind is None, cancel_futures=True)
         self._temporary.cleanup()
 
-    def watch(self, may_be_late: bool = False) -> Watch:
+    def watch(self, may_be_late: bool = False) -> Deadline:
         """The clock for work in this process, which may go on after the time if nothing was found yet."""
-        return Watch(None if may_be_late else self.deadline, None, self.progress)
+        return Deadline(None if may_be_late else self.deadline, None, self.progress)
 
     def expect(self, recipes: Sequence[Recipe]) -> None:
         """Begins to try recipes that may be asked for, as many at once as there are jobs, and ends others."""
@@ -278,7 +278,7 @@ def _share_of_cores(jobs: int) -> int:
 
 def _try_elsewhere(payload: bytes, folder: Path, recipe: Recipe, deadline: float | None, stop: Path) -> Trial:
     """The work of another process."""
-    watch = Watch(deadline, stop)
+    watch = Deadline(deadline, stop)
     watch.check()
     return _bench_of(payload, folder, threading.get_ident()).trial(recipe, watch)[0]
 

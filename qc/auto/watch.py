@@ -21,7 +21,7 @@ class OutOfTime(QcError):
 
 
 @dataclass
-class Watch(Instrument):
+class Deadline(Instrument):
     """Progress, and an instrument, that end the work when it is late.
 
     Attributes:

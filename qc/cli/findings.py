@@ -9,7 +9,7 @@ from typing import Any
 from qc.rendering.remarks import remark_document
 from qc.rendering.terminal import Fact
 from qc.rendering.words import count
-from qc.search import Finding, Oracle, QuantizerFacts, Verdict
+from qc.search import Finding, Oracle, OracleVerdict, QuantizerFacts
 
 _SHOWN_SITES = 4
 
@@ -74,7 +74,7 @@ def finding_document(model: str, oracle: Oracle, finding: Finding) -> dict[str, 
     }
 
 
-def _verdict(verdict: Verdict) -> dict[str, Any]:
+def _verdict(verdict: OracleVerdict) -> dict[str, Any]:
     return {
         "verdict": verdict.outcome.value,
         "grounds": verdict.words,

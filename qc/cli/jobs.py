@@ -32,7 +32,7 @@ from .output import print_warning, standard_error
 
 
 @dataclass(frozen=True)
-class Task:
+class StartedJob:
     """A job that can begin.
 
     Attributes:
@@ -90,7 +90,7 @@ def start(
     on: str | None = None,
     role: str = "the data",
     purpose: str | None = None,
-) -> Task:
+) -> StartedJob:
     """Looks at everything, so that what is wrong is told before any work.
 
     Args:
@@ -128,7 +128,7 @@ def start(
     if purpose is not None and data is None:
         raise UsageError(f"there is no data {purpose}; give it with --data, or --random-data to try out")
     calibrating = load_data(job.preparing.of(calibration), inputs) if calibration is not None else data
-    return Task(job, replace(compilation, data=calibrating), data, proto, compiles)
+    return StartedJob(job, replace(compilation, data=calibrating), data, proto, compiles)
 
 
 def chosen_labels(file: Path | None, data: Data | None, most: int | None = None) -> np.ndarray | None:

@@ -34,7 +34,7 @@ from qc.verdict.words import verdict_facts, verdict_notes, verdict_warnings
 from . import instrumentation
 from .collecting import check_collecting, executor
 from .files import InputFile, check_model_output, toml_files, writing
-from .jobs import Task, chosen_pipeline, start
+from .jobs import StartedJob, chosen_pipeline, start
 from .options import Collecting, Instrumentation, Job, Keeping, Wishes
 from .output import model_bytes, print_note, print_warning, standard_error
 from .reproducing import reproducer_folder, reproducing
@@ -181,7 +181,7 @@ def _write(results: dict[Path, Compiled], documents: dict[Path, str]) -> list[Pa
     return [*written, *documents]
 
 
-def _verdict(task: Task, compiled: Compiled) -> Verdict:
+def _verdict(task: StartedJob, compiled: Compiled) -> Verdict:
     """What the result keeps and costs beside the float model; who wants it quiet is not told of costs."""
     with RichProgress(standard_error()) as progress:
         working = progress.start("comparing with the float model", None)
@@ -198,7 +198,7 @@ def _verdict(task: Task, compiled: Compiled) -> Verdict:
 
 
 def _report(
-    task: Task, wishes: Wishes, pipeline: str, compiled: Compiled, written: list[Path], verdict: Verdict
+    task: StartedJob, wishes: Wishes, pipeline: str, compiled: Compiled, written: list[Path], verdict: Verdict
 ) -> None:
     """The summary of the work, on one screen but for what is asked for in addition."""
     console = standard_error()

@@ -6,7 +6,7 @@ from qc.compiler import Compilation
 from .bisect import Finding, Probe, bisect
 from .blame import Failure, blame_action, find_failure
 from .interest import Interest, parse_interest
-from .oracle import Oracle, Outcome, Verdict, parse_oracle
+from .oracle import Oracle, OracleVerdict, Outcome, parse_oracle
 from .quantizers import QuantizerFacts, Removal
 from .record import Record
 from .reduce import Reduction
@@ -19,6 +19,7 @@ __all__ = [
     "Finding",
     "Interest",
     "Oracle",
+    "OracleVerdict",
     "Outcome",
     "Probe",
     "QuantizerFacts",
@@ -27,7 +28,6 @@ __all__ = [
     "Removal",
     "Replay",
     "Reproducer",
-    "Verdict",
     "bisect",
     "blame_action",
     "find_failure",

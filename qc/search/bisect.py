@@ -17,9 +17,9 @@ from qc.passes import Progress
 from qc.progress import progress_here
 from qc.runtime import Data, load_data
 
-from .oracle import MetricOracle, Oracle, Outcome, Verdict
+from .oracle import MetricOracle, Oracle, OracleVerdict, Outcome
 from .quantizers import QuantizerFacts, Removal, Removals
-from .watch import Watch, is_defect
+from .watch import PassWatch, is_defect
 
 MOST_REMOVALS = 50
 
@@ -29,7 +29,7 @@ class Probe:
     """The verdict on what the actions up to ``limit`` make."""
 
     limit: int
-    verdict: Verdict
+    verdict: OracleVerdict
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Finding:
     probes: tuple[Probe, ...]
     suspects: tuple[Remark, ...]
     quantizer: QuantizerFacts | None = None
-    without: Verdict | None = None
+    without: OracleVerdict | None = None
     best_removal: Removal | None = None
     removals: int = 0
 
@@ -148,9 +148,9 @@ class _Search:
             else:
                 good = limit
 
-    def _judge(self, limit: int | None) -> tuple[Compiled | None, Verdict]:
+    def _judge(self, limit: int | None) -> tuple[Compiled | None, OracleVerdict]:
         """Compiles up to a limit; the result, None if that failed, and the verdict on it."""
-        watch = Watch()
+        watch = PassWatch()
         compiled = None
         try:
             asked = self.compilation.action_limit if limit is None else limit
@@ -170,7 +170,7 @@ class _Search:
             self.actions = actions
         return compiled, verdict
 
-    def _report(self, limit: int, verdict: Verdict) -> None:
+    def _report(self, limit: int, verdict: OracleVerdict) -> None:
         self.probes.append(Probe(limit, verdict))
         self.on_probe(self.probes[-1], self.total)
 

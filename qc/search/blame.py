@@ -10,7 +10,7 @@ from qc.ir.journal import Remark
 from qc.ir.text import print_model
 from qc.passes import Pass
 
-from .watch import StoppedEarly, Watch, is_defect
+from .watch import PassWatch, StoppedEarly, is_defect
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def find_failure(compilation: Compilation) -> Failure | None:
     Raises:
         QcError: it goes wrong through what it was given.
     """
-    watch = Watch()
+    watch = PassWatch()
     try:
         compiled = replace(compilation, instruments=[watch]).compile()
         with temporary_folder() as folder:
@@ -77,7 +77,7 @@ def blame_action(compilation: Compilation, failure: Failure | None = None) -> Re
 
 def model_before(compilation: Compilation, failure: Failure) -> str:
     """The text of the model just before the pass that fails."""
-    watch = Watch(stop_after=failure.executed - 1)
+    watch = PassWatch(stop_after=failure.executed - 1)
     try:
         replace(compilation, instruments=[watch]).compile()
     except StoppedEarly:
@@ -89,7 +89,7 @@ def model_before(compilation: Compilation, failure: Failure) -> str:
 def _fails(compilation: Compilation, limit: int, executed: int) -> bool:
     """Whether a compilation of so many passes fails if it ends after an action."""
     try:
-        replace(compilation, action_limit=limit, instruments=[Watch(executed)]).compile()
+        replace(compilation, action_limit=limit, instruments=[PassWatch(executed)]).compile()
     except StoppedEarly:
         return False
     except Exception as error:

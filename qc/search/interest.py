@@ -14,8 +14,8 @@ from qc.runtime import load_data
 from qc.runtime.evaluation.judge import Labels
 
 from .commands import Command
-from .oracle import CommandOracle, Fails, Oracle, Outcome, Verdict, parse_oracle
-from .watch import Watch
+from .oracle import CommandOracle, Fails, Oracle, OracleVerdict, Outcome, parse_oracle
+from .watch import PassWatch
 
 
 class Interest(Protocol):
@@ -29,7 +29,7 @@ class Interest(Protocol):
     def reads_data(self) -> bool:
         """Whether it needs feeds for the model."""
 
-    def examine(self, path: Path, feeds: Sequence[Feed]) -> Verdict:
+    def examine(self, path: Path, feeds: Sequence[Feed]) -> OracleVerdict:
         """Looks at a model in a file."""
 
 
@@ -40,11 +40,11 @@ class CommandInterest:
     command: Command
     reads_data: ClassVar[bool] = False
 
-    def examine(self, path: Path, feeds: Sequence[Feed]) -> Verdict:
+    def examine(self, path: Path, feeds: Sequence[Feed]) -> OracleVerdict:
         """Runs the command; one that runs out of time finds nothing."""
         code = self.command.run(path)
         words = "the command ran out of time" if code is None else f"the command ended with exit code {code}"
-        return Verdict(Outcome.BAD if code == 0 else Outcome.GOOD, words)
+        return OracleVerdict(Outcome.BAD if code == 0 else Outcome.GOOD, words)
 
 
 class OracleInterest:
@@ -65,9 +65,9 @@ class OracleInterest:
         """Whether the oracle or a pass needs data."""
         return self._oracle.needs_data or self._compilation.reads_data
 
-    def examine(self, path: Path, feeds: Sequence[Feed]) -> Verdict:
+    def examine(self, path: Path, feeds: Sequence[Feed]) -> OracleVerdict:
         """Compiles the model and asks the oracle."""
-        watch = Watch()
+        watch = PassWatch()
         compilation = replace(self._compilation, model=path, data=list(feeds) or None, instruments=[watch])
         try:
             compiled = compilation.compile()
@@ -77,20 +77,20 @@ class OracleInterest:
             data = load_data(feeds, compilation.fed_inputs()) if feeds else None
             return self._oracle.judge(compiled, compilation, data)
         except QcError as error:
-            return Verdict(Outcome.SKIP, str(error))
+            return OracleVerdict(Outcome.SKIP, str(error))
 
-    def _examine_failure(self, error: Exception, watch: Watch) -> Verdict:
+    def _examine_failure(self, error: Exception, watch: PassWatch) -> OracleVerdict:
         """Interesting is a failure of the same kind, in the same pass, as the first one that was seen."""
         try:
             verdict = self._oracle.judge_failure(error)
         except QcError:
-            return Verdict(Outcome.GOOD, str(error))
+            return OracleVerdict(Outcome.GOOD, str(error))
         if not isinstance(self._oracle, Fails):
-            return Verdict(Outcome.GOOD, verdict.words)
+            return OracleVerdict(Outcome.GOOD, verdict.words)
         failed = watch.failed_pass.name if watch.failed_pass is not None else ""
         seen = (type(error).__name__, type(error.__cause__).__name__, failed)
         self._failure = self._failure or seen
-        return verdict if seen == self._failure else Verdict(Outcome.GOOD, verdict.words)
+        return verdict if seen == self._failure else OracleVerdict(Outcome.GOOD, verdict.words)
 
 
 def parse_interest(

@@ -64,7 +64,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class OracleVerdict:
     """What an oracle says of a result.
 
     Attributes:
@@ -98,7 +98,7 @@ class Oracle:
     def check(self, model: ModelProto) -> None:
         """Raises UsageError if the oracle speaks of something that the float model does not have."""
 
-    def judge(self, compiled: Compiled, compilation: Compilation, data: Data | None) -> Verdict:
+    def judge(self, compiled: Compiled, compilation: Compilation, data: Data | None) -> OracleVerdict:
         """Judges a result.
 
         Args:
@@ -112,10 +112,10 @@ class Oracle:
         """
         raise NotImplementedError
 
-    def judge_failure(self, error: Exception) -> Verdict:
+    def judge_failure(self, error: Exception) -> OracleVerdict:
         """Judges a compilation that raised an error; raises it again if it says nothing about the result."""
         if is_defect(error) or isinstance(error, ModelError):
-            return Verdict(Outcome.BAD, sentence(error))
+            return OracleVerdict(Outcome.BAD, sentence(error))
         raise error
 
 
@@ -123,13 +123,13 @@ class Oracle:
 class Fails(Oracle):
     """Bad is a compilation that goes wrong through a defect."""
 
-    def judge(self, compiled: Compiled, compilation: Compilation, data: Data | None) -> Verdict:
-        return Verdict(Outcome.GOOD, "it compiles")
+    def judge(self, compiled: Compiled, compilation: Compilation, data: Data | None) -> OracleVerdict:
+        return OracleVerdict(Outcome.GOOD, "it compiles")
 
-    def judge_failure(self, error: Exception) -> Verdict:
+    def judge_failure(self, error: Exception) -> OracleVerdict:
         if not is_defect(error):
             raise error
-        return Verdict(Outcome.BAD, sentence(error))
+        return OracleVerdict(Outcome.BAD, sentence(error))
 
     def __str__(self) -> str:
         return FAILS
@@ -141,15 +141,15 @@ class CommandOracle(Oracle):
 
     command: Command
 
-    def judge(self, compiled: Compiled, compilation: Compilation, data: Data | None) -> Verdict:
+    def judge(self, compiled: Compiled, compilation: Compilation, data: Data | None) -> OracleVerdict:
         with temporary_folder() as folder:
             path = folder / "candidate.onnx"
             save_model(compiled.model, path, compiled.ir.base_dir)
             code = self.command.run(path)
         if code is None:
-            return Verdict(Outcome.BAD, "it ran out of time")
+            return OracleVerdict(Outcome.BAD, "it ran out of time")
         known = {0: Outcome.GOOD, CANNOT_TELL: Outcome.SKIP}
-        return Verdict(known.get(code, Outcome.BAD), f"exit code {code}")
+        return OracleVerdict(known.get(code, Outcome.BAD), f"exit code {code}")
 
     def __str__(self) -> str:
         return self.command.text
@@ -177,7 +177,7 @@ class MetricOracle(Oracle):
     def check(self, model: ModelProto) -> None:
         self.metric.check(model)
 
-    def judge(self, compiled: Compiled, compilation: Compilation, data: Data | None) -> Verdict:
+    def judge(self, compiled: Compiled, compilation: Compilation, data: Data | None) -> OracleVerdict:
         if data is None:
             raise UsageError(f"the oracle '{self}' compares on data: give it with --data, or data= in Python")
         evaluation = evaluate(
@@ -193,10 +193,10 @@ class MetricOracle(Oracle):
         )
         return self.verdict(evaluation.metrics[0].candidates[0])
 
-    def verdict(self, value: float) -> Verdict:
+    def verdict(self, value: float) -> OracleVerdict:
         """What a number means. One that is none, as the cosine of a vector of zeros, is never good."""
         bad = math.isnan(value) or _COMPARISONS[self.sign](value, self.threshold)
-        return Verdict(Outcome.BAD if bad else Outcome.GOOD, self.metric.show(value), value)
+        return OracleVerdict(Outcome.BAD if bad else Outcome.GOOD, self.metric.show(value), value)
 
     def __str__(self) -> str:
         return f"{self.name} {self.sign} {self.threshold:g}"

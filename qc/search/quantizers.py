@@ -14,7 +14,7 @@ from qc.ir.quant.spec import Quantizer
 from qc.passes import PassContext, Pipeline, Progress, Stage, run_pipeline
 from qc.runtime import Data, Harm, OpenModel, Simulation, harm
 
-from .oracle import EVALUATION_THREADS, MetricOracle, Oracle, Outcome, Verdict, has_simulation
+from .oracle import EVALUATION_THREADS, MetricOracle, Oracle, OracleVerdict, Outcome, has_simulation
 
 _RANKING_FEEDS = 2
 
@@ -45,7 +45,7 @@ class Removal:
     """The verdict on a result without one quantizer."""
 
     quantizer: QuantizerFacts
-    verdict: Verdict
+    verdict: OracleVerdict
 
 
 @dataclass
@@ -69,16 +69,16 @@ class Removals:
         numbers = (tuple(array.ravel().tolist()) for array in arrays)
         return QuantizerFacts(quantizer.id, sites, str(quantizer.spec), *numbers)
 
-    def judge(self, quantizer: Quantizer) -> Verdict:
+    def judge(self, quantizer: Quantizer) -> OracleVerdict:
         """The verdict on the result without ``quantizer``, all others on."""
         try:
             if isinstance(self.oracle, MetricOracle) and self._is_settable(quantizer):
                 return self.oracle.verdict(self._harm(self.oracle, [quantizer]).changed[quantizer])
             return self._judge_lowered(quantizer)
         except QcError as error:
-            return Verdict(Outcome.SKIP, str(error))
+            return OracleVerdict(Outcome.SKIP, str(error))
 
-    def best(self, most: int, verdict: Verdict, progress: Progress) -> tuple[Removal | None, int]:
+    def best(self, most: int, verdict: OracleVerdict, progress: Progress) -> tuple[Removal | None, int]:
         """The quantizer without which the result gains most, None if none helps, and how many were tried.
 
         If there are too many, those without which most is gained on two feeds come first.
@@ -147,7 +147,7 @@ class Removals:
             on_run=on_run,
         )
 
-    def _judge_lowered(self, quantizer: Quantizer) -> Verdict:
+    def _judge_lowered(self, quantizer: Quantizer) -> OracleVerdict:
         ir, compilation = self.whole.ir, self.compilation
         passes = compilation.chosen_pipeline().pipeline.passes()
         lowering = Pipeline([step for step in passes if step.stage is Stage.LOWER])

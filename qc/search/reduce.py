@@ -23,7 +23,7 @@ from qc.runtime.protos.parts import Cutter
 
 from .ddmin import ddmin
 from .interest import Interest
-from .oracle import Outcome, Verdict
+from .oracle import OracleVerdict, Outcome
 
 _MOST_RECORDED = 1 << 28
 
@@ -155,7 +155,7 @@ class Reduction:
         except QcError:
             return []
 
-    def _examine(self, candidate: ModelProto, feeds: Sequence[Feed]) -> Verdict:
+    def _examine(self, candidate: ModelProto, feeds: Sequence[Feed]) -> OracleVerdict:
         with temporary_folder() as folder:
             path = folder / "candidate.onnx"
             save_model(candidate, path, self._base_dir)
@@ -163,7 +163,7 @@ class Reduction:
                 onnx.checker.check_model(str(path))
             except Exception as error:  # its own ones, and bare ones of the C++ library
                 reason = " ".join(str(error).partition("==> Context")[0].split())
-                return Verdict(Outcome.GOOD, f"the ONNX checker refuses it: {reason}")
+                return OracleVerdict(Outcome.GOOD, f"the ONNX checker refuses it: {reason}")
             if self.tests == self._max_tests:
                 raise _OutOfTests
             self.tests += 1

@@ -9,10 +9,10 @@ from qc.passes import Instrument, Pass
 
 
 class StoppedEarly(Exception):
-    """A :class:`Watch` ended a pipeline after as many passes as it was to see."""
+    """A :class:`PassWatch` ended a pipeline after as many passes as it was to see."""
 
 
-class Watch(Instrument):
+class PassWatch(Instrument):
     """Remembers where a compilation is, and can end it after a number of executed passes.
 
     Attributes:

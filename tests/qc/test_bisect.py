@@ -16,7 +16,7 @@ from onnx import ModelProto
 from support.pipelines import run_model
 
 from qc.ir.errors import DemandError
-from qc.search import Compilation, Outcome, Verdict, bisect, parse_oracle
+from qc.search import Compilation, OracleVerdict, Outcome, bisect, parse_oracle
 from qc.search.oracle import Oracle
 
 MODEL, DATA = "model.onnx", "calibration.npz"
@@ -223,8 +223,8 @@ class Scripted(Oracle):
     def judge(self, compiled, compilation, data):
         count = compiled.ir.action_count
         if count in self.unknown:
-            return Verdict(Outcome.SKIP, "scripted")
-        return Verdict(Outcome.GOOD if count <= self.good else Outcome.BAD, "scripted")
+            return OracleVerdict(Outcome.SKIP, "scripted")
+        return OracleVerdict(Outcome.GOOD if count <= self.good else Outcome.BAD, "scripted")
 
 
 @pytest.mark.usefixtures("planted", "chain")

@@ -27,8 +27,8 @@ from qc.auto.mixed_precision import (
     supported_candidates,
     wider_candidates,
 )
+from qc.auto.mixed_precision.harm_meter import HarmMeter
 from qc.auto.mixed_precision.knapsack import pareto_front
-from qc.auto.mixed_precision.sensitivity import Sensitivity
 from qc.auto.mixed_precision.times import Times
 from qc.auto.recipes import Recipe
 from qc.auto.trial import Trial
@@ -411,8 +411,8 @@ def test_no_two_trials_have_one_name(few_samples, qc) -> None:
 
 def misjudged_search(monkeypatch, **demand: object) -> Found:
     """What is found if every group is taken for another one."""
-    harm = Sensitivity.harm
-    monkeypatch.setattr(Sensitivity, "harm", lambda *arguments: harm(*arguments)[::-1])
+    harm = HarmMeter.harm
+    monkeypatch.setattr(HarmMeter, "harm", lambda *arguments: harm(*arguments)[::-1])
     compilation, judge = digits()
     recipe = Recipe("plain", compilation.chosen_pipeline())
     more = {"metric": "cosine", "candidates": "w4a8,w8a8,float", "recipes": [recipe], "threads": 1}

@@ -25,7 +25,7 @@ from qc.ir.onnx.save import save_model
 from qc.runtime.execution.tensor_types import tensor_types
 from qc.runtime.protos.names import with_reads_renamed
 from qc.runtime.protos.parts import Cutter
-from qc.search import Outcome, Reduction, Verdict
+from qc.search import OracleVerdict, Outcome, Reduction
 from qc.search.reduce import count_ops
 
 MODEL, DATA = "model.onnx", "calibration.npz"
@@ -157,14 +157,14 @@ class Keeps:
         self.wanted = set(wanted)
         self.feeds: list[Feed] = []
 
-    def examine(self, path: Path, feeds: list[Feed]) -> Verdict:
+    def examine(self, path: Path, feeds: list[Feed]) -> OracleVerdict:
         model = onnx.load(path)
         onnx.checker.check_model(model, full_check=True)
         fed = {info.name for info in model.graph.input}
         assert all(set(feed) == fed for feed in feeds)
         self.feeds = list(feeds)
         present = {node.op_type for node in model.graph.node}
-        return Verdict(Outcome.BAD if self.wanted <= present else Outcome.GOOD, "looked")
+        return OracleVerdict(Outcome.BAD if self.wanted <= present else Outcome.GOOD, "looked")
 
 
 @settings(max_examples=40)
@@ -248,10 +248,12 @@ def test_a_branch_takes_the_place_of_its_if(wanted: str) -> None:
 class Inside(Keeps):
     """Interesting is what has certain ops, in a body or not."""
 
-    def examine(self, path: Path, feeds: list[Feed]) -> Verdict:
+    def examine(self, path: Path, feeds: list[Feed]) -> OracleVerdict:
         super().examine(path, feeds)
         text = str(onnx.load(path).graph)
-        return Verdict(Outcome.BAD if all(f'"{w}"' in text for w in self.wanted) else Outcome.GOOD, "looked")
+        return OracleVerdict(
+            Outcome.BAD if all(f'"{w}"' in text for w in self.wanted) else Outcome.GOOD, "looked"
+        )
 
 
 def test_ops_are_bypassed_and_outputs_dropped() -> None:
@@ -261,10 +263,10 @@ def test_ops_are_bypassed_and_outputs_dropped() -> None:
     )
 
     class Connected(Keeps):
-        def examine(self, path: Path, feeds: list[Feed]) -> Verdict:
+        def examine(self, path: Path, feeds: list[Feed]) -> OracleVerdict:
             verdict = super().examine(path, feeds)
             linked = len(onnx.load(path).graph.input) == 1
-            return verdict if linked else Verdict(Outcome.GOOD, "in pieces")
+            return verdict if linked else OracleVerdict(Outcome.GOOD, "in pieces")
 
     model.graph.output[1].type.tensor_type.shape.dim[0].dim_value = 1
     left = Reduction(model, Connected("Exp", "Split"), feeds=random_feeds(model)).run()

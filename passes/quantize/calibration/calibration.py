@@ -30,7 +30,7 @@ from ...framework.target import Target
 from ..placement.dataflow import makes_masks, mask_parts
 from ..placement.parameters import round_parameters
 from .bias import leave_float
-from .covered import Coverage, Covered, Range
+from .covered import Covered, CoveredRanges, Range
 from .masks import lowest_with_mask, masked_below
 from .pairs import integer_uses, within_pairs
 from .ranges import with_fixed_ends
@@ -121,7 +121,7 @@ class Calibration:
         self, method: str, range_of: RangeOf, statistics: Mapping[Value, Statistics]
     ) -> None:
         """Gives the observed quantizers their numbers, from the statistics of their tensors."""
-        scopes, coverage = scopes_of(self.model.graph), Coverage(self.model, statistics)
+        scopes, coverage = scopes_of(self.model.graph), CoveredRanges(self.model, statistics)
         saturated: list[Value] = []
         unseen: list[Quantizer] = []
         for quantizer, values in self.observed.items():

@@ -40,7 +40,7 @@ class Covered:
         return self.seen is not None or bool(self.constants)
 
 
-class Coverage:
+class CoveredRanges:
     """Finds what grids have to cover.
 
     Args:

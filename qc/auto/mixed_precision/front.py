@@ -20,8 +20,8 @@ from qc.runtime.sessions.runnable import Runnable
 from .candidates import FLOAT, Candidate
 from .costs import UNITS, Cost, cost_table
 from .groups import Group, find_groups
+from .harm_meter import HarmMeter
 from .knapsack import pareto_front
-from .sensitivity import Sensitivity
 from .times import Times
 
 # Samples on which candidates are compared, where there are so many.
@@ -203,7 +203,7 @@ def find_front(
         context = PassContext(data, OrtExecutor(threads=threads))
         times = Times(compiled.ir, groups, compiled.target, context)
     count = samples if data.length is None else min(samples, data.length)
-    sensitivity = Sensitivity(compiled, groups, candidates, reference, metric, labels, threads)
+    sensitivity = HarmMeter(compiled, groups, candidates, reference, metric, labels, threads)
     harms = sensitivity.harm(data, count, on_run)
     return Front(tuple(groups), tuple(candidates), tuple(map(tuple, harms)), kind, times)
 

@@ -14,8 +14,8 @@ from ..trial import Trial
 from ..trials import Trials
 from .costs import Cost
 from .front import SAMPLES, Front, Point, cheapest, find_front
+from .harm_meter import HarmMeter
 from .mixing import Mixing
-from .sensitivity import Sensitivity
 from .survey import Survey, survey
 
 # Choices of the front that are told apart: that the right one is between two of them saves nothing.
@@ -182,7 +182,7 @@ class Mixer:
         compiled = self.trials.compiled(self.base.recipe)
         data, count = given["data"], min(SAMPLES // 2, given["data"].length or SAMPLES)
         subject = compiled, front.groups, front.candidates, given["reference"], given["metric"]
-        sensitivity = Sensitivity(*subject, given["labels"], given["threads"])
+        sensitivity = HarmMeter(*subject, given["labels"], given["threads"])
         harms, own = self._measured(lambda on_run: sensitivity.around(point.chosen, data, count, on_run))
         return replace(front, harms=tuple(map(tuple, harms))), own
 

@@ -10,7 +10,7 @@ from qc.rendering.table import Column, Table, text
 from qc.rendering.words import finite
 from qc.runtime import Metric
 
-from ..judging import Verdict
+from ..judging import Judgement
 from .costs import Cost
 from .front import Front, Point
 
@@ -30,7 +30,7 @@ class Measured:
     """
 
     point: Point
-    verdict: Verdict
+    verdict: Judgement
     is_best: bool = True
     time: float | None = None
 
@@ -54,7 +54,7 @@ class Survey:
     metric: Metric
 
     @property
-    def whole(self) -> Verdict:
+    def whole(self) -> Judgement:
         """A verdict on all samples, or on as many as any: what is hopeless is refused on a part of them."""
         return max((one.verdict for one in self.measured), key=lambda verdict: verdict.samples)
 
@@ -124,7 +124,7 @@ class Survey:
         }
 
 
-def survey(front: Front, metric: Metric, found: Mapping[Point, tuple[Verdict, float | None]]) -> Survey:
+def survey(front: Front, metric: Metric, found: Mapping[Point, tuple[Judgement, float | None]]) -> Survey:
     """What was measured of a front.
 
     Args:

@@ -30,7 +30,7 @@ from qc.runtime.speed.latency import LATENCY_SECONDS
 from ..command import Command
 from ..devices import chosen_device, on_option
 from ..files import InputFile, model_files, write_json
-from ..jobs import Task, candidates, check_sizes, compile_options, refuse_compile_options, start
+from ..jobs import StartedJob, candidates, check_sizes, compile_options, refuse_compile_options, start
 from ..options import (
     DEFAULT_RANDOM_SAMPLES,
     DEFAULT_THREADS,
@@ -101,7 +101,7 @@ class Bench(Command):
         if number > 1:
             raise UsageError(f"'{model}' is given {number} times; give it once")
 
-    def _task(self, job: Job) -> Task:
+    def _task(self, job: Job) -> StartedJob:
         """The job, on random data if there is no other."""
         others: list[InputFile] = []
         for path in self.quantized:
@@ -117,7 +117,7 @@ class Bench(Command):
             task = replace(task, data=data, compilation=replace(task.compilation, data=data))
         return task
 
-    def _measure(self, task: Task, device: Device | None, progress: RichProgress) -> Benchmark:
+    def _measure(self, task: StartedJob, device: Device | None, progress: RichProgress) -> Benchmark:
         assert task.data is not None
         with temporary_folder() as folder:
             context = PassContext(progress=progress)
@@ -135,7 +135,7 @@ class Bench(Command):
                 track=lambda names: context.track(names, "measuring memory", len(names)),
             )
 
-    def _files(self, task: Task, folder: Path) -> Mapping[str, Path]:
+    def _files(self, task: StartedJob, folder: Path) -> Mapping[str, Path]:
         """The files to measure, by a name for the report; what is compiled is written into ``folder``."""
         reference, source = task.compilation.reference(), Path(task.job.model)
         if isinstance(reference, ModelProto):

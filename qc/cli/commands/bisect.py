@@ -22,7 +22,7 @@ from qc.search.oracle import MetricOracle
 from ..command import Command
 from ..files import judging_files, write_json
 from ..findings import finding_document, finding_facts
-from ..jobs import Task, chosen_labels, start
+from ..jobs import StartedJob, chosen_labels, start
 from ..options import Job, calibration_option, json_option, labels_option
 from ..output import print_note, standard_error, standard_output
 
@@ -84,7 +84,7 @@ class Bisect(Command):
                 "threshold: 'qc sensitivity' ranks all quantizers, 'qc auto' looks for another recipe"
             )
 
-    def _data(self, task: Task) -> Data | list[Feed] | None:
+    def _data(self, task: StartedJob) -> Data | list[Feed] | None:
         """The data to compare on."""
         if self.samples is None or task.data is None:
             return task.data

@@ -42,7 +42,7 @@ from qc.runtime.speed.latency import LATENCY_SECONDS
 from ..command import Command
 from ..devices import chosen_device, on_option
 from ..files import InputFile, judging_files, model_files, write_json, writing
-from ..jobs import Task, candidates, chosen_labels, refuse_compile_options, start
+from ..jobs import StartedJob, candidates, chosen_labels, refuse_compile_options, start
 from ..options import (
     DEFAULT_THREADS,
     Job,
@@ -182,7 +182,7 @@ class Eval(Command):
             found += model_files(self.quantized, load_model(self.quantized), "the quantized model")
         return found
 
-    def _metrics(self, task: Task) -> tuple[list[Metric], np.ndarray | None]:
+    def _metrics(self, task: StartedJob) -> tuple[list[Metric], np.ndarray | None]:
         """The metrics and labels, which are looked at before any work."""
         labels = chosen_labels(self.labels, task.data)
         metrics = [parse_metric(text, labels is not None) for text in self.metrics]
@@ -191,14 +191,14 @@ class Eval(Command):
         task.try_metrics(metrics, labels)
         return metrics, labels
 
-    def _models(self, task: Task) -> tuple[Mapping[str, ModelProto | Path], Compiled | None]:
+    def _models(self, task: StartedJob) -> tuple[Mapping[str, ModelProto | Path], Compiled | None]:
         """The models to compare with, by name, and what was compiled."""
         if self.quantized is not None:
             return {"quantized": self.quantized}, None
         compiled = task.compile()
         return candidates(compiled) | {"simulation": compiled.device_simulation}, compiled
 
-    def _outside(self, task: Task, compiled: Compiled | None) -> Outside:
+    def _outside(self, task: StartedJob, compiled: Compiled | None) -> Outside:
         """What counts inputs beyond their grids."""
         if compiled is not None:
             return Outside(compiled.ir, is_calibration=self.calibration is None)
@@ -240,7 +240,7 @@ class Eval(Command):
             print_note(f"left out {errors.left_out}")
 
 
-def _on_device(device: Device, model: ModelProto | Path, task: Task) -> Runnable:
+def _on_device(device: Device, model: ModelProto | Path, task: StartedJob) -> Runnable:
     """A model on a device."""
     threads = task.compilation.threads or DEFAULT_THREADS
     if isinstance(model, Path):

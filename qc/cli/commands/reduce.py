@@ -25,7 +25,7 @@ from qc.search.reduce import count_ops, shapes_of
 
 from ..command import Command
 from ..files import check_model_output, judging_files, writing
-from ..jobs import Task, chosen_labels, compile_options, start
+from ..jobs import StartedJob, chosen_labels, compile_options, start
 from ..options import Job, labels_option
 from ..output import standard_error
 
@@ -92,7 +92,7 @@ class Reduce(Command):
             raise
         self._finish(reduction, chain, place)
 
-    def _interest(self, task: Task, labels: list[Any] | None) -> Interest:
+    def _interest(self, task: StartedJob, labels: list[Any] | None) -> Interest:
         """What is to be kept; raises UsageError for options of compiling, which a command does by itself."""
         compilation = replace(task.compilation, data=None)
         interest = parse_interest(self.interesting, compilation, self.timeout, labels)
@@ -120,7 +120,7 @@ def _samples(data: Data | None, labels: np.ndarray | None) -> list[tuple[Feed, A
     return [(feed, label) for feed, label in first if shapes_of(feed) == shapes_of(first[0][0])]
 
 
-def _no_data(task: Task, needed: bool) -> list[Feed]:
+def _no_data(task: StartedJob, needed: bool) -> list[Feed]:
     """A random feed if one can be made, which tells the shapes.
 
     Raises:

@@ -19,7 +19,7 @@ from qc.view import Crop, dot_source, graph_collection, html_page
 
 from ..command import Command
 from ..files import writing
-from ..jobs import Task, is_to_compile, start
+from ..jobs import StartedJob, is_to_compile, start
 from ..options import Job
 from ..output import print_warning, print_written, standard_error
 
@@ -104,7 +104,7 @@ class View(Command):
         if self.overlays and self.job.data is None and self.job.random_data is None:
             raise UsageError("--overlay measures the compiled model, which needs --data, or --random-data")
 
-    def _coloured(self, task: Task, crop: Crop | None) -> str:
+    def _coloured(self, task: StartedJob, crop: Crop | None) -> str:
         """The page of the compiled model with what was measured of its ops."""
         compiled = task.compile()
         with RichProgress(standard_error()) as progress:

@@ -70,7 +70,7 @@ class _Summed:
         return np.array([*scores, noise])
 
 
-class Sensitivity:
+class HarmMeter:
     """Measures the harm of candidates in groups, all in one session of the simulation.
 
     The harm of a candidate is what it does while all else is in float, times the interaction of its group:
