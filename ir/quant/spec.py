@@ -254,6 +254,11 @@ class Quantizer:
     codes: np.ndarray | None = None
 
     @property
+    def name(self) -> str:
+        """How remarks, reports and simulations call it: ``q3``."""
+        return f"q{self.id}"
+
+    @property
     def is_fixed(self) -> bool:
         """Whether other passes leave its numbers as they are: it is frozen, or its codes were chosen."""
         return self.frozen or self.codes is not None
@@ -266,4 +271,14 @@ class Quantizer:
         return QuantizerState.OPEN if self.encoding is None else QuantizerState.CALIBRATED
 
     def __str__(self) -> str:
-        return f"q{self.id} {self.spec} {self.state.value}"
+        return f"{self.name} {self.spec} {self.state.value}"
+
+
+def setting_name(quantizer: str, field: str) -> str:
+    """The input of a simulation with a field of a quantizer: ``q3/scale``, also ``zero_point`` or ``limits``."""
+    return f"{quantizer}/{field}"
+
+
+def set_by(setting: str) -> str:
+    """The name of the quantizer that such an input belongs to."""
+    return setting.rpartition("/")[0]

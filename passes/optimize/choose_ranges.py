@@ -15,7 +15,7 @@ from qc.ir.model import Model
 from qc.ir.onnx.float_model import lower_float
 from qc.ir.onnx.stored_types import computed_names
 from qc.ir.quant.ranges import encoding_of_range
-from qc.ir.quant.spec import Encoding, Quantizer
+from qc.ir.quant.spec import Encoding, Quantizer, setting_name
 
 from ..framework.base import Pass, Stage, option
 from ..framework.context import PassContext
@@ -118,9 +118,9 @@ class _Trials:
 
     def keep(self, encoding: Encoding) -> None:
         """Lets all that comes later see a grid."""
-        name = f"q{self._quantizer.id}"
-        self._segments.replace(f"{name}/scale", encoding.scale)
-        self._segments.replace(f"{name}/zero_point", encoding.zero_point)
+        name = self._quantizer.name
+        self._segments.replace(setting_name(name, "scale"), encoding.scale)
+        self._segments.replace(setting_name(name, "zero_point"), encoding.zero_point)
 
     def _error(self, ends: Range) -> np.ndarray:
         """The mean over the results of their squared error as a share of their power, on each half."""

@@ -114,7 +114,7 @@ class Removals:
         return Removal(self.facts(best), verdicts[best]), len(verdicts)
 
     def _is_settable(self, quantizer: Quantizer) -> bool:
-        return has_simulation(self.whole) and _name(quantizer) in self._simulation.quantizers
+        return has_simulation(self.whole) and quantizer.name in self._simulation.quantizers
 
     @cached_property
     def _simulation(self) -> Simulation:
@@ -139,7 +139,7 @@ class Removals:
         labels = oracle.labels if oracle.labels is None else oracle.labels[:most_feeds]
         return harm(
             self._simulation,
-            {one: [_name(one)] for one in quantizers},
+            {one: [one.name] for one in quantizers},
             oracle.metric,
             islice(self.data, most_feeds),
             reference=self._reference,
@@ -158,8 +158,3 @@ class Removals:
             run_pipeline(lowering, ir, context)
             variant = replace(self.whole, artifacts=context.artifacts)
             return self.oracle.judge(variant, compilation, self.data)
-
-
-def _name(quantizer: Quantizer) -> str:
-    """What a simulation calls it."""
-    return f"q{quantizer.id}"

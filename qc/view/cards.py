@@ -185,7 +185,7 @@ def _type(value: Value) -> str:
 
 
 def _quantization_title(one: Quantization) -> str:
-    quantizer = f"q{one.quantizer.id} " if one.quantizer is not None else ""
+    quantizer = f"{one.quantizer.name} " if one.quantizer is not None else ""
     made = f", by {' and '.join(op.op_type for op in one.ops)}" if one.ops else ""
     return f"{quantizer}{one.spec}{made}"
 

@@ -20,7 +20,7 @@ from qc.ir.onnx.protos import walk_nodes
 from qc.ir.quant.arithmetic import Rounding
 from qc.ir.quant.formats import IntFormat, parse_format
 from qc.ir.quant.ranges import GridOf, encoding_of_range
-from qc.ir.quant.spec import Encoding, Granularity, PerBlock
+from qc.ir.quant.spec import Encoding, Granularity, PerBlock, set_by
 from qc.ir.tensor_ref import TensorRef
 
 from ..native.library import QC_DOMAIN
@@ -240,7 +240,7 @@ def _slots(
     defaults = {tensor.name: TensorRef(tensor, base_dir) for tensor in graph.initializer}
     inputs = {value.name: defaults[value.name] for value in graph.input if value.name in defaults}
     outputs = {output.name for output in graph.output}
-    known = {f"q{quantizer.id}": quantizer for quantizer in origin.quant.quantizers()} if origin else {}
+    known = {one.name: one for one in origin.quant.quantizers()} if origin else {}
     slots: dict[str, _Slot] = {}
     for parameters, nodes in by_grid.items():
         if not inputs.keys() >= set(parameters):
@@ -249,7 +249,7 @@ def _slots(
         own = simulated_encoding(_attributes(nodes[0]), *(inputs[name].numpy() for name in parameters))
         tensors = [node.output[0] if node.output[0] in outputs else node.input[0] for node in nodes]
         grid_of = None
-        name = parameters[0].rpartition("/")[0]
+        name = set_by(parameters[0])
         if origin is not None and name in known:
             tensors = [site.value.original.name for site in origin.quant.sites_of(known[name])]
             own, grid_of = known[name].encoding or own, grids.get(known[name].id)

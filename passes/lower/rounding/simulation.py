@@ -16,7 +16,7 @@ from qc.ir.model import Model
 from qc.ir.onnx.lower import lower
 from qc.ir.quant.arithmetic import Rounding, rounded
 from qc.ir.quant.formats import FloatFormat, IntFormat
-from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, PerTensor, Quantizer
+from qc.ir.quant.spec import Encoding, PerBlock, PerChannel, PerTensor, Quantizer, setting_name
 from qc.ir.rewriter import Rewriter
 
 from .device import DeviceArithmetic
@@ -134,7 +134,7 @@ class _Emitter:
             main = self._rewriter.model.graph
             arrays = {"scale": encoding.scale, "zero_point": encoding.zero_point, "limits": _limits(encoding)}
             self._parameters[quantizer] = tuple(
-                self._rewriter.add_constant(main, array, f"q{quantizer.id}/{name}")
+                self._rewriter.add_constant(main, array, setting_name(quantizer.name, name))
                 for name, array in arrays.items()
             )
         found = self.parameters(value.graph, quantizer)

@@ -63,7 +63,7 @@ def _facts(story: Story) -> Iterator[Fact]:
             yield "region", printable(region)
     for site, quantizer in story.sites:
         where = "for all readers" if site.op is None else f"into {site.op.label}"
-        yield "quantizer", printable(f"q{quantizer.id} {where}: {_quantizer(quantizer)}")
+        yield "quantizer", printable(f"{quantizer.name} {where}: {_quantizer(quantizer)}")
     if story.tied:
         yield "tied to", printable(", ".join(str(site) for site in story.tied))
     for reason in story.why_not:
