@@ -275,7 +275,7 @@ class Quantizer:
 
 
 def setting_name(quantizer: str, field: str) -> str:
-    """The input of a simulation with a field of a quantizer: ``q3/scale``, also ``zero_point`` or ``limits``."""
+    """The input of a simulation that holds a field of a quantizer, such as ``q3/scale``."""
     return f"{quantizer}/{field}"
 
 
