@@ -38,6 +38,22 @@ def test_its_numbers_are_those_of_the_model(graph: str, pipeline: str) -> None:
     np.testing.assert_allclose(made, meant, atol=0.05 * np.abs(meant).max())
 
 
+@pytest.mark.parametrize("normalized", ["LayerNormalization(s, scale, bias)", "RMSNormalization(s, scale)"])
+def test_a_silu_of_a_picture_may_be_normalized(normalized: str) -> None:
+    """In 16 bits it had other numbers altogether."""
+    random = np.random.default_rng(4)
+    model = parse(f"""<ir_version: 10, opset_import: ["" : 23]>
+    g (float[1, 4, 16, 4] x) => (float[1, 4, 16, 4] y)
+    <float[4] scale = {{1, 2, 0.5, 1}}, float[4] bias = {{0, 1, -1, 0.5}}> {{
+        g = Sigmoid(x)  s = Mul(x, g)  y = {normalized}
+    }}""")
+    feeds = [{"x": random.normal(size=(1, 4, 16, 4)).astype(np.float32)} for _ in range(4)]
+    compiled = qc.compile(model, "w8a16", data=feeds, target="qnn-htp", threads=1)
+    made = open_device("qnn-htp").open(compiled.model).run(feeds[0])["y"]
+    meant = open_session(compiled.model).run(None, feeds[0])[0]
+    np.testing.assert_allclose(made, meant, atol=0.02 * np.std(meant))
+
+
 def test_an_activation_behind_a_silu_is_one_table_with_it() -> None:
     """The simulation of the device was not made."""
     model = parse(
