@@ -36,6 +36,7 @@ from .decompositions.factors import factors
 from .decompositions.gemm import gemm
 from .decompositions.grouped_attention import group_query_attention
 from .decompositions.recurrent import advice, unrolled
+from .decompositions.resized import nearest
 from .decompositions.rotary import fused_rotary_embedding, rotary_embedding
 from .decompositions.scattered import scattered
 
@@ -89,10 +90,11 @@ class DecomposeOps(Pass):
     rows a Gather, a GatherND of one sample likewise, a CumSum a product by ones, an AveragePool of whole
     pictures a GlobalAveragePool, a LayerNormalization over several axes one over the last, a
     GroupNormalization one of instances, a ScatterND into what lies together a Concat with what is around it,
-    a Split of a row Slices, a ReverseSequence of one length a Gather, and Mish, Softsign, Selu, Celu, Sum,
-    Mean, ReduceL2, ReduceLogSumExp and Scaler, which scikit-learn's models begin with, what their definition
-    says. Only ops on float32 are written so, and GatherND; recurrent ones must have lengths that are known,
-    constant weights, and no clipping.
+    a Split of a row Slices, a ReverseSequence of one length a Gather, a Resize to the nearest numbers one
+    that repeats them or Gathers, and Mish, Softsign, Selu, Celu, Sum, Mean, ReduceL2, ReduceLogSumExp and
+    Scaler, which scikit-learn's models begin with, what their definition says. Only ops on float32 are
+    written so, and GatherND; recurrent ones must have lengths that are known, constant weights, and no
+    clipping.
 
     What ONNX Runtime's optimizers have made of several ops, in models that they saved, is taken apart for
     every target: FusedConv, FusedGemm, FusedMatMul, Gelu, BiasGelu, FastGelu and QuickGelu,
@@ -182,6 +184,7 @@ class DecomposeOps(Pass):
             "RNN": recurrent,
             "ReduceL2": elementwise.euclidean,
             "ReduceLogSumExp": sums.log_sum_exp,
+            "Resize": nearest,
             "ReverseSequence": movement.reverse_sequence,
             "RotaryEmbedding": rotary_embedding,
             "ScatterND": scattered,

@@ -178,3 +178,13 @@ def test_what_an_op_gives_besides_its_first_result_is_not_known() -> None:
     found = qc.Simulation(compiled.simulation).run(feeds[0])
     assert [array.shape for array in found.values()] == [(4, 8), (4, 1)]
     assert any("not known" in note and "LayerNormalization (1)" in note for note in compiled.notes)
+
+
+def test_an_activation_behind_a_silu_is_simulated() -> None:
+    """Both are one table of all codes: what it gives is rounded once."""
+    model = parse("g (float[1, 256] x) => (float[1, 256] y) { g = Sigmoid(x)  s = Mul(x, g)  y = Relu(s) }")
+    feeds = [{"x": np.linspace(-3, 3, 256, dtype=np.float32)[None]}]
+    compiled = qc.compile(model, "w8a8", data=feeds, target="qnn-htp", allow_unquantized=True)
+    (found,) = qc.Simulation(compiled.device_simulation).run(feeds[0]).values()
+    wanted = np.maximum(feeds[0]["x"] / (1 + np.exp(-feeds[0]["x"])), 0)
+    np.testing.assert_allclose(found, wanted, atol=0.05)

@@ -39,7 +39,7 @@ class Fusions:
             if op is None or op.domain:
                 continue
             if op.op_type in ACTIVATIONS and _starts_at_zero(one.quantizer):
-                self._fuse(op, 0, self.may_lead)
+                self._fuse_activation(op, one.op)
             elif self._fuse_silu(op) or self._fuse_linear(op):
                 self.tables.add(one.op)
         for rounding in reversed(list(self.rounded)):  # the last of joins that are joined decides
@@ -57,6 +57,13 @@ class Fusions:
         source = activation.graph.op_inputs(activation)[0]
         made = activation.graph.producer(source) if source is not None else None
         return made if made is not None and self.may_lead(made) else None
+
+    def _fuse_activation(self, op: Op, rounding: Op) -> None:
+        """Takes away the grid between an activation and what leads it; behind a table both are one."""
+        source = op.graph.op_inputs(op)[0]
+        is_table = source is not None and op.graph.producer(source) in self.tables
+        if self._fuse(op, 0, self.may_lead) and is_table:
+            self.tables.add(rounding)
 
     def _fuse_silu(self, op: Op) -> bool:
         """Takes away the grid within a number times its sigmoid, which are one table; whether it is that."""

@@ -21,7 +21,7 @@ def factors(op: Op) -> Writer | None:
 
     Of columns by rows, where both are reshaped and one is computed, the HTP makes wrong codes. Behind an
     InstanceNormalization of some shapes its product by a constant that stands second is 0. A SiLU of a low
-    picture is computed on one of a single row.
+    picture, or in front of a normalization of rows, is computed on one of a single row.
     """
     left, right = op.graph.op_inputs(op)
     wanted = lengths_of(op.graph.op_outputs(op)[0])
@@ -43,12 +43,15 @@ def _silu(data: Value, gate: Value, shape: tuple[int, ...]) -> Writer | None:
     """A SiLU, the product of data by its Sigmoid, on a picture of one row.
 
     Of a picture of 2 to 8 rows that a Reshape made, and neither a convolution nor a pool since, the HTP
-    computes other numbers altogether in 16 bits, if a convolution or a pool reads the result.
+    computes other numbers altogether in 16 bits, if a convolution or a pool reads the result; and of any
+    picture of several rows, if a LayerNormalization or RMSNormalization does.
     """
     sigmoid = gate.graph.producer(gate)
     if sigmoid is None or not sigmoid.is_type("Sigmoid") or gate.graph.op_inputs(sigmoid)[0] is not data:
         return None
-    if len(shape) != 4 or not 1 < shape[2] <= _LOW or not _is_reshaped_in_place(data):
+    if len(shape) != 4 or shape[2] == 1:
+        return None
+    if not _is_normalized_next(gate) and (shape[2] > _LOW or not _is_reshaped_in_place(data)):
         return None
     row = (shape[0], shape[1], 1, shape[2] * shape[3])
 
@@ -58,6 +61,13 @@ def _silu(data: Value, gate: Value, shape: tuple[int, ...]) -> Writer | None:
         return [build.reshape(made, shape)]
 
     return write
+
+
+def _is_normalized_next(gate: Value) -> bool:
+    """Whether a LayerNormalization or RMSNormalization reads the product by a gate."""
+    products = [result for use in gate.graph.uses(gate) for result in gate.graph.op_outputs(use.op)]
+    readers = [use.op for value in products if value is not None for use in gate.graph.uses(value)]
+    return any(op.is_type("LayerNormalization", "RMSNormalization") for op in readers)
 
 
 def _is_reshaped_in_place(data: Value) -> bool:

@@ -1,0 +1,102 @@
+"""A Resize to the nearest numbers, in forms that a device computes rightly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from qc.ir.facts.constants import fixed_constant
+from qc.ir.graph import Op, Value
+
+from .builder import Builder, Writer
+from .movement import Lengths, lengths_of
+
+_COORDINATES = 11  # the first opset whose Resize tells how places correspond
+_PLAIN: dict[str, Any] = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+_ROUNDED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "ceil": np.ceil,
+    "floor": np.floor,
+    "round_prefer_ceil": lambda places: np.floor(places + 0.5),
+    "round_prefer_floor": lambda places: np.ceil(places - 0.5),
+}
+
+
+def nearest(op: Op) -> Writer | None:
+    """A Resize that repeats numbers without rounding places, and Gathers where it does not repeat all alike.
+
+    The HTP takes the numbers at other places than ONNX where they are rounded in some ways, and compiles none
+    that takes every second number.
+    """
+    data, wanted = op.graph.op_inputs(op)[0], lengths_of(op.graph.op_outputs(op)[0])
+    lengths = lengths_of(data)
+    if data is None or lengths is None or wanted is None or op.graph.model.opset < _COORDINATES:
+        return None
+    scales = _scales(op, lengths, wanted)
+    if scales is None or op.attribute("mode", "nearest") != "nearest":
+        return None
+    is_plain = all(op.attribute(name, "") == chosen for name, chosen in _PLAIN.items())
+    if is_plain and all(to >= length for length, to in zip(lengths, wanted, strict=True)):
+        return None
+    places = [_places(op, *axis) for axis in zip(lengths, wanted, scales, strict=True)]
+    known = [one for one in places if one is not None]
+    if len(known) < len(places):
+        return None
+    if not all(map(_repeats, known, lengths)):
+        return lambda build: [_gathered(build, data, known)]
+    times = np.array([to // length for length, to in zip(lengths, wanted, strict=True)], np.float32)
+    return lambda build: [_repeated(build, data, times, wanted)]
+
+
+def _repeated(build: Builder, data: Value, times: np.ndarray, shape: Lengths) -> Value:
+    scales = build.constant(times, "scales")
+    return build.op("Resize", data, None, scales, shape=shape, mode="nearest", **_PLAIN)
+
+
+def _gathered(build: Builder, data: Value, places: list[np.ndarray]) -> Value:
+    """The numbers at places along every axis; one that keeps all of them in order needs no Gather."""
+    shape = lengths_of(data) or ()
+    for axis, along in enumerate(places):
+        if not np.array_equal(along, np.arange(shape[axis])):
+            shape = (*shape[:axis], along.size, *shape[axis + 1 :])
+            data = build.op("Gather", data, build.constant(along, "places"), shape=shape, axis=axis)
+    return data
+
+
+def _repeats(places: np.ndarray, length: int) -> bool:
+    """Whether the places along an axis are each of its own, equally often, one after the other."""
+    times = places.size // length
+    return times > 0 and np.array_equal(places, np.repeat(np.arange(length), times))
+
+
+def _scales(op: Op, lengths: Lengths, wanted: Lengths) -> np.ndarray | None:
+    """How many times as long every axis becomes; None if that is not known, or only some axes are named."""
+    keeps_ratio = op.attribute("keep_aspect_ratio_policy", "stretch") != "stretch"
+    if keeps_ratio or op.attribute("axes", None) is not None:
+        return None
+    _, _, scales, *_ = (*op.graph.op_inputs(op), None, None)
+    if scales is None or scales.type.shape == (0,):
+        return np.array(wanted, np.float32) / np.array(lengths, np.float32)
+    given = fixed_constant(scales)
+    return given.numpy().astype(np.float32) if given is not None else None
+
+
+def _places(op: Op, length: int, wanted: int, scale: np.float32) -> np.ndarray | None:
+    """Which number of an axis each of the result is, as ONNX defines it; None if it depends on a region."""
+    if length == wanted and scale == 1:
+        return np.arange(length)
+    mode = op.attribute("coordinate_transformation_mode", "half_pixel")
+    results = np.arange(wanted, dtype=np.float32)
+    if mode == "asymmetric":
+        exact = results / scale
+    elif mode == "align_corners":
+        exact = results * np.float32((length - 1) / (wanted - 1)) if wanted > 1 else results
+    elif mode == "half_pixel" or (mode == "pytorch_half_pixel" and wanted > 1):
+        exact = (results + np.float32(0.5)) / scale - np.float32(0.5)
+    elif mode == "pytorch_half_pixel":
+        exact = results
+    else:
+        return None
+    rounded = _ROUNDED[op.attribute("nearest_mode", "round_prefer_floor")](exact)
+    return np.clip(rounded, 0, length - 1).astype(np.int64)

@@ -1,0 +1,64 @@
+"""A Resize to the nearest numbers takes those that ONNX defines, in forms that the HTP computes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import ModelProto
+from support.decomposed import types
+from support.models import parse
+from support.pipelines import run_model
+
+import qc
+
+COORDINATES = ("asymmetric", "half_pixel", "align_corners", "pytorch_half_pixel")
+ROUNDINGS = ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
+
+
+def resized(given: str, attributes: str, constant: str) -> ModelProto:
+    return parse(f"""<ir_version: 9, opset_import: ["" : 20]>
+    g (float[1, 2, 6, 5] x) => (float[1, 2, H, W] y) <{constant}> {{
+        y = Resize<{attributes}>({given})
+    }}""")
+
+
+def unchanged(model: ModelProto) -> ModelProto:
+    """What the HTP is given, which takes exactly the same numbers."""
+    made = qc.compile(model, "decompose-ops", target="qnn-htp").model
+    feed = {"x": np.arange(60, dtype=np.float32).reshape(1, 2, 6, 5)}
+    np.testing.assert_array_equal(run_model(made, feed)["y"], run_model(model, feed)["y"])
+    return made
+
+
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+@pytest.mark.parametrize("coordinates", COORDINATES)
+@pytest.mark.parametrize("lengths", ["12, 15", "3, 2", "9, 5", "10, 7", "1, 1"])
+def test_the_nearest_numbers_are_repeated_or_gathered(lengths: str, coordinates: str, rounding: str) -> None:
+    modes = f'coordinate_transformation_mode = "{coordinates}", nearest_mode = "{rounding}"'
+    made = unchanged(resized("x, , , sizes", modes, f"int64[4] sizes = {{1, 2, {lengths}}}"))
+    if set(types(made)) == {"Resize"}:
+        (node,) = made.graph.node
+        chosen = {one.name: one.s for one in node.attribute}
+        assert chosen["coordinate_transformation_mode"] == b"asymmetric"
+        assert chosen["nearest_mode"] == b"floor"
+    else:
+        assert set(types(made)) == {"Gather"}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"),
+    [
+        ('mode = "nearest"', ["Resize"]),
+        ('nearest_mode = "ceil"', ["Gather", "Gather"]),
+        ('mode = "linear"', ["Resize"]),
+        ('coordinate_transformation_mode = "half_pixel_symmetric"', ["Resize"]),
+    ],
+)
+def test_scales_say_where_numbers_come_from(attributes: str, expected: list[str]) -> None:
+    constant = "float[4] scales = {1.0, 1.0, 2.0, 3.0}"
+    assert types(unchanged(resized("x, , scales", attributes, constant))) == expected
+
+
+def test_axes_that_are_named_stay_as_they_are() -> None:
+    constant = "float[2] scales = {0.5, 2.0}"
+    assert types(unchanged(resized("x, , scales", "axes = [2, 3]", constant))) == ["Resize"]
