@@ -39,6 +39,7 @@ from .decompositions.recurrent import advice, unrolled
 from .decompositions.resized import nearest
 from .decompositions.rotary import fused_rotary_embedding, rotary_embedding
 from .decompositions.scattered import scattered
+from .decompositions.tangent import tangent
 
 _BROADCASTS = 8  # the first opset whose elementwise ops all take inputs of several shapes
 Known = Mapping[str, Callable[[Op], Writer | None]]
@@ -82,8 +83,8 @@ class DecomposeOps(Pass):
     A BatchNormalization that could not be folded becomes a Conv of each channel by itself, an Attention (of
     opset 23 and newer) two MatMuls and a Softmax, a RotaryEmbedding (likewise) products with sine and cosine,
     an Einsum of two or more tensors MatMuls and of one a Transpose, a MatMul of columns by rows a Mul, such a
-    Mul of reshaped data one by whole tensors, a SiLU of a low picture one of a row, a MatMul of a constant by
-    data one of data by a weight, a Conv along one axis whose window is wider than the target can hold
+    Mul of reshaped data one by whole tensors, a SiLU of a low picture one of a row, a Tanh of 16 places one
+    of a place, a MatMul of a constant by data one of data by a weight, a Conv along one axis whose window is wider than the target can hold
     (``widest_window``) one of neighbours, a Clip by limits that are data Max and Min, a PRelu with slopes of
     at most 1 a Max, a Pow products or a root, a Gemm one without factors that adds no more than a number to
     each column, LSTM, GRU and RNN their steps, a Gather of all there is a Reshape, a GatherElements of whole
@@ -192,6 +193,7 @@ class DecomposeOps(Pass):
             "Softsign": elementwise.softsign,
             "Split": movement.split,
             "Sum": elementwise.total,
+            "Tanh": tangent,
             "ai.onnx.ml.Scaler": elementwise.scaler,
         }
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from support.models import parse
 
 import qc
-from qc.runtime import open_session
+from qc.runtime import model_inputs, open_session
 from qc.runtime.devices.device import version_of
 from qc.runtime.devices.known import DEVICES, open_device
 
@@ -65,3 +66,26 @@ def test_an_activation_behind_a_silu_is_one_table_with_it() -> None:
     np.testing.assert_allclose(
         made, open_session(compiled.device_simulation).run(None, feeds[0])[0], atol=1e-6
     )
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        """g (float[16, 8] x) => (float[16, 24] y) <float[8, 24] w> { m = MatMul(x, w)  y = Tanh(m) }""",
+        """g (float[1, 8, 1, 16] x) => (float[1, 24, 1, 16] y)
+        <float[24, 8, 1, 1] w> { c = Conv(x, w)  y = Tanh(c) }""",
+    ],
+    ids=["rows", "columns"],
+)
+def test_a_tanh_of_16_places(graph: str) -> None:
+    """Behind a product it had other numbers altogether in 16 bits, of no more and no fewer places."""
+    model, random = parse(graph), np.random.default_rng(3)
+    (weight,) = model.graph.initializer
+    numbers = random.normal(size=tuple(weight.dims)).astype(np.float32)
+    weight.CopyFrom(onnx.numpy_helper.from_array(numbers, weight.name))
+    (info,) = model_inputs(model)
+    feeds = [{"x": random.normal(size=info.shape).astype(np.float32)} for _ in range(4)]
+    compiled = qc.compile(model, "w8a16", data=feeds, target="qnn-htp", threads=1)
+    made = open_device("qnn-htp").open(compiled.model).run(feeds[0])["y"]
+    meant = open_session(compiled.model).run(None, feeds[0])[0]
+    np.testing.assert_allclose(made, meant, atol=0.05)
