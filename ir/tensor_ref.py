@@ -196,7 +196,7 @@ class TensorRef:
             base = folder.resolve()
             path = (base / location).resolve()
             exists = path.is_relative_to(base) and path.is_file()
-        except (OSError, RuntimeError, ValueError) as error:  # too long, a circle of links, a zero byte
+        except (OSError, RuntimeError, TypeError, ValueError) as error:  # too long, a circle, no text
             raise ModelError(
                 f"constant '{name}' has external data at '{location[:100]}', which is no usable path: {error}"
             ) from error

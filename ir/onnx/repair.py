@@ -298,6 +298,9 @@ def _group_norms_of_groups(model: ModelProto) -> Defect | None:
         nodes = (node for body in walk_bodies(model) for node in body.node)
         names = Names(name for node in nodes for name in (*node.input, *node.output))
         for graph in walk_graphs(model.graph):
+            for given in (*graph.input, *graph.initializer):
+                names.claim(given.name)
+        for graph in walk_graphs(model.graph):
             made = [new for node in graph.node for new in _normalized_groups(node, names)]
             del graph.node[:]
             graph.node.extend(made)

@@ -110,6 +110,7 @@ def _require_format(dtype: str) -> None:
         raise ValueError(str(error)) from error
 
 
+_ARITHMETIC = ("Add", "Div", "Mul", "Sub")
 _ACTIVATIONS = ("Clip", "Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Relu", "Sigmoid", "Tanh")
 
 
@@ -120,14 +121,19 @@ def _is_weighed_by_data(op: Op) -> bool:
 
 
 def _is_scaled_by_vector(op: Op) -> bool:
-    """Whether the result of an op, be it behind an activation, is multiplied by several constant numbers."""
+    """Whether the result of an op is multiplied by several constant numbers.
+
+    That may be behind an activation, and behind arithmetic with other constants.
+    """
     graph, (result, *_) = op.graph, op.graph.op_outputs(op)
     for reader in [use.op for use in graph.uses(result)] if result is not None else ():
-        if reader.is_type(*_ACTIVATIONS) and _is_scaled_by_vector(reader):
+        others = [value for value in graph.op_inputs(reader)[:2] if value is not None and value is not result]
+        constants = [value.original.const for value in others]
+        is_factor = reader.is_type("Mul", "Div", "BatchNormalization")
+        if is_factor and any(constant is not None and constant.size > 1 for constant in constants):
             return True
-        factors = graph.op_inputs(reader)[:2] if reader.is_type("Mul", "Div", "BatchNormalization") else ()
-        constants = [value.original.const for value in factors if value is not None and value is not result]
-        if any(constant is not None and constant.size > 1 for constant in constants):
+        is_constant = reader.is_type(*_ARITHMETIC) and None not in constants
+        if (is_constant or reader.is_type(*_ACTIVATIONS)) and _is_scaled_by_vector(reader):
             return True
     return False
 

@@ -20,6 +20,8 @@ from .batch_norms.movement import Channels, channels_of
 from .batch_norms.products import become_gemm, matrix_of
 from .batch_norms.rows import fold_into_rows
 
+_LEAST_DIVISOR = 1e-30  # a weight that is divided by less may be infinite
+
 
 @dataclass(frozen=True)
 class FoldBatchNorms(Pass):
@@ -147,12 +149,13 @@ def _affine(graph: Graph, op: Op, data: Value, producer: Op, found: Channels, ch
 
 
 def _elementwise(op: Op, data: Value, numbers: np.ndarray) -> Affine | None:
-    """What an op with one number for each channel does to its data; None for a division by zero."""
+    """What an op with one number for each channel does to its data; None for a division by next to zero."""
     ones, zeros = np.ones_like(numbers), np.zeros_like(numbers)
     if op.is_type("Mul"):
         return Affine(numbers, zeros)
     if op.is_type("Div"):
-        return Affine(1 / numbers, zeros) if numbers.all() else None
+        is_sound = bool((np.abs(numbers) > _LEAST_DIVISOR).all())
+        return Affine(1 / numbers, zeros) if is_sound else None
     if op.is_type("Add"):
         return Affine(ones, numbers)
     is_minuend = op.graph.op_inputs(op)[0] is data

@@ -13,6 +13,7 @@ from qc.patterns.attributes import attribute_of
 from ..framework.base import Pass, Stage
 from ..framework.context import PassContext
 
+_COUNTED = 7  # the first opset whose AveragePool can count zeros
 _LAYOUT = 2  # batch and channels, in front of the axes of a picture
 
 
@@ -78,6 +79,8 @@ def _takes(use: Use, zeros: tuple[int, ...], data: Value) -> bool:
         return False
     if op.is_type("Conv"):
         return True
+    if op.is_type("AveragePool") and op.graph.model.opset < _COUNTED:
+        return False
     finds_same = _counts(op) if op.is_type("AveragePool") else _exceeds_zeros(op, data)
     windows = op.attribute("kernel_shape", ()) * 2
     fits = all(length < window for length, window in zip(_sum(op, zeros), windows, strict=True))

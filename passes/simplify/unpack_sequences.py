@@ -122,7 +122,7 @@ def _split(rewriter: Rewriter, op: Op) -> None:
     """Writes a SplitToSequence as ops that make its parts, and a sequence of them."""
     (sequence,), data = op.graph.op_outputs(op), op.graph.op_inputs(op)[0]
     lengths, axis = _lengths(op), op.attribute("axis", 0)
-    if data is None or sequence is None or not lengths:
+    if data is None or sequence is None or not lengths or not _is_unpacked(sequence, len(lengths)):
         return
     with rewriter.action("split into tensors", op):
         build = Builder(rewriter, op)
@@ -132,6 +132,17 @@ def _split(rewriter: Rewriter, op: Op) -> None:
             parts = [_row(build, data, axis, place) for place in range(len(lengths))]
         put_in_place(rewriter, sequence, build.op("SequenceConstruct", *parts, shape=None))
         rewriter.erase_op(op)
+
+
+def _is_unpacked(sequence: Value, count: int) -> bool:
+    """Whether all that reads a sequence of ``count`` tensors is about places that are known."""
+    graph = sequence.graph
+    readers = [use.op for use in graph.uses(sequence)]
+    known = ("ConcatFromSequence", "Identity", "SequenceLength", "SequenceErase", _INSERT)
+    are_known = all(
+        op.is_type(*known) or (op.is_type("SequenceAt") and _place(op, count) is not None) for op in readers
+    )
+    return bool(readers) and are_known and not graph.is_output(sequence)
 
 
 def _row(build: Builder, data: Value, axis: int, place: int) -> Value:

@@ -72,6 +72,15 @@ def test_a_pad_that_is_no_padding_stays(ops: str) -> None:
     assert "Pad" in left(ops)
 
 
+def test_an_average_of_old_cannot_count_zeros() -> None:
+    model = parse("""<ir_version: 3, opset_import: ["" : 6]> g (float[1, 2, 6, 6] x) => (float[1, 2, 6, 6] y) {
+        a = Pad<pads = [0, 0, 1, 1, 0, 0, 1, 1], value = 0.0>(x)
+        y = AveragePool<kernel_shape = [3, 3]>(a)
+    }""")
+    ir, _, _ = apply("fold-pads, eliminate-dead-code", model)
+    assert [op.op_type for op in ir.graph.ops()] == ["Pad", "AveragePool"]
+
+
 def test_a_pad_of_old_has_its_lengths_as_an_attribute() -> None:
     ops = "a = Pad<pads = [0, 0, 1, 0, 0, 0, 0, 1], value = 0.0>(x) y = Conv(a, w)"
     assert left(ops, opset=10) == ["Conv"]

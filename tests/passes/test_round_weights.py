@@ -183,7 +183,8 @@ def test_every_method_comes_nearer_to_float(method: str) -> None:
     source = parse(DEEP)
     feeds = dependent_feeds(source, 4)
     plain = error_of(source, compiled(source, feeds, INT4)[1], feeds)
-    _, context = compiled(source, feeds, f"{INT4},round-weights{{method={method} iterations=100}}")
+    fewer = " iterations=100" if method in ("adaround", "best") else ""
+    _, context = compiled(source, feeds, f"{INT4},round-weights{{method={method}{fewer}}}")
     assert error_of(source, context, feeds) < 0.8 * plain
 
 

@@ -68,5 +68,10 @@ def test_a_sequence_that_data_decides_about_stays(ops: str) -> None:
     assert any("Sequence" in op for op in left(ops))
 
 
+def test_a_sequence_of_which_data_takes_one_is_not_split() -> None:
+    """It would be an op for each of its tensors, for nothing."""
+    assert left("s = SplitToSequence(x, one) y = SequenceAt(s, n)") == ["SplitToSequence", "SequenceAt"]
+
+
 def test_a_split_of_old_has_its_lengths_as_an_attribute() -> None:
     assert left("s = SplitToSequence(x, two) y = SequenceAt(s, one)", opset=11) == ["Split"]

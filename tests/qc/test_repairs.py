@@ -155,7 +155,7 @@ def test_a_group_normalization_that_onnx_took_back_is_mended() -> None:
     model = parse(
         """<ir_version: 8, opset_import: ["" : 18]>
         g (float[2, 8, 5, 5] x, bool c) => (float[2, 8, 5, 5] y)
-        <float[8, 8, 1, 1] w, float[4] s, float[4] b> {
+        <float[8, 8, 1, 1] w, float[4] s, float[4] b, float n_lengths = {1}> {
             p = Conv(x, w)
             y = If (c) <
                 then_branch = t () => (float[2, 8, 5, 5] n) {

@@ -53,6 +53,13 @@ GRAPHS = {
             t = Transpose<perm = [0, 1, 3, 2]>(x)  m = MatMul(x, t)  s = Sigmoid(m)
             p = Mul(s, v)  y = MatMul(p, w)
         }""",
+    "and behind a number (87 %)": """g (float[1, 8, 6, 16] x) => (float[1, 8, 6, 8] y)
+        <float k = {0.25}, float[6] v, float[6, 8] w> {
+            t = Transpose<perm = [0, 1, 3, 2]>(x)  m = MatMul(x, t)  s = Mul(m, k)
+            p = Mul(s, v)  y = MatMul(p, w)
+        }""",
+    "GlobalMaxPool rounds its result (12 %)": """g (float[2, 16, 8, 8] x) => (float[2, 8, 1, 1] y)
+        <float[8, 16, 1, 1] w> { r = GlobalMaxPool(x)  y = Conv(r, w) }""",
 }
 
 

@@ -76,10 +76,21 @@ def _is_chained(op: Op) -> bool:
     is_scaled, value = port is None or port >= op.num_inputs, result
     while value is not None and (reader := only_reader(value)) is not None:
         if is_qdq(reader, "QuantizeLinear"):
-            return is_scaled
+            return is_scaled and _leads_to_product(reader)
         if not reader.is_type("Relu", "Clip") and not is_grid_preserving(reader):
             is_scaled = reader.is_type("Div", "Mul")
         value = reader.graph.op_outputs(reader)[0]
+    return False
+
+
+def _leads_to_product(quantize: Op) -> bool:
+    """Whether codes are multiplied by a stored weight, be they moved before."""
+    graph, waiting = quantize.graph, [quantize]
+    for op in waiting:
+        readers = [use.op for value in graph.op_outputs(op) if value is not None for use in graph.uses(value)]
+        if any(reader.is_type("Gemm", "MatMul") and _is_by_stored_weight(reader) for reader in readers):
+            return True
+        waiting += [one for one in readers if is_qdq(one, "DequantizeLinear") or is_grid_preserving(one)]
     return False
 
 

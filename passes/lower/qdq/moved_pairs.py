@@ -24,12 +24,12 @@ def leave_out_moved(model: Model) -> None:
 
 
 def round_in_front(model: Model) -> None:
-    """Rounds what ReduceMax and ReduceMin choose from, and not what they chose, which are the same numbers.
+    """Rounds what ReduceMax and the like choose from, and not what they chose, which are the same numbers.
 
     OpenVINO, which sees through them, computes others where it has to round behind them.
     """
     for op in (op for graph in model.graph.walk() for op in graph.ops()):
-        if not op.is_type("ReduceMax", "ReduceMin"):
+        if not op.is_type("GlobalMaxPool", "ReduceMax", "ReduceMin"):
             continue
         (source, *_), (result, *_) = op.graph.op_inputs(op), op.graph.op_outputs(op)
         behind = _only_grid(model, result) if result is not None else None

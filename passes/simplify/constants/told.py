@@ -5,20 +5,22 @@ from __future__ import annotations
 from math import prod
 
 import numpy as np
-from onnx import helper
+from onnx import TensorProto, helper
 
 from qc.ir.facts.constants import fixed_constant
-from qc.ir.facts.op_traits import reads_shape_only
 from qc.ir.graph import Op, Value
 from qc.patterns.attributes import attribute_of
 
 _FREE = -1
+_MOST_STEPS = 16
+_EXACT = (TensorProto.INT32, TensorProto.INT64, TensorProto.FLOAT, TensorProto.DOUBLE)
+_LARGEST = 2**24  # that all of these types hold
 _PASSES_ON = ("Cast", "Gather", "Identity", "Slice")  # what a Shape tells, or a part of it
 
 
 def tells_of_shape(op: Op) -> bool:
     """Whether an op may be one for :func:`told_of_shape`."""
-    return reads_shape_only(op) or op.is_type(*_PASSES_ON)
+    return op.is_type("Shape", "Size", *_PASSES_ON)
 
 
 def told_of_shape(op: Op) -> np.ndarray | None:
@@ -35,18 +37,26 @@ def told_of_shape(op: Op) -> np.ndarray | None:
     return lengths.astype(helper.tensor_dtype_to_np_dtype(kind) if kind else np.int64)
 
 
-def _lengths(op: Op | None) -> np.ndarray | None:
+def _lengths(op: Op) -> np.ndarray | None:
     """The lengths that an op tells of, int64, or _FREE for those that are; None if it tells of none."""
-    if op is None or not op.num_inputs:
+    steps, told = list[Op](), op if op.num_inputs else None
+    while told is not None and told.is_type(*_PASSES_ON):
+        if len(steps) == _MOST_STEPS or (told.is_type("Cast") and told.attribute("to") not in _EXACT):
+            return None
+        steps.append(told)
+        read = told.graph.op_inputs(told)[0]
+        told = told.graph.producer(read) if read is not None else None
+    is_told = told is not None and (told.is_type("Shape") or (told.is_type("Size") and not steps))
+    found = _shape(told, told.graph.op_inputs(told)[0]) if told is not None and is_told else None
+    if found is None or (steps and (found > _LARGEST).any()):
         return None
-    read = op.graph.op_inputs(op)[0]
-    if reads_shape_only(op):
-        return _shape(op, read)
-    found = _lengths(op.graph.producer(read)) if read is not None and op.is_type(*_PASSES_ON) else None
-    if found is None or op.is_type("Cast", "Identity"):
-        return found
-    places = _places(op, len(found)) if found.ndim == 1 else None
-    return np.asarray(found[places]) if places is not None else None
+    for step in reversed(steps):
+        if step.is_type("Gather", "Slice"):
+            places = _places(step, len(found)) if found.ndim == 1 else None
+            if places is None:
+                return None
+            found = np.asarray(found[places])
+    return found
 
 
 def _shape(op: Op, read: Value | None) -> np.ndarray | None:

@@ -65,7 +65,8 @@ def _silu(data: Value, gate: Value, shape: tuple[int, ...]) -> Writer | None:
 
 def _is_normalized_next(gate: Value) -> bool:
     """Whether a LayerNormalization or RMSNormalization reads the product by a gate."""
-    products = [result for use in gate.graph.uses(gate) for result in gate.graph.op_outputs(use.op)]
+    multiplied = [use.op for use in gate.graph.uses(gate) if use.op.is_type("Mul")]
+    products = [result for op in multiplied for result in gate.graph.op_outputs(op)]
     readers = [use.op for value in products if value is not None for use in gate.graph.uses(value)]
     return any(op.is_type("LayerNormalization", "RMSNormalization") for op in readers)
 
