@@ -135,14 +135,11 @@ def _split(rewriter: Rewriter, op: Op) -> None:
 
 
 def _is_unpacked(sequence: Value, count: int) -> bool:
-    """Whether all that reads a sequence of ``count`` tensors is about places that are known."""
-    graph = sequence.graph
-    readers = [use.op for use in graph.uses(sequence)]
+    """Whether something that reads a sequence of ``count`` tensors is about places that are known."""
+    readers = [use.op for use in sequence.graph.uses(sequence)]
     known = ("ConcatFromSequence", "Identity", "SequenceLength", "SequenceErase", _INSERT)
-    are_known = all(
-        op.is_type(*known) or (op.is_type("SequenceAt") and _place(op, count) is not None) for op in readers
-    )
-    return bool(readers) and are_known and not graph.is_output(sequence)
+    at_known = (_place(op, count) is not None for op in readers if op.is_type("SequenceAt"))
+    return any(op.is_type(*known) for op in readers) or any(at_known)
 
 
 def _row(build: Builder, data: Value, axis: int, place: int) -> Value:
