@@ -71,7 +71,7 @@ class InsertQdq(Pass):
     the result: a LeakyRelu of slope 1 behind such a convolution or product keeps it float, and ``import-qdq``
     takes it away. It computes a product of codes in float in front of a Relu or Clip whose result is not
     rounded, and one of a matrix to which data is added: the same LeakyRelu in between keeps such a product in
-    integers. OpenVINO computes wrong numbers of some chains of products, and of some products whose results are
+    integers. OpenVINO computes wrong numbers of some chains of products, and of products whose results are
     pooled or moved, but for the same LeakyRelu; and of ReduceMax and the like where it rounds behind them, so
     that what they choose from is rounded instead.
 

@@ -73,7 +73,8 @@ def test_a_pad_that_is_no_padding_stays(ops: str) -> None:
 
 
 def test_an_average_of_old_cannot_count_zeros() -> None:
-    model = parse("""<ir_version: 3, opset_import: ["" : 6]> g (float[1, 2, 6, 6] x) => (float[1, 2, 6, 6] y) {
+    model = parse("""<ir_version: 3, opset_import: ["" : 6]>
+    g (float[1, 2, 6, 6] x) => (float[1, 2, 6, 6] y) {
         a = Pad<pads = [0, 0, 1, 1, 0, 0, 1, 1], value = 0.0>(x)
         y = AveragePool<kernel_shape = [3, 3]>(a)
     }""")
