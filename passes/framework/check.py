@@ -42,7 +42,7 @@ def check_needs(pipeline: Pipeline, context: PassContext) -> None:
         names = [step.name for step in pipeline.passes() if need in step.needs]
         if names and getattr(context, need) is None:
             users = [f"pass '{step.name}' uses and " for step in pipeline.passes() if need in step.uses]
-            who = f"{users[0] if users else ''}pass '{names[0]}' needs"
+            who = f"{users[-1] if users else ''}pass '{names[0]}' needs"
             faults.append(f"{what} is missing, which {who}: give it with {how}")
     if faults:
         raise UsageError("; ".join(faults))
