@@ -121,7 +121,7 @@ def _is_weighed_by_data(op: Op) -> bool:
 
 
 def _is_scaled_by_vector(op: Op) -> bool:
-    """Whether the result of an op is multiplied by several constant numbers.
+    """Whether the result of an op is multiplied by several constant numbers, or an activation of it shifted.
 
     That may be behind an activation, and behind arithmetic with other constants.
     """
@@ -129,8 +129,9 @@ def _is_scaled_by_vector(op: Op) -> bool:
     for reader in [use.op for use in graph.uses(result)] if result is not None else ():
         others = [value for value in graph.op_inputs(reader)[:2] if value is not None and value is not result]
         constants = [value.original.const for value in others]
-        is_factor = reader.is_type("Mul", "Div", "BatchNormalization")
-        if is_factor and any(constant is not None and constant.size > 1 for constant in constants):
+        kinds = _ARITHMETIC if op.is_type(*_ACTIVATIONS) else ("Div", "Mul")
+        is_of_vector = any(constant is not None and constant.size > 1 for constant in constants)
+        if is_of_vector and reader.is_type("BatchNormalization", *kinds):
             return True
         is_constant = reader.is_type(*_ARITHMETIC) and None not in constants
         if (is_constant or reader.is_type(*_ACTIVATIONS)) and _is_scaled_by_vector(reader):
@@ -171,7 +172,7 @@ class OpRule(Strict):
             have signed codes, but for a first one that is never negative.
         constant_weight: it runs in integers only by a weight that is a constant.
         plain_products: a product of two data tensors runs in integers only if no vector of constants scales
-            its result.
+            its result, or is added to an activation of it.
         of_probabilities: a MatMul by what Softmax made runs in ``integer``, or in ``float`` where that takes
             no longer, as most probabilities may be below a step of 8 bits.
         per_channel: the weight has one scale per output channel.
@@ -249,7 +250,7 @@ class OpRule(Strict):
             return "a weight that is data"
         by_data = filter(_is_weighed_by_data, (op, *parts)) if self.plain_products else ()
         if any(map(_is_scaled_by_vector, by_data)):
-            return "a factor for each channel behind a product of data"
+            return "numbers for each channel behind a product of data"
         if op.graph.model.opset < self.since:
             return f"opset {op.graph.model.opset}, only from {self.since} on"
         with_any = next((f"the attribute '{name}'" for name in self.without if name in op.attributes), None)

@@ -23,7 +23,7 @@ from .qdq.fit_kernels import fit_kernels
 from .qdq.folded_weights import fold_weights
 from .qdq.keep_float import keep_kernels
 from .qdq.lookups import look_up_codes
-from .qdq.moved_pairs import leave_out_moved, round_in_front
+from .qdq.moved_pairs import leave_out_moved
 from .qdq.newer_opset import in_opset
 from .qdq.onnx_grids import of_short_codes, opset_needed_by
 from .qdq.round_captures import round_captures
@@ -115,7 +115,6 @@ class InsertQdq(Pass):
             if self.activations != "placed":
                 code_activations(model, self.activations)
             if context.target is not None and not context.target.lowering.rounds_moved:
-                round_in_front(model)
                 leave_out_moved(model)
             written = _Writing(self, model, context).run()
         if context.target is not None:

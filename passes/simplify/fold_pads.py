@@ -27,7 +27,8 @@ class FoldPads(Pass):
     The Pad must be along the axes of the picture alone, must not crop, and nothing else may read it. An
     AveragePool must count the zeros then, so one that has a padding of its own that it does not count keeps
     the Pad. A MaxPool passes over its padding, so it has to find nothing below zero. Pools that round lengths
-    up, or whose padding would be as long as the window, keep the Pad.
+    up, or whose padding would be as long as the window, keep the Pad. So do convolutions of 1 x 1: OpenVINO
+    2026.4 makes results without the padding of those with strides.
     """
 
     name = "fold-pads"
@@ -78,7 +79,7 @@ def _takes(use: Use, zeros: tuple[int, ...], data: Value) -> bool:
     if op.attribute("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         return False
     if op.is_type("Conv"):
-        return True
+        return not _is_of_points(op)
     if op.is_type("AveragePool") and op.graph.model.opset < _COUNTED:
         return False
     finds_same = _counts(op) if op.is_type("AveragePool") else _exceeds_zeros(op, data)
@@ -86,6 +87,11 @@ def _takes(use: Use, zeros: tuple[int, ...], data: Value) -> bool:
     fits = all(length < window for length, window in zip(_sum(op, zeros), windows, strict=True))
     rounds_up = op.attribute("ceil_mode", 0) and any(step != 1 for step in op.attribute("strides", ()))
     return finds_same and fits and not rounds_up
+
+
+def _is_of_points(op: Op) -> bool:
+    weight = op.graph.op_inputs(op)[1]
+    return weight is not None and set((weight.type.shape or ())[2:]) == {1}
 
 
 def _counts(op: Op) -> bool:

@@ -24,6 +24,12 @@ GRAPHS = {
         <float[16, 16] w, float[16] b, float two = {2}, float[16, 8] v> {
             m = MatMul(x, w)  a = Add(m, b)  d = Div(a, two)  r = Relu(d)  y = MatMul(r, v)
         }""",
+    "and behind a bias of zeros": """g (float[4, 16] x) => (float[4, 8] y)
+        <float[16, 4] w, float[4] b = {0, 0, 0, 0}, float[4, 8] v> { m = Gemm(x, w, b)  y = MatMul(m, v) }""",
+    "and with a product of data between": """g (float[4, 16] x) => (float[4, 8] y)
+        <float[16, 16] w, float[16, 8] v> {
+            m = MatMul(x, w)  r = Sigmoid(m)  p = Mul(r, m)  y = MatMul(p, v)
+        }""",
     "scales move across a Reshape (-13 dB)": """g (float[1, 24, 16] x) => (float[1, 24, 24, 1] y)
         <float[16, 24] w, int64[4] shape = {0, 0, -1, 1}> {
             m = MatMul(x, w)  r = Reshape(m, shape)  y = Relu(r)
@@ -42,6 +48,39 @@ GRAPHS = {
     "ReduceMin likewise (0 dB)": """g (float[2, 16, 7, 7] x) => (float[2, 8] y)
         <int64[2] axes = {2, 3}, float[16, 8] w> {
             r = ReduceMin<keepdims = 0>(x, axes)  y = MatMul(r, w)
+        }""",
+    "ReduceMax is less than 0 by what is rounded (24 dB)": """g (float[2, 16, 8] x) => (float[2, 16, 8] y)
+        <int64[1] two = {2}, float[1, 8] w> {
+            n = Neg(x)  r = ReduceMax(n, two)  s = Sigmoid(r)  y = MatMul(s, w)
+        }""",
+    "and where it is joined": """g (float[2, 16, 8] x) => (float[2, 17, 4] y)
+        <int64[1] one = {1}, float[8, 4] w> {
+            r = ReduceMin(x, one)  s = Tanh(r)  j = Concat<axis = 1>(s, x)  y = MatMul(j, w)
+        }""",
+    "a mean of codes over few channels (4 dB)": """g (float[8, 4, 16] x) => (float[8, 4, 1] y)
+        <float[4, 4, 3] w> { c = Conv(x, w)  y = GlobalAveragePool(c) }""",
+    "and a maximum of what a convolution makes (3 dB)": """g (float[8, 4, 16] x) => (float[8, 4, 1] y)
+        <float[4, 4, 3] w, int64[1] two = {2}> { c = Conv(x, w)  r = Relu(c)  y = ReduceMax(r, two) }""",
+    "and over channels": """g (float[8, 4, 16] x) => (float[8, 1, 14] y)
+        <float[4, 4, 3] w, int64[1] one = {1}> { c = Conv(x, w)  y = ReduceMean(c, one) }""",
+    "a factor below 0 moves in front of Relu (1 dB)": """g (float[1, 4, 8, 8] x) => (float[1, 8, 8, 8] y)
+        <float[8, 4, 1, 1] w, float[8, 1, 1] s, float[8, 8, 3, 3] v> {
+            c = Conv(x, w)  r = Relu(c)  m = Mul(r, s)  y = Conv<pads = [1, 1, 1, 1]>(m, v)
+        }""",
+    "and in front of MaxPool (-2 dB)": """g (float[1, 4, 8, 8] x) => (float[1, 8, 6, 6] y)
+        <float[8, 4, 1, 1] w, float[1, 8, 1, 1] s, float[8, 8, 1, 1] v> {
+            c = Conv(x, w)  r = Sigmoid(c)  p = MaxPool<kernel_shape = [3, 3]>(r)  m = Mul(p, s)
+            y = Conv(m, v)
+        }""",
+    "and where it is subtracted": """g (float[1, 4, 16] x) => (float[1, 4, 8] y)
+        <float one = {1}, float[4, 8] w> {
+            t = Transpose<perm = [0, 2, 1]>(x)  m = MatMul(x, t)  r = Relu(m)  d = Sub(one, r)
+            y = MatMul(d, w)
+        }""",
+    "a product of data is shifted behind an activation (5 dB)": """g (float[1, 4, 16] x) => (float[1, 4, 8] y)
+        <float[4, 1] b, float[4, 8] w> {
+            t = Transpose<perm = [0, 2, 1]>(x)  m = MatMul(x, t)  s = Sigmoid(m)  a = Add(s, b)
+            y = MatMul(a, w)
         }""",
     "a product of data is scaled by a vector (random numbers)": """
         g (float[1, 8, 6, 16] x) => (float[1, 8, 6, 8] y)
@@ -87,12 +126,25 @@ def test_a_constant_that_data_is_convolved_with_is_float(activation: str) -> Non
     assert "does not run it with a weight that is data" in str(compiled.ir.quant.why_not(result))
 
 
-def test_what_keeps_products_apart_is_gone_when_the_model_is_read() -> None:
+@pytest.mark.parametrize(
+    ("graph", "kept"),
+    [
+        ("products of few rows are one kernel (random numbers)", "LeakyRelu"),
+        ("a factor below 0 moves in front of Relu (1 dB)", "LeakyRelu"),
+        ("ReduceMax rounds its result (12 dB)", "ReduceMean"),
+        ("GlobalMaxPool rounds its result (12 %)", "GlobalAveragePool"),
+    ],
+)
+def test_what_keeps_ops_apart_is_gone_when_the_model_is_read(graph: str, kept: str) -> None:
     """So that a result that is compiled again is the same."""
-    compiled, _ = _compiled(_drawn(parse(GRAPHS["products of few rows are one kernel (random numbers)"])))
-    assert "LeakyRelu" in {node.op_type for node in compiled.model.graph.node}
+    compiled, _ = _compiled(_drawn(parse(GRAPHS[graph])))
+    assert kept in {node.op_type for node in compiled.model.graph.node}
     read = qc.compile(compiled.model, "import-qdq", target="openvino", allow_unquantized=True)
-    assert "LeakyRelu" not in {op.op_type for op in read.ir.graph.ops()}
+    assert kept not in {op.op_type for op in read.ir.graph.ops()}
+    again = qc.compile(compiled.model, "import-qdq,insert-qdq", target="openvino", allow_unquantized=True)
+    assert [node.op_type for node in again.model.graph.node] == [
+        node.op_type for node in compiled.model.graph.node
+    ]
 
 
 def _drawn(model: ModelProto) -> ModelProto:

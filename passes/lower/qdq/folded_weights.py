@@ -20,7 +20,7 @@ from qc.ir.quant.formats import IntFormat
 from qc.ir.rewriter import Rewriter
 from qc.ir.tensor_ref import TensorRef
 
-from .keep_float import dequantize_behind
+from .neighbours import dequantize_behind
 from .stored_weight import BYTES, constant_array
 
 _PACKED = (TensorProto.INT4, TensorProto.UINT4)

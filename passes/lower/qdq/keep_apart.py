@@ -1,4 +1,4 @@
-"""Keeps a product apart from what OpenVINO would compute with it in wrong numbers.
+"""Keeps a product apart from what OpenVINO would compute with it in wrong numbers, or refuse.
 
 A LeakyRelu of slope 1 changes no number, becomes part of the product when the model is loaded, and takes no
 time. OpenVINO 2026.4 needs it
@@ -7,20 +7,20 @@ time. OpenVINO 2026.4 needs it
   rounded, numbers are random;
 * behind a product to whose result axes of length 1 are appended, or which is pooled or resized: it moves the
   scales of channels across that, and to the second axis from the last, or ends there;
-* between a convolution of 1 x 1 with strides and a Transpose, which it takes for one to channels last.
+* between a convolution of 1 x 1 with strides and a Transpose, which it takes for one to channels last;
+* between a Concat and the rounding of its result, which it moves to what is joined: it refuses zero points
+  that it then has for each row of what a weight is multiplied by.
 """
 
 from __future__ import annotations
 
-from qc.ir.facts.constants import constant_data
+from qc.ir.facts.constants import constant_numbers
 from qc.ir.facts.op_traits import bias_port, is_grid_preserving
 from qc.ir.facts.qdq import is_qdq
 from qc.ir.graph import Op, Value
 
-from ...simplify.fold_constants import constant_ops
+from .neighbours import FOLDED, comes_to, end_of_product, moves_or_keeps_shape, only_reader, stored_codes
 
-# With constants, these become part of the product in front of them.
-FOLDED = ("Add", "BatchNormalization", "Div", "Mul", "Sub")
 _POOLS = ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool", "Resize")
 _Shape = tuple[int | str | None, ...]
 
@@ -39,30 +39,18 @@ def result_to_keep_apart(op: Op) -> Value | None:
     return result if _is_chained(op) else end if _is_moved_along(end) else None
 
 
-def only_reader(value: Value | None) -> Op | None:
-    """The op that reads a tensor, if nothing else does."""
-    uses = value.graph.uses(value) if value is not None else []
-    return uses[0].op if value is not None and len(uses) == 1 and value not in value.graph.outputs else None
+def joined_to_keep_apart(op: Op) -> Value | None:
+    """What a Concat makes along another axis than the last, if a weight multiplies it once it is rounded."""
+    (result, *_) = op.graph.op_outputs(op)
+    shape = result.type.shape if result is not None else None
+    if result is None or op.attribute("axis") in (-1, len(shape or ()) - 1):
+        return None
+    return result if comes_to(result, _multiplies_by_stored_weight, _lets_rounding_pass) else None
 
 
-def end_of_product(op: Op) -> Value:
-    """The result of a product with what becomes part of it."""
-    graph = op.graph
-    (result, *_) = graph.op_outputs(op)
-    assert result is not None
-    while len(uses := graph.uses(result)) == 1 and uses[0].op.is_type(*FOLDED):
-        reader = uses[0].op
-        others = [value for value in graph.op_inputs(reader) if value is not None and value is not result]
-        (behind, *_) = graph.op_outputs(reader)
-        if behind is None or not others or not all(map(is_constant, others)):
-            break
-        result = behind
-    return result
-
-
-def is_constant(value: Value) -> bool:
-    """Whether a tensor is computed from constants alone, which ONNX Runtime does when it loads the model."""
-    return constant_data(value) is not None or value.graph.producer(value) in constant_ops(value.graph)
+def _lets_rounding_pass(op: Op) -> bool:
+    is_rounding = is_qdq(op, "QuantizeLinear") or is_qdq(op, "DequantizeLinear")
+    return is_rounding or is_grid_preserving(op) or op.is_type("Clip", "Relu", *FOLDED)
 
 
 def _is_chained(op: Op) -> bool:
@@ -72,48 +60,46 @@ def _is_chained(op: Op) -> bool:
     """
     if not _is_by_stored_weight(op):
         return False
-    port, (result, *_) = bias_port(op), op.graph.op_outputs(op)
-    is_scaled, value = port is None or port >= op.num_inputs, result
+    (value, *_) = op.graph.op_outputs(op)
+    is_scaled = not _has_bias(op)
     while value is not None and (reader := only_reader(value)) is not None:
         if is_qdq(reader, "QuantizeLinear"):
-            return is_scaled and _leads_to_product(reader)
+            return is_scaled and comes_to(value, _multiplies_by_stored_weight, moves_or_keeps_shape)
         if not reader.is_type("Relu", "Clip") and not is_grid_preserving(reader):
-            is_scaled = reader.is_type("Div", "Mul")
+            is_scaled = reader.is_type("Div", "Mul", "Neg")
         value = reader.graph.op_outputs(reader)[0]
     return False
 
 
-def _leads_to_product(quantize: Op) -> bool:
-    """Whether codes are multiplied by a stored weight, be they moved before."""
-    graph, waiting = quantize.graph, [quantize]
-    for op in waiting:
-        readers = [use.op for value in graph.op_outputs(op) if value is not None for use in graph.uses(value)]
-        if any(reader.is_type("Gemm", "MatMul") and _is_by_stored_weight(reader) for reader in readers):
-            return True
-        waiting += [one for one in readers if is_qdq(one, "DequantizeLinear") or is_grid_preserving(one)]
-    return False
+def _has_bias(op: Op) -> bool:
+    """Whether something is added: OpenVINO takes a bias of zeros for none."""
+    port = bias_port(op)
+    bias = op.graph.op_inputs(op)[port] if port is not None and port < op.num_inputs else None
+    numbers = constant_numbers(bias)
+    return bias is not None and (numbers is None or bool(numbers.any()))
+
+
+def _multiplies_by_stored_weight(op: Op) -> bool:
+    return op.is_type("Gemm", "MatMul") and _is_by_stored_weight(op)
 
 
 def _is_by_stored_weight(op: Op) -> bool:
-    graph, weight = op.graph, op.graph.op_inputs(op)[1]
-    producer = graph.producer(weight) if weight is not None else None
-    codes = graph.op_inputs(producer)[0] if producer is not None else None
-    return codes is not None and codes.const is not None
+    weight = op.graph.op_inputs(op)[1]
+    return weight is not None and stored_codes(weight) is not None
 
 
 def _is_moved_along(value: Value) -> bool:
     """Whether a tensor is pooled or resized, or gets axes of length 1 behind its own."""
-    shape, waiting, graph = value.type.shape or (), [value], value.graph
-    while waiting and shape:
-        for op, _ in graph.uses(waiting.pop()):
-            moved = [result for result in graph.op_outputs(op) if result is not None]
-            if op.is_type(*_POOLS):
-                return True
-            if is_grid_preserving(op) or op.is_type("Neg", "Pad"):
-                waiting.extend(moved)
-                if any(_appends_ones(shape, result.type.shape or ()) for result in moved):
-                    return True
-    return False
+    shape = value.type.shape or ()
+
+    def moves(op: Op) -> bool:
+        return is_grid_preserving(op) or op.is_type("Neg", "Pad")
+
+    def is_along(op: Op) -> bool:
+        made = [result.type.shape or () for result in op.graph.op_outputs(op) if result is not None]
+        return op.is_type(*_POOLS) or (moves(op) and any(_appends_ones(shape, longer) for longer in made))
+
+    return bool(shape) and comes_to(value, is_along, moves)
 
 
 def _appends_ones(shape: _Shape, longer: _Shape) -> bool:

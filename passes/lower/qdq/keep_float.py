@@ -14,7 +14,7 @@ dequantized constant, or a Gemm without bias in front of a Sum of two: both beco
 integers for that, and whose weight is dequantized in every run. There the LeakyRelu costs an op, and saves
 the integers.
 
-:mod:`.keep_apart` has the cases of OpenVINO.
+:mod:`.keep_apart` and :mod:`.keep_reductions` have the cases of OpenVINO.
 """
 
 from __future__ import annotations
@@ -26,10 +26,20 @@ from qc.ir.facts.qdq import is_qdq
 from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
-from qc.ir.tensor_ref import TensorRef
 
 from ...framework.target import Target
-from .keep_apart import FOLDED, end_of_product, is_constant, only_reader, result_to_keep_apart
+from .keep_apart import joined_to_keep_apart, result_to_keep_apart
+from .keep_reductions import keep_reductions
+from .keep_signs import keep_signs
+from .neighbours import (
+    comes_to,
+    dequantize_behind,
+    end_of_product,
+    is_constant,
+    only_reader,
+    put_identity_behind,
+    stored_codes,
+)
 
 # A MatMul becomes a Gemm with the Add behind it.
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
@@ -39,24 +49,25 @@ _OPENVINO = "OpenVINOExecutionProvider"
 
 
 def keep_kernels(model: Model, rewriter: Rewriter, target: Target | None) -> None:
-    """Puts a LeakyRelu of slope 1 behind products that a runtime would compute in other numbers."""
+    """Keeps ops apart that a runtime would make one of with other numbers."""
     provider = target.provider if target is not None else _CPU
     if not provider:
         return
     for graph in list(model.graphs()):
         for op in graph.ops():
-            if op.is_type(*_PRODUCTS) and (result := _result_to_keep(op, provider)) is not None:
-                _put_behind(rewriter, result)
+            if op.is_type("Concat", *_PRODUCTS) and (result := _result_to_keep(op, provider)) is not None:
+                put_identity_behind(rewriter, result)
+    if provider == _OPENVINO:
+        keep_reductions(model, rewriter)
+        keep_signs(model, rewriter)
 
 
 def unkeep_float(model: Model, rewriter: Rewriter) -> None:
     """Takes such LeakyRelu ops away again."""
-    for op in [op for graph in model.graphs() for op in graph.ops()]:
-        graph, (result, *_) = op.graph, op.graph.op_outputs(op)
-        source = graph.op_inputs(op)[0] if op.is_type("LeakyRelu") else None
-        producer = graph.producer(source) if source is not None else None
-        behind = producer is not None and producer.is_type(*_PRODUCTS, *FOLDED)
-        if source is None or result is None or not behind or op.attribute("alpha", 0.01) != 1.0:
+    for op in [op for graph in model.graphs() for op in graph.ops() if op.is_type("LeakyRelu")]:
+        source, (result, *_) = op.graph.op_inputs(op)[0], op.graph.op_outputs(op)
+        is_computed = source is not None and op.graph.producer(source) is not None
+        if source is None or result is None or not is_computed or op.attribute("alpha", 0.01) != 1.0:
             continue
         with rewriter.action("unkeep float", op):
             rewriter.replace_uses(result, source)
@@ -65,6 +76,8 @@ def unkeep_float(model: Model, rewriter: Rewriter) -> None:
 
 def _result_to_keep(op: Op, provider: str) -> Value | None:
     """The tensor behind which the LeakyRelu of a product stands, if it needs one."""
+    if op.is_type("Concat"):
+        return joined_to_keep_apart(op) if provider == _OPENVINO else None
     if _is_quantized_by_itself(op) and _is_rounded(end := end_of_product(op)):
         return end
     if provider == _OPENVINO and _multiplies_moved_codes(op):
@@ -90,15 +103,6 @@ def _is_quantized_by_itself(op: Op) -> bool:
     return _has_too_large_bias(op, dequantize, of_weight)
 
 
-def dequantize_behind(value: Value) -> Op | None:
-    """The DequantizeLinear that makes a tensor, before ops that only move it."""
-    producer = value.graph.producer(value)
-    while producer is not None and is_grid_preserving(producer):
-        source = value.graph.op_inputs(producer)[0]
-        producer = value.graph.producer(source) if source is not None else None
-    return producer if producer is not None and is_qdq(producer, "DequantizeLinear") else None
-
-
 def _has_too_large_bias(op: Op, data: Op, weight: Op) -> bool:
     port, graph = bias_port(op), op.graph
     inputs = graph.op_inputs(op)
@@ -114,14 +118,11 @@ def _has_too_large_bias(op: Op, data: Op, weight: Op) -> bool:
 
 def _is_rounded(value: Value) -> bool:
     """Whether a QuantizeLinear reads a tensor, be it behind an activation or ops that only move it."""
-    waiting, graph = [value], value.graph
-    while waiting:
-        for op, _ in graph.uses(waiting.pop()):
-            if is_qdq(op, "QuantizeLinear"):
-                return True
-            if op.is_type("Relu", "Clip") or is_grid_preserving(op):
-                waiting.extend(result for result in graph.op_outputs(op) if result is not None)
-    return False
+    return comes_to(
+        value,
+        lambda op: is_qdq(op, "QuantizeLinear"),
+        lambda op: op.is_type("Relu", "Clip") or is_grid_preserving(op),
+    )
 
 
 def _is_product_of_codes(op: Op) -> bool:
@@ -139,7 +140,7 @@ def _with_bias(op: Op) -> Value | None:
     """The result of a product, or that of the bias behind it, with which a MatMul of two axes is a Gemm."""
     result, addend = op.graph.op_outputs(op)[0], _addend(op)
     reader = only_reader(result)
-    if reader is None or addend is None or not (is_constant(addend) or _stored_codes(addend)):
+    if reader is None or addend is None or not (is_constant(addend) or stored_codes(addend)):
         return result
     return op.graph.op_outputs(reader)[0]
 
@@ -156,21 +157,12 @@ def _addend(op: Op) -> Value | None:
     return next((value for value in op.graph.op_inputs(reader) if value is not result), None)
 
 
-def _stored_codes(value: Value) -> TensorRef | None:
-    """The constant that a tensor is dequantized from."""
-    producer = value.graph.producer(value)
-    if producer is None or not is_qdq(producer, "DequantizeLinear"):
-        return None
-    codes = value.graph.op_inputs(producer)[0]
-    return value.graph.constant(codes) if codes is not None else None
-
-
 def _is_kept_by_sum(op: Op) -> bool:
     """Whether what is added to a MatMul makes a Gemm of it that has no integers."""
     addend = _addend(op)
     if addend is None or (addend.type.shape is not None and len(addend.type.shape) > 2):
         return False
-    if _stored_codes(addend) is not None:
+    if stored_codes(addend) is not None:
         return False
     return not is_constant(addend) or not _is_rounded(end_of_product(op))
 
@@ -188,10 +180,3 @@ def _is_kept_by_activation(value: Value) -> bool:
     zero_point = reader.graph.op_inputs(reader)[2:]
     codes = reader.graph.constant(zero_point[0]) if zero_point else None
     return codes is not None and bool(np.any(codes.numpy()))
-
-
-def _put_behind(rewriter: Rewriter, value: Value) -> None:
-    graph, readers = value.graph, set(value.graph.uses(value))
-    kept = rewriter.add_value(graph, f"{value.name}_kept", value.type)
-    rewriter.add_op(graph, "LeakyRelu", (value,), [kept], {"alpha": 1.0}, "", f"{value.name}_LeakyRelu")
-    rewriter.replace_uses(value, kept, where=readers.__contains__, outputs=False)

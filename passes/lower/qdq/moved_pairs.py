@@ -23,29 +23,6 @@ def leave_out_moved(model: Model) -> None:
         model.quant.remove(site, "moved from a tensor on the same grid, behind which the device sees it")
 
 
-def round_in_front(model: Model) -> None:
-    """Rounds what ReduceMax and the like choose from, and not what they chose, which are the same numbers.
-
-    OpenVINO, which sees through them, computes others where it has to round behind them.
-    """
-    for op in (op for graph in model.graph.walk() for op in graph.ops()):
-        if not op.is_type("GlobalMaxPool", "ReduceMax", "ReduceMin"):
-            continue
-        (source, *_), (result, *_) = op.graph.op_inputs(op), op.graph.op_outputs(op)
-        behind = _only_grid(model, result) if result is not None else None
-        if source is not None and behind is not None and model.quant.of_use(source, op, 0) is None:
-            model.quant.place(Site(source, op, 0), behind, "rounded in front of what chooses from it")
-
-
-def _only_grid(model: Model, value: Value) -> Quantizer | None:
-    """The grid that all see who read a tensor; None if some see another one, or the tensor as it is."""
-    seen = [
-        model.quant.of_use(value, op, port) for op, port in value.graph.uses(value) if isinstance(port, int)
-    ]
-    is_read_whole = value in value.graph.outputs or len(seen) < len(value.graph.uses(value))
-    return seen[0] if seen and not is_read_whole and all(one is seen[0] for one in seen) else None
-
-
 def needs_no_zero_point(model: Model, encoding: Encoding) -> bool:
     """Whether the pair of a tensor has the type of its codes as an attribute, and no zero points of 0.
 

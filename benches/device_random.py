@@ -1,0 +1,116 @@
+"""Random networks on a device: does it compute what the QDQ model says?
+
+    python benches/device_random.py --on openvino --networks 1000
+
+Every network (``drawn_networks.py``) is compiled for the device's target and run by the device and by ONNX
+Runtime without optimizations. A network is wrong if an output has less than 30 dB to the one of ONNX Runtime,
+and at least 3 dB less than quantization leaves of the float output. What the device cannot open, or computes
+wrongly, in float, is left out. Prints a line for each network that is wrong or refused, and the numbers of
+all; ends with exit code 1 if there is one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+
+import click
+import numpy as np
+import onnxruntime
+from drawn_networks import Drawing
+from onnx import ModelProto
+from rich.console import Console
+from rich.progress import track
+
+import qc
+from qc.ir.errors import QcError
+from qc.ir.executor import Feed
+from qc.runtime.devices.known import open_device
+
+ALIKE = 30.0  # dB between a device and ONNX Runtime that show the same arithmetic
+NOISE = 3.0  # dB that a device may lose of what quantization leaves
+OPTIONS = {"openvino": {"INFERENCE_PRECISION_HINT": "f32"}}
+FEEDS = 6
+Outputs = list[np.ndarray]
+
+
+def decibels(wanted: np.ndarray, found: np.ndarray) -> float:
+    """The ratio of a tensor to the difference of another one; -inf for one of another shape."""
+    if wanted.shape != found.shape:
+        return float("-inf")
+    signal = np.sum(np.square(wanted, dtype=np.float64))
+    noise = np.sum(np.square(wanted.astype(np.float64) - found))
+    return float(10 * np.log10(max(signal, 1e-20) / max(noise, 1e-20)))
+
+
+def by_runtime(model: ModelProto, feed: Feed) -> Outputs:
+    """What ONNX Runtime computes without optimizations."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    return list(onnxruntime.InferenceSession(model.SerializeToString(), options).run(None, feed))
+
+
+def by_device(device: str, model: ModelProto, feed: Feed) -> Outputs:
+    """What a device computes."""
+    made = open_device(device, OPTIONS.get(device, {})).open(model).run(feed)
+    return [made[output.name] for output in model.graph.output]
+
+
+def is_right(wanted: Outputs, found: Outputs, floats: Outputs) -> bool:
+    """Whether a device computes the QDQ model, as far as quantization leaves enough to tell."""
+    return all(
+        decibels(one, other) >= min(ALIKE, decibels(of_float, one) - NOISE)
+        for one, other, of_float in zip(wanted, found, floats, strict=True)
+    )
+
+
+def verdict(device: str, pipeline: str, drawing: Drawing) -> str:
+    """``right``, ``wrong``, why it is refused, or ``left out``."""
+    model = drawing.model()
+    random = np.random.default_rng(0)
+    feeds = [{"x": random.normal(size=drawing.shapes["x"]).astype(np.float32)} for _ in range(FEEDS)]
+    floats = by_runtime(model, feeds[0])
+    if not all(np.isfinite(one).all() for one in floats):
+        return "left out"
+    compiled = qc.compile(model, pipeline, target=device, data=feeds, threads=1, allow_unquantized=True)
+    wanted = by_runtime(compiled.model, feeds[0])
+    try:
+        found = by_device(device, compiled.model, feeds[0])
+    except QcError as error:
+        return f"refused: {error}"
+    return "right" if is_right(wanted, found, floats) else "wrong"
+
+
+def is_right_in_float(device: str, drawing: Drawing) -> bool:
+    """Whether a device computes the float model."""
+    model = drawing.model()
+    feed = {"x": np.random.default_rng(0).normal(size=drawing.shapes["x"]).astype(np.float32)}
+    try:
+        found = by_device(device, model, feed)
+    except QcError:
+        return False
+    return all(map(lambda one, other: decibels(one, other) > 60, by_runtime(model, feed), found))
+
+
+@click.command(help=__doc__)
+@click.option("--on", "device", default="openvino", help="The device, whose target has its name.")
+@click.option("--pipeline", default="w8a8", help="What the networks are compiled by.")
+@click.option("--networks", default=500, help="How many.")
+@click.option("--first", default=0, help="The number of the first.")
+def main(device: str, pipeline: str, networks: int, first: int) -> None:
+    console, counts = Console(width=200), Counter[str]()
+    for number in track(range(first, first + networks), "networks", console=console, transient=True):
+        found = verdict(device, pipeline, Drawing(number))
+        if found not in ("right", "left out") and not is_right_in_float(device, Drawing(number)):
+            found = "left out"
+        counts[found.split(":")[0]] += 1
+        if found.startswith(("refused", "wrong")):
+            ops = " ".join(node.op_type for node in Drawing(number).model().graph.node)
+            console.print(f"{number}: {found[:120]}  ({ops})")
+    console.print(", ".join(f"{count} {found}" for found, count in sorted(counts.items())))
+    sys.exit(1 if counts["refused"] or counts["wrong"] else 0)
+
+
+if __name__ == "__main__":
+    main()

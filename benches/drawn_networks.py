@@ -1,0 +1,333 @@
+"""Random small networks of the ops that exporters write, of two to five axes.
+
+Each follows from its number. Weights have channels that differ up to 64 times in size, constants are of one
+number, of one for each channel, or of one along the last axis, and below 0 in a third of the cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from networks import Builder
+from onnx import ModelProto, TensorProto, helper
+
+Shape = tuple[int, ...]
+
+_LARGEST = 20_000  # numbers of a tensor
+_LONGEST = 256  # the last axis in front of a product
+_FUNCTIONS = (
+    *("Abs", "Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Neg", "Relu", "Relu", "Relu"),
+    *("Sigmoid", "Softplus", "Tanh"),
+)
+_REDUCTIONS = ("ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")
+
+
+class Drawing(Builder):
+    """A network that grows by one layer at a time. Layers return the name of what they make, or None.
+
+    Args:
+        seed: its number.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        axes, batch = self.one_of([2, 3, 4, 4]), self.one_of([1, 1, 2])
+        first = {
+            2: (4 * batch, 16),
+            3: (batch, self.one_of([8, 16]), self.one_of([8, 12, 16])),
+            4: (batch, self.one_of([3, 4, 8]), 8, self.one_of([6, 8])),
+        }[axes]
+        self.shapes: dict[str, Shape] = {"x": first}
+        last = "x"
+        for _ in range(int(self.random.integers(3, 9))):
+            last = self._next(last)
+        self.last = last
+
+    def _next(self, source: str) -> str:
+        """A layer behind a tensor; the tensor itself where none that was tried fits."""
+        for _ in range(20):
+            nodes, weights, known = len(self.nodes), len(self.weights), len(self.shapes)
+            made = self.one_of(LAYERS)(self, source)
+            if made is not None and prod(self.shapes[made]) <= _LARGEST and len(self.shapes[made]) <= 5:
+                return made
+            del self.nodes[nodes:], self.weights[weights:]
+            self.shapes = dict(list(self.shapes.items())[:known])
+        return source
+
+    def one_of(self, choices: Sequence[Any]) -> Any:
+        """One of several, each as likely."""
+        return choices[int(self.random.integers(len(choices)))]
+
+    def happens(self, share: float) -> bool:
+        """Whether something is so that is so in a share of the cases."""
+        return bool(self.random.random() < share)
+
+    def op(self, op_type: str, inputs: Sequence[str], shape: Sequence[int], **attributes: Any) -> str:
+        """Adds an op of one result, whose shape is known."""
+        made = self.node(op_type, *inputs, **attributes)
+        self.shapes[made] = tuple(int(length) for length in shape)
+        return made
+
+    def integers(self, *numbers: int) -> str:
+        """A constant of int64."""
+        return self.constant(np.array(numbers, np.int64))
+
+    def weight(self, *shape: int, axis: int) -> str:
+        """Of normal numbers, in channels along an axis that differ in size."""
+        along = [shape[axis] if place == axis else 1 for place in range(len(shape))]
+        size = np.exp2(self.random.uniform(-3, 3, along)) / np.sqrt(prod(shape) / shape[axis])
+        return self.constant((self.random.normal(size=shape) * size).astype(np.float32))
+
+    def factors(self, *shape: int) -> str:
+        """Between 0.5 and 2, a third of them below 0."""
+        numbers = self.random.uniform(0.5, 2, shape) * self.random.choice([1, 1, -1], shape)
+        return self.constant(numbers.astype(np.float32))
+
+    def positives(self, *shape: int) -> str:
+        """Between 0.5 and 2."""
+        return self.constant(self.random.uniform(0.5, 2, shape).astype(np.float32))
+
+    def others(self, source: str, shape: Callable[[Shape], bool]) -> list[str]:
+        """Other tensors of such shapes."""
+        return [name for name, known in self.shapes.items() if name != source and shape(known)]
+
+    def model(self) -> ModelProto:
+        """The float model, opset 20, with one output, or two where something else is not read."""
+        read = {name for node in self.nodes for name in node.input}
+        unread = [name for name in self.shapes if name not in read and name not in ("x", self.last)]
+        outputs = [self.last, *unread[:1]] if self.happens(0.5) else [self.last]
+        x, *made = (
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, self.shapes[name])
+            for name in ("x", *outputs)
+        )
+        graph = helper.make_graph(self.nodes, "drawn", [x], made, self.weights)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+
+
+def _matmul(net: Drawing, source: str) -> str | None:
+    *rows, length = net.shapes[source]
+    if length > _LONGEST:
+        return None
+    made = net.one_of([4, 8, 16, 24, length])
+    product = net.op("MatMul", [source, net.weight(length, made, axis=1)], (*rows, made))
+    return net.op("Add", [product, net.weight(made, axis=0)], (*rows, made)) if net.happens(0.5) else product
+
+
+def _gemm(net: Drawing, source: str) -> str | None:
+    shape = net.shapes[source]
+    if len(shape) != 2 or shape[1] > _LONGEST:
+        return None
+    made, turned = net.one_of([4, 8, 16]), net.happens(0.5)
+    weight = net.weight(made, shape[1], axis=0) if turned else net.weight(shape[1], made, axis=1)
+    bias = [net.weight(made, axis=0)] if net.happens(0.7) else []
+    return net.op("Gemm", [source, weight, *bias], (shape[0], made), transB=int(turned))
+
+
+def _product_of_data(net: Drawing, source: str) -> str | None:
+    shape = net.shapes[source]
+    if len(shape) < 3 or prod(shape) > 2000:
+        return None
+    turned = (*shape[:-2], shape[-1], shape[-2])
+    order = [*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]
+    other = net.op("Transpose", [source], turned, perm=order)
+    return net.op("MatMul", [source, other], (*shape[:-1], shape[-2]))
+
+
+def _is_spatial(shape: Shape) -> bool:
+    return len(shape) in (3, 4) and shape[1] <= 64
+
+
+def _conv(net: Drawing, source: str) -> str | None:
+    shape = net.shapes[source]
+    if not _is_spatial(shape):
+        return None
+    batch, channels, *lengths = shape
+    kernel, stride = net.one_of([1, 3]), net.one_of([1, 1, 2])
+    groups = net.one_of([2, 4, channels]) if channels % 4 == 0 and net.happens(0.3) else 1
+    made = channels if groups == channels else net.one_of([4, 8, 16])
+    axes, pad = len(lengths), kernel // 2
+    weight = net.weight(made, channels // groups, *[kernel] * axes, axis=0)
+    bias = [net.weight(made, axis=0)] if net.happens(0.7) else []
+    long = [(length + 2 * pad - kernel) // stride + 1 for length in lengths]
+    settings = {"strides": [stride] * axes, "pads": [pad] * 2 * axes, "group": groups}
+    return net.op("Conv", [source, weight, *bias], (batch, made, *long), **settings)
+
+
+def _transposed_conv(net: Drawing, source: str) -> str | None:
+    shape = net.shapes[source]
+    if not _is_spatial(shape) or prod(shape) > 4000:
+        return None
+    batch, channels, *lengths = shape
+    made, axes = net.one_of([4, 8]), len(lengths)
+    weight = net.weight(channels, made, *[2] * axes, axis=1)
+    long = [2 * length for length in lengths]
+    return net.op("ConvTranspose", [source, weight], (batch, made, *long), strides=[2] * axes)
+
+
+def _pool(net: Drawing, source: str) -> str | None:
+    shape = net.shapes[source]
+    if not _is_spatial(shape) or min(shape[2:]) < 2:
+        return None
+    axes, kind = len(shape) - 2, net.one_of(["AveragePool", "GlobalAveragePool", "MaxPool", "same"])
+    if kind == "GlobalAveragePool":
+        return net.op(kind, [source], (*shape[:2], *[1] * axes))
+    if kind == "same":
+        return net.op("MaxPool", [source], shape, kernel_shape=[3] * axes, pads=[1] * 2 * axes)
+    halves = [length // 2 for length in shape[2:]]
+    return net.op(kind, [source], (*shape[:2], *halves), kernel_shape=[2] * axes, strides=[2] * axes)
+
+
+def _resize(net: Drawing, source: str) -> str | None:
+    shape = net.shapes[source]
+    if not _is_spatial(shape) or prod(shape) > 4000:
+        return None
+    scales = net.constant(np.array([1, 1, *[2] * (len(shape) - 2)], np.float32))
+    settings = {
+        "mode": net.one_of(["linear", "nearest"]) if len(shape) == 4 else "nearest",
+        "coordinate_transformation_mode": net.one_of(["asymmetric", "half_pixel"]),
+        "nearest_mode": "floor",
+    }
+    return net.op("Resize", [source, "", scales], (*shape[:2], *(2 * n for n in shape[2:])), **settings)
+
+
+def _norm(net: Drawing, source: str) -> str | None:
+    shape, kind = net.shapes[source], net.one_of(["BatchNormalization", "LayerNormalization", "Softmax"])
+    if kind == "Softmax":
+        return net.op(kind, [source], shape, axis=-1)
+    if kind == "LayerNormalization":
+        length = shape[-1]
+        return (
+            net.op(kind, [source, net.positives(length), net.weight(length, axis=0)], shape)
+            if length > 1
+            else None
+        )
+    if not _is_spatial(shape):
+        return None
+    count = shape[1]
+    given = [net.factors(count), net.weight(count, axis=0), net.weight(count, axis=0), net.positives(count)]
+    return net.op(kind, [source, *given], shape)
+
+
+def _function(net: Drawing, source: str) -> str:
+    return net.op(net.one_of(_FUNCTIONS), [source], net.shapes[source])
+
+
+def _function_of_constants(net: Drawing, source: str) -> str:
+    shape, kind = net.shapes[source], net.one_of(["Clip", "PRelu", "Pow"])
+    if kind == "Clip":
+        return net.op(kind, [source, *(net.constant(np.float32(end)) for end in (-0.5, 1.5))], shape)
+    if kind == "Pow":
+        return net.op(kind, [source, net.constant(np.float32(2))], shape)
+    return net.op(kind, [source, net.factors(shape[1], *[1] * (len(shape) - 2))], shape)
+
+
+def _gate(net: Drawing, source: str) -> str | None:
+    """SiLU, or half of the last axis times the Sigmoid of the other half."""
+    shape = net.shapes[source]
+    if net.happens(0.7) or shape[-1] % 2 or shape[-1] < 4:
+        return net.op("Mul", [source, net.op("Sigmoid", [source], shape)], shape)
+    half = (*shape[:-1], shape[-1] // 2)
+    data, gate = net.nodes_with("Split", (source,), 2, {"axis": len(shape) - 1, "num_outputs": 2})
+    net.shapes |= {data: half, gate: half}
+    return net.op("Mul", [data, net.op("Sigmoid", [gate], half)], half)
+
+
+def _with_constant(net: Drawing, source: str) -> str:
+    shape = net.shapes[source]
+    along_channels = (1, shape[1], *[1] * (len(shape) - 2))
+    constant = net.factors(*net.one_of([(), (shape[-1],), along_channels]))
+    kind = net.one_of(["Add", "Div", "Mul", "Sub"])
+    is_swapped = kind != "Div" and net.happens(0.3)
+    return net.op(kind, [constant, source] if is_swapped else [source, constant], shape)
+
+
+def _with_another(net: Drawing, source: str) -> str | None:
+    shape = net.shapes[source]
+    others = net.others(source, lambda known: known == shape)
+    kind = net.one_of(["Add", "Add", "Max", "Mul", "Sub"])
+    return net.op(kind, [source, net.one_of(others)], shape) if others else None
+
+
+def _concat(net: Drawing, source: str) -> str | None:
+    shape = net.shapes[source]
+    axis = int(net.random.integers(1, len(shape)))
+
+    def fits(known: Shape) -> bool:
+        return len(known) == len(shape) and all(
+            a == b or place == axis for place, (a, b) in enumerate(zip(known, shape, strict=True))
+        )
+
+    if prod(shape) > 4000:
+        return None
+    other = net.one_of([source, *net.others(source, fits)])
+    made = list(shape)
+    made[axis] += net.shapes[other][axis]
+    return net.op("Concat", [source, other], made, axis=axis)
+
+
+def _transpose(net: Drawing, source: str) -> str:
+    shape = net.shapes[source]
+    order = [int(axis) for axis in net.random.permutation(len(shape))]
+    return net.op("Transpose", [source], [shape[axis] for axis in order], perm=order)
+
+
+def _reshape(net: Drawing, source: str) -> str | None:
+    shape, axes = list(net.shapes[source]), len(net.shapes[source])
+    place, kind = int(net.random.integers(axes)), net.one_of(["join", "split", "insert", "remove", "rows"])
+    if kind == "join" and place + 1 < axes:
+        shape[place : place + 2] = [shape[place] * shape[place + 1]]
+    elif kind == "split" and axes < 5 and shape[place] % 2 == 0 and shape[place] > 2:
+        halves = [shape[place] // 2, 2]
+        shape[place : place + 1] = halves if net.happens(0.5) else halves[::-1]
+    elif kind == "insert" and axes < 5:
+        shape.insert(place, 1)
+    elif kind == "remove" and axes > 2 and shape[place] == 1:
+        del shape[place]
+    elif kind == "rows":
+        shape = [shape[0], prod(shape[1:])]
+    if len(shape) < 2 or tuple(shape) == net.shapes[source]:
+        return None
+    return net.op("Reshape", [source, net.integers(*shape)], shape)
+
+
+def _part(net: Drawing, source: str) -> str | None:
+    """A half, some elements, or all with zeros around."""
+    shape = list(net.shapes[source])
+    axis, kind = int(net.random.integers(len(shape))), net.one_of(["Gather", "Pad", "Slice"])
+    if kind == "Pad":
+        pads = [int(place == axis) for place in range(len(shape))]
+        shape[axis] += 2
+        return net.op(kind, [source, net.integers(*pads, *pads)], shape) if axis > 1 else None
+    if kind == "Gather":
+        taken = net.random.integers(shape[axis], size=min(shape[axis], 3))
+        shape[axis] = len(taken)
+        return net.op(kind, [source, net.integers(*taken)], shape, axis=axis)
+    if shape[axis] < 4:
+        return None
+    half = shape[axis] // 2
+    start = net.one_of([0, shape[axis] - half])
+    shape[axis] = half
+    return net.op(kind, [source, *map(net.integers, (start, start + half, axis))], shape)
+
+
+def _reduction(net: Drawing, source: str) -> str:
+    shape = list(net.shapes[source])
+    axis, keeps = int(net.random.integers(1, len(shape))), len(shape) < 3 or net.happens(0.6)
+    shape[axis : axis + 1] = [1] if keeps else []
+    kind = net.one_of(_REDUCTIONS)
+    return net.op(kind, [source, net.integers(axis)], shape, keepdims=int(keeps))
+
+
+# Products and convolutions are as likely as they are in networks.
+LAYERS: tuple[Callable[[Drawing, str], str | None], ...] = (
+    *(_matmul,) * 4,
+    *(_gemm,) * 2,
+    *(_conv,) * 5,
+    *(_product_of_data, _transposed_conv, _pool, _pool, _resize, _norm, _norm),
+    *(_function,) * 6,
+    *(_function_of_constants, _gate, _with_constant, _with_constant, _with_another, _with_another),
+    *(_concat, _transpose, _transpose, _reshape, _reshape, _reshape, _part, _part, _reduction, _reduction),
+)

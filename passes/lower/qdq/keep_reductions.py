@@ -1,0 +1,130 @@
+"""Keeps reductions apart from what OpenVINO would make of them in wrong numbers.
+
+OpenVINO 2026.4 makes one kernel of ReduceMax, elementwise functions behind it and the rounding of those. It
+begins with the least number of the codes that it writes, 0 of unsigned ones, so that no maximum is less;
+ReduceMin, with the largest. A mean over the axes that are of length 1 then, which is exact, keeps them apart.
+
+Codes, and what products of codes make, it scales behind reductions of them, which is wrong with three axes if
+there are fewer channels than elements in the batch. A Max with the least number has it scale them before.
+"""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+from onnx import helper
+
+from qc.ir.facts.constants import constant_numbers
+from qc.ir.facts.op_traits import is_grid_preserving
+from qc.ir.facts.qdq import is_qdq
+from qc.ir.graph import Op, Value, ValueType
+from qc.ir.model import Model
+from qc.ir.rewriter import Rewriter
+
+from .neighbours import FOLDED, comes_from, comes_to, moves_or_keeps_shape
+
+_ATTRIBUTES = ("axes", "keepdims", "noop_with_empty_axes")
+_MEANS = {"GlobalMaxPool": "GlobalAveragePool", "ReduceMax": "ReduceMean", "ReduceMin": "ReduceMean"}
+_REDUCTIONS = (*_MEANS, "GlobalAveragePool", "ReduceMean", "ReduceSum")
+_PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+# Scales move across these, and across what only moves numbers.
+_PASSED = (*FOLDED, "AveragePool", "Clip", "LeakyRelu", "MaxPool", "PRelu", "Relu")
+
+
+def keep_reductions(model: Model, rewriter: Rewriter) -> None:
+    """Puts a mean behind maxima of which something is rounded, and a Max between scales and reductions."""
+    for op in [op for graph in model.graphs() for op in graph.ops() if not op.domain]:
+        (source, *_), (result, *_) = op.graph.op_inputs(op) or [None], op.graph.op_outputs(op) or [None]
+        if not op.is_type(*_REDUCTIONS) or source is None or result is None or not result.is_float:
+            continue
+        if _may_be_of_few_channels(source) and _is_scaled(source):
+            _put_maximum_in_front(rewriter, op, source)
+        if op.is_type(*_MEANS) and _is_rounded(result):
+            _put_mean_behind(rewriter, op, result)
+
+
+def unkeep_reductions(model: Model, rewriter: Rewriter) -> None:
+    """Takes such means and maxima away again."""
+    for op in [op for graph in model.graphs() for op in graph.ops() if op.is_type("Max", *_MEANS.values())]:
+        source, (result, *_) = op.graph.op_inputs(op)[0], op.graph.op_outputs(op)
+        before = op.graph.producer(source) if source is not None else None
+        if source is None or result is None or before is None:
+            continue
+        is_mean = _is_mean_of_one(op, before)
+        if not is_mean and not _is_maximum_with_least(op):
+            continue
+        with rewriter.action("unkeep reductions", op):
+            rewriter.replace_uses(result, source)
+            rewriter.erase_op(op)
+            if is_mean:
+                rewriter.set_attribute(before, "keepdims", op.attribute("keepdims"))
+                rewriter.set_type(source, result.type)
+
+
+def _is_mean_of_one(mean: Op, before: Op) -> bool:
+    """Whether a mean is over the axes of which nothing but a maximum or minimum is left, for it alone."""
+    graph = mean.graph
+    (source, *axes), (_, *others) = graph.op_inputs(mean), graph.op_inputs(before)
+    is_alone = source is not None and len(graph.uses(source)) == 1 and not graph.is_output(source)
+    same_axes = axes == others and mean.attribute("axes") == before.attribute("axes")
+    is_kept = before.attribute("keepdims", 1) == 1
+    return _MEANS.get(before.op_type) == mean.op_type and is_alone and same_axes and is_kept
+
+
+def _may_be_of_few_channels(value: Value) -> bool:
+    """Whether a tensor has three axes, and may have more elements in its batch than channels."""
+    shape = value.type.shape
+    if shape is None or len(shape) != 3:
+        return shape is None
+    batch, channels, _ = shape
+    return not isinstance(batch, int) or not isinstance(channels, int) or batch > channels
+
+
+def _is_scaled(value: Value) -> bool:
+    """Whether a tensor is of codes, or of a product."""
+    return comes_from(
+        value,
+        lambda op: is_qdq(op, "DequantizeLinear") or op.is_type(*_PRODUCTS),
+        lambda op: is_grid_preserving(op) or op.is_type(*_PASSED),
+    )
+
+
+def _put_maximum_in_front(rewriter: Rewriter, op: Op, source: Value) -> None:
+    graph = op.graph
+    least = rewriter.add_constant(graph, _least(source), f"{source.name}_least")
+    kept = rewriter.add_value(graph, f"{source.name}_kept", source.type)
+    rewriter.add_op(graph, "Max", (source, least), [kept])
+    rewriter.set_input(op, 0, kept)
+
+
+def _is_maximum_with_least(op: Op) -> bool:
+    (least, *others) = op.graph.op_inputs(op)[1:] if op.is_type("Max") else [None]
+    numbers = constant_numbers(least)
+    is_number = numbers is not None and numbers.ndim == 0 and not others
+    return least is not None and is_number and bool(numbers == _least(least))
+
+
+def _least(value: Value) -> np.ndarray:
+    """The least finite number of the type of a tensor, without axes."""
+    dtype = helper.tensor_dtype_to_np_dtype(value.type.elem_type)
+    return np.array(ml_dtypes.finfo(dtype).min, dtype)
+
+
+def _is_rounded(value: Value) -> bool:
+    return comes_to(
+        value,
+        lambda op: is_qdq(op, "QuantizeLinear"),
+        lambda op: op.is_type("Concat") or moves_or_keeps_shape(op),
+    )
+
+
+def _put_mean_behind(rewriter: Rewriter, op: Op, result: Value) -> None:
+    graph, readers = op.graph, set(op.graph.uses(result))
+    (_, *axes) = graph.op_inputs(op)
+    kept = rewriter.add_value(graph, f"{result.name}_kept", result.type)
+    attributes = {name: op.attribute(name) for name in _ATTRIBUTES}
+    rewriter.add_op(graph, _MEANS[op.op_type], (result, *axes), [kept], attributes)
+    rewriter.replace_uses(result, kept, where=readers.__contains__)
+    if op.attribute("keepdims", 1) != 1:
+        rewriter.set_attribute(op, "keepdims", 1)
+        rewriter.set_type(result, ValueType(result.type.elem_type))

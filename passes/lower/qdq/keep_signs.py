@@ -1,0 +1,55 @@
+"""Keeps factors below 0 apart from the activations in front of them, on OpenVINO.
+
+OpenVINO 2026.4 multiplies in front of Relu, LeakyRelu, PRelu and MaxPool what is multiplied behind them where
+that ends in a rounding, which is the same for factors above 0 alone. It does not see through a LeakyRelu of
+slope 1.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qc.ir.facts.constants import constant_numbers
+from qc.ir.facts.op_traits import is_grid_preserving
+from qc.ir.facts.qdq import is_qdq
+from qc.ir.graph import Op, Value
+from qc.ir.model import Model
+from qc.ir.rewriter import Rewriter
+
+from .neighbours import FOLDED, comes_from, computed_input, put_identity_behind, stored_codes
+
+_KINKED = ("LeakyRelu", "MaxPool", "PRelu", "Relu")
+
+
+def keep_signs(model: Model, rewriter: Rewriter) -> None:
+    """Puts a LeakyRelu of slope 1 in front of factors below 0 that such an activation comes to."""
+    for op in [op for graph in model.graphs() for op in graph.ops() if op.is_type("Neg", *FOLDED)]:
+        source = computed_input(op)
+        if source is not None and _turns_sign(op, source) and _is_kinked(source):
+            put_identity_behind(rewriter, source, op)
+
+
+def _turns_sign(op: Op, data: Value) -> bool:
+    if op.is_type("Neg", "Sub"):
+        return op.is_type("Neg") or op.graph.op_inputs(op)[0] is not data
+    factors = op.graph.op_inputs(op)[:2] if op.is_type("BatchNormalization", "Div", "Mul") else []
+    return any(_has_negative(value) for value in factors if value is not None and value is not data)
+
+
+def _has_negative(factor: Value) -> bool:
+    """Whether a number of a constant is below 0, or may be."""
+    numbers, codes, producer = constant_numbers(factor), stored_codes(factor), factor.graph.producer(factor)
+    if numbers is not None or codes is None or producer is None:
+        return numbers is None or bool((numbers < 0).any())
+    zero_point = constant_numbers(producer.graph.op_inputs(producer)[2]) if producer.num_inputs > 2 else None
+    return bool((codes.numpy().astype(np.int64) < (0 if zero_point is None else int(zero_point.max()))).any())
+
+
+def _is_kinked(value: Value) -> bool:
+    """Whether such an activation makes a tensor, be it in front of what it is scaled or shifted by."""
+    return comes_from(value, lambda op: op.is_type(*_KINKED), _is_passed)
+
+
+def _is_passed(op: Op) -> bool:
+    is_rounded = is_qdq(op, "QuantizeLinear") or is_qdq(op, "DequantizeLinear")
+    return is_rounded or is_grid_preserving(op) or op.is_type("Neg", *FOLDED)
