@@ -16,7 +16,8 @@ def left(ops: str, opset: int = 18) -> list[str]:
     """The ops of a model behind the pass, which computes what it did."""
     model = parse(f"""<ir_version: 8, opset_import: ["" : {opset}]>
     g (float[1, 2, 6, 6] x) => (float[A, B, C, D] y) <
-        float[2, 2, 3, 3] w, float[2, 2, 1, 1] v = {{1, 2, 3, 4}}, int64[8] one = {{0, 0, 1, 1, 0, 0, 1, 1}}, float two = {{2}}, float zero = {{0}},
+        float[2, 2, 3, 3] w, float[2, 2, 1, 1] v = {{1, 2, 3, 4}},
+        int64[8] one = {{0, 0, 1, 1, 0, 0, 1, 1}}, float two = {{2}}, float zero = {{0}},
         int64[8] crop = {{0, 0, 1, 1, 0, 0, -1, 1}}, int64[8] channels = {{0, 0, 1, 1, 0, 1, 1, 1}},
         int64[8] far = {{0, 0, 3, 1, 0, 0, 1, 1}}
     > {{ {ops} }}""")
