@@ -1,12 +1,13 @@
 """Random networks on a device: does it compute what the QDQ model says?
 
     python benches/device_random.py --on openvino --networks 1000
+    python benches/device_random.py --on openvino --networks 1000 --free-batch
 
 Every network (``drawn_networks.py``) is compiled for the device's target and run by the device and by ONNX
 Runtime without optimizations. A network is wrong if an output has less than 30 dB to the one of ONNX Runtime,
 and at least 3 dB less than quantization leaves of the float output. What the device cannot open, or computes
-wrongly, in float, is left out. Prints a line for each network that is wrong or refused, and the numbers of
-all; ends with exit code 1 if there is one.
+wrongly, in float, is left out. With a free batch they are calibrated with 7 elements and run 40. Prints a
+line for each network that is wrong or refused, and the numbers of all; ends with exit code 1 if there is one.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ ALIKE = 30.0  # dB between a device and ONNX Runtime that show the same arithmet
 NOISE = 3.0  # dB that a device may lose of what quantization leaves
 OPTIONS = {"openvino": {"INFERENCE_PRECISION_HINT": "f32"}}
 FEEDS = 6
+CALIBRATED, RUN = 7, 40  # elements of a free batch, which no other axis and fewer than all channels have
+EQUAL = 60.0  # dB between two computations of the float model
 Outputs = list[np.ndarray]
 
 
@@ -67,16 +70,15 @@ def is_right(wanted: Outputs, found: Outputs, floats: Outputs) -> bool:
 
 def verdict(device: str, pipeline: str, drawing: Drawing) -> str:
     """``right``, ``wrong``, why it is refused, or ``left out``."""
-    model = drawing.model()
-    random = np.random.default_rng(0)
-    feeds = [{"x": random.normal(size=drawing.shapes["x"]).astype(np.float32)} for _ in range(FEEDS)]
-    floats = by_runtime(model, feeds[0])
+    model, (feed,) = drawing.model(), drawing.feeds(1, drawing.free and RUN)
+    floats = by_runtime(model, feed)
     if not all(np.isfinite(one).all() for one in floats):
         return "left out"
-    compiled = qc.compile(model, pipeline, target=device, data=feeds, threads=1, allow_unquantized=True)
-    wanted = by_runtime(compiled.model, feeds[0])
+    data = drawing.feeds(FEEDS)
+    compiled = qc.compile(model, pipeline, target=device, data=data, threads=1, allow_unquantized=True)
+    wanted = by_runtime(compiled.model, feed)
     try:
-        found = by_device(device, compiled.model, feeds[0])
+        found = by_device(device, compiled.model, feed)
     except QcError as error:
         return f"refused: {error}"
     return "right" if is_right(wanted, found, floats) else "wrong"
@@ -84,13 +86,13 @@ def verdict(device: str, pipeline: str, drawing: Drawing) -> str:
 
 def is_right_in_float(device: str, drawing: Drawing) -> bool:
     """Whether a device computes the float model."""
-    model = drawing.model()
-    feed = {"x": np.random.default_rng(0).normal(size=drawing.shapes["x"]).astype(np.float32)}
+    model, (feed,) = drawing.model(), drawing.feeds(1, drawing.free and RUN)
     try:
         found = by_device(device, model, feed)
     except QcError:
         return False
-    return all(map(lambda one, other: decibels(one, other) > 60, by_runtime(model, feed), found))
+    wanted = by_runtime(model, feed)
+    return all(decibels(one, other) > EQUAL for one, other in zip(wanted, found, strict=True))
 
 
 @click.command(help=__doc__)
@@ -98,15 +100,17 @@ def is_right_in_float(device: str, drawing: Drawing) -> bool:
 @click.option("--pipeline", default="w8a8", help="What the networks are compiled by.")
 @click.option("--networks", default=500, help="How many.")
 @click.option("--first", default=0, help="The number of the first.")
-def main(device: str, pipeline: str, networks: int, first: int) -> None:
+@click.option("--free-batch", is_flag=True, help="Whether the networks take any number of elements.")
+def main(device: str, pipeline: str, networks: int, first: int, free_batch: bool) -> None:
+    batch = CALIBRATED if free_batch else 0
     console, counts = Console(width=200), Counter[str]()
     for number in track(range(first, first + networks), "networks", console=console, transient=True):
-        found = verdict(device, pipeline, Drawing(number))
-        if found not in ("right", "left out") and not is_right_in_float(device, Drawing(number)):
+        found = verdict(device, pipeline, Drawing(number, batch))
+        if found not in ("right", "left out") and not is_right_in_float(device, Drawing(number, batch)):
             found = "left out"
         counts[found.split(":")[0]] += 1
         if found.startswith(("refused", "wrong")):
-            ops = " ".join(node.op_type for node in Drawing(number).model().graph.node)
+            ops = " ".join(node.op_type for node in Drawing(number, batch).model().graph.node)
             console.print(f"{number}: {found[:120]}  ({ops})")
     console.print(", ".join(f"{count} {found}" for found, count in sorted(counts.items())))
     sys.exit(1 if counts["refused"] or counts["wrong"] else 0)

@@ -30,13 +30,16 @@ class Drawing(Builder):
 
     Args:
         seed: its number.
+        batch: how many elements the model takes at once, of whatever number: no layer changes the first axis
+            then, whose length no other should have. 0 for small numbers, and layers that may.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, batch: int = 0) -> None:
         super().__init__(seed)
-        axes, batch = self.one_of([2, 3, 4, 4]), self.one_of([1, 1, 2])
+        self.free = batch
+        axes, batch = self.one_of([2, 3, 4, 4]), batch or self.one_of([1, 1, 2])
         first = {
-            2: (4 * batch, 16),
+            2: (batch if self.free else 4 * batch, 16),
             3: (batch, self.one_of([8, 16]), self.one_of([8, 12, 16])),
             4: (batch, self.one_of([3, 4, 8]), 8, self.one_of([6, 8])),
         }[axes]
@@ -51,11 +54,15 @@ class Drawing(Builder):
         for _ in range(20):
             nodes, weights, known = len(self.nodes), len(self.weights), len(self.shapes)
             made = self.one_of(LAYERS)(self, source)
-            if made is not None and prod(self.shapes[made]) <= _LARGEST and len(self.shapes[made]) <= 5:
+            if made is not None and self._is_fitting(self.shapes[made]):
                 return made
             del self.nodes[nodes:], self.weights[weights:]
             self.shapes = dict(list(self.shapes.items())[:known])
         return source
+
+    def _is_fitting(self, shape: Shape) -> bool:
+        keeps_batch = not self.free or shape[0] == self.free
+        return keeps_batch and prod(shape) <= _LARGEST and len(shape) <= 5
 
     def one_of(self, choices: Sequence[Any]) -> Any:
         """One of several, each as likely."""
@@ -100,11 +107,20 @@ class Drawing(Builder):
         unread = [name for name in self.shapes if name not in read and name not in ("x", self.last)]
         outputs = [self.last, *unread[:1]] if self.happens(0.5) else [self.last]
         x, *made = (
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, self.shapes[name])
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, self._declared(self.shapes[name]))
             for name in ("x", *outputs)
         )
         graph = helper.make_graph(self.nodes, "drawn", [x], made, self.weights)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+
+    def _declared(self, shape: Shape) -> list[int | str]:
+        return ["batch", *shape[1:]] if self.free else list(shape)
+
+    def feeds(self, count: int, batch: int = 0) -> list[dict[str, np.ndarray]]:
+        """Normal numbers, for another length of a free batch if one is given."""
+        random, shape = np.random.default_rng(0), self.shapes["x"]
+        shape = (batch, *shape[1:]) if batch else shape
+        return [{"x": random.normal(size=shape).astype(np.float32)} for _ in range(count)]
 
 
 def _matmul(net: Drawing, source: str) -> str | None:
@@ -290,7 +306,8 @@ def _reshape(net: Drawing, source: str) -> str | None:
         shape = [shape[0], prod(shape[1:])]
     if len(shape) < 2 or tuple(shape) == net.shapes[source]:
         return None
-    return net.op("Reshape", [source, net.integers(*shape)], shape)
+    copied = int(shape[0] == net.shapes[source][0])  # 0 stands for the length that the first axis has
+    return net.op("Reshape", [source, net.integers(*[0] * copied, *shape[copied:])], shape)
 
 
 def _part(net: Drawing, source: str) -> str | None:
