@@ -82,6 +82,19 @@ GRAPHS = {
             t = Transpose<perm = [0, 2, 1]>(x)  m = MatMul(x, t)  s = Sigmoid(m)  a = Add(s, b)
             y = MatMul(a, w)
         }""",
+    "what two ops read is scaled twice where a length is free (7 dB)": """
+        g (float[N, 4, 8, 8] x) => (float[N, 8, 6, 6] y)
+        <float[8, 4, 3, 3] w> { c = Conv(x, w)  p = GlobalAveragePool(c)  s = Sigmoid(p)  y = Mul(c, s) }""",
+    "and a product of data": """g (float[N, 8, 16] x) => (float[N, 8, 8] y) {
+            t = Transpose<perm = [0, 2, 1]>(x)  m = MatMul(x, t)  r = Relu(m)  y = Add(r, m)
+        }""",
+    "and in front of a normalization": """g (float[N, 4, 8, 8] x) => (float[N, 8, 6, 6] y)
+        <float[8, 4, 3, 3] w, float[6] one = {1, 1, 1, 1, 1, 1}> {
+            c = Conv(x, w)  y = LayerNormalization(c, one)
+        }""",
+    "a factor below 0 is rounded where a length is free (-2 dB)": """
+        g (float[N, 4, 8, 8] x) => (float[N, 8, 6, 6] y)
+        <float[4, 1, 1] s, float[8, 4, 3, 3] w> { m = Mul(x, s)  y = Conv(m, w) }""",
     "a product of data is scaled by a vector (random numbers)": """
         g (float[1, 8, 6, 16] x) => (float[1, 8, 6, 8] y)
         <float[6] v, float[6, 8] w> {
@@ -100,6 +113,9 @@ GRAPHS = {
     "GlobalMaxPool rounds its result (12 %)": """g (float[2, 16, 8, 8] x) => (float[2, 8, 1, 1] y)
         <float[8, 16, 1, 1] w> { r = GlobalMaxPool(x)  y = Conv(r, w) }""",
 }
+
+
+BATCH = 5  # of a free length
 
 
 @pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
@@ -161,7 +177,7 @@ def _drawn(model: ModelProto) -> ModelProto:
 def _compiled(model: ModelProto) -> tuple[Compiled, list[dict[str, np.ndarray]]]:
     random = np.random.default_rng(4)
     (info,) = model_inputs(model)
-    shape = tuple(length for length in info.shape or () if isinstance(length, int))
+    shape = tuple(length if isinstance(length, int) else BATCH for length in info.shape or ())
     feeds = [{info.name: random.normal(size=shape).astype(np.float32)} for _ in range(4)]
     compiled = qc.compile(model, "w8a8", data=feeds, target="openvino", threads=1, allow_unquantized=True)
     return compiled, feeds

@@ -7,6 +7,7 @@ time. OpenVINO 2026.4 needs it
   rounded, numbers are random;
 * behind a product to whose result axes of length 1 are appended, or which is pooled or resized: it moves the
   scales of channels across that, and to the second axis from the last, or ends there;
+* behind a product without a bias that several ops read, where a length is free: for some it scales it twice;
 * between a convolution of 1 x 1 with strides and a Transpose, which it takes for one to channels last;
 * between a Concat and the rounding of its result, which it moves to what is joined: it refuses zero points
   that it then has for each row of what a weight is multiplied by.
@@ -19,8 +20,17 @@ from qc.ir.facts.op_traits import bias_port, is_grid_preserving
 from qc.ir.facts.qdq import is_qdq
 from qc.ir.graph import Op, Value
 
-from .neighbours import FOLDED, comes_to, end_of_product, moves_or_keeps_shape, only_reader, stored_codes
+from .neighbours import (
+    FOLDED,
+    comes_to,
+    end_of_product,
+    has_known_lengths,
+    moves_or_keeps_shape,
+    only_reader,
+    stored_codes,
+)
 
+_NORMS = ("GroupNormalization", "InstanceNormalization", "LayerNormalization", "RMSNormalization")
 _POOLS = ("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool", "Resize")
 _Shape = tuple[int | str | None, ...]
 
@@ -32,6 +42,8 @@ def result_to_keep_apart(op: Op) -> Value | None:
         op: a Conv, ConvTranspose, Gemm or MatMul of codes.
     """
     result, end = op.graph.op_outputs(op)[0], end_of_product(op)
+    if _is_read_by_several(op) and not has_known_lengths(result):
+        return result
     if op.is_type("Conv"):
         return end if _is_strided_point(op) and _is_transposed(end) else None
     if not op.is_type("Gemm", "MatMul"):
@@ -69,6 +81,16 @@ def _is_chained(op: Op) -> bool:
             is_scaled = reader.is_type("Div", "Mul", "Neg")
         value = reader.graph.op_outputs(reader)[0]
     return False
+
+
+def _is_read_by_several(op: Op) -> bool:
+    """Whether several ops, or one that becomes several, read a product without a bias, be it moved before."""
+    (value, *_) = op.graph.op_outputs(op)
+    while value is not None and (reader := only_reader(value)) is not None and is_grid_preserving(reader):
+        value = reader.graph.op_outputs(reader)[0]
+    readers = [use.op for use in value.graph.uses(value)] if value is not None else []
+    is_several = len(readers) > 1 or any(reader.is_type(*_NORMS) for reader in readers)
+    return is_several and not _has_bias(op)
 
 
 def _has_bias(op: Op) -> bool:

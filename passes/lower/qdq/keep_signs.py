@@ -1,8 +1,9 @@
 """Keeps factors below 0 apart from the activations in front of them, on OpenVINO.
 
 OpenVINO 2026.4 multiplies in front of Relu, LeakyRelu, PRelu and MaxPool what is multiplied behind them where
-that ends in a rounding, which is the same for factors above 0 alone. It does not see through a LeakyRelu of
-slope 1.
+that ends in a rounding, which is the same for factors above 0 alone. Where a length is free it multiplies the
+limits of the rounding behind factors as well, and leaves the upper ones below the lower. It does not see
+through a LeakyRelu of slope 1.
 """
 
 from __future__ import annotations
@@ -16,17 +17,29 @@ from qc.ir.graph import Op, Value
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
 
-from .neighbours import FOLDED, comes_from, computed_input, put_identity_behind, stored_codes
+from .neighbours import (
+    FOLDED,
+    comes_from,
+    comes_to,
+    computed_input,
+    has_known_lengths,
+    put_identity_behind,
+    stored_codes,
+)
 
 _KINKED = ("LeakyRelu", "MaxPool", "PRelu", "Relu")
 
 
 def keep_signs(model: Model, rewriter: Rewriter) -> None:
-    """Puts a LeakyRelu of slope 1 in front of factors below 0 that such an activation comes to."""
+    """Puts a LeakyRelu of slope 1 between factors below 0 and such an activation, or the rounding behind."""
     for op in [op for graph in model.graphs() for op in graph.ops() if op.is_type("Neg", *FOLDED)]:
-        source = computed_input(op)
-        if source is not None and _turns_sign(op, source) and _is_kinked(source):
+        source, (result, *_) = computed_input(op), op.graph.op_outputs(op)
+        if source is None or result is None or not _turns_sign(op, source):
+            continue
+        if _is_kinked(source):
             put_identity_behind(rewriter, source, op)
+        elif op.is_type("Div", "Mul") and not has_known_lengths(result) and _is_rounded(result):
+            put_identity_behind(rewriter, result)
 
 
 def _turns_sign(op: Op, data: Value) -> bool:
@@ -53,3 +66,7 @@ def _is_kinked(value: Value) -> bool:
 def _is_passed(op: Op) -> bool:
     is_rounded = is_qdq(op, "QuantizeLinear") or is_qdq(op, "DequantizeLinear")
     return is_rounded or is_grid_preserving(op) or op.is_type("Neg", *FOLDED)
+
+
+def _is_rounded(value: Value) -> bool:
+    return comes_to(value, lambda op: is_qdq(op, "QuantizeLinear"), is_grid_preserving)

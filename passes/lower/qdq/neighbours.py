@@ -60,6 +60,12 @@ def moves_or_keeps_shape(op: Op) -> bool:
     return is_grid_preserving(op) or (shape is not None and shape in shapes)
 
 
+def has_known_lengths(value: Value | None) -> bool:
+    """Whether the shape of a tensor is known, and no length is free."""
+    shape = value.type.shape if value is not None else None
+    return shape is not None and all(isinstance(length, int) for length in shape)
+
+
 def end_of_product(op: Op) -> Value:
     """The result of a product with what becomes part of it."""
     graph = op.graph
