@@ -26,6 +26,10 @@ GRAPHS = {
         }""",
     "and behind a bias of zeros": """g (float[4, 16] x) => (float[4, 8] y)
         <float[16, 4] w, float[4] b = {0, 0, 0, 0}, float[4, 8] v> { m = Gemm(x, w, b)  y = MatMul(m, v) }""",
+    "and behind a number that is added": """g (float[4, 16] x) => (float[4, 8] y)
+        <float[16, 16] w, float two = {2}, float[16, 8] v> {
+            m = MatMul(x, w)  a = Add(m, two)  y = MatMul(a, v)
+        }""",
     "and with a product of data between": """g (float[4, 16] x) => (float[4, 8] y)
         <float[16, 16] w, float[16, 8] v> {
             m = MatMul(x, w)  r = Sigmoid(m)  p = Mul(r, m)  y = MatMul(p, v)
@@ -63,6 +67,12 @@ GRAPHS = {
         <float[4, 4, 3] w, int64[1] two = {2}> { c = Conv(x, w)  r = Relu(c)  y = ReduceMax(r, two) }""",
     "and over channels": """g (float[8, 4, 16] x) => (float[8, 1, 14] y)
         <float[4, 4, 3] w, int64[1] one = {1}> { c = Conv(x, w)  y = ReduceMean(c, one) }""",
+    "an average counts codes of 0 (-5 dB)": """g (float[1, 4, 8, 8] x) => (float[1, 8, 6, 6] y)
+        <float[4, 4, 1, 1] w, float[8, 4, 3, 3] v> {
+            c = Conv(x, w)
+            p = AveragePool<kernel_shape = [3, 3], pads = [1, 1, 1, 1], count_include_pad = 1>(c)
+            y = Conv(p, v)
+        }""",
     "a factor below 0 moves in front of Relu (1 dB)": """g (float[1, 4, 8, 8] x) => (float[1, 8, 8, 8] y)
         <float[8, 4, 1, 1] w, float[8, 1, 1] s, float[8, 8, 3, 3] v> {
             c = Conv(x, w)  r = Relu(c)  m = Mul(r, s)  y = Conv<pads = [1, 1, 1, 1]>(m, v)

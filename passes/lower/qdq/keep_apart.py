@@ -68,7 +68,8 @@ def _lets_rounding_pass(op: Op) -> bool:
 def _is_chained(op: Op) -> bool:
     """Whether a product by a weight is rounded for another one, and a factor is the last to come before that.
 
-    That is one by a constant, or the scale of the product where it has no bias. Relu and Clip let it pass.
+    That is one by a constant, or the scale of the product where it has no bias. Relu, Clip and what adds a
+    single number let it pass.
     """
     if not _is_by_stored_weight(op):
         return False
@@ -77,7 +78,7 @@ def _is_chained(op: Op) -> bool:
     while value is not None and (reader := only_reader(value)) is not None:
         if is_qdq(reader, "QuantizeLinear"):
             return is_scaled and comes_to(value, _multiplies_by_stored_weight, moves_or_keeps_shape)
-        if not reader.is_type("Relu", "Clip") and not is_grid_preserving(reader):
+        if not (reader.is_type("Relu", "Clip") or is_grid_preserving(reader) or _adds_number(reader)):
             is_scaled = reader.is_type("Div", "Mul", "Neg")
         value = reader.graph.op_outputs(reader)[0]
     return False
@@ -91,6 +92,11 @@ def _is_read_by_several(op: Op) -> bool:
     readers = [use.op for use in value.graph.uses(value)] if value is not None else []
     is_several = len(readers) > 1 or any(reader.is_type(*_NORMS) for reader in readers)
     return is_several and not _has_bias(op)
+
+
+def _adds_number(op: Op) -> bool:
+    addends = [constant_numbers(value) for value in op.graph.op_inputs(op)] if op.is_type("Add", "Sub") else []
+    return any(addend is not None and addend.size == 1 for addend in addends)
 
 
 def _has_bias(op: Op) -> bool:

@@ -5,7 +5,8 @@ begins with the least number of the codes that it writes, 0 of unsigned ones, so
 ReduceMin, with the largest. A mean over the axes that are of length 1 then, which is exact, keeps them apart.
 
 Codes, and what products of codes make, it scales behind reductions of them, which is wrong with three axes if
-there are fewer channels than elements in the batch. A Max with the least number has it scale them before.
+there are fewer channels than elements in the batch. A Max with the least number has it scale them before, also
+in front of an average that counts zeros around its data, for which it takes the code 0.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from qc.ir.graph import Op, Value, ValueType
 from qc.ir.model import Model
 from qc.ir.rewriter import Rewriter
 
-from .neighbours import FOLDED, comes_from, comes_to, moves_or_keeps_shape
+from .neighbours import FOLDED, comes_from, comes_to, dequantize_behind, moves_or_keeps_shape
 
 _ATTRIBUTES = ("axes", "keepdims", "noop_with_empty_axes")
 _MEANS = {"GlobalMaxPool": "GlobalAveragePool", "ReduceMax": "ReduceMean", "ReduceMin": "ReduceMean"}
@@ -35,6 +36,8 @@ def keep_reductions(model: Model, rewriter: Rewriter) -> None:
     """Puts a mean behind maxima of which something is rounded, and a Max between scales and reductions."""
     for op in [op for graph in model.graphs() for op in graph.ops() if not op.domain]:
         (source, *_), (result, *_) = op.graph.op_inputs(op) or [None], op.graph.op_outputs(op) or [None]
+        if source is not None and _counts_zeros_among_codes(op, source):
+            _put_maximum_in_front(rewriter, op, source)
         if not op.is_type(*_REDUCTIONS) or source is None or result is None or not result.is_float:
             continue
         if _may_be_of_few_channels(source) and _is_scaled(source):
@@ -69,6 +72,17 @@ def _is_mean_of_one(mean: Op, before: Op) -> bool:
     same_axes = axes == others and mean.attribute("axes") == before.attribute("axes")
     is_kept = before.attribute("keepdims", 1) == 1
     return _MEANS.get(before.op_type) == mean.op_type and is_alone and same_axes and is_kept
+
+
+def _counts_zeros_among_codes(op: Op, source: Value) -> bool:
+    """Whether an average counts the zeros around codes, of which 0 is not the zero point."""
+    counts = (
+        op.is_type("AveragePool") and op.attribute("count_include_pad", 0) and any(op.attribute("pads", ()))
+    )
+    dequantize = dequantize_behind(source) if counts else None
+    zero_point = dequantize.graph.op_inputs(dequantize)[2:] if dequantize is not None else []
+    numbers = constant_numbers(zero_point[0]) if zero_point else None
+    return numbers is not None and bool(numbers.any())
 
 
 def _may_be_of_few_channels(value: Value) -> bool:

@@ -69,4 +69,8 @@ def _is_passed(op: Op) -> bool:
 
 
 def _is_rounded(value: Value) -> bool:
-    return comes_to(value, lambda op: is_qdq(op, "QuantizeLinear"), is_grid_preserving)
+    return comes_to(
+        value,
+        lambda op: is_qdq(op, "QuantizeLinear"),
+        lambda op: op.is_type("Clip", "Relu") or is_grid_preserving(op),
+    )
