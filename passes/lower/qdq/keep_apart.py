@@ -95,8 +95,8 @@ def _is_read_by_several(op: Op) -> bool:
 
 
 def _adds_number(op: Op) -> bool:
-    addends = [constant_numbers(value) for value in op.graph.op_inputs(op)] if op.is_type("Add", "Sub") else []
-    return any(addend is not None and addend.size == 1 for addend in addends)
+    addends = map(constant_numbers, op.graph.op_inputs(op))
+    return op.is_type("Add", "Sub") and any(addend is not None and addend.size == 1 for addend in addends)
 
 
 def _has_bias(op: Op) -> bool:

@@ -4,9 +4,9 @@ OpenVINO 2026.4 makes one kernel of ReduceMax, elementwise functions behind it a
 begins with the least number of the codes that it writes, 0 of unsigned ones, so that no maximum is less;
 ReduceMin, with the largest. A mean over the axes that are of length 1 then, which is exact, keeps them apart.
 
-Codes, and what products of codes make, it scales behind reductions of them, which is wrong with three axes if
-there are fewer channels than elements in the batch. A Max with the least number has it scale them before, also
-in front of an average that counts zeros around its data, for which it takes the code 0.
+Codes, and what products of codes make, it scales behind reductions of them, which is wrong with three axes
+if there are fewer channels than elements in the batch. A Max with the least number has it scale them before,
+also in front of an average that counts zeros around its data, for which it takes the code 0.
 """
 
 from __future__ import annotations
