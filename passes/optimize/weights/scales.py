@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 
 from .coordinate import coordinate_descent
-from .gptq import gptq
+from .gptq import activation_order, in_order_with_error, lower_factor
 from .problem import Problem
 
 # What scales are multiplied by to find better ones: 0.56 to 1.19.
 _FACTORS = 1.06 ** np.arange(-10, 4)
 # Elements of weights that are rounded at once.
-_AT_ONCE = 1 << 22
+_AT_ONCE = 1 << 20
 # A scale does not fall below this share of the first one: biases in 32 bits have room for no more.
 _LEAST = 0.5
 
@@ -24,14 +24,16 @@ def choose_scales(problem: Problem) -> Problem:
     Where outputs share a scale there is one factor for all.
     """
     outputs = problem.wanted.shape[1]
+    ordered = problem.reordered(activation_order(problem.gram))
+    factor = lower_factor(ordered.gram)
     together = max(_AT_ONCE // max(problem.wanted.size, 1), 1)
     errors = []
     for start in range(0, len(_FACTORS), together):
         factors = _FACTORS[start : start + together]
-        tried = problem.repeated(len(factors))
-        scale = tried.scale * np.repeat(factors, outputs)[:, np.newaxis]
-        tried = tried.with_scale(scale)
-        errors.append(tried.error(gptq(tried)).reshape(len(tried.gram), len(factors), outputs))
+        tried = ordered.repeated(len(factors))
+        tried = tried.with_scale(tried.scale * np.repeat(factors, outputs)[:, np.newaxis])
+        error = in_order_with_error(tried, factor)[1]
+        errors.append(error.reshape(len(error), len(factors), outputs))
     found = np.concatenate(errors, axis=1)
     if problem.shares_outputs:
         found = np.broadcast_to(found.sum((0, 2), keepdims=True), found.shape)
