@@ -18,7 +18,7 @@ _LARGEST = 1 << 26
 # Steps from the nearest code that are looked at, on the side of the number and on the other.
 _AWAY = (0, 1, -1)
 # Features after which lists are put in order for all features before.
-_AT_ONCE = 32
+_AT_ONCE = 16
 
 
 def beam(problem: Problem, kept: int | None = None) -> np.ndarray:

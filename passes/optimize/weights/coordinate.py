@@ -17,6 +17,8 @@ from .problem import Problem
 
 # Features that are decided together, and the sets of codes that are looked at.
 _TOGETHER, _KEPT = 8, 32
+# Features whose slopes come of one product of matrices, and are kept up as codes before them change.
+_AT_ONCE = 16
 
 
 def coordinate(problem: Problem) -> np.ndarray:
@@ -36,14 +38,20 @@ def coordinate_descent(problem: Problem, codes: np.ndarray, sweeps: int = 4) -> 
         sweeps: how often each feature is visited, at most.
     """
     codes = codes.copy()
+    gram, features = problem.gram, codes.shape[-1]
     errors = np.ascontiguousarray(np.swapaxes(problem.wanted - problem.numbers(codes), 1, 2))
     for _ in range(sweeps):
         before = codes.copy()
-        for i in range(codes.shape[-1]):
-            slope = (problem.gram[:, i, np.newaxis, :] @ errors)[:, 0]
-            best = problem.numbers(codes[..., i], i) + slope / problem.gram[:, i, i, np.newaxis]
-            codes[..., i] = problem.nearest(best, i)
-            errors[:, i] = problem.wanted[..., i] - problem.numbers(codes[..., i], i)
+        for start in range(0, features, _AT_ONCE):
+            stop = min(start + _AT_ONCE, features)
+            slopes = gram[:, start:stop] @ errors
+            for i in range(start, stop):
+                at = i - start
+                best = problem.numbers(codes[..., i], i) + slopes[:, at] / gram[:, i, i, np.newaxis]
+                codes[..., i] = problem.nearest(best, i)
+                error = problem.wanted[..., i] - problem.numbers(codes[..., i], i)
+                change, errors[:, i] = error - errors[:, i], error
+                slopes[:, at + 1 :] += gram[:, i + 1 : stop, i, np.newaxis] * change[:, np.newaxis]
         if np.array_equal(codes, before):
             break
     return codes

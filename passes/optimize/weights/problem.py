@@ -114,6 +114,8 @@ class Problem:
 
     def repeated(self, times: int) -> Problem:
         """The same outputs several times over, in memory as :meth:`reordered` leaves them."""
+        if times == 1:
+            return self
         return self._each(
             lambda array: np.swapaxes(np.tile(np.swapaxes(array, 1, 2), (1, 1, times)), 1, 2)
         )
@@ -128,7 +130,10 @@ class Problem:
     def shares_outputs(self) -> bool:
         """Whether a scale is that of more than one output."""
         ids = self.shared.reshape(-1, self.shared.shape[-1])
-        return sum(len(np.unique(row)) for row in ids) > len(np.unique(ids))
+        outputs = np.arange(len(ids))[:, np.newaxis]
+        last = np.zeros(ids.max() + 1, np.int64)
+        last[ids] = outputs
+        return bool((last[ids] != outputs).any())
 
     def with_scale(self, scale: np.ndarray) -> Problem:
         """The same with other scales, as they are stored, and none below the least.

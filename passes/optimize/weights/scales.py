@@ -46,16 +46,17 @@ def refit_scales(problem: Problem, codes: np.ndarray, rounds: int = 2) -> tuple[
     A scale has a closed form given all others (A. Zhang et al., COMQ, 2024); scales of the same output are
     visited one after the other.
     """
-    least = problem.scale * _LEAST
+    least, error = problem.scale * _LEAST, problem.error(codes).sum()
     for _ in range(rounds):
         refitted = problem
         for part in problem.parts:
             refitted = _refitted(refitted, codes, part)
         refitted = refitted.with_scale(np.maximum(refitted.scale, least))
         improved = coordinate_descent(refitted, codes, sweeps=1)
-        if refitted.error(improved).sum() >= problem.error(codes).sum():
+        less = refitted.error(improved).sum()
+        if less >= error:
             break
-        problem, codes = refitted, improved
+        problem, codes, error = refitted, improved, less
     return problem, codes
 
 
