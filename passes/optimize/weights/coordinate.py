@@ -17,6 +17,7 @@ from .problem import Problem
 
 # Features that are decided together, and the sets of codes that are looked at.
 _TOGETHER, _KEPT = 8, 32
+_SWEEPS_OF_RUNS = 2
 # Features whose slopes come of one product of matrices, and are kept up as codes before them change.
 _AT_ONCE = 16
 
@@ -57,12 +58,12 @@ def coordinate_descent(problem: Problem, codes: np.ndarray, sweeps: int = 4) -> 
     return codes
 
 
-def runs_descent(problem: Problem, codes: np.ndarray, sweeps: int = 2) -> np.ndarray:
+def runs_descent(problem: Problem, codes: np.ndarray) -> np.ndarray:
     """As :func:`coordinate_descent`, but eight neighbours at a time, others in every other sweep."""
     codes = codes.copy()
     errors = problem.wanted - problem.numbers(codes)
     features = codes.shape[-1]
-    for sweep in range(sweeps):
+    for sweep in range(_SWEEPS_OF_RUNS):
         before = codes.copy()
         for start in range(-(_TOGETHER // 2) * (sweep % 2), features, _TOGETHER):
             run = slice(max(start, 0), min(start + _TOGETHER, features))

@@ -16,6 +16,8 @@ _FACTORS = 1.06 ** np.arange(-10, 4)
 _AT_ONCE = 1 << 20
 # A scale does not fall below this share of the first one: biases in 32 bits have room for no more.
 _LEAST = 0.5
+# How often scales are fitted to codes, and codes to scales, at most.
+_ROUNDS = 2
 
 
 def choose_scales(problem: Problem) -> Problem:
@@ -40,14 +42,14 @@ def choose_scales(problem: Problem) -> Problem:
     return problem.with_scale(problem.scale * _FACTORS[found.argmin(1)][..., np.newaxis])
 
 
-def refit_scales(problem: Problem, codes: np.ndarray, rounds: int = 2) -> tuple[Problem, np.ndarray]:
+def refit_scales(problem: Problem, codes: np.ndarray) -> tuple[Problem, np.ndarray]:
     """Scales of least squares for given codes, and codes improved on them, in turns; never worse.
 
     A scale has a closed form given all others (A. Zhang et al., COMQ, 2024); scales of the same output are
     visited one after the other.
     """
     least, error = problem.scale * _LEAST, problem.error(codes).sum()
-    for _ in range(rounds):
+    for _ in range(_ROUNDS):
         refitted = problem
         for part in problem.parts:
             refitted = _refitted(refitted, codes, part)
