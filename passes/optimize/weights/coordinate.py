@@ -13,7 +13,7 @@ import numpy as np
 
 from .beam import beam
 from .gptq import gptq
-from .problem import Problem
+from .problem import Problem, by_feature
 
 # Features that are decided together, and the sets of codes that are looked at.
 _TOGETHER, _KEPT = 8, 32
@@ -38,11 +38,11 @@ def coordinate_descent(problem: Problem, codes: np.ndarray, sweeps: int = 4) -> 
         codes: where to begin; float64 whole numbers.
         sweeps: how often each feature is visited, at most.
     """
-    codes = codes.copy()
+    codes = by_feature(codes.copy())
     gram, features = problem.gram, codes.shape[-1]
     errors = np.ascontiguousarray(np.swapaxes(problem.wanted - problem.numbers(codes), 1, 2))
     for _ in range(sweeps):
-        before = codes.copy()
+        before = codes.copy("K")
         for start in range(0, features, _AT_ONCE):
             stop = min(start + _AT_ONCE, features)
             slopes = gram[:, start:stop] @ errors

@@ -62,15 +62,15 @@ def refit_scales(problem: Problem, codes: np.ndarray) -> tuple[Problem, np.ndarr
     return problem, codes
 
 
-def _refitted(problem: Problem, codes: np.ndarray, part: np.ndarray) -> Problem:
+def _refitted(problem: Problem, codes: np.ndarray, part: slice | np.ndarray) -> Problem:
     """With the best scales for some features, of which each has one scale in an output."""
     unit = (codes - problem.zero)[..., part]
     gram = problem.gram[:, :, part]
     slope = ((problem.wanted - problem.numbers(codes)) @ gram * unit).sum(-1)
     curvature = (unit @ gram[:, part] * unit).sum(-1)
-    owner = problem.shared[..., part[0]]
+    owner = problem.shared[..., part][..., 0]
     top, bottom = (np.bincount(owner.ravel(), one.ravel()) for one in (slope, curvature))
     step = np.divide(top, bottom, out=np.zeros_like(top), where=bottom > 0)
-    scale = problem.scale.copy()
+    scale = problem.scale.copy("K")
     scale[..., part] += step[owner][..., np.newaxis]
     return replace(problem, scale=scale)
