@@ -70,9 +70,7 @@ class NearMatch:
         return mismatch(self.group, self.root, [self.failure], self.view)
 
 
-def near_matches(
-    matcher: Matcher, matches: Iterable[Match], taken: Iterable[Op] = ()
-) -> list[NearMatch]:
+def near_matches(matcher: Matcher, matches: Iterable[Match], taken: Iterable[Op] = ()) -> list[NearMatch]:
     """Where supergroups nearly match; no op is in two of the near matches.
 
     Args:

@@ -27,8 +27,8 @@ _CHANCE = 1.0
 class Problem:
     """To find codes for which ``trace(E H E')`` is least, with ``E = wanted - scale * (codes - zero)``.
 
-    The groups of a convolution are problems of their own, and so is each output in them. In memory, what there
-    is of a feature stands together (see :func:`by_feature`): methods visit one after the other.
+    The groups of a convolution are problems of their own, and so is each output in them. In memory, what
+    there is of a feature stands together (see :func:`by_feature`): methods visit one after the other.
 
     Attributes:
         wanted: what the codes are to stand for; float64, shape ``(groups, outputs, features)``.
@@ -115,9 +115,7 @@ class Problem:
         """The same outputs several times over."""
         if times == 1:
             return self
-        return self._each(
-            lambda array: np.swapaxes(np.tile(np.swapaxes(array, 1, 2), (1, 1, times)), 1, 2)
-        )
+        return self._each(lambda array: np.swapaxes(np.tile(np.swapaxes(array, 1, 2), (1, 1, times)), 1, 2))
 
     @property
     def parts(self) -> list[slice | np.ndarray]:
@@ -183,7 +181,7 @@ class Problem:
 
 
 def by_feature(array: np.ndarray) -> np.ndarray:
-    """The same array, shape ``(groups, outputs, features)``, with what there is of a feature together in memory."""
+    """The same array, ``(groups, outputs, features)``, with what there is of a feature together in memory."""
     return np.swapaxes(np.ascontiguousarray(np.swapaxes(array, 1, 2)), 1, 2)
 
 
