@@ -121,8 +121,13 @@ def test_the_search_for_scales_factors_each_gram_matrix_once(monkeypatch: pytest
 
 @pytest.mark.parametrize(
     ("shared", "expected"),
-    [([[[0, 0], [1, 1]]], False), ([[[0, 1], [2, 3]]], False), ([[[0, 1], [2, 1]]], True), ([[[0, 0], [0, 0]]], True)],
-)  # fmt: skip
+    [
+        ([[[0, 0], [1, 1]]], False),  # by channel
+        ([[[0, 1], [2, 3]]], False),  # by block
+        ([[[0, 1], [2, 1]]], True),
+        ([[[0, 0], [0, 0]]], True),
+    ],
+)
 def test_scales_of_several_outputs_are_known(shared: list[list[list[int]]], expected: bool) -> None:
     given = problem(np.random.default_rng(10), 2, 2)
     assert replace(given, shared=np.array(shared)).shares_outputs is expected
