@@ -250,7 +250,7 @@ def rounded(row: Row) -> Row:
 @click.command(help=(__doc__ or "").partition("\n")[0])
 @click.option("--only", multiple=True, metavar="NAME", help="Only this model; may be repeated.")
 @click.option("--kind", type=click.Choice(["packages", "exports"]), help="Only models of this kind.")
-@click.option("--pipeline", type=click.Choice(["w8a8", "w4a8", "w4a8-nearest", "w8a16"]), default="w8a8")
+@click.option("--pipeline", metavar="NAME|TEXT", default="w8a8", help="Of qc, or w4a8-nearest.")
 @click.option("--cache", type=click.Path(path_type=Path), default=Path.home() / ".cache" / "qc-zoo")
 @click.option("--exports-python", metavar="PYTHON", help="A Python with torch, torchvision and transformers.")
 @click.option("--on", type=click.Choice(list(DEVICES)), help="Compile for this device, and run there.")

@@ -28,6 +28,8 @@ from .term import Term, children_first
 FEWEST_OPS = 4
 """Smaller patterns tell nothing unless all their ops fit: any product is nearly a SiLU."""
 
+# How many places are looked at for near matches and for attempts, those with the most ops first.
+_MOST_NEAR, _MOST_ATTEMPTS = 300, 50
 _ALL_FITS = frozenset((Reason.USED_OUTSIDE, Reason.DETOUR, Reason.CHECK))
 
 
@@ -68,16 +70,13 @@ class NearMatch:
         return mismatch(self.group, self.root, [self.failure], self.view)
 
 
-def near_matches(
-    matcher: Matcher, matches: Iterable[Match], taken: Iterable[Op] = (), limit: int = 300
-) -> list[NearMatch]:
+def near_matches(matcher: Matcher, matches: Iterable[Match], taken: Iterable[Op] = ()) -> list[NearMatch]:
     """Where supergroups nearly match; no op is in two of the near matches.
 
     Args:
         matcher: the graph and the supergroups; of those that come equally near, the earlier one counts.
         matches: what was found instead.
         taken: further ops that are not free.
-        limit: how many places to look at, those with the most ops first.
 
     Returns:
         The near matches in the order of their results in the graph.
@@ -88,7 +87,7 @@ def near_matches(
     claimed = set(taken)
     found: list[NearMatch] = []
     candidates = (each for each in _candidates(matcher.view, groups) if _is_promising(each, owners))
-    for candidate in heapq.nsmallest(limit, candidates, key=lambda each: each.order):
+    for candidate in heapq.nsmallest(_MOST_NEAR, candidates, key=lambda each: each.order):
         group, form = groups[candidate.rank]
         failure = finder.failure(group, form, candidate.result) if candidate.root not in claimed else None
         if failure is not None and _is_near(failure, group, candidate.score) and _is_news(failure, owners):
@@ -97,17 +96,17 @@ def near_matches(
     return sorted(found, key=lambda near: finder.view.positions[near.root])
 
 
-def best_attempts(matcher: Matcher, limit: int = 50) -> list[NearMatch]:
+def best_attempts(matcher: Matcher) -> list[NearMatch]:
     """The failed attempts that came nearest to a match, the best first; at most one for each op.
 
     Args:
         matcher: the graph and the supergroups.
-        limit: how many places to look at, those with the most ops first.
     """
     groups = _groups(matcher)
     finder = Finder(View(matcher.view.graph))
     best: dict[Op, NearMatch] = {}
-    for candidate in heapq.nsmallest(limit, _candidates(matcher.view, groups), key=lambda each: each.order):
+    candidates = _candidates(matcher.view, groups)
+    for candidate in heapq.nsmallest(_MOST_ATTEMPTS, candidates, key=lambda each: each.order):
         (group, form), root = groups[candidate.rank], candidate.root
         failure = finder.failure(group, form, candidate.result)
         if failure is not None and (root not in best or failure.score > best[root].failure.score):

@@ -25,7 +25,6 @@ from qc.passes.quantize.set_precision import SET_TO_FLOAT
 from qc.passes.simplify.fold_constants import constant_ops
 
 _SHOWN = 12
-_DOMAINS = ("", "com.microsoft")
 NO_REASON = "no pass placed a quantizer"
 _NO_FLOATS = "no op computes on floats of 32 or 16 bits, and none sums products of doubles"
 
@@ -124,14 +123,6 @@ class Coverage(Shown):
     def total_ops(self) -> int:
         """Number of ops that read float data."""
         return sum(total for _, total in self.ops.values())
-
-    @property
-    def weighted_ops(self) -> tuple[int, int]:
-        """Of the ops that sum products: how many read quantized data only, and how many there are."""
-        found = [
-            counts for op_type, counts in self.ops.items() if any(is_product(op_type, d) for d in _DOMAINS)
-        ]
-        return sum(done for done, _ in found), sum(total for _, total in found)
 
     def check(self, allow_none: bool, want_all: bool) -> None:
         """Raises CoverageError if nothing is quantized, unless that is allowed, or not all that is wanted."""

@@ -113,8 +113,9 @@ class RoundWeights(Pass):
         nearest = layer.as_matrix(codes_of(layer.weight.array, quantizer)).astype(np.float64)
         problem, found = self._solved(given, may_scale=not quantizer.frozen)
         found = layer.as_matrix(limit.limited(layer.as_weight(found)))
+        change = _Change(layer, judged)
         before, after = (
-            _error(layer, one.numbers(codes), judged) for one, codes in ((given, nearest), (problem, found))
+            change.error(one.numbers(codes)) for one, codes in ((given, nearest), (problem, found))
         )
         worse = _is_worse(problem, after, before)
         codes = np.where(worse[..., np.newaxis], nearest, found)
@@ -127,7 +128,7 @@ class RoundWeights(Pass):
             "shifts": visit.shifts(features, problem.numbers(codes)),
             "before": before,
             "after": np.where(worse, before, after),
-            "power": _error(layer, np.zeros_like(codes), judged),
+            "power": change.power,
         }
 
     def _solved(self, problem: Problem, may_scale: bool) -> tuple[Problem, np.ndarray]:
@@ -139,10 +140,28 @@ class RoundWeights(Pass):
         return refit_scales(problem, method(problem))
 
 
-def _error(layer: Layer, numbers: np.ndarray, features: Features) -> np.ndarray:
-    """The mean square of what each output of a layer changes by, if its weight has these numbers."""
-    both = np.concatenate([layer.matrix.astype(np.float64), -numbers], axis=2)
-    return np.einsum("goi,goi->go", both @ features.gram, both)
+class _Change:
+    """What the results of a layer change by if its weight has other numbers."""
+
+    def __init__(self, layer: Layer, features: Features) -> None:
+        matrix = layer.matrix.astype(np.float64)
+        size = matrix.shape[-1]
+        self._cross = matrix @ features.gram[:, :size, size:]
+        self._gram = features.gram[:, size:, size:]
+        self.power = _products(matrix @ features.gram[:, :size, :size], matrix)
+        """The mean square of each output of the float model; float64, shape ``(groups, outputs)``."""
+
+    def error(self, numbers: np.ndarray) -> np.ndarray:
+        """The mean square of what each output changes by; in the shape of ``power``.
+
+        Args:
+            numbers: those of the weight; float64, shape ``(groups, outputs, features)``.
+        """
+        return self.power + _products(numbers @ self._gram - 2.0 * self._cross, numbers)
+
+
+def _products(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.einsum("goi,goi->go", a, b)
 
 
 def _is_worse(problem: Problem, after: np.ndarray, before: np.ndarray) -> np.ndarray:

@@ -37,13 +37,12 @@ class NodeTime:
     seconds: float
 
 
-def profile_nodes(session: ort.InferenceSession, feeds: Iterable[Feed], warmup: int = 1) -> list[NodeTime]:
+def profile_nodes(session: ort.InferenceSession, feeds: Iterable[Feed]) -> list[NodeTime]:
     """Runs a session on every feed and gives the time of every node, in the order of their first runs.
 
     Args:
         session: a session opened with ``profile_prefix``; its profile ends here. The file is removed.
-        feeds: one run each.
-        warmup: how many of the first runs do not count.
+        feeds: one run each; the first does not count, but where there is no other.
 
     Raises:
         UsageError: there is no room for the profile.
@@ -56,11 +55,14 @@ def profile_nodes(session: ort.InferenceSession, feeds: Iterable[Feed], warmup: 
     except json.JSONDecodeError as error:  # ONNX Runtime does not say that it could not write all of it
         raise temporary_error() from error
     path.unlink()
-    return node_times(events, warmup)
+    return node_times(events)
 
 
-def node_times(events: Iterable[dict], warmup: int = 1) -> list[NodeTime]:
-    """The times by node of a profile of ONNX Runtime: its list of events, each with times in microseconds."""
+def node_times(events: Iterable[dict]) -> list[NodeTime]:
+    """The times by node of a profile of ONNX Runtime: its list of events, each with times in microseconds.
+
+    The first run is a warm-up, but where there is no other.
+    """
     events = list(events)
     starts = sorted(event["ts"] for event in events if event.get("name") == "model_run")
     kernels = [event for event in events if event.get("cat") == "Node" and event["name"].endswith(_SUFFIX)]
@@ -68,7 +70,7 @@ def node_times(events: Iterable[dict], warmup: int = 1) -> list[NodeTime]:
     for event, duration in _own_durations(kernels):
         key = event["name"].removesuffix(_SUFFIX), event["args"]["op_name"]
         taken[key][bisect_right(starts, event["ts"]) - 1] += duration / 1e6
-    counted = range(min(warmup, len(starts) - 1), len(starts))
+    counted = range(min(1, len(starts) - 1), len(starts))
     return [
         NodeTime(name, op_type, median(seconds.get(run, 0.0) for run in counted) if counted else 0.0)
         for (name, op_type), seconds in taken.items()

@@ -16,6 +16,7 @@ from ..native.kernels import observe, products, rows_of
 
 # Rows that a thread multiplies at once; sums of other pieces would be rounded in other ways.
 _PIECE = 4096
+_COLUMNS = 32
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
@@ -50,8 +51,14 @@ def _matrices(triangles: np.ndarray, size: int) -> np.ndarray:
     matrices, start = np.empty((len(triangles), size, size)), 0
     for row in range(size):
         stop = start + size - row
-        matrices[:, row, row:] = matrices[:, row:, row] = triangles[:, start:stop]
+        matrices[:, row, row:] = triangles[:, start:stop]
         start = stop
+    # Columns are written some at a time: one alone has each number in another line of the cache.
+    for first in range(0, size, _COLUMNS):
+        behind = first + _COLUMNS
+        for row in range(first, min(behind, size)):
+            matrices[:, row:behind, row] = matrices[:, row, row:behind]
+        matrices[:, behind:, first:behind] = np.swapaxes(matrices[:, first:behind, behind:], 1, 2)
     return matrices
 
 

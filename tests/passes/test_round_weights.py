@@ -21,7 +21,7 @@ from qc.ir.quant.arithmetic import rounded
 from qc.passes.optimize.weights.adaround import Annealing, adaround
 from qc.passes.optimize.weights.beam import beam
 from qc.passes.optimize.weights.coordinate import coordinate, coordinate_descent
-from qc.passes.optimize.weights.gptq import gptq
+from qc.passes.optimize.weights.gptq import gptq, in_order_with_error, lower_factor
 from qc.passes.optimize.weights.methods import Method, method_of
 from qc.passes.optimize.weights.problem import Problem
 from qc.passes.optimize.weights.qronos import qronos
@@ -93,6 +93,44 @@ def test_descent_ends_where_no_single_code_can_be_better(
         moved = found.copy()
         moved[..., feature] = np.clip(moved[..., feature] + step, given.lowest, given.highest)
         assert (given.error(moved) >= least * (1 - 1e-9)).all()
+
+
+def test_descent_leaves_the_codes_that_it_begins_with() -> None:
+    given = problem(np.random.default_rng(7), 1, 5, groups=6)  # of one output, whose layouts are all the same
+    start = given.nearest(given.wanted + 0.4 * given.scale)
+    kept = start.copy()
+    assert (coordinate_descent(given, start) != start).any()
+    np.testing.assert_array_equal(start, kept)
+
+
+def test_steps_of_gptq_tell_the_error_of_its_codes() -> None:
+    given = problem(np.random.default_rng(8), 4, 150, groups=2)  # more features than are carried on at once
+    codes, error = in_order_with_error(given, lower_factor(given.gram))
+    np.testing.assert_allclose(error, given.error(codes), rtol=1e-9)
+
+
+def test_the_search_for_scales_factors_each_gram_matrix_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = problem(np.random.default_rng(9), 6, 8, groups=2)
+    factored = []
+    cholesky = np.linalg.cholesky
+    monkeypatch.setattr(np.linalg, "cholesky", lambda gram: factored.append(len(gram)) or cholesky(gram))
+    monkeypatch.setattr("qc.passes.optimize.weights.scales._AT_ONCE", 1)  # as if it were a large weight
+    choose_scales(given)
+    assert factored == [2]
+
+
+@pytest.mark.parametrize(
+    ("shared", "expected"),
+    [
+        ([[[0, 0], [1, 1]]], False),  # by channel
+        ([[[0, 1], [2, 3]]], False),  # by block
+        ([[[0, 1], [2, 1]]], True),
+        ([[[0, 0], [0, 0]]], True),
+    ],
+)
+def test_scales_of_several_outputs_are_known(shared: list[list[list[int]]], expected: bool) -> None:
+    given = problem(np.random.default_rng(10), 2, 2)
+    assert replace(given, shared=np.array(shared)).shares_outputs is expected
 
 
 SIZES = [(bits, features) for bits, most in ((2, 8), (3, 5), (4, 4)) for features in range(1, most + 1)]

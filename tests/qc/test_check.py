@@ -286,7 +286,7 @@ def test_a_recurrent_op_in_float_is_work_in_float(qc) -> None:
     assert found.time_share is not None and 0 < found.time_share < 1 - gru.seconds / found.seconds
     summary = compiled.coverage.multiplied  # the free lengths count as 1
     assert (summary.quantized, summary.weights, summary.total) == (256, 2 * 16 * 48, 256 + 2 * 16 * 48)
-    assert compiled.coverage.weighted_ops == (1, 2)
+    assert compiled.coverage.ops == {"GRU": (0, 1), "MatMul": (1, 1)}
     onnx.save(compiled.model, "gru.onnx")
     assert "2 ops" in qc("check", "gru.onnx").out
 

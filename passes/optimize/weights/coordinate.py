@@ -13,10 +13,13 @@ import numpy as np
 
 from .beam import beam
 from .gptq import gptq
-from .problem import Problem
+from .problem import Problem, by_feature
 
 # Features that are decided together, and the sets of codes that are looked at.
 _TOGETHER, _KEPT = 8, 32
+_SWEEPS_OF_RUNS = 2
+# Features whose slopes come of one product of matrices, and are kept up as codes before them change.
+_AT_ONCE = 16
 
 
 def coordinate(problem: Problem) -> np.ndarray:
@@ -35,26 +38,32 @@ def coordinate_descent(problem: Problem, codes: np.ndarray, sweeps: int = 4) -> 
         codes: where to begin; float64 whole numbers.
         sweeps: how often each feature is visited, at most.
     """
-    codes = codes.copy()
+    codes = by_feature(codes.copy())
+    gram, features = problem.gram, codes.shape[-1]
     errors = np.ascontiguousarray(np.swapaxes(problem.wanted - problem.numbers(codes), 1, 2))
     for _ in range(sweeps):
-        before = codes.copy()
-        for i in range(codes.shape[-1]):
-            slope = (problem.gram[:, i, np.newaxis, :] @ errors)[:, 0]
-            best = problem.numbers(codes[..., i], i) + slope / problem.gram[:, i, i, np.newaxis]
-            codes[..., i] = problem.nearest(best, i)
-            errors[:, i] = problem.wanted[..., i] - problem.numbers(codes[..., i], i)
+        before = codes.copy("K")
+        for start in range(0, features, _AT_ONCE):
+            stop = min(start + _AT_ONCE, features)
+            slopes = gram[:, start:stop] @ errors
+            for i in range(start, stop):
+                at = i - start
+                best = problem.numbers(codes[..., i], i) + slopes[:, at] / gram[:, i, i, np.newaxis]
+                codes[..., i] = problem.nearest(best, i)
+                error = problem.wanted[..., i] - problem.numbers(codes[..., i], i)
+                change, errors[:, i] = error - errors[:, i], error
+                slopes[:, at + 1 :] += gram[:, i + 1 : stop, i, np.newaxis] * change[:, np.newaxis]
         if np.array_equal(codes, before):
             break
     return codes
 
 
-def runs_descent(problem: Problem, codes: np.ndarray, sweeps: int = 2) -> np.ndarray:
+def runs_descent(problem: Problem, codes: np.ndarray) -> np.ndarray:
     """As :func:`coordinate_descent`, but eight neighbours at a time, others in every other sweep."""
     codes = codes.copy()
     errors = problem.wanted - problem.numbers(codes)
     features = codes.shape[-1]
-    for sweep in range(sweeps):
+    for sweep in range(_SWEEPS_OF_RUNS):
         before = codes.copy()
         for start in range(-(_TOGETHER // 2) * (sweep % 2), features, _TOGETHER):
             run = slice(max(start, 0), min(start + _TOGETHER, features))

@@ -16,7 +16,7 @@ import numpy as np
 from .problem import Problem
 
 # Features whose errors are carried on to all later ones together, by one product of matrices.
-_AT_ONCE = 128
+_AT_ONCE = 64
 
 
 def gptq(problem: Problem) -> np.ndarray:
@@ -26,9 +26,14 @@ def gptq(problem: Problem) -> np.ndarray:
 
 def in_activation_order(problem: Problem, method: Callable[[Problem], np.ndarray]) -> np.ndarray:
     """The codes that a method chooses when the features that vary most come first."""
-    order = np.argsort(-np.einsum("gii->gi", problem.gram), axis=1, kind="stable")
+    order = activation_order(problem.gram)
     codes = method(problem.reordered(order))
     return np.take_along_axis(codes, np.argsort(order, axis=1)[:, np.newaxis, :], 2)
+
+
+def activation_order(gram: np.ndarray) -> np.ndarray:
+    """For each group the features, those that vary most first; shape ``(groups, features)``."""
+    return np.argsort(-np.einsum("gii->gi", gram), axis=1, kind="stable")
 
 
 def in_order(problem: Problem, first: np.ndarray | None = None) -> np.ndarray:
@@ -37,19 +42,33 @@ def in_order(problem: Problem, first: np.ndarray | None = None) -> np.ndarray:
     Args:
         first: what the first feature is to be, if not what is wanted; shape ``(groups, outputs)``.
     """
-    factor = lower_factor(problem.gram)
+    return in_order_with_error(problem, lower_factor(problem.gram), first)[0]
+
+
+def in_order_with_error(
+    problem: Problem, factor: np.ndarray, first: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The codes of :func:`in_order`, and the error of each output, which is the sum of what steps leave.
+
+    Args:
+        factor: that of the Gram matrix, see :func:`lower_factor`.
+    """
     groups, outputs, features = problem.wanted.shape
     codes = np.swapaxes(np.empty((groups, features, outputs)), 1, 2)
     errors = np.empty((groups, features, outputs))
+    left = np.zeros((groups, outputs))
     for start in range(0, features, _AT_ONCE):
         stop = min(start + _AT_ONCE, features)
         before = factor[:, start:stop, :start] @ errors[:, :start]
         for i in range(start, stop):
+            pivot = factor[:, i, i, np.newaxis]
             carried = before[:, i - start] + (factor[:, i, np.newaxis, start:i] @ errors[:, start:i])[:, 0]
-            aim = problem.wanted[..., i] + carried / factor[:, i, i, np.newaxis]
+            aim = problem.wanted[..., i] + carried / pivot
             codes[..., i] = problem.nearest(aim if i or first is None else first, i)
-            errors[:, i] = problem.wanted[..., i] - problem.numbers(codes[..., i], i)
-    return codes
+            number = problem.numbers(codes[..., i], i)
+            errors[:, i] = problem.wanted[..., i] - number
+            left += np.square((aim - number) * pivot)
+    return codes, left
 
 
 def lower_factor(gram: np.ndarray) -> np.ndarray:

@@ -27,7 +27,8 @@ _CHANCE = 1.0
 class Problem:
     """To find codes for which ``trace(E H E')`` is least, with ``E = wanted - scale * (codes - zero)``.
 
-    The groups of a convolution are problems of their own, and so is each output in them.
+    The groups of a convolution are problems of their own, and so is each output in them. In memory, what
+    there is of a feature stands together (see :func:`by_feature`): methods visit one after the other.
 
     Attributes:
         wanted: what the codes are to stand for; float64, shape ``(groups, outputs, features)``.
@@ -71,8 +72,8 @@ class Problem:
         """
         shape = layer.weight.array.shape
         scales = spread(tied_scales(layer, encoding), encoding, shape)
-        shared = layer.as_matrix(np.broadcast_to(scales, shape))
-        weight = layer.matrix.astype(np.float64)
+        shared = by_feature(layer.as_matrix(np.broadcast_to(scales, shape)))
+        weight = by_feature(layer.matrix.astype(np.float64))
         size = weight.shape[-1]
         gram, cross = features.gram[:, size:, size:], features.gram[:, size:, :size]
         damped = _damped(gram, features.rows)
@@ -95,8 +96,6 @@ class Problem:
     def reordered(self, order: np.ndarray) -> Problem:
         """The same with features in another order.
 
-        In memory, what there is of a feature stands together: methods visit one after the other.
-
         Args:
             order: for each group the features; shape ``(groups, features)``.
         """
@@ -114,19 +113,26 @@ class Problem:
 
     def repeated(self, times: int) -> Problem:
         """The same outputs several times over."""
-        return self._each(lambda array: np.tile(array, (1, times, 1)))
+        if times == 1:
+            return self
+        return self._each(lambda array: np.swapaxes(np.tile(np.swapaxes(array, 1, 2), (1, 1, times)), 1, 2))
 
     @property
-    def parts(self) -> list[np.ndarray]:
+    def parts(self) -> list[slice | np.ndarray]:
         """The features in sets that have one scale in each output: one set, or one for each block."""
         first, which = np.unique(self.shared[0, 0], return_inverse=True)
+        if len(first) == 1:
+            return [slice(None)]
         return [np.flatnonzero(which == part) for part in range(len(first))]
 
     @property
     def shares_outputs(self) -> bool:
         """Whether a scale is that of more than one output."""
         ids = self.shared.reshape(-1, self.shared.shape[-1])
-        return sum(len(np.unique(row)) for row in ids) > len(np.unique(ids))
+        outputs = np.arange(len(ids))[:, np.newaxis]
+        last = np.zeros(ids.max() + 1, np.int64)
+        last[ids] = outputs
+        return bool((last[ids] != outputs).any())
 
     def with_scale(self, scale: np.ndarray) -> Problem:
         """The same with other scales, as they are stored, and none below the least.
@@ -153,8 +159,11 @@ class Problem:
 
     def nearest(self, numbers: np.ndarray, features: slice | int = slice(None)) -> np.ndarray:
         """The codes nearest to numbers for some features; float64, in their shape."""
-        codes = np.rint(numbers / self.scale[..., features] + self.zero[..., features])
-        return np.clip(codes, self.lowest, self.highest)
+        codes = numbers / self.scale[..., features]
+        codes += self.zero[..., features]
+        np.rint(codes, out=codes)
+        np.maximum(codes, self.lowest, out=codes)  # these two are faster than clip, for one feature
+        return np.minimum(codes, self.highest, out=codes)
 
     def numbers(self, codes: np.ndarray, features: slice | int = slice(None)) -> np.ndarray:
         """What codes of some features stand for; float64."""
@@ -169,6 +178,11 @@ class Problem:
         names = ("wanted", "scale", "zero", "weight", "shared", "least")
         changed: dict[str, Any] = {name: change(getattr(self, name)) for name in names}
         return replace(self, **changed)
+
+
+def by_feature(array: np.ndarray) -> np.ndarray:
+    """The same array, ``(groups, outputs, features)``, with what there is of a feature together in memory."""
+    return np.swapaxes(np.ascontiguousarray(np.swapaxes(array, 1, 2)), 1, 2)
 
 
 def tied_scales(layer: Layer, encoding: Encoding) -> np.ndarray:

@@ -9,22 +9,20 @@ from qc.ir.executor import Statistics
 BINS = 2048
 LEVELS = 128
 _SMALLEST_SHARE = 1e-9
+# Share of the values that a range covers at least. Without it, the method cuts smooth distributions far too
+# short, since any short piece of them looks alike in few levels.
+_COVERAGE = 0.999
 
 
-def entropy_range(statistics: Statistics, coverage: float = 0.999) -> tuple[float, float]:
-    """The range, cut to the same magnitude at both ends, with the least :func:`divergences`.
-
-    Args:
-        coverage: share of the values that the range covers at least. Without it, the method cuts smooth
-            distributions far too short, since any short piece of them looks alike in few levels.
-    """
+def entropy_range(statistics: Statistics) -> tuple[float, float]:
+    """The range, cut to the same magnitude at both ends, with the least :func:`divergences`."""
     low, high = float(statistics.minimum), float(statistics.maximum)
     reach = max(-low, high)
     shares = magnitudes(statistics)
     if not reach > 0 or not shares.size:
         return low, high
     covered = np.cumsum(shares)
-    shortest = max(LEVELS, int(np.searchsorted(covered, coverage)) + 1)
+    shortest = max(LEVELS, int(np.searchsorted(covered, _COVERAGE)) + 1)
     lengths = np.arange(min(shortest, BINS), BINS + 1)
     cut = reach * float(lengths[np.argmin(divergences(shares, lengths))]) / BINS
     return max(low, -cut), min(high, cut)

@@ -14,6 +14,9 @@ from qc.ir.quant.formats import IntFormat
 from qc.ir.quant.ranges import encoding_of_range
 from qc.ir.quant.spec import Encoding, QuantSpec
 
+# Ends of a range that are tried.
+_STEPS = 48
+
 
 def covering(spec: QuantSpec, low: float, high: float) -> Encoding:
     """The grid of ``spec`` that covers a range, but for an end that it fixes."""
@@ -44,19 +47,19 @@ def percentile_range(statistics: Statistics, percentile: float) -> tuple[float, 
 
 
 def mse_range(
-    statistics: Statistics, spec: QuantSpec, executor: Executor, steps: int = 48, clipping: float = 1.0
+    statistics: Statistics, spec: QuantSpec, executor: Executor, clipping: float = 1.0
 ) -> tuple[float, float]:
     """The range whose grid has the least expected squared error on the histogram.
 
-    Both ends are searched in turn over ``steps`` fractions of the observed end, spaced geometrically from 1
-    to 1/32, twice; the error of a candidate is integrated exactly for values spread evenly within bins.
+    Both ends are searched in turn over 48 fractions of the observed end, spaced geometrically from 1 to
+    1/32, twice; the error of a candidate is integrated exactly for values spread evenly within bins.
     Errors of values outside the range count ``clipping`` times.
     """
     edges, counts = statistics.histogram()
     low, high = float(statistics.minimum), float(statistics.maximum)
     if not counts.size or not isinstance(spec.format, IntFormat):
         return low, high
-    fractions = np.geomspace(1.0, 1.0 / 32.0, steps)
+    fractions = np.geomspace(1.0, 1.0 / 32.0, _STEPS)
 
     def best(bottom: np.ndarray | float, top: np.ndarray | float) -> float:
         """The fraction whose range has the least error; the largest of equals."""
