@@ -105,6 +105,9 @@ GRAPHS = {
     "a factor below 0 is rounded where a length is free (-2 dB)": """
         g (float[N, 4, 8, 8] x) => (float[N, 8, 6, 6] y)
         <float[4, 1, 1] s, float[8, 4, 3, 3] w> { m = Mul(x, s)  y = Conv(m, w) }""",
+    "a constant comes first where a length is free (10 dB)": """
+        g (float[N, 4, 8, 8] x) => (float[N, 8, 6, 6] y)
+        <float[4, 1, 1] b, float[8, 4, 3, 3] w> { a = Add(b, x)  y = Conv(a, w) }""",
     "a product of data is scaled by a vector (random numbers)": """
         g (float[1, 8, 6, 16] x) => (float[1, 8, 6, 8] y)
         <float[6] v, float[6, 8] w> {

@@ -14,7 +14,7 @@ dequantized constant, or a Gemm without bias in front of a Sum of two: both beco
 integers for that, and whose weight is dequantized in every run. There the LeakyRelu costs an op, and saves
 the integers.
 
-:mod:`.keep_apart` and :mod:`.keep_reductions` have the cases of OpenVINO.
+:mod:`.keep_apart`, :mod:`.keep_constants` and :mod:`.keep_reductions` have the cases of OpenVINO.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from qc.ir.rewriter import Rewriter
 
 from ...framework.target import Target
 from .keep_apart import joined_to_keep_apart, result_to_keep_apart
+from .keep_constants import keep_constants
 from .keep_reductions import keep_reductions
-from .keep_signs import keep_signs
 from .neighbours import (
     comes_to,
     dequantize_behind,
@@ -59,7 +59,7 @@ def keep_kernels(model: Model, rewriter: Rewriter, target: Target | None) -> Non
                 put_identity_behind(rewriter, result)
     if provider == _OPENVINO:
         keep_reductions(model, rewriter)
-        keep_signs(model, rewriter)
+        keep_constants(model, rewriter)
 
 
 def unkeep_float(model: Model, rewriter: Rewriter) -> None:

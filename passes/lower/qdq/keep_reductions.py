@@ -125,11 +125,7 @@ def _least(value: Value) -> np.ndarray:
 
 
 def _is_rounded(value: Value) -> bool:
-    return comes_to(
-        value,
-        lambda op: is_qdq(op, "QuantizeLinear"),
-        lambda op: op.is_type("Concat") or moves_or_keeps_shape(op),
-    )
+    return comes_to(value, lambda op: is_qdq(op, "QuantizeLinear"), moves_or_keeps_shape)
 
 
 def _put_mean_behind(rewriter: Rewriter, op: Op, result: Value) -> None:

@@ -53,11 +53,11 @@ def computed_input(op: Op) -> Value | None:
 
 
 def moves_or_keeps_shape(op: Op) -> bool:
-    """Whether an op moves numbers, or makes as many, as elementwise functions do."""
+    """Whether an op moves or joins numbers, or makes as many, as elementwise functions do."""
     (result, *_) = op.graph.op_outputs(op)
     shape = result.type.shape if result is not None else None
     shapes = [value.type.shape for value in op.graph.op_inputs(op) if value is not None]
-    return is_grid_preserving(op) or (shape is not None and shape in shapes)
+    return is_grid_preserving(op) or op.is_type("Concat") or (shape is not None and shape in shapes)
 
 
 def has_known_lengths(value: Value | None) -> bool:

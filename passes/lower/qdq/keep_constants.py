@@ -1,9 +1,9 @@
-"""Keeps factors below 0 apart from the activations in front of them, on OpenVINO.
+"""Keeps OpenVINO from moving constants of elementwise functions where they do not belong.
 
 OpenVINO 2026.4 multiplies in front of Relu, LeakyRelu, PRelu and MaxPool what is multiplied behind them where
-that ends in a rounding, which is the same for factors above 0 alone. Where a length is free it multiplies the
-limits of the rounding behind factors as well, and leaves the upper ones below the lower. It does not see
-through a LeakyRelu of slope 1.
+that ends in a rounding, which is the same for factors above 0 alone. Where a length is free it moves
+constants into the limits of the rounding behind: factors below 0 leave the upper limits below the lower, and
+constants that come first are moved wrongly. It does not see through a LeakyRelu of slope 1.
 """
 
 from __future__ import annotations
@@ -30,16 +30,27 @@ from .neighbours import (
 _KINKED = ("LeakyRelu", "MaxPool", "PRelu", "Relu")
 
 
-def keep_signs(model: Model, rewriter: Rewriter) -> None:
-    """Puts a LeakyRelu of slope 1 between factors below 0 and such an activation, or the rounding behind."""
+def keep_constants(model: Model, rewriter: Rewriter) -> None:
+    """Puts a LeakyRelu between factors below 0 and such an activation or rounding, and constants second."""
     for op in [op for graph in model.graphs() for op in graph.ops() if op.is_type("Neg", *FOLDED)]:
         source, (result, *_) = computed_input(op), op.graph.op_outputs(op)
-        if source is None or result is None or not _turns_sign(op, source):
+        if source is None or result is None:
+            continue
+        if op.is_type("Add", "Mul") and op.graph.op_inputs(op)[1] is source:
+            _swap(rewriter, op)
+        if not _turns_sign(op, source):
             continue
         if _is_kinked(source):
             put_identity_behind(rewriter, source, op)
         elif op.is_type("Div", "Mul") and not has_known_lengths(result) and _is_rounded(result):
             put_identity_behind(rewriter, result)
+
+
+def _swap(rewriter: Rewriter, op: Op) -> None:
+    first, second = op.graph.op_inputs(op)
+    with rewriter.action("put the constant second", op):
+        rewriter.set_input(op, 0, second)
+        rewriter.set_input(op, 1, first)
 
 
 def _turns_sign(op: Op, data: Value) -> bool:
