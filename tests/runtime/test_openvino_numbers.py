@@ -105,6 +105,10 @@ GRAPHS = {
     "a factor below 0 is rounded where a length is free (-2 dB)": """
         g (float[N, 4, 8, 8] x) => (float[N, 8, 6, 6] y)
         <float[4, 1, 1] s, float[8, 4, 3, 3] w> { m = Mul(x, s)  y = Conv(m, w) }""",
+    "or is for rows of a product (refused)": """g (float[N, 16, 12] x) => (float[N, 8, 12] y)
+        <float[12, 12] w, float[16, 1] s, float[8, 16, 1] v> {
+            m = MatMul(x, w)  r = Relu(m)  p = Mul(r, s)  y = Conv(p, v)
+        }""",
     "a constant comes first where a length is free (10 dB)": """
         g (float[N, 4, 8, 8] x) => (float[N, 8, 6, 6] y)
         <float[4, 1, 1] b, float[8, 4, 3, 3] w> { a = Add(b, x)  y = Conv(a, w) }""",

@@ -2,8 +2,9 @@
 
 OpenVINO 2026.4 multiplies in front of Relu, LeakyRelu, PRelu and MaxPool what is multiplied behind them where
 that ends in a rounding, which is the same for factors above 0 alone. Where a length is free it moves
-constants into the limits of the rounding behind: factors below 0 leave the upper limits below the lower, and
-constants that come first are moved wrongly. It does not see through a LeakyRelu of slope 1.
+constants into the limits of the rounding behind: factors below 0 leave the upper limits below the lower,
+constants that come first are moved wrongly, and limits for each row behind a product it refuses. It does not
+see through a LeakyRelu of slope 1.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ def keep_constants(model: Model, rewriter: Rewriter) -> None:
             continue
         if op.is_type("Add", "Mul") and op.graph.op_inputs(op)[1] is source:
             _swap(rewriter, op)
-        if not _turns_sign(op, source):
-            continue
-        if _is_kinked(source):
+        turns_sign, is_by_rows = _turns_sign(op, source), _is_by_rows(op, source)
+        if turns_sign and _is_kinked(source):
             put_identity_behind(rewriter, source, op)
-        elif op.is_type("Div", "Mul") and not has_known_lengths(result) and _is_rounded(result):
+            turns_sign = False
+        if op.is_type("Div", "Mul") and (turns_sign or is_by_rows) and _is_rounded_later(result):
             put_identity_behind(rewriter, result)
 
 
@@ -76,11 +77,21 @@ def _is_kinked(value: Value) -> bool:
 
 def _is_passed(op: Op) -> bool:
     is_rounded = is_qdq(op, "QuantizeLinear") or is_qdq(op, "DequantizeLinear")
-    return is_rounded or is_grid_preserving(op) or op.is_type("Neg", *FOLDED)
+    return is_rounded or is_grid_preserving(op) or op.is_type("Clip", "Neg", *_KINKED, *FOLDED)
 
 
-def _is_rounded(value: Value) -> bool:
-    return comes_to(
+def _is_by_rows(op: Op, data: Value) -> bool:
+    """Whether a factor for each row stands behind a product, whose channels are along the last axis."""
+    shapes = [
+        value.type.shape or () for value in op.graph.op_inputs(op) if value is not None and value is not data
+    ]
+    is_vector = any(shape[-1:] == (1,) and set(shape) != {1} for shape in shapes)
+    return is_vector and comes_from(data, lambda op: op.is_type("Gemm", "MatMul"), _is_passed)
+
+
+def _is_rounded_later(value: Value) -> bool:
+    """Whether a tensor with a free length is rounded."""
+    return not has_known_lengths(value) and comes_to(
         value,
         lambda op: is_qdq(op, "QuantizeLinear"),
         lambda op: op.is_type("Clip", "Relu") or is_grid_preserving(op),
