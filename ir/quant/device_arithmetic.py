@@ -3,8 +3,8 @@
 An accelerator multiplies what it accumulated by a number of few bits instead of dividing by the scale, so
 that its codes differ from those of exact arithmetic, mostly by one step near ties. The kinds of arithmetic
 here are those of Qualcomm's HTP, found by offering models of one op to its emulator
-(``benches/device_arithmetic.py``). The kernels are in ``runtime/csrc/requantize.h``, and in numpy, as they are
-defined, in ``tests/support/requantize.py``.
+(``benches/device_arithmetic.py``). The kernels are those of ``runtime/csrc/requantize.h``, which
+``tests/support/requantize.py`` defines in numpy.
 """
 
 from __future__ import annotations
