@@ -173,11 +173,30 @@ def _holding_signals() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
+    with _deferring_handlers():
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _deferring_handlers() -> Iterator[None]:
+    """Handles signals that come meanwhile at the end: other threads take those that this one blocks, and the
+    handlers run in this one nevertheless."""
+    is_main = threading.current_thread() is threading.main_thread()
+    handlers = {one: found for one in _HELD if is_main and callable(found := signal.getsignal(one))}
+    came: list[int] = []
+    for number in handlers:
+        signal.signal(number, lambda number, _: came.append(number))
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    for number in dict.fromkeys(came):
+        signal.raise_signal(number)
 
 
 def _end_with_parent() -> None:

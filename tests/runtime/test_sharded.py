@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import Executor as Pool
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -68,7 +70,7 @@ class Interrupting(ThreadPoolExecutor):
 
     def submit(self, *arguments: Any, **more: Any) -> Future[Any]:
         self.taken += 1
-        signal.raise_signal(signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
         return super().submit(*arguments, **more)
 
 
@@ -79,12 +81,16 @@ def test_the_end_waits_until_all_workers_are_started(digits: ModelProto) -> None
     def end(*_: object) -> None:
         raise SystemExit(143)
 
-    before = signal.signal(signal.SIGTERM, end)
+    before, tested = signal.signal(signal.SIGTERM, end), threading.Event()
+    another = threading.Thread(target=tested.wait)  # which takes the signal, as it does not hold it back
+    another.start()
     try:
         with Interrupting(1) as pool, pytest.raises(SystemExit):
             ShardedExecutor(SINGLE, pool, 3).observe(digits, REQUESTS, IMAGES)
         assert pool.taken == 3
     finally:
+        tested.set()
+        another.join()
         signal.signal(signal.SIGTERM, before)
 
 
