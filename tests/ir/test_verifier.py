@@ -231,6 +231,8 @@ def test_an_op_that_a_pass_made_has_the_form_of_its_operator(
 ) -> None:
     model = lift(parse(MODEL.replace("g (", '<ir_version: 10, opset_import: ["" : 21]> g (', 1)))
     x = value(model.graph, "x")
-    Rewriter(model).add_op(model.graph, op_type, [x] * inputs, ["made"], attributes)
+    rewriter = Rewriter(model)
+    with rewriter.action("test", x):
+        rewriter.add_op(model.graph, op_type, [x] * inputs, ["made"], attributes)
     with pytest.raises(VerificationError, match=said):
         verify(model)
